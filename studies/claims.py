@@ -1,7 +1,8 @@
 """What the studies of papers' claims share: cells that are kept, and the rule of their verdicts.
 
 A study lists its cells and its claims. A cell is a model under a plan of `rw.plan`, evaluated by
-`rw.evaluate`; a finished one is a line of the study's cells.jsonl and is not run again.
+`rw.evaluate`, or a study measures it in its own way; a finished one is a line of the study's
+cells.jsonl and is not run again.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import argparse
 import logging
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -31,7 +32,11 @@ FEWEST = 4
 """Models without which nothing is seen or contradicted; an interval needs five sizes besides."""
 SAMPLES = 24
 TEXT, REPEATED = "perplexity", "repetition"
-UNITS = {"next_token_accuracy": "share of tokens", "nats": "nats per token"}
+UNITS = {
+    "next_token_accuracy": "share of tokens",
+    "nats": "nats per token",
+    "exact_match": "share of answers",
+}
 Verdict = Literal["seen", "not seen", "contradicted", "undecided"]
 
 
@@ -43,6 +48,9 @@ class Arm(NamedTuple):
     """First positions without interpolation."""
     stretch: float = 1.0
     """How much further the plan reaches than it has to: a planted fault."""
+    layout: str = ""
+    """Of the windows that it is trained on."""
+    steps: int = 0
 
 
 class Cell(NamedTuple):
@@ -53,7 +61,7 @@ class Cell(NamedTuple):
 
 class Measure(NamedTuple):
     task: str
-    metric: Literal["next_token_accuracy", "nats"]
+    metric: Literal["next_token_accuracy", "nats", "exact_match"]
 
 
 class Claim(NamedTuple):
@@ -76,6 +84,10 @@ class Study(NamedTuple):
     arms: Mapping[int, Sequence[Arm]]
     """By factor, in the order in which they run."""
     claims: Sequence[Claim]
+    models: Sequence[str] = MODELS
+    measured: Callable[[Cell, int], dict[str, Any]] | None = None
+    """A cell's line of results, from so many samples; by default as `measured` does it."""
+    samples: int = SAMPLES
 
     @property
     def name(self) -> str:
@@ -98,7 +110,7 @@ class Study(NamedTuple):
         }
         found = [
             Cell(name, factor, arm)
-            for name in MODELS
+            for name in self.models
             for factor, arms in self.arms.items()
             for arm in arms
         ]
@@ -111,13 +123,14 @@ def main(study: Study) -> None:
     if not parser.parse_args().report:
         logging.disable(logging.WARNING)
         torch.set_num_threads(1)
-        run(study.file, study.cells())
+        run(study, study.file, study.cells(), study.samples)
     print(table(study))
 
 
-def run(file: Path, cells: Iterable[Cell], samples: int = SAMPLES) -> None:
+def run(study: Study, file: Path, cells: Iterable[Cell], samples: int) -> None:
     """Append what is missing, a line each."""
-    run_missing(file, cells, set(values(file)), lambda cell: measured(cell, samples))
+    measure = study.measured or measured
+    run_missing(file, cells, set(values(file)), lambda cell: measure(cell, samples))
 
 
 def measured(cell: Cell, samples: int) -> dict[str, Any]:
@@ -146,14 +159,21 @@ def measured(cell: Cell, samples: int) -> dict[str, Any]:
         corpus=read_text().reporting,
         notice=lambda _: None,
     )
+    results = [[row.task, row.metric, round(row.value, 5)] for row in found.results]
+    return line_of(cell, samples, results, time.process_time() - began)
+
+
+def line_of(
+    cell: Cell, samples: int, results: Sequence[Sequence[Any]], seconds: float
+) -> dict[str, Any]:
     return {
         "subject": cell.subject,
         "factor": cell.factor,
-        "arm": arm._asdict(),
+        "arm": cell.arm._asdict(),
         "samples": samples,
-        "weights": sampled_fingerprint(load(subject.path).model),
-        "results": [[row.task, row.metric, round(row.value, 5)] for row in found.results],
-        "seconds": round(time.process_time() - began, 1),
+        "weights": sampled_fingerprint(load(SUBJECTS[cell.subject].path).model),
+        "results": results,
+        "seconds": round(seconds, 1),
         "machine": {**machine(), "torch": torch.__version__},
     }
 
@@ -178,7 +198,7 @@ def finding(
     better, worse = arms or (claim.better, claim.worse)
     sign = -1 if claim.measure.metric == "nats" else 1
     found = {}
-    for name in MODELS:
+    for name in SUBJECTS:
         own, other = (Cell(name, claim.factor, arm) for arm in (better, worse))
         if own in known and other in known and _asked(known, name, claim):
             found[name] = sign * (known[own][claim.measure] - known[other][claim.measure])

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from studies.anchor.measure import STUDY as ANCHOR
 from studies.claims import judged
 from studies.first_tokens.measure import STUDY as FIRST_TOKENS
 from studies.log_n.measure import STUDY as LOG_N
 
-STUDIES = (LOG_N, FIRST_TOKENS)
+STUDIES = (LOG_N, FIRST_TOKENS, ANCHOR)
 
 
 def blocks() -> dict[str, str]:

@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from docs import make_tree
+from docs.figures import pages
 from ropewalk.cli import command_line
 
 ROOT = Path(__file__).parents[1]
@@ -18,17 +19,18 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 def test_every_module_says_what_it_is_for() -> None:
     silent = [file.name for file in make_tree.files() if not make_tree.first_sentence(file)]
     assert silent == []
+
+
+def test_the_tree_names_every_package() -> None:
     named = make_tree.tree()
-    assert [file.name for file in make_tree.files() if file.stem not in named] == []
+    packages = {file.parent for file in make_tree.files()}
+    assert [each.name for each in packages if f"{each.name}/" not in named] == []
 
 
-@pytest.mark.parametrize(
-    "document", ["README.md", *sorted(p.name for p in (ROOT / "docs").glob("*.md"))]
-)
-def test_links_and_pictures_lead_somewhere(document: str) -> None:
-    path = ROOT / document if document == "README.md" else ROOT / "docs" / document
-    targets = re.findall(r"\]\(([^)#]+)\)", path.read_text(encoding="utf-8"))
-    for target in targets:
+@pytest.mark.parametrize("page", sorted(pages()))
+def test_links_and_pictures_lead_somewhere(page: str) -> None:
+    path = ROOT / page
+    for target in re.findall(r"\]\(([^)#]+)\)", path.read_text(encoding="utf-8")):
         if not target.startswith("http"):
             assert (path.parent / target).exists(), target
 

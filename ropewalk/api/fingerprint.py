@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +14,7 @@ from ropewalk.api.common import (
     Length,
     OwnTokenizer,
     PlanLike,
+    RanksPerCopy,
     ServedName,
     Strict,
     TextField,
@@ -27,7 +29,7 @@ from ropewalk.lengths import check_measured
 from ropewalk.models.source import Model, runnable
 from ropewalk.options import Argument, Option, called
 from ropewalk.progress import Notice, Progress, log_notice, share, silent
-from ropewalk.torchrun import check_alone
+from ropewalk.torchrun import check_alone, check_ranks, first, started
 from ropewalk.untrusted import check_seed
 
 if TYPE_CHECKING:
@@ -54,6 +56,7 @@ def fingerprint(
     seed: Annotated[int, Option("Seed of the probes.")] = 0,
     dtype: Dtype = "auto",
     device: Device = "auto",
+    ranks_per_copy: RanksPerCopy = 1,
     allow_download: AllowDownload = False,
     strict: Strict = False,
     progress: Progress = silent,
@@ -67,17 +70,21 @@ def fingerprint(
     not seen. `check_server` compares a server with
     the result, on any machine: no weights are needed then.
 
-    It runs in one process, since it rounds whole weights; under torchrun it is refused.
+    Under torchrun, `ranks_per_copy` ranks hold one copy of the model, as in `evaluate`; copies
+    share the causes, and every rank returns the result.
     """
     with called("fingerprint", fingerprint, locals()):
-        check_alone("fingerprint")
+        check_ranks(ranks_per_copy, "fingerprint")
+        if not isinstance(model, str | Path):
+            check_alone("fingerprint of a model in memory")
         check_seed(seed)
         given = None if plan is None else as_plan(plan)
         if given is not None:
             check_measured(given.target_length, "plan")
         longest = None if length is None else as_length(length)
         documents = as_documents(corpus, field, notice)
-        runnable(
+        notice = notice if first() else (lambda _: None)
+        source = runnable(
             model,
             dtype=dtype,
             device=device,
@@ -85,13 +92,27 @@ def fingerprint(
             strict=strict,
             notice=notice,
         )
+        from ropewalk.evaluation.answerers.in_process import load_to_read
         from ropewalk.evaluation.served import reference
-        from ropewalk.models.load import load
+        from ropewalk.models.ranks import Ranks
 
-        loaded = load(model, dtype=dtype, device=device, allow_download=allow_download)
-        return reference.fingerprint(
-            loaded, given, documents, seed, longest, share(progress, "fingerprint"), notice
-        )
+        with ExitStack() as stack:
+            ranks = None
+            if started() > 1:
+                ranks = stack.enter_context(Ranks.of_environment(ranks_per_copy))
+            longest_key = "plan" if longest is None else "length"
+            target = (given or source.present_plan).target_length
+            loaded = load_to_read(
+                *(model, source, min(target, longest or target), longest_key, ranks),
+                dtype=dtype,
+                device=device,
+                allow_download=allow_download,
+                notice=notice,
+            )
+            shown = share(progress if first() else silent, "fingerprint")
+            return reference.fingerprint(
+                loaded, given, documents, seed, longest, shown, notice, ranks
+            )
 
 
 def check_server(
@@ -117,6 +138,7 @@ def check_server(
     ROPEWALK_API_KEY. `tokenizer` is the planned model's folder, for servers that take no tokens.
     """
     with called("check_server", check_server, locals()):
+        check_alone("check_server")
         from ropewalk.evaluation.answerers.server import encoder_of
         from ropewalk.evaluation.served.check import check
         from ropewalk.evaluation.served.client import Client

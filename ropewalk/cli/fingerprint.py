@@ -21,6 +21,7 @@ from ropewalk.cli.shared import (
 )
 from ropewalk.errors import InputError
 from ropewalk.outputs import STANDARD_OUTPUT, write_atomically
+from ropewalk.torchrun import check_alone, first
 
 if TYPE_CHECKING:
     from ropewalk.evaluation.served.fingerprint import Fingerprint, Verdict
@@ -42,7 +43,7 @@ def command(
     overwrite: OverwriteOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Compute how a planned model answers, or compare a server with it; in one process alone.
+    """Compute how a planned model answers, or compare a server with it.
 
     Exit code with --server: 0 same answers, 1 different, 3 inconclusive.
     """
@@ -55,12 +56,15 @@ def command(
         from ropewalk.evaluation.served.client import address
 
         address(server)
+        check_alone("fingerprint --server")
     model = Path(call.given["model"])
     file = model if model.is_file() else None
     if file is not None and ({"plan", "length"} & set(call.given) or output is not None):
         raise InputError(f"{file}: is a fingerprint, made with its plan; give only --server URL")
     check_outputs(output=output, sources=(model,) if model.is_dir() else (), overwrite=overwrite)
     own = file or call()
+    if not first():
+        return
     if output is not None and not isinstance(own, Path):
         write_atomically(output, own.dumps())
     if server is None:

@@ -6,7 +6,7 @@
 
 The documents of `methods`, cut to lengths around the window of 8,192, are read by the unextended
 model, one forward each. A fact's distance is that to the end of its document, where the questions
-stand. The predictions were written down in docs/smollm2.md before the first run.
+stand. The predictions were written down in README.md before the first run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from studies.smollm2.methods import CELLS as BY_METHOD
 from studies.smollm2.model import ready
 
 CELLS = Path(__file__).with_name("distance.jsonl")
-PAGE = "docs/smollm2.md"
+PAGE = "studies/smollm2/README.md"
 WINDOW = 8192
 LENGTHS = (2048, 6144, 8192, 9216, 12288)
 """With 4k and 16k, which `methods` has measured."""

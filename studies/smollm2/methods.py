@@ -6,8 +6,8 @@
 
 Twelve documents of the held-out text with eight facts each are read in one forward a document and
 method, at 16k, and cut to 4k with the same facts. Finished cells are kept in cells.jsonl and not
-run again. The comparison that decides, and its interval, were written down in docs/smollm2.md
-before the first run.
+run again. The comparison that decides, and its interval, were written down in README.md before the
+first run.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CELLS = Path(__file__).with_name("cells.jsonl")
-PAGE = "docs/smollm2.md"
+PAGE = "studies/smollm2/README.md"
 METHODS = ("none", "linear", "ntk", "yarn", "llama3")
 TARGET, SHORT = LONGEST, 4096
 THREADS = 2
@@ -161,7 +161,7 @@ def blocks() -> dict[str, str]:
     said = f"Facts retrieved at 16k, YaRN minus linear: {primary.shown(100, '+.0f')} points. "
     said += order(cells)
     return {
-        PAGE: f"{table(cells)}\n{paragraph(said)}\n\n![{SHOWN}](images/smollm2.png)\n",
+        PAGE: f"{table(cells)}\n{paragraph(said)}\n\n![{SHOWN}](../../{PICTURE})\n",
         "README.md": f"{paragraph(first_figure(cells))}\n\n![{SHOWN}]({PICTURE})\n",
     }
 
@@ -185,7 +185,7 @@ def first_figure(cells: Sequence[Cell]) -> str:
         f"{shown(text['yarn'], 1, '.2f')} under YaRN. YaRN retrieves "
         f"{shown(facts['yarn'], 100, '.0f', '%')} of {8 * DOCUMENTS} hidden facts, "
         f"{shown(apart, 100, '+.0f')} points compared with linear scaling. Intervals are 95%, over "
-        "texts ([all figures](docs/smollm2.md): `make real`, then `python -m "
+        "texts ([all figures](studies/smollm2/README.md): `make real`, then `python -m "
         "studies.smollm2.methods`)."
     )
 

@@ -5,7 +5,7 @@
     python -m studies.smollm2.precision --report
 
 Each part is a run directory under runs/smollm2/precision, which goes on where it was stopped. What
-counts as seen was written down in docs/smollm2.md before the first run.
+counts as seen was written down in README.md before the first run.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from studies.smollm2.model import PLACE, ready
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "precision.json"
-PAGE = "docs/smollm2.md"
+PAGE = "studies/smollm2/README.md"
 THREADS = 2
 ONE = PrecisionSettings(
     2048,

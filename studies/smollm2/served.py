@@ -29,7 +29,7 @@ from ropewalk.run_on_disk import RunOnDisk
 from studies.smollm2.model import FILE, FOLDER, PLACE, ready
 
 RESULTS = Path(__file__).with_name("served.json")
-PAGE = "docs/smollm2.md"
+PAGE = "studies/smollm2/README.md"
 WORK = PLACE / "served"
 PLAN, EXTENDED = WORK / "plan.json", WORK / "yarn-32k.gguf"
 PRINT, ANSWERS = WORK / "fingerprint.json", WORK / "answers"

@@ -24,7 +24,7 @@ from studies.smollm2.methods import SHORT, TARGET, THREADS, mean
 from studies.smollm2.model import PLACE, ready
 
 CELLS = Path(__file__).with_name("trained.jsonl")
-PAGE = "docs/smollm2.md"
+PAGE = "studies/smollm2/README.md"
 TRAINED = "yarn, trained"
 STEPS, WINDOW, RANK, RATE = 20, 4096, 16, 2e-4
 

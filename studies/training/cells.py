@@ -127,7 +127,7 @@ NONE, YARN, BASE, SEARCH, CONTROL = "none", "yarn", "base change", "search", "co
 """Control: trained on as many tokens at the original length, then planned by YaRN."""
 
 
-def measured(cell: Cell) -> dict[str, Any]:
+def measured(cell: Cell, samples: int | None = None) -> dict[str, Any]:
     """A cell's line of results."""
     torch.set_num_threads(1)
     began = time.process_time()
@@ -141,7 +141,7 @@ def measured(cell: Cell) -> dict[str, Any]:
         methods=[] if planned else ["none"],
         lengths=lengths,
         tasks=[*TASKS, "perplexity"],
-        samples=cell.samples,
+        samples=samples or cell.samples,
         mode="generate",
         corpus=read_text().reporting,
     )

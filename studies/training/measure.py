@@ -4,7 +4,7 @@
     python -m studies.training.measure            runs what is missing
     python -m studies.training.measure --report   runs nothing
 
-What is asked, and what is dropped first, was written down in docs/training.md before the first
+What is asked, and what is dropped first, was written down in README.md before the first
 run. Finished cells are kept in cells.jsonl and are not run again; a cell that was killed goes on.
 """
 
@@ -40,7 +40,7 @@ from studies.training.cells import (
 )
 
 CELLS = Path(__file__).with_name("cells.jsonl")
-PAGE = "docs/training.md"
+PAGE = "studies/training/README.md"
 FIRST = ("tall", "wide", "narrow", "low base", "bundled")
 MORE = ("tall 2", "wide 3", "tall 3")
 BUNDLED = ("bundled", "bundled 2", "bundled 3")

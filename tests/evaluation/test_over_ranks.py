@@ -20,6 +20,7 @@ from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.costs import here
 from ropewalk.errors import InputError, InvalidValue, Unsupported
 from ropewalk.evaluation.answerers.in_process import load_to_read
+from ropewalk.evaluation.served.fingerprint import Answers, Fingerprint
 from ropewalk.models.dividing import check_divides
 from ropewalk.models.ranks import Ranks
 from ropewalk.models.source import resolve
@@ -429,3 +430,90 @@ def test_a_plan_that_fails_to_take_effect_on_one_rank_ends_both_by_name(
     assert "GateFailed" in second.stderr
     assert first.stderr.strip().endswith("rank 1 failed; see its output")
     assert not {record["method"] for record in read_journal(run / RECORDS)} - {"none"}
+
+
+FINGERPRINT = """
+import json, os, sys
+import torch
+import ropewalk as rw
+
+torch.set_num_threads(1)
+asked = json.loads(sys.argv[1])
+asked.update(asked.pop("of rank", {}).get(os.environ["RANK"], {}))
+made = rw.fingerprint(**asked)
+json.dump(made.to_json(), open(f"{sys.argv[2]}/{os.environ['RANK']}.json", "w"))
+"""
+
+
+@pytest.fixture(scope="module")
+def blocks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of which each of two ranks holds whole blocks of 32 numbers."""
+    sizes = {"hidden_size": 128, "intermediate_size": 64}
+    model = tiny.model(num_attention_heads=8, num_key_value_heads=4, **sizes)
+    return folder_of(model, tmp_path_factory.mktemp("models") / "blocks")
+
+
+@pytest.mark.parametrize(
+    ("count", "per_copy"), [(2, 2), (2, 1), pytest.param(4, 2, marks=pytest.mark.slow)]
+)
+def test_a_fingerprint_over_ranks_is_that_of_one_process(
+    count: int, per_copy: int, blocks: Path, corpus: Path, tmp_path: Path, fresh: Forks
+) -> None:
+    plan = rw.plan(blocks, 512, "yarn").plan
+    (tmp_path / "plan.json").write_text(plan.dumps())
+    asked = {"model": blocks, "plan": str(tmp_path / "plan.json"), "corpus": corpus}
+    alone = rw.fingerprint(**asked, device="cpu")
+    ranked = {**asked, "device": "cpu", "ranks_per_copy": per_copy}
+    words = [json.dumps(ranked, default=str), str(tmp_path)]
+    for process in processes(fresh, FINGERPRINT, words, count):
+        ended = process.wait()
+        assert ended.returncode == 0, ended.stderr
+    told = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(count)]
+    assert all(each == told[0] for each in told)
+    found = Fingerprint.from_json(told[0])
+    assert found.probes == alone.probes
+    assert [each.told for each in found.candidates] == [each.told for each in alone.candidates]
+    pairs = [(found.answers, alone.answers, 1e-4)]
+    # A number that stands between two steps may be rounded to the other one.
+    both = zip(found.healthy, alone.healthy, strict=True)
+    pairs += [(ours, theirs, 0.05) for ours, theirs in both]
+    candidates = zip(found.candidates, alone.candidates, strict=True)
+    pairs += [(ours.answers, theirs.answers, 0.05) for ours, theirs in candidates]
+    for ours, theirs, most in pairs:
+        assert apart(ours, theirs) < most
+    assert apart(found.answers, found.healthy[0]) > 1e-3, "else rounding had no effect"
+
+
+def apart(ours: Answers, theirs: Answers) -> float:
+    """The largest difference of two log-probabilities of the likeliest token."""
+    differences = []
+    rows = zip(ours.tokens, ours.log_probabilities, strict=True)
+    others = zip(theirs.tokens, theirs.log_probabilities, strict=True)
+    for (tokens, row), (theirs_of, other) in zip(rows, others, strict=True):
+        known = dict(zip(tokens, row, strict=True))
+        differences += [abs(known[theirs_of[0]] - other[0])]
+    return max(differences)
+
+
+@pytest.mark.parametrize(
+    ("model", "changed", "told"),
+    [
+        ("llama", {}, "2 ranks leave each 24 inputs of a layer, .* in blocks of 32"),
+        ("blocks", {"seed": 7}, "rank 1 sees another seed than rank 0"),
+    ],
+)
+def test_a_fingerprint_is_refused_before_its_probes(
+    model: str,
+    changed: dict[str, Any],
+    told: str,
+    corpus: Path,
+    tmp_path: Path,
+    fresh: Forks,
+    request: pytest.FixtureRequest,
+) -> None:
+    asked = {"model": request.getfixturevalue(model), "corpus": corpus, "ranks_per_copy": 2}
+    asked |= {"device": "cpu", "of rank": {"1": changed}}
+    words = [json.dumps(asked, default=str), str(tmp_path)]
+    ends = [process.wait() for process in processes(fresh, FINGERPRINT, words, 2)]
+    assert [end.returncode for end in ends] == [1, 1]
+    assert any(re.search(told, end.stderr) for end in ends)

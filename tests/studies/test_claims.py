@@ -80,14 +80,15 @@ def test_a_deleted_cell_runs_again_to_the_same_values(
     """The smoke form: two cells, at twice the window, of a model that ships."""
     monkeypatch.setitem(SUBJECTS, "smoke", SUBJECTS["bundled"])
     asked = [
-        cell._replace(subject="smoke", factor=2)
-        for cell in study.cells()
-        if cell.subject == FIVE[0]
-    ][1:3]
+        cell._replace(subject="smoke", factor=2, arm=cell.arm._replace(steps=2 * (i + 1)))
+        if cell.arm.steps
+        else cell._replace(subject="smoke", factor=2)
+        for i, cell in enumerate(study.cells()[1:3])
+    ]
     file = tmp_path / "cells.jsonl"
-    claims.run(file, asked, samples=2)
+    claims.run(study, file, asked, samples=2)
     first = kept(file)
     file.write_text(json.dumps(first[0]) + "\n")
-    claims.run(file, asked, samples=2)
+    claims.run(study, file, asked, samples=2)
     assert [line["results"] for line in kept(file)] == [line["results"] for line in first]
     assert list(claims.values(file)) == asked

@@ -1,15 +1,16 @@
 """The fingerprint of a planned model in process: its answers to the probes, under every cause.
 
 All probes but a few tokens are beginnings of one text, so that each cause costs one forward over
-the longest.
+the longest. Copies of the model on several ranks share the causes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ from ropewalk.errors import InvalidValue, Unsupported
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.forward_time import announce
 from ropewalk.evaluation.haystack import Haystack
+from ropewalk.evaluation.identity import run_identity
 from ropewalk.evaluation.scoring import Scorer, end_tokens
 from ropewalk.evaluation.served import rounding
 from ropewalk.evaluation.served.causes import AND, ROUNDED, causes
@@ -36,6 +38,10 @@ from ropewalk.evaluation.served.probes import SHORTEST, SINGLE, TEXTS, Draft, Pr
 from ropewalk.models.install import applied
 from ropewalk.models.load import LoadedModel
 from ropewalk.progress import Notice
+from ropewalk.untrusted import parse_json
+
+if TYPE_CHECKING:
+    from ropewalk.models.ranks import Ranks
 
 Rows = list[NDArray[np.float64]]
 
@@ -58,10 +64,12 @@ def fingerprint(
     length: int | None = None,
     progress: Callable[[float], None] = lambda done: None,
     notice: Notice = lambda told: None,
+    ranks: Ranks | None = None,
 ) -> Fingerprint:
     """The answers of a model under a plan, or as it is, and under all that may go wrong.
 
-    `length` is the longest probe, where that is not the plan's target.
+    `length` is the longest probe, where that is not the plan's target. Of several `ranks`, all
+    return the same.
     """
     present = loaded.present_plan
     planned = plan or present
@@ -71,27 +79,27 @@ def fingerprint(
             "length", length, f"the plan ends at {longest:,} tokens", "give at most its target"
         )
     longest = length or longest
-    check_memory(loaded.model, longest, "plan" if length is None else "length", in_chunks=True)
+    key, parts = "plan" if length is None else "length", 1 if ranks is None else ranks.per_copy
+    check_memory(loaded.model, longest, key, in_chunks=True, ranks=parts)
+    rounding.check_blocks(loaded.model, parts)
     encoder = Encoder(loaded.tokenizer, loaded.vocabulary, end_tokens(loaded.model))
     drafted = draft(encoder, Haystack(documents), present.original_length, longest, seed)
     asking = _Asking(loaded, encoder)
     ways = _ways(loaded.model, planned, present, encoder)
-    halves = [longest >> i for i in range(1, longest.bit_length()) if longest >> i >= 4 * SHORTEST]
-    announce(
-        loaded.model,
-        present.target_length,
-        [(longest, len(ways) + 1)],
-        notice,
-        begun=None,
-        what="this fingerprint",
-        smaller=[(f"`length` {half}", [(half, len(ways) + 1)]) for half in halves],
-        otherwise="a faster machine may make it, for a server anywhere",
-    )
+    if ranks is None:  # each rank would time its own
+        _announce(loaded, present.target_length, longest, len(ways) + 1, notice)
+    else:
+        told = {**run_identity(loaded, documents), "plan": planned.id, "seed": seed}
+        ranks.check_same({**told, "length": longest})
     probes = asking.chosen(drafted, planned)
-    answers = []
-    for i, way in enumerate(ways):
-        answers.append(asking.answers(way, drafted.tokens, probes))
+    if ranks is not None:
+        probes = _probes_of_first(ranks, probes)
+    copy, copies = (0, 1) if ranks is None else (ranks.copy, ranks.copies)
+    found = {}
+    for i in range(copy, len(ways), copies):
+        found[i] = asking.answers(ways[i], drafted.tokens, probes)
         progress((i + 1) / len(ways))
+    answers = list(found.values()) if ranks is None else _exchanged(ranks, found, len(ways))
     own, healthy, others = answers[0], answers[1:3], answers[3:]
     return Fingerprint(
         format=FORMAT,
@@ -111,6 +119,40 @@ def fingerprint(
             Candidate(way.name, way.told, each) for way, each in zip(ways[3:], others, strict=True)
         ),
     )
+
+
+def _announce(
+    loaded: LoadedModel, window: int, longest: int, forwards: int, notice: Notice
+) -> None:
+    halves = [longest >> i for i in range(1, longest.bit_length()) if longest >> i >= 4 * SHORTEST]
+    announce(
+        loaded.model,
+        window,
+        [(longest, forwards)],
+        notice,
+        begun=None,
+        what="this fingerprint",
+        smaller=[(f"`length` {half}", [(half, forwards)]) for half in halves],
+        otherwise="a faster machine may make it, for a server anywhere",
+    )
+
+
+def _probes_of_first(ranks: Ranks, probes: Sequence[Probe]) -> list[Probe]:
+    """Those that rank 0 chose: where two tokens are as likely, another might choose others."""
+    own = json.dumps([probe.to_json() for probe in probes]) if ranks.rank == 0 else None
+    told = parse_json(ranks.apart("probes").share(own), source="rank 0")
+    assert isinstance(told, list)
+    return [Probe.from_json(each) for each in told]
+
+
+def _exchanged(ranks: Ranks, found: Mapping[int, Answers], count: int) -> list[Answers]:
+    """The answers of all copies, on every rank; repr gives every float back."""
+    if ranks.member == 0:
+        for i, own in found.items():
+            ranks.put(f"answers/{i}", json.dumps(own.to_json()))
+    told = [parse_json(ranks.awaited(f"answers/{i}"), source="a rank") for i in range(count)]
+    ranks.apart("answers read").share("" if ranks.rank == 0 else None)
+    return [Answers.from_json(each) for each in told]
 
 
 def _ways(model: Any, planned: ContextPlan, present: ContextPlan, encoder: Encoder) -> list[_Way]:

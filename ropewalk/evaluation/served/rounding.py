@@ -1,7 +1,8 @@
 """A model rounded as servers round: weights to 8 or 4 bits in blocks, bfloat16, a quantised cache.
 
 Rounded layer by layer as they run, so that no second copy of the weights exists. The layers are
-those of `torch.nn.Linear` and `Embedding`; fused experts stay as they are.
+those of `torch.nn.Linear` and `Embedding`; fused experts stay as they are. Of a layer that ranks
+divide, each rounds its part: the same numbers, where parts hold whole blocks.
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
+
+from ropewalk.errors import Unsupported
 
 Rounding = Callable[[Tensor], Tensor]
 
@@ -81,30 +85,49 @@ def rounded_weights(
     kept: dict[nn.Module, Tensor] = {}
 
     def before(module: Any, given: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
-        kept[module] = module.weight.data
-        module.weight.data = weights(module.weight.data)
+        own = _part(module)
+        kept[module] = own.clone()
+        own.copy_(weights(own))
         if inputs is None or isinstance(module, nn.Embedding):
             return None
         return (inputs(given[0]), *given[1:])
 
     def after(module: Any, _: object, output: Tensor) -> Tensor:
-        module.weight.data = kept.pop(module)
+        _part(module).copy_(kept.pop(module))
         return output if outputs is None else outputs(output)
 
     handles = []
-    for module in model.modules():
-        if isinstance(module, nn.Linear | nn.Embedding):
-            handles += [
-                module.register_forward_pre_hook(before),
-                module.register_forward_hook(after),
-            ]
+    for module in _layers(model):
+        handles += [module.register_forward_pre_hook(before), module.register_forward_hook(after)]
     try:
         yield
     finally:
         for handle in handles:
             handle.remove()
         for module, weight in kept.items():  # a forward failed between the two
-            module.weight.data = weight
+            _part(module).copy_(weight)
+
+
+def check_blocks(model: nn.Module, ranks: int) -> None:
+    """Refuse ranks that would divide a block of numbers that share a scale."""
+    for module in _layers(model):
+        part = _part(module).shape[-1]
+        if part != module.weight.shape[-1] and part % BLOCK:
+            raise Unsupported(
+                f"{ranks} ranks leave each {part} inputs of a layer, and weights are rounded in "
+                f"blocks of {BLOCK}; give fewer ranks to a copy (`ranks_per_copy`)"
+            )
+
+
+def _layers(model: nn.Module) -> list[Any]:
+    return [each for each in model.modules() if isinstance(each, nn.Linear | nn.Embedding)]
+
+
+def _part(module: Any) -> Tensor:
+    """The weights of a layer, or this rank's part of them; writing to it changes the layer."""
+    weight = module.weight.data
+    part: Tensor = weight.to_local() if isinstance(weight, DTensor) else weight
+    return part
 
 
 @contextmanager

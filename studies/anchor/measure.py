@@ -1,0 +1,83 @@
+"""AnchorAttention's layouts compared after training, at 8 times the window.
+
+make study NAME=anchor
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from docs.figures import Picture
+from studies.claims import Arm, Cell, Claim, Measure, Study, line_of, main, picture, table
+from studies.training import cells as training
+from studies.training.measure import FIRST, MORE
+
+FACTOR, STEPS = 8, 200
+RETRIEVAL = Measure("retrieval", "exact_match")
+"""The mean of the tasks of the study of training, in written answers."""
+SIZES = {"full": 0.0685, "intra": 0.0328, "reset": 0.0322, "interleaved": 0.0648}
+"""By how much AnchorAttention is above a layout at 64k, after training on SlimPajama-64K."""
+
+
+def trained(layout: str, steps: int = STEPS) -> Arm:
+    return Arm("base_change", layout=layout, steps=steps)
+
+
+ANCHOR, PLANTED = trained("anchor"), trained("anchor", STEPS // 2)
+"""Planted: half of the training."""
+
+
+def claims() -> list[Claim]:
+    return [
+        Claim(
+            f"anchor over {layout}",
+            "Wang et al. 2024, Table 5",
+            FACTOR,
+            ANCHOR,
+            trained(layout),
+            RETRIEVAL,
+            size,
+            (ANCHOR, PLANTED),
+        )
+        for layout, size in SIZES.items()
+    ]
+
+
+def measured(cell: Cell, samples: int) -> dict[str, Any]:
+    """A training as in studies/training, half of whose windows hold short documents."""
+    arm = cell.arm
+    own = training.Cell(
+        cell.subject, cell.factor, training.BASE, arm.steps, layout=arm.layout, short=True
+    )
+    line = training.measured(own, samples)
+    found = {task: value for task, length, value in line["results"] if length == own.target}
+    retrieved = [found[task] for task in training.TASKS]
+    results = [
+        *([task, RETRIEVAL.metric, found[task]] for task in training.TASKS),
+        [*RETRIEVAL, round(sum(retrieved) / len(retrieved), 5)],
+        ["perplexity", "perplexity", found["perplexity"]],
+    ]
+    return line_of(cell, samples, results, line["seconds"])
+
+
+STUDY = Study(
+    Path(__file__).parent,
+    {FACTOR: [ANCHOR, *map(trained, SIZES), PLANTED]},
+    claims(),
+    (*FIRST, *MORE),
+    measured,
+    training.SAMPLES,
+)
+
+
+def blocks() -> dict[str, str]:
+    return {"studies/anchor/README.md": table(STUDY)}
+
+
+def pictures() -> dict[str, Picture]:
+    return {"studies/anchor/claims.png": picture(STUDY)}
+
+
+if __name__ == "__main__":
+    main(STUDY)

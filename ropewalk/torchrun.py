@@ -92,7 +92,7 @@ def check_alone(command: str) -> None:
     if started() > 1:
         raise Unsupported(
             f"{command} runs in one process, and torchrun started {started()}; run it without "
-            "torchrun (evaluate, search, extend and train share a model among ranks)"
+            "torchrun (evaluate, search, extend, train and fingerprint share a model among ranks)"
         )
 
 

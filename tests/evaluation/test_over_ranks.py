@@ -461,7 +461,7 @@ def test_a_fingerprint_over_ranks_is_that_of_one_process(
 ) -> None:
     plan = rw.plan(blocks, 512, "yarn").plan
     (tmp_path / "plan.json").write_text(plan.dumps())
-    asked = {"model": blocks, "plan": str(tmp_path / "plan.json"), "corpus": corpus}
+    asked: dict[str, Any] = {"model": blocks, "plan": str(tmp_path / "plan.json"), "corpus": corpus}
     alone = rw.fingerprint(**asked, device="cpu")
     ranked = {**asked, "device": "cpu", "ranks_per_copy": per_copy}
     words = [json.dumps(ranked, default=str), str(tmp_path)]

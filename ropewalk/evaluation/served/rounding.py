@@ -85,15 +85,13 @@ def rounded_weights(
     kept: dict[nn.Module, Tensor] = {}
 
     def before(module: Any, given: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
-        own = _part(module)
-        kept[module] = own.clone()
-        own.copy_(weights(own))
+        kept[module] = _set(module, weights(_part(module)))
         if inputs is None or isinstance(module, nn.Embedding):
             return None
         return (inputs(given[0]), *given[1:])
 
     def after(module: Any, _: object, output: Tensor) -> Tensor:
-        _part(module).copy_(kept.pop(module))
+        _set(module, kept.pop(module))
         return output if outputs is None else outputs(output)
 
     handles = []
@@ -105,7 +103,7 @@ def rounded_weights(
         for handle in handles:
             handle.remove()
         for module, weight in kept.items():  # a forward failed between the two
-            _part(module).copy_(weight)
+            _set(module, weight)
 
 
 def check_blocks(model: nn.Module, ranks: int) -> None:
@@ -124,10 +122,21 @@ def _layers(model: nn.Module) -> list[Any]:
 
 
 def _part(module: Any) -> Tensor:
-    """The weights of a layer, or this rank's part of them; writing to it changes the layer."""
+    """The weights of a layer, or this rank's part of them."""
     weight = module.weight.data
     part: Tensor = weight.to_local() if isinstance(weight, DTensor) else weight
     return part
+
+
+def _set(module: Any, part: Tensor) -> Tensor:
+    """Give a layer, or this rank's part of it, other weights; those it had are returned."""
+    before = _part(module)
+    if isinstance(module.weight.data, DTensor):  # setting `data` has no effect on these
+        before = before.clone()
+        _part(module).copy_(part)
+    else:  # weights may still be pages of their file, which writing would copy
+        module.weight.data = part
+    return before
 
 
 @contextmanager

@@ -309,11 +309,12 @@ def run(scale: Scale, out: Path) -> None:
 
 
 def blocks() -> dict[str, str]:
-    kept = json.loads(RESULTS.read_text("utf-8")) if RESULTS.exists() else {"parts": {}}
+    if not RESULTS.exists():
+        return {"docs/cost.md": f"No one has run its {len(parts(_GPU))} parts yet.\n"}
+    kept = json.loads(RESULTS.read_text("utf-8"))
     lines = ["| part | result |", "|---|---|"]
     lines += [f"| {part.name} | {_told(kept['parts'].get(part.name))} |" for part in parts(_GPU)]
-    where = f"On {kept['machine']['gpu']}." if kept["parts"] else "No one has run it yet."
-    return {"docs/cost.md": "\n".join([*lines, "", where])}
+    return {"docs/cost.md": "\n".join([*lines, "", f"On {kept['machine']['gpu']}."])}
 
 
 _GPU = SCALES["cuda"]

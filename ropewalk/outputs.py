@@ -87,9 +87,9 @@ def check_place(path: Path, *, key: str = "output", sources: Iterable[Path] = ()
         raise cannot_write(path, error) from None
     for is_kind, kind in _KINDS.items():
         if is_kind(mode):
-            remedy = "give the path that it leads to" if kind == "a link" else "give a file's name"
+            remedy = "give the path that it leads to" if kind == "a link" else "give another path"
             raise InvalidValue(
-                key, str(path), f"is {kind}, and only regular files are written", remedy
+                key, str(path), f"is {kind}, and only regular files and folders are written", remedy
             )
     place = path.resolve()
     for source in sources:

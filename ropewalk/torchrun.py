@@ -63,7 +63,8 @@ def check_ranks(per_copy: int, command: str, size: int | None = None) -> None:
     """Refuse a number of ranks to a copy that does not divide all (default: those of torchrun)."""
     size = started() if size is None else size
     if whole_number(per_copy, "ranks_per_copy") < 1:
-        raise InvalidValue("ranks_per_copy", per_copy, "must be at least 1", "1 is the usual one")
+        remedy = "give 1 (the default) if each rank can hold a whole copy of the model"
+        raise InvalidValue("ranks_per_copy", per_copy, "must be at least 1", remedy)
     if size % per_copy:
         raise InvalidValue(
             "ranks_per_copy",

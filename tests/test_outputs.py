@@ -84,7 +84,7 @@ def test_only_regular_files_are_written(tmp_path: Path, overwrite: bool) -> None
     (tmp_path / "broken").symlink_to("nowhere")
     os.mkfifo(tmp_path / "pipe")
     for name, complaint in [
-        ("link", "is a link, and only regular files are written"),
+        ("link", "is a link, and only regular files and folders are written"),
         ("broken", "is a link"),
         ("pipe", "is a pipe"),
         ("/dev/null", "is a device"),

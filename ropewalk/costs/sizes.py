@@ -236,12 +236,12 @@ class _Text:
     def kinds(self) -> list[Kind]:
         count = self.count("num_hidden_layers", self.need("num_hidden_layers"), 1, _MOST_LAYERS)
         window = self.number("sliding_window")
-        stated = self.get("layer_types") or self.get("layers_block_type")
+        key = "layer_types" if self.get("layer_types") else "layers_block_type"
+        stated = self.get(key)
         if stated:
             if not isinstance(stated, list | tuple) or len(stated) < count:
-                raise InvalidValue(
-                    "layer_types", stated, f"must list {count} layers", "correct the config"
-                )
+                rule = f"must list the {count} layers that num_hidden_layers says"
+                raise InvalidValue(key, stated, rule, "correct the config")
             return [self._kind(str(name), window) for name in stated[:count]]
         every = self.number("full_attention_interval")
         if every:

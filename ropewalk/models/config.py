@@ -379,9 +379,9 @@ class ConfigReader:
             raise InvalidValue(
                 f"{self.prefix}{self.rope_key}",
                 dict(rope),
-                f"is flat, and models of type {shortened(self.model_type)} need one setting for "
-                f"each layer type ({', '.join(layers)})",
-                "write one below the name of each",
+                f"is a single setting, and models of type {shortened(self.model_type)} need one "
+                "for each layer type",
+                f"nest them: {{{', '.join(f'{layer!r}: {{…}}' for layer in layers)}}}",
             )
 
     @property

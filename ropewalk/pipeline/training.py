@@ -220,7 +220,10 @@ def check_documents(store: TokenStore, served: int, job: StageJob, notice: Notic
             "or train across documents with the layout full or skip (`layout`)"
         )
     if share < _FEW:
-        notice(f"{told}; they hold {share:.1%} of the tokens: `long_share` reads them more often")
+        notice(
+            f"{told}; they hold only {share:.1%} of the tokens, so the model sees little text at "
+            f"the new length; `long_share` with `long_from` {served + 1} reads them more often"
+        )
 
 
 def check_store(store: TokenStore, tokenizer: Any, model: Path, progress: Progress) -> None:

@@ -207,7 +207,7 @@ def test_what_llama_cpp_cannot_measure(changes: dict[str, Any], told: str, file:
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"lengths": [128, 2048]}, "lengths = 2048: .* states 1,024 tokens"),
+        ({"lengths": [128, 2048]}, "lengths = 2048: .* has a context of 1,024 tokens"),
         ({"device": "cuda"}, "ropewalk runs llama.cpp on the CPU"),
         ({"dtype": "float32"}, "computed in its own types"),
         ({"tokenizer": "folder"}, "`tokenizer` is for a server"),

@@ -180,8 +180,14 @@ LLAMA = {**SMALL, "model_type": "llama", "num_hidden_layers": 2, "rope_theta": 1
         ({"num_key_value_heads": -3}, "num_key_value_heads = -3: is not a model's size"),
         ({"intermediate_size": "big"}, "intermediate_size = 'big': must be a whole number"),
         ({"vocab_size": 2**60}, "vocab_size = .* is not a model's size"),
-        ({"layer_types": ["full_attention"]}, "layer_types = .* must list 2 layers"),
-        ({"layer_types": "full_attention"}, "layer_types = .* must list 2 layers"),
+        (
+            {"layer_types": ["full_attention"]},
+            "layer_types = .* must list the 2 layers",
+        ),
+        (
+            {"layer_types": "full_attention"},
+            "layer_types = .* must list the 2 layers",
+        ),
         ({"model_type": "strange"}, "weights of a strange cannot be counted here"),
     ],
 )

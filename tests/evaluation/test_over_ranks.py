@@ -498,7 +498,11 @@ def apart(ours: Answers, theirs: Answers) -> float:
 @pytest.mark.parametrize(
     ("model", "changed", "told"),
     [
-        ("llama", {}, "2 ranks leave each 24 inputs of a layer, .* in blocks of 32"),
+        (
+            "llama",
+            {},
+            "over 2 ranks, each has 24 inputs of a layer, .* no multiple of the 32",
+        ),
         ("blocks", {"seed": 7}, "rank 1 sees another seed than rank 0"),
     ],
 )

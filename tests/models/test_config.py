@@ -284,7 +284,7 @@ def llama(**values: Any) -> dict[str, Any]:
         *(
             (
                 {"model_type": model_type, "rope_parameters": {"rope_type": "default"}},
-                f"is flat, and models of type '{model_type}' need one setting for each layer type",
+                f"is a single setting, and models of type '{model_type}' need one for each",
             )
             for model_type in ("gemma3_text", "gemma4_text", "modernbert", "olmo3", "lfm3")
         ),

@@ -214,8 +214,8 @@ def _check_lengths(header: GGUFHeader, lengths: Sequence[int]) -> None:
         raise InvalidValue(
             "lengths",
             longest,
-            f"{header.path} states {stated:,} tokens, and llama.cpp serves no more",
-            "plan and export the file to a longer context first, or give shorter lengths",
+            f"{header.path} has a context of {stated:,} tokens, and llama.cpp serves no more",
+            "extend the file (`ropewalk plan`, then `ropewalk export`), or give shorter lengths",
         )
     needed, free = cache_bytes(header, longest), free_memory()
     if needed is not None and free is not None and needed > free:

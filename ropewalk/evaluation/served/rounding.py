@@ -112,8 +112,9 @@ def check_blocks(model: nn.Module, ranks: int) -> None:
         part = _part(module).shape[-1]
         if part != module.weight.shape[-1] and part % BLOCK:
             raise Unsupported(
-                f"{ranks} ranks leave each {part} inputs of a layer, and weights are rounded in "
-                f"blocks of {BLOCK}; give fewer ranks to a copy (`ranks_per_copy`)"
+                f"over {ranks} ranks, each has {part} inputs of a layer, which is no multiple of "
+                f"the {BLOCK} numbers that are rounded together; give fewer ranks to a copy "
+                "(`ranks_per_copy`)"
             )
 
 

@@ -399,17 +399,17 @@ def sentences() -> list[Sentence]:
     return [
         Sentence(
             "docs/evaluation.md",
-            "(`python -m benchmarks.coverage`, {} draws a figure)",
+            "`python -m benchmarks.coverage`, {} simulations for each number",
             (f"{content['times']:,}",),
         ),
         Sentence(
             "docs/evaluation.md",
-            "Means of skewed values are covered less often than 95% where there are few of them",
+            "With few clusters, intervals of the means of skewed values contain it less often than in 95%",
             holds=max(of("mean: skewed")) < 0.95 - margin,
         ),
         Sentence(
             "docs/evaluation.md",
-            "means of clusters of uneven size more often",
+            "with clusters of uneven size, more often",
             holds=min(of("mean: clusters")) > 0.95 + margin,
         ),
     ]

@@ -310,7 +310,7 @@ def run(scale: Scale, out: Path) -> None:
 
 def blocks() -> dict[str, str]:
     if not RESULTS.exists():
-        return {"docs/cost.md": f"No one has run its {len(parts(_GPU))} parts yet.\n"}
+        return {"docs/cost.md": f"No one has run its {len(list(parts(_GPU)))} parts yet.\n"}
     kept = json.loads(RESULTS.read_text("utf-8"))
     lines = ["| part | result |", "|---|---|"]
     lines += [f"| {part.name} | {_told(kept['parts'].get(part.name))} |" for part in parts(_GPU)]

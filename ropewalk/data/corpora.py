@@ -105,7 +105,7 @@ def standard_library() -> Iterator[Document]:
 
 
 def _folder(path: Path) -> list[Path]:
-    """Its text files, or those with rows or tokens, where there are no others."""
+    """Its text files, or those with rows or tokens, if there are no others."""
     within = path.resolve()
     for endings in (TEXT_ENDINGS, (*BY_ENDING, SHARD_ENDING)):
         files = sorted(p for p in path.rglob("*") if p.suffix.lower() in endings and p.is_file())

@@ -1,4 +1,4 @@
-"""Which schedule is best: the one rule, for `search` and `extend`.
+"""The one rule for the best schedule, for `search` and `extend`.
 
 All schedules are measured on the same documents, which no search has seen, and compared document by
 document. No schedule wins that is clearly worse in the text or in the answers: perplexity can fall
@@ -39,7 +39,7 @@ SHORT_LIMIT = 0.02
 
 
 class Losses(NamedTuple):
-    """One schedule on some documents, in nats per token; infinite where the model failed."""
+    """One schedule on some documents, in nats per token; infinite if the model failed."""
 
     objective: NDArray[np.float64]
     """The value that the search minimises."""
@@ -73,7 +73,7 @@ class Paired(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """Where a loss is compared, lower is better."""
+        """The verdict on a loss: lower is better."""
         if self.high is not None and self.high < 0:
             return "better"
         return "worse" if self.low is not None and self.low > 0 else "undecided"
@@ -201,7 +201,7 @@ def _leader(
 
 
 def _keeps_both(own: Losses, baseline: Losses) -> bool:
-    """Whether neither the text nor the answers have a clearly higher loss."""
+    """True if neither the text nor the answers have a clearly higher loss."""
     return baseline.failed or not any(
         _compared(own, baseline, part).verdict == "worse" for part in ("text", "answers")
     )

@@ -109,7 +109,7 @@ class TemplateTalks:
         return np.array(encoded["assistant_masks"], dtype=np.bool_)
 
     def _answers(self, messages: Messages, text: str) -> Iterator[tuple[int, int]]:
-        """Where answers stand, found by rendering the conversation up to each."""
+        """The places of answers, found by rendering the conversation up to each."""
         for number, message in enumerate(messages):
             if message["role"] != ANSWERING:
                 continue

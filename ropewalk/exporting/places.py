@@ -1,4 +1,4 @@
-"""Where an export may be written: the policy of outputs.py, and what `overwrite` may replace.
+"""The places for an export: the policy of outputs.py, and what `overwrite` may replace.
 
 An export is replaced by an export, never a folder that holds anything else: a slip of the keyboard
 must not delete somebody's notes.

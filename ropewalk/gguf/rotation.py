@@ -52,7 +52,7 @@ _LOADED_AS = {FREQUENCIES: "rope_freqs", LONG: "rope_factors", SHORT: "rope_fact
 
 
 def check_beside_factors(schedule: RotarySchedule) -> None:
-    """Refuse what no file of any architecture can say beside factors and attention scaling."""
+    """Refuse what no file of any architecture can express besides factors and attention scaling."""
     if schedule.kept_initial_positions:
         raise Unsupported(
             "llama.cpp cannot keep initial positions "
@@ -241,7 +241,7 @@ def honours_factors(header: GGUFHeader, tensor: str) -> bool:
 
 
 def _factors(header: GGUFHeader, name: str, geometry: RotaryGeometry) -> FloatArray | None:
-    """λ as llama.cpp takes it: None where there is none, or where it does not look."""
+    """λ as llama.cpp takes it: None if there is none, or if it does not look."""
     place = header.tensors.get(name)
     if place is None or not honours_factors(header, name):
         return None

@@ -52,7 +52,7 @@ class Ranks:
 
     @classmethod
     def of_environment(cls, per_copy: int = 1) -> Self:
-        """As `torchrun` set them up, so many of them to a copy of the model.
+        """The ranks as `torchrun` set them up, so many of them to a copy of the model.
 
         Each call has keys of its own in their store; all ranks make the same calls.
         """

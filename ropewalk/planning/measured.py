@@ -1,4 +1,4 @@
-"""What the study of the ranking measured of each method: studies/ranking writes measured.json."""
+"""The measurements of each method by the study of the ranking, which writes measured.json."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ FILE_PATH = Path(__file__).with_name("measured.json")
 
 
 class Measured(NamedTuple):
-    """A method at so many times the length, on small models, as they are or fine-tuned."""
+    """A method at so many times the length, on small models, unmodified or fine-tuned."""
 
     method: str
     factor: int
-    """How many times the length the models were made for."""
+    """The target as a multiple of the length that the models were made for."""
     steps: int
     """Steps of fine-tuning at the target length; 0 for none."""
     models: int
@@ -68,7 +68,7 @@ def measurements() -> tuple[Measured, ...]:
 
 
 def measured(method: str, scale: float, *, trained: bool) -> Measured | None:
-    """What was measured of a method at the nearest factor, and trained for longest."""
+    """The measurement of a method at the nearest factor, trained for longest."""
     own = [each for each in measurements() if each.method == method and bool(each.steps) == trained]
     if not own:
         return None

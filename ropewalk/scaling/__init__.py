@@ -139,7 +139,7 @@ class Method(Generic[P]):
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of a method: what a user may write for it."""
+    """A parameter of a method, with the values that a user may write for it."""
 
     name: str
     type: Any
@@ -304,5 +304,5 @@ def ntk_exponents(start: RotarySchedule) -> FloatArray:
 
 
 def log_growth(scale: float, weight: float = 1.0) -> float:
-    """0.1 · weight · ln s + 1: YaRN's growth of attention, 1 where nothing is extended."""
+    """0.1 · weight · ln s + 1: YaRN's growth of attention, 1 if nothing is extended."""
     return 1.0 if scale <= 1 else 0.1 * weight * math.log(scale) + 1.0

@@ -106,7 +106,7 @@ class Found(Result):
     kept: tuple[str, ...]
     """The checkpoints in `evaluate/`."""
     adapter: str | None
-    """The folder of the adapter, where one was trained; the exported weights have it merged."""
+    """The folder of the adapter, if one was trained; the exported weights have it merged."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

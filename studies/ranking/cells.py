@@ -1,4 +1,4 @@
-"""One cell of the study: a model under one method at one length, as it is or after fine-tuning.
+"""One cell of the study: a model under one method at one length, unmodified or after fine-tuning.
 
 What is kept of a cell are the losses and the share of right answers of every document, so that
 two methods are compared document by document.
@@ -109,7 +109,7 @@ def _methods(path: str, factor: int) -> tuple[str, ...]:
 
 
 def schedules(present: ContextPlan, target: int) -> dict[str, RotarySchedule]:
-    """What each method makes of a model, without those that equal another at this length."""
+    """The schedule of each method for a model, without those that equal another at this length."""
     found = {NONE: replace(present.longest(), length=target)}
     given = {"base": sufficient_base(present, target, FULL_ATTENTION)}
     for method in METHODS:
@@ -131,7 +131,7 @@ def _turn_alike(one: RotarySchedule, other: RotarySchedule) -> bool:
 
 
 def decides(cell: Cell, candidates: Path) -> dict[str, Any]:
-    """Everything that a cell depends on, but for the code."""
+    """Everything that a cell depends on, except the code."""
     subject = SUBJECTS[cell.subject]
     return {
         "version": VERSION,

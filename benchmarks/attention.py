@@ -90,7 +90,7 @@ class Record:
     building_seconds: float
     peak_bytes: int
     tflops: float | None
-    """Over the visited pairs; a training step has other work too."""
+    """The rate over the visited pairs; a training step has other work too."""
     ideal: float
     """Full attention's area over the layout's."""
     ratio: float = 1.0

@@ -135,7 +135,7 @@ def recorded() -> dict[str, Any]:
 
 
 def calculated(case: Case) -> Way:
-    """By the formulas, for numbers of four bytes."""
+    """The cost by the formulas, for numbers of four bytes."""
     here = replace(device(HERE), devices=case.ranks)
     work = Work(sizes_of(case.config), case.length, here, case.length, SINGLE)
     if case.does == "evaluate":

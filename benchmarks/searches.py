@@ -138,7 +138,7 @@ class Row(NamedTuple):
     """The modules of its own code, besides those of all searches."""
     documents: int = DOCUMENTS
     plain: bool = False
-    """It searches on text in which nothing is planted."""
+    """True if it searches on text in which nothing is planted."""
 
 
 STRATEGIES = {
@@ -162,7 +162,7 @@ IN_COMMON = 48
 OTHER_SEEDS = 1000
 """Added to a seed for those others, so that they ask for other facts."""
 BY_HAND = HAND_DESIGNED
-"""Those that `ropewalk search` compares; older runs have the first four."""
+"""The methods that `ropewalk search` compares; older runs have the first four."""
 ALSO_BY_HAND = ("adaptive", "evolution")
 """Rows whose runs also measure the hand-designed methods. In search_runs.jsonl, those of the search
 by gradient, which was removed, measured them where no other row had run."""

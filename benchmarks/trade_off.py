@@ -164,7 +164,7 @@ def named(line: Mapping[str, Any]) -> str:
 
 
 def front(found: Sequence[Point]) -> list[Point]:
-    """Those that no other beats, the cheapest first; of equal ones, the first."""
+    """The points that no other beats, the cheapest first; of equal ones, the first."""
 
     def beats(other: Point, own: Point) -> bool:
         better = (other.retrieved, -other.cost), (own.retrieved, -own.cost)

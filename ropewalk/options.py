@@ -118,7 +118,7 @@ def check_previewed(on: str | None) -> None:
 
 
 def preview_ends(asked: object) -> None:
-    """In a verb, where its arguments are checked and nothing is written yet: a preview ends here.
+    """End a preview here: in a verb, once its arguments are checked and nothing is written yet.
 
     The function that makes the preview gets `asked`.
     """

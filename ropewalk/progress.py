@@ -22,7 +22,7 @@ Notice: TypeAlias = Callable[[str], None]
 
 
 def log_notice(text: str) -> None:
-    """Log the notice, as programs do."""
+    """Log the notice as a warning."""
     import logging  # slow, and commands have a way of their own
 
     logging.getLogger("ropewalk").warning(text)

@@ -66,7 +66,7 @@ class RunOnDisk:
         ]
 
     def lines(self, journal: str) -> list[dict[str, object]]:
-        """Those of a journal so far."""
+        """The lines of a journal so far."""
         file = self.path / journal
         return read_journal(file) if file.exists() else []
 
@@ -84,7 +84,7 @@ class RunOnDisk:
         return str(told or in_python)
 
     def notes(self) -> tuple[str, ...]:
-        """For the end of a page."""
+        """The notes for the end of a page."""
         used = ", ".join(f"{name} {version}" for name, version in self.versions.items())
         return f"Run directory: {self.path}", f"Versions: {used}"
 

@@ -65,7 +65,7 @@ class Measure(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """That one arm is better than another, by so much in the paper."""
+    """The claim that one arm is better than another, by so much in the paper."""
 
     words: str
     source: str
@@ -206,7 +206,7 @@ def finding(
 
 
 COPIES = 0.1
-"""By how much repeated text must be easier than other text, under any arm, for a model to count."""
+"""The least gain of repeated text over other text, under any arm, for a model to count."""
 
 
 def _asked(known: Mapping[Cell, Mapping[Measure, float]], name: str, claim: Claim) -> bool:

@@ -38,7 +38,7 @@ class CostRow(NamedTuple):
 
     what: str
     bytes: float
-    """At its peak, with the allowance."""
+    """The peak, with the allowance."""
     parts: Mapping[str, float]
     """Bytes, without the allowance."""
     seconds: float | None

@@ -97,7 +97,7 @@ class TrainPreview(Result):
     model: str
     stages: tuple[PreviewStage, ...]
     bytes_on_disk: int
-    """That checkpoints and models take at most."""
+    """The most that checkpoints and models take."""
     peak_bytes: int | None = None
     """The peak memory of each rank, by the formulas of `ropewalk cost`; None if these know too
     little."""
@@ -754,7 +754,7 @@ def _steps(
 
 @contextmanager
 def _together() -> Iterator[Ranks | None]:
-    """Under torchrun, what the ranks share; one that fails says so to those that wait for it."""
+    """The ranks under torchrun, else None; one that fails tells those that wait for it."""
     if started() == 1:
         yield None
         return

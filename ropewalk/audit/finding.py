@@ -23,12 +23,12 @@ class Finding(Value):
     trap: str
     """Its name, for scripts and for docs/verify.md."""
     runtimes: tuple[str, ...]
-    """Those concerned; empty: all that use the file."""
+    """The runtimes concerned; empty for all that use the file."""
     what: str
     consequence: str
     remedy: str
     wrong: bool = True
-    """It fails the verification; else it only informs."""
+    """True if it fails the verification; else it only informs."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -104,7 +104,7 @@ def compared(header: GGUFHeader, schedule: RotarySchedule) -> Agreement:
 
 
 def _settings(header: GGUFHeader) -> Iterator[tuple[str, Path, int, bytes]]:
-    """Every rotary setting that says something, and the bytes of a file that take it back."""
+    """Every rotary setting that is not neutral, and the bytes of a file that undo it."""
     for key, neutral in _NEUTRAL.items():
         value, place = header.number(key), header.places.get(f"{header.architecture}.{key}")
         if value is None or place is None or value == neutral:

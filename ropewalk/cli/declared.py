@@ -248,7 +248,7 @@ def _declared(
 
 
 def _info(name: str, option: Option, form: _Form, usual: Any) -> Any:
-    """The option for typer; its help shows a default that says something."""
+    """The option for typer; its help shows an informative default."""
     unit = option.unit or form.unit
     says = usual not in (inspect.Parameter.empty, None, (), "") and usual is not False
     flag = name.replace("_", "-")

@@ -112,7 +112,7 @@ def _peak(config: dict[str, Any], length: int, ranks: int, recompute: bool) -> d
 
 
 def _named(snapshot: Mapping[Any, int]) -> dict[str, float]:
-    """By the parts that people know; the tracker's names hold those of torch."""
+    """The sizes by the parts that people know; the tracker's names hold those of torch."""
     parts: dict[str, float] = {}
     for own, size in snapshot.items():
         if own == "Total":

@@ -75,7 +75,7 @@ class Packing(Sequence[tuple[Piece, ...]]):
 
     @property
     def tokens(self) -> int:
-        """In windows."""
+        """The tokens in windows."""
         return int((self.ends - self.starts).sum())
 
     @property

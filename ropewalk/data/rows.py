@@ -28,7 +28,7 @@ PIECE = 2**22
 """Tokens of a shard that are looked through at once."""
 HUB = "hub:"
 STATE, SPLITS = "state.json", "dataset_dict.json"
-"""By which folders of `datasets` are known: of one data set, and of several by their names."""
+"""The files that mark folders of `datasets`: of one data set, and of several by their names."""
 
 IntArray = NDArray[np.int64]
 
@@ -60,7 +60,7 @@ class Talks(Protocol):
     """The tokens that begin and end a text, which windows put around documents."""
 
     def conversation(self, messages: list[dict[str, str]]) -> tuple[IntArray, list[Weighted]]:
-        """By the model's chat template; answers weigh 1, and all else 0."""
+        """Tokens by the model's chat template; answers weigh 1, and all else 0."""
 
     def check(self, ids: Sequence[int]) -> None:
         """Refuse tokens that the model does not have."""

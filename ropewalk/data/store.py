@@ -388,7 +388,7 @@ class TokenStore:
         return int(self.lengths.size)
 
     def tokens(self, document: int, start: int = 0, end: int | None = None) -> IntArray:
-        """Those of a document from one place to another."""
+        """The tokens of a document from one place to another."""
         number, own = self._place(document, start, end)
         if own.start == own.stop:
             return np.zeros(0, dtype=np.int64)

@@ -135,7 +135,7 @@ class _Row(NamedTuple):
 
 
 class Windows(Sequence[Window]):
-    """Those of one epoch."""
+    """The windows of one epoch."""
 
     def __init__(
         self,

@@ -72,7 +72,7 @@ class Answerer(Protocol):
     verdict: Verdict | None = None
     """True if it answers as planned, if it was compared."""
     ranks: Ranks | None = None
-    """Those of torchrun that answer together; rank 0 alone keeps records."""
+    """The ranks of torchrun that answer together; rank 0 alone keeps records."""
 
     @property
     @abstractmethod
@@ -82,7 +82,7 @@ class Answerer(Protocol):
     @property
     @abstractmethod
     def identity(self) -> Mapping[str, object]:
-        """The part of a run's configuration that says whose answers they are."""
+        """The part of a run's configuration that identifies whose answers they are."""
 
     @abstractmethod
     def answers(self, task: Task, mode: Mode, batches: Batches) -> Iterator[Sequence[Answer]]:

@@ -28,7 +28,7 @@ SMALL_VOCABULARY = 8192
 
 
 class Encoder:
-    """A tokenizer, and whether a sequence begins with BOS: it does if the tokenizer says so.
+    """A tokenizer, and whether a sequence begins with BOS, as the tokenizer decides.
 
     A model of a smaller `vocabulary` cannot look up every token: one beyond it is refused.
     """

@@ -65,7 +65,7 @@ class Arithmetic:
     """The number of multiplications a forward takes."""
 
     weights: int
-    """That every token is multiplied by: all but the table that tokens are looked up in."""
+    """The weights that multiply every token: all but the table that tokens are looked up in."""
     attention: int
     """Layers times the width of all heads: half the cost of a pair of positions."""
 

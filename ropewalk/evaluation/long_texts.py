@@ -72,7 +72,7 @@ def in_stretches(text: str, read: Read, joint: re.Pattern[str]) -> Iterator[Toke
 
 
 def _meetings(text: str, joint: re.Pattern[str]) -> Iterator[_Meeting]:
-    """At which stretches end; the last is the end of the text."""
+    """The meetings at which stretches end; the last is the end of the text."""
     reached = 0
     while True:
         places = []

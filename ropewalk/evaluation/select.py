@@ -63,7 +63,7 @@ class Paired(NamedTuple):
     documents: int
     """Stretches of text."""
     texts: int
-    """That these were taken from: of five or more, the interval allows for how they differ."""
+    """The texts that these are from: for five or more, the interval allows for how they differ."""
     difference: float
     low: float | None
     """None for fewer than five documents."""
@@ -145,7 +145,7 @@ def within(costs: Mapping[str, Paired], limit: float) -> list[str]:
 
 
 def remaining(losses: Mapping[str, Losses], hand_designed: Collection[str]) -> list[str]:
-    """Those that more documents may still show to be best, a hand-designed method among them.
+    """The names that more documents may yet show to be best, a hand-designed method among them.
 
     The others failed, are clearly worse in one part, or than the best of their kind in the
     objective, by intervals that are wider for being several.

@@ -414,7 +414,7 @@ def _stratified(tasks: Rates) -> _Mean:
 
 
 def _deviations(scores: Sequence[float], clusters: Sequence[Hashable]) -> NDArray[np.float64]:
-    """From the task's mean, which took one degree of freedom."""
+    """The deviations from the task's mean, which took one degree of freedom."""
     values: NDArray[np.float64] = np.asarray(scores, dtype=np.float64)
     count = len(set(clusters))
     deviations: NDArray[np.float64] = values - values.mean()

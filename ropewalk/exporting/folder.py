@@ -245,7 +245,7 @@ def _told_of_weights(job: Job) -> Iterator[str]:
 
 
 def _raise_limit(path: Path, key: str, length: int) -> None:
-    """Some runtimes serve no more than the tokenizer says, or stop where generation should."""
+    """Raise a limit that some runtimes take as the longest sequence to serve or to generate."""
     if not path.is_file():
         return
     settings = read_json(path)

@@ -231,7 +231,7 @@ def _refused(out: Path, parts: Sequence[GGUFHeader], error: CannotLoad) -> GateF
 
 
 class NotCompared(Exception):
-    """Nothing here can say what the file should compute; the file has no proof."""
+    """Nothing here knows what the file should compute, so the file has no proof."""
 
 
 def _agreement(

@@ -241,7 +241,7 @@ class GGUFModel:
         return tuple(tensors)
 
     def _check_layers(self, names: Iterable[str]) -> None:
-        """Each layer must have what the others have."""
+        """Check that each layer has the tensors of the others."""
         layers: dict[str, set[str]] = {str(i): set() for i in range(self.config.num_hidden_layers)}
         for name in names:
             head, _, rest = name.partition(".")

@@ -47,7 +47,7 @@ _COUNTS = (
     *("attention.head_count", "embedding_length", "attention.sliding_window"),
 )
 _SCALING_TYPES = ("none", "linear", "yarn", "longrope")
-"""Those that llama.cpp loads."""
+"""The scaling types that llama.cpp loads."""
 _LOADED_AS = {FREQUENCIES: "rope_freqs", LONG: "rope_factors", SHORT: "rope_factors"}
 
 
@@ -212,7 +212,7 @@ def _scaled(header: GGUFHeader, plain: RotarySchedule, context: int) -> RotarySc
 
 
 def _betas(header: GGUFHeader) -> tuple[float, float]:
-    """Between which turns YaRN's ramp lies; most architectures take 32 and 1 anyway."""
+    """The turns between which YaRN's ramp lies; most architectures take 32 and 1 anyway."""
     fast = slow = None
     if architecture(header.architecture).betas:
         fast = header.number("rope.scaling.yarn_beta_fast")

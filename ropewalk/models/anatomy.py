@@ -43,11 +43,11 @@ class RotaryModule:
     """Layer type to the prefix of its buffers: `` or `sliding_attention_`."""
     arrangement: Arrangement
     keeps_float32: bool
-    """It returns float32 cos and sin whatever the model's dtype."""
+    """True if it returns float32 cos and sin whatever the model's dtype."""
     obeys: bool
-    """It turns by its buffers; some modules compute their frequencies anew in every call."""
+    """True if it turns by its buffers; some modules compute frequencies anew in every call."""
     returns_complex: bool = False
-    """It returns cos + i sin in one tensor."""
+    """True if it returns cos + i sin in one tensor."""
     recompose: Callable[[Tensor], Tensor] | None = None
     """Gives each pair its axis, if positions have several axes (M-RoPE)."""
 

@@ -84,7 +84,7 @@ class Checkpoint:
 
     @cached_property
     def _places(self) -> Mapping[str, Path]:
-        """In which file each tensor is."""
+        """The file that each tensor is in."""
         places: dict[str, Path] = {}
         for path in self.files:
             with safe_open(path, framework="pt") as file:

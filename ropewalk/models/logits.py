@@ -55,7 +55,7 @@ class Head:
 
 
 def check_finite(model: Any) -> None:
-    """Refuse weights that are no numbers: their output says nothing about a plan."""
+    """Refuse weights that are not numbers: their output says nothing about a plan."""
     for name, weight in model.named_parameters():
         if not weight.isfinite().all():
             raise InputError(

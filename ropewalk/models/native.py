@@ -157,7 +157,7 @@ def _as_given(stated: Stated, found: Lengths) -> Lengths:
 
 
 def _of_keys(stated: Stated) -> Lengths | None:
-    """The lengths that keys of the config say beyond the stated length; None if none does."""
+    """The lengths that keys of the config state beyond the stated length; None if none does."""
     served, conflict = _served(stated), ""
     if stated.original is not None:
         if stated.original > stated.length and stated.kind not in PLAIN:

@@ -77,7 +77,7 @@ class Ranks:
             self._end_with_the_failed()
 
     def _ends_first(self, waits: bool) -> bool:
-        """Tell the others that this rank ends; False where another has failed before.
+        """Tell the others that this rank ends; False if another has failed before.
 
         The one that failed first `waits` for them: torchrun ends all ranks once one has left, and
         those that had not read of it could not say why they end.

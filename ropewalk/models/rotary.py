@@ -84,7 +84,7 @@ class PlannedRotary(nn.Module):
         self.recompose = recompose
         self.as_complex = as_complex
         self.config: object = None
-        """That of the stock module, for models that look into it."""
+        """The config of the stock module, for models that look into it."""
         self.arrangement = arrangement
         self.keeps_float32 = keeps_float32
         # Neither buffers nor parameters: `model.to(bfloat16)` must not round frequencies.

@@ -55,11 +55,11 @@ class Rank(NamedTuple):
     """The first token's place among all tokens by their part of D: 1 has the largest."""
 
     overall: int
-    """By the mean parts over all sequences."""
+    """The rank by the mean parts over all sequences."""
     highest: int
-    """In the sequence where it is nearest to 1."""
+    """The rank in the sequence where it is nearest to 1."""
     lowest: int
-    """In the sequence where it is farthest from 1."""
+    """The rank in the sequence where it is farthest from 1."""
     tokens: int
 
 
@@ -135,7 +135,7 @@ class ArmResult:
     growth: Estimate | None
     """The exponent of first-token D_logit in length."""
     loss: Estimate | None
-    """At the reference shift."""
+    """The loss at the reference shift."""
     loss_change: Estimate | None
     """Mean absolute change of a sequence's loss over all shifts."""
 
@@ -258,7 +258,7 @@ def _arm_result(weights: str, arm: str, records: Sequence[Record], reference: in
 
 
 def _flow(tokens: Sequence[float]) -> float:
-    """From the parts of D: without its weights, and against half of what all columns change."""
+    """The flow by the parts of D: unweighted, and against half of what all columns change."""
     changes = np.asarray(tokens) * np.arange(len(tokens), 0, -1)
     return float(2 * changes[0] / changes.sum()) if changes.any() else 0.0
 

@@ -84,7 +84,7 @@ class Call:
     """[heads, positions, head size], not rotated; so is key, repeated to as many heads."""
     key: Tensor
     rotated_query: Tensor
-    """Rotated and cast as the arm says, held in the dtype that products accumulate in."""
+    """Rotated and cast by the arm, held in the dtype that products accumulate in."""
     rotated_key: Tensor
     scaling: float
     mask: Tensor | None

@@ -35,9 +35,9 @@ class ExtendSettings:
     evaluations: int
     """The budget of the search."""
     samples: int
-    """For each task, length and method."""
+    """The samples of each task, length and method."""
     lengths: tuple[int, ...]
-    """To evaluate at."""
+    """The lengths to evaluate at."""
     seed: int = 0
     train_steps: int = 0
     """0 for an extension without training."""

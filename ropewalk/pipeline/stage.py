@@ -58,7 +58,7 @@ class Start:
     place: Path | None = field(default=None, kw_only=True)
     """The place of the run directory; None for a preview."""
     ranks: SearchRanks | None = field(default=None, kw_only=True)
-    """Those of torchrun; each loads its part of the model."""
+    """The ranks of torchrun; each loads its part of the model."""
 
     def answerer(self, stage: str, conditions: Sequence[Condition]) -> InProcess:
         """The model under these conditions, in this process or over ranks."""

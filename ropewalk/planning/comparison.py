@@ -38,14 +38,14 @@ class Candidate(Value):
 
     method: str
     parameters: Mapping[str, object]
-    """Those that were given; the recipe of the schedule holds all of them."""
+    """The parameters that were given; the recipe of the schedule holds all of them."""
     plan: ContextPlan
     layer: str
     """The layer type that is judged."""
     effective_length: int | None
     """The distance at which a random key first outscores a similar one; None if never."""
     violations: int
-    """At how many distances it does."""
+    """The number of distances at which it does."""
     least_advantage: float
     out_of_distribution_pairs: int
     """The number of pairs that meet angles which the present schedule has not met."""
@@ -54,16 +54,16 @@ class Candidate(Value):
     measured: tuple[Measured, ...]
     """The method's results on small models, untrained and fine-tuned; empty if it was not tried."""
     runtimes: tuple[str, ...] | None
-    """Those that load the plan; None if nobody could say. Where pairs rest, methods that no
+    """The runtimes that load the plan; None if nobody could say. Where pairs rest, methods that no
     runtime loads rank below the others."""
     from_plain: bool = False
     """True if it starts from the plain frequencies of a model that is scaled at present."""
     needs_training: bool = False
-    """Without training under it the model is of no use, so it comes after the others."""
+    """True if the model needs training under it to be of use: it then comes after the others."""
     rank: int | None = None
-    """For use without training: 1 for the first, None if the method was not measured."""
+    """The rank for use without training: 1 for the first, None if the method was not measured."""
     rank_after_training: int | None = None
-    """For use after fine-tuning at the target length."""
+    """The rank for use after fine-tuning at the target length."""
 
     @property
     def name(self) -> str:

@@ -25,12 +25,12 @@ class Measured(NamedTuple):
     best: tuple[float, float]
     """The same for whichever method was best on each model."""
     refuted: int
-    """On how many of the models it retrieves less than half of what the best method does, by a
+    """The number of models on which it retrieves less than half of what the best method does, by a
     difference whose interval leaves out 0."""
 
     @property
     def is_refuted(self) -> bool:
-        """On most of the models."""
+        """True if it is refuted on most of the models."""
         return 2 * self.refuted > self.models
 
     def __str__(self) -> str:

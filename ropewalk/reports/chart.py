@@ -125,7 +125,7 @@ class Tile(NamedTuple):
     value: float
     words: str
     is_vague: bool = False
-    """Its interval is too wide to say anything: drawn without a colour."""
+    """True if its interval is too wide to say anything: drawn without a colour."""
 
 
 class TileGrid(NamedTuple):

@@ -62,9 +62,9 @@ class Runtime:
     line: Callable[[str, int, Config | None], str] | None = None
     """The command that serves a folder up to a length, with changes to its config."""
     by_model_type: bool = False
-    """It chooses its class by the model type; else by `architectures`."""
+    """True if it chooses its class by the model type; else by `architectures`."""
     loads_files: bool = False
-    """It loads GGUF files."""
+    """True if it loads GGUF files."""
     server: Speech | None = None
     """The answers by which its server is recognised."""
 

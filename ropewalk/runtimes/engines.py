@@ -179,7 +179,7 @@ def yarn_keys(served: ModelClass) -> set[str]:
 
 
 def handed(served: ModelClass, reader: ConfigReader, rope: Config) -> Config:
-    """The setting that the model's class hands to its rotary module; refused where it fails."""
+    """The setting that the model's class hands to its rotary module; refused if it fails."""
     if served.scaling == "unknown":
         raise Unsupported(
             f"chooses its class by the architecture {shortened(served.architecture)}, and what "

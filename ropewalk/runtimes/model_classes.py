@@ -82,7 +82,7 @@ class ModelClass:
     on_cpu: str = ""
     beside: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
-    """The ones of `beside` that the config's class does not lose."""
+    """The keys of `beside` that the config's class does not lose."""
     own_base: float | None = None
     """The base in the part of the config that it reads instead of the setting."""
     own_share: float | None = None
@@ -131,7 +131,7 @@ class ModelClass:
 
     @property
     def turns_parts(self) -> bool:
-        """True if a head turns in part if the config says so."""
+        """True if a head turns only in part when the config says so."""
         return self.part or self.scaling in ("transformers", "unknown") or bool(self.by)
 
     @property

@@ -41,7 +41,7 @@ from ropewalk.untrusted import real_number, whole_number
 
 P = ParamSpec("P")
 PUBLISHED = "longrope:"
-"""Begins the name of published factors, where a parameter takes a list."""
+"""The prefix of the names of published factors, which a parameter takes for a list."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,11 @@ class Method(Generic[P]):
 
     compute: Callable[P, RotarySchedule]
     identity_at_one: bool
-    """At target = start.length it changes no factor."""
+    """True if it changes no factor at target = start.length."""
     monotone: bool
-    """From a plain start, its factors never fall from one pair to the next slower one."""
+    """True if its factors never fall, from a plain start, from a pair to the next slower one."""
     geometric_start: bool
-    """It needs a start whose frequencies are b^(-2i/d) for some base b."""
+    """True if it needs a start whose frequencies are b^(-2i/d) for some base b."""
     by_length: bool
     """Its factors are for the length at hand, so a plan holds it as a ladder of lengths."""
     needs_training: bool = False

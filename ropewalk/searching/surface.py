@@ -68,7 +68,7 @@ class Surface:
         self._inverse = np.linalg.inv(alike + noise).astype(np.float64)
         level, weights, _ = self._through(scores)
         self.offsets: FloatArray = _offsets(offsets, losses, level + alike @ weights, scores)
-        """By how much each document is harder than another."""
+        """The excess difficulty of each document."""
         self._level, self._weights, self._amplitude = self._through(_scores(losses - self.offsets))
 
     def mean(self, points: FloatArray) -> FloatArray:

@@ -92,7 +92,7 @@ class RopewalkCallback(TrainerCallback):  # type: ignore[misc]
         return size * (len(self.keep) + (self.final is not None))
 
     def leave_signals(self) -> None:
-        """After a training that ended with an error."""
+        """Stop watching for signals after a training that ended with an error."""
         self._signal.leave()
 
     def on_pre_optimizer_step(
@@ -219,7 +219,7 @@ def _as_written(model: Any) -> Iterator[None]:
 
 
 def gradient_norm(model: Any) -> torch.Tensor:
-    """Over all parameters, also where they are sharded."""
+    """The norm over all parameters, also if they are sharded."""
     gradients = [own.grad for own in model.parameters() if own.grad is not None]
     norm = torch.nn.utils.get_total_norm(gradients)
     return norm.full_tensor() if isinstance(norm, DTensor) else norm

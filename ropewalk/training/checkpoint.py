@@ -260,7 +260,7 @@ def checkpoints_in(run: Path) -> list[Path]:
 
 
 def weights(model: nn.Module) -> dict[str, Tensor]:
-    """Those that are trained."""
+    """The weights that are trained."""
     return {
         f"{_WEIGHT}{name}": own.detach()
         for name, own in model.named_parameters()

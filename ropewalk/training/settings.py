@@ -30,7 +30,7 @@ class StageSettings:
     """Training at one length."""
 
     length: int
-    """That the model is planned for."""
+    """The length that the model is planned for."""
     window: int
     """Tokens of a training window: as many, or fewer."""
     steps: int

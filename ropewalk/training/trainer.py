@@ -106,7 +106,7 @@ class RopewalkTrainer(Trainer):  # type: ignore[misc]
         self._losses: list[Tensor] = []
         """The losses of the batches of this step so far."""
         self._targets: Tensor | int = 1
-        """In all batches of this step."""
+        """The targets in all batches of this step."""
 
     def train(
         self, resume_from_checkpoint: str | bool | None = None, *args: Any, **others: Any
@@ -204,7 +204,7 @@ class RopewalkTrainer(Trainer):  # type: ignore[misc]
         return norm
 
     def _refuse_not_finite(self, losses: Tensor, norm: Tensor) -> None:
-        """On all ranks together: each sees the losses of all."""
+        """Refuse what is not finite, on all ranks together: each sees the losses of all."""
         everyone = [torch.empty_like(losses) for _ in range(self.place.division.ranks)]
         if self._shards:
             dist.all_gather(everyone, losses.contiguous())

@@ -21,7 +21,7 @@ LARGEST = 2**63
 
 
 class Unreadable(Exception):
-    """The code says something that is not known here."""
+    """The code contains something that is not known here."""
 
 
 class Raised(Exception):

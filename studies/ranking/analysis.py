@@ -302,7 +302,7 @@ def summary(found: Sequence[Group]) -> dict[str, Any]:
 
 
 def _difference(group: Group, first: str, second: str) -> dict[str, Any]:
-    """In retrieval on the same documents, with its interval over texts."""
+    """The difference in retrieval on the same documents, with its interval over texts."""
     difference = group.retrieved[first] - group.retrieved[second]
     interval = mean_interval(difference, clusters=group.texts)
     return {"difference": round(float(difference.mean()), 5), "interval": _ends(interval, 5)}

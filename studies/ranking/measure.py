@@ -76,7 +76,7 @@ def report(finished: Sequence[dict[str, Any]]) -> None:
 
 
 def whole_groups(found: Sequence[Group]) -> list[Group]:
-    """Those whose cells are all finished."""
+    """The groups whose cells are all finished."""
     return [group for group in found if set(group.retrieved) == _methods_of(group)]
 
 

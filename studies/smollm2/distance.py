@@ -48,7 +48,7 @@ def run(count: int) -> None:
 
 
 def cells() -> list[Cell]:
-    """Those of the unextended model at all lengths."""
+    """The cells of the unextended model at all lengths."""
     own = [cell for cell in (*kept(CELLS), *kept(BY_METHOD)) if cell.method == "none"]
     return sorted(own, key=lambda cell: (cell.length, cell.document))
 

@@ -172,7 +172,7 @@ def _means(table: Sequence[Sequence[Estimate]]) -> NDArray[np.float64]:
 def activations(
     loaded: LoadedModel, sequences: Sequence[Tensor]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """By layer, of its output: the largest magnitude of each token, and the median of all.
+    """By layer, for its output: the largest magnitude of each token, and the median of all.
 
     Over the sequences, the mean of either.
     """

@@ -47,7 +47,7 @@ BUNDLED = ("bundled", "bundled 2", "bundled 3")
 PILOT = "high base"
 FAR_PILOTS = (PILOT, "tall 2", "wide 3")
 SETTLED = ("tall", "narrow")
-"""On which settings of a training are compared."""
+"""The models on which settings of a training are compared."""
 SKIP = Cell(PILOT, FAR, YARN, 600, 0, "skip", window=2, rate=5e-4)
 """The training for far targets; the pilots try its neighbours."""
 RETRIEVES = 0.5
@@ -166,7 +166,7 @@ class Difference(NamedTuple):
 
     @property
     def interval(self) -> Interval | None:
-        """Over models; a size is a group as far as models of one size agree more than others."""
+        """The interval over models; sizes are groups as far as models of one size agree more."""
         sizes = [SUBJECTS[name].size for name in self.by_model]
         return mixed_mean_interval(list(self.by_model.values()), sizes) if sizes else None
 

@@ -136,7 +136,7 @@ class Asked:
         return replace(settings, samples=samples)
 
     def _samples_begun(self) -> int | None:
-        """Those of the run that goes on here: another timing would give another number."""
+        """The samples of the run that goes on here: another timing would give another number."""
         if self.run is None or not (self.run / CONFIGURATION).is_file():
             return None
         _, kept = read_configuration(self.run)

@@ -268,5 +268,5 @@ def _digest(files: Sequence[Path], progress: Callable[[float], None]) -> str:
 
 
 def _states(files: Sequence[Path]) -> list[tuple[int, int, int]]:
-    """By which a file is known not to have been written to."""
+    """The state by which a file is known not to have been written to."""
     return [(s.st_ino, s.st_size, s.st_mtime_ns) for s in (file.stat() for file in files)]

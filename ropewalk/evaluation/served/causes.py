@@ -18,7 +18,7 @@ BASES = (1e4, 5e5, 1e6)
 """Bases that loaders fall back on."""
 BASE_RATIOS = (0.1, 0.25, 0.5, 0.8, 1.25, 2.0, 4.0, 10.0)
 RATIOS = (0.25, 0.5, 2.0, 4.0)
-"""By which a factor, or an original length, may be off."""
+"""The ratios by which a factor, or an original length, may be off."""
 METHODS = ("linear", "ntk", "yarn")
 AND = " and "
 """Between the two causes of a pair, in its name and its description."""
@@ -43,7 +43,7 @@ class Cause(NamedTuple):
 
 
 def causes(plan: ContextPlan, present: ContextPlan) -> list[Cause]:
-    """All known causes, without those that this plan's schedules cannot tell apart from it.
+    """All known causes, without those whose schedules cannot be told from this plan's.
 
     `present` is the plan that the unmodified model follows.
     """

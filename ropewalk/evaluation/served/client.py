@@ -60,7 +60,7 @@ class Address(NamedTuple):
     host: str
     port: int | None
     path: str
-    """Before `/v1`."""
+    """The path before `/v1`."""
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host

@@ -47,7 +47,7 @@ class Form:
         return self.questions(scene, units)[0]
 
     def questions(self, scene: Scene, units: int) -> list[Draft]:
-        """A draft for each of several keys, if a text holds others than are asked for."""
+        """A draft for each of several keys, if a text holds more than are asked for."""
         needles = self._needles(scene, self.keys + (units if self.hay == "needles" else 0))
         text = self._text(scene, units, [needle.line for needle in needles])
         keys = list(dict.fromkeys(needle.key for needle in needles))

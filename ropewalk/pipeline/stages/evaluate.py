@@ -39,7 +39,7 @@ class Evaluate(Stage[EvaluatedExtension]):
     target_length: int
     lengths: tuple[int, ...]
     samples: int
-    """For each task, length and method."""
+    """The samples of each task, length and method."""
     seed: int = 0
     tasks: tuple[str, ...] = TASKS
     trained: bool = False

@@ -376,7 +376,7 @@ class _Work:
         sources: Sequence[str],
         progress: Progress,
     ) -> tuple[dict[str, FloatArray], dict[str, Losses]]:
-        """Measure all schedules on the first documents, and on the others what may be best.
+        """Measure all schedules on the first documents, and those that may be best on the others.
 
         Also returns the losses of what may be best after all of them.
         """

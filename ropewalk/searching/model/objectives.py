@@ -72,7 +72,7 @@ def loss_of(measured: FloatArray, kind: str) -> FloatArray:
 
 
 def _own_loss(objective: Own, values: FloatArray) -> float:
-    """By a function of the user's; a schedule that failed is not asked about."""
+    """The loss by a function of the user's; a schedule that failed is not asked about."""
     if not np.isfinite(values).all():
         return math.nan
     return real_number(objective(*map(float, values)), f"the loss by {objective.__name__}")
@@ -107,7 +107,7 @@ class LocalMeasure:
         return values
 
     def prove(self, schedule: RotarySchedule) -> None:
-        """That installing works is a fact about the model, so it is proven once.
+        """Prove that installing works, once: it is a fact about the model.
 
         Ranks that share the model prove it by the same schedule, for the forwards that this takes
         depend on it; what is measured afterwards need not be the same.

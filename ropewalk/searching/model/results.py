@@ -144,7 +144,7 @@ class Leg(Value):
         return charts
 
     def gain(self, documents: Literal["search", "reporting"]) -> float:
-        """By how much the chosen schedule's score is below that of the best hand-designed method.
+        """The score of the best hand-designed method minus that of the chosen schedule.
 
         The part of a gain on the search documents that is missing on the others is overfitting.
         """

@@ -50,7 +50,7 @@ def blocks() -> dict[str, str]:
 
 
 def measure() -> list[dict[str, Any]]:
-    """How often each combination of scores occurs, by model, task, method and length."""
+    """Count each combination of scores, by model, task, method and length."""
     counts: Counter[tuple[Any, ...]] = Counter()
     documents = list(read_documents(HELD_OUT))
     for model in BUNDLED_FOLDERS:

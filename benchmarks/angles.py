@@ -1,4 +1,4 @@
-"""How far the angles of a stock module in float32 stray from exact ones, up to two million tokens.
+"""The error of a stock module's angles in float32, up to two million tokens.
 
     python -m benchmarks.angles            a few seconds
 

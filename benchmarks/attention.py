@@ -1,4 +1,4 @@
-"""How fast the attention engines are, beside full attention and what a user would write instead.
+"""The speed of the attention engines, next to full attention and to a user's own code.
 
     python -m benchmarks.attention cpu      prints a table, writes results/attention_cpu.json
     python -m benchmarks.attention cuda     the same on a GPU, in the sizes of an 8B model
@@ -51,7 +51,7 @@ class Sizes(NamedTuple):
     longest_dense: int
     """Beyond it a dense mask is not worth waiting for."""
     hidden_size: int
-    """Of the model whose training step is measured."""
+    """The hidden size of the model whose training step is measured."""
 
 
 SIZES = {
@@ -90,7 +90,7 @@ class Record:
     building_seconds: float
     peak_bytes: int
     tflops: float | None
-    """Over the visited pairs; a training step has other work too."""
+    """The rate over the visited pairs; a training step has other work too."""
     ideal: float
     """Full attention's area over the layout's."""
     ratio: float = 1.0

@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def measure(**less: Any) -> dict[str, Any]:
-    """What each search came to; `less` makes it a small one."""
+    """Run every search and keep its results; `less` makes them small ones."""
     found = {
         name: kept(rw.search("bundled", "2k", **{**asked, **less}))
         for name, asked in SEARCHES.items()

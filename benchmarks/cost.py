@@ -1,4 +1,4 @@
-"""The memory that `ropewalk cost` calculates, beside what a process really takes.
+"""The memory that `ropewalk cost` calculates, compared with what a process really takes.
 
     python -m benchmarks.cost            runs what is missing: about 20 minutes of two cores
     python -m benchmarks.cost --report
@@ -32,7 +32,7 @@ from ropewalk.costs.sizes import sizes_of
 RESULTS = Path(__file__).parent / "results" / "cost.json"
 RANK, MEETING = "ROPEWALK_COST_RANK", "ROPEWALK_COST_MEETING"
 WITHIN = 0.15
-"""How far the formulas may be off, by the aim."""
+"""The largest error of the formulas that the aim allows."""
 KINDS = {"held": {"MALLOC_MMAP_THRESHOLD_": "65536"}, "bytes": {}}
 """Settings of glibc: with a fixed threshold, a freed tensor goes back to the system at once; by
 default the threshold grows, and freed memory stays in the heap."""
@@ -135,7 +135,7 @@ def recorded() -> dict[str, Any]:
 
 
 def calculated(case: Case) -> Way:
-    """By the formulas, for numbers of four bytes."""
+    """The cost by the formulas, for numbers of four bytes."""
     here = replace(device(HERE), devices=case.ranks)
     work = Work(sizes_of(case.config), case.length, here, case.length, SINGLE)
     if case.does == "evaluate":

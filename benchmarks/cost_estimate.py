@@ -1,4 +1,4 @@
-"""What `extend --dry-run` promises, beside what the stages of the demo then take.
+"""The predictions of `extend --dry-run`, compared with the stages of the demo.
 
     python -m benchmarks.cost_estimate [--runs N]
 

@@ -1,4 +1,4 @@
-"""How often the intervals that ropewalk prints contain the truth, by simulation.
+"""The coverage of the intervals that ropewalk prints, by simulation.
 
     python -m benchmarks.coverage    five minutes; writes results/coverage.json
 
@@ -40,7 +40,7 @@ TIMES = 10_000
 
 Random = np.random.Generator
 Draw = Callable[[Random], tuple[Interval | None, float]]
-"""One interval and what it should contain."""
+"""One interval, and the value that it should contain."""
 
 
 class Row(NamedTuple):
@@ -64,7 +64,7 @@ def rate(count: int, chance: float) -> Draw:
 
 
 def clustered_rate(count: int, chance: float, answers: int = 8, alike: float = 0.3) -> Draw:
-    """Answers of one document are as correlated as `alike` says: a beta-binomial."""
+    """Answers of one document are correlated by `alike`: a beta-binomial."""
     strength = 1 / alike - 1
 
     def draw(random: Random) -> tuple[Interval | None, float]:
@@ -218,7 +218,7 @@ def mean_over_tasks(chances: Sequence[float], count: int, *, shared: bool = Fals
 
 
 def two_means(count: int, times: float) -> Draw:
-    """A mean over tasks less so many times another, on the same samples."""
+    """A mean over tasks minus a multiple of another, on the same samples."""
     others = [0.9 * chance for chance in UNLIKE_TASKS]
 
     def draw(random: Random) -> tuple[Interval | None, float]:
@@ -321,7 +321,7 @@ ROWS = (
 
 
 def coverage(row: Row, times: int, seed: int = 0) -> float:
-    """The share of intervals that contain what they should."""
+    """The share of intervals that contain their true value."""
     random = np.random.default_rng([seed, *row.name.encode()])
     inside = 0
     for _ in range(times):
@@ -338,12 +338,12 @@ DIFFERENCES: dict[str, Callable[[Random, tuple[int, int]], np.ndarray]] = {
         random.lognormal(size=shape) - math.exp(0.5)
     ),
 }
-"""Of searched schedules that are as good as the baseline on average, document by document."""
+"""Draw the differences, by document, of searched schedules that equal the baseline on average."""
 FINALISTS = 4
 
 
 def false_alarms(case: str, documents: int, times: int, seed: int = 0) -> float:
-    """How often `choose` takes one of several schedules that are no better than the baseline."""
+    """The rate at which `choose` takes a schedule although none is better than the baseline."""
     random = np.random.default_rng([seed, documents, *case.encode()])
     none, chosen = np.zeros(documents), 0
     for _ in range(times):

@@ -35,7 +35,7 @@ from ropewalk.searching.model.results import SEARCHED
 RESULTS = Path(__file__).with_name("results") / "demo.json"
 SAMPLE = Path(__file__).parents[1] / "docs" / "sample_report.html"
 BUDGET = "4.5e6tok"
-"""As in the Makefile: two minutes, so the verdict has two looks."""
+"""The budget of the Makefile: two minutes, so the verdict has two looks."""
 VERIFY = ("--runtime", "transformers")
 
 
@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def measure(run: Path, **asked: Any) -> dict[str, Any]:
-    """What a run came to, which is done or finished first."""
+    """Do a run, or finish it, and return its results."""
     extended = rw.extend(run=run, **{"budget": BUDGET, **asked})
     folder = run / "model"
     shown = io.StringIO()

@@ -1,4 +1,4 @@
-"""What an evaluation of RULER's tasks costs in ropewalk and in lm-evaluation-harness.
+"""The cost of evaluating RULER's tasks in ropewalk and in lm-evaluation-harness.
 
     python -m benchmarks.evaluation    needs the extra eval, and wonderwords, which its RULER needs
 

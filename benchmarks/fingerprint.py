@@ -1,4 +1,4 @@
-"""Faults injected into a real llama.cpp, and what the fingerprint of the plan says of them.
+"""Faults injected into a real llama.cpp, and the verdict of the plan's fingerprint on them.
 
     python -m benchmarks.fingerprint             about thirty minutes of one core
     python -m benchmarks.fingerprint new         or one part: calibration, healthy, faults or new
@@ -73,7 +73,7 @@ Prompt = Any
 
 @dataclass(frozen=True)
 class Setup:
-    """A file, the settings that it is served with, and what stands before the server."""
+    """A file, the settings that it is served with, and the gateway before the server."""
 
     name: str
     schedule: RotarySchedule
@@ -474,7 +474,7 @@ def _row(model: str, method: str, setup: Setup, verdict: Verdict) -> dict[str, A
 
 
 def ratio(verdict: Verdict) -> float:
-    """How many times as far off as by rounding in process, over all probes of tokens."""
+    """The distance as a multiple of that by rounding in process, over all probes of tokens."""
     return MARGIN * verdict.distance / verdict.threshold if verdict.threshold else 0.0
 
 
@@ -496,7 +496,7 @@ def _results() -> dict[str, Any]:
 
 
 class _Judged:
-    """What the results say of each fault."""
+    """Judges each fault by the results."""
 
     def __init__(self, found: dict[str, Any]) -> None:
         self.found = found

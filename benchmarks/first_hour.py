@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def measured(folder: Path) -> dict[str, float]:
-    """Seconds of each step, of which any may end this."""
+    """The seconds of each step; a step that fails ends the run."""
     taken: dict[str, float] = {}
     began = time.perf_counter()
     subprocess.run([sys.executable, "-m", "venv", str(folder / "venv")], check=True)

@@ -1,4 +1,4 @@
-"""All that waits for a GPU, in one command that goes on where it was: `make gpu`.
+"""All benchmarks that need a GPU, in one command that resumes: `make gpu`.
 
     python -m benchmarks.gpu                  what is missing, for at most 20 minutes on one card
     python -m benchmarks.gpu --device cpu --out FILE    the same code, in sizes of a toy
@@ -54,7 +54,7 @@ TOY = {
 
 @dataclass(frozen=True)
 class Scale:
-    """How large the parts are on a device."""
+    """The sizes of the parts on a device."""
 
     device: str
     config: dict[str, Any]
@@ -65,7 +65,7 @@ class Scale:
     evaluated: int
     arms: tuple[str, ...]
     measured: Mapping[str, Any] = field(default_factory=dict)
-    """How much is measured of number formats, where less than usual."""
+    """Settings that make the precision measurement smaller than usual."""
     compared: int = 512
     """The length at which engines are compared with the reference."""
 
@@ -203,7 +203,7 @@ def _work(scale: Scale, config: dict[str, Any], length: int) -> Work:
 
 
 def _measured(scale: Scale, way: Way, call: Callable[[], None]) -> dict[str, Any]:
-    """The second call's time; the peak of memory, where the device tells, and the formula's."""
+    """The second call's time; the peak of memory, if the device tells, and the formula's."""
     call()
     seconds = attention._clock(scale.device)
     call()

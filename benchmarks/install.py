@@ -1,4 +1,4 @@
-"""What it costs to go from one plan to another in a live model, beside loading it anew.
+"""The cost of switching plans in a live model, compared with loading it anew.
 
     python -m benchmarks.install            prints the table and writes results/install.json
 

@@ -1,4 +1,4 @@
-"""How far exp, cos and sin are off in compiled loops: the assumption under the certified bounds.
+"""The errors of exp, cos and sin in compiled loops: the assumption under the certified bounds.
 
     python -m benchmarks.libm          prints the margins and writes results/libm.json
 

@@ -87,7 +87,7 @@ def _apart(name: str, documents: int) -> dict[str, Any]:
 
 
 def one(name: str, documents: int) -> dict[str, Any]:
-    """What a way of packing does and takes, in this process."""
+    """Measure the result and the cost of one way of packing, in this process."""
     own = lengths(documents)
     if name in TRL:
         return _by_trl(own, TRL[name])
@@ -116,7 +116,7 @@ def _read(own: IntArray) -> dict[str, Any]:
 
 
 def _store(folder: Path, own: IntArray) -> TokenStore:
-    """As `data build` writes it, without its texts."""
+    """Write a store as `data build` does, without its texts."""
     with RunDirectory(folder, store.COMMAND, {"tokenizer_sha256": ""}) as directory:
         tokens = np.zeros(int(own.sum()), dtype=store.TOKEN)
         tokens.tofile(directory.path / "tokens-00000.bin")

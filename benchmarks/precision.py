@@ -1,4 +1,4 @@
-"""What a precision measurement takes, beside doing it by hand from `output_attentions`.
+"""The cost of a precision measurement, compared with one by hand from `output_attentions`.
 
     python -m benchmarks.precision          prints a table and writes results/precision.json
 

@@ -1,4 +1,4 @@
-"""What `ropewalk cost` calculates, next to published speeds and lengths on GPUs.
+"""The costs that `ropewalk cost` calculates, next to published speeds and lengths on GPUs.
 
     python -m benchmarks.published_costs
 
@@ -54,7 +54,7 @@ class Published:
     model: str
     on: str
     length: int
-    """Of the window or prompt; of the longest one, where that is the figure."""
+    """Tokens of the window or prompt; of the longest one, if that is the published figure."""
     value: float
     """Tokens a second and device of a step; seconds of reading a prompt; or the longest length."""
     does: Literal["train", "read a prompt", "train, longest", "serve, longest"] = "train"
@@ -62,7 +62,7 @@ class Published:
     """Devices that share a window."""
     recompute: bool = True
     differs: str = ""
-    """What the source does that the formulas do not count."""
+    """Features of the source that the formulas do not count."""
 
 
 def _prolong(length: int, sequence: int, hours: float, differs: str) -> Published:

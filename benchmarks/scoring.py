@@ -1,4 +1,4 @@
-"""What scoring a document takes in memory, beyond the weights and the cache.
+"""The memory that scoring a document takes, beyond the weights and the cache.
 
     python -m benchmarks.scoring            writes results/scoring.json and prints the table
     python -m benchmarks.scoring --longest 32k
@@ -74,7 +74,7 @@ print(json.dumps({"bytes": status("VmHWM") - before, "loss": float(loss)}))
 
 
 class Sizes(NamedTuple):
-    """What decides the memory of a forward."""
+    """The sizes that decide the memory of a forward."""
 
     layers: int
     width: int
@@ -84,7 +84,7 @@ class Sizes(NamedTuple):
     head_dim: int
     inner: int
     bytes: int
-    """Of a number."""
+    """The bytes of a number."""
 
     def cache(self, length: int) -> int:
         return 2 * self.layers * self.shared * self.head_dim * length * self.bytes
@@ -147,7 +147,7 @@ def measure(window: int | None, way: str, length: int) -> dict[str, float]:
 
 
 def table(found: dict[str, Any]) -> str:
-    """MiB beyond weights and cache; of a text that is read at once there is no cache."""
+    """MiB beyond weights and cache; a text that is read at once has no cache."""
     lines = [
         "| layers | tokens | measured | calculated | `labels=ids` | calculated for Llama 3 8B |",
         "|---|---|---|---|---|---|",

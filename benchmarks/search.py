@@ -77,7 +77,7 @@ UNSHOWN = tuple(
     )
 )
 """Comparisons that are counted, and that a reader decides nothing by."""
-"""Where the first is not behind the second, a model cannot tell searches apart."""
+"""If the first is not behind the second, a model cannot tell searches apart."""
 
 Finished = dict[Run, dict[str, Any]]
 
@@ -184,7 +184,7 @@ def report(found: Finished, results: Path) -> None:
 
 
 def summary(found: Finished) -> dict[str, Any]:
-    """What every strategy came to on every model, and each challenger against each reference."""
+    """The results of every strategy on every model, and each challenger against each reference."""
     rows = []
     for subject in dict.fromkeys(run.subject for run in found):
         own = {run: line for run, line in found.items() if run.subject == subject}
@@ -266,7 +266,7 @@ def against(challenger: dict[int, Any], reference: dict[int, Any]) -> dict[str, 
 def difference(
     pairs: Sequence[tuple[dict[str, float], dict[str, float]]], of: str
 ) -> dict[str, Any]:
-    """The mean over searches of first less second, with its interval, and that in a word."""
+    """The mean over searches of first minus second, with its interval, and that in a word."""
     values = [a[of] - b[of] for a, b in pairs]
     interval = t_interval(values)
     better = 1 if of == "retrieval" else -1
@@ -293,13 +293,13 @@ def sustained(challenger: dict[str, Any], reference: dict[str, Any]) -> float | 
 
 
 def _held(line: dict[str, Any], share: float | None = None) -> dict[str, float]:
-    """What a search held when it had spent a share of Algorithm 1's tokens, or at its end."""
+    """The scores of a search after a share of Algorithm 1's tokens, or at its end."""
     found: dict[str, float] = line["looks"][f"{line['share'] if share is None else share:.4f}"]
     return found
 
 
 def _median(reached: Sequence[float | None]) -> float | None:
-    """None where the median search never got there."""
+    """None if the median search never got there."""
     if not reached:
         return None
     median = float(np.median([np.inf if share is None else share for share in reached]))
@@ -354,7 +354,7 @@ def _curve(lines: dict[int, Any]) -> list[list[float]]:
 
 
 def page(value: dict[str, Any]) -> str:
-    """What each strategy came to on each model, and the comparisons."""
+    """The results of each strategy on each model, and the comparisons."""
     if not value["rows"]:
         return "No run is finished yet."
     lines = ["| model, target | | tokens | score | perplexity | retrieval |", "|---" * 6 + "|"]
@@ -373,7 +373,7 @@ def page(value: dict[str, Any]) -> str:
 
 
 def on_unseen(value: dict[str, Any]) -> list[str]:
-    """What the draws that chose nothing say together: searches of one model as a group."""
+    """The joint results on the unseen models, with the searches of one model as a group."""
     rows = [row for row in value["rows"] if row["subject"] in UNSEEN]
     told = []
     for name in STRATEGIES:
@@ -401,7 +401,7 @@ def on_unseen(value: dict[str, Any]) -> list[str]:
 
 
 def several(value: dict[str, Any]) -> str:
-    """How many of the differences at the end remain when all of them are counted as tests."""
+    """Say how many of the final differences remain when all of them are counted as tests."""
     names, ends = [], []
     for row in value["rows"]:
         for name, found in row["compared"].items():

@@ -1,4 +1,4 @@
-"""What a search must beat to be worth its code: random candidates, and plain CMA-ES.
+"""The controls that a search must beat to be worth its code: random candidates, plain CMA-ES.
 
 Both begin with the same hand-designed methods and score every candidate on all documents.
 """

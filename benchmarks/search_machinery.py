@@ -1,4 +1,4 @@
-"""What a search costs beside the model's own forwards: strategy, journal, plans put in and out.
+"""The cost of a search besides the model's own forwards: strategy, journal, plans put in and out.
 
     python -m benchmarks.search_machinery    prints a line and writes results/search_machinery.json
 

@@ -126,7 +126,7 @@ def _found(cell: Cell) -> tuple[list[float], float]:
 
 
 def page(lines: Sequence[dict[str, Any]]) -> str:
-    """Each searched start less YaRN, by model and steps."""
+    """Each searched start minus YaRN, by model and steps."""
     told = [
         "| score minus that of YaRN | " + " | ".join(f"after {n} steps" for n in STEPS) + " |",
         "|---|" + "---|" * len(STEPS),

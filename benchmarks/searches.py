@@ -1,4 +1,4 @@
-"""What the comparison of searches runs: a row each for models and for strategies.
+"""The models and the strategies that the comparison of searches runs, a row each.
 
 A strategy is given a `Problem` and tells, through `note`, which schedule it holds after how many
 tokens. So anything that ends in a schedule can be a row: `evaluated` makes one of a strategy.
@@ -51,9 +51,9 @@ class Subject(NamedTuple):
     """A model, and how far it is extended."""
 
     size: str | None
-    """Of studies/bundled_model; None for the model that ships, which is for trying this out."""
+    """A size of studies/bundled_model; None for the shipped model, which is for trying this out."""
     seed: int
-    """Of its training."""
+    """The seed of its training."""
     target: int
     evaluations: int = EVALUATIONS
 
@@ -74,19 +74,19 @@ SUBJECTS = {
 }
 REPORTED = ("wide", "tall")
 UNSEEN = ("tall 4", "wide 4")
-"""Trained after all strategies were written: what is shown on these chose nothing in them."""
+"""Trained after all strategies were written, so no result on these chose anything in them."""
 
 
 class Problem(NamedTuple):
-    """What one search is given."""
+    """The input of one search."""
 
     model: LoadedModel
     start: RotarySchedule
     target: int
     documents: tuple[Planted, ...]
-    """As many as its row asks for, planted or plain."""
+    """The documents to search on, as many as its row asks for, planted or plain."""
     tokens: int
-    """What it may spend."""
+    """The tokens that it may spend."""
     seed: int
     journal: Path
 
@@ -133,12 +133,12 @@ class Row(NamedTuple):
 
     search: Search
     share: float
-    """Of Algorithm 1's tokens."""
+    """The share of Algorithm 1's tokens that it may spend."""
     code: tuple[Any, ...]
-    """The modules that make it what it is, besides those of all searches."""
+    """The modules of its own code, besides those of all searches."""
     documents: int = DOCUMENTS
     plain: bool = False
-    """It searches on text in which nothing is planted."""
+    """True if it searches on text in which nothing is planted."""
 
 
 STRATEGIES = {
@@ -162,7 +162,7 @@ IN_COMMON = 48
 OTHER_SEEDS = 1000
 """Added to a seed for those others, so that they ask for other facts."""
 BY_HAND = HAND_DESIGNED
-"""Those that `ropewalk search` compares; older runs have the first four."""
+"""The methods that `ropewalk search` compares; older runs have the first four."""
 ALSO_BY_HAND = ("adaptive", "evolution")
 """Rows whose runs also measure the hand-designed methods. In search_runs.jsonl, those of the search
 by gradient, which was removed, measured them where no other row had run."""
@@ -230,7 +230,7 @@ def weights_of(subject: Subject, candidates: Path) -> str:
 
 
 def forward_seconds(subject: Subject, candidates: Path) -> float:
-    """Of one token, as a search scores it, on one thread."""
+    """The seconds that a search takes to score one token, on one thread."""
     torch.set_num_threads(1)
     problem, held_out = problem_of(Run(_name(subject), "evolution", 0), candidates, Path())
     measure = LocalMeasure(problem.model.model, held_out, problem.plan_of)
@@ -246,7 +246,7 @@ def _name(subject: Subject) -> str:
 
 
 def work(run: Run, candidates: Path, folder: Path) -> dict[str, Any]:
-    """One search, and what it held at each look on documents that it never saw."""
+    """The results of one search at each look, on documents that it never saw."""
     torch.set_num_threads(1)
     subject = SUBJECTS[run.subject]
     began = time.perf_counter()
@@ -293,7 +293,7 @@ def work(run: Run, candidates: Path, folder: Path) -> dict[str, Any]:
 
 
 def problem_of(run: Run, candidates: Path, journal: Path) -> tuple[Problem, tuple[Planted, ...]]:
-    """What a search is given, and the documents that it is reported on.
+    """The input of a search, and the documents that it is reported on.
 
     Of one seed, all strategies have the first documents in common, and all of the others.
     """

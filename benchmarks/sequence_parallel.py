@@ -1,4 +1,4 @@
-"""How far logits move when a sequence is spread over four processes: Ulysses, and torch's own ring.
+"""The change in logits with a sequence spread over four processes: Ulysses, and torch's own ring.
 
     python -m benchmarks.sequence_parallel     prints a table, writes results/sequence_parallel.json
 

@@ -1,4 +1,4 @@
-"""How long the quick verbs take, compared with `import numpy` and with importing a model library.
+"""The time of the quick verbs, compared with `import numpy` and with importing a model library.
 
     python -m benchmarks.startup            prints the table and writes results/startup.json
 

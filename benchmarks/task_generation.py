@@ -1,4 +1,4 @@
-"""How long samples of RULER's tasks take to make, compared with encoding each final prompt once.
+"""The time to make samples of RULER's tasks, compared with encoding each final prompt once.
 
     python -m benchmarks.task_generation               13 tasks × 50 samples of 128k
     python -m benchmarks.task_generation --length 32k --samples 5

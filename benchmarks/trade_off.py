@@ -42,7 +42,7 @@ COMMAND = "python -m benchmarks.trade_off"
 PAGE = "docs/search.md"
 STRATEGIES = ("yarn", "adaptive")
 SHOWN = (NONE, "dynamic_ntk", "llama3", "yarn", "yarn+cope")
-"""Of the study of methods, where `dynamic_ntk` has the factors of `ntk` at its target."""
+"""Methods of that study, where `dynamic_ntk` has the factors of `ntk` at its target."""
 
 
 class Cell(NamedTuple):
@@ -126,7 +126,7 @@ def _percent(nats: float) -> str:
 
 
 def points(factor: int, model: str) -> list[Point]:
-    """What methods and searches come to, each less the unmodified model on the same documents."""
+    """The scores of methods and searches minus the unmodified model's on the same documents."""
     known = {
         line["method"].removeprefix("dynamic_"): line
         for line in methods.current()
@@ -150,7 +150,7 @@ def points(factor: int, model: str) -> list[Point]:
 
 
 def named(line: Mapping[str, Any]) -> str:
-    """A schedule by its parameters, where it is a method's own."""
+    """A schedule by its parameters, if it is a method's own."""
     last = line["recipe"][-1]
     if line["chosen"] != "search":
         return str(line["chosen"])
@@ -164,7 +164,7 @@ def named(line: Mapping[str, Any]) -> str:
 
 
 def front(found: Sequence[Point]) -> list[Point]:
-    """Those that no other beats, the cheapest first; of equal ones, the first."""
+    """The points that no other beats, the cheapest first; of equal ones, the first."""
 
     def beats(other: Point, own: Point) -> bool:
         better = (other.retrieved, -other.cost), (own.retrieved, -own.cost)
@@ -176,7 +176,7 @@ def front(found: Sequence[Point]) -> list[Point]:
 
 
 def against_yarn(factor: int) -> str | None:
-    """The search over YaRN's parameters less static YaRN, on the same documents of all models."""
+    """The search over YaRN's parameters minus static YaRN, on the same documents of all models."""
     price, retrieved, of_price, of_target = [], [], [], []
     known = {
         (line["model"], line["method"]): line

@@ -79,7 +79,7 @@ def small() -> LlamaForCausalLM:
 
 
 def lengths_of(number: int) -> list[int]:
-    """Of the documents of a window: log-normal around some hundreds of tokens."""
+    """The lengths of a window's documents: log-normal around some hundreds of tokens."""
     random, left, found = np.random.default_rng([7, number]), TOKENS, []
     while left:
         found.append(min(left, int(np.clip(random.lognormal(5.5, 1.0), 16, TOKENS))))
@@ -108,7 +108,7 @@ def windows(layout: str, count: int = STEPS) -> list[Window]:
 
 
 class Clock(TrainerCallback):  # type: ignore[misc]
-    """CPU seconds of a step, but for the first."""
+    """CPU seconds of a step, except the first."""
 
     seconds = 0.0
 

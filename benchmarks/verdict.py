@@ -1,4 +1,4 @@
-"""How often a verdict is wrong, and how often there is one, by simulation.
+"""The rate of wrong verdicts, and the rate of verdicts at all, by simulation.
 
     python -m benchmarks.verdict    eight minutes; writes results/verdict.json
 
@@ -27,7 +27,7 @@ from ropewalk.outputs import write_atomically
 
 RESULTS = Path(__file__).with_name("results") / "verdict.json"
 TIMES, FALSE_ALARMS = 2000, 20_000
-"""Draws; the second where there is no difference, so that the rate is known to ±0.3 points."""
+"""Draws; the second if there is no difference, so that the rate is known to ±0.3 points."""
 RATES = (0.70, 0.80, THRESHOLD, 0.90, 0.95)
 STRETCHES = {"independent samples": 0, "12 stretches of text": 12, "24 stretches of text": 24}
 SAMPLES, ALIKE = 20, 0.15
@@ -88,7 +88,7 @@ def compared(
     times: int = TIMES,
     seed: int = 0,
 ) -> dict[str, float]:
-    """How often a difference is called better, and worse: the documents take the texts in turn."""
+    """The rates of the verdicts better and worse: the documents take the texts in turn."""
     random = np.random.default_rng([seed, documents, texts, round(10 * alike), *kind.encode()])
     of, none = np.arange(documents) % texts, np.zeros(documents)
     told = []

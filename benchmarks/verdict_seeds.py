@@ -1,4 +1,4 @@
-"""How often `extend` ends in a verdict: twenty seeds on the bundled models at 4 times their window.
+"""Verdicts of `extend` over twenty seeds, on the bundled models at 4 times their window.
 
     python -m benchmarks.verdict_seeds            runs what is missing: some minutes a seed
     python -m benchmarks.verdict_seeds --report   runs nothing

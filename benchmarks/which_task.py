@@ -1,4 +1,4 @@
-"""Which task tells methods apart: floor, ceiling, and how many samples YaRN against linear takes.
+"""The tasks that tell methods apart: floor, ceiling, and samples needed for YaRN against linear.
 
     make real                              SmolLM2, once; without it its column stays empty
     python -m benchmarks.which_task        about an hour of one core; goes on where it was stopped
@@ -33,7 +33,7 @@ PLACE = Path("runs/which_task")
 LARGE, WITHIN, BEYOND = "SmolLM2", "within", "beyond"
 SAMPLES = {LARGE: 8, WITHIN: 16, BEYOND: 16}
 CHANCE = {"oolong-most-syn": 1 / 4, "oolong-compare-syn": 1 / 3}
-"""Of the others it is close to 0."""
+"""The score of guessing; for the other tasks it is close to 0."""
 Scores = dict[str, dict[str, float]]
 """By method, by sample."""
 

@@ -52,7 +52,7 @@ class Sentence(NamedTuple):
     """`{}` stands for a figure; line breaks of the page count as spaces."""
     figures: tuple[str, ...] = ()
     holds: bool = True
-    """Whether the results support the comparison that the words make."""
+    """True if the results support the comparison that the words make."""
 
 
 def paragraph(text: str) -> str:
@@ -66,14 +66,14 @@ class Picture(NamedTuple):
 
 
 class Source(NamedTuple):
-    """What a module offers."""
+    """The figures that a module offers."""
 
     name: str
     blocks: Mapping[str, str]
     sentences: Sequence[Sentence]
     pictures: Mapping[str, Picture]
     screenshots: Mapping[str, str] = MappingProxyType({})
-    """The digest of what each should show: taken by the module itself, and only compared here."""
+    """The expected digest of each: taken by the module itself, and only compared here."""
 
 
 def pages(root: Path = ROOT) -> dict[str, str]:
@@ -123,7 +123,7 @@ def _module_name(marker: str, page: str) -> str:
 def with_figures(
     texts: Mapping[str, str], offered: Sequence[Source], complain: Callable[[str], None]
 ) -> dict[str, str]:
-    """The pages with their figures as the results have them; what cannot be written is said."""
+    """The pages with the figures of the results; complains of those that cannot be written."""
     blocks = {(page, s.name): text for s in offered for page, text in s.blocks.items()}
     written = {}
     for page, text in texts.items():
@@ -230,7 +230,7 @@ def shown_pictures(texts: Mapping[str, str]) -> set[str]:
 
 
 def differences(offered: Sequence[Source], texts: Mapping[str, str] | None = None) -> list[str]:
-    """What differs from the results, a line each; empty if nothing does."""
+    """The differences from the results, a line each; empty if there are none."""
     texts = pages() if texts is None else texts
     found: list[str] = []
     for page, written in with_figures(texts, offered, found.append).items():
@@ -259,7 +259,7 @@ def _changed_lines(old: str, new: str) -> Iterator[str]:
 
 
 def write(offered: Sequence[Source]) -> list[str]:
-    """Write everything; what could not be written is returned."""
+    """Write everything, and return the failures."""
     texts, found = pages(), list[str]()
     for page, text in with_figures(texts, offered, found.append).items():
         if text != texts[page]:

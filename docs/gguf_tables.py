@@ -1,4 +1,4 @@
-"""The tables of docs/gguf.md: what each architecture honours, and memory for the KV cache."""
+"""The tables of docs/gguf.md: features each architecture honours, and memory for the KV cache."""
 
 from __future__ import annotations
 

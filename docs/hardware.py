@@ -47,7 +47,7 @@ def table(found: Cost) -> list[str]:
 
 
 def farthest() -> list[str]:
-    """What the longest window takes, by model and number of devices."""
+    """The cost of the longest window, by model and number of devices."""
     lines = [
         "| model | devices | what | peak, a device | time | fits |",
         "|---|---|---|---|---|---|",

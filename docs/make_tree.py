@@ -56,7 +56,7 @@ def _lines(folder: Path, depth: int) -> Iterator[str]:
 
 
 def _line(name: str, source: Path, depth: int) -> str:
-    """A name and what it is, shortened to its first clause where the line would be too long."""
+    """A name and its description, cut to the first clause if the line would be too long."""
     said = first_sentence(source) if source.exists() else ""
     start = f"{'  ' * depth + name:<28}"
     if len(start) + len(said) >= WIDTH:

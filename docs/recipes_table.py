@@ -42,7 +42,7 @@ def _recipes(table: Mapping[str, Any]) -> str:
 
 
 def _otherwise(table: Mapping[str, Any]) -> str:
-    """Models of which the same is to be said share a row."""
+    """Models that need the same explanation share a row."""
     lines = ["| models: what is documented | what `plan` does, and why |", "|---|---|"]
     for why in dict.fromkeys(row["why"] for row in table["otherwise"]):
         own = [row for row in table["otherwise"] if row["why"] == why]

@@ -100,7 +100,7 @@ def _working_directory() -> bool:
 
 
 def complain(text: str) -> None:
-    """One line on standard error; where that cannot be written, there is nobody to tell."""
+    """Write one line to standard error; if that fails, there is nobody to tell."""
     from ropewalk.errors import printable
 
     try:

@@ -1,4 +1,4 @@
-"""How two computations agree: one value, whoever computed.
+"""The agreement of two computations: one value, whoever computed.
 
 The gate of an export, a trial of a model on disk, and the proof that a plan took effect all say it
 in these terms. What was read by rules, and not run, has no such value (`runtimes/reading.py`).
@@ -23,24 +23,24 @@ Quantity = Literal[
 
 @dataclass(frozen=True, eq=False)
 class Agreement(Value):
-    """How far the numbers of a runtime, or of layers, are from those of the planned model."""
+    """The distance of a runtime's numbers, or of layers', from those of the planned model."""
 
     runtime: str
-    """What was run: a runtime with its version (`transformers 5.23.0`), or the layers of a type."""
+    """A runtime with its version (`transformers 5.23.0`), or the layers of a type."""
     quantity: Quantity
-    """What was compared. llama.cpp gives out log-probabilities, of its likeliest tokens; attention
-    logits count in parts of the largest that a query and a key of these norms could have, queries
-    and keys in parts of their mean norm."""
+    """The compared quantity. llama.cpp gives out log-probabilities, of its likeliest tokens;
+    attention logits count in parts of the largest that a query and a key of these norms could have,
+    queries and keys in parts of their mean norm."""
     max_difference: Unbounded
     tolerance: Unbounded
     tokens: int
-    """How many positions were compared, beyond the trained length as well as below it."""
+    """The number of positions compared, beyond the trained length as well as below it."""
     usual: float | None = None
-    """The tolerance that was not enough, where `tolerance` is that of the model's own rounding,
-    which was measured."""
+    """The tolerance that was not enough, if `tolerance` is that of the model's own measured
+    rounding."""
     median_difference: Unbounded | None = None
-    """Where weights were rounded: how far half of all is at most from the planned model with these
-    weights. One rounding may choose another expert and move some far, but not half."""
+    """If weights were rounded: the median difference from the planned model with these weights. One
+    rounding may choose another expert and move some far, but not half."""
     median_tolerance: float | None = None
     """The largest median allowed: a multiple of the median change that rounding causes."""
 
@@ -72,7 +72,7 @@ class Agreement(Value):
 
     @property
     def by_median(self) -> str:
-        """The median, where weights were rounded."""
+        """The median, if weights were rounded."""
         if self.median_difference is None or self.median_tolerance is None:
             return ""
         return (

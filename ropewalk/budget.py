@@ -15,7 +15,7 @@ _WRITTEN = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?(?:e\+?[0-9]{1,2})?)\s*(tok
 
 
 class Budget(NamedTuple):
-    """What a command may spend."""
+    """The amount that a command may spend."""
 
     amount: float
     unit: Unit

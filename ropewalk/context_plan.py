@@ -22,7 +22,7 @@ from ropewalk.untrusted import Fields, parse_json, read_json, whole_number
 
 FORMAT = "ropewalk-plan-1"
 PLAN = "plan.json"
-"""What a plan is called in a run, and in an exported folder, where `verify` compares with it."""
+"""The file of a plan in a run, and in an exported folder, where `verify` compares with it."""
 MAX_STEPS = 64
 MAX_BYTES = 16 * 2**20  # of a file
 FULL_ATTENTION = "full_attention"
@@ -150,7 +150,7 @@ class ContextPlan:
         return ContextPlan(self.model, {**schedules, layer_type: steps})
 
     def rotates_like(self, other: ContextPlan) -> bool:
-        """True if each layer type has the same steps, but for their lengths and recipes."""
+        """True if each layer type has the same steps, apart from their lengths and recipes."""
         return self._rotations() == other._rotations()
 
     def _rotations(self) -> dict[str, list[RotarySchedule]]:

@@ -26,7 +26,7 @@ class RopewalkError(Exception):
 
 
 class GateFailed(RopewalkError):
-    """A check that stands between a result and its use was not met."""
+    """A check between a result and its use was not met."""
 
     def __init__(self, subject: str, problems: Iterable[str]) -> None:
         self.subject, self.problems = subject, tuple(problems)
@@ -60,7 +60,7 @@ class InvalidValue(InputError):
         return InvalidValue(f"{parent}{joint}{self.key}", self.value, self.rule, self.remedy)
 
     def renamed(self, names: Mapping[str, str]) -> InvalidValue:
-        """The same error, its key as the user wrote it, where `names` knows that."""
+        """The same error, its key as the user wrote it, if `names` knows that."""
         name, bracket, place = self.key.partition("[")
         key = f"{names.get(name, name)}{bracket}{place}"
         return InvalidValue(key, self.value, self.rule, self.remedy)
@@ -82,7 +82,7 @@ class UnknownName(InputError):
 
 
 class Unsupported(InputError):
-    """What was asked for is understood, and refused with its reason."""
+    """The request is understood, and refused with its reason."""
 
 
 class MissingExtra(Unsupported):

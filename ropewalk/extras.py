@@ -1,4 +1,4 @@
-"""What is installed only with an extra, and one line for whoever lacks it."""
+"""The packages that only an extra installs, and one line for whoever lacks them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EXTRAS = {
 
 @contextmanager
 def required_by(what: str) -> Iterator[None]:
-    """Raise MissingExtra where a package of an extra is not installed; also a decorator.
+    """Raise MissingExtra if a package of an extra is not installed; also a decorator.
 
     A package that is installed and broken fails under another name, or with another error: that is
     raised as it is.

@@ -35,7 +35,7 @@ class Option:
     unit: str = ""
     """The placeholder of its value; usually that of its type."""
     shell: tuple[str, ...] = field(default=(), kw_only=True)
-    """Its names in a shell, where they differ: `--method` of `methods`, given once for each."""
+    """Its names in a shell, if they differ: `--method` of `methods`, given once for each."""
     advanced: bool = field(default=False, kw_only=True)
     """Few people need it: only `--help-all` shows it."""
     group: str = field(default="", kw_only=True)
@@ -118,7 +118,7 @@ def check_previewed(on: str | None) -> None:
 
 
 def preview_ends(asked: object) -> None:
-    """In a verb, where its arguments are checked and nothing is written yet: a preview ends here.
+    """End a preview here: in a verb, once its arguments are checked and nothing is written yet.
 
     The function that makes the preview gets `asked`.
     """
@@ -152,7 +152,7 @@ def called(
 
 
 def arguments_of(command: str) -> dict[str, object] | None:
-    """The arguments that differ from the defaults, where a verb of this command runs.
+    """The arguments that differ from the defaults, if a verb of this command runs.
 
     What only Python can hold, such as a model in memory, is the name of its type.
     """

@@ -1,4 +1,4 @@
-"""Where ropewalk writes: the one policy for all verbs, and how a file is replaced in one step.
+"""The one policy for writing files, for all verbs, and for replacing a file in one step.
 
 - Only regular files are written. A link, a pipe or a device is refused; `-` prints instead.
 - Nothing is written to the source: not over it, not into its folder.
@@ -40,7 +40,7 @@ UNSIGNED = f"{_MARK.decode()}{'0' * _DIGITS}"
 _MOST_BYTES = 64 * 2**20  # of a file of ours
 _PNG = b"\x89PNG"
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
-"""What the system says of a disk or device that takes no more: no mistake of the user."""
+"""The system's errors for a disk or device that takes no more: no mistake of the user."""
 _KINDS = {
     stat.S_ISLNK: "a link",
     stat.S_ISFIFO: "a pipe",
@@ -172,7 +172,7 @@ def is_signed(content: bytes) -> bool:
 
 
 def _digits_of(content: bytes) -> int | None:
-    """Where the checksum stands; None: nowhere, or in several places."""
+    """The place of the checksum; None if it is nowhere, or in several places."""
     place = content.find(_MARK)
     if place < 0 or content.find(_MARK, place + 1) >= 0:
         return None

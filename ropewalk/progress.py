@@ -13,7 +13,7 @@ class Status(NamedTuple):
     done: float
     """The share of the stage, from 0 to 1."""
     detail: str = ""
-    """What is worth knowing now, such as the best score so far."""
+    """A detail worth knowing now, such as the best score so far."""
 
 
 Progress: TypeAlias = Callable[[Status], None]
@@ -22,7 +22,7 @@ Notice: TypeAlias = Callable[[str], None]
 
 
 def log_notice(text: str) -> None:
-    """Tell it where programs tell such things."""
+    """Log the notice as a warning."""
     import logging  # slow, and commands have a way of their own
 
     logging.getLogger("ropewalk").warning(text)

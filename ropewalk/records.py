@@ -41,7 +41,7 @@ AS_IT_IS = "none"
 
 
 class Metric(NamedTuple):
-    """How the scores of one name are averaged, compared and shown."""
+    """The way in which the scores of one name are averaged, compared and shown."""
 
     name: str
     label: str
@@ -79,7 +79,7 @@ def metric_of(scored: EvalRecord | EvalResult) -> Metric:
 
 
 class Subject(NamedTuple):
-    """What was scored: two records speak of the same thing only where all three agree."""
+    """The subject of a score: two records speak of the same thing only if all three agree."""
 
     weights: str
     """The first 16 hex digits of the fingerprint of the model's weights."""
@@ -99,7 +99,7 @@ class EvalRecord(Value):
     mode: Mode
     metric: str
     """`exact_match`, `prefix_match` or the task's own (from 0 to 1), `nll` (nats per token),
-    `next_token_accuracy` (a share), or `perplexity` where documents' perplexities are averaged."""
+    `next_token_accuracy` (a share), or `perplexity` if documents' perplexities are averaged."""
     length: int
     """The context length: the budget that the sample was fitted to."""
     sample: str
@@ -108,17 +108,17 @@ class EvalRecord(Value):
     """Samples of one layout are not independent: intervals are made over layouts."""
     score: float
     weight: int = 1
-    """The number of tokens the score is the mean of; 1 where the sample counts as a whole."""
+    """The number of tokens the score is the mean of; 1 if the sample counts as a whole."""
     depth: float | None = None
-    """Where the answer stood: 0 at the beginning, 1 at the end; None where nothing is hidden."""
+    """The depth of the answer: 0 at the beginning, 1 at the end; None if nothing is hidden."""
     positions: tuple[int, int] | None = None
-    """Only these positions of the window were scored; None where the task's own were."""
+    """Only these positions of the window were scored; None if the task's own were."""
     answer: str | None = None
     """The text that the model wrote, in the modes in which it writes."""
     prompt: str | None = None
-    """A SHA-256 of the tokens of a prompt that a chat template put; None where it was text."""
+    """A SHA-256 of the tokens of a prompt that a chat template put; None if it was text."""
     server: str | None = None
-    """The server that ran the model, with what it says of itself; None where it ran in process."""
+    """The server that ran the model, with what it says of itself; None if it ran in process."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -138,7 +138,7 @@ class EvalRecord(Value):
             )
 
     def to_json(self) -> dict[str, object]:
-        """Without the members that only a server or a chat has, where there is none."""
+        """Without the members that only a server or a chat has, if there is none."""
         value = super().to_json()
         for name in ("prompt", "server"):
             if value[name] is None:
@@ -157,12 +157,12 @@ class EvalRecord(Value):
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What makes a record one and the same: it stands in a run at most once."""
+        """The identity of a record, which occurs in a run at most once."""
         return (*self.subject, self.mode, self.metric, self.positions, self.sample)
 
 
 def is_main(scored: EvalRecord | EvalResult) -> bool:
-    """True if it is shown where there is room for one score of an answer."""
+    """True if it is shown when there is room for one score of an answer."""
     return scored.mode in metric_of(scored).shown_in
 
 
@@ -187,10 +187,10 @@ class EvalResult(Value):
     mode: Mode
     length: int
     metric: str
-    """As in a record, with `perplexity` in place of `nll`."""
+    """The metric as in a record, with `perplexity` in place of `nll`."""
     value: float
     low: float | None
-    """The 95% interval; None where too few samples leave none."""
+    """The 95% interval; None if too few samples leave none."""
     high: float | None
     samples: int
 

@@ -26,9 +26,9 @@ class Registered:
     """Something of the user's, under its name."""
 
     made: Any
-    """As ropewalk's own are: a Method, a Task, or a function of measurements."""
+    """The object, like ropewalk's own: a Method, a Task, or a function of measurements."""
     origin: str
-    """The name of the file, or of the module where there is none."""
+    """The name of the file, or of the module if there is none."""
     sha256: str
     """The digest of the file, or of the function's source if there is none, as in a notebook."""
 
@@ -94,7 +94,7 @@ def code_in(configuration: object) -> dict[str, dict[str, str]]:
 
 
 def told(kind: Kind, name: str) -> dict[str, str]:
-    """What the provenance of a plan says of each part of a name, where it is a user's."""
+    """The provenance, for a plan, of each part of a name that is a user's."""
     return {
         f"code of {part}": f"{own.origin}, SHA-256 {own.sha256}"
         for part in name.split("+")

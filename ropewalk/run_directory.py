@@ -1,4 +1,4 @@
-"""What a command leaves on disk, so that a crash at any moment leaves the old state or the new.
+"""The files that a command leaves on disk: a crash at any moment leaves the old state or the new.
 
 A run directory is one computation and all that came of it:
 
@@ -121,7 +121,7 @@ class RunDirectory:
         os.close(self._lock)
 
     def _identify(self, command: str, configuration: Mapping[str, object]) -> bool:
-        """Write run.json, or compare with the one that is there: True where it goes on.
+        """Write run.json, or compare with the one that is there: True if it goes on.
 
         The arguments may differ: another path may lead to the same text.
         """
@@ -180,7 +180,7 @@ class RunDirectory:
             return self.journal(EVENTS)
 
     def _abandon(self) -> None:
-        """Give the directory up, where the input was refused before anything was computed.
+        """Give the directory up, if the input was refused before anything was computed.
 
         Folders that were there before the run stay, and so do hidden files, which are not its own.
         A file that holds anything keeps all of it; empty ones go.
@@ -229,7 +229,7 @@ class RunDirectory:
 
 
 def _identifying(content: object) -> object:
-    """What of a run.json makes two runs the same."""
+    """The part of a run.json that makes two runs the same."""
     if isinstance(content, dict):
         return {key: value for key, value in content.items() if key != ARGUMENTS}
     return content
@@ -325,7 +325,7 @@ def _hold(path: Path) -> int:
 
 
 def _line_of() -> str | None:
-    """The command line of this process, where it is ropewalk's."""
+    """The command line of this process, if it is ropewalk's."""
     program = Path(sys.argv[0])
     if "ropewalk" not in (program.stem, program.parent.name):
         return None
@@ -333,7 +333,7 @@ def _line_of() -> str | None:
 
 
 class DamagedJournal(InputError):
-    """A bad line stands before a good one."""
+    """A bad line before a good one."""
 
 
 class Journal:
@@ -355,7 +355,7 @@ class Journal:
             raise InputError(f"{path}: cannot be opened ({error.strerror})") from None
 
     def append(self, records: Iterable[Mapping[str, object]]) -> None:
-        """Add records. Where the disk is full, the file stays as it was and the error says so."""
+        """Add records. If the disk is full, the file stays as it was and the error says so."""
         added = [dict(record) for record in records]
         data = b"".join(_line(record) for record in added)
         try:
@@ -440,7 +440,7 @@ def _checksum(body: bytes) -> bytes:
 
 
 def _record(line: bytes, source: str) -> dict[str, object] | None:
-    """The record of a line, or None where the checksum does not hold."""
+    """The record of a line, or None if the checksum does not hold."""
     if not len("{}") + _CHECKSUM <= len(line) <= MAX_LINE:
         return None
     body = line[:-_CHECKSUM] + b"}"

@@ -51,7 +51,7 @@ class RunOnDisk:
         return cls(path, command, configuration, read_versions(path))
 
     def result(self, name: str, kind: type[R]) -> R | None:
-        """What a command left in one of its files; None where it has not come to that."""
+        """The result that a command left in one of its files; None if there is none yet."""
         file = self.path / name
         if not file.exists():
             return None
@@ -66,7 +66,7 @@ class RunOnDisk:
         ]
 
     def lines(self, journal: str) -> list[dict[str, object]]:
-        """Those of a journal so far."""
+        """The lines of a journal so far."""
         file = self.path / journal
         return read_journal(file) if file.exists() else []
 
@@ -77,14 +77,14 @@ class RunOnDisk:
 
     @cached_property
     def made_by(self) -> str:
-        """The command line that started the run, where it was one."""
+        """The command line that started the run, if it was one."""
         lines = (event.get("line") for event in self.lines(EVENTS))
         told = next((line for line in lines if isinstance(line, str)), None)
         in_python = f"rw.{self.command}(…) in Python, or a version that recorded no command"
         return str(told or in_python)
 
     def notes(self) -> tuple[str, ...]:
-        """For the end of a page."""
+        """The notes for the end of a page."""
         used = ", ".join(f"{name} {version}" for name, version in self.versions.items())
         return f"Run directory: {self.path}", f"Versions: {used}"
 
@@ -97,7 +97,7 @@ class RunOnDisk:
         )
 
     def facts(self) -> tuple[str, ...]:
-        """When it began, how long it worked, and on which machine."""
+        """The date of its beginning, its working time, and its machine."""
         events = self.lines(EVENTS)
         times = [datetime.fromisoformat(str(event["time"])) for event in events if "time" in event]
         if not times:

@@ -64,7 +64,7 @@ class RotaryGeometry:
     pair_layout: PairLayout = "half"
     """Pair i is dimensions (i, i + d/2) in `half`, (2i, 2i + 1) in `interleaved`."""
     resting_pairs: int = 0
-    """How many of the slowest pairs have a frequency of zero (`proportional` in transformers)."""
+    """The number of slowest pairs with a frequency of zero (`proportional` in transformers)."""
 
     def __post_init__(self) -> None:
         _check_count("head_dim", self.head_dim, 1, MAX_DIM)
@@ -113,7 +113,7 @@ class RotaryGeometry:
 
     @property
     def without_resting_pairs(self) -> RotaryGeometry:
-        """The same frequencies, where a pair that rests is a dimension that does not rotate.
+        """The same frequencies, if a pair that rests is a dimension that does not rotate.
 
         b^(-2i/d) = b′^(-2i/d′) with b′ = b^(d′/d). Theory, which has no frequencies of zero, sees
         a head in this form. Which dimensions are partners is lost.
@@ -336,7 +336,7 @@ class RotarySchedule:
 
     @property
     def has_no_positions(self) -> bool:
-        """Every pair that turns in pretraining stands still."""
+        """True if every pair that turns in pretraining stands still."""
         turning = slice(self.geometry.turning_pairs)
         return bool((self.rescale_factors[turning] >= MAX_FACTOR).all())
 
@@ -465,7 +465,7 @@ class RotarySchedule:
 
 
 def _rebuilt_from_fields(value: RotaryGeometry | RotarySchedule) -> tuple[object, ...]:
-    """How to pickle and copy it: as its fields, since numpy forgets that an array is read-only."""
+    """Pickle and copy it as its fields, since numpy forgets that an array is read-only."""
     return type(value), tuple(getattr(value, item.name) for item in dataclasses.fields(value))
 
 

@@ -1,4 +1,4 @@
-"""The processes that `torchrun` starts, as the environment of each tells of them. No torch."""
+"""The processes that `torchrun` starts, as the environment of each describes them. No torch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ropewalk.untrusted import whole_number
 _SIZE, _RANK, _LOCAL = "WORLD_SIZE", "RANK", "LOCAL_RANK"
 _NEIGHBOURS = "LOCAL_WORLD_SIZE"
 _MEETING = ("MASTER_ADDR", "MASTER_PORT")
-"""Where several processes meet; their values are torch's to read."""
+"""The address at which processes meet; its values are torch's to read."""
 
 
 def started() -> int:

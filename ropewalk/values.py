@@ -294,7 +294,7 @@ def _hints(kind: Any) -> dict[str, Any]:
 
 
 def _check_same(given: object, own: object, path: str) -> None:
-    """Refuse what the fields do not say; the last bits of a derived number may differ."""
+    """Refuse values that the fields contradict; the last bits of a derived number may differ."""
     if isinstance(given, dict) and isinstance(own, dict):
         for key in {**own, **given}:
             place = f"{path}{key}" if path.endswith(": ") else f"{path}.{key}"

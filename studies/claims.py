@@ -1,4 +1,4 @@
-"""What the studies of papers' claims share: cells that are kept, and the rule of their verdicts.
+"""The common parts of the studies of papers' claims: kept cells, and the rule of their verdicts.
 
 A study lists its cells and its claims. A cell is a model under a plan of `rw.plan`, evaluated by
 `rw.evaluate`, or a study measures it in its own way; a finished one is a line of the study's
@@ -47,9 +47,9 @@ class Arm(NamedTuple):
     kept: int = 0
     """First positions without interpolation."""
     stretch: float = 1.0
-    """How much further the plan reaches than it has to: a planted fault."""
+    """The excess of the plan's reach, as a factor: a planted fault."""
     layout: str = ""
-    """Of the windows that it is trained on."""
+    """The layout of the windows that it is trained on."""
     steps: int = 0
 
 
@@ -65,7 +65,7 @@ class Measure(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """That one arm is better than another, by so much in the paper."""
+    """The claim that one arm is better than another, by so much in the paper."""
 
     words: str
     source: str
@@ -206,11 +206,11 @@ def finding(
 
 
 COPIES = 0.1
-"""By how much repeated text must be easier than other text, under any arm, for a model to count."""
+"""The least gain of repeated text over other text, under any arm, for a model to count."""
 
 
 def _asked(known: Mapping[Cell, Mapping[Measure, float]], name: str, claim: Claim) -> bool:
-    """Whether a model can show the claim: a model that does not copy says nothing of copying."""
+    """True if a model can show the claim: a model that does not copy says nothing about copying."""
     if claim.measure.task != REPEATED:
         return True
     repeated, text = (Measure(task, "next_token_accuracy") for task in (REPEATED, TEXT))

@@ -57,10 +57,10 @@ class BenchmarkResult(Value):
     metric: str
     """With the harness's filter after a comma, unless that is `none`."""
     value: float
-    """As the harness reports it."""
+    """The value as the harness reports it."""
     low: float | None
-    """The 95% interval over questions; None for fewer than five, and where the value is not a mean
-    of their scores."""
+    """The 95% interval over questions; None for fewer than five, and if the value is not a mean of
+    their scores."""
     high: float | None
     samples: int
 
@@ -74,7 +74,7 @@ class BenchmarkComparison(Value):
     first: str
     second: str
     comparison: Comparison
-    """The mean of the first less that of the second."""
+    """The mean of the first minus that of the second."""
     adjusted_p: float | None
     """Holm's, over all comparisons made together."""
 
@@ -208,7 +208,7 @@ def _interval(own: BenchmarkScores) -> Interval | None:
 
 
 _Tasks = list[tuple[list[float], list[tuple[str, int]]]]
-"""By task, its scores and what identifies the questions."""
+"""By task, its scores and the identities of the questions."""
 
 
 def _tasks(scores: Mapping[str, Mapping[int, float]]) -> _Tasks:
@@ -247,7 +247,7 @@ def _comparisons(
 
 
 def _compared(a: BenchmarkScores, b: BenchmarkScores) -> Comparison | None:
-    """None where the difference of the values is not that of mean scores of the same questions."""
+    """None if the difference of the values is not that of mean scores of the same questions."""
     same = {task: own.keys() for task, own in a.scores.items()} == {
         task: own.keys() for task, own in b.scores.items()
     }

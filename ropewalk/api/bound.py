@@ -56,11 +56,11 @@ class Bound(NamedTuple):
     safe: float | None
     """Every larger base works. None if `only` left it out."""
     safe_certified: bool | None
-    """False where `safe` is an estimate, which may be too small."""
+    """False if `safe` is an estimate, which may be too small."""
     asymptotic: float | None
-    """The bound of a head with infinitely many pairs; None where some dimensions do not rotate."""
+    """The bound of a head with infinitely many pairs; None if some dimensions do not rotate."""
     published: Mapping[str, float | None]
-    """The published values by paper; None where a paper has none."""
+    """The published values by paper; None if a paper has none."""
     islands: tuple[Island, ...] | None = None
     """All that work between infimum and safe base, ascending. None if not asked for."""
 
@@ -196,7 +196,7 @@ def bound(
 def _safe_bases(
     head_dim: int, rotary_dim: int, lengths: tuple[int, ...], progress: Progress
 ) -> dict[int, SafeBase]:
-    """From the table that ships with the package, the others computed in one pass."""
+    """Safe bases from the table that ships with the package, the others computed in one pass."""
     known: dict[int, SafeBase] = {}
     if rotary_dim == head_dim:
         known = {length: row[1] for length in lengths if (row := lookup(head_dim, length))}

@@ -157,7 +157,7 @@ def as_lengths(values: Iterable[Length], key: str = "lengths") -> tuple[int, ...
 
 
 def as_plan(value: PlanLike) -> ContextPlan:
-    """The plan itself, of what bears one, or in a file."""
+    """The plan itself, that of an object that bears one, or that in a file."""
     if isinstance(value, str | Path):
         path = as_path(value, "plan")
         if path.name.lower() in names() and not path.exists():
@@ -242,7 +242,7 @@ def known_as(source: Source, trained_length: Length | None) -> Source:
 
 
 def serves_already(present: ContextPlan, trained_length: int | None) -> str:
-    """A sentence for a target that the model serves as it stands."""
+    """A sentence for a target that the model already serves."""
     length = present.target_length
     if trained_length is not None and trained_length < length:
         return (
@@ -293,7 +293,7 @@ def geometry_json(plan: ContextPlan, trained_length: int | None) -> dict[str, ob
 
 
 def schedule_json(schedule: RotarySchedule) -> dict[str, object]:
-    """A schedule, flat, with what follows from it."""
+    """A flat schedule, with its derived values."""
     return {
         "method": schedule.method,
         "rescale_factors": schedule.rescale_factors.tolist(),

@@ -36,7 +36,7 @@ class Comparison(Result):
 
     model: str
     source: str
-    """Where the config comes from."""
+    """The origin of the config."""
     present: ContextPlan
     """The model's present plan."""
     trained_length: int | None
@@ -50,7 +50,7 @@ class Comparison(Result):
     serving: tuple[Serving, ...]
     """By runtime, how it can express the best plan, and the lines that start it."""
     assumptions: tuple[str, ...] = ()
-    """The assumptions made in reading the config, as the warnings say."""
+    """The assumptions made in reading the config, as in the warnings."""
     after_training: bool = False
     """True if the order is that for use after fine-tuning at the target length."""
     documented: str = ""
@@ -78,7 +78,7 @@ class Comparison(Result):
 
     @property
     def changes_nothing(self) -> str:
-        """A sentence where the best plan only states a longer length; empty for others."""
+        """A sentence if the best plan only states a longer length; empty otherwise."""
         return changes_only_the_length(
             self.present, self.plan, self.layers[0], safe_base=self.best.method == "base_change"
         )

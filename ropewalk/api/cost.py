@@ -1,4 +1,4 @@
-"""`cost`: what serving, evaluating, searching and training a model take, from its config alone."""
+"""`cost`: the cost of serving, evaluating, searching and training a model, by its config alone."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ class CostRow(NamedTuple):
 
     what: str
     bytes: float
-    """At its peak, with the allowance."""
+    """The peak, with the allowance."""
     parts: Mapping[str, float]
     """Bytes, without the allowance."""
     seconds: float | None
-    """None where the speed of the machine is not known."""
+    """None if the speed of the machine is not known."""
     breaks: str | None
     """The part that there is no room for, once a device holds those before it; None if it fits."""
     change: Change | None
-    """The cheapest that fits; None where it fits as it is, or where nothing of ours does."""
+    """The cheapest change that fits; None if the default fits, or if none of ours does."""
     measured: float | None = None
-    """Bytes at its peak, with the allowance, measured on fake tensors; None where it was not."""
+    """Bytes at its peak, with the allowance, measured on fake tensors; None if it was not."""
 
     @property
     def fits(self) -> bool:
@@ -88,7 +88,7 @@ def cost(
     ] = False,
     allow_download: AllowDownload = False,
 ) -> Cost:
-    """What serving, evaluating, searching, extending and training take at a length, by formulas.
+    """Calculate the cost of serving, evaluating, searching, extending and training at a length.
 
     `to` is the length, `on` a machine: a name of the table with a number of devices (`8xh100`), the
     memory of any (`2x24GiB`), or `here`. For each thing: the peak memory of a device by part, the
@@ -115,7 +115,7 @@ def calculated(
     ways: Callable[[Work], Mapping[str, Callable[[Work], Iterator[Way]]]],
     dtype: str = "auto",
 ) -> Cost:
-    """What these ways of using a model take on a machine, this one where none is named."""
+    """The cost of these ways of using a model on a machine, by default this one."""
     work = _work(source, length, HERE if on is None else on)
     work = replace(work, number=estimates.BYTES.get(dtype, work.number))
     found = tuple(_row(work, row) for row in estimates.rows(work, ways(work)))
@@ -184,7 +184,7 @@ def stage_ways(
 
 
 def check_divided(work: Work, ranks: int) -> None:
-    """Refuse ranks that do not divide the heads, where keys and values are divided at all."""
+    """Refuse ranks that do not divide the heads, if keys and values are divided at all."""
     own = work.sizes
     if ranks > 1 and not any(layer.kind == "latent" for layer in own.layers):
         check_heads([(own.heads, "query"), (own.key_heads, "key")], ranks)

@@ -61,7 +61,7 @@ CONCURRENCY, TIMEOUT = 4, 600.0
 
 
 def _preview(previewed: _Previewed) -> Cost:
-    """What the forwards at each length take."""
+    """The cost of the forwards at each length."""
     from ropewalk.evaluation.answerers.in_process import settled
 
     asked = previewed.asked

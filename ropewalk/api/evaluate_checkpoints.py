@@ -38,7 +38,7 @@ _NUMBERED = re.compile(r"(?:.*\D)?(\d+)")
 
 @dataclass(frozen=True, eq=False)
 class EvaluatedCheckpoints(Result):
-    """The mean and range of each score over checkpoints, and what was measured of each."""
+    """The mean and range of each score over checkpoints, and the measurements of each."""
 
     folder: str
     checkpoints: tuple[str, ...]

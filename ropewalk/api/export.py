@@ -107,7 +107,7 @@ def _preview_of_file(source: Source, plan: ContextPlan) -> Preview:
 def _losses(
     source: Source, plan: ContextPlan, followed: Sequence[ContextPlan]
 ) -> Sequence[Loss | None]:
-    """The cost of following each plan instead of the given one; None where nothing can be run."""
+    """The cost of following each plan instead of the given one; None if nothing can be run."""
     unknown = [None] * len(followed)
     if not followed or source.kind == "live model" or not source.has_weights:
         return unknown

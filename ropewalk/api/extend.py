@@ -296,7 +296,7 @@ def extend(
 def _with_recipe(
     settings: ExtendSettings, weights: int, learning_rate: float | None, batch: int | None
 ) -> ExtendSettings:
-    """With what is given of a training's rate and batch, and the rest by the model's size."""
+    """Settings with the given rate and batch of a training, or else those for the model's size."""
     rate, windows = recipe(weights, settings.target_length)
     return replace(
         settings,
@@ -392,7 +392,7 @@ WHOLE = "export and verify run on the CPU of the first rank, in room for the who
 
 
 class _Elsewhere(NamedTuple):
-    """What a run on another machine depends on."""
+    """Everything that a run on another machine depends on."""
 
     source: Source
     settings: ExtendSettings

@@ -62,7 +62,7 @@ def fingerprint(
     progress: Progress = silent,
     notice: Notice = log_notice,
 ) -> Fingerprint:
-    """Compute how a model under a plan, or as it is, answers about twenty probes.
+    """Compute the answers of a model, under a plan or unmodified, to about twenty probes.
 
     The probes are beginnings of one text of `corpus` up to the plan's target, single tokens and
     short texts. They are answered as planned, as healthy servers round, and under each known cause

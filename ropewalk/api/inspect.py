@@ -1,4 +1,4 @@
-"""`inspect`: a model's rotary geometry, its present schedule, and what theory says of it."""
+"""`inspect`: a model's rotary geometry, its present schedule, and the predictions of theory."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Theory(Value):
 
     length: int
     effective_length: int | None
-    """Where a random key first outscores a similar one; None if nowhere."""
+    """The distance at which a random key first outscores a similar one; None if never."""
     violations: int
     least_advantage: float
     out_of_distribution_pairs: tuple[int, ...]
@@ -75,15 +75,15 @@ class Inspection(Result):
 
     model: str
     source: str
-    """Where the config comes from."""
+    """The origin of the config."""
     plan: ContextPlan
     """The model's present plan."""
     trained_length: int | None
-    """The length of its training sequences, where the catalogue or the bundled model states it."""
+    """The length of its training sequences, if the catalogue or the bundled model states it."""
     theory: Theory
     measured: Measured | None = None
     assumptions: tuple[str, ...] = ()
-    """The assumptions made in reading the config, as the warnings say."""
+    """The assumptions made in reading the config, as in the warnings."""
 
     @property
     def schedule(self) -> RotarySchedule:

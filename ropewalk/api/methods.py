@@ -16,7 +16,7 @@ class MethodParameter(NamedTuple):
     name: str
     required: bool
     default: object
-    """None where it is required."""
+    """None if it is required."""
     usage: str
     """In the form of `plan --set`: `beta_fast=32`, or `base=NUMBER`."""
 

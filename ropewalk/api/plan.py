@@ -48,7 +48,7 @@ class Planned(Result):
 
     model: str
     source: str
-    """Where the config comes from."""
+    """The origin of the config."""
     present: ContextPlan
     """The model's present plan."""
     plan: ContextPlan
@@ -60,9 +60,9 @@ class Planned(Result):
     rope_parameters_refused: str | None
     """Why it cannot."""
     serving: tuple[Serving, ...]
-    """By runtime, what it makes of the plan, and the lines that start it."""
+    """By runtime, its support of the plan, and the lines that start it."""
     assumptions: tuple[str, ...] = ()
-    """The assumptions made in reading the config, as the warnings say."""
+    """The assumptions made in reading the config, as in the warnings."""
     documented: str = ""
     """The vendor's documented extension for this target; empty if none is known."""
 
@@ -77,12 +77,12 @@ class Planned(Result):
 
     @property
     def nothing_to_change(self) -> bool:
-        """The model serves the target as it stands, and the plan is the one that it follows."""
+        """True if the model already serves the target, and the plan is the one that it follows."""
         return self.plan == self.present
 
     @property
     def changes_nothing(self) -> str:
-        """A sentence where the plan only states a longer length; empty for others."""
+        """A sentence if the plan only states a longer length; empty otherwise."""
         return changes_only_the_length(self.present, self.plan, self.layers[0])
 
     def derived(self) -> dict[str, object]:

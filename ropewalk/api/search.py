@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 
 def _preview(asked: _Asked) -> Cost:
-    """What the forwards at each length take, at most."""
+    """The largest cost of the forwards at each length."""
     from ropewalk.searching.model.forwards import forwards_of
 
     present = asked.source.present_plan
@@ -284,7 +284,7 @@ def search(
 
 
 class _Asked(NamedTuple):
-    """The arguments of a search that decide what it takes."""
+    """The arguments of a search that decide its cost."""
 
     source: Source
     settings: SearchSettings
@@ -304,7 +304,7 @@ def _named(objective: str | Own) -> str:
 
 
 def _divide(ranks: SearchRanks, source: Source, notice: Notice) -> None:
-    """Decide how the ranks of a copy share it: by heads where the class allows it."""
+    """Decide how the ranks of a copy share it: by heads if the class allows it."""
     if ranks.per_copy == 1:
         return
     from ropewalk.models.dividing import by_heads
@@ -320,7 +320,7 @@ def _divide(ranks: SearchRanks, source: Source, notice: Notice) -> None:
 def _tokens_in(
     budget: Budget, settings: SearchSettings, loaded: LoadedModel, run: Path | None
 ) -> int:
-    """As many tokens as are read at the target in a time, or those that a run began with."""
+    """The tokens that can be read at the target in a time, or those that a run began with."""
     if run is not None and (run / CONFIGURATION).is_file():
         _, kept = read_configuration(run)
         if kept.get("tokens") is not None:

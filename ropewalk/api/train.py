@@ -83,11 +83,11 @@ class PreviewStage(NamedTuple):
     method: str
     tokens: int
     epochs: float | None
-    """None where the text is not tokenised yet."""
+    """None if the text is not tokenised yet."""
     petaflops: float
     """10¹⁵ multiplications and additions, of forwards and backwards together."""
     seconds: float | None = None
-    """By the formulas of `ropewalk cost`; None where the speed of the machine is not known."""
+    """By the formulas of `ropewalk cost`; None if the speed of the machine is not known."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,9 +97,9 @@ class TrainPreview(Result):
     model: str
     stages: tuple[PreviewStage, ...]
     bytes_on_disk: int
-    """That checkpoints and models take at most."""
+    """The most that checkpoints and models take."""
     peak_bytes: int | None = None
-    """Of memory on each rank, by the formulas of `ropewalk cost`; None where these know too
+    """The peak memory of each rank, by the formulas of `ropewalk cost`; None if these know too
     little."""
     machine: str = "this machine"
 
@@ -499,7 +499,7 @@ class _Asked:
     """The arguments of a run, found and checked."""
 
     source: Source
-    """Config and weights; only the config where weights are to be random."""
+    """Config and weights; only the config if weights are to be random."""
     tokenizer: Source
     text: _Text
     recipe: TrainingRecipe | None
@@ -511,7 +511,7 @@ class _Asked:
     """The run directory, which a preview does not make."""
     search_between: bool
     budget: Budget | None
-    """Of each search."""
+    """The budget of each search."""
     from_config: bool
 
     def searched(self, number: int) -> bool:
@@ -754,7 +754,7 @@ def _steps(
 
 @contextmanager
 def _together() -> Iterator[Ranks | None]:
-    """Under torchrun, what the ranks share; one that fails says so to those that wait for it."""
+    """The ranks under torchrun, else None; one that fails tells those that wait for it."""
     if started() == 1:
         yield None
         return

@@ -1,4 +1,4 @@
-"""Attention over windows of many documents: what (layout), how (engines) and where (ulysses).
+"""Attention over windows of many documents: layouts, engines, and sequence parallelism (ulysses).
 
 `layout.py` defines which tokens see each other and needs only numpy; start reading there.
 `engines.py` lists the ways to compute it, `interface.py` registers them in transformers as

@@ -1,4 +1,4 @@
-"""What every engine asks of its tensors first: shapes, devices and types that agree."""
+"""The checks of tensors before every engine: shapes, devices and types that agree."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ropewalk.attention.layout import AttentionLayout
 from ropewalk.errors import InvalidValue, Unsupported
 
 Obstacle = Callable[[torch.device, torch.dtype, AttentionLayout], str | None]
-"""Why an engine cannot run somewhere, in words; None where it can."""
+"""Why an engine cannot run somewhere, in words; None if it can."""
 
 
 def check(

@@ -119,7 +119,7 @@ def _under_layout(
 
 
 def _cast(*tensors: Tensor) -> Iterator[Tensor]:
-    """As autocast does for torch's own attention: rotation leaves queries and keys in float32."""
+    """Cast like autocast for torch's own attention: rotation leaves queries and keys in float32."""
     device = tensors[0].device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
     return (tensor if dtype is None else tensor.to(dtype) for tensor in tensors)
@@ -134,7 +134,7 @@ def _attend_rows(
     scale: float,
     engine: str | None,
 ) -> Tensor:
-    """Every row under its own layout; one call where all rows have the same."""
+    """Every row under its own layout; one call if all rows have the same."""
 
     def attend(query: Tensor, key: Tensor, value: Tensor, layout: AttentionLayout) -> Tensor:
         chosen = choose(query.device, query.dtype, layout, engine=engine)
@@ -181,7 +181,7 @@ class _Window:
         self.here = slice(rank * local, (rank + 1) * local)
 
     def check_positions(self, position_ids: Tensor | None) -> None:
-        """The rotary embedding was given the layout's positions, where the model lets us see."""
+        """Check that the rotary embedding got the layout's positions, if the model lets us see."""
         if position_ids is None or position_ids.ndim != 2:
             return
         expected = np.stack([row.positions[self.here] for row in self.rows])
@@ -227,7 +227,7 @@ _SCORE_CHANGES = {
 
 
 def _refuse_scores(kwargs: dict[str, Any], *names: str) -> None:
-    """What changes the scores themselves. Stock `sdpa` ignores sinks without a word."""
+    """Refuse changes to the scores themselves. Stock `sdpa` ignores sinks without a word."""
     for name in names:
         if kwargs.get(name) is not None:
             raise Unsupported(

@@ -1,4 +1,4 @@
-"""Which tokens attend to which: documents that share one window, with or without an anchor.
+"""Attention layouts: documents that share one window, with or without an anchor.
 
 A training window holds many documents. An `AttentionLayout` gives the position and the document of
 each token. These determine the attention mask (`mask`):
@@ -136,7 +136,7 @@ class AttentionLayout:
     # Fitting documents to a window.
 
     def padded_to(self, length: int) -> AttentionLayout:
-        """This layout with padding after it. Padding stands at position 0."""
+        """This layout with padding after it. Padding has position 0."""
         _check_count("length", length)
         missing = length - self.length
         if missing < 0:

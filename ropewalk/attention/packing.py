@@ -22,7 +22,7 @@ def pack(tensor: Tensor, layout: AttentionLayout) -> Tensor:
 
 
 def unpack(tensor: Tensor, layout: AttentionLayout) -> Tensor:
-    """The reverse of `pack`; what attention says at padding is 0."""
+    """The reverse of `pack`; the output at padding is 0."""
     if layout.is_packed:
         return tensor
     batch, heads, _, head_dim = tensor.shape

@@ -1,4 +1,4 @@
-"""Where attention runs: sequence parallelism by all-to-all, around any engine and any layout.
+"""Sequence parallelism by all-to-all, around any engine and any layout.
 
 Outside attention, every rank holds a stretch of the sequence with all heads. Inside, it holds the
 whole sequence with a share of the heads: one all-to-all in, one out.
@@ -66,7 +66,7 @@ def attend(
 
 
 def _copies(heads: int, key_heads: int, ranks: int) -> int:
-    """How many copies of a key head to hand out so that every rank gets those its queries ask for.
+    """The number of copies of a key head that gives every rank those its queries ask for.
 
     1 unless there are more ranks than key heads, or the ranks do not divide them. The gradients of
     copies add up by themselves, in the backward of the copying.

@@ -55,13 +55,13 @@ class _Sequences(NamedTuple):
     """One sequence for the anchor and one a document, row after row of the batch."""
 
     keys: Tensor
-    """Which packed token every gathered key is."""
+    """The packed token of every gathered key."""
     own: Tensor
-    """The reverse: where every packed token stands in its own sequence's keys."""
+    """The reverse: the place of every packed token in its own sequence's keys."""
     anchors: Tensor
-    """Which packed tokens are anchors."""
+    """The packed tokens that are anchors."""
     copies: Tensor
-    """[batch, sequence, anchor]: where their copies stand among the keys."""
+    """[batch, sequence, anchor]: the places of their copies among the keys."""
     query_borders: Tensor
     key_borders: Tensor
     longest_query: int

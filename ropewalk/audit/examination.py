@@ -1,4 +1,4 @@
-"""Examines a model on disk: what it will really do in each runtime, and which traps it is in.
+"""Examines a model on disk: its real behaviour in each runtime, and the traps that it is in.
 
 Its files are checked first: whether they are whole and belong together (files/). Then a folder is
 read by the rules of vLLM and SGLang, and measured in transformers: its rotary module is built and
@@ -322,7 +322,7 @@ def _letters(name: object) -> str:
 
 
 def _measured(config: Config, layers: Sequence[str], lengths: Sequence[int]) -> Reading:
-    """The reading of transformers, measured where it is installed."""
+    """The reading of transformers, measured if it is installed."""
     try:
         with required_by("measuring it"):
             from ropewalk.audit import stock_rotary

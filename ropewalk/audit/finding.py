@@ -13,7 +13,7 @@ from ropewalk.runtimes.reading import Reading, ropes_of
 from ropewalk.values import Value
 
 TOLERANCE = 2.0**-20
-"""Of frequencies and scalings, in parts: a stock module computes both in float32."""
+"""The relative tolerance of frequencies and scalings: a stock module computes both in float32."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,12 +23,12 @@ class Finding(Value):
     trap: str
     """Its name, for scripts and for docs/verify.md."""
     runtimes: tuple[str, ...]
-    """Those concerned; empty: all that use the file."""
+    """The runtimes concerned; empty for all that use the file."""
     what: str
     consequence: str
     remedy: str
     wrong: bool = True
-    """It fails the verification; else it only informs."""
+    """True if it fails the verification; else it only informs."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +39,7 @@ class Subject:
     length: int
     """The length that it should serve."""
     plan: ContextPlan | None = None
-    """The expected plan: the user's, else that of its own config; None: nothing known."""
+    """The expected plan: the user's, else that of its own config; None if unknown."""
     planned: bool = False
     """The plan is the user's."""
     asked: bool = False
@@ -50,10 +50,10 @@ class Subject:
     """Its setting of dual chunk attention."""
     tokenizer_limit: int | None = None
     generation_limit: int | None = None
-    """Where `generate()` stops, by the folder's generation config."""
+    """The length at which `generate()` stops, by the folder's generation config."""
 
     tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Of engines whose wheel was given: what was read in it."""
+    """The facts read in the wheels that were given, by engine."""
 
     def served(self, runtime: str) -> ModelClass | None:
         """The class that serves the model in an engine."""

@@ -26,7 +26,7 @@ from ropewalk.runtimes.llama_cpp import NAME
 from ropewalk.schedule import FloatArray, RotarySchedule
 
 MOST_BYTES = 2**30
-"""Of a file that is copied and run for every setting; a larger one is only loaded."""
+"""The largest file that is copied and run for every setting; a larger one is only loaded."""
 TOKENS = 64
 # What leaves a model as if the setting were not there.
 _NEUTRAL = {
@@ -81,7 +81,7 @@ def trial(header: GGUFHeader) -> Iterator[Finding]:
 
 
 def compared(header: GGUFHeader, schedule: RotarySchedule) -> Agreement:
-    """llama.cpp beside the file's own weights under this schedule, beyond the trained length."""
+    """llama.cpp against the file's own weights under this schedule, beyond the trained length."""
     from ropewalk.exporting import llama_cpp
     from ropewalk.gguf.weights import model_of, stored_type
 
@@ -104,7 +104,7 @@ def compared(header: GGUFHeader, schedule: RotarySchedule) -> Agreement:
 
 
 def _settings(header: GGUFHeader) -> Iterator[tuple[str, Path, int, bytes]]:
-    """Every rotary setting that says something, and the bytes of a file that take it back."""
+    """Every rotary setting that is not neutral, and the bytes of a file that undo it."""
     for key, neutral in _NEUTRAL.items():
         value, place = header.number(key), header.places.get(f"{header.architecture}.{key}")
         if value is None or place is None or value == neutral:

@@ -12,7 +12,7 @@ from ropewalk.wheels.facts import WheelReading, before_5
 
 
 def of_wheel(wheel: WheelReading, config: Config) -> Reading:
-    """Of transformers and mlx-lm the rules of the recorded version, if the code is the same."""
+    """The wheel's reading; for transformers and mlx-lm by recorded rules if the code is equal."""
     name = wheel.runtime
     if wheel.table:
         if before_5(wheel.table):

@@ -33,10 +33,10 @@ class Audit(Result):
     compared: bool
     """There was something to compare the rotation with."""
     agreement: Agreement | None = None
-    """None: it was not run, or there was nothing to compare its numbers with."""
+    """None if it was not run, or if there was nothing to compare its numbers with."""
     notes: tuple[str, ...] = ()
     wheel: WheelReading | None = None
-    """The facts read in the wheel of a runtime, where one was given."""
+    """The facts read in the wheel of a runtime, if one was given."""
 
     @property
     def wrong(self) -> tuple[Finding, ...]:
@@ -51,7 +51,7 @@ class Audit(Result):
         return "not established" if self.not_established else "OK"
 
     def verdict_in(self, runtime: str) -> Verdict:
-        """The verdict for one runtime. What is wrong with the files is wrong in all."""
+        """The verdict for one runtime. Faults of the files count in all."""
         if any(not finding.runtimes or runtime in finding.runtimes for finding in self.wrong):
             return "wrong"
         return "OK" if self.compared and not self.runtimes[runtime].unread else "not established"

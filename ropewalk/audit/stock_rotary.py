@@ -132,7 +132,7 @@ def _asked(rotaries: list[Any], layer_type: str, length: int) -> tuple[Tensor, T
 
 
 def _effective(length: int, cos: Tensor, sin: Tensor) -> Effective:
-    """The angle that a pair turns in one position, and what it is multiplied by."""
+    """The angle that a pair turns in one position, and its factor."""
     return Effective(length, torch.atan2(sin, cos).numpy(), float(torch.hypot(cos, sin).median()))
 
 

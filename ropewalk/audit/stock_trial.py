@@ -1,4 +1,4 @@
-"""A folder with weights, run in stock transformers and beside its plan.
+"""A folder with weights, run in stock transformers and compared with its plan.
 
 A fresh process that knows nothing of ropewalk computes logits, at once and through the cache, as
 far as the plan reaches; the same weights with the plan installed compute them too (gate.py).
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ropewalk.models.checkpoint import Checkpoint
 
 MOST_BYTES = 8 * 2**30
-"""Of weights in float32, of which two copies are in memory."""
+"""The most bytes of weights in float32, of which two copies are in memory."""
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ def command_line(verbs: Sequence[str] = VERBS) -> typer.Typer:
 
 
 def call(arguments: Sequence[str]) -> int:
-    """Do one call and return its exit status; what is wrong is a RopewalkError."""
+    """Do one call and return its exit status; faults are raised as a RopewalkError."""
     if "_ROPEWALK_COMPLETE" in os.environ:
         return _complete()
     arguments = _one_word(verb_meant(arguments))

@@ -1,4 +1,4 @@
-"""`ropewalk cost`: what a model takes, in memory and time, before it is run."""
+"""`ropewalk cost`: a model's cost in memory and time, before it is run."""
 
 from __future__ import annotations
 

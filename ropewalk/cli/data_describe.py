@@ -1,4 +1,4 @@
-"""`ropewalk data describe`: what a store of tokens holds, and how it fills windows."""
+"""`ropewalk data describe`: the content of a store of tokens, and how it fills windows."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ def _given(words: Mapping[str, tuple[_Form, Any]]) -> dict[str, object]:
 
 
 def _as_in(file: Path, command: str, call: Call[Any]) -> Mapping[str, Any]:
-    """The arguments of a call, with those of an earlier run for what is not given."""
+    """The arguments of a call, with those of an earlier run for those not given."""
     from ropewalk.run_directory import read_arguments
 
     given = {**read_arguments(file, command), **call.given}
@@ -196,7 +196,7 @@ class _Form(NamedTuple):
     """The form of a type's values in a shell."""
 
     type: Any
-    """As which typer takes the words."""
+    """The type that typer parses the words as."""
     unit: str | None
     read: Callable[[Any, str], object] = lambda word, key: word
     """From the words, and the parameter's name for errors, to its value."""
@@ -248,7 +248,7 @@ def _declared(
 
 
 def _info(name: str, option: Option, form: _Form, usual: Any) -> Any:
-    """The option for typer; its help shows a default that says something."""
+    """The option for typer; its help shows an informative default."""
     unit = option.unit or form.unit
     says = usual not in (inspect.Parameter.empty, None, (), "") and usual is not False
     flag = name.replace("_", "-")

@@ -1,4 +1,4 @@
-"""`ropewalk evaluate`: what a model retrieves and predicts at a length, under several plans."""
+"""`ropewalk evaluate`: a model's retrieval and prediction at a length, under several plans."""
 
 from __future__ import annotations
 
@@ -186,12 +186,12 @@ def _cell(result: EvalResult | None) -> str | Text:
 
 
 def _ends(result: EvalResult) -> tuple[float, ...]:
-    """The interval, where there is one."""
+    """The interval, if there is one."""
     return () if result.low is None or result.high is None else (result.low, result.high)
 
 
 def _figure(value: float, digits: int) -> str:
-    """So many significant digits, but never fewer than stand before the point."""
+    """So many significant digits, but never fewer than before the point."""
     whole = len(str(int(value)))
     return f"{value:.{max(0, digits - whole)}f}"
 

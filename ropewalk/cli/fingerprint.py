@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 EXAMPLE = "ropewalk fingerprint path/to/model --plan plan.json -o fingerprint.json"
 NOT_SAME = {"same": 0, "deviates": 1, "unknown": 3}
-"""The exit status by what is found."""
+"""The exit status by the result."""
 
 
 @command_of(fingerprint, check_server)

@@ -1,4 +1,4 @@
-"""`ropewalk inspect`: what a model's rotary embedding is, and what it does now."""
+"""`ropewalk inspect`: a model's rotary embedding, and its present scaling."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def _name(option: str, word: str) -> str:
 
 
 def _option(name: str, value: str, options: Collection[str]) -> str:
-    """An unknown option, as one of these; itself where nothing is like it."""
+    """An unknown option, as one of these; itself if nothing is like it."""
     key = name.removeprefix("--").lower().replace("_", "-")
     joined = {option.replace("-", ""): option for option in options}
     meant = f"--{key}" if f"--{key}" in options else joined.get(key.replace("-", ""))

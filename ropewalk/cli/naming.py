@@ -1,4 +1,4 @@
-"""Where an error names a parameter of a Python function, the command names its option.
+"""Replaces the names of a Python function's parameters in errors by the command's options.
 
 in Python     give longer documents (`corpus`)      samples = 0: must be at least 1
 in a shell    give longer documents (--corpus)      --samples = 0: must be at least 1
@@ -41,7 +41,7 @@ def in_options(text: str) -> str:
 
 
 def _option(parameter: str) -> str | None:
-    """The option that stands for a parameter; None where there is none."""
+    """The option that stands for a parameter; None if there is none."""
     options = _OPTIONS.get() or {}
     return options.get(parameter) or options.get(_OTHERWISE.get(parameter, ""))
 

@@ -1,4 +1,4 @@
-"""`ropewalk precision`: what number formats do to a model's relative positions, and the remedy."""
+"""`ropewalk precision`: the effect of number formats on relative positions, and the remedy."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from ropewalk.progress import Progress, Status
 
 PATIENCE = 1.5
 EVERY = 30.0
-"""Seconds between two lines, where there is no terminal to draw a bar on."""
+"""Seconds between two lines, if there is no terminal to draw a bar on."""
 
 
 @contextmanager
@@ -38,7 +38,7 @@ def progress_bar(work: str = "") -> Iterator[Progress]:
 
 
 def _on_a_terminal() -> bool:
-    """As rich would say, whose import a quick verb is spared."""
+    """True if rich would see a terminal; a quick verb is spared its import."""
     return sys.stderr.isatty() or "FORCE_COLOR" in os.environ
 
 

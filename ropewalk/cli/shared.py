@@ -89,7 +89,7 @@ def check_outputs(
 
 
 def write_plan(plan: ContextPlan, output: Path | None) -> None:
-    """Write a plan where -o says: to a file, or to standard output."""
+    """Write a plan to the place of -o: a file, or standard output."""
     if output == STANDARD_OUTPUT:
         print(plan.dumps(), end="")
     elif output is not None:
@@ -97,7 +97,7 @@ def write_plan(plan: ContextPlan, output: Path | None) -> None:
 
 
 def save_plot(draw: Callable[[], Figure], plot: Path | None) -> None:
-    """Draw and write the figure where --plot asks for it."""
+    """Draw the figure and write it to the place of --plot."""
     if plot is not None:
         from ropewalk.reports.figures import save
 
@@ -126,7 +126,7 @@ def factor_cell(factor: float) -> str:
 
 
 def in_words(schedule: RotarySchedule) -> str:
-    """A schedule in one line: its methods, its factors, and what stands beside them."""
+    """A schedule in one line: its methods, its factors, and its other values."""
     factors = schedule.rescale_factors
     steps = (str(_without_defaults(step)) for step in schedule.recipe)
     parts = [told] if (told := " then ".join(steps)) else []

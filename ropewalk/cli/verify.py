@@ -1,4 +1,4 @@
-"""`ropewalk verify`: what a folder or a GGUF file on disk will really do in each runtime."""
+"""`ropewalk verify`: the real behaviour of a folder or a GGUF file on disk in each runtime."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class _Words:
 
 
 def as_type(value: object, annotation: Any) -> object:
-    """The value in this type; a ValueError or TypeError where that takes more than a look."""
+    """The value in this type; a ValueError or TypeError if that takes more than a look."""
     if get_origin(annotation) is list and isinstance(value, list | tuple):
         [each] = get_args(annotation)
         return [as_type(item, each) for item in value]

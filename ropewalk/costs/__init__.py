@@ -1,1 +1,1 @@
-"""What a model takes, in memory and time, before it is run: from its config alone. No torch."""
+"""The cost of a model, in memory and time, before it is run: from its config alone. No torch."""

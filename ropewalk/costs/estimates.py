@@ -1,4 +1,4 @@
-"""What each thing that one does with a model takes: peak memory of a device by part, and time.
+"""The cost of each use of a model: peak memory of a device by part, and time.
 
 The formulas count what is allocated by the parts that are large. What they do not see (workspaces,
 fragments, the driver's own) is an allowance, which was written down before it was compared with any
@@ -18,9 +18,9 @@ from ropewalk.costs.sizes import Norms, Sizes
 from ropewalk.lengths import format_length
 
 ALLOWED_BYTES, ALLOWED_TOGETHER, ALLOWED_SHARE = 2**30, 2**30, 0.08
-"""The allowance for memory that neither formulas nor fake tensors see: the driver's context and
-the workspaces of its libraries; NCCL's buffers, where there is more than one device; and a share
-of all the rest, for fragments."""
+"""The allowance for memory that neither formulas nor fake tensors see: the driver's context and the
+workspaces of its libraries; NCCL's buffers, if there is more than one device; and a share of all
+the rest, for fragments."""
 COMPUTING = 0.4
 """The assumed share of a data sheet's operations."""
 CHUNK = 8192
@@ -61,7 +61,7 @@ class Way(NamedTuple):
     """One way of doing something."""
 
     told: str
-    """How it is asked for; empty where nothing needs to be asked."""
+    """The way to ask for it; empty if nothing needs to be asked."""
     parts: Mapping[str, float]
     """Bytes on one device."""
     seconds: float | None
@@ -89,18 +89,18 @@ def with_allowance(parts: Mapping[str, float], devices: int) -> float:
 
 
 class Row(NamedTuple):
-    """What one thing takes as it is done by default, and what to change where that is too much."""
+    """The default cost of one use of a model, and what to change if that is too much."""
 
     what: str
     way: Way
     breaks: str | None
-    """The part that there is no room for; None where it fits."""
+    """The part that there is no room for; None if it fits."""
     change: Way | None
-    """The cheapest that fits; None where the default does, or where nothing of ours does."""
+    """The cheapest that fits; None if the default does, or if none of ours does."""
 
 
 def rows(work: Work, ways: Mapping[str, Callable[[Work], Iterator[Way]]]) -> Iterator[Row]:
-    """Each as it is done by default, and the cheapest that fits; ways come from the cheapest on."""
+    """Each use by default, and the cheapest way that fits; ways come cheapest first."""
     for what, every in ways.items():
         first = next(every(work))
         breaks = first.breaks(work.machine.memory)
@@ -140,7 +140,7 @@ def serving(work: Work) -> Iterator[Way]:
 
 
 def _serves(own: Sizes, ranks: int) -> bool:
-    """Whether heads can be divided so; fewer key heads than ranks are copied."""
+    """True if heads can be divided so; fewer key heads than ranks are copied."""
     keys = own.key_heads
     return own.heads % ranks == 0 and (keys % ranks == 0 or ranks % keys == 0)
 
@@ -174,7 +174,7 @@ def _forward(work: Work, length: int, ranks: int = 1) -> dict[str, float]:
 def reading(
     work: Work, *, in_chunks: bool, ranks: int = 1, cache_whole: bool = False
 ) -> dict[str, float]:
-    """One text, as an evaluation reads it: in chunks, where the model can go on from a cache.
+    """One text, as an evaluation reads it: in chunks, if the model can go on from a cache.
 
     `ranks` hold one copy together, each with its heads and their part of the cache, or with all of
     the cache (`cache_whole`).
@@ -229,7 +229,7 @@ def _shared(work: Work, forwards: Forwards, copies: int, ranks: int) -> float | 
 
 
 def _divides(own: Sizes, ranks: int) -> bool:
-    """Whether keys and values can be divided so; latents stay whole on each rank."""
+    """True if keys and values can be divided so; latents stay whole on each rank."""
     return own.key_heads % ranks == 0 and not any(layer.kind == "latent" for layer in own.layers)
 
 
@@ -258,7 +258,7 @@ def extending(
 
 def searching(forwards: Forwards, first: int = 1) -> Callable[[Work], Iterator[Way]]:
     """So many forwards at each length, shared by all devices; each copy over some of them, by its
-    heads where these can be divided, else by its layers."""
+    heads if these can be divided, else by its layers."""
 
     def ways(work: Work) -> Iterator[Way]:
         work, devices = replace(work, length=_longest(forwards)), work.machine.devices
@@ -363,7 +363,7 @@ def step(
 
 def kept_by_norms(norms: Norms, number: int) -> int:
     """Bytes that the backward pass of a norm needs of each number: the number in float32, and what
-    is multiplied by the weights, in float32 too where that product is."""
+    is multiplied by the weights, in float32 too if that product is."""
     return {"half": SINGLE + number, "single": 2 * SINGLE, "torch": number}[norms]
 
 
@@ -372,14 +372,14 @@ def _divisors(count: int) -> list[int]:
 
 
 def _computed(work: Work, operations: float, devices: int) -> float | None:
-    """Seconds, where the speed of the machine is known."""
+    """Seconds, if the speed of the machine is known."""
     if work.machine.operations is None:
         return None
     return operations / (COMPUTING * work.machine.operations * devices)
 
 
 def duration(seconds: float | None) -> str:
-    """A time in words, where it is known."""
+    """A time in words, if it is known."""
     if seconds is None:
         return "–"
     for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):

@@ -1,4 +1,4 @@
-"""A step of training measured on fake tensors: what it allocates on one rank, without any memory.
+"""A step of training measured on fake tensors: its memory on one rank, without using any.
 
 Model, loss and sharding are the real ones; tensors have shapes and no contents, and the ranks are a
 process group that sends nothing. Two depths are run, and all layers counted by their difference.
@@ -112,7 +112,7 @@ def _peak(config: dict[str, Any], length: int, ranks: int, recompute: bool) -> d
 
 
 def _named(snapshot: Mapping[Any, int]) -> dict[str, float]:
-    """By the parts that people know; the tracker's names hold those of torch."""
+    """The sizes by the parts that people know; the tracker's names hold those of torch."""
     parts: dict[str, float] = {}
     for own, size in snapshot.items():
         if own == "Total":
@@ -137,7 +137,7 @@ _PARTS = {
 def _causal(
     module: Any, query: Tensor, key: Tensor, value: Tensor, mask: None, **kwargs: Any
 ) -> tuple[Tensor, None]:
-    """What a fast engine allocates: no mask, and keys that are not copied for each head."""
+    """Allocate as a fast engine does: no mask, and keys that are not copied for each head."""
     out = scaled_dot_product_attention(
         query, key, value, is_causal=True, scale=kwargs.get("scaling"), enable_gqa=True
     )

@@ -1,4 +1,4 @@
-"""Whether work fits into the memory that is here: refused by the formulas before it begins.
+"""Refuses work that does not fit into the memory that is here, by the formulas, before it begins.
 
 What is refused is what cannot fit: without the allowance for what the formulas do not see.
 """
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     import torch
 
 DRIVERS = ("/dev/nvidiactl", "/dev/nvmap", "/dev/kfd", "/dev/dxg")
-"""What Linux has where there is a GPU that torch could compute on."""
+"""The device files that Linux has if there is a GPU that torch could compute on."""
 
 
 def accelerated() -> bool:
-    """Whether torch finds a GPU; it is imported only where there may be one."""
+    """True if torch finds a GPU; it is imported only if there may be one."""
     if sys.platform == "linux" and not any(Path(driver).exists() for driver in DRIVERS):
         return False
     import torch
@@ -35,7 +35,7 @@ def accelerated() -> bool:
 
 
 def memory_of(device: torch.device | str) -> int | None:
-    """The bytes of a device, where they are known; ranks on one machine share its main memory."""
+    """The bytes of a device, if they are known; ranks on one machine share its main memory."""
     if str(device).startswith("cuda"):
         import torch
 
@@ -73,7 +73,7 @@ def check_config(
     cache_whole: bool = False,
     held: float | None = None,
 ) -> None:
-    """The same of a model that is not loaded; `held` are the bytes of weights, where known."""
+    """The same of a model that is not loaded; `held` are the bytes of weights, if known."""
     there, sizes = memory_of(device), sizes_where_known(config)
     if there is None or sizes is None:
         return
@@ -112,7 +112,7 @@ def check_training(work: Work, own: Way) -> None:
 
 
 def sizes_where_known(config: Config) -> Sizes | None:
-    """None where no formula and no stock model counts them: nothing is refused by a guess."""
+    """None if no formula and no stock model counts them: nothing is refused by a guess."""
     try:
         return sizes_of(config)
     except RopewalkError:

@@ -67,7 +67,7 @@ def table() -> tuple[Machine, ...]:
 
 
 def main_memory() -> int | None:
-    """The bytes of this machine's, where they are known."""
+    """The bytes of this machine's, if they are known."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):  # not on every system

@@ -1,4 +1,4 @@
-"""How large a model is, by its config: weights, what it keeps of each token, what a token computes.
+"""The sizes of a model, by its config: weights, cache of each token, computation of each token.
 
 Weights are counted by the formula of a transformer's layer, for model types where a test finds this
 equal to the stock model's own count; else in an empty stock model, which needs torch.
@@ -20,8 +20,8 @@ from ropewalk.untrusted import whole_number
 
 Kind = Literal["full", "sliding", "latent", "linear", "shared"]
 Norms = Literal["half", "single", "torch"]
-"""How a norm multiplies by its weights: in the number format of the model, in float32, or within a
-kernel of torch."""
+"""The precision in which a norm multiplies by its weights: in the number format of the model, in
+float32, or within a kernel of torch."""
 # fmt: off
 BY_FORMULA = frozenset((
     "bitnet", "cohere", "cohere2", "cohere2_moe", "cwm", "deepseek_v2", "deepseek_v3",
@@ -54,7 +54,7 @@ NORMS_OF_TORCH = frozenset((
 """The model types with torch's own layer norm, which keeps what it was given and nothing else."""
 # fmt: on
 PATTERNS = {"gemma2": 2, "gemma3_text": 6, "cohere2": 4}
-"""Where a config lists no layer types: every n-th layer has no window."""
+"""For configs that list no layer types: every n-th layer has no window."""
 SLIDING = ("sliding_attention", "chunked_attention", "sliding", "local")
 LINEAR = ("linear_attention", "mamba", "conv", "recurrent")
 _MOST, _MOST_LAYERS = 2**40, 4096
@@ -62,7 +62,7 @@ _MOST, _MOST_LAYERS = 2**40, 4096
 
 @dataclass(frozen=True)
 class Layer:
-    """What one layer keeps of a text, and what a pair of positions costs it."""
+    """The memory that one layer keeps of a text, and the cost of a pair of positions."""
 
     kind: Kind
     keeps: int
@@ -71,7 +71,7 @@ class Layer:
     """Numbers whatever the length."""
     window: int | None = None
     width: int = 0
-    """Of all heads: a pair of positions is multiplied so often for its score, and for its value."""
+    """The width of all heads: products of a pair of positions for its score, and its value."""
 
     def kept(self, length: int) -> int:
         """Numbers kept of a text."""
@@ -101,14 +101,14 @@ class Sizes:
     heads: int
     key_heads: int
     table: int
-    """Weights of the embeddings, and of the head where it has its own."""
+    """Weights of the embeddings, and of the head if it has its own."""
     normed: int
     """Numbers of a token that go through norms, within a layer."""
     norms: Norms = "half"
 
     @property
     def layer_weights(self) -> int:
-        """Of one layer, on average."""
+        """The weights of one layer, on average."""
         return (self.weights - self.table) // max(1, len(self.layers))
 
     def cache(self, length: int) -> int:
@@ -285,7 +285,7 @@ class _Text:
         return found
 
     def _state(self) -> int:
-        """What a layer without attention keeps: a matrix for each head, or some for each number."""
+        """The state of a layer without attention: a matrix a head, or some numbers a channel."""
         if heads := self.number("linear_num_value_heads"):
             keys, values = self.number("linear_key_head_dim"), self.number("linear_value_head_dim")
             return heads * keys * values

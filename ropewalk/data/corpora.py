@@ -21,7 +21,7 @@ STANDARD_LIBRARY = "python"
 HELD_OUT = "held-out"
 HELD_OUT_FOLDER = Path(__file__).parent / HELD_OUT.replace("-", "_")
 MANIFEST = "manifest.json"
-"""By which a folder of tokens is known."""
+"""The file by which a folder of tokens is known."""
 TEXT_ENDINGS = (".txt", ".md", ".rst", ".py", ".tex")
 TEXT_FIELD = "text"
 
@@ -105,7 +105,7 @@ def standard_library() -> Iterator[Document]:
 
 
 def _folder(path: Path) -> list[Path]:
-    """Its text files, or those with rows or tokens, where there are no others."""
+    """The text files of a folder, or those with rows or tokens, if there are no others."""
     within = path.resolve()
     for endings in (TEXT_ENDINGS, (*BY_ENDING, SHARD_ENDING)):
         files = sorted(p for p in path.rglob("*") if p.suffix.lower() in endings and p.is_file())

@@ -29,5 +29,5 @@ class MixedWindows(Sequence[Window]):
 
 
 def long_steps(steps: int) -> int:
-    """How many of the first steps read long windows."""
+    """The number of steps, of the first `steps`, with long windows."""
     return (steps + 1) // 2

@@ -1,4 +1,4 @@
-"""Which documents an epoch reads: a share of tokens for each domain, and more of the long ones.
+"""The documents that an epoch reads: a share of tokens for each domain, and more of the long ones.
 
 Documents form groups: one for each domain, or two where long documents get a share of their own. A
 group is read as an endless stream: all of its documents in a random order, then all of them in
@@ -26,7 +26,7 @@ from ropewalk.values import frozen
 MOST_TOKENS = 10**15
 MOST_SHARE = 10**6
 MOST_LAPS = 1000
-"""How often an epoch may read each document of a group."""
+"""The most times that an epoch may read each document of a group."""
 
 # A number after the seed keeps random streams apart; windows.py has more of them.
 LAP_OF_GROUP, ORDER_OF_EPOCH = 1, 2
@@ -37,7 +37,7 @@ class Mixture:
     """Shares of tokens. By default, an epoch is every document once."""
 
     tokens: int | None = None
-    """Of an epoch; by default, all tokens."""
+    """The tokens of an epoch; by default, all."""
     shares: Mapping[str, float] | None = None
     """By domain. Domains without one divide what is left of 1, in proportion to their tokens. If
     all have one, only the ratios count."""
@@ -89,13 +89,13 @@ class Group(NamedTuple):
     name: str
     documents: IntArray
     tokens: int
-    """Of an epoch."""
+    """The tokens that an epoch reads."""
     available: int
-    """Of all its documents."""
+    """The tokens of all its documents."""
 
     @property
     def repeated(self) -> float:
-        """How many times an epoch reads each document, on average."""
+        """The number of times that an epoch reads each document, on average."""
         return self.tokens / self.available
 
 

@@ -1,4 +1,4 @@
-"""Text that shares nothing with other text: what is trained on must not be what is measured on."""
+"""Text that shares nothing with other text: training must not read what is measured on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LINES = 5
 
 
 def apart_from(documents: Iterable[Document], others: Iterable[Document]) -> list[Document]:
-    """The documents none of whose runs of five lines stands in the others.
+    """The documents of which no run of five lines occurs in the others.
 
     A text of fewer lines is compared as a whole.
     """

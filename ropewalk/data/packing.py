@@ -1,4 +1,4 @@
-"""Which part of which document goes into which window: a function of the documents' lengths alone.
+"""The assignment of documents' parts to windows: a function of the documents' lengths alone.
 
 Two ways of filling windows, and two of treating what does not fit:
 
@@ -44,12 +44,12 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Packing(Sequence[tuple[Piece, ...]]):
-    """The pieces of every window, in the order in which they stand in it."""
+    """The pieces of every window, in their order."""
 
     capacity: int
     """The tokens of documents that a window has room for."""
     lengths: IntArray
-    """Of all documents."""
+    """The lengths of all documents."""
     windows: IntArray
     """The window of each piece, rising."""
     documents: IntArray
@@ -75,7 +75,7 @@ class Packing(Sequence[tuple[Piece, ...]]):
 
     @property
     def tokens(self) -> int:
-        """In windows."""
+        """The tokens in windows."""
         return int((self.ends - self.starts).sum())
 
     @property
@@ -91,7 +91,7 @@ class Packing(Sequence[tuple[Piece, ...]]):
 
     @property
     def whole(self) -> float:
-        """The share of the documents with tokens that stand in one window as they are."""
+        """The share of the documents with tokens that are in one window, uncut."""
         pieces = np.bincount(self.documents, minlength=self.lengths.size)
         kept = np.bincount(
             self.documents, self.ends - self.starts, minlength=self.lengths.size
@@ -131,7 +131,7 @@ def pack(
 def _pieces(
     lengths: IntArray, longest: int, overflow: Overflow
 ) -> tuple[IntArray, IntArray, IntArray]:
-    """The document of each piece of at most so many tokens, where it starts, and its length."""
+    """The document of each piece of at most so many tokens, its start, and its length."""
     counts = np.maximum(1, -(-lengths // longest))
     if overflow == "drop":
         counts = np.ones_like(counts)
@@ -177,7 +177,7 @@ def _greedy(lengths: IntArray, capacity: int, overflow: Overflow) -> _Columns:
 
 
 def _next_windows(lengths: IntArray, capacity: int) -> IntArray:
-    """Where each document begins if a window's last document loses what does not fit."""
+    """The beginning of each document if a window's last document loses what does not fit."""
     begin = np.zeros(lengths.size, dtype=np.int64)
     laid = np.concatenate([[0], np.cumsum(lengths)])
     at, start = 0, 0  # the next document, and the beginning of its window
@@ -190,7 +190,7 @@ def _next_windows(lengths: IntArray, capacity: int) -> IntArray:
 
 
 def _best_fit(lengths: IntArray, capacity: int, overflow: Overflow) -> _Columns:
-    """Best-fit decreasing. What is longer than a window begins with full windows of its own."""
+    """Best-fit decreasing. A document longer than a window begins with full windows of its own."""
     full = lengths // capacity
     if overflow == "drop":
         full = np.minimum(full, 1)

@@ -1,4 +1,4 @@
-"""Rows of data sets: JSONL, Parquet, what `datasets` saves to disk, and data sets of the hub.
+"""Rows of data sets: JSONL, Parquet, data sets saved by `datasets`, and those of the hub.
 
 A row is made into a document by what its field holds: text, tokens, or a conversation. A field that
 names others in braces is a template, as "Q: {question}\\nA: {answer}".
@@ -20,7 +20,7 @@ from ropewalk.extras import required_by
 from ropewalk.untrusted import parse_json, read_json, real_number, whole_number
 
 MOST_WEIGHT = 1000
-"""Of a token: what a single one may count beside the others of a step."""
+"""The largest weight of a token, compared with the others of a step."""
 MOST_FILES = 100_000
 AT_ONCE = 16
 """Rows that are made into Python's values: one may hold a million tokens."""
@@ -28,13 +28,13 @@ PIECE = 2**22
 """Tokens of a shard that are looked through at once."""
 HUB = "hub:"
 STATE, SPLITS = "state.json", "dataset_dict.json"
-"""By which folders of `datasets` are known: of one data set, and of several by their names."""
+"""The files that mark folders of `datasets`: of one data set, and of several by their names."""
 
 IntArray = NDArray[np.int64]
 
 
 class Weighted(NamedTuple):
-    """What predicting the places from `start` to `end` (not included) weighs in training."""
+    """The weight in training of predicting the places from `start` to `end` (not included)."""
 
     start: int
     end: int
@@ -47,20 +47,20 @@ class Document(NamedTuple):
     name: str
     text: str
     weights: tuple[Weighted, ...] = ()
-    """In their order, with places in characters; what none covers weighs 1."""
+    """In their order, with places in characters; the rest weighs 1."""
     tokens: IntArray | None = None
-    """Instead of a text, what it became; places of weights count these."""
+    """The tokens, instead of a text; places of weights count these."""
 
 
 class Talks(Protocol):
-    """What makes a model's tokens: needed where rows hold conversations, or tokens."""
+    """Makes a model's tokens: needed if rows hold conversations, or tokens."""
 
     begin: int | None
     end: int | None
     """The tokens that begin and end a text, which windows put around documents."""
 
     def conversation(self, messages: list[dict[str, str]]) -> tuple[IntArray, list[Weighted]]:
-        """By the model's chat template; answers weigh 1, and all else 0."""
+        """Tokens by the model's chat template; answers weigh 1, and all else 0."""
 
     def check(self, ids: Sequence[int]) -> None:
         """Refuse tokens that the model does not have."""
@@ -248,7 +248,7 @@ def parquet(path: Path, fields: Sequence[str]) -> Iterator[Row]:
 
 
 def saved(folder: Path, fields: Sequence[str]) -> Iterator[Row]:
-    """What `datasets` writes by `save_to_disk`."""
+    """The rows that `datasets` wrote by `save_to_disk`."""
     with required_by(f"{folder}: a data set on disk"):
         import pyarrow
     state = read_json(folder / STATE)
@@ -344,7 +344,7 @@ def numpy_shard(path: Path, talks: Talks | None) -> Iterator[Document]:
 
 
 def _cut(shard: NDArray[Any], end: int | None) -> Iterator[NDArray[Any]]:
-    """Behind each end of a text, without reading the whole of what may be larger than memory."""
+    """Cut behind each end of a text, without reading all of what may be larger than memory."""
     begin = 0
     for start in range(0, shard.size if end is not None else 0, PIECE):
         for place in (np.flatnonzero(shard[start : start + PIECE] == end) + start + 1).tolist():

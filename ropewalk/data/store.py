@@ -64,7 +64,7 @@ class Shard:
     tokens_sha256: str
     documents_sha256: str
     texts_sha256: str
-    """Of all texts, and what they weigh, up to the end of this shard."""
+    """A digest of all texts, and of their weights, up to the end of this shard."""
     weights_sha256: str | None = None
 
     @property
@@ -103,7 +103,7 @@ def build(
     shard: int = SHARD,
     progress: Progress = silent,
 ) -> TokenStore:
-    """Tokenise texts by domain into a folder, or go on where a killed build was.
+    """Tokenise texts by domain into a folder, or resume a killed build.
 
     `tokenizer` is the fingerprint of what `encode` does; `sources` are never written to. `begins`
     is needed for documents with weights, and `weighted` refuses texts without any.
@@ -270,7 +270,7 @@ class _Build:
             yield _Tokenised(domain, np.asarray(ids, dtype=TOKEN), self._weights(document))
 
     def _weights(self, document: Document) -> NDArray[np.float32] | None:
-        """What predicting each token weighs."""
+        """The weight of predicting each token."""
         if not document.weights:
             return None
         length = len(document.text) if document.tokens is None else document.tokens.size
@@ -301,7 +301,7 @@ class _Build:
 
 
 class _Tokenised(NamedTuple):
-    """A document's domain, its tokens, and what they weigh, if it says so."""
+    """A document's domain, its tokens, and their weights, if it has any."""
 
     domain: int
     tokens: NDArray[np.uint32]
@@ -329,7 +329,7 @@ def _name(kind: str, number: int) -> str:
 
 
 def _checksum(path: Path) -> str | None:
-    """None for what is not a file, so that a pipe is not waited for."""
+    """None if it is not a file, so that a pipe is not waited for."""
     if not path.is_file():
         return None
     with path.open("rb") as file:
@@ -374,7 +374,7 @@ class TokenStore:
         begins = np.cumsum(self.lengths) - self.lengths
         self._begins = begins - np.repeat(begins[self._first], counts)
         self.weighted = any(shard.weights_sha256 is not None for shard in self.shards)
-        """Whether predicting some tokens weighs more than predicting others."""
+        """True if predicting some tokens weighs more than predicting others."""
         self._maps: dict[tuple[str, int], NDArray[Any]] = {}
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -388,21 +388,21 @@ class TokenStore:
         return int(self.lengths.size)
 
     def tokens(self, document: int, start: int = 0, end: int | None = None) -> IntArray:
-        """Those of a document from one place to another."""
+        """The tokens of a document from one place to another."""
         number, own = self._place(document, start, end)
         if own.start == own.stop:
             return np.zeros(0, dtype=np.int64)
         return np.asarray(self._mapped("tokens", number)[own], dtype=np.int64)
 
     def weights(self, document: int, start: int = 0, end: int | None = None) -> NDArray[np.float32]:
-        """What predicting these tokens weighs."""
+        """The weights of predicting these tokens."""
         number, own = self._place(document, start, end)
         if own.start == own.stop or self.shards[number].weights_sha256 is None:
             return np.ones(own.stop - own.start, dtype=np.float32)
         return np.asarray(self._mapped("weights", number)[own], dtype=np.float32)
 
     def _place(self, document: int, start: int, end: int | None) -> tuple[int, slice]:
-        """The shard of a document, and where the part of it stands there."""
+        """The shard of a document, and the place of the part in it."""
         document = range(len(self))[document]
         number = int(np.searchsorted(self._first, document, side="right")) - 1
         begin = int(self._begins[document])

@@ -1,4 +1,4 @@
-"""The windows of epoch after epoch, as one long list: what a training run reads."""
+"""The windows of epoch after epoch, as one long list, which a training run reads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Stream(Sequence[Window]):
     def __init__(self, epoch: Callable[[int], Windows], count: int) -> None:
         self._epoch, self._count = epoch, count
         self._ends: list[int] = []
-        """Of the epochs seen so far: how many windows there are up to the end of each."""
+        """The number of windows up to the end of each epoch seen so far."""
         self._current: Windows | None = None
 
     def __len__(self) -> int:
@@ -27,7 +27,7 @@ class Stream(Sequence[Window]):
         return self._windows(epoch)[place]
 
     def place(self, index: int) -> tuple[int, int]:
-        """The epoch that a window stands in, and its place there."""
+        """The epoch of a window, and its place there."""
         while not self._ends or self._ends[-1] <= index:
             before = self._ends[-1] if self._ends else 0
             own = len(self._windows(len(self._ends)))

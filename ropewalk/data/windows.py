@@ -1,4 +1,4 @@
-"""Training windows: tokens, what each should predict, and what attends to what.
+"""Training windows: tokens, their labels, and the layout of attention.
 
 A window is a function of the store, the settings, and (seed, epoch, index). It does not depend on
 workers, ranks or what was read before, so a run can go on anywhere.
@@ -47,7 +47,7 @@ ORDER_OF_WINDOWS, IN_WINDOW = 3, 4  # as in mixtures.py
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    """Those of a tokenizer, None where it has none."""
+    """The special tokens of a tokenizer, None if it has none."""
 
     bos: int | None
     eos: int | None
@@ -122,7 +122,7 @@ class Window(NamedTuple):
     """`IGNORED` where nothing is predicted."""
     layout: AttentionLayout
     weights: NDArray[np.float32] | None = None
-    """What predicting each label weighs in the loss; None where all weigh the same."""
+    """The weight of predicting each label in the loss; None if all weigh the same."""
 
 
 class _Row(NamedTuple):
@@ -131,11 +131,11 @@ class _Row(NamedTuple):
     tokens: IntArray
     labels: IntArray
     weights: Any = None
-    """Of the labels."""
+    """The weights of the labels."""
 
 
 class Windows(Sequence[Window]):
-    """Those of one epoch."""
+    """The windows of one epoch."""
 
     def __init__(
         self,
@@ -180,7 +180,7 @@ class Windows(Sequence[Window]):
 
     @cached_property
     def packing(self) -> Packing:
-        """Of the documents in `drawn`, with their tags and ends."""
+        """The packing of the documents in `drawn`, with their tags and ends."""
         room = self.settings.length - len(self._before) - len(self._after)
         return pack(
             self._whole_lengths,
@@ -228,7 +228,7 @@ class Windows(Sequence[Window]):
         return _Row(tokens, labels, np.append(np.concatenate(weights)[1:], 0.0))
 
     def _window(self, documents: list[_Row], random: np.random.Generator) -> Window:
-        """In document order first; the layout then says where each token stands."""
+        """In document order first; the layout then places each token."""
         layout = self._layout([each.tokens.size for each in documents], random)
 
         def laid(rows: Sequence[Any], fill: int) -> Any:
@@ -267,7 +267,7 @@ class Windows(Sequence[Window]):
         return AttentionLayout.full([sum(lengths) + extra])
 
     def _surroundings(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """What stands before and after the documents of a window."""
+        """The tokens before and after the documents of a window."""
         bos, eos = self._special.bos, self._special.eos
         first = bos if bos is not None else eos
         if self.settings.layout in ANCHORED:

@@ -1,1 +1,1 @@
-"""Evidence that a context works: what a model retrieves at a length, beside its perplexity."""
+"""Evidence that a context works: a model's retrieval at a length, and its perplexity."""

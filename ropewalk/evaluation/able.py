@@ -1,4 +1,4 @@
-"""Which tasks a model can do at all, so that a comparison at a length is worth its samples."""
+"""The tasks that a model can do at all, so that a comparison at a length is worth its samples."""
 
 from __future__ import annotations
 

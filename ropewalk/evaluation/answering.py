@@ -1,4 +1,4 @@
-"""Who answers the samples of an evaluation: all that a run has to know of it. No torch.
+"""The interface of an answerer: all that a run has to know of it. No torch.
 
 An answerer is a model in process, a server, a GGUF file that llama.cpp runs, or an engine; each is
 one file of `answerers/`. The run (runner.py) draws samples, asks, scores and records, and the
@@ -64,25 +64,25 @@ class Answerer(Protocol):
     dtype: str
     device: str
     chooses: bool = False
-    """Its choices are known token by token, and not its text alone."""
+    """True if its choices are known token by token, not its text alone."""
     files: tuple[Path, ...] = ()
-    """Those of the model, which a run directory must stand apart from."""
+    """The files of the model, which a run directory must be apart from."""
     server: ServerInfo | None = None
     """The server; None for a model in this process."""
     verdict: Verdict | None = None
     """True if it answers as planned, if it was compared."""
     ranks: Ranks | None = None
-    """Those of torchrun that answer together; rank 0 alone keeps records."""
+    """The ranks of torchrun that answer together; rank 0 alone keeps records."""
 
     @property
     @abstractmethod
     def subjects(self) -> Sequence[Subject]:
-        """Whose answers are asked for, one after the other."""
+        """The subjects whose answers are asked for, one after the other."""
 
     @property
     @abstractmethod
     def identity(self) -> Mapping[str, object]:
-        """The part of a run's configuration that says whose answers they are."""
+        """The part of a run's configuration that identifies whose answers they are."""
 
     @abstractmethod
     def answers(self, task: Task, mode: Mode, batches: Batches) -> Iterator[Sequence[Answer]]:
@@ -104,7 +104,7 @@ class Answerer(Protocol):
         return nullcontext()
 
     def shared(self, value: T) -> T:
-        """A value of JSON, as rank 0 has it where several ranks answer together."""
+        """A value of JSON, as rank 0 has it if several ranks answer together."""
         return value
 
     def begin(self, directory: RunDirectory | None) -> None:

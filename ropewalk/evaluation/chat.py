@@ -78,7 +78,7 @@ def chat_of(render: Rendered, system: str | None) -> Chat:
 
 
 def rendered_by(tokenizer: Any) -> Rendered | None:
-    """The template of a tokenizer; thinking is off where the template can."""
+    """The template of a tokenizer; thinking is off if the template can."""
     if getattr(tokenizer, "chat_template", None) is None:
         return None
 

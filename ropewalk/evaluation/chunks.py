@@ -56,7 +56,7 @@ class Reader:
             yield begin, self.step(tokens_BL[:, begin : begin + size], cache).last_hidden_state
 
     def step(self, tokens_BL: Tensor, cache: Any) -> Any:
-        """One forward over tokens that stand after those in the cache, or over the first ones."""
+        """One forward over tokens that follow those in the cache, or over the first ones."""
         with _by_head(self._model.config.get_text_config()):
             return self.body(
                 input_ids=tokens_BL.to(self._model.device), past_key_values=cache, use_cache=True
@@ -137,7 +137,7 @@ class _Room(DynamicLayer):  # type: ignore[misc]
 
 
 def branch(cache: Any) -> Any:
-    """A cache that goes on from here, and leaves this one as it is.
+    """A cache that goes on from here, and leaves this one unchanged.
 
     Branches of one cache write to the same place, so each is done before the next one begins.
     """
@@ -168,8 +168,8 @@ def attend_by_head(
     scaling: float | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, Any]:
-    """As `sdpa`, which under a mask copies keys and values for each query head that shares them:
-    2 GiB for one layer of Llama 3 8B at 131,072 tokens."""
+    """Attend like `sdpa`, which under a mask copies keys and values for each query head that shares
+    them: 2 GiB for one layer of Llama 3 8B at 131,072 tokens."""
     heads, shared = query_BHLD.shape[1], key.shape[1]
     others = (kwargs.get(name) for name in ("softcap", "position_bias", "cache"))
     if attention_mask is None or heads == shared or any(other is not None for other in others):

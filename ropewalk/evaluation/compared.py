@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class ComparedRuns(Result):
-    """The first run less the second, on the same samples."""
+    """The first run minus the second, on the same samples."""
 
     first: str
     second: str

@@ -54,8 +54,8 @@ class Evaluated(Result):
     model: str
     results: tuple[EvalResult, ...]
     means: tuple[EvalResult, ...]
-    """The mean over a group of tasks, such as ruler-syn, where all of them were scored; `retrieval`
-    is that of all retrieval tasks that were asked, less those that the mode leaves out."""
+    """The mean over a group of tasks, such as ruler-syn, if all of them were scored; `retrieval` is
+    that of all retrieval tasks that were asked, without those that the mode leaves out."""
     effective_lengths: tuple[EffectiveLength, ...]
     """Each subject's effective length by these means: pass, fail or undecided at each length."""
     comparisons: tuple[MethodComparison, ...]
@@ -71,7 +71,7 @@ class Evaluated(Result):
 
     @classmethod
     def from_json(cls, value: object, path: str = "") -> Self:
-        """The value that this JSON was made of: of a served model, an `EvaluatedServer`."""
+        """The value made from this JSON; for a served model, an `EvaluatedServer`."""
         if cls is Evaluated and isinstance(value, dict) and "server" in value:
             found = EvaluatedServer.from_json(value, path)
             assert isinstance(found, cls)

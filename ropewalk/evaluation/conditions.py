@@ -1,4 +1,4 @@
-"""Conditions: what a model is scored under, as it is or following a plan. No torch.
+"""Conditions that a model is scored under: unmodified, or following a plan. No torch.
 
 A label is what people read; a condition is known by its plan. Two conditions of one evaluation
 never share a label.
@@ -17,7 +17,7 @@ from ropewalk.scaling import stacked
 
 
 class Condition(NamedTuple):
-    """A model under a plan, or as it is (`plan` None)."""
+    """A model under a plan, or unmodified (`plan` None)."""
 
     method: str
     plan_id: str
@@ -44,7 +44,7 @@ def conditions_of(
     plans: Sequence[ContextPlan] = (),
     target: int | None = None,
 ) -> list[Condition]:
-    """One condition per method and per plan; the model as it is where nothing is named."""
+    """One condition per method and per plan; the unmodified model if nothing is named."""
     found = []
     for method in dict.fromkeys(methods) or ([] if plans else [AS_IT_IS]):
         if method == AS_IT_IS:

@@ -21,7 +21,7 @@ def drawn(
     settings: EvaluationSettings,
     notice: Callable[[str], None],
 ) -> list[Sample]:
-    """All samples of a task at a length, or none, with a notice, where one of them does not fit.
+    """All samples of a task at a length, or none, with a notice, if one of them does not fit.
 
     Those that do fit would be the shortest, and their score not that of the task.
     """

@@ -31,7 +31,7 @@ Verdict = Literal["pass", "fail", "undecided"]
 
 
 class Standing(NamedTuple):
-    """A score at one length, less the threshold."""
+    """A score at one length, minus the threshold."""
 
     length: int
     margin: float
@@ -111,7 +111,7 @@ def effective_lengths(
     base: Subject | None,
     original_length: int,
 ) -> list[EffectiveLength]:
-    """By subject and group, for both thresholds where they apply.
+    """The effective lengths by subject and group, for both thresholds if they apply.
 
     `base` is the model without any plan; its own threshold needs its scores at `original_length`.
     """

@@ -28,13 +28,13 @@ SMALL_VOCABULARY = 8192
 
 
 class Encoder:
-    """A tokenizer, and whether a sequence begins with BOS: it does where the tokenizer says so.
+    """A tokenizer, and whether a sequence begins with BOS, as the tokenizer decides.
 
     A model of a smaller `vocabulary` cannot look up every token: one beyond it is refused.
     """
 
     chat: Chat | None = None
-    """The chat template around questions; None where they are text to continue."""
+    """The chat template around questions; None if they are text to continue."""
 
     def __init__(
         self, tokenizer: Any, vocabulary: int | None = None, ends: Sequence[int] = ()
@@ -76,7 +76,7 @@ class Encoder:
         return any(self.is_end(token) for token in self._ids(chat.end)[:1])
 
     def prompt(self, text: str) -> IntArray:
-        """The tokens of a question; a chat template says itself how a sequence begins."""
+        """The tokens of a question; a chat template itself decides how a sequence begins."""
         return self.sequence(text) if self.chat is None else self.pieces(text)
 
     def pieces(self, text: str) -> IntArray:
@@ -176,7 +176,7 @@ class Encoder:
         return ids
 
     def until_end(self, tokens: IntArray) -> IntArray:
-        """The tokens before the first that ends a text; what a model writes after it is nothing."""
+        """The tokens before the first that ends a text; text after it does not count."""
         ends = next((i for i, token in enumerate(tokens) if self.is_end(token)), len(tokens))
         return tokens[:ends]
 
@@ -185,12 +185,12 @@ class Encoder:
         return token == self.tokenizer.eos_token_id or token in self._ends
 
     def continues(self, tokens: IntArray, pattern: str) -> bool:
-        """True if text that ends in a digit goes on, with these tokens, as a pattern says."""
+        """True if text that ends in a digit continues, with these tokens, by a pattern."""
         begins = self.beginning_with(pattern)
         return bool(begins[tokens[tokens < len(begins)][:1]].any())
 
     def beginning_with(self, pattern: str) -> NDArray[np.bool_]:
-        """Which tokens begin with what a pattern matches, when they stand after a digit.
+        """True for tokens that begin with a match of a pattern when they follow a digit.
 
         Alone, a tokenizer may decode the token of " 1" as "1".
         """

@@ -65,9 +65,9 @@ class Arithmetic:
     """The number of multiplications a forward takes."""
 
     weights: int
-    """That every token is multiplied by: all but the table that tokens are looked up in."""
+    """The weights that multiply every token: all but the table that tokens are looked up in."""
     attention: int
-    """Layers times the width of all heads: what a pair of positions costs twice over."""
+    """Layers times the width of all heads: half the cost of a pair of positions."""
 
     @classmethod
     def of(cls, model: Any) -> Arithmetic:
@@ -91,7 +91,7 @@ class Arithmetic:
         return float(self.attention) * length**2  # scores and values, each for half of the pairs
 
     def seconds(self, length: int, rates: Rates) -> list[float]:
-        """Of one forward, by each repetition."""
+        """The seconds of one forward, by each repetition."""
         return [
             weight * self.by_weight(length) + position * self.by_position(length)
             for weight, position in zip(*rates, strict=True)
@@ -143,7 +143,7 @@ class Timed:
         return cls(arithmetic, Rates((rate,), (rate,)), (length, length))
 
     def range(self, forwards: Sequence[tuple[int, int]], besides: float = 0.0) -> Range:
-        """Of so many forwards of each length, and some seconds besides."""
+        """The range of the time of these forwards at each length, and some seconds besides."""
         totals = np.full(len(self.rates.by_weight), besides)
         for length, times in forwards:
             totals += times * np.array(self.arithmetic.seconds(length, self.rates))
@@ -194,7 +194,7 @@ def announce(
 
 
 def _timed_lengths(scorer: Scorer, window: int, target: int) -> tuple[int, int]:
-    """As long as a timing can bear, and at least twice the probe."""
+    """The lengths to time: as long as is bearable, and at least twice the probe."""
     long = min(target, max(LONGEST_TIMED, 2 * min(window, LONGEST_TIMED)))
     probed = _probed(long)
     seconds = _once(scorer, probed)
@@ -214,7 +214,7 @@ def _once(scorer: Scorer, length: int) -> float:
 
 
 def _timed(scorer: Scorer, length: int) -> list[float]:
-    """Seconds for one sequence, in a batch as large as an evaluation's where that is quick."""
+    """Seconds for one sequence, in a batch as large as an evaluation's if that is quick."""
     began = time.perf_counter()
     one = _once(scorer, length)
     batch = max(1, min(at_once(length), int(PATIENCE / one)))

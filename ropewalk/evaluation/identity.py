@@ -57,7 +57,7 @@ def digest_of_config(config: Any) -> str:
 
 
 def _without_origin(value: object) -> object:
-    """Less where the model was loaded from and how, which transformers writes into its config."""
+    """The config without the place and way of loading, which transformers writes into it."""
     if not isinstance(value, dict):
         return value
     origin = ("_name_or_path", "dtype", "torch_dtype", "transformers_version")

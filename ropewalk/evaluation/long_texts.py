@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 IntArray = NDArray[np.int64]
 Tokens = tuple[NDArray[np.uint32], IntArray]
-"""Of a text, and the character at which each begins."""
+"""The tokens of a text, and the character at which each begins."""
 Read = Callable[[str], Tokens]
 
 STRETCH, MARGIN = 2**17, 2**8
@@ -45,7 +45,7 @@ class _Meeting(NamedTuple):
 
 
 def joints(vocabulary: Iterable[str]) -> re.Pattern[str] | None:
-    """The places at which texts may be cut; None where tokens span every kind of joint."""
+    """The places at which texts may be cut; None if tokens span every kind of joint."""
     left = dict(_JOINTS)
     for token in vocabulary:
         spelled = token.translate(_SPELLED).replace("<0x0A>", "\n")
@@ -72,7 +72,7 @@ def in_stretches(text: str, read: Read, joint: re.Pattern[str]) -> Iterator[Toke
 
 
 def _meetings(text: str, joint: re.Pattern[str]) -> Iterator[_Meeting]:
-    """At which stretches end; the last is the end of the text."""
+    """The meetings at which stretches end; the last is the end of the text."""
     reached = 0
     while True:
         places = []
@@ -94,7 +94,7 @@ def _read(text: str, read: Read, begin: int, end: int) -> Tokens:
 
 
 def _agree(left: Tokens, right: Tokens, here: int) -> bool:
-    """On all tokens around the place where they meet."""
+    """True if both agree on all tokens around the place where they meet."""
     near = here - MARGIN // 2, here + MARGIN // 2
     ours, theirs = _within(left, *near), _within(right, *near)
     return np.array_equal(ours[0], theirs[0]) and np.array_equal(ours[1], theirs[1])

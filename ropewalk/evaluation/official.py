@@ -64,12 +64,12 @@ class Official:
 
     folder: Path
     digest: str
-    """A SHA-256 of what the manifest says."""
+    """A SHA-256 of the manifest's content."""
     files: Mapping[tuple[str, int], tuple[str, str]]
     """Path and hash."""
 
     def lengths(self, names: Sequence[str]) -> tuple[int, ...]:
-        """Those at which all of these tasks have a file."""
+        """The lengths at which all of these tasks have a file."""
         by_name = [{length for task, length in self.files if task == name} for name in names]
         found = set.intersection(*by_name)
         if not found:

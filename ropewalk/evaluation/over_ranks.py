@@ -81,7 +81,7 @@ class OverRanks(InProcess):
         return turn % self.ranks.copies == self.ranks.copy
 
     def _give(self, turn: int, found: object) -> None:
-        """Tell rank 0 what it has not computed itself; repr gives every float back."""
+        """Send rank 0 what it has not computed itself; repr gives every float back."""
         if self.ranks.copy > 0 and self.ranks.member == 0:
             self.ranks.put(f"answers/{turn}", json.dumps(found))
 

@@ -1,4 +1,4 @@
-"""Perplexity and next-token accuracy, and what others have called perplexity.
+"""Perplexity and next-token accuracy, and other definitions of perplexity.
 
 Averaging alone moves a perplexity from 7.4 to 8.6, so a number means nothing without its rule:
 
@@ -90,7 +90,7 @@ class Request(NamedTuple):
     bos: tuple[int, ...]
     """The tokens with which the tokenizer begins a sequence."""
     start_token: tuple[int, ...]
-    """BOS where there is one, whether the tokenizer adds it or not."""
+    """BOS if there is one, whether the tokenizer adds it or not."""
     length: int
     longest: int
     """The longest of the lengths that are compared."""

@@ -62,7 +62,7 @@ painter potter printer saddler shepherd tailor tanner weaver
 
 
 def sentences(random: Stream, count: int, *, end: str = " ") -> list[str]:
-    """So many sentences, each with what separates it from the next; fewer are a prefix of more."""
+    """So many sentences, each with its separator from the next; fewer are a prefix of more."""
     adjectives, nouns, verbs, forms = len(ADJECTIVES), len(NOUNS), len(VERBS), len(SENTENCES)
     return [
         SENTENCES[form % forms].format(

@@ -21,7 +21,7 @@ from ropewalk.models.load import LoadedModel
 
 
 class Benchmark(NamedTuple):
-    """A task of the harness, and how many examples stand in a prompt where papers report it."""
+    """A task of the harness, and the number of examples in its prompts in papers."""
 
     task: str
     examples: int | None = None
@@ -51,11 +51,11 @@ class BenchmarkScores(NamedTuple):
     metric: str
     """With the harness's filter after a comma, unless that is `none`."""
     value: float
-    """As the harness aggregates it."""
+    """The value as the harness aggregates it."""
     scores: dict[str, dict[int, float]]
     """By task, by the number of the question. Only a group has several tasks."""
     weighting: Weighting | None
-    """The unit of equal weight in the mean; None where the value is no mean of the scores."""
+    """The unit of equal weight in the mean; None if the value is no mean of the scores."""
     compared: bool = True
     """False for a part of what was asked for: conditions are compared on the whole."""
 

@@ -64,7 +64,7 @@ def spread(index: int, *name: object, step: float = GOLDEN) -> float:
 
 
 def identity(*name: object) -> str:
-    """A SHA-256 that says what something was made from."""
+    """A SHA-256 that identifies what something was made from."""
     return _digest(name).hex()
 
 

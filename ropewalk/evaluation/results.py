@@ -130,7 +130,7 @@ def means(records: Iterable[EvalRecord], groups: Mapping[str, Sequence[str]]) ->
 
 
 def rates_of(records: Iterable[EvalRecord], members: Sequence[str]) -> Rates | None:
-    """By task of a group, the scores of its answers and their layouts; None where a task lacks."""
+    """By task of a group, the scores of its answers and layouts; None if a task lacks them."""
     own = grouped((r for r in records if r.task in members and is_main_answer(r)), lambda r: r.task)
     if len(own) < len(members):
         return None
@@ -150,7 +150,7 @@ class MethodComparison(Value):
     comparison: Comparison
     """The mean score of the first minus that of the second."""
     adjusted_p: float | None
-    """Holm's, over all comparisons made together; None where there are too few samples for one."""
+    """Holm's, over all comparisons made together; None if there are too few samples for one."""
 
 
 def compare_methods(
@@ -264,7 +264,7 @@ def shown_method(method: str) -> str:
 
 
 def labels(subjects: Iterable[Subject]) -> dict[Subject, str]:
-    """A label per subject, in the order given: its method, and more only where methods coincide."""
+    """A label per subject, in the order given: its method, and more only if methods coincide."""
     known = list(dict.fromkeys(subjects))
     found = {}
     for subject in known:

@@ -97,7 +97,7 @@ class Evaluation:
         known: Sequence[EvalRecord] = (),
         subjects: Sequence[Subject] = (),
     ) -> list[EvalRecord]:
-        """Ask these subjects, or all; what is known, or in the journal, is not asked again."""
+        """Ask these subjects, or all; known answers, in the journal too, are not asked again."""
         kept = self.answerer.shared([] if journal is None else journal.records)
         records = [EvalRecord.from_json(r, f"record {i}") for i, r in enumerate(kept, start=1)]
         records = [*known, *records]

@@ -1,4 +1,4 @@
-"""Samples of a task, fitted to a length: pure functions of what their ids say."""
+"""Samples of a task, fitted to a length: pure functions of their ids."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Sample:
 
     id: str
     length: int
-    """The budget: the prompt and what may be written are at most so many tokens."""
+    """The budget: the most tokens of the prompt and the answer together."""
     prompt: IntArray
     answer: IntArray
     answer_text: str
@@ -153,7 +153,7 @@ F = TypeVar("F", bound=_Sized)
 
 
 def _fit(fitted: Callable[[int], F], length: int, task: Task, *, guess: int) -> F:
-    """As many units as the task calls enough, or the most that fit.
+    """Fit as many units as the task calls enough, or the most that fit.
 
     The search aims where the tokens per unit so far say that the budget ends, and bisects where
     that leads nowhere. `guess` says where to look first; where the task wants the most units, and
@@ -183,7 +183,7 @@ def _fit(fitted: Callable[[int], F], length: int, task: Task, *, guess: int) -> 
 
 
 def split(encoder: Encoder, draft: Draft) -> tuple[IntArray, IntArray]:
-    """The tokens of the whole, apart where the answer begins.
+    """The tokens of the whole, split where the answer begins.
 
     A tokenizer may join the end of the prompt with the beginning of the answer. The joined token
     then belongs to the answer, since the model must predict it.
@@ -228,7 +228,7 @@ def _shared(first: IntArray, second: IntArray) -> int:
 
 
 def _parts(encoder: Encoder, draft: Draft, answer: IntArray) -> tuple[slice, ...]:
-    """Where the values stand in the tokens of an answer; without any, all of it is one."""
+    """The places of the values in the tokens of an answer; without any, all of it is one."""
     if not draft.parts:
         return (slice(0, len(answer)),)
     found, place = [], 0

@@ -43,7 +43,7 @@ class Scorer:
         since the number of forwards would depend on the length."""
         self.model = model
         self.logits_at_once = LOGITS_AT_ONCE
-        """To be lowered where memory is short."""
+        """Lower this if memory is short."""
         self._in_chunks = in_chunks
         self._reader = Reader(model)
         self._head = Head(model)

@@ -1,4 +1,4 @@
-"""Which schedule is best: the one rule, for `search` and `extend`.
+"""The one rule for the best schedule, for `search` and `extend`.
 
 All schedules are measured on the same documents, which no search has seen, and compared document by
 document. No schedule wins that is clearly worse in the text or in the answers: perplexity can fall
@@ -39,7 +39,7 @@ SHORT_LIMIT = 0.02
 
 
 class Losses(NamedTuple):
-    """One schedule on some documents, in nats per token; infinite where the model failed."""
+    """One schedule on some documents, in nats per token; infinite if the model failed."""
 
     objective: NDArray[np.float64]
     """The value that the search minimises."""
@@ -63,7 +63,7 @@ class Paired(NamedTuple):
     documents: int
     """Stretches of text."""
     texts: int
-    """That these were taken from: of five or more, the interval allows for how they differ."""
+    """The texts that these are from: for five or more, the interval allows for how they differ."""
     difference: float
     low: float | None
     """None for fewer than five documents."""
@@ -73,7 +73,7 @@ class Paired(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """Where a loss is compared, lower is better."""
+        """The verdict on a loss: lower is better."""
         if self.high is not None and self.high < 0:
             return "better"
         return "worse" if self.low is not None and self.low > 0 else "undecided"
@@ -145,7 +145,7 @@ def within(costs: Mapping[str, Paired], limit: float) -> list[str]:
 
 
 def remaining(losses: Mapping[str, Losses], hand_designed: Collection[str]) -> list[str]:
-    """Those that more documents may still show to be best, a hand-designed method among them.
+    """The names that more documents may yet show to be best, a hand-designed method among them.
 
     The others failed, are clearly worse in one part, or than the best of their kind in the
     objective, by intervals that are wider for being several.
@@ -201,7 +201,7 @@ def _leader(
 
 
 def _keeps_both(own: Losses, baseline: Losses) -> bool:
-    """Whether neither the text nor the answers have a clearly higher loss."""
+    """True if neither the text nor the answers have a clearly higher loss."""
     return baseline.failed or not any(
         _compared(own, baseline, part).verdict == "worse" for part in ("text", "answers")
     )

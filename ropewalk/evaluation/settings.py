@@ -69,7 +69,7 @@ def all_groups() -> dict[str, tuple[str, ...]]:
 
 
 def groups_of(asked: Sequence[str], mode: str) -> dict[str, tuple[str, ...]]:
-    """The groups whose means a run shows, less the tasks that its mode always leaves out."""
+    """The groups whose means a run shows, without the tasks that its mode always leaves out."""
     scored = [name for name in asked if mode != "shared_context" or shares(name)]
     return {**all_groups(), **tasks.means_of(scored)}
 

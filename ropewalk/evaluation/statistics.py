@@ -38,7 +38,7 @@ FEWEST = 5
 NO_INTERVAL = "too few samples for an interval"
 SIGNIFICANT = 0.05
 MATTERS = 1.25
-"""How much more clusters must vary than their values would make them, to count as clusters."""
+"""The factor by which clusters must vary more than their values imply, to count as clusters."""
 ROUNDING = 1e-12  # a smaller error of rates is none
 TERMS = 40  # of the continued fraction: more change nothing, from 1 to 1e9 degrees of freedom
 
@@ -58,7 +58,7 @@ def mean_interval(
     clusters: Sequence[Hashable] | None = None,
     confidence: float = CONFIDENCE,
 ) -> Interval | None:
-    """The interval of a weighted mean over clusters (each value its own, unless told).
+    """The interval of a weighted mean over clusters (each value its own by default).
 
     None for fewer than five clusters.
     """
@@ -128,7 +128,7 @@ class _Mean(NamedTuple):
     degrees: float
     clusters: int
     skewness: float = 0.0
-    """Of the clusters, corrected for their number."""
+    """The skewness of the clusters, corrected for their number."""
 
 
 def _clustered_mean(
@@ -296,10 +296,10 @@ def rate_interval(
 
 
 class _Effective(NamedTuple):
-    """As many independent samples as would be as sure as the clustered ones are."""
+    """The number of independent samples that would be as sure as the clustered ones."""
 
     share: float
-    """Of the samples."""
+    """The share of the samples."""
     z: float | None
     """The reach of an interval in standard errors; None for the normal distribution's."""
 
@@ -353,7 +353,7 @@ def mean_rate_interval(tasks: Rates, confidence: float = CONFIDENCE) -> Interval
 
 
 def difference_interval(first: Rates, second: Rates, times: float = 1.0) -> Interval | None:
-    """The interval of one mean over tasks less so many times another (Newcombe's method 10).
+    """The interval of one mean over tasks minus a multiple of another (Newcombe's method 10).
 
     The two are as correlated as the clusters that they share show.
     """
@@ -414,7 +414,7 @@ def _stratified(tasks: Rates) -> _Mean:
 
 
 def _deviations(scores: Sequence[float], clusters: Sequence[Hashable]) -> NDArray[np.float64]:
-    """From the task's mean, which took one degree of freedom."""
+    """The deviations from the task's mean, which took one degree of freedom."""
     values: NDArray[np.float64] = np.asarray(scores, dtype=np.float64)
     count = len(set(clusters))
     deviations: NDArray[np.float64] = values - values.mean()
@@ -422,7 +422,7 @@ def _deviations(scores: Sequence[float], clusters: Sequence[Hashable]) -> NDArra
 
 
 def _correlation(first: Rates, second: Rates) -> float:
-    """Of two means over tasks: 0 where they share no cluster, or one of them does not vary."""
+    """The correlation of two means over tasks: 0 if they share no cluster, or one does not vary."""
     errors: list[dict[Hashable, float]] = []
     for tasks in (first, second):
         by_cluster: dict[Hashable, float] = {}
@@ -447,7 +447,7 @@ def mcnemar(only_first: int, only_second: int) -> float:
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
     """p-values adjusted for being several (Holm 1979), in the order given.
 
-    None, where there was no test, stays None and does not count.
+    None, if there was no test, stays None and does not count.
     """
     known = sorted((p, i) for i, p in enumerate(p_values) if p is not None)
     adjusted: list[float | None] = [None] * len(p_values)
@@ -463,7 +463,7 @@ def p_in_words(p_value: float | None) -> str:
 
 
 def is_significant(p_value: float | None) -> bool:
-    """True if a p-value is below 0.05; None, where there was no test, is not."""
+    """True if a p-value is below 0.05; None, if there was no test, is not."""
     return p_value is not None and p_value < SIGNIFICANT
 
 
@@ -474,7 +474,7 @@ class Comparison(Value):
     pairs: int
     difference: float
     low: float | None
-    """The 95% interval; None where there are fewer than five clusters, as with the p-value."""
+    """The 95% interval; None if there are fewer than five clusters, as with the p-value."""
     high: float | None
     p_value: float | None
 

@@ -15,7 +15,7 @@ from ropewalk.evaluation.encoding import IntArray
 
 _MARK = "{% generation %}"
 _MARKS = ("generation %}", "generation -%}")
-"""By which a template that tells answers apart is known."""
+"""The marks of a template that tells answers apart."""
 ANSWERING = "assistant"
 
 
@@ -100,7 +100,7 @@ class TemplateTalks:
         return text
 
     def _marked(self, messages: Messages, ids: list[int]) -> Any:
-        """By the template's own marks of what the model writes."""
+        """Find answers by the template's own marks."""
         encoded = self._tokenizer.apply_chat_template(
             messages, tokenize=True, return_dict=True, return_assistant_tokens_mask=True, **SETTINGS
         )
@@ -109,7 +109,7 @@ class TemplateTalks:
         return np.array(encoded["assistant_masks"], dtype=np.bool_)
 
     def _answers(self, messages: Messages, text: str) -> Iterator[tuple[int, int]]:
-        """Where answers stand, found by rendering the conversation up to each."""
+        """The places of answers, found by rendering the conversation up to each."""
         for number, message in enumerate(messages):
             if message["role"] != ANSWERING:
                 continue

@@ -1,4 +1,4 @@
-"""Whether a model works at a length: samples in blocks, until they tell. No torch.
+"""The verdict on a model at a length: samples in blocks, until they decide. No torch.
 
 A model works where it retrieves more than a threshold, as a mean over tasks. Answers are looked at
 after 1, 2, 4, 8 and 16 blocks of samples, and the first interval that leaves out the threshold
@@ -19,9 +19,9 @@ from ropewalk.evaluation.statistics import SIGNIFICANT, Rates, mean_rate, mean_r
 THRESHOLD = 0.85
 LOOKS = 5
 CONFIDENCE = 1 - SIGNIFICANT / LOOKS
-"""Of each look."""
+"""The confidence of each look."""
 MANY = 100_000
-"""More samples than these are not promised to tell."""
+"""The number of further samples above which a decision is not promised."""
 
 Verdict = Literal["works", "does not work", "undecided"]
 
@@ -30,7 +30,7 @@ class Look(NamedTuple):
     """The answers so far."""
 
     samples: int
-    """Of all tasks together."""
+    """The samples of all tasks together."""
     rate: float
     """The mean over tasks."""
     low: float | None
@@ -45,7 +45,7 @@ class Look(NamedTuple):
 
     @property
     def more(self) -> int | None:
-        """About how many more samples would tell, if the rate stays; None for more than many."""
+        """The approximate number of further samples needed at this rate; None above `MANY`."""
         if self.low is None or self.high is None:
             return self.samples * ((1 << LOOKS) - 1)
         margin = abs(self.rate - THRESHOLD)

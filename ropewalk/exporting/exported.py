@@ -1,4 +1,4 @@
-"""The result of an export: the proof that it follows the plan, and what an approximation costs.
+"""The result of an export: the proof that it follows the plan, and the cost of an approximation.
 
 Light values: reading them back needs no runtime.
 """
@@ -42,12 +42,12 @@ class Exported(Result):
     """The runtime that it was written for."""
     path: Path
     agreement: Agreement | None
-    """None: nothing here can run that runtime."""
+    """None if nothing here can run that runtime."""
     warnings: tuple[str, ...] = ()
     load: str = ""
     """The command or the line of Python that loads it."""
     overrides: str = ""
-    """The command that runs the source itself under the plan, where its weights are unchanged."""
+    """The command that runs the source itself under the plan, if its weights are unchanged."""
     elsewhere: tuple[str, ...] = ()
     """The commands that load it in another runtime that takes the same file: Ollama."""
 
@@ -79,7 +79,7 @@ def _in_modelfile(path: Path) -> str:
 
 
 class NotTheSame(GateFailed):
-    """What was written computes something else: it has been removed, and this is the proof."""
+    """The export computes something else: it has been removed, and this is the proof."""
 
     def __init__(self, exported: Exported, agreement: Agreement) -> None:
         self.exported, self.agreement = exported, agreement

@@ -37,20 +37,20 @@ from ropewalk.untrusted import read_json
 
 @dataclass(frozen=True)
 class Job:
-    """An export, decided and not yet written."""
+    """An export that is decided but not yet written."""
 
     checkpoint: Checkpoint
     asked: ContextPlan
     """The plan that was given."""
     carried: ContextPlan
-    """The plan that goes along: as given, but for what is folded into weights."""
+    """The plan that goes along: as given, except for what is folded into weights."""
     followed: ContextPlan
     """The plan that the export follows: the same, or the nearest that its runtime has."""
     approximations: tuple[str, ...]
     config: Config
     rewrite: Rewrite | None
     dtype: torch.dtype | None
-    """The type to which weights are rounded; None where they stay unchanged."""
+    """The type to which weights are rounded; None if they stay unchanged."""
     folded: Folded | None
 
     @property
@@ -117,7 +117,7 @@ class Questions:
 
     to_compare: list[gate.GateAsked]
     to_measure: list[gate.GateAsked]
-    """Where it is known to differ: what that costs is measured."""
+    """The sequences known to differ: the cost of that is measured."""
 
 
 def questions(job: Job) -> Questions:
@@ -245,7 +245,7 @@ def _told_of_weights(job: Job) -> Iterator[str]:
 
 
 def _raise_limit(path: Path, key: str, length: int) -> None:
-    """Some runtimes serve no more than the tokenizer says, or stop where generation should."""
+    """Raise a limit that some runtimes take as the longest sequence to serve or to generate."""
     if not path.is_file():
         return
     settings = read_json(path)

@@ -25,12 +25,12 @@ from ropewalk.models.config import ConfigReader
 
 _QUERY = re.compile(r"(?:.*\.)?layers\.(?P<layer>\d+)\.self_attn\.q_proj\.(?P<part>weight|bias)")
 _NORMS = re.compile(r".*\.(?:q_norm|q_layernorm|query_layernorm|qk_norm)\b.*")
-"""What attention layers call a norm of their queries, where a factor of the projection is lost."""
+"""The norms of queries in attention layers, in which a factor of the projection is lost."""
 
 
 @dataclass(frozen=True, eq=False)
 class Folded:
-    """The plan without what its weights make up for, and these weights."""
+    """The plan without the parts that its weights make up for, and these weights."""
 
     plan: ContextPlan
     constant: float
@@ -83,7 +83,7 @@ def _unscaled(step: PlanStep) -> PlanStep:
 
 
 def _check_projections(checkpoint: Checkpoint) -> None:
-    """Refuse query projections where a factor in the weights would be lost."""
+    """Refuse query projections in which a factor in the weights would be lost."""
     layers = set()
     for name, *_ in checkpoint.stored():
         if _NORMS.fullmatch(name):

@@ -41,14 +41,14 @@ from ropewalk.models.logits import check_finite
 from ropewalk.schedule import FloatArray, RotarySchedule
 
 TOLERANCE = 1e-5
-"""Of logits in float32, in parts of their standard deviation where that is above 1: the rounding of
-all that a model computes grows with what it computes."""
+"""The tolerance of logits in float32, in parts of their standard deviation if that is above 1: the
+rounding of all that a model computes grows with what it computes."""
 ROUNDS_TO = 100
-"""Where logits differ by up to this many times more, the rounding is measured (`rounding`): experts
+"""If logits differ by up to this many times more, the rounding is measured (`rounding`): experts
 are chosen by a comparison, and a model with large weights repeats each rounding larger."""
 OTHER_ROUNDING = 4
-"""How many times as far as under `rounding` two right models may lie apart: there each output is
-moved once, and two implementations round a product and a sum each."""
+"""The distance allowed between two right models, as a multiple of that under `rounding`: there each
+output is moved once, and two implementations round a product and a sum each."""
 CONTIGUOUS = 768
 """The longest sequence without gaps: beyond a trained length of 512, and bearable on a CPU."""
 SPREAD = 64
@@ -99,7 +99,7 @@ class Answered:
     answers: list[Answer]
     """One for each sequence."""
     tokens: Tokens | None = None
-    """Of the text, if there was one."""
+    """The tokens of the text, if there was one."""
 
 
 def sequences(plan: ContextPlan, ids: Sequence[int]) -> list[GateAsked]:
@@ -128,7 +128,7 @@ def ending_at(length: int, ids: Sequence[int]) -> GateAsked:
 
 
 def probe_ids(folder: Path) -> list[int]:
-    """Tokens of real text where the folder has a tokenizer, and else any tokens."""
+    """Tokens of real text if the folder has a tokenizer, else any tokens."""
     from transformers import AutoTokenizer
 
     # Its config class knows the vocabulary where the file leaves that to it.
@@ -188,7 +188,7 @@ def ask_stock(
 
 @contextmanager
 def named_as(out: str | Path, written: Path) -> Iterator[None]:
-    """Errors name the export as the user does: where it was written is removed after them."""
+    """Name the export in errors as the user does: the place of writing is removed after them."""
     try:
         yield
     except RopewalkError as error:
@@ -207,7 +207,7 @@ def agreement_with(
     *,
     by_current_length: bool = False,
 ) -> Agreement:
-    """The planned model beside the answers; raises where the frequencies are not the plan's."""
+    """The agreement of the answers with the planned model; raises for other frequencies."""
     import transformers
 
     followed = _with_frequencies(plan, asked, answers, by_current_length)
@@ -238,7 +238,7 @@ def agreement_with(
 def widened(
     difference: float, usual: float, rounding: Callable[[], float]
 ) -> tuple[float, float | None]:
-    """The tolerance, and the usual one where the model's own rounding, measured, comes to more."""
+    """The tolerance, and the usual one if the model's own measured rounding is larger."""
     most = ROUNDS_TO * usual
     if not usual < difference < most:
         return usual, None
@@ -253,7 +253,7 @@ def rounding(
     *,
     by_current_length: bool = False,
 ) -> float:
-    """The distance by which logits move if every output of the model is rounded otherwise.
+    """The distance by which logits move if every output of the model is rounded differently.
 
     Every module's output is off by a unit in its last place, up or down; what the layers above make
     of that is the rounding that no comparison can look below.
@@ -380,12 +380,12 @@ def _tokens(path: Path) -> Tokens | None:
 
 
 def _spread(length: int) -> set[int]:
-    """Positions of a sequence so long, closer together where it begins."""
+    """Positions of a sequence so long, closer together at its beginning."""
     return {0, length - 1, *(round(p) for p in np.geomspace(1, max(length - 1, 1), SPREAD))}
 
 
 def _at(ids: Sequence[int], positions: Sequence[int]) -> GateAsked:
-    """The tokens, over again where they end, at these positions."""
+    """The tokens at these positions, over again if they end."""
     return GateAsked(tuple(ids[i % len(ids)] for i in range(len(positions))), tuple(positions))
 
 

@@ -37,13 +37,13 @@ from ropewalk.schedule import RotarySchedule
 
 TARGET = "llama.cpp"
 MOST_BYTES = 2**30
-"""Of a model that is run after its export."""
+"""The largest model that is run after its export."""
 MOST_TOKENS = 8192
 """The length of the sequence on which it is run."""
 _SHORT = 64
 """The context in which a file is only loaded."""
 BEYOND = 256
-"""How many positions are compared, beyond the trained length where the plan goes there."""
+"""The number of positions compared, beyond the trained length if the plan goes there."""
 SAME = 1e-3
 """The tolerance between a file and the same setting as flags: angles in float32."""
 _PER_POSITION = 1e-3 / 1024
@@ -52,7 +52,7 @@ _VERIFY = "run `ropewalk verify` on it"
 
 @dataclass(frozen=True)
 class _Run:
-    """On what both are run."""
+    """The tokens that both are run on."""
 
     tokens: Sequence[int]
     start: int
@@ -207,7 +207,7 @@ def _told(plan: ContextPlan) -> str:
 
 
 def _not_run(parts: Sequence[GGUFHeader]) -> str:
-    """Why the file is not run; empty where it is."""
+    """Why the file is not run; empty if it is."""
     if size(parts) > MOST_BYTES:
         return f"it is larger than {MOST_BYTES / 2**30:g} GiB"
     if not llama_cpp_run.available():
@@ -231,7 +231,7 @@ def _refused(out: Path, parts: Sequence[GGUFHeader], error: CannotLoad) -> GateF
 
 
 class NotCompared(Exception):
-    """Nothing here can say what the file should compute; the file stands without a proof."""
+    """Nothing here knows what the file should compute, so the file has no proof."""
 
 
 def _agreement(
@@ -321,7 +321,7 @@ def _copy(parts: Sequence[GGUFHeader], copy: Path, length: int) -> None:
 
 
 def difference(one: LogProbabilities, other: LogProbabilities) -> float:
-    """The largest difference of what both say of the same tokens."""
+    """The largest difference between both's values for the same tokens."""
     found = 0.0
     for tokens, values, others, own in zip(
         one.tokens, one.values, other.tokens, other.values, strict=True
@@ -376,7 +376,7 @@ def cost_of(parts: Sequence[GGUFHeader], schedule: RotarySchedule, nearest: Rota
 def loss_of_nearest(
     parts: Sequence[GGUFHeader], schedule: RotarySchedule, nearest: RotarySchedule
 ) -> Loss:
-    """The divergence of what the file's weights compute, on a text where llama.cpp is here."""
+    """The divergence of what the file's weights compute, on a text if llama.cpp is here."""
     with required_by("measuring the cost"):
         from ropewalk.exporting.gguf_weights import loss_of_nearest
     length = min(schedule.geometry.original_length + BEYOND, schedule.length, MOST_TOKENS)
@@ -384,7 +384,7 @@ def loss_of_nearest(
 
 
 def _text(parts: Sequence[GGUFHeader], length: int) -> Sequence[int]:
-    """A text in the file's own tokens, or random ones where nothing here can tokenize."""
+    """A text in the file's own tokens, or random ones if nothing here can tokenize."""
     if llama_cpp_run.available():
         try:
             with llama_cpp_run.running(parts[0].path, length=_SHORT) as llama:

@@ -24,9 +24,9 @@ from ropewalk.models.install import applied
 from ropewalk.schedule import RotarySchedule
 
 ROUNDING = 4
-"""How many times the rounding of the source its export may be off: the largest of some thousand
-differences is compared, and that varies from setting to setting. Without the factors, the bundled
-model is off by more than ten times as much (tests/exporting/test_gguf_file.py)."""
+"""The error allowed to an export, as a multiple of its source's rounding: the largest of some
+thousand differences is compared, and that varies from setting to setting. Without the factors, the
+bundled model is off by more than ten times as much (tests/exporting/test_gguf_file.py)."""
 
 
 def against_weights(

@@ -84,7 +84,7 @@ def write(
     approximate: bool = False,
     progress: Progress = silent,
 ) -> Exported:
-    """The same, of the nearest plan that llama.cpp can follow, where `approximate` allows it."""
+    """The same, of the nearest plan that llama.cpp can follow, if `approximate` allows it."""
     checkpoint = Checkpoint.open(str(source), packed=PACKED)
     followed, warnings = nearest(checkpoint, plan, "llama.cpp", approximate=approximate)
     exported = export(source, followed, out, dtype=dtype, overwrite=overwrite, progress=progress)
@@ -186,7 +186,7 @@ def _schedule(checkpoint: Checkpoint, plan: ContextPlan) -> RotarySchedule:
 
 
 def _agreement(model: GGUFModel, plan: ContextPlan, path: Path, words: GGUFTokenizer) -> Agreement:
-    """Run both on the same tokens: log-probabilities, of what llama.cpp holds for likeliest."""
+    """Run both on the same tokens: log-probabilities of llama.cpp's likeliest tokens."""
     loaded = load(str(model.checkpoint.folder), dtype="float32", device="cpu")
     length = min(model.original_length + BEYOND, plan.target_length - 1)  # it keeps one to write
     start = max(0, length - BEYOND - _WITHIN)
@@ -259,7 +259,7 @@ def _round_weights(model: Any, source: GGUFModel) -> None:
 
 @contextmanager
 def _rounding_inputs(model: Any, kind: str) -> Iterator[None]:
-    """What weights are multiplied with is rounded to a type, as llama.cpp does it."""
+    """Round the inputs of weights to a type, as llama.cpp does."""
 
     def round_first(module: Any, given: tuple[Any, ...]) -> tuple[Any, ...]:
         first, *others = given
@@ -339,7 +339,7 @@ def _planned(
 
 
 def _check_tokenizer(tokenizer: Any, llama: LlamaCpp, words: GGUFTokenizer) -> None:
-    """Raise GateFailed where a text becomes other tokens, for more than was warned of."""
+    """Raise GateFailed if a text becomes other tokens, for more than was warned of."""
     text = PROBE
     if OTHER_SPACES not in words.warnings:
         text += "".join(f"a {token} b{token}\n" for token in tokenizer.all_special_tokens)

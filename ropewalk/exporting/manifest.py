@@ -60,7 +60,7 @@ class Manifest(Value):
 
     @classmethod
     def of(cls, folder: Path, progress: Callable[[float], None] = lambda done: None) -> Manifest:
-        """The manifest of a folder as it stands."""
+        """The manifest of a folder in its present state."""
         paths = [path for path in sorted(folder.iterdir()) if path.name != MANIFEST]
         total = sum(path.stat().st_size for path in paths)
         found, before = {}, 0
@@ -82,7 +82,7 @@ class Manifest(Value):
 
 
 def check_unchanged(folder: Path) -> None:
-    """Refuse a folder of which a file is not as it was written; others may be added."""
+    """Refuse a folder with a file that has changed since it was written; others may be added."""
     for name, digest in Manifest.read(folder).files.items():
         path = folder / name
         if not path.is_file() or FileDigest(path.stat().st_size, sha256(path)) != digest:

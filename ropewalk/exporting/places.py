@@ -1,4 +1,4 @@
-"""Where an export may be written: the policy of outputs.py, and what `overwrite` may replace.
+"""The places for an export: the policy of outputs.py, and what `overwrite` may replace.
 
 An export is replaced by an export, never a folder that holds anything else: a slip of the keyboard
 must not delete somebody's notes.
@@ -22,7 +22,7 @@ def check_export_place(
     overwrite: bool = False,
     is_folder: bool | None = None,
 ) -> None:
-    """Refuse a place before the work begins; `is_folder` says what is to stand there, if known."""
+    """Refuse a place before the work begins; `is_folder` states what it will be, if known."""
     if out == STANDARD_OUTPUT:
         raise InvalidValue("out", "-", "cannot be printed", "give the path to write to")
     check_place(out, key="out", sources=sources)

@@ -66,7 +66,7 @@ def staged(
 
 
 def _remove_dead_rooms(out: Path) -> None:
-    """Remove what processes left that were killed while they wrote to the same place."""
+    """Remove the leftovers of processes that were killed while they wrote to the same place."""
     for room in out.parent.glob(f"{_prefix(out)}*{TEMPORARY}"):
         if room.is_symlink():  # never ours, and what it leads to is not to be removed
             continue
@@ -85,7 +85,7 @@ def _remove_dead_rooms(out: Path) -> None:
 
 
 def _prefix(out: Path) -> str:
-    """How the names of an export's temporary folders begin: a name may be as long as it can be."""
+    """The prefix of an export's temporary folders: a name may be as long as it can be."""
     return f".ropewalk-{hashlib.sha256(os.fsencode(out.name)).hexdigest()[:12]}-"
 
 
@@ -96,7 +96,7 @@ def _restore(room: Path, out: Path) -> None:
 
 
 def _move_into_place(room: Path, out: Path, sources: tuple[Path, ...]) -> None:
-    """Move what is written to a place where nothing stood, and refuse if something appeared."""
+    """Move what is written to an empty place, and refuse if something appeared there."""
     written = room / out.name
     check_export_place(out, sources=sources)
     try:

@@ -1,4 +1,4 @@
-"""The exported tokenizer, loaded by stock transformers, beside the source's.
+"""The exported tokenizer, loaded by stock transformers, compared with the source's.
 
 It is loaded in the fresh process of the gate, where nothing of ropewalk is, and must make the same
 tokens of a text as the source's tokenizer.
@@ -35,7 +35,7 @@ def of_source(folder: Path) -> tuple[Tokens | None, tuple[str, ...]]:
 
 
 def check(source: Tokens | None, exported: Tokens | None) -> None:
-    """Raise GateFailed where a text becomes other tokens than in the source, or none."""
+    """Raise GateFailed if a text becomes other tokens than in the source, or none."""
     if source is None:
         return
     if exported is None or exported.error:

@@ -1,4 +1,4 @@
-"""Which files hold a tokenizer, and the text by which two tokenizers are compared.
+"""The files that hold a tokenizer, and the text by which two tokenizers are compared.
 
 Light: the gate uses it beside transformers, and `verify` without.
 """

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 TABLE = Path(__file__).with_name("architectures.json")
 CONSECUTIVE = ("llama", "smollm3")
-"""Of those that ropewalk writes, these graphs turn the dimensions 2i and 2i + 1 together."""
+"""The graphs, of those ropewalk writes, that turn the dimensions 2i and 2i + 1 together."""
 Factors = Literal["honoured", "ignored", "refused"]
 Windows = Literal["none", "own", "same", "same base, unscaled", "same in the file, not by flags"]
 
@@ -42,7 +42,7 @@ class Architecture:
     log_multiplier: bool = False
     """True if it reads rope.scaling.yarn_log_multiplier, which changes YaRN's attention factor."""
     windows: Windows = "none"
-    """By what its layers with a sliding window turn: the file's setting, or a base of their own."""
+    """The rotation of layers with a sliding window: the file's setting, or a base of their own."""
 
     @property
     def honours_factors(self) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 from ropewalk.gguf.header import GGUFHeader
 
 BYTES = 2
-"""Of a value: llama.cpp keeps them in F16 unless it is told otherwise."""
+"""The bytes of a value: by default, llama.cpp keeps them in F16."""
 _OTHER = (
     *("attention.sliding_window", "attention.kv_lora_rank", "ssm.state_size", "wkv.head_size"),
     *("full_attention_interval", "shortconv.l_cache"),
@@ -33,7 +33,7 @@ def cache_bytes(header: GGUFHeader, length: int) -> int | None:
 
 
 def free_memory() -> int | None:
-    """The bytes that a new process can have; None where the system does not say."""
+    """The bytes that a new process can have; None if the system does not say."""
     try:
         told = dict(line.split(":", 1) for line in _MEMORY.read_text().splitlines() if ":" in line)
         free = sum(1024 * int(told[name].split()[0]) for name in ("MemAvailable", "SwapFree"))

@@ -25,13 +25,13 @@ class Part:
     name: str
     """The name for which gguf's table has the tensor of the file."""
     take: Callable[..., Tensor] | None = None
-    """What is taken of it; all, as it is, without."""
+    """Takes the part from the tensor; None takes all of it, unmodified."""
     beside: str | None = None
     """Another tensor of the checkpoint, which `take` gets as well."""
     packed: str | None = None
     """GGML's type, whose bytes `take` gives, of weights that stay as they are quantised."""
     expert: int | None = None
-    """The number of the expert, where the file has one tensor for all of them."""
+    """The number of the expert, if the file has one tensor for all of them."""
 
     def of(self, source: str, weights: Weights) -> Tensor:
         """Take the part from a tensor of the checkpoint."""
@@ -61,22 +61,22 @@ class Family:
     architectures: tuple[str, ...]
     """Its names in llama.cpp, the plainest first; a later one takes more plans."""
     activations: tuple[str, ...] = ("silu", "swish")
-    """What may be stated as `hidden_act`: llama.cpp computes this one, whatever the file says."""
+    """The allowed values of `hidden_act`: llama.cpp computes this one, whatever the file says."""
     windows: bool = False
     """True if its graph has the sliding windows of some layers."""
     tolerance: float = 0.0
-    """How far its log-probabilities may be off in llama.cpp even in F32, where that is more than
-    what sums in another order come to."""
+    """The error of its log-probabilities in llama.cpp even in F32, if above that of sums in another
+    order."""
     parts: Callable[[str], tuple[Part, ...]] = _as_it_is
-    """What becomes of a tensor of the checkpoint, by its name; nothing, for some."""
+    """The parts that a tensor of the checkpoint becomes, by its name; none for some."""
     keys: Callable[[Any, Weights], Keys] = _no_keys
     """Its metadata, apart from what all families have."""
     check: Callable[[Any], None] = _no_doubt
-    """Refuse a config, by name, that its graph in llama.cpp would compute otherwise. What a config
-    does not state is None."""
+    """Refuse a config, by name, that its graph in llama.cpp would compute differently. What a
+    config does not state is None."""
 
     def check_config(self, config: Any) -> None:
-        """Refuse what llama.cpp computes otherwise, whatever a file says."""
+        """Refuse what llama.cpp computes differently, whatever a file says."""
         stated = getattr(config, "hidden_act", None) or getattr(config, "hidden_activation", None)
         if stated is not None and stated not in self.activations:
             raise Unsupported(

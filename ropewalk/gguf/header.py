@@ -24,9 +24,9 @@ LONG, SHORT = "rope_factors_long.weight", "rope_factors_short.weight"
 _VERSIONS = (2, 3)
 _MOST_ENTRIES = 1 << 20
 _MOST_ITEMS = 1 << 24
-"""Of one array: many times the tokens and merges of any vocabulary."""
+"""The most items of one array: many times the tokens and merges of any vocabulary."""
 _MOST_STEPS = 1 << 22
-"""Of what is walked one by one in the whole header: keys, tensors, and strings in arrays. It is
+"""The most items walked one by one in the whole header: keys, tensors, and strings in arrays. It is
 several times the tokens and merges of the largest vocabularies, and some seconds."""
 _MOST_NAME = 1 << 16
 """Bytes of a key or of a tensor's name."""
@@ -51,7 +51,7 @@ _SCALARS = {
 
 @dataclass(frozen=True)
 class TensorPlace:
-    """Where a tensor lies in the file."""
+    """The place of a tensor in the file."""
 
     shape: tuple[int, ...]
     kind: int
@@ -59,7 +59,7 @@ class TensorPlace:
     start: int
     """From the beginning of the file."""
     path: Path | None = None
-    """The file, where it is another than that of the header: a part of a split model."""
+    """The file, if it is not that of the header: a part of a split model."""
 
 
 @dataclass(frozen=True)
@@ -68,14 +68,14 @@ class GGUFHeader:
     values: dict[str, object] = field(default_factory=dict)
     """Scalars and strings by key; arrays are left out."""
     places: dict[str, tuple[int, str]] = field(default_factory=dict)
-    """Where the bytes of a scalar or a string lie, and their struct format."""
+    """The places of the bytes of scalars and strings, and their struct formats."""
     lengths: dict[str, int] = field(default_factory=dict)
     """The number of entries an array has, by key."""
     tensors: dict[str, TensorPlace] = field(default_factory=dict)
     spans: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """From where to where each key stands with its value, arrays too, in the order of the file."""
+    """The span of each key with its value, arrays too, in the order of the file."""
     data: int = 0
-    """Where the tensors begin."""
+    """The place at which the tensors begin."""
     alignment: int = 32
     """Every tensor begins at a multiple of this, from there."""
     version: int = 3

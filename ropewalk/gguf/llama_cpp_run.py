@@ -35,7 +35,7 @@ from ropewalk.errors import InputError, InvalidValue, MissingExtra, RopewalkErro
 from ropewalk.extras import missing
 
 TOP = 64
-"""How many of the likeliest tokens are asked for at each position. More of them cost time alone."""
+"""The number of likeliest tokens asked for at each position. More of them cost only time."""
 _CERTAIN = 1e6
 """Added to one logit, it is above all others."""
 _STAMP = re.compile(r"^[\d.]+ [A-Z] ")
@@ -65,7 +65,7 @@ class LogProbabilities:
 
 @dataclass(frozen=True)
 class Flags:
-    """llama.cpp's flags for rotation, which replace what the file says."""
+    """llama.cpp's flags for rotation, which override the file."""
 
     base: float
     """--rope-freq-base"""
@@ -117,7 +117,7 @@ class CannotLoad(InputError):
 
 
 class Serving(NamedTuple):
-    """A llama.cpp that runs: where, and in which process."""
+    """A running llama.cpp: its address, and its process."""
 
     address: str
     process: subprocess.Popen[str]
@@ -213,7 +213,7 @@ class LlamaCpp:
         self._path, self._served = path, served
 
     def tokenize(self, text: str) -> list[int]:
-        """A text as tokens; with BOS and EOS where the file says so, and special tokens as such."""
+        """A text as tokens; with BOS and EOS if the file says so, and special tokens as such."""
         asked = {"content": text, "add_special": True, "parse_special": True}
         tokens: list[int] = self._ask("/tokenize", asked)["tokens"]
         return tokens

@@ -36,7 +36,7 @@ _EXACT = ("ffn_gate_inp.weight", ".bias")
 
 
 def check_installed() -> None:
-    """Raise where the package that writes GGUF is missing."""
+    """Raise if the package that writes GGUF is missing."""
     if importlib.util.find_spec("gguf") is None:
         raise missing("writing GGUF", "gguf")
 
@@ -82,7 +82,7 @@ class GGUFModel:
 
     @property
     def architecture(self) -> str:
-        """llama.cpp's name for what computes it."""
+        """llama.cpp's name for the architecture that computes it."""
         return self.rotation.architecture.name
 
     @property
@@ -241,7 +241,7 @@ class GGUFModel:
         return tuple(tensors)
 
     def _check_layers(self, names: Iterable[str]) -> None:
-        """Each layer must have what the others have."""
+        """Check that each layer has the tensors of the others."""
         layers: dict[str, set[str]] = {str(i): set() for i in range(self.config.num_hidden_layers)}
         for name in names:
             head, _, rest = name.partition(".")
@@ -316,7 +316,7 @@ class GGUFModel:
         return str(name)
 
     def _of_experts(self, name: str, parts: list[tuple[str, Part]]) -> list[tuple[str, Part]]:
-        """The parts in the order of the experts, of whom none may be missing."""
+        """The parts in the order of the experts, none of which may be missing."""
         ordered = sorted(parts, key=lambda own: own[1].expert or 0)
         count = self.experts
         if [part.expert for _, part in ordered] != list(range(count)):
@@ -334,7 +334,7 @@ class GGUFModel:
         return self.dtype
 
     def _stored(self, tensor: _Tensor) -> NDArray[Any]:
-        """The values of a tensor as they stand in the file."""
+        """The values of a tensor as the file stores them."""
         from gguf import GGMLQuantizationType
         from gguf.quants import quantize
 

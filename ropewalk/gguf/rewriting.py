@@ -28,7 +28,7 @@ Told = Callable[[float], None]
 _AT_ONCE = 64 * 2**20
 _CHUNK = 2**20
 _NOT_IN_THE_SYSTEM = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF)
-"""Errors of copy_file_range where these files cannot be copied inside the system."""
+"""Errors of copy_file_range if these files cannot be copied inside the system."""
 _SPLIT = (split.NUMBER, split.COUNT, split.TENSORS)
 _KINDS = {"<H": 2, "<I": 4, "<i": 5, "<f": 6, "<Q": 10}
 
@@ -94,9 +94,9 @@ class _File:
     """One file to write."""
 
     header: GGUFHeader
-    """Whose keys it has."""
+    """The header whose keys it has."""
     sources: tuple[GGUFHeader, ...]
-    """Whose tensors it has."""
+    """The headers whose tensors it has."""
     keys: Mapping[str, bytes]
     without: frozenset[str]
     changes: Changes
@@ -224,7 +224,7 @@ def _copied(source: int, start: int, out: int, place: int, count: int) -> int:
 
 
 def stretches(source: int, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """The stretches of a file that are no holes; all of it where the system cannot tell."""
+    """The stretches of a file that are no holes; all of it if the system cannot tell."""
     at = start
     while at < end:
         try:

@@ -47,12 +47,12 @@ _COUNTS = (
     *("attention.head_count", "embedding_length", "attention.sliding_window"),
 )
 _SCALING_TYPES = ("none", "linear", "yarn", "longrope")
-"""Those that llama.cpp loads."""
+"""The scaling types that llama.cpp loads."""
 _LOADED_AS = {FREQUENCIES: "rope_freqs", LONG: "rope_factors", SHORT: "rope_factors"}
 
 
 def check_beside_factors(schedule: RotarySchedule) -> None:
-    """Refuse what no file of any architecture can say beside factors and attention scaling."""
+    """Refuse what no file of any architecture can express besides factors and attention scaling."""
     if schedule.kept_initial_positions:
         raise Unsupported(
             "llama.cpp cannot keep initial positions "
@@ -212,7 +212,7 @@ def _scaled(header: GGUFHeader, plain: RotarySchedule, context: int) -> RotarySc
 
 
 def _betas(header: GGUFHeader) -> tuple[float, float]:
-    """Between which turns YaRN's ramp lies; most architectures take 32 and 1 anyway."""
+    """The turns between which YaRN's ramp lies; most architectures take 32 and 1 anyway."""
     fast = slow = None
     if architecture(header.architecture).betas:
         fast = header.number("rope.scaling.yarn_beta_fast")
@@ -241,7 +241,7 @@ def honours_factors(header: GGUFHeader, tensor: str) -> bool:
 
 
 def _factors(header: GGUFHeader, name: str, geometry: RotaryGeometry) -> FloatArray | None:
-    """λ as llama.cpp takes it: None where there is none, or where it does not look."""
+    """λ as llama.cpp takes it: None if there is none, or if it does not look."""
     place = header.tensors.get(name)
     if place is None or not honours_factors(header, name):
         return None

@@ -70,7 +70,7 @@ def is_made_of_spaces(entry: Mapping[str, Any], vocab: Mapping[str, int]) -> boo
 
 
 def begins_with_space(stated: Mapping[str, Any]) -> tuple[bool, bool]:
-    """Whether a text gets a space before it, and whether that is just as in llama.cpp.
+    """Return whether a text gets a space before it, and whether that is just as in llama.cpp.
 
     llama.cpp puts one before every stretch of text between special tokens.
     """

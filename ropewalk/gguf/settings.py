@@ -30,7 +30,7 @@ _REPLACED = (
 )
 """The file's rotary keys, which a plan replaces as a whole."""
 _OWN_WINDOWS = {"gemma2": 4096, "llama4": 8192}
-"""The windows that llama.cpp takes where a file of these states none."""
+"""The windows that llama.cpp takes if a file of these states none."""
 _CLOSE = 1e-6
 """The tolerance of a base stored in float32."""
 _PLAIN = "the plain frequencies"
@@ -59,7 +59,7 @@ class Setting:
 
     @property
     def by_flags(self) -> bool:
-        """True if llama.cpp's flags can say it too, which have no factors."""
+        """True if llama.cpp's flags can express it too, which have no factors."""
         return self.factors is None and self.attention == 1
 
 
@@ -150,7 +150,7 @@ def changes(header: GGUFHeader, setting: Setting, length: int, original: int) ->
 
 
 def _coded(value: int | float | str) -> bytes:
-    """A value of the metadata as it stands in the file."""
+    """A value of the metadata as the file stores it."""
     if isinstance(value, str):
         return text(value)
     return number("<I" if isinstance(value, int) else "<f", value)
@@ -346,7 +346,7 @@ def _stored(base: float) -> float:
 
 
 def _own_yarn(own: Architecture, schedule: RotarySchedule) -> Setting | None:
-    """llama.cpp's YaRN, where the factors are its very own over the plain frequencies."""
+    """llama.cpp's YaRN, if the factors are its very own over the plain frequencies."""
     s = default_yarn(schedule, betas=own.betas) if own.yarn else None
     if s is None:
         return None

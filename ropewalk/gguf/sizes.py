@@ -22,7 +22,7 @@ BLOCKS = {kind: (block, size) for block, own in _SIZES.items() for kind, size in
 
 
 def bytes_of(place: TensorPlace) -> int | None:
-    """The size of a tensor; None where its type is unknown."""
+    """The size of a tensor; None if its type is unknown."""
     if place.kind not in BLOCKS:
         return None
     block, size = BLOCKS[place.kind]

@@ -37,7 +37,7 @@ _SHOWN = 3
 
 
 def untold(header: GGUFHeader) -> str:
-    """Why the names of the tensors cannot be judged; empty where they can."""
+    """Why the names of the tensors cannot be judged; empty if they can."""
     own = header.architecture
     if own not in _table():
         return f"which tensors architecture {own[:40]!r} asks for is not known here"
@@ -134,7 +134,7 @@ def _missing(header: GGUFHeader, blocks: int) -> Iterator[str]:
 
 
 def _otherwise(name: str, there: Mapping[str, object]) -> bool:
-    """Queries, keys and values may stand in one tensor, or in three."""
+    """Queries, keys and values may be in one tensor, or in three."""
     stem, _, part = name.rpartition(".attn_")
     kind, _, ending = part.partition(".")
     if kind in ("q", "k", "v"):

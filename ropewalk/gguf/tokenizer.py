@@ -245,7 +245,7 @@ def _case_warnings(pre_tokenizer: str) -> list[str]:
 def _whole_word_warnings(
     words: Sequence[str], vocab: Mapping[str, int], merges: Sequence[tuple[str, str]]
 ) -> list[str]:
-    """Warnings where transformers takes words whole, and llama.cpp joins them."""
+    """Warnings if transformers takes words whole, and llama.cpp joins them."""
     from tokenizers import models
 
     rules = models.BPE(vocab=dict(vocab), merges=list(merges))

@@ -53,7 +53,7 @@ def stored_type(header: GGUFHeader) -> str:
 
 
 def rounded(weight: Tensor, dtype: str) -> Tensor:
-    """What a weight becomes once it is stored in a type; rows that no block divides go to F16."""
+    """A weight rounded as a type stores it; rows that no block divides go to F16."""
     from gguf import GGMLQuantizationType
     from gguf.quants import dequantize, quantize
 

@@ -1,4 +1,4 @@
-"""Where a model rotates: its rotary modules, its attention layers, and what passes between them.
+"""The rotating parts of a model: rotary modules, attention layers, and what passes between them.
 
 transformers' decoders share one shape: a rotary module computes cos and sin from the position ids,
 once a forward for each layer type, and every attention layer takes them and hands its rotated
@@ -43,13 +43,13 @@ class RotaryModule:
     """Layer type to the prefix of its buffers: `` or `sliding_attention_`."""
     arrangement: Arrangement
     keeps_float32: bool
-    """It returns float32 cos and sin whatever the model's dtype."""
+    """True if it returns float32 cos and sin whatever the model's dtype."""
     obeys: bool
-    """It turns by its buffers; some modules compute their frequencies anew in every call."""
+    """True if it turns by its buffers; some modules compute frequencies anew in every call."""
     returns_complex: bool = False
-    """It returns cos + i sin in one tensor."""
+    """True if it returns cos + i sin in one tensor."""
     recompose: Callable[[Tensor], Tensor] | None = None
-    """Where positions have several axes (M-RoPE): which pair takes which axis."""
+    """Gives each pair its axis, if positions have several axes (M-RoPE)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +134,7 @@ def _read(
     prefixes: Mapping[str, str],
     present: ContextPlan,
 ) -> RotaryModule:
-    """How a module speaks, from calling it."""
+    """Find out how a module speaks, by calling it."""
     layer_type, prefix = next(iter(prefixes.items()))
     buffer = f"{prefix}inv_freq"
 
@@ -180,7 +180,7 @@ def _read(
 
 
 def default_kind(rope_type: Any) -> Any:
-    """The rope type, or types by layer type, with which a module takes its buffers as they are."""
+    """The rope type, or types by layer type, with which a module uses its buffers unchanged."""
     return dict.fromkeys(rope_type, "default") if isinstance(rope_type, dict) else "default"
 
 
@@ -215,7 +215,7 @@ def _attention_layers(model: nn.Module, present: ContextPlan) -> tuple[Attention
 
 
 def _layer_type(config: Any, index: int, present: ContextPlan) -> str | None:
-    """The layer type of the plan that a layer follows; None where it does not rotate."""
+    """The layer type of the plan that a layer follows; None if it does not rotate."""
     for key in ROTATES_BY_LAYER:
         rotates = getattr(config, key, None)
         if rotates and not rotates[index]:

@@ -203,7 +203,7 @@ def _two_original_lengths(reader: ConfigReader) -> Iterator[Assumption]:
 def _beside_the_rope(
     reader: ConfigReader, name: str, key: str, followed: str
 ) -> Iterator[Assumption]:
-    """A key that stands in the rope settings and beside them, with different values."""
+    """A key that is in the rope settings and next to them, with different values."""
     written, rope = reader.written(key), reader.config.get(reader.rope_key)
     top = reader.config.get(written.removeprefix(reader.prefix))
     inside = rope.get(key) if isinstance(rope, Mapping) else None

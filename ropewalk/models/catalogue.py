@@ -22,7 +22,7 @@ FILE = Path(__file__).with_name("catalogue.json")
 
 @dataclass(frozen=True)
 class CatalogueEntry:
-    """One model: what its config says of rotation, and where that was published."""
+    """One model: the rotation keys of its config, and where they were published."""
 
     name: str
     hub_id: str
@@ -32,9 +32,9 @@ class CatalogueEntry:
     note: str = ""
     trained_length: int | None = None
     """The longest sequences of training, long-context stages included, as its publisher's papers
-    and model card state them; None where they state none."""
+    and model card state them; None if they state none."""
     sizes: dict[str, Any] = field(default_factory=dict)
-    """Keys of its config that say how large it is, beside those of rotation; not of every model."""
+    """Keys of its config that state its size, besides those of rotation; not of every model."""
 
     @property
     def source(self) -> str:

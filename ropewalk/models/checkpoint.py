@@ -84,7 +84,7 @@ class Checkpoint:
 
     @cached_property
     def _places(self) -> Mapping[str, Path]:
-        """In which file each tensor is."""
+        """The file that each tensor is in."""
         places: dict[str, Path] = {}
         for path in self.files:
             with safe_open(path, framework="pt") as file:
@@ -101,7 +101,7 @@ class Checkpoint:
         return STORED_TYPES[max(sizes, key=sizes.__getitem__)] if sizes else torch.float32
 
     def bytes(self, dtype: torch.dtype | None = None) -> int:
-        """The size of all weights, stored in `dtype` where one is given."""
+        """The size of all weights, stored in `dtype` if one is given."""
         if dtype is None:
             return sum(path.stat().st_size for path in self.files)
         return sum(

@@ -1,4 +1,4 @@
-"""transformers' configs, read: what a model does now.
+"""Reads transformers' configs: the present plan of a model.
 
 `present_plan` reads a config, of v4 (`rope_theta` and `rope_scaling`) or v5 (`rope_parameters`,
 maybe nested by layer type), into the plan that the model follows as it stands. The config is taken
@@ -152,7 +152,7 @@ def present_plan(
     file: str | Path | None = None,
     trained: int | None = None,
 ) -> ContextPlan:
-    """The plan that a model follows as its config stands.
+    """The plan that a model follows by its present config.
 
     Errors name the `file` that the config comes from, and its keys as they are written there.
     `trained` is the trained length where it is known from elsewhere.
@@ -232,7 +232,7 @@ class ConfigReader:
 
     def __init__(self, config: Config, *, trained: int | None = None) -> None:
         self.trained = trained
-        """The trained length, where somebody states it beside the config."""
+        """The trained length, if somebody states it besides the config."""
         self.outer = config
         self.config, self.path = _text_part(config)
         self.prefix = "".join(f"{key}." for key in self.path)
@@ -366,7 +366,7 @@ class ConfigReader:
         return layers
 
     def _refuse_flat(self, rope: Mapping[str, object]) -> None:
-        """A flat setting where the config class has one for each layer type.
+        """Refuse a flat setting if the config class has one for each layer type.
 
         transformers ignores it (Gemma 3, OLMo 3), fails on it (Gemma 4, ModernBERT), or takes parts
         of it (DeepSeek V4). `rope_scaling` of v4 was flat for types that state two bases.
@@ -386,7 +386,7 @@ class ConfigReader:
 
     @property
     def _in_part(self) -> str:
-        """Which part of the config is meant, where it is not the whole."""
+        """The part of the config that is meant, if not the whole."""
         return f" in {'.'.join(self.path)}" if self.path else ""
 
     def _own_scaling(self) -> Mapping[str, object] | None:
@@ -395,7 +395,7 @@ class ConfigReader:
         return scaling if scaling and self.flag(key) else None
 
     def _rotating_type(self) -> str:
-        """The layer type that rotates, where one setting serves all that do."""
+        """The layer type that rotates, if one setting serves all that do."""
         if self.family.windows_rotate:
             window = self.config.get("sliding_window")
             if window:
@@ -405,7 +405,7 @@ class ConfigReader:
         return self.family.rotates
 
     def _base_by_layer(self) -> object:
-        """The base of a list by layer, which stands above all others; 0 is a layer that rests."""
+        """The base of a list by layer, which overrides all others; 0 is a layer that rests."""
         bases, key = self.config.get("layer_rope_theta"), f"{self.prefix}layer_rope_theta"
         if bases is None:
             return None
@@ -420,7 +420,7 @@ class ConfigReader:
         return own.pop()
 
     def _base(self) -> object:
-        """The base that the config states beside its rope settings."""
+        """The base that the config states next to its rope settings."""
         base = self.get("rope_theta")
         ratio = self.get(self.family.base_ratio) if self.family.base_ratio else None
         if base is None or ratio is None:
@@ -434,7 +434,7 @@ class ConfigReader:
         return real_number(base, self.written("rope_theta")) * ratio
 
     def rotating_layers(self) -> tuple[int, int] | None:
-        """The number of layers that rotate, and of all; None where the config does not say."""
+        """The number of layers that rotate, and of all; None if the config does not say."""
         if not isinstance(self.get("num_hidden_layers"), int):
             return None
         count = self._count("num_hidden_layers", MAX_WIDTH)
@@ -535,7 +535,7 @@ class ConfigReader:
         return self._common_head_dim(), self.written("head_dim")
 
     def _layer_head_dim(self, layer_type: str | None) -> tuple[int, str] | None:
-        """That of one layer type (Gemma 4), where the config states it."""
+        """The head size of one layer type (Gemma 4), if the config states it."""
         kinds, layers = self.config.get("layer_types"), self.config.get("per_layer_config")
         if isinstance(kinds, list) and isinstance(layers, Mapping):
             for index, values in layers.items():
@@ -658,7 +658,7 @@ class ConfigReader:
         return LogN("steps", setting.original_length or setting.stated_length, beta)
 
     def _original_length(self, rope: Config, place: str) -> tuple[int | None, str]:
-        """The original length, where it is stated, and the key that states the length."""
+        """The original length, if it is stated, and the key that states the length."""
         # Phi-3 keeps it next to the dict, and there it has priority.
         if self.get(ORIGINAL_LENGTH) is not None:
             return self._count(ORIGINAL_LENGTH, MAX_LENGTH), self.written(ORIGINAL_LENGTH)

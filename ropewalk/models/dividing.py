@@ -46,7 +46,7 @@ def check_divides(config: Any, ranks: int) -> str:
 
 
 def by_heads(config: Any, ranks: int) -> bool:
-    """Whether all that grows with a text can be divided so; else layers can (sharding.py)."""
+    """True if all that grows with a text can be divided so; else layers can (sharding.py)."""
     try:
         return not check_divides(config, ranks)
     except (InvalidValue, Unsupported):

@@ -26,10 +26,10 @@ class Family:
     defaults: Mapping[str, object] = field(default_factory=dict)
     """Values of its config class, for keys that publishers leave out."""
     rope: Mapping[str, object] = field(default_factory=dict)
-    """The rope settings of its config class, where a config states none."""
+    """The rope settings of its config class, if a config states none."""
     pair_layout: PairLayout = "half"
     rotates: str = FULL_ATTENTION
-    """The layers that rotate, where one setting serves them all."""
+    """The layers that rotate, if one setting serves them all."""
     local_base: str | None = None
     """It has a setting for each layer type; in v4, this key holds the sliding layers' base."""
     sliding_scales: bool = False
@@ -49,7 +49,7 @@ class Family:
     rotates_if: tuple[str, object] | None = None
     """A key, and the value with which alone it rotates."""
     otherwise: str = "no positions"
-    """Its position encoding where `rotates_if` does not hold."""
+    """Its position encoding if `rotates_if` does not hold."""
     scaling_flag: tuple[str, Mapping[str, object]] | None = None
     """A key of its own code, and the scaling that it switches on."""
     log_n_flag: tuple[str, LogNForm] | None = None

@@ -1,4 +1,4 @@
-"""Proof that a plan took effect: what a model does is read back from it and compared.
+"""Proof that a plan took effect: a model's behaviour is read back from it and compared.
 
 A short forward at positions spread up to the length shows what every attention layer really
 receives and computes from, and is compared in three ways:
@@ -42,7 +42,7 @@ class Following:
     model: str
     plan_id: str
     agreements: tuple[Agreement, ...]
-    """Of the layers of each type at each length, by the worst of these layers."""
+    """The agreements of the layers of each type at each length, by the worst of these layers."""
     problems: tuple[str, ...]
     unchanged: tuple[str, ...]
     """Settings of the plan that make no difference here."""
@@ -76,7 +76,7 @@ def follows(
     exact_angles: bool = False,
     by_current_length: bool = False,
 ) -> Following:
-    """Compare what the model does with the plan; the arguments are those of `install`.
+    """Compare the model's behaviour with the plan; the arguments are those of `install`.
 
     A stock model that follows nothing but its config can be verified too, with `by_current_length`
     where it chooses factors by the length at hand, as stock longrope does.
@@ -141,7 +141,7 @@ class _Target:
 
     @property
     def logit_factors(self) -> FloatArray:
-        """By position, what should multiply the logits of the stock layer outside cos and sin."""
+        """By position, the factor of the stock layer's logits outside cos and sin."""
         constant = self.schedule.softmax_scaling / self.present.softmax_scaling
         ours, stock = (s.query_scaling(self.positions) for s in (self.schedule, self.present))
         factors: FloatArray = constant * ours / stock
@@ -181,7 +181,7 @@ class _Deviation:
 def _inspect(
     probe: Probe, targets: dict[str, _Target], *, through_cache: bool
 ) -> Iterator[tuple[str, list[Agreement], list[str]]]:
-    """Run the model once (twice with the cache), and compare what every layer does."""
+    """Run the model once (twice with the cache), and compare the behaviour of every layer."""
     positions = next(iter(targets.values())).positions
     (heard,) = probe.forward(positions)
     pieces = []
@@ -246,7 +246,7 @@ class _Rotation:
 
     @classmethod
     def compared(cls, target: _Target, heard: Heard) -> _Rotation:
-        """Find where cos and sin are furthest off, beside their tolerance."""
+        """Find where cos and sin are furthest off, compared with their tolerance."""
         dtype = heard.cos_sin[0].dtype
         got = np.stack([_float64(value[0]).numpy() for value in heard.cos_sin])
         scaling = target.schedule.attention_scaling

@@ -228,7 +228,7 @@ class Installation:
         return scalings.pop()
 
     def _set(self, rotary: RotaryModule, setting: Setting) -> None:
-        """Let the model's own module say the plan."""
+        """Set the plan in the model's own module."""
         module: Any = rotary.module
         stock = self._stock_attributes(rotary)
         for layer_type, prefix in rotary.prefixes.items():
@@ -243,7 +243,7 @@ class Installation:
         _put(rotary, module)
 
     def _replace(self, rotary: RotaryModule, setting: Setting) -> None:
-        """Let a module of ours say it."""
+        """Put a module of ours in its place."""
         self._stock_attributes(rotary)
         if rotary not in self._ours:
             self._ours[rotary] = PlannedRotary(

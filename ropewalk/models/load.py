@@ -1,4 +1,4 @@
-"""Loading a model to run: a local folder, the bundled model, or a hub id where that is allowed.
+"""Loading a model to run: a local folder, the bundled model, or a hub id if that is allowed.
 
 Weights are read only from safetensors, no code in a model's folder is run, and nothing is
 downloaded unless the caller allows it. The files are checked before any weight is read.
@@ -28,7 +28,7 @@ from ropewalk.untrusted import read_json
 _SINGLE = "model.safetensors"
 _MAX_INDEX_BYTES = 16 * 2**20  # that of DeepSeek-V3 has nine million
 _LONGEST_NAME = 200
-"""Of a file of weights; file systems take names of 255 bytes."""
+"""The longest name of a file of weights; file systems take names of 255 bytes."""
 WEIGHT_INDEX = "model.safetensors.index.json"
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
@@ -61,7 +61,7 @@ class LoadedModel:
 
 
 def whole(model: Any, device: torch.device) -> None:
-    """Where a model goes unless it is told otherwise."""
+    """Move the whole model to a device, as is the default."""
     model.to(device)
 
 
@@ -280,7 +280,7 @@ def read_model(folder: Path, dtype: torch.dtype | str, **asked: Any) -> Any:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """No report and no progress bar of transformers: what matters of them, we say."""
+    """Silence transformers' reports and progress bars: what matters of them, we say."""
     from transformers.utils import logging
 
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()

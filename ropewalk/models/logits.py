@@ -1,4 +1,4 @@
-"""A causal model in two parts: its layers, and the head that makes logits of what they give.
+"""A causal model in two parts: its layers, and the head that makes logits of their output.
 
 The logits of 131,072 positions over a vocabulary of 128,256 take 63 GiB. Who needs only some of
 them, or needs them some at a time, runs the two parts apart.
@@ -16,7 +16,7 @@ from ropewalk.errors import InputError, RopewalkError, Unsupported
 
 
 class Head:
-    """The head of a causal model of transformers, with what the model does to logits after it."""
+    """The head of a causal model of transformers, with the model's changes to logits after it."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
@@ -55,7 +55,7 @@ class Head:
 
 
 def check_finite(model: Any) -> None:
-    """Refuse weights that are no numbers: what they compute says nothing of a plan."""
+    """Refuse weights that are not numbers: their output says nothing about a plan."""
     for name, weight in model.named_parameters():
         if not weight.isfinite().all():
             raise InputError(

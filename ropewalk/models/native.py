@@ -56,22 +56,22 @@ class Stated:
     config: Mapping[str, object] | None = None
     """The config itself, for keys that few have."""
     trained: int | None = None
-    """As the user or the catalogue says."""
+    """The trained length by the user or the catalogue."""
 
 
 @dataclass(frozen=True)
 class Lengths:
-    """The three lengths, and what had to be guessed for them."""
+    """The three lengths, and the guesses made for them."""
 
     reference: int
     trained: int
     served: int
     guess: str = ""
-    """A sentence with the key that the guess rests on; empty where nothing is guessed."""
+    """A sentence with the key that the guess rests on; empty if nothing is guessed."""
     doubt: str = ""
-    """A sentence where the stated length is kept although it may be wrong."""
+    """A sentence if the stated length is kept although it may be wrong."""
     conflict: str = ""
-    """A sentence where keys contradict each other."""
+    """A sentence if keys contradict each other."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class _Pair:
     trained: int
     because: str
     reference: int | None = None
-    """For a setting that states no original length; the trained length where it is plain."""
+    """For a setting that states no original length; the trained length if it is plain."""
     holds: Callable[[Stated], bool] = lambda stated: stated.kind in PLAIN
 
 
@@ -157,7 +157,7 @@ def _as_given(stated: Stated, found: Lengths) -> Lengths:
 
 
 def _of_keys(stated: Stated) -> Lengths | None:
-    """The lengths that keys of the config say beyond the stated length; None if none does."""
+    """The lengths that keys of the config state beyond the stated length; None if none does."""
     served, conflict = _served(stated), ""
     if stated.original is not None:
         if stated.original > stated.length and stated.kind not in PLAIN:
@@ -197,7 +197,7 @@ def _beyond_the_factor(stated: Stated, longest: int, reached: int) -> str:
 
 
 def _longest_sequence(stated: Stated) -> int | None:
-    """`max_sequence_length`, which some configs have beside the stated length."""
+    """`max_sequence_length`, which some configs have next to the stated length."""
     value = (stated.config or {}).get("max_sequence_length")
     return None if value is None else counted(value, "max_sequence_length", MAX_LENGTH)
 

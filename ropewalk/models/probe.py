@@ -1,4 +1,4 @@
-"""Hearing a model: what its attention layers receive, and what their attention is computed from."""
+"""Listening to a model: the inputs of its attention layers, and those of their attention."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def _attend(
     scaling: float | None = None,
     **kwargs: Any,
 ) -> Any:
-    """Scale the logits of a routed layer, then compute its attention as its stock config says."""
+    """Scale the logits of a routed layer, then compute its attention by its stock config."""
     route = _route_of(module)
     assert route is not None, "a layer is routed here only with its route set"
     if scaling is None:

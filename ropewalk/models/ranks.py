@@ -52,7 +52,7 @@ class Ranks:
 
     @classmethod
     def of_environment(cls, per_copy: int = 1) -> Self:
-        """As `torchrun` set them up, so many of them to a copy of the model.
+        """The ranks as `torchrun` set them up, so many of them to a copy of the model.
 
         Each call has keys of its own in their store; all ranks make the same calls.
         """
@@ -77,7 +77,7 @@ class Ranks:
             self._end_with_the_failed()
 
     def _ends_first(self, waits: bool) -> bool:
-        """Tell the others that this rank ends; False where another has failed before.
+        """Tell the others that this rank ends; False if another has failed before.
 
         The one that failed first `waits` for them: torchrun ends all ranks once one has left, and
         those that had not read of it could not say why they end.

@@ -1,4 +1,4 @@
-"""A rotary module of ours, for what a model's own cannot say.
+"""A rotary module of ours, for plans that a model's own cannot follow.
 
 It keeps initial positions unscaled, chooses among the steps of a plan by the current length, and
 computes its angles in float64, so that they are exact to the last bit of the dtype that it returns
@@ -70,7 +70,7 @@ class _Steps:
 
 
 class PlannedRotary(nn.Module):
-    """Stands in the place of a model's rotary module and follows steps of a plan."""
+    """Replaces a model's rotary module and follows steps of a plan."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class PlannedRotary(nn.Module):
         self.recompose = recompose
         self.as_complex = as_complex
         self.config: object = None
-        """That of the stock module, for models that look into it."""
+        """The config of the stock module, for models that look into it."""
         self.arrangement = arrangement
         self.keeps_float32 = keeps_float32
         # Neither buffers nor parameters: `model.to(bfloat16)` must not round frequencies.

@@ -37,7 +37,7 @@ def shard(model: Any, device: torch.device, mesh: DeviceMesh) -> None:
 
 
 def units_of(model: nn.Module) -> list[nn.Module]:
-    """What is cut apart: attention, which may be called alone, and the rest of each layer."""
+    """The units to cut apart: attention, which may be called alone, and the rest of each layer."""
     return [*(layer.module for layer in anatomy_of(model).layers), *layers_of(model)]
 
 

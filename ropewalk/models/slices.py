@@ -35,7 +35,7 @@ class Place:
     stored: str
     """The name in the files."""
     held_by: tuple[tuple[nn.Module, str], ...]
-    """More than one where weights are tied."""
+    """More than one if weights are tied."""
 
     @property
     def tensor(self) -> Tensor:
@@ -90,8 +90,8 @@ class Empty:
 
 
 def without_weights(folder: Path, dtype: torch.dtype) -> Empty | str:
-    """The model of a folder, on the meta device but for buffers that no file holds; or the reason
-    why it must be loaded whole."""
+    """The model of a folder, on the meta device except for buffers that no file holds; or the
+    reason why it must be loaded whole."""
     files = checked_weights(folder)
     model = read_model(folder, dtype, device_map={"": "meta"})
     shapes = _shapes(files)

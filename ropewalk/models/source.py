@@ -60,18 +60,18 @@ class Source:
     """The name as given; for an object, the name stored in it."""
     kind: Kind
     path: Path | None = None
-    """The folder or file, where there is one."""
+    """The folder or file, if there is one."""
     value: Any = None
     """The config, the live model, or the catalogue's entry."""
     allow_download: bool = False
     installed: ContextPlan | None = None
     """The plan that a live model follows instead of its config's."""
     stated_length: int | None = None
-    """The trained length, as the user says."""
+    """The trained length that the user states."""
 
     @property
     def origin(self) -> str:
-        """Where the config comes from, in words."""
+        """The origin of the config, in words."""
         if self.kind == "catalogue":
             return f"catalogue: {self.value.source}"
         return self.kind if self.path is None else f"{self.kind}: {self.path}"
@@ -154,13 +154,13 @@ class Source:
 
     @property
     def _known_length(self) -> int | None:
-        """The trained length, where the user or the catalogue states it."""
+        """The trained length, if the user or the catalogue states it."""
         known = self.value.trained_length if self.kind == "catalogue" else None
         return self.stated_length or known
 
     @property
     def _known_by(self) -> str:
-        """Who states it, where the config may say otherwise; empty for the user."""
+        """The source of the known length, if the config may say otherwise; empty for the user."""
         return "" if self.stated_length or self.kind != "catalogue" else "the catalogue"
 
     @cached_property
@@ -367,7 +367,7 @@ def runnable(
 
 
 def stated_assumptions(source: Source, notice: Notice, *, strict: bool) -> tuple[str, ...]:
-    """The assumptions made in reading the model: each is a warning, or an error where `strict`."""
+    """The assumptions made in reading the model: each is a warning, or an error if `strict`."""
     found = source.assumptions
     if found and strict:
         raise InputError(

@@ -78,7 +78,7 @@ def with_plan(source: object, plan: ContextPlan) -> Config:
 
 
 def _unsaid(plan: ContextPlan, written: Config) -> int | None:
-    """The length of pretraining, where plain frequencies and a stated length do not tell it."""
+    """The length of pretraining, if plain frequencies and a stated length do not show it."""
     schedule = plan.longest(plan.main_layer)
     native = schedule.geometry.original_length
     if schedule.recipe or schedule.length != native:

@@ -30,7 +30,7 @@ class PairVariances:
 
     tokens: int
     layer_types: tuple[str, ...]
-    """Of the layers that rotate, in their order."""
+    """The types of the layers that rotate, in their order."""
     query: tuple[FloatArray, ...]
     """[heads, pairs] for each of these layers."""
     key: tuple[FloatArray, ...]

@@ -1,1 +1,1 @@
-"""How far the number format of each step moves RoPE away from relative positions."""
+"""The effect of each step's number format on RoPE's relative positions."""

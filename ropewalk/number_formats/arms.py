@@ -1,4 +1,4 @@
-"""Arms: one way to compute rotary attention, said as the number format of every step.
+"""Arms: one way to compute rotary attention, given as the number format of every step.
 
     frequencies × positions → angles → tables (cos, sin) → rotation of q and k → product q·k
 
@@ -27,7 +27,7 @@ STEPS = ("frequencies", "positions", "angles", "tables", "rotation", "product")
 
 @dataclass(frozen=True)
 class Arm:
-    """The format of every step. float32 unless said: what most code intends."""
+    """The format of every step. float32 by default, as most code intends."""
 
     name: str
     frequencies: Format = "float32"
@@ -48,7 +48,7 @@ class Arm:
         return replace(self, name=f"{self.name}, {step} in {format}", **{step: format})  # type: ignore[arg-type]
 
     def only(self, step: str) -> Arm:
-        """This arm's format at one step, float64 at all others: what that cast costs alone."""
+        """This arm's format at one step, float64 at all others: the cost of that cast alone."""
         assert step in STEPS
         return replace(EXACT, name=f"{self.name}: {step}", **{step: getattr(self, step)})
 

@@ -1,4 +1,4 @@
-"""Which cast costs what: the error of every step of an arm against float64 angles.
+"""The cost of each cast: the error of every step of an arm against float64 angles.
 
 Each step is given the arm's format alone, with float64 everywhere else, on the model's own queries
 and keys. Two readings of each: how far a rotated pair ends from where it should be, as a fraction

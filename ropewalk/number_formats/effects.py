@@ -1,4 +1,4 @@
-"""What a shift of all positions breaks: whether an answer in the context is still found."""
+"""The effect of a shift of all positions: whether an answer in the context is still found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a precision run comes to: estimates with intervals, and a diagnosis in words. No torch."""
+"""The results of a precision run: estimates with intervals, and a diagnosis in words. No torch."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ class Rank(NamedTuple):
     """The first token's place among all tokens by their part of D: 1 has the largest."""
 
     overall: int
-    """By the mean parts over all sequences."""
+    """The rank by the mean parts over all sequences."""
     highest: int
-    """In the sequence where it is nearest to 1."""
+    """The rank in the sequence where it is nearest to 1."""
     lowest: int
-    """In the sequence where it is farthest from 1."""
+    """The rank in the sequence where it is farthest from 1."""
     tokens: int
 
 
@@ -78,7 +78,7 @@ class LengthEstimate(NamedTuple):
 
 @dataclass(frozen=True)
 class StepError:
-    """What one step of an arm costs alone, against float64 angles."""
+    """The error of one step of an arm alone, against float64 angles."""
 
     arm: str
     step: str
@@ -113,7 +113,7 @@ class ArmResult:
     curve: tuple[ShiftEstimate, ...]
     """D of Eq. 4 by Δ₁ against the reference shift."""
     anchored: tuple[ShiftEstimate, ...]
-    """D by Δ₂ against Δ₁ = 0; empty where not asked for."""
+    """D by Δ₂ against Δ₁ = 0; empty if not asked for."""
     sample_curves: tuple[tuple[float, ...], ...]
     """The curve of every sequence."""
     by_layer_and_head: LayersAndHeads
@@ -122,20 +122,20 @@ class ArmResult:
     """The parts of D by the token attended to, between 0 and the reference shift."""
     first_token_rank: Rank
     first_token_ratio: Estimate | None
-    """Its part of D over the median token's: the geometric mean over sequences. None where half of
+    """Its part of D over the median token's: the geometric mean over sequences. None if half of
     the tokens have none."""
     first_token_share: Estimate
-    """Of D. Every row of attention sums to one, so what one column gains the others lose: no
-    token's share exceeds one half, whatever the model."""
+    """The first token's share of D. Every row of attention sums to one, so what one column gains
+    the others lose: no token's share exceeds one half, whatever the model."""
     first_token_flow: Estimate
-    """Of all probability that moves, how much moves to or from the first token: 0 to 1. Rows count
+    """The share of all moving probability that moves to or from the first token: 0 to 1. Rows count
     alike here; D weights late columns, which few rows see, more than the first."""
     attention_by_length: tuple[LengthEstimate, ...]
     logit_by_length: tuple[LengthEstimate, ...]
     growth: Estimate | None
     """The exponent of first-token D_logit in length."""
     loss: Estimate | None
-    """At the reference shift."""
+    """The loss at the reference shift."""
     loss_change: Estimate | None
     """Mean absolute change of a sequence's loss over all shifts."""
 
@@ -163,7 +163,7 @@ class Retrieval(NamedTuple):
 
 @dataclass(frozen=True)
 class Gain:
-    """A trap of one way of loading the model, its remedy, and what that was measured to bring."""
+    """A trap of one way of loading the model, its remedy, and the measured gain."""
 
     path: str
     trap: str
@@ -202,7 +202,7 @@ class Findings(Value):
 
     @property
     def diagnosis(self) -> list[str]:
-        """What a practitioner needs to know, one sentence per line, each with its number."""
+        """The findings that a practitioner needs, one sentence per line, each with its number."""
         parts = (_straying, _first_token, _growing, _trained, _costliest, _broken, _advice)
         return [line for part in parts for line in part(self)]
 
@@ -258,7 +258,7 @@ def _arm_result(weights: str, arm: str, records: Sequence[Record], reference: in
 
 
 def _flow(tokens: Sequence[float]) -> float:
-    """From the parts of D: without its weights, and against half of what all columns change."""
+    """The flow by the parts of D: unweighted, and against half of what all columns change."""
     changes = np.asarray(tokens) * np.arange(len(tokens), 0, -1)
     return float(2 * changes[0] / changes.sum()) if changes.any() else 0.0
 
@@ -295,9 +295,9 @@ def geometric(values: Iterable[float]) -> Estimate:
 
 
 def times(ours: ArmResult, theirs: ArmResult) -> Estimate | None:
-    """How many times larger D is between shift 0 and the reference, sequence by sequence.
+    """The ratio of our D to theirs between shift 0 and the reference, sequence by sequence.
 
-    None where some sequence has no D to divide by.
+    None if some sequence has no D to divide by.
     """
     own, other = ([curve[_at_zero(arm)] for curve in arm.sample_curves] for arm in (ours, theirs))
     if not all(value > 0 for value in (*own, *other)):
@@ -357,7 +357,7 @@ def _by_head(sequences: Sequence[Sequence[Sequence[float]]]) -> ByHead:
 
 
 def verdict(found: Findings) -> list[str]:
-    """What a shift changes, and whether loading costs precision, a sentence a line."""
+    """The effect of a shift, and the precision that loading costs, a sentence a line."""
     as_given = [line for line in _advice(found) if "as given" in line]
     elsewhere = [gain.path for gain in found.traps if gain.path != "as given"]
     if elsewhere:
@@ -447,7 +447,7 @@ def _trained(found: Findings) -> list[str]:
 
 
 def _costliest(found: Findings) -> list[str]:
-    """For every arm, the step that costs most at no shift, and at the largest where it differs."""
+    """For every arm, the step that costs most at no shift, and at the largest if it differs."""
     lines = []
     for arm in dict.fromkeys(e.arm for e in found.budget):
         alone = [e for e in found.budget if e.arm == arm and e.step != TOGETHER]

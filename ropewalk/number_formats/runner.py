@@ -54,7 +54,7 @@ QUICK_SEQUENCES = 5
 """The fewest that give an interval."""
 RETRIEVAL_SAMPLES = 50
 LONGEST = 4096
-"""The length of the article's sequences, used where the model reaches that far."""
+"""The length of the article's sequences, used if the model reaches that far."""
 QUICK_LENGTH = 512
 QUICK_RETRIEVAL_SAMPLES = 8
 
@@ -75,7 +75,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class PrecisionSettings:
-    """What to measure, all of it."""
+    """All settings of a precision measurement."""
 
     length: int
     arms: tuple[str, ...] = CPU_ARMS
@@ -172,7 +172,7 @@ def settings_for(
 
 @dataclass(frozen=True)
 class Unit:
-    """What is computed, and journalled, in one go."""
+    """The work that is computed, and journalled, in one go."""
 
     weights: str
     arm: str
@@ -204,7 +204,7 @@ def units_of(settings: PrecisionSettings) -> Iterator[Unit]:
 
 
 def forwards(settings: PrecisionSettings) -> int:
-    """How many sequences of full length pass through the model, for all that settings ask for."""
+    """The number of full-length sequences through the model, for all that settings ask for."""
     passes = sum(unit.passes for unit in units_of(settings))
     asked = len(settings.arms) * len(settings.retrieval_shifts) * settings.retrieval_samples
     return passes + asked
@@ -233,7 +233,7 @@ class Measurement:
     def run(
         self, journal: Journal | None = None, progress: Progress = lambda done, total: None
     ) -> Findings:
-        """Everything; what the journal holds already is not computed again."""
+        """Run everything; what the journal holds already is not computed again."""
         settings = self.settings
         records = list(journal.records) if journal is not None else []
         known = {_key(r) for r in records if r["kind"] == "shifts"}

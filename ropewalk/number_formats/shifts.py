@@ -1,4 +1,4 @@
-"""How much attention changes when all positions move: Eq. 4 and Eq. 5 of the BFloat16 article.
+"""The change of attention when all positions move: Eq. 4 and Eq. 5 of the BFloat16 article.
 
     D(X, Δ₁, Δ₂) = Σ_layers,heads Σ_j n_j Σ_i |attention_ij(Δ₁) − attention_ij(Δ₂)|
     D_logit      = Σ_layers,heads (1/T) Σ_i |A_i1(Δ₁) − A_i1(Δ₂)|
@@ -44,12 +44,12 @@ class ShiftDifference(NamedTuple):
     tokens: FloatArray
     """n_j Σ_i |…| at the longest length by [layer, head, position j]."""
     losses: tuple[float, float] | None
-    """Mean next-token loss of the last tokens at Δ₁ and Δ₂; None where hidden states are frozen."""
+    """Mean next-token loss of the last tokens at Δ₁ and Δ₂; None if hidden states are frozen."""
 
 
 @dataclass(eq=False)
 class _LayerSums:
-    """What the rows so far add up to, and its readings at the lengths asked for."""
+    """The sums over the rows so far, and their readings at the lengths asked for."""
 
     columns: Tensor
     """[head, key] Σ_i |difference of weights|."""

@@ -53,7 +53,7 @@ _FORMATS: dict[torch.dtype, Format] = {
 
 
 class Layout(NamedTuple):
-    """Where the rotary pairs of a head lie: in halves or as neighbours, from a first number on."""
+    """The order of a head's rotary pairs: in halves or as neighbours, from a first number on."""
 
     pairing: Literal["halves", "neighbours"]
     start: int
@@ -77,18 +77,18 @@ class Layout(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """What one attention layer computed in one forward of one sequence."""
+    """The values that one attention layer computed in one forward of one sequence."""
 
     layer: int
     query: Tensor
     """[heads, positions, head size], not rotated; so is key, repeated to as many heads."""
     key: Tensor
     rotated_query: Tensor
-    """Rotated and cast as the arm says, held in the dtype that products accumulate in."""
+    """Rotated and cast by the arm, held in the dtype that products accumulate in."""
     rotated_key: Tensor
     scaling: float
     mask: Tensor | None
-    """[positions, positions] to add to the logits, where causality alone does not say it."""
+    """[positions, positions] to add to the logits, if causality alone does not define it."""
     layer_type: str
     layout: Layout
 
@@ -278,7 +278,7 @@ class Stage:
         return tuple(found)
 
     def _verify(self) -> None:
-        """The stage computes what the model computes."""
+        """Check that the stage computes the same as the model."""
         model, anatomy = self._in("float32")
         vocabulary = model.config.get_text_config().vocab_size
         tokens = (torch.arange(40) * 7919 % vocabulary).to(self.device)
@@ -381,7 +381,7 @@ def _attend(
     sliding_window: int | None = None,
     **_kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """What transformers calls for a routed layer; it expects [batch, positions, heads, size]."""
+    """Attend in a routed layer, for transformers, which expects [batch, positions, heads, size]."""
     index, attend = module.__dict__["_ropewalk_precision"]
     if attention_mask is None and sliding_window is not None and key.shape[-2] > sliding_window:
         raise Unsupported(

@@ -1,4 +1,4 @@
-"""Which known trap a rotary module has fallen into, read from what it returns.
+"""Finds the known trap that a rotary module has fallen into, from what it returns.
 
 A trap is a cast that nobody asked for: frequencies rounded by `model.to(bfloat16)`, positions
 carried in bf16, angles computed under autocast, cos and sin kept in the model's dtype. Each leaves
@@ -47,9 +47,9 @@ class Trap:
     """One cast that one way of loading the model brings."""
 
     path: str
-    """How the model was loaded."""
+    """The way in which the model was loaded."""
     step: str
-    """Of CASTS, or `unknown`."""
+    """One of CASTS, or `unknown`."""
     format: str
     error: float
     """The mean distance of (cos, sin) from those of float64 angles, with all casts of the path."""

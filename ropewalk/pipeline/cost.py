@@ -27,7 +27,7 @@ class StageCost(NamedTuple):
     stage: str
     does: str
     tokens: int
-    """That the model will read, at most."""
+    """The most tokens that the model will read."""
     seconds: float
     seconds_low: float
     seconds_high: float

@@ -1,4 +1,4 @@
-"""Runs the stages of `extend` in order, each once: what is done is read back from its file.
+"""Runs the stages of `extend` in order, each once: finished ones are read back from their files.
 
 A stage leaves its result in the run directory, as `NAME.json`, with the name of the stage and a
 digest of the run's configuration beside it. So a run that was cut off goes on, and a file that is
@@ -49,7 +49,7 @@ Done = Callable[[Stage[Any], Result], None]
 
 @dataclass(frozen=True, eq=False)
 class Extended(Result):
-    """A model extended: what each stage returned."""
+    """An extended model: the results of each stage."""
 
     model: str
     settings: ExtendSettings
@@ -98,7 +98,7 @@ class Extended(Result):
 
     @property
     def verdict(self) -> str:
-        """Whether the exported model works at the target, its price, and what to do."""
+        """Say whether the exported model works at the target, its price, and what to do."""
         judged = self.result(Judge)
         chosen = "the trained model" if self.method == TRAINED else self.method
         if self.method == SEARCHED:
@@ -114,7 +114,7 @@ class Extended(Result):
 
     @property
     def _without(self) -> str:
-        """After a training, what the schedule does by itself, and the model as it came."""
+        """After a training, the results of the schedule alone, and of the model as it came."""
         if self.method != TRAINED:
             return ""
         planned = self.result(JudgePlanned)
@@ -230,7 +230,7 @@ def _recalled(each: Stage[R], work: Work) -> R | None:
 
 
 def _shared(each: Stage[R], work: Work, state: str, result: R | None) -> R | None:
-    """What the first rank has."""
+    """The result of the first rank."""
     if work.ranks is None:
         return result
     own = None if result is None else result.to_json()
@@ -289,7 +289,7 @@ def used(directory: RunDirectory, settings: ExtendSettings, window: int) -> str:
 
 
 def training_offered(directory: RunDirectory, found: Extended) -> str | None:
-    """The cost of a training where no plan works without one, by the cost of this run."""
+    """The cost of a training if no plan works without one, by the cost of this run."""
     settings, (tokens, seconds) = found.settings, _used(directory)
     if found.result(Judge).verdict != "does not work" or settings.train_steps or not tokens:
         return None

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 R = TypeVar("R", bound=Result)
 NOT_MEASURED = "not measured"
 MAX_BYTES = 64 * 2**20
-"""Of a stage's file: a search of a thousand candidates has a long history."""
+"""The largest file of a stage: a search of a thousand candidates has a long history."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +84,7 @@ class AtTarget(NamedTuple):
     """The 95% interval; None for too few samples."""
     retrieval_high: float | None
     perplexity: float | None
-    """None where no document is long enough."""
+    """None if no document is long enough."""
     perplexity_low: float | None
     perplexity_high: float | None
 
@@ -113,8 +113,8 @@ class EvaluatedExtension(Evaluated):
     """An evaluation of the chosen schedule and its rivals."""
 
     chosen: str
-    """What is exported: the schedule that the search stage chose on other documents, or the model
-    that was trained with it."""
+    """The exported method: the schedule that the search stage chose on other documents, or the
+    model that was trained with it."""
     best_hand_designed: str
     pooled: Mapping[str, tuple[MethodBars, ...]]
     """All tasks of a metric together, by method and length."""
@@ -131,7 +131,7 @@ class EvaluatedExtension(Evaluated):
 
     @property
     def before(self) -> AtTarget:
-        """The model as it is."""
+        """The unmodified model."""
         return self.at_target[AS_IT_IS]
 
     @property
@@ -171,7 +171,7 @@ class Training(Result):
 
 
 class Difference(NamedTuple):
-    """The chosen schedule less the model as it is, on the same samples."""
+    """The chosen schedule minus the unmodified model, on the same samples."""
 
     task: str
     metric: str
@@ -180,7 +180,7 @@ class Difference(NamedTuple):
     low: float | None
     high: float | None
     adjusted_p: float | None
-    """None where there are too few samples for a test."""
+    """None if there are too few samples for a test."""
 
     @property
     def is_worse(self) -> bool:
@@ -250,12 +250,12 @@ class ShortText(Result):
 
 @dataclass(frozen=True, eq=False)
 class Judged(Result):
-    """Whether the exported schedule works at the target."""
+    """The verdict on the exported schedule at the target."""
 
     chosen: str
     length: int
     looks: tuple[Look, ...]
-    """At more and more samples, until one decides; none where no task fits the length."""
+    """At more and more samples, until one decides; none if no task fits the length."""
 
     def derived(self) -> dict[str, object]:
         more = self.looks[-1].more if self.looks and self.verdict == "undecided" else None
@@ -290,7 +290,7 @@ class Exports(Result):
     written: tuple[Exported, ...]
     left_out: Mapping[str, str]
     sha256: Mapping[str, str]
-    """Of every file that was written, by its path in the run directory."""
+    """The SHA-256 of every file that was written, by its path in the run directory."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

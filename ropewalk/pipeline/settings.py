@@ -17,14 +17,14 @@ TIMES = 8
 """The multiple of a model's length that is the target by default."""
 EVALUATIONS, SAMPLES = 24, 20
 STEPS = 200
-"""Of a training that is chosen here: those of the study of training (docs/training.md)."""
+"""The steps of a training that is chosen here: those of its study (docs/training.md)."""
 SMALL, TOKENS_A_STEP = 1_000_000, 4096
 """Models of fewer parameters are trained as in that study."""
 LEARNING_RATE, BATCH = 2e-5, 8
-"""Of larger ones: AnchorAttention's (training/recipes/anchor.py)."""
+"""The settings of larger ones: AnchorAttention's (training/recipes/anchor.py)."""
 AUTO = "auto"
 SEARCH_SHARE = 0.55
-"""Of the characters of the corpus; the rest is what the evaluation measures on."""
+"""The share of the corpus, in characters, for searching; the evaluation measures on the rest."""
 
 
 @dataclass(frozen=True)
@@ -35,20 +35,20 @@ class ExtendSettings:
     evaluations: int
     """The budget of the search."""
     samples: int
-    """For each task, length and method."""
+    """The samples of each task, length and method."""
     lengths: tuple[int, ...]
-    """To evaluate at."""
+    """The lengths to evaluate at."""
     seed: int = 0
     train_steps: int = 0
     """0 for an extension without training."""
     learning_rate: float = LEARNING_RATE
     batch: int = BATCH
     looks: int = LOOKS
-    """Of the verdict, at most."""
+    """The most looks of the verdict."""
     short_limit: float = SHORT_LIMIT
     """Nats a token that the schedule may cost on short text, if another costs less."""
     train_if_needed: bool = False
-    """Train only where the schedule alone does not work at the target."""
+    """Train only if the schedule alone does not work at the target."""
 
     def __post_init__(self) -> None:
         for key in ("evaluations", "samples", "batch"):
@@ -73,7 +73,7 @@ def settings_for(
     short_limit: float = SHORT_LIMIT,
 ) -> ExtendSettings:
     """Settings for a model; it is evaluated at its window, the doublings of that, and the target,
-    where no lengths are given."""
+    if no lengths are given."""
     window = present.target_length
     if isinstance(train_steps, str) and train_steps != AUTO:
         if not train_steps.isdecimal():

@@ -52,13 +52,13 @@ class Start:
     target_length: int
     to_search: Sequence[Document]
     to_report: Sequence[Document]
-    """What the evaluation measures on shares no text with what the search looks at."""
+    """The documents of the evaluation, which share no text with those of the search."""
     to_train: Sequence[Document] = field(default=(), kw_only=True)
-    """Where none is given, training reads what the search reads."""
+    """The documents of training; if there are none, it reads those of the search."""
     place: Path | None = field(default=None, kw_only=True)
-    """Where the run directory will be; None for a preview."""
+    """The place of the run directory; None for a preview."""
     ranks: SearchRanks | None = field(default=None, kw_only=True)
-    """Those of torchrun; each loads its part of the model."""
+    """The ranks of torchrun; each loads its part of the model."""
 
     def answerer(self, stage: str, conditions: Sequence[Condition]) -> InProcess:
         """The model under these conditions, in this process or over ranks."""
@@ -104,7 +104,7 @@ class Stage(Generic[R]):
     does: ClassVar[str]
     result_type: ClassVar[type[Result]]
     over_ranks: ClassVar[bool] = False
-    """Whether all ranks run it; else the first one does, and the others wait."""
+    """True if all ranks run it; else the first one does, and the others wait."""
 
     def cost(self, window: int) -> Cost:
         """Its cost, for `--dry-run`; `window` is the length that the model serves now."""
@@ -118,11 +118,11 @@ class Stage(Generic[R]):
         return 0
 
     def needed(self, work: Work) -> bool:
-        """Whether there is anything to do, by the results so far; if not, it is left out."""
+        """True if there is anything to do, by the results so far; if not, it is left out."""
         return True
 
     def run(self, work: Work, progress: Progress) -> R | None:
-        """Do the work; what is on disk already is not done again. None where this rank helped."""
+        """Do the work; what is on disk already is not done again. None if this rank helped."""
         raise NotImplementedError
 
     def recalled(self, work: Work, result: R) -> R | None:
@@ -130,5 +130,5 @@ class Stage(Generic[R]):
         return result
 
     def model_after(self, result: R) -> str | None:
-        """The folder of the model that later stages continue with, where this one changed it."""
+        """The folder of the model that later stages continue with, if this one changed it."""
         return None

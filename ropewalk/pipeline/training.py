@@ -60,8 +60,8 @@ from ropewalk.untrusted import read_json
 
 MODEL, EXPORT = "model", "export.json"
 _FEW = 0.05
-"""Of the tokens: where fewer stand in documents that are longer than the model serves, that is
-said."""
+"""The share of the tokens in documents longer than the model serves, below which a notice is
+given."""
 
 Planner = Callable[[int, Path, StageSettings], ContextPlan]
 """The plan of a stage, by its number and the model that it starts from."""
@@ -202,7 +202,7 @@ def _clean(job: StageJob) -> None:
 
 
 def check_documents(store: TokenStore, served: int, job: StageJob, notice: Notice) -> None:
-    """Whether there is text from which anything can be learnt about a longer context."""
+    """Refuse text from which nothing can be learnt about a longer context."""
     across = job.settings.layout in ("full", "bookends", "skip")
     if across or job.stage.window <= served:
         return

@@ -1,1 +1,1 @@
-"""What to make of a model's present plan: extend it, compare methods, choose a base."""
+"""Changes to a model's present plan: extend it, compare methods, choose a base."""

@@ -1,4 +1,4 @@
-"""The base that a length needs: what `base_change` takes where none is given."""
+"""The base that a length needs: the default of `base_change`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every method at one target: what theory says of it, and its rank by what was measured.
+"""Every method at one target: its theory, and its rank by measurement.
 
 Theory says of a schedule, before a model runs, which angles are new (coverage), at how many
 distances a random key outscores a similar one (decay), and how far fast pairs are slowed. How well
@@ -34,36 +34,36 @@ from ropewalk.values import Value
 
 @dataclass(frozen=True, eq=False)
 class Candidate(Value):
-    """One method's plan for the target, its ranks, and what theory and measurement say of it."""
+    """One method's plan for the target, its ranks, and the findings of theory and measurement."""
 
     method: str
     parameters: Mapping[str, object]
-    """Those that were given; the recipe of the schedule holds all of them."""
+    """The parameters that were given; the recipe of the schedule holds all of them."""
     plan: ContextPlan
     layer: str
     """The layer type that is judged."""
     effective_length: int | None
-    """Where a random key first outscores a similar one; None if nowhere."""
+    """The distance at which a random key first outscores a similar one; None if never."""
     violations: int
-    """At how many distances it does."""
+    """The number of distances at which it does."""
     least_advantage: float
     out_of_distribution_pairs: int
-    """How many pairs meet angles that the present schedule has not met."""
+    """The number of pairs that meet angles which the present schedule has not met."""
     fast_stretch: float
-    """How many times slower the fastest quarter of the pairs turns; 1 if none is touched."""
+    """The factor by which the fastest quarter of the pairs turns slower; 1 if none is touched."""
     measured: tuple[Measured, ...]
     """The method's results on small models, untrained and fine-tuned; empty if it was not tried."""
     runtimes: tuple[str, ...] | None
-    """Those that load the plan; None where nobody could say. Where pairs rest, methods that no
+    """The runtimes that load the plan; None if nobody could say. Where pairs rest, methods that no
     runtime loads rank below the others."""
     from_plain: bool = False
     """True if it starts from the plain frequencies of a model that is scaled at present."""
     needs_training: bool = False
-    """Without training under it the model is of no use, so it comes after the others."""
+    """True if the model needs training under it to be of use: it then comes after the others."""
     rank: int | None = None
-    """For use without training: 1 for the first, None if the method was not measured."""
+    """The rank for use without training: 1 for the first, None if the method was not measured."""
     rank_after_training: int | None = None
-    """For use after fine-tuning at the target length."""
+    """The rank for use after fine-tuning at the target length."""
 
     @property
     def name(self) -> str:
@@ -72,7 +72,7 @@ class Candidate(Value):
 
     @property
     def schedule(self) -> RotarySchedule:
-        """The one that serves the target."""
+        """The schedule that serves the target."""
         return self.plan.longest(self.layer)
 
     @property
@@ -162,7 +162,7 @@ def ranking_of(
     after_training: bool = False,
     progress: Callable[[float], None] | None = None,
 ) -> Ranking:
-    """Try every method, with `parameters` by name where a method needs any.
+    """Try every method, with `parameters` by name if a method needs any.
 
     The first of the layer types is the one that is judged. `runtimes` says who loads a plan. The
     order is that for use without training, or that for use after it. Methods that were not

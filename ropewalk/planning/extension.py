@@ -51,14 +51,14 @@ def extend(
 
 
 def _same(start: RotarySchedule, after: RotarySchedule) -> bool:
-    """True if a step changed nothing but for rounding."""
+    """True if a step changed nothing except by rounding."""
     factors = np.allclose(after.rescale_factors, start.rescale_factors, rtol=1e-9, atol=0)
     plain = replace(start, rescale_factors=after.rescale_factors, recipe=after.recipe)
     return bool(factors) and after == plain
 
 
 def _idle(method: Method[...], before: Sequence[Method[...]]) -> InputError:
-    """The error for a step that changes nothing, such as YaRN where the target is reached."""
+    """The error for a step that changes nothing, such as YaRN if the target is reached."""
     names = "+".join(each.name for each in before)
     told = f"{method.name} changes nothing after {names}, which reaches the target already; "
     if names == "base_change" and "base" in method.parameters:
@@ -124,7 +124,7 @@ def begins_plain(present: ContextPlan, methods: str, layer_types: Sequence[str])
 
 
 def kept_parameters(start: RotarySchedule, methods: str) -> dict[str, object]:
-    """The unusual parameters of the present scaling, where the same method starts again.
+    """The unusual parameters of the present scaling, if the same method starts again.
 
     Kimi's beta_fast of 1, gpt-oss's ramp without truncation and UltraLong's attention factor of 1
     are properties of these models. An attention factor that follows from the factor does not stay.

@@ -1,4 +1,4 @@
-"""What the study of the ranking measured of each method: studies/ranking writes measured.json."""
+"""The measurements of each method by the study of the ranking, which writes measured.json."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ FILE_PATH = Path(__file__).with_name("measured.json")
 
 
 class Measured(NamedTuple):
-    """A method at so many times the length, on small models, as they are or fine-tuned."""
+    """A method at so many times the length, on small models, unmodified or fine-tuned."""
 
     method: str
     factor: int
-    """How many times the length the models were made for."""
+    """The target as a multiple of the length that the models were made for."""
     steps: int
     """Steps of fine-tuning at the target length; 0 for none."""
     models: int
@@ -25,12 +25,12 @@ class Measured(NamedTuple):
     best: tuple[float, float]
     """The same for whichever method was best on each model."""
     refuted: int
-    """On how many of the models it retrieves less than half of what the best method does, by a
+    """The number of models on which it retrieves less than half of what the best method does, by a
     difference whose interval leaves out 0."""
 
     @property
     def is_refuted(self) -> bool:
-        """On most of the models."""
+        """True if it is refuted on most of the models."""
         return 2 * self.refuted > self.models
 
     def __str__(self) -> str:
@@ -68,7 +68,7 @@ def measurements() -> tuple[Measured, ...]:
 
 
 def measured(method: str, scale: float, *, trained: bool) -> Measured | None:
-    """What was measured of a method at the nearest factor, and trained for longest."""
+    """The measurement of a method at the nearest factor, trained for longest."""
     own = [each for each in measurements() if each.method == method and bool(each.steps) == trained]
     if not own:
         return None

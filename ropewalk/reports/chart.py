@@ -24,7 +24,7 @@ Span: TypeAlias = tuple[float, float]
 
 
 class Mark(NamedTuple):
-    """One value of a series, with the ends of its interval where it has one."""
+    """One value of a series, with the ends of its interval if it has one."""
 
     x: float
     y: float
@@ -41,9 +41,9 @@ class Series(NamedTuple):
     main: bool = False
     """Drawn thick: the one that the chart is about."""
     look: int | None = None
-    """The number of its colour, marker and dashes; its place in the chart where none is given."""
+    """The number of its colour, marker and dashes; its place in the chart if none is given."""
     drawn: Literal["line", "steps", "points", "band"] = "line"
-    """Of steps, each value holds until the next one; a band is filled from `low` to `high`."""
+    """The form: steps hold each value until the next one; a band is filled from `low` to `high`."""
 
 
 class Axis(NamedTuple):
@@ -125,7 +125,7 @@ class Tile(NamedTuple):
     value: float
     words: str
     is_vague: bool = False
-    """Its interval is too wide to say anything: drawn without a colour."""
+    """True if its interval is too wide to say anything: drawn without a colour."""
 
 
 class TileGrid(NamedTuple):
@@ -149,7 +149,7 @@ def words(mark: Mark, axis: Axis) -> str:
 
 
 def ends(charts: Sequence[Chart]) -> tuple[Span, Span] | None:
-    """The ends of both axes, for all these charts; None where no value can be drawn."""
+    """The ends of both axes, for all these charts; None if no value can be drawn."""
     xs: list[float] = []
     ys: list[float] = []
     for shown in charts:

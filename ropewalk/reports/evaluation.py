@@ -34,7 +34,7 @@ _IN_MODE = {
 
 
 class Cell(NamedTuple):
-    """The samples of one length whose answer stood at about one depth."""
+    """The samples of one length whose answer was at about one depth."""
 
     right: float
     """The sum of the scores: an answer may be right in part."""
@@ -107,7 +107,7 @@ def by_length(
 
 
 def original(length: int | None) -> tuple[Guide, ...]:
-    """The length of pretraining, where it is known."""
+    """The length of pretraining, if it is known."""
     return () if length is None else (Guide(length, "original length"),)
 
 

@@ -82,7 +82,7 @@ def figure(
 
 
 def _legends(drawn: Figure, all_axes: Sequence[Axes]) -> None:
-    """One legend below where all charts show the same series; else one in each."""
+    """One legend below if all charts show the same series; else one in each."""
     handles = [axes.get_legend_handles_labels() for axes in all_axes]
     named = [own for own in handles if own[1]]
     if named and all(own[1] == named[0][1] for own in named):

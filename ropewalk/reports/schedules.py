@@ -28,7 +28,7 @@ def by_step(
 def factors(
     schedules: Mapping[str, RotarySchedule], title: str = "", main: str | None = None
 ) -> Chart:
-    """λ against the pair, with the attention scaling in the label where there is one."""
+    """λ against the pair, with the attention scaling in the label if there is one."""
     unturned = filter(None, map(_unturned_from, schedules.values()))
     return Chart(
         title,

@@ -1,4 +1,4 @@
-"""Long context against short text: what each method changes at each length, on the same samples."""
+"""Long context against short text: each method's change at each length, on the same samples."""
 
 from __future__ import annotations
 

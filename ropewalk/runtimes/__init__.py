@@ -1,4 +1,4 @@
-"""What is known of each runtime, one module each. No torch. To add one, add a file here:
+"""The facts about each runtime, one module each. No torch. To add one, add a file here:
 
     '''What it is, and where its rules come from.'''
 
@@ -44,13 +44,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Runtime:
-    """A runtime: what is known of it, and how it is reached."""
+    """A runtime: the facts about it, and the ways to reach it."""
 
     name: str
     versions: Mapping[str, Callable[..., Reading]]
-    """By its name with a version (`vllm`, `vllm-2025`), what it makes of a folder's config."""
+    """By its name with a version (`vllm`, `vllm-2025`), its reading of a folder's config."""
     place: int = 99
-    """In tables; runtimes of one place stand in the order of their files."""
+    """The place in tables; runtimes of one place are in the order of their files."""
     cell: Callable[[Feature], Cell] | None = None
     """Its support of a feature of a plan; None for a runtime that is only read."""
     serve: Callable[[ContextPlan, Source], Serving] | None = None
@@ -62,9 +62,9 @@ class Runtime:
     line: Callable[[str, int, Config | None], str] | None = None
     """The command that serves a folder up to a length, with changes to its config."""
     by_model_type: bool = False
-    """It chooses its class by the model type; else by `architectures`."""
+    """True if it chooses its class by the model type; else by `architectures`."""
     loads_files: bool = False
-    """It loads GGUF files."""
+    """True if it loads GGUF files."""
     server: Speech | None = None
     """The answers by which its server is recognised."""
 

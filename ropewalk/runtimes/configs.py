@@ -24,7 +24,7 @@ from ropewalk.models.stock_config import with_part, with_plan
 from ropewalk.runtimes.model_classes import GROWTH_BESIDE, GROWTH_IN_ROPE, model_class
 
 COMPUTED_HEAD_DIM = frozenset({"falcon"})
-"""Model types whose config class computes `head_dim`, and fails where a file states it."""
+"""Model types whose config class computes `head_dim`, and fails if a file states it."""
 Engine = Literal["vllm", "sglang"]
 ENGINES: tuple[Engine, ...] = ("vllm", "sglang")
 
@@ -139,7 +139,7 @@ _ONE_WINDOW = {"mistral": 4096, "mixtral": None, "phi3": None, "phimoe": None, "
 
 
 def window_everywhere(config: Config) -> int | None:
-    """The sliding window that every layer has; None where some layer sees further."""
+    """The sliding window that every layer has; None if some layer sees further."""
     inner, kind = text_config(config), ConfigReader(config).model_type
     window = inner.get("sliding_window", _ONE_WINDOW.get(kind))
     if not isinstance(window, int) or inner.get("use_sliding_window") is False:

@@ -161,7 +161,7 @@ def serve(engine: Engine, plan: ContextPlan, source: Source) -> Serving:
 
 
 def two_servers(followed: ContextPlan, engine: str) -> tuple[str, ...]:
-    """Which server takes which of the two lists."""
+    """Say which server takes which of the two lists."""
     if engine != "vllm" or not (two := [s for s in followed.schedules.values() if len(s) > 1]):
         return ()
     border = min(steps[0].up_to_length for steps in two)
@@ -179,7 +179,7 @@ def yarn_keys(served: ModelClass) -> set[str]:
 
 
 def handed(served: ModelClass, reader: ConfigReader, rope: Config) -> Config:
-    """The setting that the model's class hands to its rotary module; refused where it fails."""
+    """The setting that the model's class hands to its rotary module; refused if it fails."""
     if served.scaling == "unknown":
         raise Unsupported(
             f"chooses its class by the architecture {shortened(served.architecture)}, and what "
@@ -221,7 +221,7 @@ def said_of(served: ModelClass, config: Config) -> tuple[str, ...]:
 
 
 def switches_of(served: ModelClass, own: Switch) -> Switch:
-    """When longrope's lists change: as the engine does it, or as transformers' code does."""
+    """The rule by which longrope's lists change: the engine's, or that of transformers' code."""
     return "by the length at hand" if served.scaling == "transformers" else own
 
 
@@ -250,7 +250,7 @@ def refuse_interleaved_longrope(reader: ConfigReader, rope: Config, runtime: str
 
 
 def times_attn_factor(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
-    """yarn's own attention factor, multiplied by what `attn_factor` says."""
+    """yarn's own attention factor, multiplied by `attn_factor`."""
     factor = rope.get("attn_factor")
     factor = float(factor) if isinstance(factor, int | float) else 1.0
     return tuple(

@@ -59,7 +59,7 @@ def read(config: Config) -> Reading:
 
 
 def _scaling(rope: Config) -> set[str]:
-    """The keys of a setting that scale; the base stands next to them in either form."""
+    """The keys of a setting that scale; the base is next to them in either form."""
     return set(rope) - {"rope_theta", "partial_rotary_factor", "layer_type"}
 
 

@@ -62,7 +62,7 @@ class Feature(NamedTuple):
     plan: ContextPlan
     config: Config
     nested: bool = False
-    """The config says it by layer type."""
+    """True if the config says it by layer type."""
 
     @property
     def rope_type(self) -> str:
@@ -141,7 +141,7 @@ def _differs(geometry: RotaryGeometry, other: RotaryGeometry) -> str:
 
 
 def loadable_by(plan: ContextPlan, config: Config) -> tuple[str, ...]:
-    """The runtimes that can follow the plan; none if no stock config can say it.
+    """The runtimes that can follow the plan; none if no stock config can express it.
 
     transformers counts for dynamic NTK, which it has under that name, though its cached decoding
     is not that of the plan.
@@ -164,7 +164,7 @@ def loadable_by(plan: ContextPlan, config: Config) -> tuple[str, ...]:
 def expressible(
     plan: ContextPlan, config: Config, runtime: str, *, approximate: bool
 ) -> tuple[ContextPlan, tuple[str, ...]]:
-    """The plan that the runtime can be made to follow, and what of the given one it is not.
+    """The plan that the runtime can be made to follow, and its differences from the given one.
 
     Refused by name: what the runtime has nothing for, and, without `approximate`, what it only has
     something near.
@@ -208,7 +208,7 @@ def untold(plan: ContextPlan, config: Config, runtime: str) -> tuple[str, ...]:
 
 
 def _with_whole_base(step: PlanStep) -> PlanStep:
-    """The same step, where its factors are another base, with that base cut to a whole number."""
+    """The same step, if its factors are another base, with that base cut to a whole number."""
     schedule = step.schedule
     geometry, base = schedule.geometry, schedule.geometric_base
     if base is None:

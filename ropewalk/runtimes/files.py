@@ -115,7 +115,7 @@ def _exported(plan: ContextPlan, source: Source) -> _Export:
 
 
 def _of_converted(plan: ContextPlan, source: Source) -> str:
-    """The export of a GGUF file of the model, where only such a file is written, not the folder."""
+    """The export of a GGUF file of the model, if only such a file is written, not the folder."""
     name = _ARCHITECTURES.get(ConfigReader(source.config).model_type)
     if name is None or set(plan.schedules) != {FULL_ATTENTION}:
         return ""
@@ -145,7 +145,7 @@ def _written_by_the_converter(source: Source) -> bool:
 
 
 def _unmodified(plan: ContextPlan, source: Source, *, known: bool) -> tuple[Serving, Serving]:
-    """A GGUF file of the model as it is, for a plan that leaves its scaling alone."""
+    """A GGUF file of the unmodified model, for a plan that leaves its scaling alone."""
     length, reader = plan.target_length, ConfigReader(source.config)
     stated = reader.get("max_position_embeddings")
     short = isinstance(stated, int) and stated < length
@@ -169,7 +169,7 @@ def _unmodified(plan: ContextPlan, source: Source, *, known: bool) -> tuple[Serv
 def _llama_cpp(
     plan: ContextPlan, source: Source, exported: _Export, file: str, without: str
 ) -> Serving:
-    """By flags on a file, described as `without` an export, where they can say the plan."""
+    """By flags on a file, described as `without` an export, if they can express the plan."""
     try:
         flags = _flags(plan, source, file)
     except Unsupported as error:
@@ -230,7 +230,7 @@ def _flags(plan: ContextPlan, source: Source, file: str) -> str:
 
 
 def _architecture_of(source: Source) -> str:
-    """llama.cpp's name for what a folder becomes; empty where it is not known here."""
+    """llama.cpp's architecture for a folder once converted; empty if it is not known here."""
     kind = ConfigReader(source.config).model_type
     return family(kind).architectures[0] if kind in family_names() else _ARCHITECTURES.get(kind, "")
 

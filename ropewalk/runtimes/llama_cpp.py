@@ -86,7 +86,7 @@ def read_file(header: GGUFHeader) -> Reading:
 
 
 def _own_base(header: GGUFHeader) -> float | None:
-    """The base of layers with a sliding window, where they have their own and it is known."""
+    """The base of layers with a sliding window, if they have their own and it is known."""
     if not has_own_windows(header):
         return None
     usual = DEFAULT_BASE if header.architecture == "gemma3" else None
@@ -136,7 +136,7 @@ def _factors(plan: ContextPlan, config: Config) -> Cell:
 
 
 def _attention(setting: Mapping[str, object], plan: ContextPlan, config: Config) -> Cell:
-    """What multiplies cos and sin; layers with a base of their own it would multiply as well."""
+    """Support of the factor of cos and sin; it would multiply layers with their own base, too."""
     kind = ConfigReader(config).model_type
     if kind not in family_names():
         own = setting["rope_type"] == "yarn" and _is_own_attention(setting)

@@ -41,7 +41,7 @@ V4, V5 = "rope_theta", "rope_parameters"
 """The key by which a config states its setting, as transformers 4 and 5 do."""
 ROPE_TYPE = "rope_type"
 SHORT = f"{V4}, {ROPE_TYPE} alone"
-"""As in transformers 4, without `type`, the older name of the rope type."""
+"""The form of transformers 4, without `type`, the older name of the rope type."""
 _OLD_KEYS = "export it again with --v4-keys, which its classes read"
 _NO_OLD_KEYS = "use another runtime: its class reads the keys of transformers 4 only"
 _OWN = (
@@ -50,7 +50,7 @@ _OWN = (
 )
 _ALL = "mscale_all_dim"
 _LENGTH_BESIDE = ("phi3",)
-"""Classes that read longrope's original length beside the setting; the others, inside."""
+"""Classes that read longrope's original length next to the setting; the others, inside."""
 # What its classes take for the original length where the setting does not say.
 _ORIGINAL = {"yarn": 4096, "llama3": 8192}
 
@@ -91,7 +91,7 @@ def read(config: Config) -> Reading:
 
 
 def reads_growth(config: Config) -> bool | None:
-    """True if its class lets queries grow with their position; None: it was not measured."""
+    """True if its class lets queries grow with their position; None if it was not measured."""
     row = _row(ConfigReader(config).model_type)
     return None if row is None else bool(row.get("growth"))
 
@@ -191,7 +191,7 @@ def _without_outer_length(reader: ConfigReader) -> ConfigReader:
 
 
 def _place(rope: Mapping[str, object]) -> Config:
-    """Whose setting it is."""
+    """The layer type of a setting, if it has one."""
     return {key: rope[key] for key in ("layer_type",) if key in rope}
 
 

@@ -42,9 +42,9 @@ ENGINE_NAMES: Mapping[str, str] = {"vllm": "vLLM", "sglang": "SGLang"}
 # The same formula in both, where the setting has the keys that the class reads.
 _FORMULAS = {"deepseek_yarn": "yarn", "deepseek_llama_scaling": "yarn"}
 ROUNDING = 2.0**-20
-"""Of a base, in parts: twice as much as what frequencies in float32 are off by."""
+"""The relative tolerance of a base: twice the error of frequencies in float32."""
 _BASE_AND_SHARE = ("rope_theta", "partial_rotary_factor", "layer_type")
-"""What reaches a rotary module whatever becomes of the scaling; the last is ropewalk's own key."""
+"""Keys that reach a rotary module whatever becomes of the scaling; the last is ropewalk's own."""
 BASE, SHARE = "rope_theta", "partial_rotary_factor"
 _OWN_BASE: Mapping[str, str] = {"DbrxForCausalLM": "attn_config"}
 """Classes that take the base from this part of the config, and nothing from the rope setting."""
@@ -82,7 +82,7 @@ class ModelClass:
     on_cpu: str = ""
     beside: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
-    """Of these, the ones that the config's class does not lose."""
+    """The keys of `beside` that the config's class does not lose."""
     own_base: float | None = None
     """The base in the part of the config that it reads instead of the setting."""
     own_share: float | None = None
@@ -131,12 +131,12 @@ class ModelClass:
 
     @property
     def turns_parts(self) -> bool:
-        """True if a head turns in part where the config says so."""
+        """True if a head turns only in part when the config says so."""
         return self.part or self.scaling in ("transformers", "unknown") or bool(self.by)
 
     @property
     def growth_key(self) -> str | None:
-        """The name by which it reads how queries grow; empty: it reads none; None: not known."""
+        """The key by which it reads how queries grow; empty if none is read; None if not known."""
         if self.scaling == "transformers":
             return GROWTH_IN_ROPE
         if self.scaling == "unknown":
@@ -145,7 +145,7 @@ class ModelClass:
 
     @property
     def remedy(self) -> str:
-        """The remedy where another base in the setting does not help."""
+        """The remedy if another base in the setting does not help."""
         part = _OWN_BASE.get(self.architecture)
         if self.kept:
             return f"write {' and '.join(self.kept)} next to the rope setting too (export does)"
@@ -154,7 +154,7 @@ class ModelClass:
         return f"write the base into {part}.rope_theta, or use another runtime" if part else ""
 
     def refusal(self, setting: Config, *, nested: bool = False) -> str:
-        """Why a setting has no effect, or another, in this class; empty where it has its own."""
+        """Why a setting has no effect, or another, in this class; empty if it has its own."""
         kind = str(setting.get("rope_type", "default"))
         if not self.turns_parts and setting.get("partial_rotary_factor", 1) < 1:
             return f"{self} turns whole heads, whatever partial_rotary_factor says"
@@ -222,7 +222,7 @@ def _differ(base: float, other: object) -> bool:
 
 
 def _matters(key: str, setting: Config) -> bool:
-    """True if a key that is lost had said anything but the default."""
+    """True if a key that is lost differed from the default."""
     defaults = {"truncate": True, "factor": 1}
     return key != "type" and not (key in defaults and setting[key] == defaults[key])
 

@@ -41,7 +41,7 @@ class Effective(Value):
 
     @property
     def slowest_period(self) -> float:
-        """Positions in which the slowest pair turns once; infinite where a pair does not turn."""
+        """Positions in which the slowest pair turns once; infinite if a pair does not turn."""
         slowest = float(self.inverse_frequencies.min())
         return 2 * math.pi / slowest if slowest else math.inf
 
@@ -58,7 +58,7 @@ class Reading(Value):
     switches: Switch = "never"
     """Its choice among the steps."""
     limit: int | None = None
-    """The longest sequence that it accepts unless told otherwise; None: it never refuses one."""
+    """The longest sequence that it accepts by default; None if it never refuses one."""
     refused: str | None = None
     """Why the runtime would not load this."""
     unread: str | None = None
@@ -66,7 +66,7 @@ class Reading(Value):
     notes: tuple[str, ...] = ()
     """The parts of the setting that its class of the model loses."""
     remedy: str = ""
-    """The remedy, where that is neither an export anew nor another base."""
+    """The remedy, if that is neither an export anew nor another base."""
 
     @property
     def basis(self) -> Basis:
@@ -143,7 +143,7 @@ def without(rope: Config, keys: set[str]) -> Config:
 
 
 def share(rope: Config) -> Config:
-    """The share of each head that rotates, where it is stated."""
+    """The share of each head that rotates, if it is stated."""
     return {key: rope[key] for key in ("partial_rotary_factor",) if key in rope}
 
 

@@ -1,4 +1,4 @@
-"""How the OpenAI-compatible server of a runtime says what it is, and what it takes."""
+"""The OpenAI-compatible server of a runtime: how it says what it is, and what it takes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Speech:
 
 
 def members(value: object) -> dict[str, Any]:
-    """Those of an object; of what is none, no members."""
+    """The members of an object; none for any other value."""
     return value if isinstance(value, dict) else {}
 
 

@@ -1,4 +1,4 @@
-"""transformers: measured, where it is installed (audit/stock_rotary.py), and never by rules.
+"""transformers: measured, if it is installed (audit/stock_rotary.py), and never by rules.
 
 The rules here are those of transformers 4, and of all that reads its keys: `rope_theta` and
 `rope_scaling`.

@@ -41,7 +41,7 @@ from ropewalk.untrusted import real_number, whole_number
 
 P = ParamSpec("P")
 PUBLISHED = "longrope:"
-"""Begins the name of published factors, where a parameter takes a list."""
+"""The prefix of the names of published factors, which a parameter takes for a list."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,11 @@ class Method(Generic[P]):
 
     compute: Callable[P, RotarySchedule]
     identity_at_one: bool
-    """At target = start.length it changes no factor."""
+    """True if it changes no factor at target = start.length."""
     monotone: bool
-    """From a plain start, its factors never fall from one pair to the next slower one."""
+    """True if its factors never fall, from a plain start, from a pair to the next slower one."""
     geometric_start: bool
-    """It needs a start whose frequencies are b^(-2i/d) for some base b."""
+    """True if it needs a start whose frequencies are b^(-2i/d) for some base b."""
     by_length: bool
     """Its factors are for the length at hand, so a plan holds it as a ladder of lengths."""
     needs_training: bool = False
@@ -139,7 +139,7 @@ class Method(Generic[P]):
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of a method: what a user may write for it."""
+    """A parameter of a method, with the values that a user may write for it."""
 
     name: str
     type: Any
@@ -304,5 +304,5 @@ def ntk_exponents(start: RotarySchedule) -> FloatArray:
 
 
 def log_growth(scale: float, weight: float = 1.0) -> float:
-    """0.1 · weight · ln s + 1: YaRN's growth of attention, 1 where nothing is extended."""
+    """0.1 · weight · ln s + 1: YaRN's growth of attention, 1 if nothing is extended."""
     return 1.0 if scale <= 1 else 0.1 * weight * math.log(scale) + 1.0

@@ -22,7 +22,7 @@ FARTHEST = 30.0  # e^30 is beyond any factor, and can still be computed with
 
 
 class Coordinates:
-    """Where candidates are, seen from one of them."""
+    """The coordinates of candidates, seen from one of them."""
 
     def __init__(self, space: Space, centre: Candidate) -> None:
         self._space = space
@@ -38,7 +38,7 @@ class Coordinates:
         return self._space.nearest(np.exp(factors), math.exp(scaling), round(2**kept - 1))
 
     def point(self, candidate: Candidate) -> FloatArray:
-        """Where a candidate is."""
+        """The coordinates of a candidate."""
         point: FloatArray = (_absolute(candidate) - self._origin) / self._units
         return point
 

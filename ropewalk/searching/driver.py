@@ -1,4 +1,4 @@
-"""Runs a strategy against an objective: what is known is never scored again, nor lost in a crash.
+"""Runs a strategy against an objective: no known score is computed again, nor lost in a crash.
 
 A strategy is a generator. It yields requests, some candidates on some documents, and is sent their
 losses; all that is random in it comes from one generator. So resuming is replaying: the strategy
@@ -56,7 +56,7 @@ class Point(NamedTuple):
 
     tokens: int
     score: float
-    """Of the best so far."""
+    """The best score so far."""
 
 
 class Progress(NamedTuple):
@@ -75,7 +75,7 @@ class Result(NamedTuple):
     finalists: tuple[Finalist, ...]
     """The best distinct candidates, best first: for a choice by something else than the score.
 
-    None where every candidate failed, or none had seen all documents when the budget was spent.
+    None if every candidate failed, or none had seen all documents when the budget was spent.
     """
     history: tuple[Point, ...]
     evaluations: float
@@ -114,7 +114,7 @@ def search(
     progress: Callable[[Progress], None] | None = None,
     notice: Callable[[str], None] | None = None,
 ) -> Result:
-    """The best candidate that the strategy finds for what it may spend.
+    """The best candidate that the strategy finds within its budget.
 
     `at_once` candidates are handed to the objective together, and what it returns is on disk before
     the next are: as many as it can score side by side, since a crash loses so many.
@@ -170,7 +170,7 @@ class Ledger:
         self._spent = 0  # in documents
 
     def answer(self, request: Request, state: str) -> FloatArray | None:
-        """The losses of a request, or None where they cost more than is left."""
+        """The losses of a request, or None if they cost more than is left."""
         wanted = self._unknown(request)
         units = self._affordable(wanted)
         fresh = [unit for unit in units if not self._retold(unit, state)]

@@ -1,4 +1,4 @@
-"""Where a search looks: LongRoPE's Table 4, with the attention scaling beside it.
+"""The space of a search: LongRoPE's Table 4, with the attention scaling next to it.
 
 A candidate is one rescale factor λ a pair, from 1 to 2·s in steps of 0.01 and never falling from
 a pair to the next slower one, a number n̂ of initial positions that keep their angles, and an
@@ -80,7 +80,7 @@ class Space:
     start: RotarySchedule
     target_length: int
     attention_scaling: float | None = None
-    """m, where it is fixed; None to search it."""
+    """m, if it is fixed; None to search it."""
     stock_runtimes: bool = False
     beyond_critical: bool = False
     recover: bool = False
@@ -134,7 +134,7 @@ class Space:
 
     @property
     def pairs(self) -> int:
-        """Those that turn: a factor of a pair that rests says nothing."""
+        """The number of pairs that turn: a factor of a pair that rests says nothing."""
         return self.start.geometry.turning_pairs
 
     @property
@@ -230,7 +230,7 @@ class Space:
             yield f"m = {candidate.attention_scaling:g}, which is not in its set"
 
     def bounds_met(self, candidate: Candidate) -> tuple[str, ...]:
-        """Which ends of the space a candidate lies on: better ones may lie beyond.
+        """The ends of the space that a candidate lies on: better ones may lie beyond.
 
         A factor of 1 is no such end: it leaves a pair as pretraining had it.
         """

@@ -52,7 +52,7 @@ class Surface:
         shape: Shape | None = None,
         offsets: FloatArray | None = None,
     ) -> None:
-        """`losses` are [points, documents], nan where nobody looked and infinite where it failed.
+        """`losses` are [points, documents], nan if nobody looked and infinite if it failed.
 
         The likeliest shape is taken, if none is given. `offsets` are those of a surface through
         fewer looks, where there was one.
@@ -68,7 +68,7 @@ class Surface:
         self._inverse = np.linalg.inv(alike + noise).astype(np.float64)
         level, weights, _ = self._through(scores)
         self.offsets: FloatArray = _offsets(offsets, losses, level + alike @ weights, scores)
-        """By how much each document is harder than another."""
+        """The excess difficulty of each document."""
         self._level, self._weights, self._amplitude = self._through(_scores(losses - self.offsets))
 
     def mean(self, points: FloatArray) -> FloatArray:
@@ -129,7 +129,7 @@ def _scores(losses: FloatArray) -> FloatArray:
 
 
 def _first_offsets(losses: FloatArray) -> FloatArray:
-    """What the points say that were seen on every document, while there is no surface."""
+    """The offsets by the points that were seen on every document, while there is no surface."""
     whole = losses[np.isfinite(losses).all(axis=1)]
     summed = (whole - whole.mean(axis=1, keepdims=True)).sum(axis=0)
     offsets: FloatArray = summed / max(1, len(whole))
@@ -139,7 +139,7 @@ def _first_offsets(losses: FloatArray) -> FloatArray:
 def _offsets(
     offsets: FloatArray, losses: FloatArray, expected: FloatArray, scores: FloatArray
 ) -> FloatArray:
-    """By how much each document is harder than the surface says, 0 on the average.
+    """The excess of each document's loss over the surface, 0 on average.
 
     A document that few saw keeps some of its former offset.
     """

@@ -1,4 +1,4 @@
-"""What a rotary schedule can do before any model is run.
+"""The theory of rotary schedules, before any model is run.
 
 bound       how large the base must be for a length: certified infimum, safe base, islands
 decay       B(m) of any schedule: where a similar key stops beating a random one, and by how much

@@ -1,4 +1,4 @@
-"""The closed form beside the computed bound: that of infinitely many pairs.
+"""The closed form next to the computed bound: that of infinitely many pairs.
 
 As d → ∞ the mean of the cosines becomes an integral over the exponent s, and t = m·b^(−s) makes it
 (Ci(m) − Ci(m/b)) / ln b with the cosine integral Ci(x) = −∫ₓ^∞ cos t / t dt. Ci(m) is small for

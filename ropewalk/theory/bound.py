@@ -1,4 +1,4 @@
-"""How large the base must be: certified infimum, safe base, and the islands between them.
+"""The base that a length needs: certified infimum, safe base, and the islands between them.
 
 With d/2 pairs, θᵢ = b^(−2i/d), a query prefers similar keys to random ones at distance m exactly
 when f_b(m) = Σ cos(mθᵢ) ≥ 0 (Men et al., Theorem 1). A base *works* for length L when that holds at
@@ -61,9 +61,9 @@ ASSUMPTIONS = (
     "exp is within 2^-52 of its value relatively, cos and sin within 2^-52 absolutely "
     "(measured by python -m benchmarks.libm)",
 )
-"""What the proofs take for granted."""
+"""The assumptions of the proofs."""
 SAMPLING_STEP = 2e-4
-"""Relative distance of the bases that are tried where a safe base is only estimated."""
+"""Relative distance of the bases that are tried if a safe base is only estimated."""
 
 _MAX_BETA = 300.0
 _FIRST_GAP = 1e-3
@@ -81,7 +81,7 @@ class Infimum:
     low: float
     high: float
     witness: int | None
-    """A position that is negative for the bases just below `low`; None where `low` is 1."""
+    """A position that is negative for the bases just below `low`; None if `low` is 1."""
 
     @property
     def value(self) -> float:
@@ -99,7 +99,7 @@ class SafeBase:
     witness: int | None
     """A position that turns negative just below `value`; None if every base from 1 on works."""
     resolution: float | None = None
-    """Relative distance of the tried bases, where it is an estimate."""
+    """Relative distance of the tried bases, if it is an estimate."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Which rotation angles training has seen, and which a longer context would be the first to meet.
+"""The rotation angles that training has seen, and those that a longer context meets first.
 
 Over L positions the angle of pair i sweeps the arc [0, Lθᵢ). A fast pair has been all the way round
 and knows every angle; a slow one knows only its arc, and a distance that turns it further is out of

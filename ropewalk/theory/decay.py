@@ -39,7 +39,7 @@ class Decay:
     first_violation: int | None
     """The smallest m with B(m) < 0; None if there is none below `length`."""
     violations: int
-    """How many distances have B(m) < 0."""
+    """The number of distances with B(m) < 0."""
     least: float
     """The smallest B(m), as a share of B(0)."""
 
@@ -71,7 +71,7 @@ def decay(schedule: RotarySchedule, length: int, variances: ArrayLike | None = N
 
 
 def pair_weights(schedule: RotarySchedule, variances: ArrayLike | None = None) -> FloatArray:
-    """What each pair of the head counts in B, those that rotate first."""
+    """The weight of each pair of the head in B, those that rotate first."""
     geometry = schedule.geometry
     pairs = geometry.head_dim // 2
     weights = np.ones(pairs) if variances is None else np.array(variances, dtype=np.float64)

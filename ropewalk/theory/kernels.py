@@ -56,13 +56,13 @@ FINEST_STEP = 1e-13
 """Relative steps in β below this drown in the rounding of β itself."""
 
 SAFE_SHARE = 0.99
-"""How much of the range in which f keeps its sign a step uses; `safe_step` says why it suffices."""
+"""The share of f's range of one sign that a step uses; `safe_step` says why it suffices."""
 
 WITNESSES_TRIED = 8
 """More candidates a probe find longer witnesses, but cost more than the longer way saves."""
 
 COVERED, FEASIBLE, UNDECIDED = 0, 1, 2
-"""What `probe_base` can say of the way from the frontier to the probe."""
+"""The answers of `probe_base` about the way from the frontier to the probe."""
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -77,7 +77,7 @@ def _contracted(function: Function) -> Function:
 
 
 class Workspace(NamedTuple):
-    """What one thread needs: the problem (exponents, unrotated pairs) and its scratch memory."""
+    """The memory of one thread: the problem (exponents, unrotated pairs) and scratch space."""
 
     exponents: NDArray[np.float64]
     unrotated: float
@@ -130,7 +130,7 @@ def evaluate(
 
 @_compiled
 def safe_step(height: float, closing: float, curvature: float) -> float:
-    """How far a function stays positive that starts at `height` and falls at the rate `closing`.
+    """A step over which a function stays positive that starts at `height` and falls at `closing`.
 
     The rounding of root and step is a few u, that of β + step at most u(β + step), and no step
     below `FINEST_STEP`·max(β, 1) is taken. So of a true range T the way taken is at most

@@ -25,7 +25,7 @@ SU_2024 = dict(
 
 
 def published(head_dim: int | None, length: int) -> dict[str, float | None]:
-    """The values of the two tables, None where they have none; `head_dim` None is another head."""
+    """The values of the two tables, None if they have none; `head_dim` None is another head."""
     printed = head_dim == HEAD_DIM
     return {
         "men2024": MEN_2024.get(length) if printed else None,

@@ -34,7 +34,7 @@ TERMINATED = 128 + signal.SIGTERM
 KEPT = "evaluate"
 """The folder of the checkpoints that are kept for evaluation."""
 RECORD = "ropewalk"
-"""What the callback keeps stands under this name in a checkpoint's trainer_state.json."""
+"""The name of the callback's record in a checkpoint's trainer_state.json."""
 
 
 class NotFinite(RopewalkError):
@@ -85,14 +85,14 @@ class RopewalkCallback(TrainerCallback):  # type: ignore[misc]
         self._signal.watch()
 
     def bytes_written(self, model: Any) -> int:
-        """Of the models that are kept."""
+        """The bytes of the models that are kept."""
         adapter = causal_of(model) is not model
         trained = [own for own in model.parameters() if own.requires_grad or not adapter]
         size: int = sum(own.numel() * own.element_size() for own in trained)
         return size * (len(self.keep) + (self.final is not None))
 
     def leave_signals(self) -> None:
-        """After a training that ended with an error."""
+        """Stop watching for signals after a training that ended with an error."""
         self._signal.leave()
 
     def on_pre_optimizer_step(
@@ -181,7 +181,7 @@ class RopewalkCallback(TrainerCallback):  # type: ignore[misc]
 
 
 class _Sigterm:
-    """Whether SIGTERM came, once watched. It may come twice: from a launcher and to its group."""
+    """Notes if SIGTERM came, once watched. It may come twice: from a launcher and to its group."""
 
     def __init__(self) -> None:
         self.came = False
@@ -219,7 +219,7 @@ def _as_written(model: Any) -> Iterator[None]:
 
 
 def gradient_norm(model: Any) -> torch.Tensor:
-    """Over all parameters, also where they are sharded."""
+    """The norm over all parameters, also if they are sharded."""
     gradients = [own.grad for own in model.parameters() if own.grad is not None]
     norm = torch.nn.utils.get_total_norm(gradients)
     return norm.full_tensor() if isinstance(norm, DTensor) else norm

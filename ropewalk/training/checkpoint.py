@@ -59,7 +59,7 @@ def save(
     own: Mapping[str, Tensor] = MappingProxyType({}),
 ) -> None:
     """Write a checkpoint, on all ranks together. `state` is JSON, and so are `files` of their own.
-    `own` are tensors of this rank alone, which come back where the number of ranks is the same."""
+    `own` are tensors of this rank alone, which come back if the number of ranks is the same."""
     part = _part_of(folder)
     tensors = {**weights(model), **_optimizer_state(model, optimizer)}
     tensors |= {f"{_RANK}{rank()}.{key}": value for key, value in {**_random(), **own}.items()}
@@ -181,7 +181,7 @@ def load_weights(folder: Path, model: nn.Module) -> None:
 
 
 def load_optimizer(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """The optimizer's state, in place, made where it is not there yet."""
+    """The optimizer's state, in place, made if it is not there yet."""
     groups = _written(folder)["groups"]
     if len(groups) != len(optimizer.param_groups):
         raise InputError(
@@ -204,8 +204,8 @@ def load_optimizer(folder: Path, model: nn.Module, optimizer: torch.optim.Optimi
 
 
 def load_own(folder: Path) -> dict[str, Tensor]:
-    """What this rank gave `save` as `own`, and its random states, which are set. Where the number
-    of ranks is another, nothing is set, and nothing returned."""
+    """The tensors that this rank gave `save` as `own`, and its random states, which are set. If the
+    number of ranks differs, nothing is set or returned."""
     if _written(folder)["ranks"] != ranks():
         return {}
     known = _known(folder, f"{_RANK}{rank()}.")
@@ -260,7 +260,7 @@ def checkpoints_in(run: Path) -> list[Path]:
 
 
 def weights(model: nn.Module) -> dict[str, Tensor]:
-    """Those that are trained."""
+    """The weights that are trained."""
     return {
         f"{_WEIGHT}{name}": own.detach()
         for name, own in model.named_parameters()

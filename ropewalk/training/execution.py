@@ -1,4 +1,4 @@
-"""How a training is computed, what it takes, and what is refused before anything is. No torch.
+"""The execution of a training, its cost, and what is refused before it begins. No torch.
 
 replicate × shard × sequence = the number of ranks
 """
@@ -61,17 +61,17 @@ class Division:
 
     @property
     def readers(self) -> int:
-        """How many read windows of their own."""
+        """The number of ranks that read windows of their own."""
         return self.shard * self.replicate
 
 
 @dataclass(frozen=True)
 class Execution:
-    """How a training is computed; none of it changes what is computed, but for rounding."""
+    """The way a training is computed; none of it changes what is computed, except by rounding."""
 
     device: str = "auto"
     dtype: str = "auto"
-    """Of the weights, while they are trained and as they are written: float32, or bfloat16. `auto`
+    """The type of the weights, while they are trained and as written: float32, or bfloat16. `auto`
     trains float32 weights, computes in bfloat16 on an accelerator, and writes in the model's own
     type."""
     sequence: int = 1
@@ -103,7 +103,7 @@ class Execution:
         return Division.of_world(self.ranks, replicate=self.replicate, sequence=self.sequence)
 
     def accumulated(self, batch: int) -> int:
-        """How many times windows are read for a step."""
+        """The number of times that windows are read for a step."""
         readers = self.division().readers * self.windows_at_once
         if batch % readers:
             raise InvalidValue(
@@ -192,7 +192,7 @@ def check_step(
 def step_cost(
     config: Config, stage: StageSettings, settings: TrainingSettings, execution: Execution
 ) -> tuple[Work, Way] | None:
-    """What a step takes on each rank, by the formulas of `ropewalk cost`; None where these do not
+    """The cost of a step on each rank, by the formulas of `ropewalk cost`; None if these do not
     know the model or the machine."""
     sizes, ranks, each = sizes_where_known(config), execution.ranks, execution.on
     if each is None and (there := memory_of("cpu" if execution.on_cpu else "cuda")) is not None:
@@ -244,8 +244,8 @@ def with_original(plan: ContextPlan) -> ContextPlan:
 
 
 def bytes_on_disk(whole: int, settings: TrainingSettings, *, keeps: bool = True) -> int:
-    """What a run writes at most: checkpoints of one stage, models to evaluate, the trained one, and
-    the export of each stage.
+    """The most that a run writes: checkpoints of one stage, models to evaluate, the trained one,
+    and the export of each stage.
 
     `whole` is the size of the weights in float32; `keeps`, whether there are models to evaluate.
     """

@@ -168,7 +168,7 @@ def of_all(of: Callable[..., Tensor], window: _Divided) -> Tensor:
 
 
 def _knows_boundaries(part: nn.Module) -> bool:
-    """Whether a part keeps packed sequences apart by itself, seen on random rows as in training.
+    """True if a part keeps packed sequences apart by itself, seen on random rows as in training.
 
     Where the kernels are missing some classes raise, and some take the arguments and ignore them.
     """
@@ -214,7 +214,7 @@ def _leaking(model: Any) -> list[str]:
 def _heard(
     model: Any, parts: list[nn.Module], ids: Tensor, positions: Tensor, layout: AttentionLayout
 ) -> dict[nn.Module, tuple[Tensor, Tensor]]:
-    """The input and output of each part, where both are rows of tokens."""
+    """The input and output of each part, if both are rows of tokens."""
     heard: dict[nn.Module, tuple[Tensor, Tensor]] = {}
 
     def listen(part: nn.Module, args: Any, kwargs: dict[str, Any], result: Any) -> None:

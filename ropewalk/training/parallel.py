@@ -103,7 +103,7 @@ def check_same(model: nn.Module) -> None:
 
 
 def check_sharded(model: Any) -> None:
-    """Refuse to go on where sharding was asked for and did not happen."""
+    """Refuse to go on if sharding was asked for and did not happen."""
     whole = [name for name, own in model.named_parameters() if not isinstance(own, DTensor)]
     if whole or not any(isinstance(module, FSDPModule) for module in model.modules()):
         raise RopewalkError(

@@ -70,7 +70,7 @@ def on_first(act: Callable[[], object]) -> None:
 
 
 def any_rank(here: bool, device: torch.device) -> bool:
-    """Whether it is so on any rank."""
+    """True if it is so on any rank."""
     if not dist.is_initialized():
         return here
     told = torch.tensor(int(here), device=device)
@@ -129,13 +129,13 @@ def check_seen(told: Mapping[str, object], files: Mapping[str, Path]) -> None:
 
 
 def _place_of(path: Path) -> list[object]:
-    """Where a file is, and since when; the same for all who have the same file on one machine."""
+    """The place and time of a file; the same for all who have the same file on one machine."""
     found = path.stat()
     return [platform.node(), found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns]
 
 
 def weights_digest(named: Iterable[tuple[str, Tensor]]) -> str:
-    """Of the bits of tensors; the same however they are cut over ranks, which all take part."""
+    """A digest of the bits of tensors, however they are cut over ranks, which all take part."""
     sums = [(name, list(own.shape), str(own.dtype), _bit_sum(own)) for name, own in named]
     return hashlib.sha256(json.dumps(sums).encode()).hexdigest()
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FIRST = 10
-"""Steps at either end of a stage whose mean loss is told: single ones vary with their text."""
+"""Steps at either end of a stage whose mean loss is reported: single ones vary with their text."""
 
 
 JOURNAL = "training.jsonl"
@@ -55,7 +55,7 @@ class TrainedStage(Value):
     length: int
     window: int
     method: str
-    """By which the stage was planned."""
+    """The method by which the stage was planned."""
     plan_id: str
     epochs: float
     """The number of times that the text was read."""
@@ -100,13 +100,13 @@ class Found(Result):
     """A trained model."""
 
     plan: ContextPlan
-    """That the model was trained with last, and its config carries."""
+    """The plan that the model was trained with last, and that its config carries."""
     stages: tuple[TrainedStage, ...]
     exported: Exported
     kept: tuple[str, ...]
     """The checkpoints in `evaluate/`."""
     adapter: str | None
-    """The folder of the adapter, where one was trained; the exported weights have it merged."""
+    """The folder of the adapter, if one was trained; the exported weights have it merged."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

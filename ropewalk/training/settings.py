@@ -18,7 +18,7 @@ from ropewalk.values import frozen
 Decay = Literal["constant", "linear", "cosine"]
 """The learning rate after the warm-up."""
 SHORT_ARRANGEMENTS = ("skip", "reset")
-"""Those whose positions do not say how long a window is."""
+"""The arrangements whose positions do not show the length of a window."""
 _LAST_SEED = 2**32 - 1
 """numpy's global generator, which the stock Trainer seeds, takes no larger one."""
 LAST, EVERY = 5, 10
@@ -30,7 +30,7 @@ class StageSettings:
     """Training at one length."""
 
     length: int
-    """That the model is planned for."""
+    """The length that the model is planned for."""
     window: int
     """Tokens of a training window: as many, or fewer."""
     steps: int

@@ -73,9 +73,9 @@ class StageJob:
     settings: TrainingSettings
     execution: Execution
     place: Path
-    """Where it writes."""
+    """The place that it writes to."""
     keeps: bool = True
-    """Whether models of the last steps are kept for evaluation."""
+    """True if models of the last steps are kept for evaluation."""
 
     @property
     def done(self) -> bool:
@@ -119,7 +119,7 @@ class Reading:
 
     windows: Sequence[Window]
     epochs: float
-    """Of the windows of its layout."""
+    """The epochs of the windows of its layout."""
     available: int
     """Windows of an epoch."""
 
@@ -248,7 +248,7 @@ def _check_seen(job: StageJob) -> None:
 
 
 def _parts(job: StageJob, notice: Notice) -> Empty | None:
-    """The model without its weights, of which each of several ranks then reads its part; None where
+    """The model without its weights, of which each of several ranks then reads its part; None if
     it is loaded whole."""
     if job.execution.ranks == 1:
         return None
@@ -334,7 +334,7 @@ def _identity(job: StageJob) -> dict[str, object]:
 
 
 def digest_of(store: TokenStore) -> str:
-    """Of all tokens, by the checksums of the shards."""
+    """A digest of all tokens, by the checksums of the shards."""
     sums = "".join("".join(shard.checksums.values()) for shard in store.shards)
     return hashlib.sha256(sums.encode()).hexdigest()
 

@@ -47,7 +47,7 @@ from ropewalk.training.ranks import on_first, weights_digest
 from ropewalk.training.saving import causal_of, save_whole
 
 FINAL = "final"
-"""Where `save_model` writes without a folder: the output folder holds the checkpoints."""
+"""The folder of `save_model` by default: the output folder holds the checkpoints."""
 
 
 class RopewalkTrainer(Trainer):  # type: ignore[misc]
@@ -104,9 +104,9 @@ class RopewalkTrainer(Trainer):  # type: ignore[misc]
         if self._shards:
             self.accelerator.prepare_model = lambda model, **_: model
         self._losses: list[Tensor] = []
-        """Of the batches of this step so far."""
+        """The losses of the batches of this step so far."""
         self._targets: Tensor | int = 1
-        """In all batches of this step."""
+        """The targets in all batches of this step."""
 
     def train(
         self, resume_from_checkpoint: str | bool | None = None, *args: Any, **others: Any
@@ -204,7 +204,7 @@ class RopewalkTrainer(Trainer):  # type: ignore[misc]
         return norm
 
     def _refuse_not_finite(self, losses: Tensor, norm: Tensor) -> None:
-        """On all ranks together: each sees the losses of all."""
+        """Refuse what is not finite, on all ranks together: each sees the losses of all."""
         everyone = [torch.empty_like(losses) for _ in range(self.place.division.ranks)]
         if self._shards:
             dist.all_gather(everyone, losses.contiguous())
@@ -263,7 +263,7 @@ class RopewalkTrainer(Trainer):  # type: ignore[misc]
 
     @property
     def _frozen(self) -> str:
-        """Of the weights that are not trained, and therefore in no checkpoint."""
+        """A digest of the weights that are not trained, and therefore in no checkpoint."""
         if self._frozen_found is None:
             named = self.model.named_parameters()
             self._frozen_found = weights_digest(
@@ -274,7 +274,7 @@ class RopewalkTrainer(Trainer):  # type: ignore[misc]
     _frozen_found: str | None = None
 
     def _state_as_json(self) -> object:
-        """As the stock Trainer keeps it, with what callbacks and control ask to be kept."""
+        """The state as the stock Trainer keeps it, with that of callbacks and control."""
         stateful = [*self.callback_handler.callbacks, self.control]
         for each in stateful:
             if isinstance(each, ExportableState):
@@ -282,7 +282,7 @@ class RopewalkTrainer(Trainer):  # type: ignore[misc]
         return dataclasses.asdict(self.state)
 
     def _check_room(self) -> None:
-        """Whether the disk has room for the checkpoints, before the first step."""
+        """Refuse a disk without room for the checkpoints, before the first step."""
         trained = checkpoint.weights(self.model).values()
         one = sum(own.numel() * (own.element_size() * 3) for own in trained)  # AdamW's two means
         steps, every = self.args.max_steps, self.args.save_steps
@@ -374,13 +374,13 @@ class RopewalkTrainer(Trainer):  # type: ignore[misc]
 
 
 def _targets(labels: Tensor, weights: Tensor | None) -> Tensor:
-    """How many there are, each counted as what it weighs."""
+    """The number of targets, each counted by its weight."""
     there = labels != IGNORED
     return (there if weights is None else weights[there]).sum(dtype=torch.float64)
 
 
 def _is_stock(folder: Path) -> bool:
-    """Whether the stock Trainer wrote it. A torn one of ours has shards."""
+    """True if the stock Trainer wrote it. A torn one of ours has shards."""
     return (folder / TRAINER_STATE_NAME).is_file() and not any(folder.glob("shard-*"))
 
 

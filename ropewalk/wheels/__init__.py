@@ -1,1 +1,1 @@
-"""What a release of a runtime does with a model, read in the sources of its wheel; none is run."""
+"""The treatment of a model by a runtime's release, read in its wheel's sources; none is run."""

@@ -1,4 +1,4 @@
-"""What each model class of vLLM and SGLang hands to its rotary module, read in a wheel's sources.
+"""The values that model classes of vLLM and SGLang hand to rotary modules, read in wheels' sources.
 
 Nothing of a wheel is run or imported: its sources are read with `ast` (sources.py), and what cannot
 be read is `unknown`. Which class serves which architecture comes from the engines' registries. The
@@ -53,7 +53,7 @@ BY_POSITION = (
     *("llama_4_scaling", "llama_4_scaling_beta", "attn_temperature_tuning"),
     "dual_chunk_attention_config",
 )
-"""Members of a config by which attention depends on positions, beside its rotation."""
+"""Members of a config by which attention depends on positions, besides its rotation."""
 _NOT_TEXT = re.compile(
     "Vision|Visual|V[iI][tT]|Audio|Image|Video|Speech|Whisper|Encoder|Processor|Processing|Dummy"
     "|Draft|MTP|Eagle|NextN|Loader|Quant|Indexer|CrossAttention"
@@ -86,7 +86,7 @@ class Factory:
 def registry(
     engine: str, sources: Sources, names: set[str] | None = None
 ) -> Iterator[tuple[str, Place]]:
-    """The class that serves each architecture which generates text; of these names, where given."""
+    """The class that serves each architecture which generates text; of these names, if given."""
     for architecture, place in _registered(engine, sources, names):
         if not _NO_GENERATION.search(architecture):
             yield architecture, place
@@ -150,7 +150,7 @@ def reach(sources: Sources, start: Place, package: str) -> list[Place]:
 
 
 def _of_modules(sources: Sources, place: Place) -> Iterator[Place | None]:
-    """What a class uses as a member of an imported module."""
+    """The members of imported modules that a class uses."""
     for node in ast.walk(place.node):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             home = place.module.imports.get(node.value.id)
@@ -159,7 +159,7 @@ def _of_modules(sources: Sources, place: Place) -> Iterator[Place | None]:
 
 
 def row_of(engine: str, sources: Sources, place: Place) -> Row:
-    """What a class hands over."""
+    """The values that a class hands over."""
     factory = Factory(engine, sources)
     row: Row = {"class": f"{place.module.name}.{place.name}"}
     if ".transformers" in place.module.name or place.name.startswith("TransformersFor"):
@@ -207,7 +207,7 @@ def _argument(reader: Reader, calls: list[tuple[Frame, ast.Call]], name: str, at
 
 
 def _beside(base: Origins, places: list[Place]) -> Row:
-    """What the class reads next to the rope setting only, with its default where that is absent.
+    """The keys that the class reads only next to the rope setting, with their defaults.
 
     transformers 5 moves rope_theta into the setting, so there the default is what is left.
     """
@@ -232,7 +232,7 @@ def _names_share(node: ast.AST) -> bool:
 
 
 def _number(said: set[str]) -> float | None:
-    """The one number of these; None where there is none, or several."""
+    """The one number of these; None if there is none, or several."""
     try:
         (only,) = set(map(float, said))
     except ValueError:
@@ -241,7 +241,7 @@ def _number(said: set[str]) -> float | None:
 
 
 def kept(engine: str, sources: Sources) -> dict[str, dict[str, float | None]]:
-    """What an engine's own config classes keep next to the rope setting, with its defaults."""
+    """The keys that an engine's config classes keep next to the rope setting, with defaults."""
     found: dict[str, dict[str, float | None]] = {}
     homes = sorted(f for f in sources.files if re.match(CONFIGS[engine], f))
     for module in (sources.module(f[:-3].replace("/", ".")) for f in homes):
@@ -272,7 +272,7 @@ def model_type(node: ast.AST) -> str | None:
 
 
 def _scaling(origins: Origins) -> Row:
-    """What of the setting arrives.
+    """The part of the setting that arrives.
 
     None, or a dict of type default, next to the whole setting is for a config that has none, or
     for layers with a window.
@@ -384,7 +384,7 @@ def _in_part(where: tuple[Frame, ast.Call]) -> bool:
 
 
 def _for_windows(frame: Frame, call: ast.Call) -> bool:
-    """True if a call stands in a branch that only layers with a window take."""
+    """True if a call is in a branch that only layers with a window take."""
     return any(
         isinstance(node, ast.If)
         and local(node.test)

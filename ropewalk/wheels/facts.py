@@ -1,4 +1,4 @@
-"""What one release of a runtime does with one model, next to the version that ropewalk records.
+"""The facts of a runtime's release about one model, next to the version that ropewalk records.
 
 vLLM and SGLang: which keys the rotary module reads, what the model's class hands to it, the longest
 sequence that is accepted, and the options of the command line. transformers and mlx-lm: the keys
@@ -55,7 +55,7 @@ _WORDS = {
 
 @dataclass(frozen=True, eq=False)
 class WheelReading(Value):
-    """What a wheel says of a model, and what is otherwise in the recorded version."""
+    """The facts of a wheel about a model, and their differences from the recorded version."""
 
     runtime: str
     file: str
@@ -66,12 +66,12 @@ class WheelReading(Value):
     changed: tuple[str, ...]
     unread: tuple[str, ...]
     table: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """Of vLLM and SGLang: the rows that their rules are applied with."""
+    """The rows that the rules of vLLM and SGLang are applied with."""
     limit: int | None = None
 
 
 def read(path: str | Path, config: Config) -> WheelReading:
-    """What the wheel's code does with the model of a config."""
+    """Read how the wheel's code treats the model of a config."""
     sources = Sources(Path(path))
     name = re.sub("[-_.]+", "-", "".join(sources.metadata.get("Name", ())[:1]).lower())
     reads = {"vllm": _engine, "sglang": _engine, "mlx-lm": _mlx_lm, "transformers": _transformers}
@@ -95,7 +95,7 @@ def read(path: str | Path, config: Config) -> WheelReading:
 
 
 def options(engine: str, sources: Sources) -> list[str]:
-    """The options of the command line that say something of RoPE."""
+    """The options of the command line that concern RoPE."""
     files, names = OPTIONS[engine]
     said = set()
     for module in map(sources.module, files):
@@ -228,7 +228,7 @@ def _reading(
 
 
 def _change(here: str, before: str) -> str:
-    """What is said here and was not recorded; of two lists, what only one of them has."""
+    """The difference of a fact from the recorded one; of two lists, the items that only one has."""
     for start in ("reads ", "--"):
         if here.startswith(start) and before.startswith(start):
             one, other = (said.removeprefix("reads ").split(", ") for said in (here, before))
@@ -240,7 +240,7 @@ def _change(here: str, before: str) -> str:
 
 
 def limit_of(engine: str, sources: Sources, config: Config) -> int | None:
-    """The longest sequence that an engine's own function accepts; None: it refuses none."""
+    """The longest sequence that an engine's own function accepts; None if it refuses none."""
     names = {"vllm": "_get_and_verify_max_len", "sglang": "get_context_length"}
     modules = map(sources.module, _LIMITS[engine])
     places = [sources.resolve(module, names[engine]) for module in modules]
@@ -399,7 +399,7 @@ def _mlx_lm(runtime: str, sources: Sources, config: Config) -> WheelReading:
 
 
 def mlx_lm_fields(sources: Sources, kind: str) -> str:
-    """What of RoPE mlx-lm's class of a model type takes, and what it makes with it."""
+    """The RoPE fields that mlx-lm's class of a model type takes, and what it makes with them."""
     safe = re.fullmatch(r"\w{1,80}", kind)
     module = sources.module(f"mlx_lm.models.{kind}") if safe else None
     place = sources.resolve(module, "ModelArgs")

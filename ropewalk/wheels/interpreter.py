@@ -21,7 +21,7 @@ LARGEST = 2**63
 
 
 class Unreadable(Exception):
-    """The code says something that is not known here."""
+    """The code contains something that is not known here."""
 
 
 class Raised(Exception):
@@ -102,7 +102,7 @@ class Interpreter:
         self.sources, self.given, self.steps = sources, given, STEPS
 
     def result(self, place: Place, arguments: Values) -> Any:
-        """What a function returns; a generator returns its list."""
+        """The return value of a function; a generator returns its list."""
         try:
             return self.call(place, arguments, DEPTH)
         except (TypeError, ValueError, ArithmeticError, LookupError, RecursionError) as error:

@@ -29,13 +29,13 @@ from ropewalk.errors import InputError, shortened
 SETTINGS = ("rope_parameters", "rope_scaling")
 DEPTH = 24
 MOST_STEPS = 300_000
-"""Of reading values back in one class; made-up code could ask for any number."""
+"""The most steps of reading values back in one class; made-up code could ask for any number."""
 Scope = ast.ClassDef | ast.FunctionDef
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a value comes from."""
+    """The origin of a value."""
 
     kind: str
     what: str = ""
@@ -89,7 +89,7 @@ class Module:
 
     @cached_property
     def stars(self) -> tuple[str, ...]:
-        """The modules of which all is imported."""
+        """The modules imported whole."""
         nodes = (node for node in self.tree.body if isinstance(node, ast.ImportFrom))
         return tuple(self._absolute(node) for node in nodes if node.names[0].name == "*")
 
@@ -113,7 +113,7 @@ class Module:
 
 @dataclass(frozen=True, eq=False)
 class Place:
-    """A class, or a function outside of one, and the module that it stands in."""
+    """A class, or a function outside of one, and its module."""
 
     module: Module
     node: Scope
@@ -125,9 +125,9 @@ class Place:
 
 MOST_ENTRIES = 200_000
 MOST_BYTES = 8 * 2**20
-"""Of one source file; the largest of vLLM, SGLang and transformers has half a million."""
+"""The most bytes of one source file; vLLM, SGLang and transformers have half a million at most."""
 MOST_READ = 64 * 2**20
-"""Of all that is unpacked from one wheel."""
+"""The most bytes that are unpacked from one wheel."""
 
 
 class Sources:
@@ -191,7 +191,7 @@ class Sources:
         return found
 
     def requirement(self, package: str) -> str:
-        """The versions of another package that it asks for; empty where it says nothing."""
+        """The versions of another package that it asks for; empty if it says nothing."""
         for line in self.metadata.get("Requires-Dist", ()):
             found = re.match(rf"{package}(?:\[[^]]*\])?\s*\(?([=<>!~][^;)]*)", line)
             if found and "extra" not in line:
@@ -251,7 +251,7 @@ class Frame:
     place: Place
     function: ast.FunctionDef
     bound: dict[str, Origins] = field(default_factory=dict)
-    """What its parameters are, where that is known."""
+    """The origins of its parameters, if known."""
 
 
 class Reader:
@@ -261,7 +261,7 @@ class Reader:
         self.sources, self.reach, self.steps = sources, reach, MOST_STEPS
 
     def calls(self, name: str) -> Iterator[tuple[Frame, ast.Call]]:
-        """Every call of a function by this name, with where it stands."""
+        """Every call of a function by this name, with its place."""
         for frame, call in self._calls:
             if called(call) == name:
                 yield frame, call
@@ -277,7 +277,7 @@ class Reader:
         ]
 
     def origins(self, node: ast.expr, frame: Frame, depth: int = DEPTH) -> Origins:
-        """Where the value of an expression comes from."""
+        """The origins of an expression's value."""
         self.steps -= 1
         if depth <= 0 or self.steps < 0:
             return unknown(node)
@@ -382,7 +382,7 @@ class Reader:
         return frozenset(found) or unknown(node)
 
     def _parameter(self, name: str, frame: Frame, depth: int) -> Origins:
-        """What those who call the function hand over as a parameter."""
+        """The origins of a parameter's value, by the calls of the function."""
         found: set[Origin] = set()
         constructs = frame.function.name == "__init__"
         owner = frame.place.name if constructs else frame.function.name
@@ -470,7 +470,7 @@ def arguments(function: ast.FunctionDef) -> list[ast.arg]:
 
 
 def called(node: ast.AST) -> str:
-    """The last part of the name of what is called."""
+    """The last part of the name of the called function."""
     if not isinstance(node, ast.Call):
         return ""
     return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
@@ -490,7 +490,7 @@ def handed(call: ast.Call, function: ast.FunctionDef, name: str) -> ast.expr | N
 
 
 def assigned(function: ast.FunctionDef, name: str) -> list[tuple[ast.expr, int | None]]:
-    """What is assigned to a name, and which of a tuple it is; not in branches for local layers."""
+    """Values assigned to a name, with any index in a tuple; not in branches for local layers."""
     return _assignments(function).get(name, [])
 
 

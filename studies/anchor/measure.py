@@ -17,7 +17,7 @@ FACTOR, STEPS = 8, 200
 RETRIEVAL = Measure("retrieval", "exact_match")
 """The mean of the tasks of the study of training, in written answers."""
 SIZES = {"full": 0.0685, "intra": 0.0328, "reset": 0.0322, "interleaved": 0.0648}
-"""By how much AnchorAttention is above a layout at 64k, after training on SlimPajama-64K."""
+"""The gain of AnchorAttention over a layout at 64k, after training on SlimPajama-64K."""
 
 
 def trained(layout: str, steps: int = STEPS) -> Arm:

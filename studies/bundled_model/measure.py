@@ -1,4 +1,4 @@
-"""What the model can do: the gate inside its window, and a first look beyond it.
+"""The abilities of the model: the gate inside its window, and a first look beyond it.
 
 Retrieval is scored by teacher forcing: every token of the answer must be the most likely one, and
 the most likely one after it no further digit.
@@ -145,7 +145,7 @@ def perplexity(
     longest: int,
     documents: int,
 ) -> float:
-    """Of the last tokens of windows that end where windows of `longest` tokens end."""
+    """The perplexity of the last tokens of windows that end where those of `longest` tokens end."""
     ids = np.array(tokenizer(text, add_special_tokens=False)["input_ids"])
     losses = []
     for end in np.linspace(longest, len(ids), documents).astype(int):

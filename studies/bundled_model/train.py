@@ -121,7 +121,7 @@ def blocks() -> dict[str, str]:
 
 
 def _measured(folder: Path, corpus: Corpus) -> dict[str, Any]:
-    """What one model reaches, inside its window and beyond it."""
+    """The results of one model, inside its window and beyond it."""
     return {
         "losses": json.loads((folder / "losses.json").read_text()),
         "gate": _gate(folder, corpus, RECORDED_SEED),
@@ -131,14 +131,14 @@ def _measured(folder: Path, corpus: Corpus) -> dict[str, Any]:
 
 
 def _folder(candidates: Path, seed: int) -> Path:
-    """Of one seed of this very recipe: whoever edits the recipe begins anew."""
+    """The folder of one seed of this very recipe: whoever edits the recipe begins anew."""
     recipe = ("corpus.py", "model.py", "prompts.py", "tokenizer.py", "windows.py")
     sources = [Path(__file__).with_name(name).read_text(encoding="utf-8") for name in recipe]
     return candidates / sha256(sources)[:8] / f"seed-{seed}"
 
 
 def finished(candidates: Path, seed: int) -> Path:
-    """Where a trained candidate is kept, in the folder of its size."""
+    """The folder of a trained candidate, in the folder of its size."""
     return _folder(candidates, seed) / "finished"
 
 
@@ -380,7 +380,7 @@ def tables(record: dict[str, Any]) -> str:
 
 
 def stage_seconds(losses: list[dict[str, float]]) -> list[float]:
-    """How long each stage took: the time of a report counts from the stage's own beginning."""
+    """The time of each stage: that of a report counts from the stage's own beginning."""
     following = [*losses[1:], {"seconds": 0.0}]
     return [
         line["seconds"]

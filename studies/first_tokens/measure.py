@@ -12,7 +12,7 @@ from studies.claims import TEXT, Arm, Claim, Measure, Study, main, picture, tabl
 
 FACTOR = 4
 KEPT = (0, 16, 4, 64)
-"""The first two are the claim's; the others say how the loss goes with n̂."""
+"""The first two are the claim's; the others show how the loss depends on n̂."""
 METHODS = {"linear": ("PI", 0.0424), "ntk": ("dynamic NTK", 0.0265)}
 """At its own target, dynamic NTK is NTK. The paper's sizes: Table 2 at 16k, n̂ of 16 and of 0."""
 

@@ -102,7 +102,7 @@ def schedule(start: RotarySchedule, target: int, method: str) -> RotarySchedule:
 
 @cache
 def alike(factor: int) -> Mapping[str, str]:
-    """By method, the first method with the same schedule: what both do is measured once."""
+    """By method, the first method with the same schedule: both are measured once."""
     start = _start(MODELS[0])
     found = {name: schedule(start, factor * start.length, name) for name in methods()}
 
@@ -139,7 +139,7 @@ def _weights(model: str) -> str:
 
 
 def rotation(cell: Cell) -> dict[str, Any]:
-    """What is measured: a cell and its schedule as the package has it now."""
+    """The measured rotation: a cell and its schedule as the package has it now."""
     start = _start(cell.model)
     own = schedule(start, cell.factor * start.length, cell.method)
     return {
@@ -151,7 +151,7 @@ def rotation(cell: Cell) -> dict[str, Any]:
 
 
 def decides(cell: Cell) -> dict[str, Any]:
-    """Everything that a cell depends on, but for the code."""
+    """Everything that a cell depends on, except the code."""
     return {
         **rotation(cell),
         "weights": _weights(cell.model),
@@ -255,7 +255,7 @@ class Row(NamedTuple):
 
 
 def rows_of(finished: Iterable[Mapping[str, Any]], factor: int) -> Iterator[Row]:
-    """The rows of the methods that all models have; text losses less those of no method."""
+    """The rows of the methods that all models have; text losses minus those of no method."""
     by_method: dict[str, dict[str, Mapping[str, Any]]] = {}
     for line in finished:
         if line["factor"] == factor:

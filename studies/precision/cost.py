@@ -1,4 +1,4 @@
-"""What the run costs that would settle the claims: on a pretrained model, which has a natural sink.
+"""The cost of the run that would settle the claims: on a pretrained model with a natural sink.
 
     python -m studies.precision.cost
 
@@ -28,7 +28,7 @@ class Pretrained:
     parameters: float
     layers: int
     width: int
-    """Of all query heads together."""
+    """The width of all query heads together."""
 
 
 MODELS = (

@@ -207,7 +207,7 @@ def main() -> None:
 
 
 def comparisons(found: dict[str, Findings]) -> dict[str, Estimate]:
-    """How many times larger D is, sequence by sequence: the geometric mean of the ratios."""
+    """The ratios of D between arms: the geometric mean over sequences."""
 
     def arm(part: str, name: str, weights: str = GIVEN) -> ArmResult:
         result = found[part].arm(name, weights)
@@ -237,7 +237,7 @@ def comparisons(found: dict[str, Findings]) -> dict[str, Estimate]:
 
 
 def _kept(found: Findings) -> dict[str, object]:
-    """What the results file keeps: not the number of every token and sequence."""
+    """The part that the results file keeps: not the number of every token and sequence."""
     kept = found.to_json()
     kept["arms"] = [
         {**asdict(arm), "tokens": _summary(arm.tokens), "sample_curves": len(arm.sample_curves)}

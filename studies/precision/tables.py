@@ -1,4 +1,4 @@
-"""The tables of the study and of docs/precision.md, from what `results.json` holds.
+"""The tables of the study and of docs/precision.md, from `results.json`.
 
 `make figures` writes them.
 """
@@ -46,7 +46,7 @@ def pictures() -> dict[str, Picture]:
 
 
 def sentences() -> list[Sentence]:
-    """The comparisons in words, with what the intervals say of them."""
+    """The comparisons in words, with the verdicts of their intervals."""
     results = read_results()
     parts, ratios = results["parts"], results["comparisons"]
     arms = {a["arm"]: a for a in parts["all arms"]["arms"] if a["weights"] == "given"}
@@ -149,7 +149,7 @@ def _bf16(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def _above(higher: list[float], lower: list[float]) -> bool:
-    """Whether two estimates differ by more than their intervals."""
+    """True if the interval of the higher estimate lies above that of the lower."""
     return higher[1] > lower[2]
 
 

@@ -74,7 +74,7 @@ def with_sink(model: Any, sequences: Sequence[Tensor], strength: float) -> Any:
 
 
 def _states(model: Any, layer: Any, sequences: Sequence[Tensor]) -> Tensor:
-    """What a layer's attention is given: [sequence, position, hidden]."""
+    """The input of a layer's attention: [sequence, position, hidden]."""
     heard: list[Tensor] = []
     hook = layer.input_layernorm.register_forward_hook(
         lambda _module, _args, output: heard.append(output)

@@ -114,7 +114,7 @@ class Rule(NamedTuple):
 
 
 Order = Callable[[Group, str], float]
-"""What orders the methods of a group, the best one lowest."""
+"""Orders the methods of a group, the best one lowest."""
 
 
 def by_rule(rule: Rule) -> Order:
@@ -122,7 +122,7 @@ def by_rule(rule: Rule) -> Order:
 
 
 def ordered(group: Group, order: Order, least: float = -np.inf) -> list[float]:
-    """Of each separated pair of which both methods retrieve so much, 1 if it is ordered rightly.
+    """For each separated pair of which both methods retrieve so much, 1 if it is ordered rightly.
 
     A tie is a half.
     """
@@ -137,13 +137,13 @@ def ordered(group: Group, order: Order, least: float = -np.inf) -> list[float]:
 def rightly_ordered(
     found: Sequence[Group], order: Order, least: float = -np.inf
 ) -> tuple[float, int]:
-    """How many of these pairs are ordered rightly, and how many there are."""
+    """The number of these pairs that are ordered rightly, and the number of all."""
     each = [right for group in found for right in ordered(group, order, least)]
     return sum(each), len(each)
 
 
 def fitted(found: Sequence[Group], names: Sequence[str]) -> Rule | None:
-    """Weights by logistic regression on the separated pairs; None where one would be negative."""
+    """Weights by logistic regression on the separated pairs; None if one would be negative."""
     rows = np.array(
         [
             [group.quantities[worse][name] - group.quantities[better][name] for name in names]
@@ -217,7 +217,7 @@ def names_of(found: Sequence[Group]) -> dict[str, None]:
 
 
 def rank_correlation(one: Sequence[float], other: Sequence[float]) -> float:
-    """Spearman's, with mean ranks for ties; NaN where one side is constant."""
+    """Spearman's, with mean ranks for ties; NaN if one side is constant."""
     first, second = _ranks(one), _ranks(other)
     if min(first.std(), second.std()) == 0:
         return float("nan")
@@ -252,7 +252,7 @@ def ceiling(group: Group) -> float:
 
 
 def behind(group: Group, order: Order) -> tuple[float, tuple[float, float] | None]:
-    """How far the first method lies behind the best, in retrieval, with its interval.
+    """The retrieval that the first method lacks compared with the best, with its interval.
 
     The best method is chosen on one half of the documents and measured on the other, over many
     halvings: chosen and measured on the same ones, luck alone would put it ahead. Where halves
@@ -274,7 +274,7 @@ def behind(group: Group, order: Order) -> tuple[float, tuple[float, float] | Non
 
 
 def summary(found: Sequence[Group]) -> dict[str, Any]:
-    """The rules, their check, and what every method did."""
+    """The rules, their check, and the scores of every method."""
     return {
         "rules": {
             name: _rule(
@@ -302,7 +302,7 @@ def summary(found: Sequence[Group]) -> dict[str, Any]:
 
 
 def _difference(group: Group, first: str, second: str) -> dict[str, Any]:
-    """In retrieval on the same documents, with its interval over texts."""
+    """The difference in retrieval on the same documents, with its interval over texts."""
     difference = group.retrieved[first] - group.retrieved[second]
     interval = mean_interval(difference, clusters=group.texts)
     return {"difference": round(float(difference.mean()), 5), "interval": _ends(interval, 5)}
@@ -311,7 +311,7 @@ def _difference(group: Group, first: str, second: str) -> dict[str, Any]:
 def trained_less_yarn(
     found: Sequence[Group], factor: int = 4, steps: int = 200
 ) -> dict[str, Any] | None:
-    """Retrieval under base_change after training, less that under YaRN without any.
+    """Retrieval under base_change after training, minus that under YaRN without any.
 
     Models are the unit: the interval is Student's t over them.
     """
@@ -394,7 +394,7 @@ def _rounded(value: float) -> float | None:
 
 
 def measured_rows(found: Sequence[Group]) -> list[dict[str, Any]]:
-    """By method, factor and steps, over models: what ropewalk/planning/measured.json holds."""
+    """By method, factor and steps, over models: the content of ropewalk/planning/measured.json."""
     rows = []
     methods = names_of(found)
     for steps, factor in sorted({(group.steps, group.factor) for group in found}):
@@ -421,6 +421,6 @@ def measured_rows(found: Sequence[Group]) -> list[dict[str, Any]]:
 
 
 def _refutes(group: Group, method: str) -> bool:
-    """It retrieves less than half of what the best one does, and measurement separates the two."""
+    """True if it surely retrieves less than half of what the best one does."""
     best = max(group.retrieved, key=group.mean)
     return 2 * group.mean(method) < group.mean(best) and (best, method) in group.separated

@@ -1,4 +1,4 @@
-"""One cell of the study: a model under one method at one length, as it is or after fine-tuning.
+"""One cell of the study: a model under one method at one length, unmodified or after fine-tuning.
 
 What is kept of a cell are the losses and the share of right answers of every document, so that
 two methods are compared document by document.
@@ -36,13 +36,13 @@ VERSION = 1  # of what a cell does; what is finished under another one is run ag
 DOCUMENTS = 48
 FACTORS = (2, 4, 8)
 UNTOUCHED, TUNED = (0,), (50, 200)
-"""After how many steps of fine-tuning a cell is measured."""
+"""The steps of fine-tuning after which a cell is measured."""
 NONE = "none"
 METHODS = (
     *("base_change", "dynamic_ntk", "linear", "llama3", "longrope", "ntk", "ntk_fixed"),
     *("ntk_mixed", "ntk_old", "resonance", "two_band", "yarn"),
 )
-"""Those that there were; later ones are in studies/methods, which trains nothing."""
+"""The methods that there were; later ones are in studies/methods, which trains nothing."""
 ALSO = {"dynamic_ntk": "ntk"}
 """At the length of a cell both are one schedule, which is measured once."""
 
@@ -85,7 +85,7 @@ class Cell(NamedTuple):
 
 
 def all_cells(subjects: Sequence[str], candidates: Path) -> list[Cell]:
-    """In an order in which what is finished can be reported at any time.
+    """All cells, in an order in which finished ones can be reported at any time.
 
     All models as they are come first; then fine-tuning, one model of a size before a second.
     """
@@ -109,7 +109,7 @@ def _methods(path: str, factor: int) -> tuple[str, ...]:
 
 
 def schedules(present: ContextPlan, target: int) -> dict[str, RotarySchedule]:
-    """What each method makes of a model, without those that equal another at this length."""
+    """The schedule of each method for a model, without those that equal another at this length."""
     found = {NONE: replace(present.longest(), length=target)}
     given = {"base": sufficient_base(present, target, FULL_ATTENTION)}
     for method in METHODS:
@@ -131,7 +131,7 @@ def _turn_alike(one: RotarySchedule, other: RotarySchedule) -> bool:
 
 
 def decides(cell: Cell, candidates: Path) -> dict[str, Any]:
-    """Everything that a cell depends on, but for the code."""
+    """Everything that a cell depends on, except the code."""
     subject = SUBJECTS[cell.subject]
     return {
         "version": VERSION,

@@ -1,4 +1,4 @@
-"""Which method works at which length, on models that differ, untrained and fine-tuned.
+"""The methods that work at each length, on models that differ, untrained and fine-tuned.
 
     python -m studies.bundled_model.train --size wide --seeds 1     and the other sizes
     python -m studies.ranking.measure                                 runs what is missing
@@ -55,7 +55,7 @@ def lines() -> list[dict[str, Any]]:
 
 
 def report(finished: Sequence[dict[str, Any]]) -> None:
-    """Fit and check the rules, and write what the package says of each method."""
+    """Fit and check the rules, and write the package's facts of each method."""
     found = groups(finished)
     whole = whole_groups(found)
     value = summary(whole) | {
@@ -76,7 +76,7 @@ def report(finished: Sequence[dict[str, Any]]) -> None:
 
 
 def whole_groups(found: Sequence[Group]) -> list[Group]:
-    """Those whose cells are all finished."""
+    """The groups whose cells are all finished."""
     return [group for group in found if set(group.retrieved) == _methods_of(group)]
 
 

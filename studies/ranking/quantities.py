@@ -1,4 +1,4 @@
-"""What the theory says of a schedule, as numbers that might predict how well it works.
+"""The theory of a schedule, as numbers that might predict how well it works.
 
 Each is oriented so that more of it should be worse.
 """
@@ -48,7 +48,7 @@ def new_pairs(case: Case) -> float:
 
 
 def new_angles(case: Case) -> float:
-    """By what factor a pair exceeds the arc that training swept, as a mean of logarithms."""
+    """The factor by which a pair exceeds the arc that training swept, as a mean of logarithms."""
     found = coverage(case.schedule, case.target, trained=case.start)
     excess = np.maximum(1.0, np.minimum(found.needed, TURN) / found.seen)
     return float(np.log(excess).mean())
@@ -71,7 +71,7 @@ def dilution(case: Case) -> float:
 
 
 def near_change(case: Case) -> float:
-    """How much B(m) changes at the distances that training knew, in shares of B(0), root mean
+    """The change of B(m) at the distances that training knew, in shares of B(0), root mean
     square."""
     distances = np.arange(1, case.start.length)
     before, after = (

@@ -72,7 +72,7 @@ def _step(
 
 
 def _text(tokenizer: Any) -> tuple[TextStream, list[str]]:
-    """The text of training, which shares nothing with what is measured."""
+    """The text of training, which shares nothing with that of the evaluation."""
     spelled = tokenizer.backend_tokenizer.to_str()
     if spelled not in _KNOWN:
         texts = list(read_corpus().training.values())

@@ -54,9 +54,9 @@ class Cell(NamedTuple):
     answers: tuple[float, ...]
     """The loss of each answer, in nats per token."""
     right: tuple[bool, ...]
-    """Whether each token of the answer was the first choice, and the answer then ended."""
+    """For each answer, True if every token was the first choice, and the answer then ended."""
     depths: tuple[float, ...]
-    """Where each fact stands: 0 is the beginning of the document."""
+    """The depth of each fact: 0 is the beginning of the document."""
     seconds: float
     """CPU time."""
 
@@ -92,7 +92,7 @@ class Asked(NamedTuple):
 
 
 def fill(file: Path, loaded: LoadedModel, wanted: Iterable[Asked]) -> None:
-    """Measure what is missing, in this order."""
+    """Measure the missing cells, in this order."""
     done = {cell.key for cell in kept(file)}
     scorer = Scorer(loaded.model)
     with file.open("a", encoding="utf-8") as journal:

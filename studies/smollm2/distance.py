@@ -1,4 +1,4 @@
-"""Where retrieval ends in the model as it is: by distance, by length, and what theory said of it.
+"""The end of retrieval in the unmodified model: by distance, by length, compared with theory.
 
     make real                                the model, once
     python -m studies.smollm2.distance       runs what is missing: about an hour of one core
@@ -32,7 +32,7 @@ WINDOW = 8192
 LENGTHS = (2048, 6144, 8192, 9216, 12288)
 """With 4k and 16k, which `methods` has measured."""
 EFFECTIVE = 3616
-"""What `ropewalk inspect` says of this model; a test compares it."""
+"""The effective length that `ropewalk inspect` finds for this model; a test compares it."""
 THREADS = 2
 
 
@@ -48,7 +48,7 @@ def run(count: int) -> None:
 
 
 def cells() -> list[Cell]:
-    """Those of the unextended model at all lengths."""
+    """The cells of the unextended model at all lengths."""
     own = [cell for cell in (*kept(CELLS), *kept(BY_METHOD)) if cell.method == "none"]
     return sorted(own, key=lambda cell: (cell.length, cell.document))
 
@@ -71,7 +71,7 @@ class Rate(NamedTuple):
 
 
 def retrieved(own: Sequence[Cell], within: Callable[[float], bool]) -> Rate:
-    """Of the facts at these distances."""
+    """The retrieval rate of the facts at these distances."""
     found = [
         (float(right), text_of(cell.source))
         for cell in own
@@ -83,7 +83,7 @@ def retrieved(own: Sequence[Cell], within: Callable[[float], bool]) -> Rate:
 
 
 def far_less_near(own: Sequence[Cell], beyond: int, share: float) -> tuple[float, Interval | None]:
-    """The rate beyond a distance, less a share of that within it: by document, its mean."""
+    """The rate beyond a distance minus a share of that within it: by document, its mean."""
     found, texts = [], []
     for cell in own:
         far = [(1 - depth) * cell.length > beyond for depth in cell.depths]
@@ -117,7 +117,7 @@ def table(own: Sequence[Cell]) -> str:
 
 
 def verdicts(own: Sequence[Cell]) -> list[str]:
-    """What became of the predictions, by the rules that were written down."""
+    """The verdicts on the predictions, by the rules that were written down."""
     longer = [cell for cell in own if cell.length in (6144, WINDOW)]
     value, interval = far_less_near(longer, EFFECTIVE, 0.5)
     word = "undecided"

@@ -132,7 +132,7 @@ def _rows(cells: Sequence[Cell], length: int) -> Iterator[str]:
 
 
 def order(cells: Sequence[Cell]) -> str:
-    """Whether any pair of methods stands the other way round than `plan` has them, surely."""
+    """Report any pair of methods whose order is surely the reverse of `plan`'s."""
     against, apart = [], []
     for i, better in enumerate(PREDICTED):
         for worse in PREDICTED[i + 1 :]:
@@ -167,7 +167,7 @@ def blocks() -> dict[str, str]:
 
 
 def first_figure(cells: Sequence[Cell]) -> str:
-    """What README says first."""
+    """The first figure of README."""
     text, facts = (
         {method: mean(cells, method, TARGET, what) for method in ("none", "yarn", "linear")}
         for what in ("text", "right")
@@ -198,7 +198,7 @@ def pictures() -> dict[str, Picture]:
 
 
 def drawn(cells: Sequence[Cell]) -> Figure:
-    """Both lengths beside each other: what is retrieved, and the loss of the text."""
+    """Both lengths side by side: retrieval, and the loss of the text."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 3.2), layout="constrained")

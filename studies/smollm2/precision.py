@@ -103,7 +103,7 @@ def _say(name: str) -> Any:
 
 
 def told_of(found: Findings) -> dict[str, Any]:
-    """What the claims need of a part."""
+    """The values of a part that the claims need."""
     told = {
         f"{arm.arm}, {arm.weights}": {
             "strays": arm.strays,
@@ -129,7 +129,7 @@ def told_of(found: Findings) -> dict[str, Any]:
 
 
 def predicted(arm: ArmResult) -> Estimate:
-    """How much of a sequence's differences over Δ₁ the mean curve of the others explains.
+    """The share of a sequence's differences over Δ₁ that the mean curve of the others explains.
 
     1: a curve is known before its sequence is measured; 0: no better than one number for all Δ₁.
     Where the two shifts are equal, the difference is zero by definition, and not counted.
@@ -145,7 +145,7 @@ def predicted(arm: ArmResult) -> Estimate:
 
 
 def sink(loaded: LoadedModel, sequences: Sequence[Tensor], found: Findings) -> dict[str, Any]:
-    """Attention to the first token and its massive activations, beside its part of D."""
+    """Attention to the first token and its massive activations, next to its part of D."""
     attention = attention_to_first(loaded.model, sequences)
     arm = found.arm("bf16", GIVEN)
     assert arm is not None
@@ -172,7 +172,7 @@ def _means(table: Sequence[Sequence[Estimate]]) -> NDArray[np.float64]:
 def activations(
     loaded: LoadedModel, sequences: Sequence[Tensor]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """By layer, of its output: the largest magnitude of each token, and the median of all.
+    """By layer, for its output: the largest magnitude of each token, and the median of all.
 
     Over the sequences, the mean of either.
     """
@@ -201,7 +201,7 @@ UNSHOWN = (
         for arm in ("fp64", "fp32", "bf16", "bf16_tables", "bf16_frequencies", "bf16_rotation")
     ),
 )
-"""Rows that say what others say already; results.json has them."""
+"""Rows that repeat others; results.json has them."""
 
 
 def blocks() -> dict[str, str]:
@@ -259,7 +259,7 @@ def _sentences(kept: dict[str, Any]) -> list[str]:
 
 
 def verdicts(kept: dict[str, Any]) -> list[str]:
-    """What became of the claims, by the rules that were written down."""
+    """The verdicts on the claims, by the rules that were written down."""
     part = kept["parts"].get("first token")
     if part is None:
         return []

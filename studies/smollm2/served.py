@@ -37,12 +37,12 @@ LENGTH = 32768
 
 
 class Step(NamedTuple):
-    """One command, and what it is for."""
+    """One command, and its purpose."""
 
     told: str
     words: str
     answer: str
-    """In the line of its output that says what came of it."""
+    """Words in the line of its output that tells its outcome."""
     served: bool = False
     """With a server of the extended file, whose address is the last word."""
 
@@ -105,7 +105,7 @@ def kept() -> dict[str, Any]:
 
 
 def measured(step: Step) -> dict[str, Any]:
-    """Run one step; what it said, the CPU time and the peak memory of it and of its server."""
+    """Run one step; its output, and the CPU time and peak memory of it and of its server."""
     print(f"ropewalk {step.words}", flush=True)
     command = [sys.executable, "-m", "ropewalk", *shlex.split(step.words)]
     found: dict[str, Any] = {}
@@ -139,7 +139,7 @@ def _run(command: list[str], answer: str) -> dict[str, Any]:
 
 
 def _usage(process: int) -> dict[str, float]:
-    """Of a process that runs, from Linux."""
+    """The CPU time and the peak memory of a running process, from Linux."""
     status = Path(f"/proc/{process}/status").read_text("utf-8")
     peak = next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:"))
     # Behind the name, which may hold blanks: user and system time are fields 14 and 15.

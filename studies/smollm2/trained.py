@@ -1,4 +1,4 @@
-"""What twenty steps of training add to YaRN, on a pretrained model: adapters, windows of 4k.
+"""The gain of twenty steps of training over YaRN, on a pretrained model: adapters, windows of 4k.
 
     make real                             the model, once
     python -m studies.smollm2.trained     runs what is missing: about 80 minutes of one core

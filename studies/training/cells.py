@@ -86,16 +86,16 @@ class Cell(NamedTuple):
     factor: int
     """The target, in windows of the model."""
     arm: str
-    """What it is planned by; `none` is the model as it is, at its own length."""
+    """The method that it is planned by; `none` is the unmodified model, at its own length."""
     steps: int = 0
     order: int = 0
-    """Of the training data."""
+    """The order of the training data."""
     layout: str = "anchor"
     window: int = 0
-    """Of training, in windows of the model; 0 for the target."""
+    """The window of training, in windows of the model; 0 for the target."""
     rate: float = RATE
     short: bool = False
-    """Whether half of the tokens are in documents of the original length."""
+    """True if half of the tokens are in documents of the original length."""
     lora: int = 0
 
     @property
@@ -213,7 +213,7 @@ def trained(cell: Cell, place: Path) -> Path:
 
 
 def write_tokens(cell: Cell, windows: int, place: Path) -> None:
-    """What the model saw last in its own training, at another length: text, questions, answers."""
+    """Write text, questions and answers as last seen in the model's training, at another length."""
     loaded = _loaded(SUBJECTS[cell.subject].path)
     documents = list(_documents(cell, loaded, windows))
     tokens = {str(i).zfill(len(own.tokens)): own.tokens.tolist() for i, own in enumerate(documents)}

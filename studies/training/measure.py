@@ -1,4 +1,4 @@
-"""Does training at the target length pay? Each model trained, beside its twin that was not.
+"""Does training at the target length pay? Each model trained, next to its twin that was not.
 
     python -m studies.bundled_model.train --size tall --seeds 1 2 3     and the other sizes
     python -m studies.training.measure            runs what is missing
@@ -47,9 +47,9 @@ BUNDLED = ("bundled", "bundled 2", "bundled 3")
 PILOT = "high base"
 FAR_PILOTS = (PILOT, "tall 2", "wide 3")
 SETTLED = ("tall", "narrow")
-"""On which settings of a training are compared."""
+"""The models on which settings of a training are compared."""
 SKIP = Cell(PILOT, FAR, YARN, 600, 0, "skip", window=2, rate=5e-4)
-"""How far targets are trained for, of which the pilots try the neighbours."""
+"""The training for far targets; the pilots try its neighbours."""
 RETRIEVES = 0.5
 """The share of answers, within its own window, below which a model is reported apart."""
 
@@ -77,8 +77,8 @@ def _each(subjects: Sequence[str], *cells: Cell) -> list[Cell]:
 
 
 def _half_fraction() -> list[Cell]:
-    """Of layouts by two rates, short windows and adapters: balanced in each layout, in two halves
-    that alternate, so that no effect of one setting is that of two others in all layouts."""
+    """Half of the layouts by two rates, short windows and adapters: balanced in each layout, in two
+    halves that alternate, so that no effect of one setting is that of two others in all layouts."""
     found = []
     for number, layout in enumerate(("full", "reset", "anchor")):
         for rate, short, lora in product((False, True), repeat=3):
@@ -134,7 +134,7 @@ PARTS: dict[str, list[Cell]] = {
 
 
 class Line(NamedTuple):
-    """What a cell was right about."""
+    """The scores of a cell."""
 
     cell: Cell
     values: dict[tuple[str, int], float]
@@ -156,7 +156,7 @@ def lines() -> dict[Cell, Line]:
 
 
 class Difference(NamedTuple):
-    """Trained less another cell, by model: the mean over orders of the data."""
+    """Trained minus another cell, by model: the mean over orders of the data."""
 
     by_model: dict[str, float]
 
@@ -166,7 +166,7 @@ class Difference(NamedTuple):
 
     @property
     def interval(self) -> Interval | None:
-        """Over models; a size is a group as far as models of one size agree more than others."""
+        """The interval over models; sizes are groups as far as models of one size agree more."""
         sizes = [SUBJECTS[name].size for name in self.by_model]
         return mixed_mean_interval(list(self.by_model.values()), sizes) if sizes else None
 
@@ -190,7 +190,7 @@ def difference(
     within: bool,
     models: Sequence[str] = FIRST,
 ) -> Difference:
-    """One kind of cell less another, of every model that has both; `within` its own window, or at
+    """One kind of cell minus another, of every model that has both; `within` its own window, or at
     the target. The subject and the order of the kinds do not count."""
     found = {}
     for name in models:
@@ -300,7 +300,7 @@ _WITHIN = ("retrieval", "text")
 
 
 def _against_each_other(known: dict[Cell, Line]) -> str:
-    """The trained arms, each less YaRN trained as long."""
+    """The trained arms, each minus YaRN trained as long."""
     told = []
     for arm in (BASE, SEARCH, CONTROL):
         own = Cell(FIRST[0], 8, arm, 200)
@@ -349,7 +349,7 @@ def _far(known: dict[Cell, Line]) -> list[str]:
 
 
 class Effect(NamedTuple):
-    """What a setting changes of an outcome, the others being as they are."""
+    """The change of an outcome by one setting, the others being equal."""
 
     mean: float
     low: float
@@ -392,7 +392,7 @@ def effects(
 
 
 def _settings(known: dict[Cell, Line]) -> list[str]:
-    """What each setting of a training changes."""
+    """The effect of each setting of a training."""
     outcomes = [("retrieval", False), ("text", False), ("retrieval", True), ("text", True)]
     by_outcome = [effects(known, task, within=within) for task, within in outcomes]
     if not by_outcome[0]:
@@ -416,7 +416,7 @@ def _settings(known: dict[Cell, Line]) -> list[str]:
 
 
 def _shares(known: dict[Cell, Line]) -> list[str]:
-    """What each model answered, by task: passkey, needle, kv."""
+    """The right answers of each model, by task: passkey, needle, kv."""
     rows = [
         f"Right answers at 8 times the window ({', '.join(TASKS)}; the mean over orders):",
         "",

@@ -28,7 +28,7 @@ class Check(Value):
 
 
 class Checked(NamedTuple):
-    """A check with its findings: what is wrong, and what is worth a note."""
+    """A check with its findings: faults and notes."""
 
     check: Check
     findings: tuple[Finding, ...] = ()

@@ -24,12 +24,12 @@ Told = Callable[[float], None]
 
 
 def of_parts(folder: Path, progress: Told) -> Checked:
-    """The parts of a split GGUF file beside the manifest of their folder."""
+    """The parts of a split GGUF file, compared with the manifest of their folder."""
     return _of_folder(folder, progress, set())
 
 
 def of_folder(folder: Path, progress: Told) -> Checked:
-    """The files of a folder beside its manifest; without one, nothing is said of their bytes."""
+    """The files of a folder compared with its manifest; without one, their bytes are not judged."""
     return _of_folder(folder, progress, {CONFIG, SINGLE})
 
 
@@ -77,7 +77,7 @@ def _of_folder(folder: Path, progress: Told, always: set[str]) -> Checked:
 
 
 def of_file(header: GGUFHeader, progress: Told) -> Checked:
-    """A GGUF file beside the digest in its metadata."""
+    """A GGUF file compared with the digest in its metadata."""
     seal = carried.seal_of(header, progress)
     size = header.values.get(carried.SIZE)
     if seal == "of another file" and isinstance(size, int) and ends_at(header, size):

@@ -1,6 +1,6 @@
 """Weights that are no numbers: every byte of every tensor is read, in pieces, without torch.
 
-A float is NaN or infinite where all bits of its exponent are set. Of blocks only the scales are
+A float is NaN or infinite if all bits of its exponent are set. Of blocks only the scales are
 floats. A hole in a file is zeros and is not read.
 """
 
@@ -29,7 +29,7 @@ _EXPONENTS = {
 
 
 class Blocks(NamedTuple):
-    """Quantised numbers: the bytes of a block, and where in it a scale in F16 is."""
+    """Quantised numbers: the bytes of a block, and the places in it of scales in F16."""
 
     size: int
     scales: tuple[int, ...]

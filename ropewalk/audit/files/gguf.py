@@ -43,7 +43,7 @@ _AGAIN = "copy the file again, or convert it again"
 def weights(
     header: GGUFHeader, parts: Sequence[GGUFHeader] = (), told: Told = lambda done: None
 ) -> Checked:
-    """The tensors: where they lie, whether they are those of the model that the keys state, and
+    """The tensors: their places, whether they are those of the model that the keys state, and
     whether their numbers are finite.
 
     `parts` are the files of a split model, whose tensors `header` lists together.
@@ -138,12 +138,12 @@ def _beyond(header: GGUFHeader, sizes: dict[str, int | None]) -> int:
 
 
 def _padded(header: GGUFHeader, end: int) -> int:
-    """Where the next tensor has its place, behind one that ends here."""
+    """The place of the next tensor, after one that ends here."""
     return end + -(end - header.data) % header.alignment
 
 
 def numbers(header: GGUFHeader, name: str, place: TensorPlace) -> Numbers:
-    """Where the numbers of a tensor are, and how they are stored."""
+    """The place of a tensor's numbers, and how they are stored."""
     _, size = BLOCKS.get(place.kind, (0, 0))
     kind = _FLOATS.get(place.kind) or Blocks(size, SCALES.get(place.kind, ()))
     path = place.path or header.path

@@ -1,4 +1,4 @@
-"""The names of the tensors that a model type asks for, where its naming is known.
+"""The names of the tensors that a model type asks for, if its naming is known.
 
 The rows are those of transformers' classes, with which the tests compare them. Experts are left
 out, since files store them in several ways.
@@ -22,7 +22,7 @@ _NORMS = (_BEFORE, _AFTER)
 
 
 class _Bias(NamedTuple):
-    """Parts that have a bias where a key of the config says so; without a key, they always do."""
+    """Parts that have a bias if a key of the config says so; without a key, they always do."""
 
     key: str
     default: bool

@@ -38,7 +38,7 @@ class Stored(NamedTuple):
 
 
 def read_header(path: Path) -> dict[str, Stored]:
-    """The tensors of a file by name; an InputError says in what way the file is not whole."""
+    """The tensors of a file by name; an InputError names the damage of a file that is not whole."""
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
@@ -104,7 +104,7 @@ def _counts(value: object) -> TypeGuard[list[int]]:
 
 
 def _bytes(shape: list[int], bits: int, most: int) -> int:
-    """The size of a tensor; -1 where it is not whole bytes, or so large that it cannot be there."""
+    """The size of a tensor; -1 if it is not whole bytes, or so large that it cannot be there."""
     if 0 in shape:
         return 0
     count = 1

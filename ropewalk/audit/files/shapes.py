@@ -26,17 +26,17 @@ _SHOWN = 3
 
 @dataclass(frozen=True)
 class Compared:
-    """Tensors beside a config."""
+    """Tensors compared with a config."""
 
     problems: tuple[str, ...] = ()
     unknown: str = ""
     """Why nothing, or not all, could be compared."""
     rows: int | None = None
-    """Of the embedding: every token must have one."""
+    """The rows of the embedding: every token must have one."""
 
 
 def check_shapes(tensors: Shapes, config: Config) -> Compared:
-    """The names and shapes of all tensors, beside those that the config asks for."""
+    """The names and shapes of all tensors, compared with those that the config asks for."""
     reader = ConfigReader(config)
     embeddings = sorted(filter(None, map(_EMBEDDING.fullmatch, tensors)), key=lambda m: m.end())
     if not embeddings:

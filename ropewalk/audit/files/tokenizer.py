@@ -121,7 +121,7 @@ def _older(folder: Path, files: Sequence[str], settings: Config) -> _Loaded:
 
 
 def _guarded(name: str, load: Callable[[], Any]) -> Any:
-    """What the libraries raise for a broken file, a panic of their Rust among it, is one error."""
+    """Load a file; all that libraries raise for a broken one, Rust panics too, is one error."""
     try:
         return load()
     except ImportError as error:

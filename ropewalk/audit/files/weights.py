@@ -32,9 +32,9 @@ class Weights:
 
     checked: Checked
     files: tuple[Path, ...] = ()
-    """The safetensors files that a runtime loads; none where there are none to load."""
+    """The safetensors files that a runtime loads; none if there are none to load."""
     rows: int | None = None
-    """Of the embedding."""
+    """The rows of the embedding."""
 
 
 def weights(folder: Path, config: Config, told: Told = lambda done: None) -> Weights:
@@ -80,7 +80,7 @@ def weights(folder: Path, config: Config, told: Told = lambda done: None) -> Wei
 
 
 def numbers(files: Mapping[Path, Mapping[str, Stored]]) -> list[Numbers]:
-    """Where the numbers of all tensors are, and how they are stored."""
+    """The places of all tensors' numbers, and how they are stored."""
     found = []
     for path, tensors in files.items():
         # The tensors fill the file from the end of its header to its last byte.

@@ -64,7 +64,7 @@ TRAPS: tuple[Trap, ...] = (
 
 
 def find(subject: Subject) -> tuple[Finding, ...]:
-    """Every trap that this subject is in; what is the same in several runtimes is said once."""
+    """Every trap that this subject is in; one that several runtimes share is reported once."""
     merged: dict[tuple[object, ...], Finding] = {}
     for trap in TRAPS:
         for found in trap(subject):

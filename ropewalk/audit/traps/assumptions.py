@@ -1,4 +1,4 @@
-"""Traps in what reading the config takes for granted.
+"""Traps in the assumptions made in reading the config.
 
 assumption.
 """

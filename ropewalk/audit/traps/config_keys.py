@@ -187,7 +187,7 @@ def original_length_missing(subject: Subject) -> Iterator[Finding]:
 
 
 def factor_recomputed(subject: Subject) -> Iterator[Finding]:
-    """A factor of YaRN that is not the ratio of the two lengths beside it."""
+    """A factor of YaRN that is not the ratio of the two lengths next to it."""
     stated = None if subject.reader is None else subject.reader.get("max_position_embeddings")
     for rope in _stated_ropes(subject):
         factor, original = rope.get("factor"), rope.get("original_max_position_embeddings")

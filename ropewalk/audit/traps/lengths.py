@@ -21,11 +21,11 @@ from ropewalk.runtimes.reading import Reading, kind_of
 from ropewalk.theory.published import MEN_2024
 
 FAR_BELOW = 20
-"""How many times below what a length needs a base must be for us to say that it was not pretrained
-for it. Nothing derives this: the bound says which base is enough, and not which is too small to
-train with. It lies between what is known of both sides: ERNIE 4.5 was pretrained with a base 16
-times below, and a Llama 2 that is extended fourfold, to 16k, lacks its scaling at 31 times. One
-that is extended to 8k (8 times below) cannot be told from a pretrained model by its config."""
+"""The factor below the base that a length needs at which a base counts as not pretrained for it.
+Nothing derives this: the bound says which base is enough, not which is too small to train with. It
+lies between what is known of both sides: ERNIE 4.5 was pretrained with a base 16 times below, and a
+Llama 2 that is extended fourfold, to 16k, lacks its scaling at 31 times. One that is extended to 8k
+(8 times below) cannot be told from a pretrained model by its config."""
 
 
 def unscaled_length(subject: Subject) -> Iterator[Finding]:
@@ -139,7 +139,7 @@ def length_limit(subject: Subject) -> Iterator[Finding]:
 
 
 def _serving(subject: Subject) -> Iterator[Reading]:
-    """Of the readings, those of runtimes that are known to load it."""
+    """The readings of runtimes that are known to load it."""
     return (reading for reading in subject.readings if not (reading.refused or reading.unread))
 
 

@@ -1,4 +1,4 @@
-"""Traps in what depends on positions beside their rotation.
+"""Traps in what depends on positions besides their rotation.
 
 position-scaling-lost, dual-chunk, eight-bit-keys, drafter-unscaled.
 """
@@ -46,7 +46,7 @@ def position_scaling_lost(subject: Subject) -> Iterator[Finding]:
 
 
 def _other_steps(inner: Mapping[str, object]) -> Iterator[Finding]:
-    """SGLang takes the length of a step beside rope_parameters, whatever stands in them."""
+    """SGLang takes the length of a step next to rope_parameters, whatever these contain."""
     taken = inner.get(ORIGINAL_LENGTH, _STEP_IN_SGLANG)
     for rope in _stated_ropes(inner):
         stated = rope.get(ORIGINAL_LENGTH)
@@ -63,7 +63,7 @@ def _other_steps(inner: Mapping[str, object]) -> Iterator[Finding]:
 
 
 def _key_read(subject: Subject, runtime: str) -> str | None:
-    """The name that a runtime reads; empty: none; None: not known."""
+    """The name that a runtime reads; empty if none; None if not known."""
     if runtime == "transformers":
         return IN_ROPE
     if runtime == mlx_lm.NAME:

@@ -49,7 +49,7 @@ def rotation(subject: Subject) -> Iterator[Finding]:
 
 
 def _remedy(reading: Reading, usual: str) -> str:
-    """That of the runtime's class, where it has one of its own."""
+    """The remedy of the runtime's class, if it has one of its own."""
     return reading.remedy or (_OTHER_FORM if reading.notes else usual)
 
 
@@ -124,7 +124,7 @@ def _compared(
 def _explained(
     subject: Subject, layer_type: str, want: RotarySchedule, got: Effective
 ) -> tuple[str, str, str]:
-    """The trap's name, what happens, and what to do, for frequencies that are not those wanted."""
+    """The trap's name, effect and remedy, for frequencies other than those wanted."""
     found, geometry = got.inverse_frequencies, want.geometry
     if found.shape != want.inverse_frequencies.shape:
         return (
@@ -185,7 +185,7 @@ def _explained(
 
 
 def _lost_base(want: RotarySchedule, found: FloatArray) -> float | None:
-    """The base that these frequencies are of, where only the base is not the one wanted."""
+    """The base of these frequencies, if only the base is not the one wanted."""
     geometry = want.geometry
     if geometry.pairs < 3:
         return None

@@ -1,4 +1,4 @@
-"""Mixtures of papers by name, one data file each: parts, shares, and where these are printed."""
+"""Mixtures of papers by name, one data file each: parts, shares, and their sources."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Part:
 
     share: float
     text: str
-    """What the paper took."""
+    """The text that the paper took."""
     source: str
-    """Where the share is printed."""
+    """The place where the share is printed."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class PublishedMixture:
     source: str
     parts: Mapping[str, Part]
     missing: tuple[str, ...]
-    """What the source does not say."""
+    """The facts that the source does not state."""
 
     def shares(self, domains: Sequence[str]) -> Mapping[str, float]:
         """By domain, if the user has text of each part, and of no other."""
@@ -83,5 +83,5 @@ def named(name: str) -> PublishedMixture:
 def shares_of(
     given: Mapping[str, float] | str | None, domains: Sequence[str]
 ) -> Mapping[str, float] | None:
-    """Shares as they are given, or those of a mixture by its name."""
+    """The given shares, or those of a mixture by its name."""
     return named(given).shares(domains) if isinstance(given, str) else given

@@ -1,4 +1,4 @@
-"""Who can answer, one file each. To add one, add a file here of this form:
+"""The answerers, one file each. To add one, add a file here of this form:
 
     '''Who answers, and how it is run.'''
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 IN_PROCESS = 9
-"""The place of who answers what nobody else claims."""
+"""The place of the answerer for what no other one claims."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +85,7 @@ class Asked:
     def settings(
         self, tasks: Sequence[str], mode: Mode, lengths: Callable[[], Sequence[int]]
     ) -> EvaluationSettings:
-        """These tasks, mode and lengths where no others are asked for."""
+        """The settings, with these tasks, mode and lengths by default."""
         from ropewalk.evaluation.settings import EvaluationSettings
 
         return EvaluationSettings(
@@ -102,7 +102,7 @@ class Asked:
         subjects: int,
         seconds: Callable[[int], float] | None = None,
     ) -> EvaluationSettings:
-        """As many samples as the budget holds; `seconds` of one sample at a length, where known."""
+        """Settings with the samples that the budget holds; `seconds` of one sample, if known."""
         if self.budget is None:
             return settings
         if "samples" in self.given:
@@ -136,7 +136,7 @@ class Asked:
         return replace(settings, samples=samples)
 
     def _samples_begun(self) -> int | None:
-        """Those of the run that goes on here: another timing would give another number."""
+        """The samples of the run that goes on here: another timing would give another number."""
         if self.run is None or not (self.run / CONFIGURATION).is_file():
             return None
         _, kept = read_configuration(self.run)
@@ -144,7 +144,7 @@ class Asked:
         return samples if type(samples) is int and samples > 0 else None
 
     def in_chat(self, encoder: Encoder) -> Encoder:
-        """The encoder that puts questions through the model's chat template, where it should."""
+        """The encoder that puts questions through the model's chat template, if it should."""
         from ropewalk.evaluation.chat import chat_of, rendered_by
 
         render = None if self.chat == "off" else rendered_by(encoder.tokenizer)

@@ -142,7 +142,7 @@ def opened(asked: Asked) -> Iterator[Evaluation]:
 
 
 class _Private(Address):
-    """Where a server of our own is. Its port is another one each time, so it is not told."""
+    """The address of a server of our own. Its port changes each time, so it is not shown."""
 
     __slots__ = ()
 
@@ -230,7 +230,7 @@ def _check_lengths(header: GGUFHeader, lengths: Sequence[int]) -> None:
 
 
 def _check_revealed(info: ServerInfo, header: GGUFHeader, longest: int) -> None:
-    """Refuse a server that says something else of itself than the file and we do."""
+    """Refuse a server whose account of itself differs from the file's and ours."""
     for what, told, ours in (
         ("a trained length", info.revealed.get("n_ctx_train"), header.count("context_length")),
         ("a vocabulary", info.revealed.get("n_vocab"), header.lengths[_TOKENS]),
@@ -248,7 +248,7 @@ def _check_revealed(info: ServerInfo, header: GGUFHeader, longest: int) -> None:
 
 
 def _tokenizer_digest(header: GGUFHeader) -> str:
-    """A SHA-256 of all that the file says of its tokenizer, and of the code that follows it."""
+    """A SHA-256 of the file's tokenizer, and of the code that follows it."""
     digest = hashlib.sha256(llama_cpp_run.runtime().encode())
     with header.path.open("rb") as file:
         for key, (start, end) in sorted(header.spans.items()):
@@ -268,5 +268,5 @@ def _digest(files: Sequence[Path], progress: Callable[[float], None]) -> str:
 
 
 def _states(files: Sequence[Path]) -> list[tuple[int, int, int]]:
-    """By which a file is known not to have been written to."""
+    """The state by which a file is known not to have been written to."""
     return [(s.st_ino, s.st_size, s.st_mtime_ns) for s in (file.stat() for file in files)]

@@ -1,4 +1,4 @@
-"""A model in this process, as it is and under plans: it is read token by token."""
+"""A model in this process, unmodified and under plans: it is read token by token."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def claims(asked: Asked) -> bool:
 
 
 class Settled(NamedTuple):
-    """What is known of an evaluation before the model is loaded."""
+    """The facts of an evaluation that are known before the model is loaded."""
 
     source: Source
     conditions: Sequence[Condition]
@@ -145,7 +145,7 @@ def _seconds(loaded: LoadedModel, longest: int) -> Callable[[int], float]:
 
 
 def _ranks(asked: Asked, stack: ExitStack) -> Ranks | None:
-    """Those that torchrun started; None for a process alone."""
+    """The ranks that torchrun started; None for a process alone."""
     if not isinstance(asked.model, str | Path):  # a model in memory, perhaps of a rank that trains
         asked.refuse("ranks_per_copy", "{name} needs a model that is read from files; give them")
         return None

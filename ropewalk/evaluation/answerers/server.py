@@ -237,7 +237,7 @@ class Served(Answerer):
         self._ended()
 
     def _check_canary(self, directory: RunDirectory | None) -> None:
-        """Refuse a server that answers otherwise than when the run began, whatever its name."""
+        """Refuse a server whose answers have changed since the run began, whatever its name."""
         if directory is None:
             return
         top = self.opened.complete(self._canary, count=1, top=True).top
@@ -301,7 +301,7 @@ def canary_of(encoder: Encoder, documents: Sequence[Document]) -> list[int]:
 
 
 def subject_of(weights: str, follows: ContextPlan) -> Subject:
-    """Whose answers they are: these weights under this plan, as they are served."""
+    """The subject of the answers: these weights under this plan, as they are served."""
     method = follows.provenance.get("methods") or follows.longest(follows.main_layer).method
     plain = method in ("plain", AS_IT_IS)
     return Subject(weights[:16], follows.id, AS_SERVED if plain else f"{method} {AS_SERVED}")
@@ -323,7 +323,7 @@ def served_subject(
 def _doublings(
     info: ServerInfo, follows: ContextPlan | None, own: Fingerprint | None
 ) -> tuple[int, ...]:
-    """From a quarter of the original length to the longest that is served."""
+    """The doublings from a quarter of the original length to the longest that is served."""
     known = follows or own
     if known is not None:
         original, last = known.original_length, known.target_length
@@ -338,7 +338,7 @@ def _doublings(
 
 
 def _dtype(info: ServerInfo) -> str:
-    """The type of the weights, where the server says it."""
+    """The type of the weights, if the server states it."""
     names = ("ftype", "dtype", "quantization_level")
     told = (info.revealed.get(name) for name in names)
     return next((value for value in told if isinstance(value, str)), "unknown dtype")

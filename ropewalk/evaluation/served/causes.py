@@ -18,10 +18,10 @@ BASES = (1e4, 5e5, 1e6)
 """Bases that loaders fall back on."""
 BASE_RATIOS = (0.1, 0.25, 0.5, 0.8, 1.25, 2.0, 4.0, 10.0)
 RATIOS = (0.25, 0.5, 2.0, 4.0)
-"""By which a factor, or an original length, may be off."""
+"""The ratios by which a factor, or an original length, may be off."""
 METHODS = ("linear", "ntk", "yarn")
 AND = " and "
-"""Between the two causes of a pair, in its name and in what is told of it."""
+"""Between the two causes of a pair, in its name and its description."""
 _PAIRED = (0.5, 2.0)
 """The ratios of a factor or base that are tried together with another cause."""
 ROUNDED = {
@@ -43,7 +43,7 @@ class Cause(NamedTuple):
 
 
 def causes(plan: ContextPlan, present: ContextPlan) -> list[Cause]:
-    """All that is known, less what this plan cannot be told apart from by its schedules.
+    """All known causes, without those whose schedules cannot be told from this plan's.
 
     `present` is the plan that the unmodified model follows.
     """

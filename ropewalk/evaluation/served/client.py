@@ -28,7 +28,7 @@ from ropewalk.untrusted import parse_json, real_number
 KEY = "ROPEWALK_API_KEY"
 """The environment variable that holds the server's key."""
 MAX_BYTES = 16 * 2**20
-"""Of an answer."""
+"""The most bytes of an answer."""
 ATTEMPTS = 6
 LONGEST_WAIT = 120.0
 """Seconds between two attempts; a server that asks for more is asked again by the user."""
@@ -37,7 +37,7 @@ TIMEOUT = 600.0
 _CONNECTING = 20.0
 _PIECE = 65536
 _SAID = 200
-"""Characters of what a server says that an error repeats."""
+"""Characters of a server's response that an error repeats."""
 _REPEATED = (408, 429, 500, 502, 503, 504)
 
 
@@ -54,13 +54,13 @@ class Refused(ServerError):
 
 
 class Address(NamedTuple):
-    """Where a server is."""
+    """The address of a server."""
 
     scheme: str
     host: str
     port: int | None
     path: str
-    """Before `/v1`."""
+    """The path before `/v1`."""
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -97,7 +97,7 @@ def address(url: object) -> Address:
 
 
 def check_key(key: str | None, where: Address) -> None:
-    """Refuse a key that cannot be sent, or that stands in the URL; it is not shown."""
+    """Refuse a key that cannot be sent, or that is in the URL; it is not shown."""
     if key is None:
         return
     if not key.isascii() or not key.isprintable() or " " in key or len(key) < 2:
@@ -133,7 +133,7 @@ class Client:
         return cls(address(server), os.environ.get(KEY) or None, float(timeout))
 
     def get(self, path: str) -> object:
-        """The JSON at a path, or None where there is none."""
+        """The JSON at a path, or None if there is none."""
         try:
             return self._answer("GET", path, None)
         except Refused as error:
@@ -189,7 +189,7 @@ class Client:
         raise AssertionError("the last attempt returns or raises")
 
     def _ask(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes, float | None]:
-        """One attempt: the status, what was said, and how long the server asks to wait."""
+        """One attempt: the status, the body, and how long the server asks to wait."""
         kind = HTTPSConnection if self.where.scheme == "https" else HTTPConnection
         host = self.where.host
         connection = kind(host, self.where.port, timeout=min(self.timeout, _CONNECTING))
@@ -312,7 +312,7 @@ class Client:
 
 
 def _body(response: HTTPResponse) -> bytes | None:
-    """All of an answer; None where it is too long.
+    """All of an answer; None if it is too long.
 
     It is read piece by piece: `read` believes the size of a chunk, and reads without end where that
     is negative.

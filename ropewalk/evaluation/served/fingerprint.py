@@ -1,4 +1,4 @@
-"""The fingerprint of a planned model, and what a server's answers say beside it. No torch.
+"""The fingerprint of a planned model, and the verdict on a server's answers by it. No torch.
 
 Answers are compared as probabilities of the tokens that the server names, with all others as one:
 the squared distance of two answers is that of the roots of their probabilities (Hellinger's). It is
@@ -31,7 +31,7 @@ from ropewalk.values import RESTORE, Result, Value
 FORMAT: Final = "ropewalk-fingerprint-2"
 MAX_BYTES = 64 * 2**20
 KEPT = 64
-"""Of the likeliest tokens of an answer."""
+"""The number of an answer's likeliest tokens that are kept."""
 LEAST = -1000.0
 """No log-probability is lower: the probability is zero in float64 long before."""
 MOST_VOCABULARY = 2**31 - 1
@@ -41,22 +41,22 @@ _MOST_SPREAD = 0.1
 """Squared distance a probe, on average, beyond which rounding would excuse every deviation: two
 answers that have nothing in common are 2 apart, and a threshold is `MARGIN` times this."""
 MARGIN = 4.0
-"""How many times as far off as by rounding in process a healthy server may be (squared distances).
+"""The squared distance allowed to a healthy server, as a multiple of that by rounding in process.
 Healthy ones are about as far off (`benchmarks.fingerprint`, on models, plans and prompts other than
 those that it reports), and a margin is left for servers that round in another order."""
 _FLOOR = 1e-6
-"""Of the squared distance of a probe: sums in another order."""
+"""The floor of a probe's squared distance: sums in another order."""
 _LESS_LIKELY = 0.7
-"""How much less likely than the last token kept a token counts as that is not kept, in nats."""
+"""The nats by which a token that is not kept counts as less likely than the last one kept."""
 _EXPLAINED = 0.75
 """The share of a deviation that a cause must explain to be named at all."""
 _NEAREST = 10.0
-"""How many thresholds the nearest cause may leave over: answers that have nothing in common with
+"""The thresholds that the nearest cause may leave over: answers that have nothing in common with
 the plan's resemble each other."""
 _MISSING = 0.25
 """The share of the longer probes that may go without an answer to compare."""
 _OTHER = 0.02
-"""Squared distance of a short probe beyond which weights, or tokens, are others, not rounded."""
+"""Squared distance of a short probe beyond which weights or tokens differ, beyond rounding."""
 
 Status = Literal["same", "deviates", "unknown"]
 
@@ -110,7 +110,7 @@ class Fingerprint(Result):
     """The number of tokens that the model has embeddings for."""
     bos: tuple[int, ...]
     sequence: tuple[int, ...]
-    """The text of which the longer probes are beginnings."""
+    """The text whose beginnings are the longer probes."""
     probes: tuple[Probe, ...]
     answers: Answers
     healthy: tuple[Answers, ...]
@@ -212,14 +212,14 @@ class Observed(NamedTuple):
     """A server's answer to a probe."""
 
     read: int | None
-    """The tokens that it read; None where it refused the probe."""
+    """The tokens that it read; None if it refused the probe."""
     top: tuple[tuple[int, float], ...] | None
     refused: str = ""
 
 
 @dataclass(frozen=True, eq=False)
 class Cause(Value):
-    """Why a server deviates, as far as it is known."""
+    """The cause of a server's deviation, as far as it is known."""
 
     name: str
     told: str
@@ -230,20 +230,20 @@ class Cause(Value):
 
 @dataclass(frozen=True, eq=False)
 class ProbeResult(Value):
-    """One probe, beside the plan."""
+    """One probe, compared with the plan."""
 
     kind: str
     length: int
     read: int | None
     distance: float | None
-    """The squared distance from the plan; None where there is no answer to compare."""
+    """The squared distance from the plan; None if there is no answer to compare."""
     spread: float
     """The largest of the healthy answers in process."""
 
 
 @dataclass(frozen=True, eq=False)
 class Verdict(Result):
-    """Whether a server answers as the planned model, and if not, why."""
+    """The verdict on a server: whether it answers as the planned model, and if not, why."""
 
     server: ServerInfo
     model: str
@@ -273,10 +273,10 @@ class Verdict(Result):
 
 
 class _Compared(NamedTuple):
-    """The distances of a server from the plan, where there are answers."""
+    """The distances of a server from the plan, if there are answers."""
 
     places: NDArray[np.int64]
-    """Of the probes."""
+    """The places of the probes."""
     own: NDArray[np.float64]
     spread: NDArray[np.float64]
     others: list[NDArray[np.float64]]
@@ -433,7 +433,7 @@ def _cause(fingerprint: Fingerprint, seen: _Compared) -> Cause:
 
 
 def _begins(fingerprint: Fingerprint, seen: _Compared) -> str:
-    """From which length on a server deviates, where it does not from the shortest on."""
+    """The length from which on a server deviates, if not from the shortest on."""
     allowed = MARGIN * np.maximum(seen.spread, seen.spread.mean() if len(seen.own) else 0) + _FLOOR
     off = seen.own > allowed
     if not off.any() or off[0]:

@@ -28,7 +28,7 @@ SHORTEST = 16
 """Tokens of the shortest beginning: each probe is at least so long, single tokens aside."""
 TEXT_WORDS = 24
 _AHEAD = 12
-"""How far before its length a probe may end, so that the model goes on with whole characters."""
+"""The most tokens that a probe may lack, so that the model goes on with whole characters."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -66,7 +66,7 @@ def fingerprint(
     notice: Notice = lambda told: None,
     ranks: Ranks | None = None,
 ) -> Fingerprint:
-    """The answers of a model under a plan, or as it is, and under all that may go wrong.
+    """The answers of a model under a plan, or unmodified, and under all that may go wrong.
 
     `length` is the longest probe, where that is not the plan's target. Of several `ranks`, all
     return the same.
@@ -138,7 +138,7 @@ def _announce(
 
 
 def _probes_of_first(ranks: Ranks, probes: Sequence[Probe]) -> list[Probe]:
-    """Those that rank 0 chose: where two tokens are as likely, another might choose others."""
+    """The probes that rank 0 chose: of tokens as likely, another rank might choose others."""
     own = json.dumps([probe.to_json() for probe in probes]) if ranks.rank == 0 else None
     told = parse_json(ranks.apart("probes").share(own), source="rank 0")
     assert isinstance(told, list)
@@ -156,7 +156,7 @@ def _exchanged(ranks: Ranks, found: Mapping[int, Answers], count: int) -> list[A
 
 
 def _ways(model: Any, planned: ContextPlan, present: ContextPlan, encoder: Encoder) -> list[_Way]:
-    """The plan as it is, as healthy servers round it, and as it may go wrong."""
+    """The plan itself, as healthy servers round it, and as it may go wrong."""
     rotated = causes(planned, present)
     weights = partial(rounding.rounded_weights, model)
     cache = partial(rounding.rounded_cache, model)
@@ -199,7 +199,7 @@ class _Asking:
         self._scorer = Scorer(loaded.model, in_chunks=True)
 
     def chosen(self, drafted: Draft, planned: ContextPlan) -> list[Probe]:
-        """The probes: what the planned model answers with whole characters, of what is drafted."""
+        """The drafted probes that the planned model answers with whole characters."""
         probes: list[Probe] = []
         with self._under(planned, 1):
             for token in drafted.single:

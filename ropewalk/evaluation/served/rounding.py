@@ -81,7 +81,7 @@ def rounded_weights(
     inputs: Rounding | None = None,
     outputs: Rounding | None = None,
 ) -> Iterator[None]:
-    """Round the weights of all layers, and what layers take and give, within a `with` block."""
+    """Round all layers' weights, inputs and outputs, within a `with` block."""
     kept: dict[nn.Module, Tensor] = {}
 
     def before(module: Any, given: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
@@ -142,7 +142,7 @@ def _set(module: Any, part: Tensor) -> Tensor:
 
 @contextmanager
 def rounded_cache(model: Any, rounding: Rounding) -> Iterator[None]:
-    """Round keys and values as they would stand in a cache, within a `with` block."""
+    """Round keys and values as a cache would, within a `with` block."""
     config = model.config.get_text_config()
     stock, before = config._attn_implementation, _rounding[:]
     _rounding[:] = [rounding]

@@ -1,4 +1,4 @@
-"""An OpenAI-compatible server: what it is, and its answers to prompts of tokens or of text.
+"""An OpenAI-compatible server: its identity, and its answers to prompts of tokens or of text.
 
 What a runtime's server says of itself, and what it takes, stands in the runtime's own module
 (`runtimes/`). Of other servers only what `/v1/models` says is known. Every answer must say how many
@@ -23,7 +23,7 @@ from ropewalk.values import Value
 
 OTHER = "unknown kind"
 TOP = 20
-"""Alternatives to ask for: the most that vLLM gives unless it is told otherwise."""
+"""Alternatives to ask for: the most that vLLM gives by default."""
 FEWER = 5
 """The most that OpenAI's own completions give."""
 MOST_NAMED = 1000
@@ -35,16 +35,16 @@ MOST_TEXT = 300
 
 @dataclass(frozen=True, eq=False)
 class ServerInfo(Value):
-    """A server by what it says of itself. Two of them are the same where all of it is equal."""
+    """A server by its account of itself. Two of them are the same if all of it is equal."""
 
     url: str
     kind: str
     version: str
     model: str
     length: int | None
-    """The longest sequence that it says to serve."""
+    """The longest sequence that it claims to serve."""
     revealed: Mapping[str, Any]
-    """Whatever else it says of its settings and its model, as it says it."""
+    """All else that it reports of its settings and its model, verbatim."""
 
     def __str__(self) -> str:
         version = f" {self.version}" if self.version else ""
@@ -65,7 +65,7 @@ class Answer:
     text: str
     prompt_tokens: int
     top: tuple[tuple[int, float], ...] | None
-    """The likeliest first tokens with their log-probabilities; None where it gives none."""
+    """The likeliest first tokens with their log-probabilities; None if it gives none."""
 
 
 class Miscounted(ServerError):
@@ -137,7 +137,7 @@ class Server:
     client: Client
     info: ServerInfo
     encoder: Encoder | None
-    """Needed where a server takes text alone, or spells the tokens that it names."""
+    """Needed if a server takes text alone, or spells the tokens that it names."""
     takes_tokens: bool = True
     top: int = TOP
     _model: str | None = field(default=None, repr=False)
@@ -151,7 +151,7 @@ class Server:
         trial: Sequence[int],
         model: str | None = None,
     ) -> Server:
-        """A server by its address, once it is known what it is and whether it takes tokens.
+        """Connect to a server by its address, and find out what it is and whether it takes tokens.
 
         `trial`: some tokens to try with.
         """
@@ -169,7 +169,7 @@ class Server:
         return spoken(self.info.kind) or _UNCLAIMED
 
     def check_unchanged(self) -> None:
-        """Refuse a server that says of itself what it did not say before."""
+        """Refuse a server whose account of itself has changed."""
         try:
             now = discover(self.client, self.info.model)
         except UnknownName as error:
@@ -306,7 +306,7 @@ class Server:
         return tuple(found.items()) or None
 
     def _token(self, spelled: object) -> int | None:
-        """The token that a server spells; None where several are spelled so."""
+        """The token that a server spells; None if several are spelled so."""
         if not isinstance(spelled, str):
             return None
         prefix, _, number = spelled.partition(":")
@@ -326,7 +326,7 @@ class Server:
         return None if found < 0 else found
 
     def _spelled(self, tokens: Sequence[int]) -> str:
-        """The text that a server turns into these tokens, where it tokenizes as we do."""
+        """The text that a server turns into these tokens, if it tokenizes as we do."""
         assert self.encoder is not None, "who opens a server that takes text alone has one"
         own = list(tokens)
         bos = len(self.encoder.bos)

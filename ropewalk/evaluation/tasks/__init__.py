@@ -31,7 +31,7 @@ from ropewalk.records import TASK_SCORE
 from ropewalk.registered import added
 
 QUESTIONS = 4
-"""Questions per context in mode shared_context, where it holds as many answers."""
+"""Questions per context in mode shared_context, if it holds as many answers."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,10 @@ class Scene:
 
     random: Stream
     depth: float
-    """Where to hide the answer: 0 is the beginning, below 1 the end."""
+    """The depth at which to hide the answer: 0 is the beginning, below 1 the end."""
     haystack: Haystack
     place: float
-    """Where in the haystack to take text from, so that samples are far from each other."""
+    """The place in the haystack to take text from, so that samples are far from each other."""
     small: bool
     """The model is a small one: no prose around the task, and tokens are dear."""
     length: int
@@ -51,20 +51,20 @@ class Scene:
 
 
 class Draft(NamedTuple):
-    """A prompt, what a model should go on with, and where in the prompt that stands."""
+    """A prompt, the expected continuation, and its place in the prompt."""
 
     prompt: str
     answer: str
     depth: float | None = None
-    """None where the answer has no one place."""
+    """None if the answer has no one place."""
     words: int = 0
-    """Of the haystack: samples that read the same stretch of it are not independent."""
+    """The words taken from the haystack: samples that read the same stretch are not independent."""
     parts: tuple[str, ...] = ()
-    """The values in the answer, in order, where it has several: each is scored for itself."""
+    """The values in the answer, in order, if it has several: each is scored for itself."""
     references: tuple[str, ...] = ()
     """The references of `score`; by default the parts, or the answer."""
     distractors: tuple[str, ...] = ()
-    """Some wrong answers that stand in the prompt."""
+    """Some wrong answers in the prompt."""
     begun: str | None = None
     """The end of the prompt that begins the answer, and that a model says itself in a chat; None
     for its last line."""
@@ -81,28 +81,28 @@ class Task:
     version: int = 1
     """Raised when its samples change."""
     continues: str = r"\w"
-    """A pattern: an answer has not ended where it matches at the beginning of the next token."""
+    """A pattern: an answer has not ended if it matches at the beginning of the next token."""
     metric: str = TASK_SCORE.name
     """The name of `score` in records."""
     allowance: int = 0
     """The number of tokens a large model may write; never fewer than the answer and a margin."""
     floor: int = 0
-    """The shortest length at which the task means what it says."""
+    """The shortest length at which the task is meaningful."""
     groups: tuple[str, ...] = ()
     """Names under which it is asked for, and averaged, together with others."""
     ends: str = ""
-    """A pattern: a model has written its answer where this matches, and whatever it would add could
-    not change the score. Empty where all that may be written counts."""
+    """A pattern: a model has written its answer once this matches, and whatever it would add could
+    not change the score. Empty if all that may be written counts."""
     questions: Callable[[Scene, int], list[Draft]] | None = None
-    """As `draft`, with further drafts that ask for other things in the same text, for mode
+    """Like `draft`, with further drafts that ask for other things in the same text, for mode
     shared_context: their prompts are the same up to the question."""
     fill: float = 1.0
-    """How much of a length is enough. At 1 the last unit that fits is looked for, which takes
+    """The share of a length that is enough. At 1 the last unit that fits is looked for, which takes
     several encodings of the whole prompt; below 1 about one."""
 
 
 def asked_places(depth: float, count: int) -> list[int]:
-    """Which of so many items of a text are asked for, evenly from the one at the depth on."""
+    """The items, of so many in a text, that are asked for, evenly from the one at the depth on."""
     steps = ((depth + i / QUESTIONS) % 1.0 for i in range(QUESTIONS))
     return list(dict.fromkeys(int(step * count) for step in steps))
 
@@ -134,11 +134,11 @@ def groups() -> Mapping[str, tuple[str, ...]]:
 
 
 RETRIEVAL = "retrieval"
-"""The mean over the tasks of an evaluation, where they are no group."""
+"""The mean over the tasks of an evaluation, if they are not a group."""
 
 
 def means_of(asked: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
-    """The groups, and all retrieval tasks that are asked together, where they are no group."""
+    """The groups, and all retrieval tasks that are asked together, if they are not a group."""
     own = tuple(name for name in asked if name in every())
     known = groups()
     if len(own) < 2 or any(set(own) == set(members) for members in known.values()):

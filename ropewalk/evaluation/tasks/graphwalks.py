@@ -14,7 +14,7 @@ from ropewalk.evaluation.tasks import Draft, Scene, Task
 from ropewalk.evaluation.vocabulary import HEX, LETTERS
 
 DEPTH, BRANCHES, PARENTS = 2, 2, 4
-"""Of a search: how far it goes, and how many edges leave each node on its way."""
+"""The depth of a search, and the edges that leave each node on its way."""
 INTRODUCTION = (
     "Below is a directed graph, one edge in each line, and then an operation on it. Carry out the "
     "operation, and name the nodes of its result in the order in which the list of edges first "

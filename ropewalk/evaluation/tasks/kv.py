@@ -63,7 +63,7 @@ def uuid(random: Stream) -> str:
 
 
 def score(written: str, references: tuple[str, ...]) -> float:
-    """The value stands at the beginning of what was written, quotes and spaces aside."""
+    """1 if the answer begins with the value, quotes and spaces aside."""
     [value] = references
     return float(
         re.match(rf'[\s"]*{re.escape(value)}(?![\w-])', written, re.IGNORECASE) is not None

@@ -50,7 +50,7 @@ def questions(scene: Scene, units: int) -> list[Draft]:
 
 
 def score(written: str, references: tuple[str, ...]) -> float:
-    """The last integer of what was written before the line ended is the number."""
+    """1 if the last integer before the line ends is the number."""
     numbers = re.findall(r"\d+", re.split(r"[>\n]", written, maxsplit=1)[0])
     return float(numbers[-1:] == list(references))
 

@@ -19,7 +19,7 @@ from ropewalk.evaluation.vocabulary import DIGITS, LETTERS, NOUNS
 
 FORMS = ("poem", "riddle", "letter", "speech", "short story", "blog post", "song", "news article")
 WORDS = 40
-"""Of a reply."""
+"""The words of a reply."""
 PREFIX = 10
 """Letters and digits that the answer must begin with."""
 ORDINALS = ("1st", "2nd", "3rd", "4th", "5th", "6th", "7th", "8th")

@@ -82,7 +82,7 @@ INTRODUCTION = (
 @dataclass(frozen=True)
 class Form:
     steps: int
-    """Of knowledge, between the fact and the question."""
+    """The steps of knowledge between the fact and the question."""
 
     def draft(self, scene: Scene, units: int) -> Draft:
         """`units` words of text, without the lines that hold the name or a word of the pair."""
@@ -108,7 +108,7 @@ def _without(lines: Sequence[str], words: Sequence[str]) -> list[str]:
 
 
 def contains(written: str, references: tuple[str, ...]) -> float:
-    """The published rule: the name stands in what was written."""
+    """The published rule: the name occurs in the answer."""
     return float(any(reference.strip() in written for reference in references))
 
 

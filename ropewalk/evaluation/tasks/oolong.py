@@ -148,7 +148,7 @@ def compare(scene: Scene, units: int) -> Draft:
 
 
 def parsed(response: str) -> str:
-    """The published rule: what stands after the last colon, or all of a short response."""
+    """The published rule: the text after the last colon, or all of a short response."""
     if ":" not in response:
         return response if len(response) < 20 else response.split()[-1]
     found = response.rsplit(":", 1)[1].strip().translate(str.maketrans("", "", "*[]"))

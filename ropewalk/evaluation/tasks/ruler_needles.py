@@ -31,14 +31,14 @@ class Needle(NamedTuple):
 
 @dataclass(frozen=True)
 class Form:
-    """Which needles are hidden in what."""
+    """The needles, and the hay that they are hidden in."""
 
     hay: Literal["noise", "essay", "needles"]
     key: Literal["word", "uuid"] = "word"
     value: Literal["number", "uuid"] = "number"
     keys: int = 1
     values: int = 1
-    """Of each key."""
+    """The values of each key."""
     queries: int = 1
     """The number of keys that are asked for."""
 
@@ -47,7 +47,7 @@ class Form:
         return self.questions(scene, units)[0]
 
     def questions(self, scene: Scene, units: int) -> list[Draft]:
-        """A draft for each of several keys, where a text holds others than are asked for."""
+        """A draft for each of several keys, if a text holds more than are asked for."""
         needles = self._needles(scene, self.keys + (units if self.hay == "needles" else 0))
         text = self._text(scene, units, [needle.line for needle in needles])
         keys = list(dict.fromkeys(needle.key for needle in needles))
@@ -138,7 +138,7 @@ class Form:
         return [*items[1 : first + 1], items[0], *items[first + 1 :]]
 
     def _briefly(self, text: str, keys: list[str], asked: list[Needle]) -> tuple[str, str]:
-        """The first asked line begun again; where there are several, the keys come before it."""
+        """The first asked line begun again; if there are several, the keys come before it."""
         listed = f"# keys {' '.join(keys)}\n" if len(keys) > 1 else ""
         question = f"# key {keys[0]}"
         answer = "".join(needle.line for needle in asked).removeprefix(question).rstrip()

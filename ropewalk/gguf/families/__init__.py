@@ -44,7 +44,7 @@ class Rotation:
     architecture: Architecture
     setting: Setting
     sliding_base: float | None = None
-    """By what the layers with a sliding window turn, where they have a base of their own."""
+    """The base of the layers with a sliding window, if they have their own."""
 
 
 def rotation_of(own: Family, plan: ContextPlan) -> Rotation:

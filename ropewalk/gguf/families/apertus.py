@@ -15,7 +15,7 @@ def _parts(source: str) -> tuple[Part, ...]:
 
 
 def _keys(config: Any, weights: Weights) -> Keys:
-    """What the activation has learned is metadata in a GGUF file."""
+    """The learned parameters of the activation, which are metadata in a GGUF file."""
     layers = range(config.num_hidden_layers)
     return {
         f"xielu.{name}": [_number(f"model.layers.{i}.mlp.act_fn.{name}", weights) for i in layers]

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _OF_PICTURES = re.compile(r"(?:model\.)?(?:vision_tower|multi_modal_projector)\.")
-"""What reads pictures stays out: llama.cpp takes it from a second file (mmproj)."""
+"""The tensors that read pictures, left out: llama.cpp takes them from a second file (mmproj)."""
 _WRAPPED = re.compile(r"^(?:model\.)?language_model\.")
 _LARGEST = 62
-"""The layers of the 27B model, which scales its attention otherwise."""
+"""The layers of the 27B model, which scales its attention differently."""
 _GELU = 1e-2
 """llama.cpp looks GELU up in a table of F16: about three times the worst seen, 3e-3."""
 

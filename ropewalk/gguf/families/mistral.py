@@ -1,4 +1,4 @@
-"""Mistral, which computes what Llama does."""
+"""Mistral, which computes as Llama does."""
 
 from ropewalk.gguf.family import Family
 

@@ -1,4 +1,4 @@
-"""SmolLM3, where every fourth layer does not rotate."""
+"""SmolLM3, in which every fourth layer does not rotate."""
 
 from __future__ import annotations
 

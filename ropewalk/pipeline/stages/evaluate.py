@@ -1,4 +1,4 @@
-"""Evaluate: the model as it is, the chosen schedule and the methods that were not clearly worse,
+"""Evaluate: the unmodified model, the chosen schedule and the methods that were not clearly worse,
 at all lengths, on text that decided nothing."""
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TASKS = ("perplexity", "passkey", "needle", "kv")
 TRAINED = "trained"
 """The name of the trained model under the chosen schedule, among methods."""
 TRAINING = "train"
-"""The stage whose result stands between the two evaluations."""
+"""The stage whose result comes between the two evaluations."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Evaluate(Stage[EvaluatedExtension]):
     target_length: int
     lengths: tuple[int, ...]
     samples: int
-    """For each task, length and method."""
+    """The samples of each task, length and method."""
     seed: int = 0
     tasks: tuple[str, ...] = TASKS
     trained: bool = False
@@ -143,8 +143,8 @@ class Untrained(Evaluate):
 
 
 def conditions_of(work: Work) -> tuple[Condition, ...]:
-    """The model as it is, the hand-designed methods that the search stage did not rule out, and the
-    searched schedule where it was chosen."""
+    """The unmodified model, the hand-designed methods that the search stage did not rule out, and
+    the searched schedule if it was chosen."""
     present, found = work.present, work.result(Search)
     layer, [leg] = present.extended_layer, found.legs
     plans = {}

@@ -18,7 +18,7 @@ FOLDER, FILE = "model", "model.gguf"
 
 
 def in_llama_cpp(window: int) -> tuple[Forwards, ...]:
-    """What a comparison with llama.cpp takes: one forward of ours, and its own on fewer threads."""
+    """The cost of comparing with llama.cpp: one forward of ours, and its own on fewer threads."""
     return (Forwards(window + BEYOND, 4),)
 
 

@@ -1,4 +1,4 @@
-"""Inspect: the model as it stands, and how far it is to be extended."""
+"""Inspect: the present model, and how far it is to be extended."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from ropewalk.searching.model.settings import SearchSettings
 class Search(Stage[Found]):
     target_length: int
     evaluations: int
-    """What the search may spend, in scores over all documents to search on."""
+    """The budget of the search, in scores over all documents to search on."""
     seed: int = 0
     short_limit: float = SHORT_LIMIT
     """Nats a token that it may cost on short text."""

@@ -1,4 +1,4 @@
-"""Short: what the chosen schedule costs within the original window, where the model needed none."""
+"""Short: the chosen schedule's cost within the original window, where the model needed none."""
 
 from __future__ import annotations
 

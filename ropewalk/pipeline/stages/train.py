@@ -25,7 +25,7 @@ from ropewalk.training.settings import StageSettings, TrainingSettings
 FOLDER = "train"
 """In the run directory: tokens, checkpoints and the trained weights."""
 _BACKWARD = 3
-"""What a step takes, in forwards."""
+"""The cost of a step, in forwards."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Train(Stage[Training]):
     batch: int
     seed: int = 0
     if_needed: bool = False
-    """Only where the schedule alone does not work."""
+    """True to train only if the schedule alone does not work."""
 
     name = TRAINING
     does = "the model under the chosen schedule, on text that the evaluation does not read"

@@ -1,4 +1,4 @@
-"""Verdict: whether the chosen schedule works at the target, asked until the answers tell."""
+"""Verdict: whether the chosen schedule works at the target, asked until the answers decide."""
 
 from __future__ import annotations
 

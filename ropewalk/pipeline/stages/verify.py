@@ -1,4 +1,4 @@
-"""Verify: what was exported, read from disk as anybody's file would be, and searched for traps."""
+"""Verify: the exports, read from disk as anybody's files would be, and searched for traps."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from ropewalk.run_on_disk import RunOnDisk
 
 
 def commands() -> tuple[str, ...]:
-    """Those whose runs can be shown."""
+    """The commands whose runs can be shown."""
     return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
 
 

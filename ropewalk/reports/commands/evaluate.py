@@ -37,7 +37,7 @@ def page(run: RunOnDisk) -> Page:
 
 
 def evaluated(run: RunOnDisk) -> Evaluated | None:
-    """Its result, where it is finished. Files of two models in one folder are refused."""
+    """Its result, if it is finished. Files of two models in one folder are refused."""
     found = run.result(RESULTS, Evaluated)
     own = run.configuration.get("weights_sha256")
     if not isinstance(own, str):

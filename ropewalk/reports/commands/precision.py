@@ -1,4 +1,4 @@
-"""The page of a precision run: what number formats do to relative positions."""
+"""The page of a precision run: the effect of number formats on relative positions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of a search: what it found, what it cost, and how that stands on other documents."""
+"""The page of a search: its result, its cost, and its scores on other documents."""
 
 from __future__ import annotations
 

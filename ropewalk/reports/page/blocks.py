@@ -8,7 +8,7 @@ from ropewalk.reports.chart import Chart, TileGrid
 
 
 class Cell(NamedTuple):
-    """A cell of a table: what is read, and what rows are sorted by where that is a number."""
+    """A cell of a table: its text, and its sort key if that is a number."""
 
     text: str
     key: float | None = None
@@ -48,16 +48,16 @@ class Section(NamedTuple):
 class Page(NamedTuple):
     title: str
     verdict: str
-    """The first thing to read: what came of the run."""
+    """The first thing to read: the outcome of the run."""
     reasons: tuple[str, ...]
     sections: tuple[Section, ...]
     missing: tuple[str, ...] = ()
     """The parts that an unfinished run still lacks."""
     facts: tuple[str, ...] = ()
-    """When, for how long, on which machine, and how large the model is."""
+    """The date, the duration, the machine, and the size of the model."""
     advice: str = ""
     """The recommended action."""
     notes: tuple[str, ...] = ()
-    """Where the figures come from: run directory, versions."""
+    """The sources of the figures: run directory, versions."""
     folded: tuple[str, ...] = ()
     """More of that, for who opens it: the configuration, with its checksums."""

@@ -65,13 +65,13 @@ def at_target(lines: Mapping[str, Sequence[MethodBars]], length: int, main: str)
 def against_short(
     records: Sequence[EvalRecord], original_length: int, main: str | None = None
 ) -> Section:
-    """The gain of each method at each length, where short and long text were measured."""
+    """The gain of each method at each length, if short and long text were measured."""
     charts = tradeoffs(records, original_length, main)
     return Section("Long context against short text", tuple(charts))
 
 
 def by_depth(records: Sequence[EvalRecord]) -> Section:
-    """Where in the context answers are found."""
+    """The depths in the context at which answers are found."""
     grids = evaluation.by_depth(records).values()
     return Section("Where answers are found", tuple(grid for own in grids for grid in own))
 

@@ -43,7 +43,7 @@ def shareable(page: Page, runs: Sequence[Path]) -> Page:
 
 
 def names(runs: Sequence[Path]) -> list[str]:
-    """The name of each run directory: as it was given where that is relative, and never alike."""
+    """The name of each run directory: as it was given if that is relative, and never alike."""
     here = Path.cwd()
     inside = [run.relative_to(here) if run.is_relative_to(here) else run for run in runs]
     found: list[str] = []

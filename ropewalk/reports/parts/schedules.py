@@ -1,4 +1,4 @@
-"""Blocks of schedules, of a search, and of what runtimes make of a plan."""
+"""Blocks of schedules, of a search, and of runtimes' support of a plan."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _standings(leg: Leg) -> Table:
 
 
 def _on_short_text(leg: Leg) -> list[Block]:
-    """The scores at the original length, where they were measured."""
+    """The scores at the original length, if they were measured."""
     if not leg.at_original_length:
         return []
     rows = tuple(

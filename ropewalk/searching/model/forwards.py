@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ropewalk.models.load import LoadedModel
 
 QUICK, PUBLISHED = 40, 1344
-"""Evaluations where no budget is given: for the adaptive strategy, and what Algorithm 1 takes."""
+"""Evaluations if no budget is given: for the adaptive strategy, and what Algorithm 1 takes."""
 FINALISTS = 4
 FEWER = ((20, None), (10, None))
 """Evaluations of searches to propose instead of one that takes too long, on as many documents."""
@@ -33,8 +33,8 @@ def most_forwards(settings: SearchSettings, length: int) -> int:
 
 
 def short_forwards(settings: SearchSettings, length: int) -> int:
-    """How many forwards it takes at the original length, at most: of the present, the best method
-    and the chosen, and if short text counts, of all that are compared in the search or may be
+    """The most forwards that it takes at the original length: of the present, the best method and
+    the chosen, and if short text counts, of all that are compared in the search or may be
     chosen."""
     to_report = 3 * settings.sizes[2]
     if not settings.limited:
@@ -45,7 +45,7 @@ def short_forwards(settings: SearchSettings, length: int) -> int:
 
 
 def _scored(settings: SearchSettings, length: int) -> int:
-    """How many documents the strategy itself looks at, at most."""
+    """The most documents that the strategy itself looks at."""
     limits = []
     if settings.evaluations is not None:
         limits.append(settings.evaluations * settings.sizes[0])

@@ -63,7 +63,7 @@ from ropewalk.searching.space import STEPS_PER_UNIT, Space
 from ropewalk.untrusted import parse_json
 
 ROUNDED = 1.5 / STEPS_PER_UNIT
-"""How far the factors of a schedule move at most, as a ratio, when a search rounds them."""
+"""The largest change of a schedule's factors, as a ratio, when a search rounds them."""
 FIRST_ROUND = 6
 """Selection documents that all schedules are measured on, before the clearly worse drop out."""
 
@@ -164,7 +164,7 @@ class _Work:
         journal: Callable[[str], Journal | None],
         progress: Progress,
     ) -> Leg | None:
-        """Do it on this process alone, or on all ranks; None where this one only helped."""
+        """Do it on this process alone, or on all ranks; None if this one only helped."""
         sets = split_corpus(
             self.corpus,
             self._encoder,
@@ -204,7 +204,7 @@ class _Work:
         return leg
 
     def _shortened(self, documents: Sequence[Planted]) -> tuple[Planted, ...]:
-        """Of the original length; none where that is what this leg is about."""
+        """The documents cut to the original length; none if this leg is about that length."""
         original = self.start.geometry.original_length
         if self.length <= original:
             return ()
@@ -358,8 +358,8 @@ class _Work:
         documents: Sequence[int],
         sources: Sequence[str],
     ) -> dict[str, Paired]:
-        """What each schedule costs in the text of the original length, on text to select by; empty
-        where a schedule of its own serves that length, or nothing limits it."""
+        """The cost of each schedule in the text of the original length, on text to select by; empty
+        if a schedule of its own serves that length, or nothing limits it."""
         if not documents or not self.settings.limited:
             return {}
         texts = [text_of(sources[i]) for i in documents]
@@ -376,7 +376,7 @@ class _Work:
         sources: Sequence[str],
         progress: Progress,
     ) -> tuple[dict[str, FloatArray], dict[str, Losses]]:
-        """Measure all schedules on the first documents, and on the others what may be best.
+        """Measure all schedules on the first documents, and those that may be best on the others.
 
         Also returns the losses of what may be best after all of them.
         """
@@ -405,7 +405,7 @@ class _Work:
         progress: Progress,
         baseline: tuple[str, float],
     ) -> searching.Result:
-        """Run the strategy for what it may spend."""
+        """Run the strategy within its budget."""
         evaluations, tokens = self.settings.evaluations, self.settings.tokens
         if evaluations is None and tokens is None:
             evaluations = PUBLISHED if self.settings.strategy == "evolution" else QUICK
@@ -446,7 +446,7 @@ class _Work:
 
 
 class _Kept:
-    """What was measured beside a search, one schedule and document a line.
+    """Measurements apart from a search, one schedule and document a line.
 
     A forward of a large model takes minutes: what a kill loses is one, or one for each rank.
     """
@@ -484,7 +484,7 @@ class _Kept:
 
 
 def _score(measured: FloatArray, kind: str) -> Score:
-    """The means of [documents, 3]; infinite where the schedule failed."""
+    """The means of [documents, 3]; infinite if the schedule failed."""
     if not np.isfinite(measured).all():
         return Score(np.inf, np.inf, 0.0, len(measured))
     loss = float(loss_of(measured, kind).mean())
@@ -494,7 +494,7 @@ def _score(measured: FloatArray, kind: str) -> Score:
 
 
 def _losses(measured: FloatArray, kind: str, texts: Sequence[str]) -> Losses:
-    """The losses of [documents, 3]; infinite where the schedule failed."""
+    """The losses of [documents, 3]; infinite if the schedule failed."""
     finite = np.where(np.isfinite(measured), measured, np.inf)
     return Losses(loss_of(finite, kind), finite[:, TEXT], finite[:, ANSWERS], tuple(texts))
 
@@ -514,7 +514,7 @@ def _described(searched: RotarySchedule, by_hand: Mapping[str, RotarySchedule]) 
 
 
 def _less(first: Losses | None, second: Losses | None) -> Paired | None:
-    """The difference on the same documents; None where there are none, or the model failed."""
+    """The difference on the same documents; None if there are none, or the model failed."""
     if first is None or second is None or first.failed or second.failed:
         return None
     return paired(first.objective, second.objective, first.texts)
@@ -523,7 +523,7 @@ def _less(first: Losses | None, second: Losses | None) -> Paired | None:
 def _plan(
     present: ContextPlan, layer: str, legs: Sequence[Leg], settings: SearchSettings
 ) -> ContextPlan:
-    """What the legs found, each for sequences up to its length, and the present beyond them."""
+    """The plan of the legs' schedules, each up to its length, and of the present beyond them."""
     steps = sorted(
         (PlanStep(leg.length, leg.best.schedule) for leg in legs),
         key=lambda step: step.up_to_length,

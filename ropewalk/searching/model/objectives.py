@@ -1,4 +1,4 @@
-"""What a search asks of a real model: how well it does on planted documents under a schedule.
+"""The objective of a search on a real model: its scores on planted documents under a schedule.
 
 A schedule is measured on one document by one forward, alone: so a value depends neither on what
 else is asked for nor on who computes it. The same forward tells the loss of the text, the loss of
@@ -28,7 +28,7 @@ from ropewalk.untrusted import real_number
 TEXT, ANSWERS, RETRIEVED = range(3)
 """The entries of a measurement: nats a token of the text, nats a token of the answers, and the
 share of answers that were matched exactly: each token was the first choice, and the answer then
-ended. The last two are 0 where nothing was planted."""
+ended. The last two are 0 if nothing was planted."""
 
 Measure = Callable[[Sequence[RotarySchedule], Sequence[int]], FloatArray]
 """[schedules, documents, 3]; NaN throughout for a schedule that failed on any of the documents."""
@@ -45,7 +45,7 @@ class ModelObjective:
     first: int = 0
     """The measure's number of the objective's document 0."""
     short: int | None = None
-    """The same of its beginning, of the original length; None where short text counts nothing."""
+    """The same of its beginning, of the original length; None if short text counts nothing."""
 
     def losses(self, schedules: Sequence[RotarySchedule], documents: Sequence[int]) -> FloatArray:
         found = loss_of(self.measure(schedules, [self.first + d for d in documents]), self.kind)
@@ -72,7 +72,7 @@ def loss_of(measured: FloatArray, kind: str) -> FloatArray:
 
 
 def _own_loss(objective: Own, values: FloatArray) -> float:
-    """By a function of the user's; a schedule that failed is not asked about."""
+    """The loss by a function of the user's; a schedule that failed is not asked about."""
     if not np.isfinite(values).all():
         return math.nan
     return real_number(objective(*map(float, values)), f"the loss by {objective.__name__}")
@@ -102,12 +102,12 @@ class LocalMeasure:
         return without_failures(np.stack([self._row(each, documents) for each in schedules]))
 
     def one(self, schedule: RotarySchedule, document: int) -> FloatArray:
-        """One schedule on one document; NaN where the model fails under it."""
+        """One schedule on one document; NaN if the model fails under it."""
         values: FloatArray = self._row(schedule, [document])[0]
         return values
 
     def prove(self, schedule: RotarySchedule) -> None:
-        """That installing works is a fact about the model, so it is proven once.
+        """Prove that installing works, once: it is a fact about the model.
 
         Ranks that share the model prove it by the same schedule, for the forwards that this takes
         depend on it; what is measured afterwards need not be the same.
@@ -174,7 +174,7 @@ def _summed_up(document: Planted, scores: TokenScores) -> FloatArray:
 
 
 def matched(document: Planted, scores: TokenScores, answer: slice) -> bool:
-    """Every token of the answer was chosen, and what was chosen after it ends it."""
+    """True if every token of the answer was chosen, and the choice after it ends the answer."""
     chosen = scores.chosen[answer.start - document.scored_from :]
     *own, after = chosen[: answer.stop - answer.start + 1]
     known = after < len(document.continuing)

@@ -37,7 +37,7 @@ MANY = 2
 
 @dataclass(frozen=True)
 class Planted:
-    """One document, and what of it is scored; without answers nothing was planted in it."""
+    """One document, and its scored tokens; without answers nothing was planted in it."""
 
     source: str
     """The document of the corpus, and the first token of the stretch that was taken from it."""
@@ -45,7 +45,7 @@ class Planted:
     text: slice
     answers: tuple[slice, ...]
     depths: tuple[float, ...]
-    """Where the fact of each answer stands: 0 at the beginning, 1 at the end of the document."""
+    """The depth of the fact of each answer: 0 at the beginning, 1 at the end of the document."""
     continuing: NDArray[np.bool_]
     """The tokens that would go on with an answer, which then would be another one."""
 
@@ -93,7 +93,7 @@ def split_corpus(
     *,
     plain_search: bool = False,
 ) -> Split:
-    """Planted documents from disjoint stretches of the corpus, fewer where it is short.
+    """Planted documents from disjoint stretches of the corpus, fewer if it is short.
 
     With `plain_search` the documents to search on are text alone, and all of it is scored.
 
@@ -175,12 +175,12 @@ def text_of(source: str) -> str:
 
 
 def scored_tokens(length: int) -> int:
-    """How many final tokens of the text are scored."""
+    """The number of final tokens of the text that are scored."""
     return max(1, min(SCORED, length // 4))
 
 
 def _facts(random: Stream, encoder: Encoder, length: int) -> list[Fact]:
-    """As many as leave three quarters of the document to the text, no two of one name."""
+    """Draw facts, no two of one name, that leave three quarters of the document to the text."""
     facts: dict[str, Fact] = {}
     taken = 0
     while len(facts) < FACTS:
@@ -200,7 +200,7 @@ def _facts(random: Stream, encoder: Encoder, length: int) -> list[Fact]:
 
 
 def _questions(facts: Sequence[Fact], encoder: Encoder) -> tuple[IntArray, list[slice]]:
-    """The questions with their answers, on lines of their own, and where the answers are."""
+    """The questions with their answers, on lines of their own, and the places of the answers."""
     tokens: list[int] = encoder.pieces("\n").tolist()
     answers = []
     for fact in facts:
@@ -215,7 +215,7 @@ def _questions(facts: Sequence[Fact], encoder: Encoder) -> tuple[IntArray, list[
 
 
 def _line_starts(tokens: IntArray, encoder: Encoder) -> IntArray:
-    """Where a line begins that could begin otherwise: "\\n\\n" may be two tokens."""
+    """The starts of lines that do not begin with a line break: "\\n\\n" may be two tokens."""
     ids, at = np.unique(tokens, return_inverse=True)
     texts = [encoder.text(ids[i : i + 1]) for i in range(len(ids))]
     ends = np.array([text.endswith("\n") for text in texts])[at]

@@ -36,7 +36,7 @@ class SearchRanks(Ranks):
     """Ranks of which the first one searches, and the others measure for it."""
 
     by_heads = False
-    """Whether the ranks of a copy hold its heads, and so compute each pair together."""
+    """True if the ranks of a copy hold its heads, and so compute each pair together."""
 
     def apart(self, name: str) -> Self:
         found = super().apart(name)

@@ -41,7 +41,7 @@ class Score(NamedTuple):
 
 
 class Arm(NamedTuple):
-    """A schedule, and what it does on each set of documents."""
+    """A schedule, and its scores on each set of documents."""
 
     schedule: RotarySchedule
     search: Score
@@ -76,8 +76,8 @@ class Leg(Value):
     at_bounds: tuple[str, ...] = ()
     """The bounds of the searched space that the chosen schedule lies on, in words."""
     at_original_length: Mapping[str, Score] = field(default_factory=dict)
-    """What an extension costs on short text: the model as it is, the best hand-designed method and
-    the chosen schedule, on the beginnings of the documents to report on."""
+    """The cost of an extension on short text: the unmodified model, the best hand-designed method
+    and the chosen schedule, on the beginnings of the documents to report on."""
     cost_at_original_length: Paired | None = None
     """There, the chosen schedule's score minus that of the unmodified model."""
     best_searched: str | None = None
@@ -91,7 +91,7 @@ class Leg(Value):
     that may be best at the target, on the documents that decided."""
     short_limit: float | None = None
     by_objective: Mapping[str, Unbounded] = field(default_factory=dict)
-    """What the search minimises, of each hand-designed method: as in `history`, with the loss of
+    """The objective of the search, for each hand-designed method: as in `history`, with the loss of
     short text if that counts."""
 
     def __post_init__(self) -> None:
@@ -107,7 +107,7 @@ class Leg(Value):
 
     @property
     def beside_history(self) -> Mapping[str, float]:
-        """What the scores of `history` can be compared with."""
+        """The scores that those of `history` can be compared with."""
         return self.by_objective or {n: arm.search.score for n, arm in self.baselines.items()}
 
     @property
@@ -121,7 +121,7 @@ class Leg(Value):
         return f"{name} (chosen)" if name == self.chosen else name
 
     def charts(self) -> list[Chart]:
-        """Progress and factors, and the cost on short text where that was measured."""
+        """Progress and factors, and the cost on short text if that was measured."""
         from ropewalk.reports.schedules import factors
         from ropewalk.reports.search import Offer, progress, trade_off
 
@@ -144,7 +144,7 @@ class Leg(Value):
         return charts
 
     def gain(self, documents: Literal["search", "reporting"]) -> float:
-        """By how much the chosen schedule's score is below that of the best hand-designed method.
+        """The score of the best hand-designed method minus that of the chosen schedule.
 
         The part of a gain on the search documents that is missing on the others is overfitting.
         """
@@ -254,7 +254,7 @@ def _in_words(leg: Leg) -> str:
 
 
 def tried_in_words(leg: Leg) -> str:
-    """The best searched schedule on the documents that decided, where it was not chosen."""
+    """The best searched schedule on the documents that decided, if it was not chosen."""
     if leg.selection is None:
         return "each searched schedule failed, or is clearly worse in the text or the answers"
     told = f"score difference {leg.selection} for the best searched schedule, {leg.best_searched}"
@@ -302,7 +302,7 @@ def verdict_in_words(leg: Leg) -> str:
 
 
 def limited_in_words(leg: Leg) -> str:
-    """What the limit on short text did; nothing where it left all schedules in."""
+    """The effect of the limit on short text; empty if it left all schedules in."""
     if leg.short_limit is None or leg.chosen not in leg.short_costs:
         return ""
     limit = f"the limit of {leg.short_limit:g} nats a token of text at the original length"
@@ -322,7 +322,7 @@ def limited_in_words(leg: Leg) -> str:
 
 
 def short_in_words(leg: Leg) -> str:
-    """The cost of the chosen schedule on short text; nothing where that was not measured."""
+    """The cost of the chosen schedule on short text; empty if that was not measured."""
     if leg.cost_at_original_length is None:
         return ""
     chosen = leg.method or "the searched schedule"

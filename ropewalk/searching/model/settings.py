@@ -18,7 +18,7 @@ from ropewalk.searching.strategies.evolution import HALVED_BEYOND
 from ropewalk.untrusted import check_seed, real_number, whole_number
 
 PUBLISHED_HEADROOM = 1.25
-"""How far above s LongRoPE lets a factor go."""
+"""The largest factor that LongRoPE allows, as a multiple of s."""
 DOCUMENTS = (12, 32, 20)
 """To search on, to select by, to report on; with eight facts each, 160 answers are reported."""
 
@@ -76,12 +76,12 @@ class SearchSettings:
 
     @property
     def limited(self) -> bool:
-        """Whether what a schedule costs on short text counts."""
+        """True if the cost of a schedule on short text counts."""
         return self.short_limit is not None and not self.recover
 
     @property
     def sizes(self) -> tuple[int, int, int]:
-        """How many documents to search on, to select by and to report on."""
+        """The numbers of documents to search on, to select by and to report on."""
         return DOCUMENTS if self.documents is None else self.documents
 
 

@@ -22,7 +22,7 @@ def shortened(
     length: int,
     seed: int,
 ) -> tuple[Planted, ...]:
-    """One for each document; none at all where the length has no room for a fact."""
+    """One for each document; none at all if the length has no room for a fact."""
     wanted = {text_of(document.source) for document in documents}
     tokens: dict[str, IntArray] = {
         each.name: encoder.pieces(each.text) for each in corpus if each.name in wanted

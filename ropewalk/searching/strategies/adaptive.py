@@ -30,7 +30,7 @@ from ropewalk.searching.surface import Shape, Surface
 EVALUATIONS = 134  # a tenth of Algorithm 1's
 RESHAPED = 1.3  # the surface's shape is looked for anew when so many times the points are known
 SPREADS = ((1.0, False), (0.5, False), (0.25, False), (0.5, True), (1.0, True))
-"""How far from where candidates are drawn: of the usual width, and whether around the start."""
+"""The spread of drawn candidates, in usual widths, and True for those around the start."""
 PATIENCE = 20  # requests with nothing new to score, before the space counts as known
 DESCENT = 5  # times that the lowest point is looked for around the lowest
 
@@ -83,7 +83,7 @@ class Book:
         self._rng = rng
         self._waiting: list[int] = []
         self.losses: dict[Candidate, FloatArray] = {}
-        """By document; nan where it was not asked."""
+        """By document; nan if it was not asked."""
         self.spent = 0
 
     @property
@@ -127,7 +127,7 @@ class Book:
 
 
 class Guess:
-    """Where the best candidate may be."""
+    """A guess at the best candidate."""
 
     def __init__(self, search: Adaptive, space: Space, book: Book) -> None:
         self._search, self._book = search, book
@@ -193,7 +193,7 @@ class Guess:
         return [*self._known, *candidates][int(self._surface.mean(np.array(points)).argmin())]
 
     def _place(self, candidate: Candidate) -> FloatArray:
-        """Where a candidate is for the surface."""
+        """The place of a candidate for the surface."""
         return self._weights * self._coordinates.point(candidate)
 
 

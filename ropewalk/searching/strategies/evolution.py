@@ -87,7 +87,7 @@ class Nursery:
         return candidate
 
     def mutation(self, parents: list[Candidate]) -> Candidate:
-        """A new candidate beside one of the parents."""
+        """A new candidate near one of the parents."""
         for _ in range(TRIES):
             child = self._mutated(parents[self._rng.integers(len(parents))])
             if child not in self._known:
@@ -126,7 +126,7 @@ class Nursery:
         )
 
     def _chosen(self, pairs: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        """Which genes change: one a pair, then n̂, then m."""
+        """True for the genes that change: one a pair, then n̂, then m."""
         return self._rng.random(pairs + 2) < self._probability
 
 

@@ -70,7 +70,7 @@ def strategy(
 
 
 def candidates(space: Space) -> dict[Candidate, FloatArray]:
-    """Where each candidate is for the surface, YaRN as published first; none where YaRN does not
+    """The place of each candidate for the surface, YaRN as published first; none if YaRN does not
     compose, or the space does not hold it."""
     start = space.start
     if space.recover or start.geometric_base is None or start.geometry.resting_pairs:

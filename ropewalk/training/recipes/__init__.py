@@ -24,10 +24,10 @@ class TrainingRecipe:
     source: str
     """The paper, with the section or table."""
     method: str
-    """The method of each stage where no plan is given."""
+    """The method of each stage if no plan is given."""
     layout: Arrangement
     steps: tuple[int, ...]
-    """Of each stage; the last number is also that of any further stage."""
+    """The steps of each stage; the last number is also that of any further stage."""
     batch: int
     learning_rate: float
     decay: Decay = "constant"
@@ -35,14 +35,14 @@ class TrainingRecipe:
     betas: tuple[float, float] = (0.9, 0.95)
     filling: Filling = "best_fit"
     window: int | None = None
-    """Tokens of a window, where they are fewer than the target."""
+    """Tokens of a window, if they are fewer than the target."""
     bases: Mapping[int, float] = field(default_factory=dict)
     """By length; lengths between two take the base of the longer one."""
     open: str = ""
     """Gaps in the source, and the choices made for them."""
 
     def base(self, length: int) -> float | None:
-        """The base for a length; None where the safe base of the theory is to be used."""
+        """The base for a length; None if the safe base of the theory is to be used."""
         if not self.bases or 2 * length < min(self.bases):
             return None
         return next((self.bases[own] for own in sorted(self.bases) if length <= own), None)

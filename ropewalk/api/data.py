@@ -129,9 +129,9 @@ def build_data(
     corpora: Annotated[
         Corpus | Mapping[str, Corpus],
         Option(
-            "A file, a folder, .jsonl, .parquet, .npy, a data set saved by `datasets`, hub:NAME "
-            "for one of the hub, or `python` for the standard library of this Python. With several "
-            "domains, name the domain of each. Repeatable.",
+            "Text to tokenise: a file, a folder, .jsonl, .parquet, .npy, a data set saved by "
+            "`datasets`, hub:NAME for a data set of the Hugging Face hub, or `python` for the "
+            "standard library of this Python. Repeat it for more, each with its domain.",
             "[DOMAIN=]FILE",
             shell=("--corpus",),
         ),

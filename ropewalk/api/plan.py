@@ -195,7 +195,7 @@ def plan(
             if parameters or log_n is not None or kept_initial_positions is not None:
                 raise InputError(
                     "`parameters`, `log_n` and `kept_initial_positions` belong to a method: name "
-                    "it (`method`), as in 'yarn'"
+                    "one (`method`), such as yarn"
                 )
             if not from_original and target <= present.longest(chosen[0]).length:
                 return _planned(source, within_trained(present, target, chosen), chosen)
@@ -326,7 +326,7 @@ def _by_vendor(
     if found is None:
         raise InputError(
             f"{source.name}: no documented extension is known for a model of this structure and "
-            "scaling; name a method, as in 'yarn'"
+            "scaling; name a method, such as yarn"
         )
     return found, found.needed(target)
 

@@ -314,7 +314,10 @@ def _divide(ranks: SearchRanks, source: Source, notice: Notice) -> None:
         ranks.by_heads = True
         notice("each rank holds its share of the heads, and their part of the cache")
     else:
-        notice("each rank holds its part of every layer, and reads whole documents")
+        notice(
+            "this model cannot be divided by heads, so each rank holds a part of every layer and "
+            "reads whole documents; the cache is not divided"
+        )
 
 
 def _tokens_in(

@@ -130,7 +130,7 @@ def groups(
         raise InvalidValue(
             "tokens",
             wanted,
-            "an epoch would be shorter than the longest document of any domain",
+            "gives no domain a share as long as its longest document",
             "give more tokens",
         )
     return found

@@ -358,8 +358,8 @@ class GGUFModel:
         stored = self.checkpoint.tensor(source)
         if not stored.is_floating_point():
             raise InputError(
-                f"{self.checkpoint.folder}: {source} is stored as {stored.dtype}, not as a "
-                "floating-point weight; download the model again, or one that is not quantised"
+                f"{self.checkpoint.folder}: {source} is stored as {stored.dtype}, not in floating "
+                "point; export the checkpoint that it was quantised from"
             )
         exact = stored.to(torch.float32)
         return exact if self.rewrite is None else self.rewrite(source, exact)

@@ -404,7 +404,7 @@ def sentences() -> list[Sentence]:
         ),
         Sentence(
             "docs/evaluation.md",
-            "With few clusters, intervals of the means of skewed values contain it less often than in 95%",
+            "intervals of the means of skewed values contain it less often than in 95%",
             holds=max(of("mean: skewed")) < 0.95 - margin,
         ),
         Sentence(

@@ -316,7 +316,7 @@ def _divide(ranks: SearchRanks, source: Source, notice: Notice) -> None:
     else:
         notice(
             "this model cannot be divided by heads, so each rank holds a part of every layer and "
-            "reads whole documents; the cache is not divided"
+            "reads a whole document in one forward, without a cache"
         )
 
 

@@ -156,7 +156,7 @@ def test_the_mixture_of_the_paper_is_drawn_from_its_ratios() -> None:
         ({"tokens": 1.5}, "tokens = 1.5: must be a whole number"),
         ({"long_share": "x"}, "long_share = 'x': must be a number"),
         ({"tokens": 10**14}, "would read each document of code"),
-        ({"tokens": 10}, "shorter than the longest document"),
+        ({"tokens": 10}, "a share as long as its longest document"),
     ],
 )
 def test_shares_that_cannot_be_given_are_refused(settings: dict[str, Any], message: str) -> None:

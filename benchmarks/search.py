@@ -159,21 +159,23 @@ def _by_run(lines: Sequence[dict[str, Any]]) -> Finished:
 
 
 def _of_one_kind(lines: Sequence[dict[str, Any]]) -> Finished:
-    """The finished runs, of each row those of the latest weights, text and code."""
-    latest = {
-        (line["subject"], line["strategy"]): [
-            line[n] for n in ("weights", "text", "code", "version")
-        ]
-        for line in lines
-    }
+    """The finished runs: of each model those of its latest weights, of each row the latest code.
+
+    A model that is trained again on another machine has other weights, and is another model.
+    """
+    models = {line["subject"]: _named(line, *_MODEL) for line in lines}
+    own = [line for line in lines if models[line["subject"]] == _named(line, *_MODEL)]
+    rows = {(line["subject"], line["strategy"]): line["code"] for line in own}
     return _by_run(
-        [
-            line
-            for line in lines
-            if latest[line["subject"], line["strategy"]]
-            == [line[n] for n in ("weights", "text", "code", "version")]
-        ]
+        [line for line in own if rows[line["subject"], line["strategy"]] == line["code"]]
     )
+
+
+_MODEL = ("weights", "text", "version")
+
+
+def _named(line: dict[str, Any], *names: str) -> list[Any]:
+    return [line[name] for name in names]
 
 
 def report(found: Finished, results: Path) -> None:
@@ -442,7 +444,8 @@ def _remarks(row: dict[str, Any]) -> Iterator[str]:
             f"the tokens is not clearly behind {CONTROLLED} on {row['subject']}."
         )
     for name, seeds in row["incomplete"].items():
-        yield f"Not finished: {name}, seeds {', '.join(map(str, seeds))}."
+        given = ", ".join(map(str, seeds))
+        yield f"Not finished on {row['subject']}: {name}, seeds {given}."
 
 
 def _cell(value: dict[str, Any], digits: int, *, percent: bool = False) -> str:

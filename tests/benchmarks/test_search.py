@@ -94,7 +94,7 @@ def test_incomplete_sets_and_models_that_tell_nothing_apart_are_said() -> None:
     found |= {Run("wide", "random", s): line("random", s, 4.0 + NOISE[s]) for s in range(5)}
     found |= {Run("wide", "adaptive", s): line("adaptive", s, 3.5 + NOISE[s]) for s in range(3)}
     shown = search.page(search.summary(found))
-    assert "Not finished: adaptive, seeds 3, 4." in shown
+    assert "Not finished on wide: adaptive, seeds 3, 4." in shown
     assert "This model was not shown to tell searches apart" in shown
     assert "adaptive against evolution | -0.498" in shown
     assert "(too few for an interval)" in shown
@@ -129,3 +129,18 @@ def test_a_run_is_known_by_code_and_not_by_what_is_said_of_it(tmp_path: Path) ->
     plain = digest('"""One."""\nx = 1\n"""Of x."""\n')
     assert digest('"""Two."""\nx = 1  # one\n') == plain
     assert digest("x = 2\n") != plain
+
+
+def test_rows_of_one_model_are_of_the_same_weights() -> None:
+    """A model that was trained anew is another one: its rows are not compared with the old ones."""
+    kept = {"text": "t", "version": 2, "subject": "wide", "seed": 0}
+    old = [
+        {**kept, "strategy": name, "weights": "a", "code": "1"} for name in ("adaptive", "random")
+    ]
+    again = {**old[0], "code": "2"}
+    assert search._of_one_kind([*old, again]) == {
+        Run("wide", "adaptive", 0): again,
+        Run("wide", "random", 0): old[1],
+    }
+    new = {**kept, "strategy": "evolution", "weights": "b", "code": "1"}
+    assert search._of_one_kind([*old, again, new]) == {Run("wide", "evolution", 0): new}

@@ -183,8 +183,8 @@ def _as_in(file: Path, command: str, call: Call[Any]) -> Mapping[str, Any]:
             raise InputError(f"{file}: {name!r} is not an argument of {command}; restore the file")
         if kind := only_in_python(value):
             raise InputError(
-                f"{file}: was started in Python with a {kind} as `{name}`, which cannot be stored "
-                f"in a file; give `{name}` here"
+                f"{file}: does not hold `{name}`, a {kind} that was given in Python and cannot be "
+                f"stored in a file; give `{name}` here, or repeat the run in Python"
             )
     for name, parameter in parameters.items():
         if parameter.default is parameter.empty and name not in given:

@@ -232,8 +232,8 @@ def _normalizer_warnings(normalizer: Mapping[str, Any] | None) -> list[str]:
         return []
     if normalizer["type"] != "NFC":
         raise Unsupported(
-            f"this tokenizer first changes text by {normalizer['type']}, which llama.cpp does "
-            "not do; convert this model with llama.cpp's own converter"
+            f"this tokenizer has a normalizer of type {normalizer['type']}, which this export does "
+            "not write; llama.cpp's own converter may know the tokenizer: compare its tokens"
         )
     return ["llama.cpp does not bring texts into Unicode's form NFC before it tokenizes"]
 

@@ -15,11 +15,14 @@ from ropewalk.schedule import MAX_BASE, RotarySchedule
 
 @scaling_method(identity_at_one=False, monotone=False, geometric_start=True)
 def schedule(start: RotarySchedule, target_length: int, *, base: float) -> RotarySchedule:
-    if not 1 < base <= MAX_BASE:
-        raise InvalidValue(
-            "base", base, f"must be above 1 and at most {MAX_BASE:g}", "the usual base is 10000"
-        )
     present = start.geometric_base
     assert present is not None  # geometric_start
+    if not 1 < base <= MAX_BASE:
+        raise InvalidValue(
+            "base",
+            base,
+            f"must be above 1 and at most {MAX_BASE:g}",
+            f"give more than the present {present:g}; `ropewalk bound` shows how much more",
+        )
     exponents = np.arange(start.geometry.pairs) * (2.0 / start.geometry.rotary_dim)
     return start.rescaled((base / present) ** exponents, target_length)

@@ -296,8 +296,8 @@ def _optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict
                 continue  # SGD without momentum
             if not isinstance(value, Tensor) or value.shape not in (parameter.shape, ()):
                 raise Unsupported(
-                    f"the optimizer's state {key!r} of {name} is not a tensor of its shape, and "
-                    "checkpoints hold only such; use optim='adamw_torch'"
+                    f"the optimizer's state {key!r} of {name} is neither one number nor of the "
+                    "parameter's shape, so no checkpoint can hold it; use optim='adamw_torch'"
                 )
             tensors[f"{_OPTIMIZER}{name}|{key}"] = value
     return tensors

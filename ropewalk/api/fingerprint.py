@@ -74,9 +74,14 @@ def fingerprint(
     share the causes, and every rank returns the result.
     """
     with called("fingerprint", fingerprint, locals()):
-        check_ranks(ranks_per_copy, "fingerprint")
         if not isinstance(model, str | Path):
             check_alone("fingerprint of a model in memory")
+            if ranks_per_copy != 1:
+                raise InvalidValue(
+                    "ranks_per_copy", ranks_per_copy, "needs a model that is read from files",
+                    "give them",
+                )  # fmt: skip
+        check_ranks(ranks_per_copy, "fingerprint")
         check_seed(seed)
         given = None if plan is None else as_plan(plan)
         if given is not None:
@@ -138,7 +143,6 @@ def check_server(
     ROPEWALK_API_KEY. `tokenizer` is the planned model's folder, for servers that take no tokens.
     """
     with called("check_server", check_server, locals()):
-        check_alone("check_server")
         from ropewalk.evaluation.answerers.server import encoder_of
         from ropewalk.evaluation.served.check import check
         from ropewalk.evaluation.served.client import Client

@@ -121,4 +121,4 @@ def test_a_run_that_cannot_be_repeated_is_named(
         tiny.loaded(), corpus=corpus, tasks=["kv"], lengths=[128], samples=1, run=tmp_path / "live"
     )
     told = refused("evaluate", "--config", tmp_path / "live")
-    assert "does not hold MODEL, a LoadedModel that was given in Python and cannot be stored" in told
+    assert "does not hold MODEL, a LoadedModel that was given in Python and cannot" in told

@@ -415,6 +415,31 @@ def test_a_length_is_refused_before_loading_with_the_cache_of_a_rank(
         read("llama", 3)
 
 
+def test_quantised_weights_count_with_the_bytes_of_their_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its sizes the model would take 16 GiB; its file is small."""
+    monkeypatch.setattr(here, "main_memory", lambda: 700 * 2**20)
+    model = tiny.model(num_attention_heads=4, num_key_value_heads=2)
+    folder = folder_of(model, tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text()) | {"vocab_size": 2**26}
+
+    def read(**more: object) -> None:
+        (folder / "config.json").write_text(json.dumps(config | more))
+        load_to_read(
+            *(str(folder), resolve(str(folder)), 512, "to", Meeting(None, 0, 2, per_copy=2)),
+            dtype="auto",
+            device="cpu",
+            allow_download=False,
+            notice=lambda _: None,
+        )
+
+    with pytest.raises(InvalidValue, match=r"to = 512: .* GiB \(weights"):
+        read()
+    with pytest.raises(Met):
+        read(quantization_config={"quant_method": "fp8"})
+
+
 def test_a_plan_that_fails_to_take_effect_on_one_rank_ends_both_by_name(
     llama: Path, corpus: Path, tmp_path: Path, fresh: Forks
 ) -> None:
@@ -440,6 +465,9 @@ import ropewalk as rw
 torch.set_num_threads(1)
 asked = json.loads(sys.argv[1])
 asked.update(asked.pop("of rank", {}).get(os.environ["RANK"], {}))
+if asked.pop("unheeding", False):
+    from ropewalk.models.install import Installation
+    Installation._set = lambda *_: None
 made = rw.fingerprint(**asked)
 json.dump(made.to_json(), open(f"{sys.argv[2]}/{os.environ['RANK']}.json", "w"))
 """
@@ -501,9 +529,10 @@ def apart(ours: Answers, theirs: Answers) -> float:
         (
             "llama",
             {},
-            "over 2 ranks, each has 24 inputs of a layer, .* no multiple of the 32",
+            "the 48 inputs of a layer are not divided over 2 ranks in whole blocks of 32",
         ),
         ("blocks", {"seed": 7}, "rank 1 sees another seed than rank 0"),
+        ("blocks", {"unheeding": True}, "GateFailed"),
     ],
 )
 def test_a_fingerprint_is_refused_before_its_probes(
@@ -515,8 +544,10 @@ def test_a_fingerprint_is_refused_before_its_probes(
     fresh: Forks,
     request: pytest.FixtureRequest,
 ) -> None:
-    asked = {"model": request.getfixturevalue(model), "corpus": corpus, "ranks_per_copy": 2}
-    asked |= {"device": "cpu", "of rank": {"1": changed}}
+    place = request.getfixturevalue(model)
+    (tmp_path / "plan.json").write_text(rw.plan(place, 512, "yarn").plan.dumps())
+    asked = {"model": place, "plan": str(tmp_path / "plan.json"), "corpus": corpus}
+    asked |= {"device": "cpu", "ranks_per_copy": 2, "of rank": {"1": changed}}
     words = [json.dumps(asked, default=str), str(tmp_path)]
     ends = [process.wait() for process in processes(fresh, FINGERPRINT, words, 2)]
     assert [end.returncode for end in ends] == [1, 1]

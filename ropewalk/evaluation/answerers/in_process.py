@@ -180,14 +180,17 @@ def load_to_read(
     if isinstance(model, str | Path):
         from ropewalk.costs.here import check_config
         from ropewalk.models.dividing import check_divides
-        from ropewalk.models.load import load_stock_config, placement
+        from ropewalk.models.load import checked_weights, load_stock_config, placement
 
         whole = "" if parts == 1 else check_divides(load_stock_config(source.folder), parts)
         if whole:
             notice(whole)
         place, number = placement(dtype, device, source.config)
         read = partial(check_config, source.config, longest, key, place, number)
-        read(in_chunks=True, ranks=parts, cache_whole=bool(whole))
+        held = None
+        if "quantization_config" in source.config:  # sizes alone do not tell its weights' bytes
+            held = sum(path.stat().st_size for path in checked_weights(source.folder)) / parts
+        read(in_chunks=True, ranks=parts, cache_whole=bool(whole), held=held)
         if ranks is not None and parts > 1:
             ranks.meet(place)
     return load(model, dtype=dtype, device=device, allow_download=allow_download, parts=parts)

@@ -91,6 +91,11 @@ def fingerprint(
     else:
         told = {**run_identity(loaded, documents), "plan": planned.id, "seed": seed}
         ranks.check_same({**told, "length": longest})
+    for step in planned.steps(planned.extended_layer):
+        with applied(loaded.model, planned, length=min(step.up_to_length, longest)):
+            pass  # a plan that has no effect, here or on one rank, is refused
+        if step.up_to_length >= longest:
+            break
     probes = asking.chosen(drafted, planned)
     if ranks is not None:
         probes = _probes_of_first(ranks, probes)

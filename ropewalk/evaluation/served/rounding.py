@@ -109,11 +109,12 @@ def rounded_weights(
 def check_blocks(model: nn.Module, ranks: int) -> None:
     """Refuse ranks that would divide a block of numbers that share a scale."""
     for module in _layers(model):
-        part = _part(module).shape[-1]
-        if part != module.weight.shape[-1] and part % BLOCK:
+        whole = module.weight.shape[-1]
+        # By sizes that all ranks know: one that went on alone would wait for the others.
+        if _part(module).shape[-1] != whole and whole % (BLOCK * ranks):
             raise Unsupported(
-                f"over {ranks} ranks, each has {part} inputs of a layer, which is no multiple of "
-                f"the {BLOCK} numbers that are rounded together; give fewer ranks to a copy "
+                f"the {whole} inputs of a layer are not divided over {ranks} ranks in whole blocks "
+                f"of {BLOCK} numbers, which are rounded together; give fewer ranks to a copy "
                 "(`ranks_per_copy`)"
             )
 

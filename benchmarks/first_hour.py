@@ -89,7 +89,7 @@ def sentence(found: dict[str, Any]) -> str:
     return paragraph(
         f"On the bundled model, for 2k and served by llama.cpp, these steps take {extend:.0f} s "
         f"for `extend` and {sum(seconds.values()):.0f} s for the others, after {install:.0f} s of "
-        f"installation ({measured_on(found['machine'], 'python -m benchmarks.first_hour')})."
+        f"installation, most of it download ({measured_on(found['machine'], 'python -m benchmarks.first_hour')})."
     )
 
 

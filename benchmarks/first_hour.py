@@ -86,10 +86,11 @@ def _timed(command: str, programs: Path, folder: Path) -> float:
 def sentence(found: dict[str, Any]) -> str:
     seconds = dict(found["seconds"])
     install, extend = seconds.pop(INSTALL), seconds.pop(EXTEND)
+    where = measured_on(found["machine"], "python -m benchmarks.first_hour")
     return paragraph(
         f"On the bundled model, for 2k and served by llama.cpp, these steps take {extend:.0f} s "
         f"for `extend` and {sum(seconds.values()):.0f} s for the others, after {install:.0f} s of "
-        f"installation, most of it download ({measured_on(found['machine'], 'python -m benchmarks.first_hour')})."
+        f"installation from a local mirror ({where})."
     )
 
 

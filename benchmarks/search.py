@@ -370,7 +370,7 @@ def page(value: dict[str, Any]) -> str:
             if name not in UNSHOWN
         ]
     remarks = [remark for row in value["rows"] for remark in _remarks(row)]
-    picture = "![Held-out score against tokens, by model](images/search.png)"
+    picture = "![Held-out score against tokens, by model](../../docs/images/search.png)"
     return "\n\n".join(["\n".join(lines), *remarks, *on_unseen(value), several(value), picture])
 
 
@@ -476,7 +476,7 @@ def recorded() -> dict[str, Any]:
 
 
 def blocks() -> dict[str, str]:
-    return {"docs/search.md": page(recorded())}
+    return {"studies/searches/README.md": page(recorded())}
 
 
 def pictures() -> dict[str, Picture]:

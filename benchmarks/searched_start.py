@@ -151,7 +151,7 @@ def page(lines: Sequence[dict[str, Any]]) -> str:
 
 
 def blocks() -> dict[str, str]:
-    return {"docs/search.md": page(recorded())}
+    return {"studies/searches/README.md": page(recorded())}
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ def blocks() -> dict[str, str]:
     return {
         PAGE: page(value),
         "docs/theory.md": in_short(value),
-        "docs/search.md": other_methods(value),
+        "studies/searches/README.md": other_methods(value),
         "docs/training.md": trained(value),
     }
 

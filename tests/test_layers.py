@@ -197,12 +197,12 @@ ROOMS = {
         ),
         needs=("numpy",),
     ),
-    "evaluation.served.rounding": Row((), needs=("torch", "transformers")),
+    "evaluation.served.rounding": Row(("errors",), needs=("torch", "transformers")),
     "evaluation.served.reference": Row(
         (
             *("errors", "context_plan", "data", "models", "evaluation", "evaluation.scoring"),
             *("evaluation.forward_time", "evaluation.served", "evaluation.served.rounding"),
-            *("progress", "costs.here"),
+            *("progress", "costs.here", "evaluation.identity", "untrusted"),
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),
     ),

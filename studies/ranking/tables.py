@@ -216,7 +216,7 @@ def other_methods(value: Mapping[str, Any]) -> str:
     """For the page on searches: a method that it did not compare, and another training seed."""
     told = {row["subject"]: _signed(row) for row in value["llama3_less_yarn"]}
     return paragraph(
-        "In the [study of the ranking](../studies/ranking/README.md), on other documents, `llama3` "
+        "In the [study of the ranking](../ranking/README.md), on other documents, `llama3` "
         f"minus YaRN at 4 times the window is {told['wide']} points of retrieval on `wide`. It is "
         f"{told['tall']} on `tall` and {told['tall, seed 2']} on the same model trained from "
         "another seed (intervals over texts): the seed of a model's training, which is in none of "

@@ -334,6 +334,7 @@ def test_a_rank_that_dies_ends_all_within_a_minute_by_name(
         ("stablelm", {}, 2, "no plan to divide a model of type 'stablelm'"),
         ("lfm2", {}, 2, "no plan to divide"),
         ("gpt_oss", {}, 2, "no plan to divide"),
+        ("cohere", {"use_qk_norm": True}, 2, "does not divide the norms of its queries"),
     ],
 )
 def test_divisions_that_there_are_not(

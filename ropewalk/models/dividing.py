@@ -34,8 +34,8 @@ def check_divides(config: Any, ranks: int) -> str:
         )
     if own.model_type == "cohere" and own.use_qk_norm:
         raise Unsupported(
-            "transformers' plan for cohere does not divide the norms of its queries and keys, whose "
-            "weights differ by head; run it with one rank to a copy (`ranks_per_copy` 1)"
+            "transformers' plan for cohere does not divide the norms of its queries and keys, "
+            "whose weights differ by head; run it with one rank to a copy (`ranks_per_copy` 1)"
         )
     heads = []
     for name, key in (("query", "num_attention_heads"), ("key", "num_key_value_heads")):

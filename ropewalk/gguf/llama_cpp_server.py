@@ -10,8 +10,11 @@ import json
 import os
 import signal
 import sys
+import time
 
 ERRORS_ONLY = 1
+_WRITES = 0.2
+"""Seconds in which llama.cpp's own thread writes its reason to standard error."""
 
 
 def main() -> None:
@@ -51,7 +54,8 @@ def main() -> None:
     try:
         server = xllamacpp.Server(params)
     except RuntimeError:
-        sys.exit(1)  # llama.cpp has written its reason to standard error
+        time.sleep(_WRITES)
+        sys.exit(1)
     print(server.listening_address, file=answer, flush=True)
     sys.stdin.read()
     os._exit(0)  # not when a prompt has been read, which may take hours

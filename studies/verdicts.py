@@ -6,8 +6,9 @@ from studies.anchor.measure import STUDY as ANCHOR
 from studies.claims import judged
 from studies.first_tokens.measure import STUDY as FIRST_TOKENS
 from studies.log_n.measure import STUDY as LOG_N
+from studies.needle_search.measure import STUDY as NEEDLE_SEARCH
 
-STUDIES = (LOG_N, FIRST_TOKENS, ANCHOR)
+STUDIES = (LOG_N, FIRST_TOKENS, ANCHOR, NEEDLE_SEARCH)
 
 
 def blocks() -> dict[str, str]:

@@ -219,8 +219,9 @@ def _asked(known: Mapping[Cell, Mapping[Measure, float]], name: str, claim: Clai
 
 
 def verdict(found: Difference, planted: Difference | None, size: float) -> Verdict:
-    """Seen and contradicted need four models and an interval without zero; not seen needs a
-    control that finds a planted effect no larger than the paper's; else it is undecided."""
+    """Seen and contradicted need four models and an interval without zero; not seen needs an
+    interval below the paper's effect, and a control that finds a planted effect no larger than
+    the paper's; else it is undecided."""
     if len(found.by_model) < FEWEST or found.interval is None:
         return "undecided"
     low, high = found.interval
@@ -229,9 +230,9 @@ def verdict(found: Difference, planted: Difference | None, size: float) -> Verdi
     if high < 0:
         return "contradicted"
     control = None if planted is None else planted.interval
-    if planted is not None and control is not None and control[0] > 0 and planted.mean <= size:
-        return "not seen"
-    return "undecided"
+    if planted is None or control is None or high >= size:
+        return "undecided"
+    return "not seen" if control[0] > 0 and planted.mean <= size else "undecided"
 
 
 def judged(study: Study) -> list[tuple[Claim, Difference, Difference | None, Verdict]]:

@@ -45,6 +45,12 @@ def test_a_verdict_needs_models_an_interval_and_a_control(
     assert verdict(own, planted, 0.02) == said
 
 
+def test_an_interval_that_holds_the_papers_effect_decides_nothing() -> None:
+    assert NOISE.interval is not None
+    assert PRECISE.mean < 0.012 < NOISE.interval[1] < 0.02
+    assert verdict(NOISE, PRECISE, 0.012) == "undecided"
+
+
 def test_a_model_that_does_not_copy_says_nothing_of_repeated_text() -> None:
     better, worse = Arm("ntk_mixed"), Arm("ntk_fixed")
     claim = Claim("", "", 8, better, worse, Measure(REPEATED, ACCURACY), 0.01)

@@ -1,4 +1,4 @@
-"""Searches on the bundled model, for docs/search.md.
+"""Searches on the bundled model, for studies/searches/README.md.
 
     python -m benchmarks.bundled_search      some twenty minutes; writes results/bundled_search.json
 
@@ -76,7 +76,7 @@ def blocks() -> dict[str, str]:
         *(_of_search(name, value) for name, value in results["searches"].items()),
     ]
     told = "\n".join(lines)
-    return {"docs/search.md": f"{told}\n\n{measured_on(results['machine'], COMMAND)}."}
+    return {"studies/searches/README.md": f"{told}\n\n{measured_on(results['machine'], COMMAND)}."}
 
 
 def _of_search(name: str, value: dict[str, Any]) -> str:

@@ -414,7 +414,7 @@ class Bench:
             folder = _folder(self.model, setup.folder, self.place)
             plan = self._plan(setup.schedule)
             unproven(export)(folder, plan, file, dtype=setup.dtype, overwrite=True)
-            settings = {"n_ctx": self.target, **setup.settings}
+            settings: dict[str, Any] = {"n_ctx": self.target, **setup.settings}
             address = stack.enter_context(serving(file, **settings))
             if setup.gateway is not None:
                 address = stack.enter_context(gateway(address, setup.gateway))

@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks.llama_server import serving
 from benchmarks.machine import machine, measured_on
 from docs.figures import paragraph
 from ropewalk.outputs import write_atomically
@@ -26,8 +27,6 @@ ROOT = Path(__file__).parents[1]
 RESULTS = Path(__file__).with_name("results") / "first_hour.json"
 TARGET = 2048
 INSTALL, SERVE = "pip install '.[all]'", "llama-server -m longer.gguf -c 2048"
-
-
 PLAN = "ropewalk plan bundled --to 2k"
 EXTEND = "ropewalk extend bundled --to 2k --run runs/mine"
 EXPORT = "ropewalk export bundled --plan runs/mine/plan.json --runtime llama.cpp -o longer.gguf"
@@ -55,22 +54,9 @@ def measured(folder: Path) -> dict[str, float]:
     for command in (PLAN, EXTEND, EXPORT):
         taken[command] = _timed(command, programs, folder)
     began = time.perf_counter()
-    asked = {"path": str(folder / "longer.gguf"), "n_ctx": TARGET}
-    server = subprocess.Popen(
-        [programs / "python", "-P", ROOT / "benchmarks" / "llama_server.py", json.dumps(asked)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    try:
-        assert server.stdout is not None
-        url = server.stdout.readline().strip()
+    with serving(folder / "longer.gguf", programs / "python", n_ctx=TARGET) as url:
         taken[SERVE] = time.perf_counter() - began
         taken[CHECK] = _timed(CHECK.replace("URL", url), programs, folder)
-    finally:
-        server.kill()
-        server.wait()
     return {step: round(each, 1) for step, each in taken.items()}
 
 

@@ -26,9 +26,11 @@ DEFAULTS = {
 
 
 @contextmanager
-def serving(path: str | Path, **settings: object) -> Iterator[str]:
+def serving(
+    path: str | Path, python: str | Path = sys.executable, **settings: object
+) -> Iterator[str]:
     """The address of a llama.cpp that serves a file, until the end of the `with` block."""
-    process = start(path, **settings)
+    process = start(path, python, **settings)
     try:
         assert process.stdout is not None
         address = process.stdout.readline().strip()
@@ -43,10 +45,12 @@ def serving(path: str | Path, **settings: object) -> Iterator[str]:
                 pipe.close()
 
 
-def start(path: str | Path, **settings: object) -> subprocess.Popen[str]:
+def start(
+    path: str | Path, python: str | Path = sys.executable, **settings: object
+) -> subprocess.Popen[str]:
     asked = {"path": str(Path(path).resolve()), **DEFAULTS, **settings}
     return subprocess.Popen(
-        [sys.executable, "-P", __file__, json.dumps(asked)],
+        [python, "-P", __file__, json.dumps(asked)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

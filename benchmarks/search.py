@@ -163,19 +163,16 @@ def _of_one_kind(lines: Sequence[dict[str, Any]]) -> Finished:
 
     A model that is trained again on another machine has other weights, and is another model.
     """
-    models = {line["subject"]: _named(line, *_MODEL) for line in lines}
-    own = [line for line in lines if models[line["subject"]] == _named(line, *_MODEL)]
+    models = {line["subject"]: _model(line) for line in lines}
+    own = [line for line in lines if models[line["subject"]] == _model(line)]
     rows = {(line["subject"], line["strategy"]): line["code"] for line in own}
     return _by_run(
         [line for line in own if rows[line["subject"], line["strategy"]] == line["code"]]
     )
 
 
-_MODEL = ("weights", "text", "version")
-
-
-def _named(line: dict[str, Any], *names: str) -> list[Any]:
-    return [line[name] for name in names]
+def _model(line: dict[str, Any]) -> list[Any]:
+    return [line[name] for name in ("weights", "text", "version")]
 
 
 def report(found: Finished, results: Path) -> None:

@@ -80,14 +80,15 @@ def blocks() -> dict[str, str]:
     if not found:
         return {}
     ended = [line for line in found if line["verdict"] != "undecided" and line["seconds"] <= LIMIT]
-    works = [line["look"]["rate"] for line in found if line["verdict"] == "works"]
+    works = sum(line["verdict"] == "works" for line in found)
+    rates = sorted(line["look"]["rate"] for line in found)
     seconds = sorted(line["seconds"] for line in found)
     samples = sorted({line["look"]["samples"] for line in found})
     told = [
         paragraph(
             f"On the bundled models at 4 times their window, {len(ended)} of {len(found)} runs of "
             "`extend` end in *works* or *does not work* within 30 minutes (one seed each, models "
-            f"in turn): {len(works)} in *works*, at {min(works):.0%} to {max(works):.0%}, after "
+            f"in turn): {works} in *works*. They retrieve {rates[0]:.0%} to {rates[-1]:.0%} after "
             f"{samples[0]} to {samples[-1]} samples and {seconds[0]:,} to {seconds[-1]:,} seconds, "
             f"in the middle {statistics.median(seconds):,.0f}. Other work ran beside most of them."
         )

@@ -1,4 +1,4 @@
-"""Writes the packages of docs/architecture.md, each with the beginning of its docstring.
+"""Writes the tree of docs/architecture.md: packages by their docstrings, and all files by name.
 
 python docs/make_tree.py
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +19,7 @@ BEGIN, END = "<!-- written by docs/make_tree.py -->\n", "<!-- until here -->\n"
 
 
 def tree() -> str:
-    """The modules directly in ropewalk, and every package."""
+    """The modules directly in ropewalk, every package, and the names of its files."""
     return "".join(line for folder in FOLDERS for line in _lines(ROOT / folder, 0))
 
 
@@ -34,7 +35,7 @@ def written(page: str) -> str:
 
 
 def files() -> list[Path]:
-    """Every file whose docstring has to say what it is."""
+    """Every file that the tree names."""
     found = (path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
     return [path for path in sorted(found) if path.name != "__init__.py"]
 
@@ -47,9 +48,12 @@ def first_sentence(source: Path) -> str:
 
 def _lines(folder: Path, depth: int) -> Iterator[str]:
     yield _line(f"{folder.name}/", folder / "__init__.py", depth)
+    inside = [path for path in sorted(folder.glob("*.py")) if path.name != "__init__.py"]
     if folder == ROOT / "ropewalk":
-        modules = sorted(path for path in folder.glob("*.py") if not path.name.startswith("__"))
-        yield from (_line(path.name, path, 1) for path in modules)
+        yield from (_line(path.name, path, 1) for path in inside)
+    elif inside:
+        indent, names = "  " * (depth + 1), " ".join(path.stem for path in inside)
+        yield textwrap.fill(names, WIDTH, initial_indent=indent, subsequent_indent=indent) + "\n"
     for inner in sorted(path for path in folder.iterdir() if path.is_dir()):
         if any(inner.rglob("*.py")):
             yield from _lines(inner, depth + 1)

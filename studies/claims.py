@@ -23,7 +23,7 @@ from benchmarks.text import read_text
 from docs.figures import Picture
 from ropewalk.models.load import load
 from studies.ranking.cells import sampled_fingerprint
-from studies.training.cells import SUBJECTS, kept, run_missing
+from studies.training.cells import SUBJECTS, TASKS, kept, run_missing
 from studies.training.measure import Difference
 
 MODELS = ("tall", "wide", "narrow", "high base", "bundled", "low base", "tall 2", "wide 3")
@@ -203,6 +203,20 @@ def finding(
         if own in known and other in known and _asked(known, name, claim):
             found[name] = sign * (known[own][claim.measure] - known[other][claim.measure])
     return Difference(found)
+
+
+RETRIEVAL = Measure("retrieval", "exact_match")
+"""The mean of the tasks of the study of training, in written answers."""
+
+
+def asked_for_facts(found: Mapping[str, float]) -> list[list[Any]]:
+    """The results of a cell: each task, their mean, and the perplexity, by `found` of each task."""
+    retrieved = sum(found[task] for task in TASKS) / len(TASKS)
+    return [
+        *([task, RETRIEVAL.metric, round(found[task], 4)] for task in TASKS),
+        [*RETRIEVAL, round(retrieved, 5)],
+        ["perplexity", "perplexity", round(found["perplexity"], 5)],
+    ]
 
 
 COPIES = 0.1

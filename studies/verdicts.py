@@ -1,9 +1,10 @@
-"""The table of studies/README.md: each claim that was tried, and its verdict."""
+"""The verdicts on the papers' claims: one table of all, and each study's own table and picture."""
 
 from __future__ import annotations
 
+from docs.figures import Picture
 from studies.anchor.measure import STUDY as ANCHOR
-from studies.claims import judged
+from studies.claims import judged, picture, table
 from studies.first_tokens.measure import STUDY as FIRST_TOKENS
 from studies.log_n.measure import STUDY as LOG_N
 from studies.needle_search.measure import STUDY as NEEDLE_SEARCH
@@ -19,4 +20,9 @@ def blocks() -> dict[str, str]:
         for study in STUDIES
         for claim, own, _, said in judged(study)
     ]
-    return {"studies/README.md": "\n".join(rows)}
+    own = {f"studies/{study.name}/README.md": table(study) for study in STUDIES}
+    return {"studies/README.md": "\n".join(rows), **own}
+
+
+def pictures() -> dict[str, Picture]:
+    return {f"studies/{study.name}/claims.png": picture(study) for study in STUDIES}

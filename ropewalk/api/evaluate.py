@@ -49,7 +49,7 @@ from ropewalk.options import (
     preview_ends,
     previewed_by,
 )
-from ropewalk.progress import Notice, Progress, log_notice, silent
+from ropewalk.progress import Notice, Progress, log_notice, silent, unheard
 from ropewalk.records import Mode
 from ropewalk.torchrun import check_ranks, first
 
@@ -270,7 +270,7 @@ def evaluate(
             allow_download=allow_download,
             strict=strict,
             progress=progress if first() else silent,
-            notice=notice if first() else (lambda _: None),
+            notice=notice if first() else unheard,
         )
         preview_ends(_Previewed(asked, on))
         with opened(asked) as evaluation:

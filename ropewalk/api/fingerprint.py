@@ -28,7 +28,7 @@ from ropewalk.errors import InvalidValue
 from ropewalk.lengths import check_measured
 from ropewalk.models.source import Model, runnable
 from ropewalk.options import Argument, Option, called
-from ropewalk.progress import Notice, Progress, log_notice, share, silent
+from ropewalk.progress import Notice, Progress, log_notice, share, silent, unheard
 from ropewalk.torchrun import check_alone, check_ranks, first, started
 from ropewalk.untrusted import check_seed
 
@@ -88,7 +88,7 @@ def fingerprint(
             check_measured(given.target_length, "plan")
         longest = None if length is None else as_length(length)
         documents = as_documents(corpus, field, notice)
-        notice = notice if first() else (lambda _: None)
+        notice = notice if first() else unheard
         source = runnable(
             model,
             dtype=dtype,
@@ -105,10 +105,10 @@ def fingerprint(
             ranks = None
             if started() > 1:
                 ranks = stack.enter_context(Ranks.of_environment(ranks_per_copy))
-            longest_key = "plan" if longest is None else "length"
+            key = "plan" if longest is None else "length"
             target = (given or source.present_plan).target_length
             loaded = load_to_read(
-                *(model, source, min(target, longest or target), longest_key, ranks),
+                *(model, source, min(target, longest or target), key, ranks),
                 dtype=dtype,
                 device=device,
                 allow_download=allow_download,

@@ -131,11 +131,15 @@ class Ranks:
             self.put("all have read", "")
         return text
 
+    def told(self, name: str, value: object) -> Any:
+        """The value of rank 0, on every rank, as JSON gives it back; each name serves once."""
+        own = json.dumps(value) if self.rank == 0 else None
+        return json.loads(self.apart(name).share(own))
+
     def check_same(self, configuration: Mapping[str, object]) -> None:
         """Refuse ranks that see other files or other settings."""
         own = json.loads(json.dumps(configuration))
-        told = self.apart("configuration").share(json.dumps(own) if self.rank == 0 else None)
-        theirs = json.loads(told)
+        theirs = self.told("configuration", own)
         other = [key for key in {**own, **theirs} if own.get(key) != theirs.get(key)]
         if other:
             raise RopewalkError(

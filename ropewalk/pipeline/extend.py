@@ -34,7 +34,7 @@ from ropewalk.pipeline.stages.verify import Verify
 from ropewalk.progress import Progress, silent
 from ropewalk.run_directory import RunDirectory
 from ropewalk.searching.model.results import SEARCHED, schedule_in_words
-from ropewalk.untrusted import Fields, parse_json
+from ropewalk.untrusted import Fields
 from ropewalk.values import Result, decode
 
 if TYPE_CHECKING:
@@ -234,10 +234,7 @@ def _shared(each: Stage[R], work: Work, state: str, result: R | None) -> R | Non
     if work.ranks is None:
         return result
     own = None if result is None else result.to_json()
-    told = work.ranks.apart(f"{state}/{each.name}").share(
-        None if work.held is None else json.dumps(own)
-    )
-    value = parse_json(told, source="rank 0")
+    value = work.ranks.told(f"{state}/{each.name}", own)
     if work.held is not None or value is None:
         return result
     return cast(R, each.result_type.from_json(value, each.name))

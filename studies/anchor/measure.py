@@ -8,14 +8,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from docs.figures import Picture
-from studies.claims import Arm, Cell, Claim, Measure, Study, line_of, main, picture, table
+from studies.claims import RETRIEVAL, Arm, Cell, Claim, Study, asked_for_facts, line_of, main
 from studies.training import cells as training
 from studies.training.measure import FIRST, MORE
 
 FACTOR, STEPS = 8, 200
-RETRIEVAL = Measure("retrieval", "exact_match")
-"""The mean of the tasks of the study of training, in written answers."""
 SIZES = {"full": 0.0685, "intra": 0.0328, "reset": 0.0322, "interleaved": 0.0648}
 """The gain of AnchorAttention over a layout at 64k, after training on SlimPajama-64K."""
 
@@ -52,13 +49,7 @@ def measured(cell: Cell, samples: int) -> dict[str, Any]:
     )
     line = training.measured(own, samples)
     found = {task: value for task, length, value in line["results"] if length == own.target}
-    retrieved = [found[task] for task in training.TASKS]
-    results = [
-        *([task, RETRIEVAL.metric, found[task]] for task in training.TASKS),
-        [*RETRIEVAL, round(sum(retrieved) / len(retrieved), 5)],
-        ["perplexity", "perplexity", found["perplexity"]],
-    ]
-    return line_of(cell, samples, results, line["seconds"])
+    return line_of(cell, samples, asked_for_facts(found), line["seconds"])
 
 
 STUDY = Study(
@@ -69,14 +60,6 @@ STUDY = Study(
     measured,
     training.SAMPLES,
 )
-
-
-def blocks() -> dict[str, str]:
-    return {"studies/anchor/README.md": table(STUDY)}
-
-
-def pictures() -> dict[str, Picture]:
-    return {"studies/anchor/claims.png": picture(STUDY)}
 
 
 if __name__ == "__main__":

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from docs.figures import Picture
-from studies.claims import TEXT, Arm, Claim, Measure, Study, main, picture, table
+from studies.claims import TEXT, Arm, Claim, Measure, Study, main
 
 FACTOR = 4
 KEPT = (0, 16, 4, 64)
@@ -44,14 +43,6 @@ STUDY = Study(
     },
     claims(),
 )
-
-
-def blocks() -> dict[str, str]:
-    return {"studies/first_tokens/README.md": table(STUDY)}
-
-
-def pictures() -> dict[str, Picture]:
-    return {"studies/first_tokens/claims.png": picture(STUDY)}
 
 
 if __name__ == "__main__":

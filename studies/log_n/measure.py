@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from docs.figures import Picture
-from studies.claims import REPEATED, TEXT, Arm, Claim, Measure, Study, main, picture, table
+from studies.claims import REPEATED, TEXT, Arm, Claim, Measure, Study, main
 
 FACTOR = 8
 TEXTS = {TEXT: "other text", REPEATED: "repeated text"}
@@ -59,14 +58,6 @@ STUDY = Study(
     {FACTOR: [*PLAIN, *(arm._replace(log_n=True) for arm in PLAIN[1:]), FURTHER]},
     claims(),
 )
-
-
-def blocks() -> dict[str, str]:
-    return {"studies/log_n/README.md": table(STUDY)}
-
-
-def pictures() -> dict[str, Picture]:
-    return {"studies/log_n/claims.png": picture(STUDY)}
 
 
 if __name__ == "__main__":

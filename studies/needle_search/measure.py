@@ -11,14 +11,12 @@ from typing import Any
 
 import ropewalk as rw
 from benchmarks.text import read_text
-from docs.figures import Picture
-from studies.claims import Arm, Cell, Claim, Measure, Study, line_of, main, picture, table
+from studies.claims import RETRIEVAL, Arm, Cell, Claim, Study, asked_for_facts, line_of, main
 from studies.training.cells import SAMPLES, SUBJECTS, TASKS
 from studies.training.measure import FIRST, MORE
 
 FACTOR = 8
 BY = "search by "
-RETRIEVAL = Measure("retrieval", "exact_match")
 NEEDLE, TEXT, MIXED = (Arm(f"{BY}{name}") for name in ("needle", "perplexity", "mixed"))
 
 
@@ -27,16 +25,16 @@ def measured(cell: Cell, samples: int) -> dict[str, Any]:
     began = time.process_time()
     subject, text = SUBJECTS[cell.subject], read_text()
     target = cell.factor * subject.window
-    found = rw.search(
+    plan = rw.search(
         subject.path,
         to=target,
         corpus=text.tuning,
         objective=cell.arm.method.removeprefix(BY),
         notice=lambda _: None,
-    )
+    ).plan
     asked = rw.evaluate(
         subject.path,
-        plans=[found.plan],
+        plans=[plan],
         lengths=[target],
         tasks=[*TASKS, "perplexity"],
         samples=samples,
@@ -44,14 +42,12 @@ def measured(cell: Cell, samples: int) -> dict[str, Any]:
         corpus=text.reporting,
         notice=lambda _: None,
     )
-    values = {row.task: row.value for row in asked.results if row.metric == RETRIEVAL.metric}
-    perplexity = next(row.value for row in asked.results if row.metric == "perplexity")
-    results = [
-        *([task, RETRIEVAL.metric, round(values[task], 4)] for task in TASKS),
-        [*RETRIEVAL, round(sum(values[task] for task in TASKS) / len(TASKS), 5)],
-        ["perplexity", "perplexity", round(perplexity, 5)],
-    ]
-    return line_of(cell, samples, results, time.process_time() - began)
+    found = {
+        row.task: row.value
+        for row in asked.results
+        if row.metric in (RETRIEVAL.metric, "perplexity")
+    }
+    return line_of(cell, samples, asked_for_facts(found), time.process_time() - began)
 
 
 STUDY = Study(
@@ -72,14 +68,6 @@ STUDY = Study(
     measured,
     SAMPLES,
 )
-
-
-def blocks() -> dict[str, str]:
-    return {"studies/needle_search/README.md": table(STUDY)}
-
-
-def pictures() -> dict[str, Picture]:
-    return {"studies/needle_search/claims.png": picture(STUDY)}
 
 
 if __name__ == "__main__":

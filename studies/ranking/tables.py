@@ -36,7 +36,7 @@ def blocks() -> dict[str, str]:
         PAGE: page(value),
         "docs/theory.md": in_short(value),
         "studies/searches/README.md": other_methods(value),
-        "docs/training.md": trained(value),
+        "studies/training/README.md": trained(value),
     }
 
 
@@ -230,7 +230,7 @@ def trained(value: Mapping[str, Any]) -> str:
     each = ", ".join(f"{name} {gain:+.2f}" for name, gain in found["by_subject"].items())
     low, high = found["interval"]
     return paragraph(
-        "The [study of the ranking](../studies/ranking/README.md) measured the base change too: "
+        "The [study of the ranking](../ranking/README.md) measured the base change too: "
         f"retrieval after {found['steps']} steps minus that under YaRN without training, at "
         f"{found['factor']} times the window, is {found['mean']:+.3f} "
         f"({low:+.3f} to {high:+.3f}) over {len(found['by_subject'])} models ({each}). The models "

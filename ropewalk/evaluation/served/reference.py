@@ -144,9 +144,7 @@ def _announce(
 
 def _probes_of_first(ranks: Ranks, probes: Sequence[Probe]) -> list[Probe]:
     """The probes that rank 0 chose: of tokens as likely, another rank might choose others."""
-    own = json.dumps([probe.to_json() for probe in probes]) if ranks.rank == 0 else None
-    told = parse_json(ranks.apart("probes").share(own), source="rank 0")
-    assert isinstance(told, list)
+    told = ranks.told("probes", [probe.to_json() for probe in probes])
     return [Probe.from_json(each) for each in told]
 
 
@@ -156,7 +154,7 @@ def _exchanged(ranks: Ranks, found: Mapping[int, Answers], count: int) -> list[A
         for i, own in found.items():
             ranks.put(f"answers/{i}", json.dumps(own.to_json()))
     told = [parse_json(ranks.awaited(f"answers/{i}"), source="a rank") for i in range(count)]
-    ranks.apart("answers read").share("" if ranks.rank == 0 else None)
+    ranks.told("answers read", None)  # rank 0 may hold the store, so it leaves last
     return [Answers.from_json(each) for each in told]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made.gguf(tmp_path_factory.mktemp("gguf") / "planned.gguf")
 
 
-def checked(path: Path, **settings: object) -> Verdict:
+def checked(path: Path, **settings: Any) -> Verdict:
     with serving(path, **{"n_ctx": made.TARGET, **settings}) as url:
         return rw.check_server(url, made.fingerprint())
 

@@ -51,6 +51,8 @@ class Arm(NamedTuple):
     layout: str = ""
     """The layout of the windows that it is trained on."""
     steps: int = 0
+    base: float = 0.0
+    """In least bases that the target works with; 0 for the method's own."""
 
 
 class Cell(NamedTuple):
@@ -73,10 +75,12 @@ class Claim(NamedTuple):
     better: Arm
     worse: Arm
     measure: Measure
-    size: float
-    """The paper's difference, in the measure's unit."""
+    size: float = math.nan
+    """The paper's difference, in the measure's unit; nan where it gives none."""
     planted: tuple[Arm, Arm] | None = None
     """The positive control: two arms of which the first is better by construction."""
+    margin: float = 0.0
+    """How much worse the first arm may be and still count as no worse."""
 
 
 class Study(NamedTuple):
@@ -202,33 +206,40 @@ def finding(
         own, other = (Cell(name, claim.factor, arm) for arm in (better, worse))
         if own in known and other in known and _asked(known, name, claim):
             found[name] = sign * (known[own][claim.measure] - known[other][claim.measure])
+            found[name] += claim.margin
     return Difference(found)
 
 
 RETRIEVAL = Measure("retrieval", "exact_match")
 """The mean of the tasks of the study of training, in written answers."""
+LINES = Measure("lines", "exact_match")
+"""Long-eval's lines."""
 
 
 def asked_for_facts(found: Mapping[str, float]) -> list[list[Any]]:
-    """The results of a cell: each task, their mean, and the perplexity, by `found` of each task."""
+    """The results of a cell: each task, the mean of those that are always asked, the perplexity."""
     retrieved = sum(found[task] for task in TASKS) / len(TASKS)
     return [
-        *([task, RETRIEVAL.metric, round(found[task], 4)] for task in TASKS),
+        *([task, RETRIEVAL.metric, round(found[task], 4)] for task in found if task != TEXT),
         [*RETRIEVAL, round(retrieved, 5)],
-        ["perplexity", "perplexity", round(found["perplexity"], 5)],
+        [TEXT, TEXT, round(found[TEXT], 5)],
     ]
 
 
 COPIES = 0.1
 """The least gain of repeated text over other text, under any arm, for a model to count."""
+ANSWERS = 0.2
+"""The least share of Long-eval's lines, under any arm, for a model to count."""
 
 
 def _asked(known: Mapping[Cell, Mapping[Measure, float]], name: str, claim: Claim) -> bool:
     """True if a model can show the claim: a model that does not copy says nothing about copying."""
+    own = [each for cell, each in known.items() if cell[:2] == (name, claim.factor)]
+    if claim.measure == LINES:
+        return any(each[LINES] >= ANSWERS for each in own)
     if claim.measure.task != REPEATED:
         return True
     repeated, text = (Measure(task, "next_token_accuracy") for task in (REPEATED, TEXT))
-    own = [each for cell, each in known.items() if cell[:2] == (name, claim.factor)]
     return any(each[repeated] - each[text] >= COPIES for each in own)
 
 
@@ -262,9 +273,8 @@ def table(study: Study) -> str:
     rows = ["| claim | paper | here | planted | verdict |", "|---|---|---|---|---|"]
     for claim, own, control, said in judged(study):
         planted = "–" if control is None else control.shown(1, "+.4f")
-        rows.append(
-            f"| {claim.words} | {claim.size:+.4f} | {own.shown(1, '+.4f')} | {planted} | {said} |"
-        )
+        paper = "–" if math.isnan(claim.size) else f"{claim.size:+.4f}"
+        rows.append(f"| {claim.words} | {paper} | {own.shown(1, '+.4f')} | {planted} | {said} |")
     lines = kept(study.file)
     missing = len(study.cells()) - len(lines)
     rows += ["", f"Not measured yet: {missing} of {len(study.cells())} cells."]

@@ -187,8 +187,8 @@ def plan_of(cell: Cell) -> ContextPlan:
     return rw.plan(path, cell.target, method, after_training=cell.steps > 0).plan
 
 
-def trained(cell: Cell, place: Path) -> Path:
-    """A training that was killed goes on here."""
+def trained(cell: Cell, place: Path, plan: ContextPlan | None = None) -> Path:
+    """A training that was killed goes on here; by default under the plan of the cell's arm."""
     control = cell.arm == CONTROL
     batch = max(1, TOKENS_A_STEP // cell.trained_at)
     store = place / "tokens"
@@ -197,7 +197,7 @@ def trained(cell: Cell, place: Path) -> Path:
         SUBJECTS[cell.subject].path,
         corpus=store,
         to=cell.trained_at if control else cell.target,
-        plan=None if control else plan_of(cell),
+        plan=None if control else plan or plan_of(cell),
         window=None if control else cell.trained_at,
         steps=cell.steps,
         batch=batch,

@@ -24,7 +24,7 @@ from docs.figures import Picture
 from ropewalk.models.load import load
 from studies.ranking.cells import sampled_fingerprint
 from studies.training.cells import SUBJECTS, TASKS, kept, run_missing
-from studies.training.measure import Difference
+from studies.training.measure import RETRIEVES, Difference
 
 MODELS = ("tall", "wide", "narrow", "high base", "bundled", "low base", "tall 2", "wide 3")
 """One model of a size before a second one."""
@@ -168,14 +168,19 @@ def measured(cell: Cell, samples: int) -> dict[str, Any]:
 
 
 def line_of(
-    cell: Cell, samples: int, results: Sequence[Sequence[Any]], seconds: float
+    cell: Cell,
+    samples: int,
+    results: Sequence[Sequence[Any]],
+    seconds: float,
+    path: str | None = None,
 ) -> dict[str, Any]:
+    """By default, the weights are those of the subject."""
     return {
         "subject": cell.subject,
         "factor": cell.factor,
         "arm": cell.arm._asdict(),
         "samples": samples,
-        "weights": sampled_fingerprint(load(SUBJECTS[cell.subject].path).model),
+        "weights": sampled_fingerprint(load(path or SUBJECTS[cell.subject].path).model),
         "results": results,
         "seconds": round(seconds, 1),
         "machine": {**machine(), "torch": torch.__version__},
@@ -204,7 +209,8 @@ def finding(
     found = {}
     for name in SUBJECTS:
         own, other = (Cell(name, claim.factor, arm) for arm in (better, worse))
-        if own in known and other in known and _asked(known, name, claim):
+        asked = _asked(known, name, claim) and _retrieve(known, name, claim)
+        if own in known and other in known and asked:
             found[name] = sign * (known[own][claim.measure] - known[other][claim.measure])
             found[name] += claim.margin
     return Difference(found)
@@ -241,6 +247,14 @@ def _asked(known: Mapping[Cell, Mapping[Measure, float]], name: str, claim: Clai
         return True
     repeated, text = (Measure(task, "next_token_accuracy") for task in (REPEATED, TEXT))
     return any(each[repeated] - each[text] >= COPIES for each in own)
+
+
+def _retrieve(known: Mapping[Cell, Mapping[Measure, float]], name: str, claim: Claim) -> bool:
+    """True unless a model is known not to retrieve within its window and the claim is of beyond."""
+    if claim.measure != RETRIEVAL or claim.factor == 1:
+        return True
+    within = (known.get(Cell(name, 1, arm)) for arm in (claim.better, claim.worse))
+    return all(own is None or own[RETRIEVAL] >= RETRIEVES for own in within)
 
 
 def verdict(found: Difference, planted: Difference | None, size: float) -> Verdict:

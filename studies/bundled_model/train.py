@@ -21,6 +21,7 @@ import platform
 import re
 import shutil
 import sys
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from importlib.metadata import version
@@ -28,7 +29,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    LlamaForCausalLM,
+    PreTrainedTokenizerFast,
+)
 from transformers.utils import logging as transformers_logging
 
 from ropewalk.data.corpora import HELD_OUT_FOLDER
@@ -44,7 +50,7 @@ from studies.bundled_model.corpus import (
     shingles,
 )
 from studies.bundled_model.measure import METHODS, Questions, exact_match, perplexity, put
-from studies.bundled_model.model import SIZES, STAGES, WINDOW, new_model, train
+from studies.bundled_model.model import SIZES, STAGES, WINDOW, Size, new_model, train
 from studies.bundled_model.tokenizer import BOS, EOS, train_tokenizer
 from studies.bundled_model.windows import TextStream
 
@@ -145,11 +151,20 @@ def finished(candidates: Path, seed: int) -> Path:
 def _train_candidate(seed: int, candidates: Path) -> None:
     transformers_logging.set_verbosity_error()
     torch.set_num_threads(1)
+    train_stages(SIZES[candidates.name], seed, candidates)
+
+
+def train_stages(
+    size: Size,
+    seed: int,
+    candidates: Path,
+    new: Callable[[PreTrainedTokenizerFast, int, Size], LlamaForCausalLM] = new_model,
+    gives_up: bool = True,
+) -> None:
     texts = list(read_corpus().training.values())
     tokenizer = train_tokenizer(texts, TOKENIZER_SEED)
     stream, words = TextStream(tokenizer, texts), words_of(texts)
-    size = SIZES[candidates.name]
-    model = new_model(tokenizer, seed, size)
+    model = new(tokenizer, seed, size)
     losses: list[dict[str, float]] = []
 
     def report(line: dict[str, float]) -> None:
@@ -164,7 +179,9 @@ def _train_candidate(seed: int, candidates: Path) -> None:
         else:
             train(model, tokenizer, stream, words, seed, number, report)
             _save(done, model, tokenizer, losses)
-        if STAGES[number].window == CHOOSES_AT and losses[-1]["answer_loss"] > CHOOSES_BELOW:
+        if not gives_up or STAGES[number].window != CHOOSES_AT:
+            continue
+        if losses[-1]["answer_loss"] > CHOOSES_BELOW:
             print(f"seed {seed}: does not choose among keys; given up", flush=True)
             return
     # Half the bytes; the configuration still says float32, so that it is computed in float32.

@@ -187,14 +187,17 @@ def plan_of(cell: Cell) -> ContextPlan:
     return rw.plan(path, cell.target, method, after_training=cell.steps > 0).plan
 
 
-def trained(cell: Cell, place: Path, plan: ContextPlan | None = None) -> Path:
-    """A training that was killed goes on here; by default under the plan of the cell's arm."""
+def trained(
+    cell: Cell, place: Path, plan: ContextPlan | None = None, model: str | None = None
+) -> Path:
+    """A training that was killed goes on here; by default of the subject's model, under the plan of
+    the cell's arm."""
     control = cell.arm == CONTROL
     batch = max(1, TOKENS_A_STEP // cell.trained_at)
     store = place / "tokens"
     write_tokens(cell, cell.steps * batch, store)
     rw.train(
-        SUBJECTS[cell.subject].path,
+        model or SUBJECTS[cell.subject].path,
         corpus=store,
         to=cell.trained_at if control else cell.target,
         plan=None if control else plan or plan_of(cell),

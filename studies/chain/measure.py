@@ -1,0 +1,160 @@
+"""LongRoPE's chain: two trained stages, a second search without training, recovery of short text.
+
+make study NAME=chain
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import ropewalk as rw
+from benchmarks.text import read_text
+from ropewalk.context_plan import ContextPlan
+from ropewalk.models.load import load
+from studies.claims import (
+    RETRIEVAL,
+    TEXT,
+    Arm,
+    Cell,
+    Claim,
+    Measure,
+    Study,
+    asked_for_facts,
+    line_of,
+    main,
+)
+from studies.training import cells as training
+
+RUNS = Path("runs/chain")
+STAGES = ((8, 200), (16, 300))
+"""Windows of the model, and steps at that length."""
+FACTOR = 64
+SEARCHED, RECOVERED = Arm("searched second step"), Arm("searched second step, recovered")
+YARN, LINEAR = Arm("yarn"), Arm("linear")
+PLANTED = Arm("yarn", stretch=1.25)
+"""The second step by YaRN, to a quarter more than the target."""
+MODELS = ("tall", "wide", "narrow", "low base", "high base")
+DOCUMENTS = (8, 8, 8)
+"""Of the second search, half of the usual number."""
+SAMPLES = 24
+NATS = Measure(TEXT, "nats")
+SOURCE = "Ding et al. 2024"
+
+CLAIMS = [
+    Claim(
+        f"a searched second step over {arm.method}, {what}",
+        f"{SOURCE}, {where}",
+        FACTOR,
+        SEARCHED,
+        arm,
+        measure,
+        size,
+        (YARN, PLANTED),
+    )
+    for arm, sizes in ((YARN, 0.0669), (LINEAR, 0.3182))
+    for what, where, measure, size in (
+        ("text", "Table 9", NATS, sizes),
+        ("retrieval", "Fig. 4", RETRIEVAL, float("nan")),
+    )
+]
+RECOVERY = Claim(
+    "recovery lowers the loss of short text",
+    f"{SOURCE}, Table 10",
+    1,
+    RECOVERED,
+    SEARCHED,
+    NATS,
+    0.1583,
+)
+
+
+def measured(cell: Cell, samples: int) -> dict[str, Any]:
+    began = time.process_time()
+    model = staged(cell.subject)
+    length = cell.factor * training.SUBJECTS[cell.subject].window
+    asked = rw.evaluate(
+        str(model),
+        plans=[second_step(cell, model)],
+        lengths=[length],
+        tasks=[*training.TASKS, TEXT],
+        samples=samples,
+        mode="generate",
+        corpus=read_text().reporting,
+        notice=lambda _: None,
+    )
+    found = {row.task: row.value for row in asked.results if row.metric in (RETRIEVAL.metric, TEXT)}
+    seconds = time.process_time() - began
+    return line_of(cell, samples, asked_for_facts(found), seconds, str(model))
+
+
+def staged(subject: str) -> Path:
+    """The model after both stages, each under factors that are searched on the model before it."""
+    own = training.SUBJECTS[subject]
+    model, place = Path(own.path), RUNS / subject.replace(" ", "_")
+    for factor, steps in STAGES:
+        stage = place / f"{factor}-windows"
+        if not (done := stage / "model").exists():
+            plan = searched(model, factor * own.window, place / f"search-{factor}")
+            cell = training.Cell(subject, factor, training.SEARCH, steps)
+            run = training.trained(cell, stage / "unfinished", plan, str(model))
+            shutil.copytree(run / "model", stage / "copied", dirs_exist_ok=True)
+            (stage / "copied").rename(done)
+            shutil.rmtree(stage / "unfinished")
+        model = done
+    return model
+
+
+def second_step(cell: Cell, model: Path) -> ContextPlan:
+    arm, target = cell.arm, FACTOR * training.SUBJECTS[cell.subject].window
+    if arm == LINEAR:
+        return rw.plan(model, target, "linear", notice=lambda _: None).plan
+    if arm not in (SEARCHED, RECOVERED):
+        return yarn_on_top(model, round(arm.stretch * target))
+    place = RUNS / cell.subject.replace(" ", "_") / f"search-{FACTOR}"
+    plan = searched(model, target, place, documents=DOCUMENTS, recover=True)
+    if arm == RECOVERED:
+        return plan
+    layer = plan.main_layer
+    return plan.with_steps(layer, plan.steps(layer)[-1:])
+
+
+def yarn_on_top(model: Path, target: int) -> ContextPlan:
+    """YaRN as its paper writes it, by the turns of each pair, on the model's factors."""
+    turns = {"low_freq_factor": 1.0, "high_freq_factor": 32.0}
+    planned = rw.plan(model, target, "llama3", parameters=turns, notice=lambda _: None)
+    layer, step = planned.plan.main_layer, planned.plan.steps()[-1]
+    trained = load(model).present_plan.target_length
+    attention = step.schedule.attention_scaling * (0.1 * math.log(target / trained) + 1)
+    sharper = replace(step.schedule, attention_scaling=attention)
+    return planned.plan.with_steps(layer, (replace(step, schedule=sharper),))
+
+
+def searched(model: Path, target: int, place: Path, **options: Any) -> ContextPlan:
+    return rw.search(
+        model,
+        to=target,
+        corpus=read_text().tuning,
+        objective="perplexity",
+        run=place,
+        notice=lambda _: None,
+        **options,
+    ).plan
+
+
+STUDY = Study(
+    Path(__file__).parent,
+    {FACTOR: [SEARCHED, YARN, LINEAR, PLANTED], 1: [SEARCHED, RECOVERED]},
+    [*CLAIMS, RECOVERY],
+    MODELS,
+    measured,
+    SAMPLES,
+)
+
+
+if __name__ == "__main__":
+    main(STUDY)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from docs.figures import Picture
 from studies.anchor.measure import STUDY as ANCHOR
+from studies.base.measure import STUDY as BASE
+from studies.chain.measure import STUDY as CHAIN
 from studies.claims import judged, picture, table
 from studies.first_tokens.measure import STUDY as FIRST_TOKENS
 from studies.log_n.measure import STUDY as LOG_N
 from studies.needle_search.measure import STUDY as NEEDLE_SEARCH
+from studies.pretrained.measure import STUDY as PRETRAINED
 
-STUDIES = (LOG_N, FIRST_TOKENS, ANCHOR, NEEDLE_SEARCH)
+STUDIES = (BASE, PRETRAINED, CHAIN, ANCHOR, NEEDLE_SEARCH, LOG_N, FIRST_TOKENS)
 
 
 def blocks() -> dict[str, str]:

@@ -110,7 +110,7 @@ class Inspection(Result):
         return (
             f"{self.model} ({self.source}) serves {_k(self.plan.target_length)} tokens by "
             f"{self.schedule.method}; its plain frequencies have base {geometry.base:,.10g} and "
-            f"were pretrained at {_k(geometry.original_length)}. {geometry.pairs} pairs rotate, "
+            f"were pretrained at {_k(geometry.original_length)}. {geometry.turning_pairs} pairs rotate, "
             f"{len(theory.out_of_distribution_pairs)} of them to angles that pretraining never "
             f"met. In theory, {reach}. {SCOPE}"
         )

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -70,3 +71,22 @@ def test_measured_variances_weigh_the_theory() -> None:
 def test_what_is_no_model_is_named(model: object, message: str) -> None:
     with pytest.raises(InputError, match=message):
         rw.inspect(model)
+
+
+def test_pairs_at_rest_do_not_count_as_rotating(tmp_path: Path) -> None:
+    config = {
+        "model_type": "llama",
+        "hidden_size": 64,
+        "num_attention_heads": 4,
+        "max_position_embeddings": 128,
+        "rope_parameters": {
+            "rope_type": "proportional",
+            "rope_theta": 1e8,
+            "partial_rotary_factor": 0.5,
+        },
+    }
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(config), encoding="utf-8")
+    found = rw.inspect(file)
+    assert found.schedule.inverse_frequencies.tolist()[4:] == [0.0] * 4
+    assert " 4 pairs rotate" in found.summary()

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 import pytest
 
 from studies import claims
-from studies.claims import MODELS, REPEATED, TEXT, Arm, Cell, Claim, Measure, verdict
+from studies.bundled_model import model
+from studies.chain import measure as chain
+from studies.claims import MODELS, REPEATED, RETRIEVAL, TEXT, Arm, Cell, Claim, Measure, verdict
 from studies.training.cells import SUBJECTS, kept
 from studies.training.measure import Difference
 from studies.verdicts import STUDIES
@@ -51,6 +54,33 @@ def test_an_interval_that_holds_the_papers_effect_decides_nothing() -> None:
     assert verdict(NOISE, PRECISE, 0.012) == "undecided"
 
 
+def test_a_margin_is_what_may_be_lost() -> None:
+    claim = Claim("", "", 1, Arm("one"), Arm("other"), Measure(TEXT, "nats"), margin=0.03)
+    known = {
+        Cell(name, 1, arm): {claim.measure: 4.0 + 0.02 * (arm == claim.better)}
+        for name in FIVE
+        for arm in (claim.better, claim.worse)
+    }
+    found = claims.finding(known, claim)
+    assert list(found.by_model.values()) == pytest.approx([0.01] * 5)
+    assert verdict(found, None, claim.size) == "seen"
+    assert verdict(NOISE, PRECISE, claim.size) == "undecided"  # the paper gives no size
+
+
+def test_a_model_that_does_not_retrieve_within_its_window_says_nothing_of_beyond() -> None:
+    claim = Claim("", "", 4, Arm("one"), Arm("other"), RETRIEVAL)
+    known = {
+        Cell(name, factor, arm): {
+            RETRIEVAL: 0.4 if (name, factor, arm) == (FIVE[0], 1, claim.worse) else 0.9
+        }
+        for name in FIVE
+        for factor in (1, 4)
+        for arm in (claim.better, claim.worse)
+    }
+    assert set(claims.finding(known, claim).by_model) == set(FIVE[1:])
+    assert set(claims.finding(known, claim._replace(factor=1)).by_model) == set(FIVE)
+
+
 def test_a_model_that_does_not_copy_says_nothing_of_repeated_text() -> None:
     better, worse = Arm("ntk_mixed"), Arm("ntk_fixed")
     claim = Claim("", "", 8, better, worse, Measure(REPEATED, ACCURACY), 0.01)
@@ -83,8 +113,13 @@ def test_committed_cells_are_each_there_once_and_asked_for(study: claims.Study) 
 def test_a_deleted_cell_runs_again_to_the_same_values(
     study: claims.Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The smoke form: two cells, at twice the window, of a model that ships."""
+    """The smoke form: two cells, at twice the window, of a model that ships, in short trainings."""
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(SUBJECTS, "smoke", SUBJECTS["bundled"])
+    monkeypatch.setattr(model, "STAGES", tuple(replace(each, steps=2) for each in model.STAGES))
+    monkeypatch.setattr(chain, "STAGES", ((2, 12),))
+    monkeypatch.setattr(chain, "FACTOR", 4)
+    monkeypatch.setattr(chain, "DOCUMENTS", (2, 2, 8))
     asked = [
         cell._replace(subject="smoke", factor=2, arm=cell.arm._replace(steps=10 + i))
         if cell.arm.steps

@@ -133,7 +133,8 @@ def extend(
     train_corpus: Annotated[
         Corpus | None,
         Option(
-            "Training text, without the text of the evaluation (default: the text of the search).",
+            "Training text; what shares text with the evaluation is left out (default: the text of "
+            "the search).",
             "FILE",
         ),
     ] = None,
@@ -216,7 +217,9 @@ def extend(
         to_train: Sequence[Document] = ()
         if train_corpus is not None:
             if not train_steps:
-                raise InputError("`train_corpus` needs a training: give its steps (`train_steps`)")
+                raise InputError(
+                    "`train_corpus` is read only for training: give its steps (`train_steps`)"
+                )
             to_train = as_documents(train_corpus, field, notice)
         if on is not None:
             if limit is not None and limit.unit != "evaluations":
@@ -296,7 +299,7 @@ def extend(
 def _with_recipe(
     settings: ExtendSettings, weights: int, learning_rate: float | None, batch: int | None
 ) -> ExtendSettings:
-    """Settings with the given rate and batch of a training, or else those for the model's size."""
+    """Settings with the given rate and batch of training, or else those for the model's size."""
     rate, windows = recipe(weights, settings.target_length)
     return replace(
         settings,

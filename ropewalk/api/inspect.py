@@ -110,9 +110,9 @@ class Inspection(Result):
         return (
             f"{self.model} ({self.source}) serves {_k(self.plan.target_length)} tokens by "
             f"{self.schedule.method}; its plain frequencies have base {geometry.base:,.10g} and "
-            f"were pretrained at {_k(geometry.original_length)}. {geometry.turning_pairs} pairs rotate, "
-            f"{len(theory.out_of_distribution_pairs)} of them to angles that pretraining never "
-            f"met. In theory, {reach}. {SCOPE}"
+            f"were pretrained at {_k(geometry.original_length)}. {geometry.turning_pairs} pairs "
+            f"rotate, {len(theory.out_of_distribution_pairs)} of them to angles that pretraining "
+            f"never met. In theory, {reach}. {SCOPE}"
         )
 
     def figure(self) -> Figure:

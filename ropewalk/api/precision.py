@@ -52,8 +52,8 @@ def precision(
     arms: Annotated[
         Sequence[str] | None,
         Option(
-            "Number formats to compare: some of fp64, fp32, bf16, fp16, or their variants "
-            "(default: all).",
+            "Number formats to compare, such as fp32 and bf16 (default: all; docs/precision.md has "
+            "the list).",
         ),
     ] = None,
     shifts: Annotated[

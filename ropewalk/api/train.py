@@ -569,7 +569,7 @@ class _Asked:
             raise InputError("`search_between` is for several stages: name them (`stages`)")
         if self.searches and self.execution.ranks > 1:
             raise Unsupported(
-                "a training under torchrun does not search; search first (`ropewalk search`, which "
+                "training under torchrun does not search; search first (`ropewalk search`, which "
                 "can run under torchrun), and give the plan of each stage (`plan`)"
             )
 

@@ -167,7 +167,7 @@ class Evaluation:
         count = self.settings.samples
         own = list(self.official.samples(task.name, length, self.encoder, count))
         if len(own) < count:
-            self.notice(f"{task.name} at {length}: its file holds {len(own)} samples")
+            self.notice(f"{task.name} at {length}: only the {len(own)} samples in its file")
         return [[sample] for sample in own]
 
     def _windows(self, definition: Definition, length: int) -> Windows:

@@ -87,14 +87,14 @@ class WindowSettings:
                 "target",
                 self.target,
                 "must be given for the layout `skip`, and for no other",
-                "with `skip`, give the length that the model is planned for; without it, leave it out",
+                "with `skip`, give the length that the model is planned for; else leave it out",
             )
         if self.target is not None and not self.length <= self.target <= MAX_LENGTH:
             raise InvalidValue(
                 "target",
                 self.target,
                 f"must be between {self.length}, a window's length, and {MAX_LENGTH}",
-                "with `skip`, give the length that the model is planned for; without it, leave it out",
+                "give the length that the model is planned for",
             )
         if whole_number(self.seed, "seed") < 0:
             raise InvalidValue("seed", self.seed, "must be 0 or more", "0 is usual")

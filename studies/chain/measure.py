@@ -39,9 +39,9 @@ YARN, LINEAR = Arm("yarn"), Arm("linear")
 PLANTED = Arm("yarn", stretch=1.25)
 """The second step by YaRN, to a quarter more than the target."""
 MODELS = ("tall", "wide", "narrow", "low base", "high base")
-DOCUMENTS = (8, 8, 8)
-"""Of the second search, half of the usual number."""
-SAMPLES = 24
+DOCUMENTS = (4, 4, 8)
+"""Of the second step's search, about as many as in the paper."""
+SAMPLES = 16
 NATS = Measure(TEXT, "nats")
 SOURCE = "Ding et al. 2024"
 

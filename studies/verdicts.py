@@ -5,6 +5,7 @@ from __future__ import annotations
 from docs.figures import Picture
 from studies.anchor.measure import STUDY as ANCHOR
 from studies.base.measure import STUDY as BASE
+from studies.base.measure import bases
 from studies.chain.measure import STUDY as CHAIN
 from studies.claims import judged, picture, table
 from studies.first_tokens.measure import STUDY as FIRST_TOKENS
@@ -28,4 +29,5 @@ def blocks() -> dict[str, str]:
 
 
 def pictures() -> dict[str, Picture]:
-    return {f"studies/{study.name}/claims.png": picture(study) for study in STUDIES}
+    shown = {f"studies/{study.name}/claims.png": picture(study) for study in STUDIES}
+    return shown | {"studies/base/bases.png": bases()}

@@ -14,6 +14,8 @@ from typing import Any
 
 import ropewalk as rw
 from benchmarks.text import read_text
+from docs.figures import Picture
+from studies.bundled_model.model import SIZES
 from studies.claims import (
     LINES,
     RETRIEVAL,
@@ -26,6 +28,7 @@ from studies.claims import (
     asked_for_facts,
     line_of,
     main,
+    values,
 )
 from studies.training import cells as training
 from studies.training.measure import FIRST, MORE
@@ -42,6 +45,7 @@ def by_base(least_bases: float, steps: int = STEPS) -> Arm:
 SAFE, PLANTED = by_base(0), by_base(0, STEPS // 2)
 """The safe base of the theory, which is the method's own. Planted: half of the training."""
 TENTH, HUNDREDTH, THOUSANDTH, LARGE, HUGE = map(by_base, (0.1, 0.01, 0.001, 100, 10_000))
+BY_BASE = (THOUSANDTH, HUNDREDTH, TENTH, SAFE, LARGE, HUGE)
 TWO_BANDS = Arm("two_band", steps=STEPS)
 """The paper's Method 2: no angle is new, and similar tokens are not preferred at many distances."""
 SIZE = 0.27
@@ -76,7 +80,7 @@ def measured(cell: Cell, samples: int) -> dict[str, Any]:
     began = time.process_time()
     arm, path = cell.arm, training.SUBJECTS[cell.subject].path
     own = training.Cell(cell.subject, cell.factor, training.BASE, arm.steps)
-    base = arm.base * least_base(path, own.target)
+    base = arm.base * bound(cell.subject, own.target)[0]
     planned = rw.plan(
         path,
         own.target,
@@ -101,11 +105,46 @@ def measured(cell: Cell, samples: int) -> dict[str, Any]:
     return line_of(cell, samples, asked_for_facts(found), time.process_time() - began)
 
 
-def least_base(path: str, length: int) -> float:
-    head_dim = rw.load(path).model.config.head_dim
-    least = rw.bound(length, head_dim=head_dim, only="infimum").rows[0].infimum
-    assert least is not None
-    return least
+def bound(subject: str, length: int) -> tuple[float, float]:
+    """The least and the safe base for a length."""
+    head_dim = SIZES[training.SUBJECTS[subject].size].head_dim
+    row = rw.bound(length, head_dim=head_dim).rows[0]
+    assert row.infimum is not None
+    assert row.safe is not None
+    return row.infimum, row.safe
+
+
+def bases() -> Picture:
+    """The loss of text and the retrieval by base, as in Fig. 6 of the paper."""
+    from matplotlib.figure import Figure
+
+    known = values(STUDY.file)
+    figure = Figure(figsize=(9, 3.2), layout="constrained")
+    panels = figure.subplots(1, 2)
+    for axes, measure, title in zip(
+        panels,
+        (Measure(TEXT, "nats"), RETRIEVAL),
+        ("text: nats per token above those of the safe base", "retrieval: share of answers"),
+        strict=True,
+    ):
+        for subject in STUDY.models:
+            least, safe = bound(subject, FACTOR * training.SUBJECTS[subject].window)
+            points = {
+                arm.base or safe / least: known[cell][measure]
+                for arm in BY_BASE
+                if (cell := Cell(subject, FACTOR, arm)) in known
+            }
+            if safe / least not in points:
+                continue
+            zero = 0.0 if measure == RETRIEVAL else points[safe / least]
+            xs = sorted(points)
+            axes.plot(xs, [points[x] - zero for x in xs], ".-", linewidth=0.8, label=subject)
+        axes.axvline(1, color="black", linestyle=":", label="the bound")
+        axes.set_xscale("log")
+        axes.set_xlabel("base, in least bases for the length")
+        axes.set_title(title, fontsize="medium")
+    panels[1].legend(fontsize="x-small")
+    return Picture(figure)
 
 
 STUDY = Study(

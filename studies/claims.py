@@ -21,6 +21,7 @@ import ropewalk as rw
 from benchmarks.machine import machine, measured_on
 from benchmarks.text import read_text
 from docs.figures import Picture
+from ropewalk.context_plan import ContextPlan
 from ropewalk.models.load import load
 from studies.ranking.cells import sampled_fingerprint
 from studies.training.cells import SUBJECTS, TASKS, kept, run_missing
@@ -218,8 +219,6 @@ def finding(
 
 RETRIEVAL = Measure("retrieval", "exact_match")
 """The mean of the tasks of the study of training, in written answers."""
-LINES = Measure("lines", "exact_match")
-"""Long-eval's lines."""
 
 
 def asked_for_facts(found: Mapping[str, float]) -> list[list[Any]]:
@@ -232,20 +231,38 @@ def asked_for_facts(found: Mapping[str, float]) -> list[list[Any]]:
     ]
 
 
+def answers_and_text(
+    model: str, length: int, samples: int, windows: int, plan: ContextPlan | None = None
+) -> dict[str, float]:
+    """By task, the share of answers in so many samples, and the perplexity of so many windows."""
+    found: dict[str, float] = {}
+    for tasks, count in ((TASKS, samples), ((TEXT,), windows)):
+        asked = rw.evaluate(
+            model,
+            plans=[] if plan is None else [plan],
+            methods=["none"] if plan is None else [],
+            lengths=[length],
+            tasks=tasks,
+            samples=count,
+            mode="generate",
+            corpus=read_text().reporting,
+            notice=lambda _: None,
+        )
+        metrics = (RETRIEVAL.metric, TEXT)
+        found |= {row.task: row.value for row in asked.results if row.metric in metrics}
+    return found
+
+
 COPIES = 0.1
 """The least gain of repeated text over other text, under any arm, for a model to count."""
-ANSWERS = 0.2
-"""The least share of Long-eval's lines, under any arm, for a model to count."""
 
 
 def _asked(known: Mapping[Cell, Mapping[Measure, float]], name: str, claim: Claim) -> bool:
     """True if a model can show the claim: a model that does not copy says nothing about copying."""
-    own = [each for cell, each in known.items() if cell[:2] == (name, claim.factor)]
-    if claim.measure == LINES:
-        return any(each[LINES] >= ANSWERS for each in own)
     if claim.measure.task != REPEATED:
         return True
     repeated, text = (Measure(task, "next_token_accuracy") for task in (REPEATED, TEXT))
+    own = [each for cell, each in known.items() if cell[:2] == (name, claim.factor)]
     return any(each[repeated] - each[text] >= COPIES for each in own)
 
 
@@ -253,8 +270,10 @@ def _retrieve(known: Mapping[Cell, Mapping[Measure, float]], name: str, claim: C
     """True unless a model is known not to retrieve within its window and the claim is of beyond."""
     if claim.measure != RETRIEVAL or claim.factor == 1:
         return True
-    within = (known.get(Cell(name, 1, arm)) for arm in (claim.better, claim.worse))
-    return all(own is None or own[RETRIEVAL] >= RETRIEVES for own in within)
+    both = [Cell(name, 1, arm) for arm in (claim.better, claim.worse)]
+    if any(cell not in known for cell in both):
+        return True
+    return all(known[cell][RETRIEVAL] >= RETRIEVES for cell in both)
 
 
 def verdict(found: Difference, planted: Difference | None, size: float) -> Verdict:

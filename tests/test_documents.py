@@ -1,13 +1,18 @@
 """The documents stay true where a test can see it."""
 
+import ast
+import inspect
 import re
 import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.core import TyperGroup
+from typer.main import get_command
 from typer.testing import CliRunner
 
+import ropewalk as rw
 from docs import make_tree
 from docs.figures import pages
 from ropewalk.cli import command_line
@@ -29,6 +34,55 @@ def test_links_and_pictures_lead_somewhere(page: str) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", path.read_text(encoding="utf-8")):
         if not target.startswith("http"):
             assert (path.parent / target).exists(), target
+
+
+def calls(text: str) -> list[str]:
+    """The calls of ropewalk in a page, each with its arguments."""
+    found = []
+    for match in re.finditer(r"\brw(\.\w+)+\(", text):
+        depth, end = 1, match.end()
+        while depth and end < len(text):
+            depth += {"(": 1, ")": -1}.get(text[end], 0)
+            end += 1
+        found.append(text[match.start() : end])
+    return found
+
+
+@pytest.mark.parametrize("page", sorted(pages()))
+def test_python_calls_have_the_arguments_that_pages_give_them(page: str) -> None:
+    for call in calls((ROOT / page).read_text(encoding="utf-8")):
+        try:
+            parsed = ast.parse(call.replace("…", "..."), mode="eval").body
+        except SyntaxError:  # such as (…, samples=5), which stands for what is left out
+            parsed = ast.parse(call.replace("…, ", "").replace("…", ""), mode="eval").body
+        assert isinstance(parsed, ast.Call)
+        function = eval(ast.unparse(parsed.func), {"rw": rw})
+        given = [each.arg for each in parsed.keywords if each.arg]
+        taken = inspect.signature(function).parameters
+        if all(each.kind != each.VAR_KEYWORD for each in taken.values()):
+            assert set(given) <= set(taken), call
+
+
+@pytest.fixture(scope="module")
+def options() -> dict[str, set[str]]:
+    """The options of each verb."""
+    command = get_command(command_line())
+    assert isinstance(command, TyperGroup)
+    return {
+        verb: {name for each in own.params for name in (*each.opts, *each.secondary_opts)}
+        for verb, own in command.commands.items()
+    }
+
+
+@pytest.mark.parametrize("page", sorted(pages()))
+def test_commands_have_the_options_that_pages_give_them(
+    page: str, options: dict[str, set[str]]
+) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8").replace("\\\n", " ")
+    for verb, rest in re.findall(r"\bropewalk (data [a-z]+|[a-z-]+)((?: [^`\n|#]*)?)", text):
+        if verb in options:
+            given = set(re.findall(r"(?<= )--[a-z][a-z-]*", rest.split("&&")[0]))
+            assert given <= options[verb] | {"--help"}, f"ropewalk {verb}{rest}"
 
 
 def test_the_python_example_of_the_readme_runs_in_five_lines(

@@ -5,10 +5,8 @@ make study NAME=base
 
 from __future__ import annotations
 
-import math
 import shutil
 import time
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,6 @@ from benchmarks.text import read_text
 from docs.figures import Picture
 from studies.bundled_model.model import SIZES
 from studies.claims import (
-    LINES,
     RETRIEVAL,
     TEXT,
     Arm,
@@ -36,44 +33,31 @@ from studies.training.measure import FIRST, MORE
 FACTOR, STEPS = 8, 200
 RUNS = Path("runs/base")
 SOURCE = "Men et al. 2024"
+LINES = "lines"
+"""Long-eval's, which hardly any of these models can answer."""
 
 
 def by_base(least_bases: float, steps: int = STEPS) -> Arm:
     return Arm("base_change", steps=steps, base=least_bases)
 
 
-SAFE, PLANTED = by_base(0), by_base(0, STEPS // 2)
-"""The safe base of the theory, which is the method's own. Planted: half of the training."""
+SAFE, HALF_TRAINED = by_base(0), by_base(0, STEPS // 2)
+"""The safe base of the theory is the method's own."""
 TENTH, HUNDREDTH, THOUSANDTH, LARGE, HUGE = map(by_base, (0.1, 0.01, 0.001, 100, 10_000))
 BY_BASE = (THOUSANDTH, HUNDREDTH, TENTH, SAFE, LARGE, HUGE)
 TWO_BANDS = Arm("two_band", steps=STEPS)
-"""The paper's Method 2: no angle is new, and similar tokens are not preferred at many distances."""
-SIZE = 0.27
-"""Table 4 at 30k, the one fall in retrieval that the paper gives as a number."""
-NEGLIGIBLE = 0.03
-"""Nats per token."""
+"""The paper's Method 2, which on these heads hardly has the fault that it has in the paper."""
 
-
-COMPARED = (
-    ("the safe base over a tenth of the least base", "Fig. 6 and 9", TENTH, SIZE),
-    ("the safe base over a thousandth of the least base", "Fig. 3", THOUSANDTH, SIZE),
-    ("the safe base over two bands", "Table 4", TWO_BANDS, SIZE),
-    ("the safe base over 10,000 times the least base", "§7, a question", HUGE, math.nan),
-)
-ASKED = (("", RETRIEVAL), (", Long-eval", LINES))
 CLAIMS = [
-    Claim(words + task, f"{SOURCE}, {where}", FACTOR, SAFE, worse, measure, size, (SAFE, PLANTED))
-    for (words, where, worse, size), (task, measure) in product(COMPARED, ASKED)
+    Claim(words, f"{SOURCE}, {where}", FACTOR, better, worse, RETRIEVAL)
+    for words, where, better, worse in (
+        ("the safe base over a tenth of the least base", "Fig. 6 and 9", SAFE, TENTH),
+        ("the safe base over a thousandth of the least base", "Fig. 3", SAFE, THOUSANDTH),
+        ("100 times the least base over a tenth of it", "Fig. 6 and 9", LARGE, TENTH),
+        ("10,000 times the least base over a thousandth of it", "Fig. 3", HUGE, THOUSANDTH),
+        ("the safe base over 10,000 times the least base", "§7, a question", SAFE, HUGE),
+    )
 ]
-UNHARMED = Claim(
-    f"a thousandth of the least base costs text less than {NEGLIGIBLE} nats",
-    f"{SOURCE}, Fig. 3 and 6",
-    FACTOR,
-    THOUSANDTH,
-    SAFE,
-    Measure(TEXT, "nats"),
-    margin=NEGLIGIBLE,
-)
 
 
 def measured(cell: Cell, samples: int) -> dict[str, Any]:
@@ -94,13 +78,13 @@ def measured(cell: Cell, samples: int) -> dict[str, Any]:
         str(model),
         methods=["none"],
         lengths=[own.target],
-        tasks=[*training.TASKS, LINES.task, TEXT],
+        tasks=[*training.TASKS, LINES, TEXT],
         samples=samples,
         mode="generate",
         corpus=read_text().reporting,
         notice=lambda _: None,
     )
-    found = {row.task: row.value for row in asked.results if row.metric in (LINES.metric, TEXT)}
+    found = {row.task: row.value for row in asked.results if row.metric in (RETRIEVAL.metric, TEXT)}
     shutil.rmtree(place)
     return line_of(cell, samples, asked_for_facts(found), time.process_time() - began)
 
@@ -149,8 +133,8 @@ def bases() -> Picture:
 
 STUDY = Study(
     Path(__file__).parent,
-    {FACTOR: [SAFE, PLANTED, TENTH, THOUSANDTH, TWO_BANDS, HUGE, HUNDREDTH, LARGE]},
-    [*CLAIMS, UNHARMED],
+    {FACTOR: [SAFE, TENTH, THOUSANDTH, LARGE, HUGE, HUNDREDTH, HALF_TRAINED, TWO_BANDS]},
+    CLAIMS,
     (*FIRST, *MORE),
     measured,
     training.SAMPLES,

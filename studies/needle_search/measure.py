@@ -18,6 +18,8 @@ from studies.training.measure import FIRST, MORE
 FACTOR = 8
 BY = "search by "
 NEEDLE, TEXT, MIXED = (Arm(f"{BY}{name}") for name in ("needle", "perplexity", "mixed"))
+BOUNDED = Arm(f"{NEEDLE.method}, beyond the critical pair")
+"""Factors of at least the extension's for pairs without a full turn in the trained length."""
 
 
 def measured(cell: Cell, samples: int) -> dict[str, Any]:
@@ -29,7 +31,8 @@ def measured(cell: Cell, samples: int) -> dict[str, Any]:
         subject.path,
         to=target,
         corpus=text.tuning,
-        objective=cell.arm.method.removeprefix(BY),
+        objective=cell.arm.method.removeprefix(BY).split(",")[0],
+        beyond_critical=cell.arm == BOUNDED,
         notice=lambda _: None,
     ).plan
     asked = rw.evaluate(
@@ -52,7 +55,7 @@ def measured(cell: Cell, samples: int) -> dict[str, Any]:
 
 STUDY = Study(
     Path(__file__).parent,
-    {FACTOR: [NEEDLE, TEXT, MIXED]},
+    {FACTOR: [NEEDLE, TEXT, MIXED, BOUNDED]},
     [
         Claim(
             "a search by answers finds plans that retrieve more than one by perplexity",
@@ -62,7 +65,15 @@ STUDY = Study(
             TEXT,
             RETRIEVAL,
             0.0335,
-        )
+        ),
+        Claim(
+            "a search by answers retrieves more within the bound beyond the critical pair",
+            "our question",
+            FACTOR,
+            BOUNDED,
+            NEEDLE,
+            RETRIEVAL,
+        ),
     ],
     (*FIRST, *MORE),
     measured,

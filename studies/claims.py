@@ -93,6 +93,7 @@ class Study(NamedTuple):
     measured: Callable[[Cell, int], dict[str, Any]] | None = None
     """A cell's line of results, from so many samples; by default as `measured` does it."""
     samples: int = SAMPLES
+    left_out: Sequence[Cell] = ()
 
     @property
     def name(self) -> str:
@@ -118,6 +119,7 @@ class Study(NamedTuple):
             for name in self.models
             for factor, arms in self.arms.items()
             for arm in arms
+            if Cell(name, factor, arm) not in self.left_out
         ]
         return sorted(found, key=lambda cell: cell.arm not in compared)
 

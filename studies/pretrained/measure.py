@@ -117,6 +117,8 @@ STUDY = Study(
     MODELS,
     measured,
     SAMPLES,
+    # Its size with another base is `narrow`, so this would be the same model again.
+    [Cell("high base", 1, LOW)],
 )
 
 

@@ -161,7 +161,8 @@ def check_readme(call: Call) -> None:
         if "path/to/model" not in line:
             done = call(*words)
             assert done.returncode == 0, done.stderr
-            assert re.search(r"^\S+: \d+k to \d+k by \w+$", done.stdout, re.MULTILINE), line
+            planned = r"^\S+: \d+k to \d+k by \w+$" if "--method" in words else r"^\S+ to \d+k$"
+            assert re.search(planned, done.stdout, re.MULTILINE), line
             continue
         verb = words[:2] if words[0] == "data" else words[:1]
         shown = call(*verb, "--help-all").stdout

@@ -158,7 +158,7 @@ def check_readme(call: Call) -> None:
     assert len(lines) >= 5
     for line in lines:
         words = shlex.split(line)
-        if "path/to/model" not in line:
+        if "path/to/model" not in line and "runs/mine" not in line:
             done = call(*words)
             assert done.returncode == 0, done.stderr
             planned = r"^\S+: \d+k to \d+k by \w+$" if "--method" in words else r"^\S+ to \d+k$"

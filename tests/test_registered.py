@@ -94,7 +94,7 @@ def test_a_search_takes_a_function_and_refuses_to_go_on_with_another(tmp_path: P
 
     assert search(weighted).provenance["objective"] == "weighted"
     assert "code of weighted" in search(weighted).provenance
-    with pytest.raises(InputError, match="objective was 'weighted', now 'mixed'"):
+    with pytest.raises(InputError, match='objective was "weighted", now "mixed"'):
         search("mixed")
 
 

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ropewalk.errors import InputError, InvalidValue
-from ropewalk.schedule import LogN, Recipe, RotaryGeometry, RotarySchedule
+from ropewalk.schedule import MAX_FACTOR, LogN, Recipe, RotaryGeometry, RotarySchedule
 from tests.strategies import geometries, recipes, schedules
 
 LLAMA = RotaryGeometry(head_dim=128, rotary_dim=128, base=1e4, original_length=4096)

@@ -57,9 +57,7 @@ def run(arguments: Sequence[str]) -> int:
             complain(f"error: {error}")
             return error.exit_status
     except KeyboardInterrupt as error:
-        ended = "terminated" if isinstance(error, Terminated) else "interrupted"
-        complain("; ".join([ended, *getattr(error, "__notes__", ())]))
-        return TERMINATED if isinstance(error, Terminated) else INTERRUPTED
+        return _ended(error)
     except BrokenPipeError:
         return BROKEN_PIPE
     except MemoryError:
@@ -77,7 +75,16 @@ def run(arguments: Sequence[str]) -> int:
         complain(f"error: {place}: cannot be written ({error.strerror}); make room and try again")
         return 1
     except Exception as error:
+        # Python 3.11 wraps what is raised in `__set_name__`, a signal too.
+        if isinstance(error.__cause__, KeyboardInterrupt):
+            return _ended(error.__cause__)
         return _fault(error, arguments)
+
+
+def _ended(error: KeyboardInterrupt) -> int:
+    ended = "terminated" if isinstance(error, Terminated) else "interrupted"
+    complain("; ".join([ended, *getattr(error, "__notes__", ())]))
+    return TERMINATED if isinstance(error, Terminated) else INTERRUPTED
 
 
 _GONE = "the working directory was deleted; change to another one (`cd`), and run the command again"

@@ -81,7 +81,7 @@ def test_commands_have_the_options_that_pages_give_them(
     text = (ROOT / page).read_text(encoding="utf-8").replace("\\\n", " ")
     for verb, rest in re.findall(r"\bropewalk (data [a-z]+|[a-z-]+)((?: [^`\n|#]*)?)", text):
         if verb in options:
-            given = set(re.findall(r"(?<= )--[a-z][a-z-]*", rest.split("&&")[0]))
+            given = set(re.findall(r"(?<= )--[a-z][a-z0-9-]*", rest.split("&&")[0]))
             assert given <= options[verb] | {"--help"}, f"ropewalk {verb}{rest}"
 
 

@@ -139,6 +139,22 @@ def test_a_fault_of_ours_is_one_line_and_a_report(
     assert "Traceback" in text
 
 
+def test_an_interrupt_while_a_class_is_made_is_no_fault(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Interrupts:
+        def __set_name__(self, owner: type, name: str) -> None:
+            raise KeyboardInterrupt
+
+    def broken(arguments: object) -> int:
+        type("Made", (), {"name": Interrupts()})
+        raise AssertionError
+
+    monkeypatch.setattr("ropewalk.cli.call", broken)
+    assert run([]) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+
+
 def test_too_little_memory_is_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -19,8 +19,8 @@ import torch
 
 from benchmarks.machine import machine
 from ropewalk.data.corpora import HELD_OUT, read_documents
-from ropewalk.evaluation.answerers.in_process import InProcess
 from ropewalk.evaluation.conditions import conditions_of
+from ropewalk.evaluation.in_process import InProcess
 from ropewalk.evaluation.runner import Evaluation
 from ropewalk.evaluation.settings import EvaluationSettings
 from ropewalk.models.config import BUNDLED_FOLDERS

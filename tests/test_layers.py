@@ -154,19 +154,28 @@ ROOMS = {
         ),
         needs=("numpy",),
     ),
+    "evaluation.in_process": Row(
+        (
+            *("records", "evaluation", "evaluation.answering", "evaluation.conditions"),
+            "evaluation.settings",
+        ),
+        needs=("numpy",),
+        wires=True,  # torch reads the model, and what is refused before needs none
+    ),
     "evaluation.over_ranks": Row(
         (
-            *("untrusted", "records", "models", "evaluation", "evaluation.answerers"),
-            *("evaluation.answering", "evaluation.conditions"),
+            *("untrusted", "records", "models", "evaluation", "evaluation.answering"),
+            *("evaluation.conditions", "evaluation.in_process"),
         ),
-        needs=("numpy", "torch", "transformers", "safetensors"),
+        needs=("numpy",),
     ),
     "evaluation.answerers": Row(
         (
             *("errors", "lengths", "outputs", "progress", "untrusted", "context_plan", "data"),
             *("records", "run_directory", "evaluation", "evaluation.answering"),
-            *("evaluation.conditions", "evaluation.runner", "evaluation.served"),
-            *("evaluation.settings", "exporting.manifest"),
+            *("evaluation.conditions", "evaluation.in_process", "evaluation.over_ranks"),
+            *("evaluation.runner", "evaluation.served", "evaluation.settings"),
+            "exporting.manifest",
             *("models.config", "models.source", "torchrun", "budget"),
             *("gguf.architectures", "gguf.cache", "gguf.header", "gguf.llama_cpp_run"),
             *("gguf.parts", "gguf.rewriting"),
@@ -452,8 +461,8 @@ ROOMS = {
             *("planning", "models", "searching.model", "evaluation", "evaluation.results"),
             *("evaluation.answering", "evaluation.answerers", "evaluation.conclusion"),
             *("evaluation.conditions", "evaluation.runner", "evaluation.scoring", "reports"),
-            *("evaluation.forward_time", "evaluation.over_ranks", "evaluation.statistics"),
-            *("budget", "evaluation.select", "evaluation.verdict"),
+            *("evaluation.forward_time", "evaluation.in_process", "evaluation.over_ranks"),
+            *("evaluation.statistics", "budget", "evaluation.select", "evaluation.verdict"),
             *(
                 "exporting",
                 "exporting.exported",

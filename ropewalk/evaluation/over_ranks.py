@@ -11,19 +11,21 @@ import json
 from collections.abc import Iterator, Sequence
 from itertools import count
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from ropewalk.evaluation.answerers.in_process import InProcess
 from ropewalk.evaluation.answering import Answer, Batches, TokenScores
 from ropewalk.evaluation.conditions import Condition
 from ropewalk.evaluation.encoding import IntArray
+from ropewalk.evaluation.in_process import InProcess
 from ropewalk.evaluation.tasks import Task
-from ropewalk.models.load import LoadedModel
-from ropewalk.models.ranks import Ranks
 from ropewalk.records import Mode
 from ropewalk.untrusted import parse_json
+
+if TYPE_CHECKING:
+    from ropewalk.models.load import LoadedModel
+    from ropewalk.models.ranks import Ranks
 
 T = TypeVar("T")
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, ClassVar, Generic, NamedTuple, TypeVar, cast
 
 from ropewalk.context_plan import ContextPlan
 from ropewalk.data.corpora import Document
-from ropewalk.evaluation.answerers.in_process import InProcess
 from ropewalk.evaluation.conditions import Condition
+from ropewalk.evaluation.in_process import InProcess
 from ropewalk.progress import Notice, Progress
 from ropewalk.run_directory import Journal, RunDirectory
 from ropewalk.values import Result

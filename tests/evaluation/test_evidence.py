@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ropewalk.data.corpora import HELD_OUT, read_documents
-from ropewalk.evaluation.answerers.in_process import InProcess
 from ropewalk.evaluation.conditions import Condition
+from ropewalk.evaluation.in_process import InProcess
 from ropewalk.evaluation.results import compare_methods, summarise
 from ropewalk.evaluation.runner import Evaluation
 from ropewalk.evaluation.settings import EvaluationSettings

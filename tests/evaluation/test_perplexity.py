@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ropewalk.errors import InputError
-from ropewalk.evaluation.answerers.in_process import InProcess
 from ropewalk.evaluation.conditions import Condition
 from ropewalk.evaluation.encoding import Encoder
+from ropewalk.evaluation.in_process import InProcess
 from ropewalk.evaluation.perplexity import (
     DEFINITIONS,
     LONGROPE_WINDOWS,

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from ropewalk.data.corpora import HELD_OUT, read_documents
 from ropewalk.errors import InvalidValue, UnknownName
 from ropewalk.evaluation import samples, tasks
-from ropewalk.evaluation.answerers.in_process import InProcess
 from ropewalk.evaluation.answering import TokenScores
 from ropewalk.evaluation.conditions import Condition
 from ropewalk.evaluation.haystack import Haystack
 from ropewalk.evaluation.identity import digest_of_weights
+from ropewalk.evaluation.in_process import InProcess
 from ropewalk.evaluation.results import summarise
 from ropewalk.evaluation.runner import Evaluation, Questions
 from ropewalk.evaluation.settings import EvaluationSettings, task_names

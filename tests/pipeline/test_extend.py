@@ -20,9 +20,9 @@ import ropewalk as rw
 from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.data.corpora import Document
 from ropewalk.errors import InputError
-from ropewalk.evaluation.answerers.in_process import InProcess
 from ropewalk.evaluation.conditions import Condition
 from ropewalk.evaluation.identity import digest_of_weights
+from ropewalk.evaluation.in_process import InProcess
 from ropewalk.evaluation.runner import Evaluation
 from ropewalk.models.load import load
 from ropewalk.pipeline.extend import Extended, run_stages

@@ -13,10 +13,10 @@ import pytest
 
 from ropewalk.errors import InvalidValue, Unsupported
 from ropewalk.evaluation import samples, tasks
-from ropewalk.evaluation.answerers.in_process import InProcess
 from ropewalk.evaluation.conclusion import concluded
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.haystack import Haystack
+from ropewalk.evaluation.in_process import InProcess
 from ropewalk.evaluation.statistics import t_interval
 from ropewalk.exporting.exported import Exported
 from ropewalk.models.config import present_plan

@@ -1,19 +1,15 @@
-"""A model in this process, unmodified and under plans: it is read token by token."""
+"""Whoever answers in this process: the model is loaded, over ranks under torchrun."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from functools import cache, cached_property, partial
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
 from ropewalk.errors import InputError
 from ropewalk.evaluation.answerers import IN_PROCESS
-from ropewalk.evaluation.answering import Answer, Answerer, Batches, TokenScores, at_once
 from ropewalk.evaluation.conditions import (
     Condition,
     check_methods,
@@ -21,23 +17,20 @@ from ropewalk.evaluation.conditions import (
     conditions_of,
     default_lengths,
 )
-from ropewalk.evaluation.encoding import Encoder, IntArray
+from ropewalk.evaluation.in_process import InProcess
 from ropewalk.evaluation.official import Official, every, read
+from ropewalk.evaluation.over_ranks import OverRanks
 from ropewalk.evaluation.runner import Evaluation
-from ropewalk.evaluation.samples import Sample
 from ropewalk.evaluation.settings import EvaluationSettings
-from ropewalk.evaluation.tasks import Task
 from ropewalk.lengths import check_measured
 from ropewalk.models.source import Source, runnable
 from ropewalk.progress import Notice
-from ropewalk.records import Mode, Subject
 from ropewalk.run_directory import CONFIGURATION
 from ropewalk.torchrun import check_ranks, own_device, started
 
 if TYPE_CHECKING:
     from ropewalk.evaluation.answerers import Asked
     from ropewalk.evaluation.forward_time import Timed
-    from ropewalk.evaluation.scoring import Scorer
     from ropewalk.models.load import LoadedModel
     from ropewalk.models.ranks import Ranks
 
@@ -121,8 +114,6 @@ def opened(asked: Asked) -> Iterator[Evaluation]:
         settings = asked.within_budget(settings, len(conditions), timed)
         answerer = InProcess(loaded, conditions, source.places)
         if ranks is not None:
-            from ropewalk.evaluation.over_ranks import OverRanks
-
             answerer = OverRanks(loaded, conditions, source.places, ranks)
         answerer.encoder = asked.in_chat(answerer.encoder)
         evaluation = Evaluation(answerer, asked.documents, settings, asked.notice, inputs)
@@ -217,125 +208,3 @@ def _announce(
         smaller=[(f"`samples` {samples}", forwards(samples)) for samples in fewer],
         otherwise="one with fewer `methods`, `tasks` or `lengths` may",
     )
-
-
-class InProcess(Answerer):
-    """A loaded model under each of some conditions."""
-
-    chooses = True
-
-    def __init__(
-        self,
-        loaded: LoadedModel,
-        conditions: Sequence[Condition],
-        files: Sequence[Path] = (),
-    ) -> None:
-        from ropewalk.evaluation.scoring import end_tokens
-
-        self.loaded, self.conditions, self.files = loaded, conditions, tuple(files)
-        self.model = loaded.name
-        self.original_length = loaded.present_plan.original_length
-        self.dtype, self.device = loaded.dtype, loaded.device
-        self.encoder = Encoder(loaded.tokenizer, loaded.vocabulary, end_tokens(loaded.model))
-
-    @cached_property
-    def subjects(self) -> Sequence[Subject]:
-        return [Subject(self._weights[:16], c.plan_id, c.method) for c in self.conditions]
-
-    @cached_property
-    def identity(self) -> Mapping[str, object]:
-        from ropewalk.evaluation.identity import identity_of
-
-        return {
-            **identity_of(self.loaded, self._weights),
-            "conditions": [
-                {**each._asdict(), "plan": each.plan and each.plan.to_json()}
-                for each in self.conditions
-            ],
-        }
-
-    @cached_property
-    def _weights(self) -> str:
-        """Their fingerprint, as the evaluation began."""
-        from ropewalk.evaluation.identity import digest_of_weights
-
-        return digest_of_weights(self.loaded.model)
-
-    @cached_property
-    def _scorer(self) -> Scorer:
-        from ropewalk.evaluation.scoring import Scorer
-
-        return Scorer(self.loaded.model, in_chunks=True)
-
-    def check(self, settings: EvaluationSettings) -> None:
-        from ropewalk.costs.here import check_memory
-
-        ranks = 1 if self.ranks is None else self.ranks.per_copy
-        longest = max(settings.lengths)
-        check_memory(self.loaded.model, longest, "lengths", in_chunks=True, ranks=ranks)
-
-    def batches(self, samples: Sequence[Sample], mode: Mode) -> Batches:
-        if mode == "shared_context":
-            return _by(samples, lambda sample: sample.context)
-        # Writing needs prompts of one length; reading does not.
-        one = mode == "teacher_forced"
-        groups = [samples] if one else _by(samples, lambda sample: len(sample.prompt))
-        return [
-            group[start : start + size]
-            for group in groups
-            if group and (size := at_once(group[0].length))
-            for start in range(0, len(group), size)
-        ]
-
-    def answers(self, task: Task, mode: Mode, batches: Batches) -> Iterator[Sequence[Answer]]:
-        def ended(written: IntArray) -> bool:
-            if self.encoder.is_end(int(written[-1])):
-                return True
-            return bool(task.ends) and re.search(task.ends, self.encoder.text(written)) is not None
-
-        for batch in batches:
-            prompts = [sample.prompt for sample in batch]
-            if mode == "teacher_forced":
-                # One token more, whichever: the choice in its place shows whether the answer ends.
-                sequences = [np.append(sample.tokens, sample.tokens[-1]) for sample in batch]
-                scores = self._scorer.score(sequences, list(map(len, prompts)))
-                choices = [score.chosen for score in scores]
-            else:
-                most = max(sample.allowance for sample in batch)
-                if mode == "generate":
-                    written = self._scorer.write(prompts, most, ended)
-                else:
-                    written = self._scorer.write_on(_shared(prompts), prompts, most, ended)
-                choices = [self.encoder.until_end(tokens) for tokens in written]
-            kept = [
-                chosen[: sample.allowance] for sample, chosen in zip(batch, choices, strict=True)
-            ]
-            forced = mode == "teacher_forced"
-            yield [Answer(None if forced else self.encoder.text(own), own) for own in kept]
-
-    def losses(self, sequences: Sequence[IntArray], starts: Sequence[int]) -> Sequence[TokenScores]:
-        return self._scorer.score(sequences, starts)
-
-    def under(self, subject: Subject, length: int) -> AbstractContextManager[object]:
-        from ropewalk.models.install import applied
-
-        plan = next(c.plan for c in self.conditions if c[:2] == (subject.method, subject.plan_id))
-        if plan is None:
-            plan = self.loaded.present_plan
-            if all(len(plan.steps(layer_type)) == 1 for layer_type in plan.schedules):
-                return nullcontext()
-            # Stock modules would choose by the tokens so far, anew for each chunk and token.
-            length = min(length, plan.target_length)
-        return applied(self.loaded.model, plan, length=length)
-
-
-def _by(own: Sequence[Sample], key: Callable[[Sample], object]) -> list[list[Sample]]:
-    keys = dict.fromkeys(map(key, own))
-    return [[sample for sample in own if key(sample) == one] for one in keys]
-
-
-def _shared(prompts: Sequence[IntArray]) -> int:
-    """The prompts' common beginning in tokens, minus those that the shortest needs for itself."""
-    most = min(map(len, prompts)) - 1
-    differs = np.any([prompt[:most] != prompts[0][:most] for prompt in prompts], axis=0)
-    return int(np.argmax(differs)) if differs.any() else most

@@ -25,7 +25,7 @@ from ropewalk.theory.bound import (
 )
 from ropewalk.theory.bound import islands as find_islands
 from ropewalk.theory.published import HEAD_DIM, LENGTHS, published
-from ropewalk.theory.table import TRUST, lookup, trusted
+from ropewalk.theory.table import lookup
 from ropewalk.untrusted import one_of, whole_number
 from ropewalk.values import Result
 
@@ -74,15 +74,7 @@ class Bounds(Result):
     rows: tuple[Bound, ...]
 
     def derived(self) -> dict[str, object]:
-        return {"domain": "base >= 1", "proven_assuming": list(self.assumptions)}
-
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        """The assumptions of these bounds' proofs."""
-        from_table = self.head_dim == self.rotary_dim and any(
-            row.safe is not None and trusted(self.head_dim, row.length) for row in self.rows
-        )
-        return (*ASSUMPTIONS, TRUST) if from_table else ASSUMPTIONS
+        return {"domain": "base >= 1", "proven_assuming": list(ASSUMPTIONS)}
 
     @property
     def heads(self) -> str:

@@ -13,13 +13,6 @@ from ropewalk.extras import required_by
 from ropewalk.theory.bound import Infimum, Progress, SafeBase, check_question, safe_bases
 
 FILE = "bounds.json"
-TRUSTED_LENGTHS = (512 * 1024, 1024**2)
-"""Lengths whose safe bases are from before the rounding of slopes was bounded. To be emptied once
-`make_table --lengths 512k 1M` has computed them anew, which takes most of an hour."""
-TRUST = (
-    "the shipped safe bases of 512k and 1M are from before slopes had their rounding added, and "
-    "trust that it is small (docs/theory.md)"
-)
 
 
 @cache
@@ -45,11 +38,6 @@ def _rows() -> dict[tuple[int, int], tuple[Infimum, SafeBase]]:
 def lookup(head_dim: int, length: int) -> tuple[Infimum, SafeBase] | None:
     """The bounds of a common head size and length, if they are in the table."""
     return _rows().get((head_dim, length))
-
-
-def trusted(head_dim: int, length: int) -> bool:
-    """True if the table's safe base rests on `TRUST` as well."""
-    return length in TRUSTED_LENGTHS and lookup(head_dim, length) is not None
 
 
 def safe_base(

@@ -9,7 +9,6 @@ from ropewalk.errors import InvalidValue
 from ropewalk.progress import Status
 from ropewalk.theory.asymptote import asymptotic_base
 from ropewalk.theory.bound import infima, islands, safe_bases
-from ropewalk.theory.table import TRUST
 from tests.api.conformance import check_command, check_result
 
 
@@ -32,13 +31,6 @@ def test_rows_hold_both_bounds_and_what_was_published() -> None:
     value: Any = found.to_json()
     assert value["domain"] == "base >= 1"
     assert any("cos and sin" in line for line in value["proven_assuming"])
-
-
-def test_rows_of_the_table_that_trust_more_say_so() -> None:
-    short, long = rw.bound("256k", only="safe"), rw.bound(["256k", "512k"], only="safe")
-    assert TRUST not in short.assumptions
-    assert TRUST in long.assumptions
-    assert long.assumptions == tuple(long.to_json()["proven_assuming"])  # type: ignore[arg-type]
 
 
 def test_islands_are_listed_and_drawn() -> None:

@@ -25,6 +25,7 @@ from ropewalk.models.families import (
     ROTATES_OTHERWISE,
     UNKNOWN,
     WITHOUT_ROPE,
+    follows_share,
 )
 from ropewalk.models.native import ALPHA, PLAIN, TRAINED, Lengths, Stated, extended, three_lengths
 from ropewalk.models.native import DUAL_CHUNK as DUAL_CHUNK
@@ -521,10 +522,15 @@ class ConfigReader:
                 key, share, "must be above 0 and at most 1, the share of each head that rotates",
                 "correct it",
             )  # fmt: skip
-        rotary_dim = int(head_dim * share)
-        if rope_type(rope) == "proportional":
-            rotary_dim = 2 * int(share * head_dim // 2)
+        proportional = rope_type(rope) == "proportional"
+        rotary_dim = 2 * int(share * head_dim // 2) if proportional else int(head_dim * share)
         _check_pairs(key, share, rotary_dim)
+        if share < 1 and not proportional and not follows_share(self.model_type):
+            raise Unsupported(
+                f"{key} = {share:g}: transformers turns whole heads in models of type "
+                f"{shortened(self.model_type)}, whatever this key says, and another runtime may "
+                "follow it; remove it if the model was trained with whole heads"
+            )
         return head_dim, rotary_dim
 
     def _head_dim(self, layer_type: str | None) -> tuple[int, str]:

@@ -71,6 +71,24 @@ NOT_ATTENTION = frozenset(
 )
 """Layer types that are no attention, so nothing in them rotates."""
 
+_FOLLOW_A_SHARE = frozenset(
+    (
+        *("deepseek_v4", "diffusion_gemma_text", "dots3_note_text", "glm4_moe_lite", "glm4v_text"),
+        *("glm_image_text", "glm_ocr_text", "gpt_neox_japanese", "laguna", "mellum"),
+        *("mimo_v2_flash", "minimax_m2", "minimax_m3_vl_text", "nemotron3_diarization_audio"),
+        *("neomme", "phi3", "phi4_multimodal", "qwen4_exp_text", "solar_open", "step3p5", "zaya"),
+    )
+)
+"""Types that turn a part of each head where a config says so, besides those that always do."""
+
+
+def follows_share(model_type: str) -> bool:
+    """True unless the code of a known type turns whole heads, whatever `partial_rotary_factor`."""
+    if model_type not in FAMILIES or model_type in _FOLLOW_A_SHARE:
+        return True
+    return "partial_rotary_factor" in FAMILIES[model_type].defaults
+
+
 _PAIRS = Family(pair_layout="interleaved")
 _MLA = Family(softmax_mscale=True)
 _PAIRED_MLA = replace(_PAIRS, softmax_mscale=True)

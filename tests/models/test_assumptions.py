@@ -54,7 +54,10 @@ def stated(config: dict[str, Any]) -> dict[str, str]:
         ({"rotary_emb_base": 5e5}, "two-names", "rope_theta is 10000.0 and rotary_emb_base is 5"),
         ({"rope_scaling": {**YARN, "type": "linear"}}, "two-names", "rope_type 'yarn' and type"),
         (
-            {"partial_rotary_factor": 0.5, "rope_parameters": {"partial_rotary_factor": 0.25}},
+            {
+                "model_type": "stablelm", "partial_rotary_factor": 0.5,
+                "rope_parameters": {"partial_rotary_factor": 0.25},
+            },
             "two-names",
             "partial_rotary_factor is 0.5, and rope_parameters states 0.25; the second",
         ),

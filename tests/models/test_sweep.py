@@ -87,6 +87,26 @@ def test_every_text_type_is_read_as_its_own_code_rotates(model_type: str) -> Non
     layers_that_rest(model_type, config)
 
 
+@pytest.mark.parametrize("model_type", TEXT)
+def test_a_share_is_read_where_the_types_own_code_follows_it(model_type: str) -> None:
+    config = CONFIG_MAPPING[model_type]()
+    rope, share = config.rope_parameters, {"rope_type": "default", "partial_rotary_factor": 0.5}
+    flat = not any(isinstance(value, dict) for value in rope.values())
+    latent = "qk_rope_head_dim" in FAMILIES[model_type].defaults  # only that part turns, whole
+    if not flat or latent or model_type in REFUSED or rope.get("mrope_section"):
+        return
+    whole = truth.rotations(config)
+    config.rope_parameters = {"rope_theta": rope["rope_theta"], **share}
+    turning = [len(own.inverse_frequencies) for own in truth.rotations(config)]
+    refusal = reason(config)
+    if refusal is not None:
+        assert "turns whole heads" in refusal
+        assert turning == [len(own.inverse_frequencies) for own in whole]
+        return
+    geometry = present_plan(config).longest().geometry
+    assert set(turning) == {geometry.turning_pairs}
+
+
 def layers_that_rest(model_type: str, config: Any) -> None:
     """A type whose code rotates under a condition has that condition in its row."""
     for condition in truth.rests_in_some_layers(config) - {"position_embeddings is not None"}:

@@ -122,14 +122,15 @@ class EvalRecord(Value):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not math.isfinite(self.score):
+        is_answer = metric_of(self).is_answer
+        if not is_answer and not math.isfinite(self.score):
             raise InvalidValue(
                 "score",
                 self.score,
                 f"{self.task} at {self.length} under {self.method} has no finite score",
                 "the model's logits overflow there: check its dtype and its plan",
             )
-        if metric_of(self).is_answer and not 0 <= self.score <= 1:
+        if is_answer and not 0 <= self.score <= 1:
             raise InvalidValue(
                 "score",
                 self.score,

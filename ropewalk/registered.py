@@ -12,12 +12,14 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar, cast
 
-from ropewalk.errors import InputError, InvalidValue, RopewalkError
+from ropewalk.errors import InputError, InvalidValue, RopewalkError, shortened
 
+F = TypeVar("F", bound=Callable[..., Any])
 Kind = Literal["method", "task", "objective"]
 
 
@@ -62,6 +64,31 @@ def _origin_of(code: Callable[..., object]) -> tuple[str, str]:
     return origin, hashlib.sha256(content).hexdigest()
 
 
+def guarded(kind: Kind, name: str, function: F, returns: type) -> F:
+    """The function, with its failures told as the user's own, and its result of this type."""
+
+    @wraps(function)
+    def call(*args: Any, **given: Any) -> Any:
+        try:
+            found = function(*args, **given)
+        except RopewalkError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise InputError(f"{kind} {name}: {_failure(error)}") from error
+        if not isinstance(found, returns):
+            told = f"{kind} {name}: returned {shortened(found)}"
+            raise InputError(f"{told}; see `rw.register`")
+        return found
+
+    return cast(F, call)
+
+
+def _failure(error: BaseException) -> str:
+    if isinstance(error, SystemExit):
+        return "called sys.exit; leave that to `if __name__ == '__main__':`"
+    return f"failed with {type(error).__name__}: {error}; fix it"
+
+
 def load(path: Path) -> None:
     """Run a file of Python code, which registers what it defines."""
     if not path.is_file():
@@ -76,8 +103,8 @@ def load(path: Path) -> None:
         exec(compile(path.read_bytes(), module.__file__, "exec"), module.__dict__)
     except RopewalkError as error:
         raise InputError(f"{path}: {error}") from None
-    except Exception as error:
-        raise InputError(f"{path}: failed with {type(error).__name__}: {error}; fix it") from error
+    except (Exception, SystemExit) as error:
+        raise InputError(f"{path}: {_failure(error)}") from error
     if before == {kind: set(own) for kind, own in _ALL.items()} and not again:
         raise InputError(f"{path}: registers nothing; decorate a function with @rw.register(…)")
 

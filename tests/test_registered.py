@@ -122,3 +122,88 @@ def test_what_cannot_be_kept_is_refused(tmp_path: Path) -> None:
             registered.load(file)
     with pytest.raises(InputError, match="there is no such file"):
         registered.load(tmp_path / "none.py")
+
+
+FAULTY = '''
+import sys
+import ropewalk as rw
+from ropewalk.evaluation.tasks import Draft
+
+@rw.register("method")
+def crashes(start, target_length):
+    """Divides."""
+    return start if 1 / 0 else start
+
+@rw.register("method")
+def leaves(start, target_length):
+    """Exits."""
+    sys.exit(0)
+
+@rw.register("method")
+def gives_nothing(start, target_length):
+    """Nothing."""
+
+@rw.register("task", score=lambda written, references: {}["q"])
+def unscored(scene, units):
+    """A score that fails."""
+    return Draft("word " * units + "The door is", " red", 0.5)
+
+@rw.register("task", score=lambda written, references: float("nan"))
+def no_number(scene, units):
+    """A score that is no number."""
+    return Draft("word " * units + "The door is", " red", 0.5)
+
+@rw.register("task", score=lambda written, references: 1.0)
+def stands_still(scene, units):
+    """Always the same prompt."""
+    return Draft("The door is", " red", 0.5)
+'''
+
+
+@pytest.fixture
+def faulty(tmp_path: Path) -> Path:
+    path = tmp_path / "faulty.py"
+    path.write_text(FAULTY)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("method", "text"),
+    [
+        ("crashes", "method crashes: failed with ZeroDivisionError: division by zero; fix it"),
+        ("leaves", "method leaves: called sys.exit"),
+        ("gives_nothing", "method gives_nothing: returned None"),
+    ],
+)
+def test_a_fault_of_an_own_method_is_the_users(faulty: Path, method: str, text: str) -> None:
+    registered.load(faulty)
+    with pytest.raises(InputError, match=text):
+        rw.plan("llama-2-7b", "16k", method)
+
+
+@pytest.mark.parametrize(
+    ("task", "text"),
+    [
+        ("unscored", "task unscored: failed with KeyError: 'q'; fix it"),
+        ("no-number", "check `score` of the task no-number"),
+        ("stands-still", "task stands-still: .* let its text grow with `units`"),
+    ],
+)
+def test_a_fault_of_an_own_task_is_the_users(faulty: Path, task: str, text: str) -> None:
+    registered.load(faulty)
+    with pytest.raises(InputError, match=text):
+        rw.evaluate(
+            tiny.loaded(),
+            tasks=[task],
+            lengths=[128],
+            samples=1,
+            mode="generate",
+            corpus=tiny.documents(),
+        )
+
+
+def test_a_plugin_that_exits_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "script.py"
+    path.write_text("import sys\nsys.exit(0)\n")
+    with pytest.raises(InputError, match=r"script\.py: called sys\.exit"):
+        registered.load(path)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from numbers import Real
+from typing import Any
 
 from ropewalk import registered
 from ropewalk.errors import InputError, UnknownName
-from ropewalk.registered import Kind
-
-F = TypeVar("F", bound=Callable[..., Any])
+from ropewalk.registered import F, Kind
+from ropewalk.schedule import RotarySchedule
 
 
 def register(kind: Kind, **declared: Any) -> Callable[[F], F]:
@@ -37,27 +37,34 @@ def _made(
 ) -> tuple[str, Any]:
     """The name that it is found by, and the thing itself."""
     known: tuple[str, ...]
-    made: Any = function
+    made: Any = None
     try:
         if kind == "method":
             from ropewalk import scaling
 
             known = scaling.own_names()
             declared = {"identity_at_one": False, "monotone": False, **declared}
-            made = scaling.scaling_method(**declared)(function)
+            compute = registered.guarded(kind, name, function, RotarySchedule)
+            made = scaling.scaling_method(**declared)(compute)
         elif kind == "task":
             from ropewalk.evaluation import tasks
 
             known = tuple(tasks.own())
             name = declared.pop("name", name.replace("_", "-"))
-            made = tasks.Task(
-                name, (function.__doc__ or name).strip().splitlines()[0], function, **declared
-            )
+            summary = (function.__doc__ or name).strip().splitlines()[0]
+            returns = {"score": Real, "questions": list}
+            own = {
+                key: registered.guarded(kind, name, value, returns[key])
+                for key, value in declared.items()
+                if key in returns and callable(value)
+            }
+            draft = registered.guarded(kind, name, function, tasks.Draft)
+            made = tasks.Task(name, summary, draft, **declared | own)
         elif kind == "objective":
             from ropewalk.searching import objective
 
             known = objective.KINDS
-
+            made = registered.guarded(kind, name, function, Real)
             if declared:
                 raise TypeError(f"an objective declares nothing, not {', '.join(declared)}")
         else:

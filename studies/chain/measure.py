@@ -42,7 +42,8 @@ DOCUMENTS = (4, 8, 5)
 """Of the second step's search. With fewer than five to choose by, it keeps a method by hand."""
 SAMPLES = 16
 NATS = Measure(TEXT, "nats")
-TEXT_SAMPLES = {1: 480, FACTOR: 64}
+TEXT_WINDOWS = (480, 64)
+"""Of text at the window, and beyond it."""
 SOURCE = "Ding et al. 2024"
 
 CLAIMS = [
@@ -78,7 +79,7 @@ def measured(cell: Cell, samples: int) -> dict[str, Any]:
     length = cell.factor * training.SUBJECTS[cell.subject].window
     plan = second_step(cell, model)
     found = answers_and_text(
-        str(model), length, samples, min(samples * 30, TEXT_SAMPLES[cell.factor]), plan
+        str(model), length, samples, min(samples * 30, TEXT_WINDOWS[cell.factor > 1]), plan
     )
     seconds = time.process_time() - began
     line = line_of(cell, samples, asked_for_facts(found), seconds, str(model))

@@ -241,7 +241,7 @@ def known_as(source: Source, trained_length: Length | None) -> Source:
     return source.with_trained_length(as_length(trained_length, "trained_length"))
 
 
-def serves_already(present: ContextPlan, trained_length: int | None) -> str:
+def serves_already(present: ContextPlan, planned: ContextPlan, trained_length: int | None) -> str:
     """A sentence for a target that the model already serves."""
     length = present.target_length
     if trained_length is not None and trained_length < length:
@@ -249,7 +249,9 @@ def serves_already(present: ContextPlan, trained_length: int | None) -> str:
             f"{present.model} states {format_length(length)} already, and was trained at "
             f"{format_length(trained_length)}."
         )
-    return f"{present.model} serves {format_length(length)} already: nothing needs to change."
+    same = planned.rotates_like(present)
+    told = ": nothing needs to change." if same else "; this plan changes how it rotates."
+    return f"{present.model} serves {format_length(length)} already{told}"
 
 
 def changes_only_the_length(

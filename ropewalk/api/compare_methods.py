@@ -90,14 +90,16 @@ class Comparison(Result):
         }
 
     def summary(self) -> str:
+        told = f"{self.documented} " if self.documented else ""
+        trained = self.present.longest(self.layers[0]).length
+        if self.target_length < trained and self.changes_nothing:
+            return f"{told}{self.changes_nothing}"
         refused = f" Not among them: {', '.join(self.refused)}." if self.refused else ""
-        told = ""
         if self.target_length == self.present.target_length:
-            told = f"{serves_already(self.present, self.trained_length)} "
+            told += f"{serves_already(self.present, self.plan, self.trained_length)} "
         return (
-            f"{f'{self.documented} ' if self.documented else ''}{told}"
-            f"Of {len(self.candidates)} plans that take {self.model} from "
-            f"{format_length(self.present.target_length)} to {format_length(self.target_length)}, "
+            f"{told}Of {len(self.candidates)} plans that take {self.model} from "
+            f"{format_length(trained)} to {format_length(self.target_length)}, "
             f"{self.best.method} ranks first for use {self.use}: {self.best.reason}"
             f"{refused}{f' {self.changes_nothing}' if self.changes_nothing else ''}"
         )

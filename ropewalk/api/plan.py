@@ -96,7 +96,7 @@ class Planned(Result):
 
     def summary(self) -> str:
         if self.nothing_to_change:
-            return serves_already(self.present, self.trained_length)
+            return serves_already(self.present, self.plan, self.trained_length)
         if self.changes_nothing:
             return self.changes_nothing
         factors = self.schedule.rescale_factors
@@ -121,7 +121,7 @@ class Planned(Result):
         return figure([factors(by_step(plans, self.layers[0]), self._lengths())])
 
     def _lengths(self) -> str:
-        before, after = self.present.target_length, self.plan.target_length
+        before, after = self.present.longest(self.layers[0]).length, self.plan.target_length
         return f"{self.model}: {format_length(before)} to {format_length(after)}"
 
 
@@ -182,7 +182,7 @@ def plan(
     `vendor` is the extension that the model's vendor documents for the target. `strict` refuses a
     config that leaves open how the model rotates, instead of warning.
 
-    A target within the trained length changes lengths only. If the model serves the target already
+    A target below the trained length changes lengths only. If the model serves the target already
     and the method changes nothing, the plan is the one that the model follows now.
     """
     with called("plan", plan, locals()):

@@ -150,7 +150,7 @@ def _show_plan(found: Planned, *, saved: bool) -> None:
 
 
 def _show_serves_already(console: Terminal, found: Planned | Comparison) -> None:
-    told = serves_already(found.present, found.trained_length)
+    told = serves_already(found.present, found.plan, found.trained_length)
     console.print(told, style="bold", soft_wrap=True)
 
 

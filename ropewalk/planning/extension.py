@@ -175,7 +175,7 @@ def extend_plan(
 
     Layer types that are not chosen keep their schedules: sliding-window layers see no distance
     above their window. `from_original` forgets the present scaling and starts from the plain one.
-    A target within the trained length changes lengths only, unless parameters ask for more.
+    A target below the trained length changes lengths only, unless parameters ask for more.
     Positions below `kept_initial_positions` (LongRoPE's n̂) keep the plain angles, by any method.
     """
     kept = kept_initial_positions

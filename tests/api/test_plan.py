@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 
 import ropewalk as rw
 from ropewalk import scaling
-from ropewalk.api.common import as_plan
+from ropewalk.api.common import as_plan, serves_already
 from ropewalk.errors import InputError, RopewalkError
 from ropewalk.lengths import parse_length
 from ropewalk.models.load import load
@@ -43,6 +43,8 @@ def test_a_plan_is_told_flat_for_scripts() -> None:
     assert found.rope_parameters_refused is None
     assert as_plan(found) == found.plan
     assert "4k to 16k by yarn" in found.summary()
+    # It states 40k, and was trained at 32k, from which factors count.
+    assert "32k to 128k by yarn" in rw.plan("qwen3-8b", "128k", "yarn").summary()
 
 
 def test_the_three_lengths_of_the_model_are_told_apart() -> None:
@@ -207,6 +209,11 @@ def test_a_length_that_the_model_serves_already_is_its_own_plan() -> None:
     assert found.nothing_to_change
     assert found.plan == found.present == rw.plan("granite-3.1-8b", "128k").plan
     assert found.summary() == "granite-3.1-8b serves 128k already: nothing needs to change."
+    anew = rw.plan("llama-3.1-8b", "128k", "yarn", notice=lambda _: None)
+    assert anew.schedule.rescale_factors.max() == 16, "from its plain frequencies of 8k"
+    assert serves_already(anew.present, anew.plan, None).endswith(
+        "this plan changes how it rotates."
+    )
     changed = rw.plan("granite-3.1-8b", "128k", "yarn", parameters={"attention_factor": 1.2})
     assert not changed.nothing_to_change
     assert changed.schedule.attention_scaling == 1.2

@@ -514,7 +514,8 @@ ROOMS = {
         wires=True,
     ),
     "api.register": Row(
-        ("errors", "registered", "scaling", "searching", "evaluation"), needs=("numpy",)
+        ("errors", "schedule", "registered", "scaling", "searching", "evaluation"),
+        needs=("numpy",),
     ),
     "api.search": Row(
         (

@@ -296,13 +296,6 @@ def test_what_llama_cpp_cannot_say_is_refused_by_name(
         said(replace(RotarySchedule.plain(geometry()), **changes))
 
 
-def test_a_head_that_turns_in_part_is_refused(tmp_path: Path) -> None:
-    folder = tiny_folder(tmp_path / "model")
-    edit_json(folder / "config.json", partial_rotary_factor=0.5)
-    with pytest.raises(Unsupported, match="rotary_dim = 8"):
-        export(folder, present_plan(folder), tmp_path / "model.gguf")
-
-
 def test_a_change_of_factors_with_the_length_is_refused(tmp_path: Path) -> None:
     start = start_of()
     steps = (PlanStep(512, start), PlanStep(4096, searched(start)))

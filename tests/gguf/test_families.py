@@ -340,21 +340,12 @@ def test_a_damaged_config_is_refused_in_one_line(
         unproven(export)(folder, plan, tmp_path / "model.gguf")
 
 
-@pytest.mark.parametrize(
-    ("kind", "changes", "complaint"),
-    [
-        ("gpt_oss", {"swiglu_limit": 5.0}, "swiglu_limit = 5"),
-        ("llama", {"partial_rotary_factor": 0.5}, "rotary_dim = 8"),
-    ],
-)
-def test_what_the_export_refuses_is_no_line_of_a_plan(
-    kind: str, changes: dict[str, Any], complaint: str, tmp_path: Path
-) -> None:
-    folder = tiny(tmp_path / "model", kind)
-    edit_json(folder / "config.json", **changes)
+def test_what_the_export_refuses_is_no_line_of_a_plan(tmp_path: Path) -> None:
+    folder = tiny(tmp_path / "model", "gpt_oss")
+    edit_json(folder / "config.json", swiglu_limit=5.0)
     row = next(row for row in rw.plan(folder, "4k", "ntk").serving if row.runtime == "ollama")
     assert row.fit == "impossible"
-    assert complaint in row.reason
+    assert "swiglu_limit = 5" in row.reason
 
 
 def test_one_tensor_in_two_forms_is_refused(tmp_path: Path) -> None:

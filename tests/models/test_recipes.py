@@ -111,7 +111,6 @@ def test_where_a_vendor_documents_none_for_a_size_it_says_so() -> None:
         {"max_position_embeddings": 65536},
         {"max_position_embeddings": 131072},
         {"head_dim": 64},
-        {"partial_rotary_factor": 0.5},
         {"model_type": "llama"},
         {"model_type": "qwen2"},
         {"original_max_position_embeddings": 8192},

@@ -255,7 +255,7 @@ def test_what_the_converter_to_gguf_leaves_out_is_found(
 
 def test_a_class_that_turns_whole_heads_is_named(tmp_path: Path) -> None:
     """SGLang's rotary module is told by the class how much of a head turns."""
-    for family, told in (("qwen3", True), ("glm4", False), ("phi", False), ("llama", False)):
+    for family, told in (("mellum", True), ("glm4", False), ("phi", False), ("stablelm", False)):
         config = small(family, head_dim=64, partial_rotary_factor=0.5)
         plan = planned(config, "ntk")
         assert ("sglang" in loadable_by(plan, config)) == (not told), family

@@ -50,12 +50,6 @@ class Rotation:
 def rotation_of(own: Family, plan: ContextPlan) -> Rotation:
     """The rotation that makes a family follow a plan in llama.cpp, or a refusal by name."""
     schedule = plan.longest()
-    geometry = schedule.geometry
-    if geometry.rotary_dim != geometry.head_dim:
-        raise Unsupported(
-            f"rotary_dim = {geometry.rotary_dim}: the export to GGUF writes models that turn all "
-            f"{geometry.head_dim} dimensions of a head; extend a GGUF file of it instead"
-        )
     computed_as, setting = followed_by(own, schedule)
     return Rotation(computed_as, setting, _sliding_base(plan, setting))
 

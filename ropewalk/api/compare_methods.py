@@ -91,9 +91,9 @@ class Comparison(Result):
 
     def summary(self) -> str:
         told = f"{self.documented} " if self.documented else ""
-        trained = self.present.longest(self.layers[0]).length
-        if self.target_length < trained and self.changes_nothing:
-            return f"{told}{self.changes_nothing}"
+        trained, nothing = self.present.longest(self.layers[0]).length, self.changes_nothing
+        if nothing and self.target_length < trained:
+            return f"{told}{nothing}"
         refused = f" Not among them: {', '.join(self.refused)}." if self.refused else ""
         if self.target_length == self.present.target_length:
             told += f"{serves_already(self.present, self.plan, self.trained_length)} "
@@ -101,7 +101,7 @@ class Comparison(Result):
             f"{told}Of {len(self.candidates)} plans that take {self.model} from "
             f"{format_length(trained)} to {format_length(self.target_length)}, "
             f"{self.best.method} ranks first for use {self.use}: {self.best.reason}"
-            f"{refused}{f' {self.changes_nothing}' if self.changes_nothing else ''}"
+            f"{refused}{f' {nothing}' if nothing else ''}"
         )
 
     def figure(self) -> Figure:

@@ -13,7 +13,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import torch
 
@@ -67,6 +67,9 @@ class Measure(NamedTuple):
     metric: Literal["next_token_accuracy", "nats", "exact_match"]
 
 
+Known: TypeAlias = Mapping[Cell, Mapping[Measure, float]]
+
+
 class Claim(NamedTuple):
     """The claim that one arm is better than another, by so much in the paper."""
 
@@ -82,6 +85,8 @@ class Claim(NamedTuple):
     """The positive control: two arms of which the first is better by construction."""
     margin: float = 0.0
     """How much worse the first arm may be and still count as no worse."""
+    of_model: Callable[[Known, str], float | None] | None = None
+    """A model's value, in place of the difference of the two arms, which it reads with others."""
 
 
 class Study(NamedTuple):
@@ -203,10 +208,13 @@ def values(file: Path) -> dict[Cell, dict[Measure, float]]:
 
 
 def finding(
-    known: Mapping[Cell, Mapping[Measure, float]],
+    known: Known,
     claim: Claim,
     arms: tuple[Arm, Arm] | None = None,
 ) -> Difference:
+    if claim.of_model is not None:
+        own_values = {name: claim.of_model(known, name) for name in SUBJECTS}
+        return Difference({name: own for name, own in own_values.items() if own is not None})
     better, worse = arms or (claim.better, claim.worse)
     sign = -1 if claim.measure.metric == "nats" else 1
     found = {}
@@ -259,7 +267,7 @@ COPIES = 0.1
 """The least gain of repeated text over other text, under any arm, for a model to count."""
 
 
-def _asked(known: Mapping[Cell, Mapping[Measure, float]], name: str, claim: Claim) -> bool:
+def _asked(known: Known, name: str, claim: Claim) -> bool:
     """True if a model can show the claim: a model that does not copy says nothing about copying."""
     if claim.measure.task != REPEATED:
         return True
@@ -268,7 +276,7 @@ def _asked(known: Mapping[Cell, Mapping[Measure, float]], name: str, claim: Clai
     return any(each[repeated] - each[text] >= COPIES for each in own)
 
 
-def _retrieve(known: Mapping[Cell, Mapping[Measure, float]], name: str, claim: Claim) -> bool:
+def _retrieve(known: Known, name: str, claim: Claim) -> bool:
     """True unless a model is known not to retrieve within its window and the claim is of beyond."""
     if claim.measure != RETRIEVAL or claim.factor == 1:
         return True

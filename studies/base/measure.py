@@ -7,12 +7,19 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 import ropewalk as rw
 from benchmarks.text import read_text
 from docs.figures import Picture
+from ropewalk.reports.evaluation import DepthGrid
+from ropewalk.schedule import RotaryGeometry, RotarySchedule
+from ropewalk.theory.decay import decay
 from studies.bundled_model.model import SIZES
 from studies.claims import (
     RETRIEVAL,
@@ -20,6 +27,7 @@ from studies.claims import (
     Arm,
     Cell,
     Claim,
+    Known,
     Measure,
     Study,
     asked_for_facts,
@@ -27,6 +35,8 @@ from studies.claims import (
     main,
     values,
 )
+from studies.pretrained.measure import LOW as PRETRAINED_LOW
+from studies.pretrained.measure import trained as pretrained
 from studies.training import cells as training
 from studies.training.measure import FIRST, MORE
 
@@ -44,11 +54,18 @@ def by_base(least_bases: float, steps: int = STEPS) -> Arm:
 SAFE, HALF_TRAINED = by_base(0), by_base(0, STEPS // 2)
 """The safe base of the theory is the method's own."""
 TENTH, HUNDREDTH, THOUSANDTH, LARGE, HUGE = map(by_base, (0.1, 0.01, 0.001, 100, 10_000))
-BY_BASE = (THOUSANDTH, HUNDREDTH, TENTH, SAFE, LARGE, HUGE)
+HALFWAY = tuple(map(by_base, (0.00316, 0.0316, 0.316)))
+"""Between each two of the small ones."""
+TO_THE_BOUND = (THOUSANDTH, HALFWAY[0], HUNDREDTH, HALFWAY[1], TENTH, HALFWAY[2], SAFE)
+BY_BASE = (*TO_THE_BOUND, LARGE, HUGE)
+RESCUED = Arm("base_change, pre-trained with base 100", steps=STEPS)
+NOT_ENOUGH = RESCUED._replace(base=HUNDREDTH.base)
+"""As far below the bound as 10,000 at 32k in the paper."""
+KEPT = Arm("base 100, pre-trained with base 100", steps=STEPS)
 TWO_BANDS = Arm("two_band", steps=STEPS)
 """The paper's Method 2, which on these heads hardly has the fault that it has in the paper."""
 
-CLAIMS = [
+COMPARED = [
     Claim(words, f"{SOURCE}, {where}", FACTOR, better, worse, RETRIEVAL)
     for words, where, better, worse in (
         ("the safe base over a tenth of the least base", "Fig. 6 and 9", SAFE, TENTH),
@@ -56,6 +73,82 @@ CLAIMS = [
         ("100 times the least base over a tenth of it", "Fig. 6 and 9", LARGE, TENTH),
         ("10,000 times the least base over a thousandth of it", "Fig. 3", HUGE, THOUSANDTH),
         ("the safe base over 10,000 times the least base", "§7, a question", SAFE, HUGE),
+        ("pre-trained with base 100, the safe base over base 100", "Fig. 7", RESCUED, KEPT),
+        (
+            "pre-trained with base 100, the safe base over a hundredth of the least base",
+            "Fig. 7",
+            RESCUED,
+            NOT_ENOUGH,
+        ),
+        (
+            "then the safe base, pre-trained with the usual base over 100",
+            "a question",
+            SAFE,
+            RESCUED,
+        ),
+    )
+]
+
+
+def reach(base: float, head_dim: int, length: int) -> tuple[float, float, float]:
+    """The share of a length that a base reaches by L_θ; the longest that a base of at most this
+    size works with; and the longest that all bases from this one on work with."""
+    geometry = RotaryGeometry(head_dim, head_dim, base, length)
+    by_decay = decay(RotarySchedule.plain(geometry), length).effective_length or length
+    lengths, least, safe = _bounds(head_dim, length)
+    by_bound = [max(lengths[bounds <= base], default=0) for bounds in (least, safe)]
+    return by_decay / length, by_bound[0] / length, by_bound[1] / length
+
+
+@cache
+def _bounds(head_dim: int, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The least and the safe base for lengths, eight in an octave."""
+    lengths = np.unique(np.geomspace(16, length, 8 * int(np.log2(length / 16)) + 1).round())
+    rows = rw.bound([int(each) for each in lengths], head_dim=head_dim).rows
+    return lengths, np.array([row.infimum for row in rows]), np.array([row.safe for row in rows])
+
+
+def shares(known: Known, name: str, arms: Sequence[Arm]) -> np.ndarray | None:
+    """Of each arm: the share of answers, and the three shares of `reach`; None if one is missing.
+
+    Answers lie at even depths, so the share of answers is the share of the length that is
+    retrieved from.
+    """
+    cells = [Cell(name, FACTOR, arm) for arm in arms]
+    if any(cell not in known for cell in cells):
+        return None
+    subject = training.SUBJECTS[name]
+    length, head_dim = FACTOR * subject.window, SIZES[subject.size].head_dim
+    least, safe = bound(name, length)
+    return np.array(
+        [
+            (known[cell][RETRIEVAL], *reach(cell.arm.base * least or safe, head_dim, length))
+            for cell in cells
+        ]
+    )
+
+
+def correlated(predictor: int) -> Callable[[Known, str], float | None]:
+    def correlation(known: Known, name: str) -> float | None:
+        found = shares(known, name, TO_THE_BOUND)
+        return None if found is None else float(np.corrcoef(found[:, 0], found[:, predictor])[0, 1])
+
+    return correlation
+
+
+def within(known: Known, name: str) -> float | None:
+    """How much more of the length L_θ reaches than is retrieved from."""
+    found = shares(known, name, (HUNDREDTH, *HALFWAY))
+    return None if found is None else float((found[:, 1] - found[:, 0]).mean())
+
+
+CLAIMS = COMPARED + [
+    Claim(words, f"{SOURCE}, Eq. 17", FACTOR, SAFE, THOUSANDTH, RETRIEVAL, of_model=value)
+    for words, value in (
+        ("correlation of retrieval with L_θ", correlated(1)),
+        ("correlation of retrieval with the length by the least base", correlated(2)),
+        ("correlation of retrieval with the length by the safe base", correlated(3)),
+        ("below the least base, retrieval stays within L_θ", within),
     )
 ]
 
@@ -65,15 +158,20 @@ def measured(cell: Cell, samples: int) -> dict[str, Any]:
     arm, path = cell.arm, training.SUBJECTS[cell.subject].path
     own = training.Cell(cell.subject, cell.factor, training.BASE, arm.steps)
     base = arm.base * bound(cell.subject, own.target)[0]
+    method = arm.method
+    if method in (RESCUED.method, KEPT.method):
+        path = pretrained(Cell(cell.subject, 1, PRETRAINED_LOW))
+        base = 100.0 if method == KEPT.method else base
+        method = SAFE.method
     planned = rw.plan(
         path,
         own.target,
-        arm.method,
+        method,
         parameters={"base": base} if base else None,
         notice=lambda _: None,
     )
-    place = RUNS / f"{own.name}-{arm.method}-{arm.base:g}"
-    model = training.trained(own, place, planned.plan) / "model"
+    place = RUNS / f"{own.name}-{arm.method}-{arm.base:g}".replace(" ", "_")
+    model = training.trained(own, place, planned.plan, path) / "model"
     asked = rw.evaluate(
         str(model),
         methods=["none"],
@@ -86,7 +184,17 @@ def measured(cell: Cell, samples: int) -> dict[str, Any]:
     )
     found = {row.task: row.value for row in asked.results if row.metric in (RETRIEVAL.metric, TEXT)}
     shutil.rmtree(place)
-    return line_of(cell, samples, asked_for_facts(found), time.process_time() - began)
+    line = line_of(cell, samples, asked_for_facts(found), time.process_time() - began, path)
+    return {**line, "by_depth": by_depth(asked.depth_grids)}
+
+
+def by_depth(grids: Sequence[DepthGrid]) -> list[float]:
+    """The share of answers of the tasks together, in equal parts of the context from its start."""
+    rows = zip(*(grid.rows for grid in grids if grid.task in training.TASKS), strict=True)
+    cells = [[cell for (cell,) in row if cell is not None] for row in rows]
+    return [
+        round(sum(cell.right for cell in row) / sum(cell.total for cell in row), 4) for row in cells
+    ]
 
 
 def bound(subject: str, length: int) -> tuple[float, float]:
@@ -133,7 +241,12 @@ def bases() -> Picture:
 
 STUDY = Study(
     Path(__file__).parent,
-    {FACTOR: [SAFE, TENTH, THOUSANDTH, LARGE, HUGE, HUNDREDTH, HALF_TRAINED, TWO_BANDS]},
+    {
+        FACTOR: [
+            *(SAFE, TENTH, THOUSANDTH, LARGE, HUGE, RESCUED, KEPT, NOT_ENOUGH),
+            *(HUNDREDTH, *HALFWAY, HALF_TRAINED, TWO_BANDS),
+        ]
+    },
     CLAIMS,
     (*FIRST, *MORE),
     measured,

@@ -62,6 +62,23 @@ CLAIMS = [
         ("retrieval", "our question", RETRIEVAL, math.nan),
     )
 ]
+HALF, WHOLE = 8, 16
+"""Windows of the model: what one stage reaches, and both."""
+STAGE_STEPS = (100, 150)
+STAGED = Arm("yarn, trained in two stages")
+DIRECT = Arm("yarn, trained at once")
+SHORT = Arm("yarn, trained at once on text of half the length")
+AT_ONCE = [
+    Claim(f"two stages over one{words}, {what}", where, WHOLE, STAGED, arm, measure, size)
+    for arm, words, paper in (
+        (DIRECT, "", 0.0419),
+        (SHORT, " with text of half the length", 0.1671),
+    )
+    for what, where, measure, size in (
+        ("text", f"{SOURCE}, Table 12", NATS, paper),
+        ("retrieval", "our question", RETRIEVAL, math.nan),
+    )
+]
 RECOVERY = Claim(
     "recovery lowers the loss of short text",
     f"{SOURCE}, Table 10",
@@ -75,15 +92,19 @@ RECOVERY = Claim(
 
 def measured(cell: Cell, samples: int) -> dict[str, Any]:
     began = time.process_time()
-    model = staged(cell.subject)
     length = cell.factor * training.SUBJECTS[cell.subject].window
-    plan = second_step(cell, model)
+    plan = None
+    if cell.arm in (STAGED, DIRECT, SHORT):
+        model = by_yarn(cell)
+    else:
+        model = staged(cell.subject)
+        plan = second_step(cell, model)
     found = answers_and_text(
         str(model), length, samples, min(samples * 30, TEXT_WINDOWS[cell.factor > 1]), plan
     )
     seconds = time.process_time() - began
     line = line_of(cell, samples, asked_for_facts(found), seconds, str(model))
-    return {**line, "methods": plan.longest().method}
+    return line if plan is None else {**line, "methods": plan.longest().method}
 
 
 def staged(subject: str) -> Path:
@@ -103,6 +124,25 @@ def staged(subject: str) -> Path:
             shutil.rmtree(stage / "unfinished")
         model = done
     return model
+
+
+def by_yarn(cell: Cell) -> Path:
+    """The model trained under YaRN, as many steps in all arms; killed ones begin anew."""
+    own = training.SUBJECTS[cell.subject]
+    first, second = STAGE_STEPS
+    stages = {
+        # Each stage has data of its own.
+        STAGED: ((HALF, HALF, first, 0), (WHOLE, HALF, second, 1)),
+        DIRECT: ((WHOLE, WHOLE, first + second, 0),),
+        SHORT: ((WHOLE, HALF, first + second, 0),),
+    }
+    model = own.path
+    for factor, text, steps, order in stages[cell.arm]:
+        asked = training.Cell(cell.subject, factor, training.YARN, steps, order, window=text)
+        place = RUNS / asked.name
+        shutil.rmtree(place, ignore_errors=True)
+        model = str(training.trained(asked, place, training.plan_of(asked), model) / "model")
+    return Path(model)
 
 
 def second_step(cell: Cell, model: Path) -> ContextPlan:
@@ -144,8 +184,12 @@ def searched(model: Path, target: int, place: Path, **options: Any) -> ContextPl
 
 STUDY = Study(
     Path(__file__).parent,
-    {FACTOR: [SEARCHED, YARN, LINEAR], 1: [SEARCHED, RECOVERED]},
-    [*CLAIMS, RECOVERY],
+    {
+        FACTOR: [SEARCHED, YARN, LINEAR],
+        1: [SEARCHED, RECOVERED],
+        WHOLE: [STAGED, DIRECT, SHORT],
+    },
+    [*CLAIMS, RECOVERY, *AT_ONCE],
     MODELS,
     measured,
     SAMPLES,

@@ -266,10 +266,11 @@ ROOMS = {
         lazily=("transformers",),
     ),
     "training.recipes": Row(("errors", "data", "training.settings"), needs=("numpy",)),
+    "training.journal": Row(("untrusted",)),
     "training.results": Row(
         (
             *("lengths", "untrusted", "values", "context_plan", "reports", "exporting.exported"),
-            "evaluation.statistics",
+            *("evaluation.statistics", "training.journal"),
         ),
         needs=("numpy",),
     ),
@@ -279,7 +280,7 @@ ROOMS = {
             *("attention", "models", "models.config", "models.source", "evaluation", "exporting"),
             *("runtimes", "exporting.manifest"),
             *("exporting.staging", "models.logits", "training.settings", "training.results"),
-            *("torchrun", "training.execution"),
+            *("torchrun", "training.execution", "training.journal"),
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),
         lazily=("peft",),
@@ -409,7 +410,7 @@ ROOMS = {
         (
             *(*VALUES, "outputs", "progress", "context_plan", "records", "evaluation.results"),
             *("evaluation.statistics", "evaluation.effective_length", "number_formats.results"),
-            "reports.chart",
+            *("reports.chart", "training.journal"),
         ),
         needs=("numpy",),
         lazily=("matplotlib",),
@@ -435,6 +436,7 @@ ROOMS = {
             *("evaluation.results", "evaluation.effective_length", "pipeline.results"),
             *("searching.model.results", "training.results", "reports.page", "reports.parts"),
             *("evaluation.conclusion", "number_formats.conclusion", "run_on_disk", "reports"),
+            "training.journal",
         ),
         needs=("numpy",),
     ),
@@ -463,6 +465,7 @@ ROOMS = {
             *("evaluation.conditions", "evaluation.runner", "evaluation.scoring", "reports"),
             *("evaluation.forward_time", "evaluation.in_process", "evaluation.over_ranks"),
             *("evaluation.statistics", "budget", "evaluation.select", "evaluation.verdict"),
+            "training.journal",
             *(
                 "exporting",
                 "exporting.exported",

@@ -51,9 +51,10 @@ from ropewalk.training.execution import (
     check_stage,
     with_original,
 )
+from ropewalk.training.journal import JOURNAL
 from ropewalk.training.ranks import on_first
 from ropewalk.training.recording import StepJournal
-from ropewalk.training.results import JOURNAL, Found, TrainedStage
+from ropewalk.training.results import Found, TrainedStage
 from ropewalk.training.settings import StageSettings, TrainingSettings
 from ropewalk.training.stage import ADAPTER, StageJob, train_stage, written_bytes
 from ropewalk.untrusted import read_json

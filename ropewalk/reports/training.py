@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 from statistics import fmean
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from ropewalk.reports.chart import Axis, Chart, Mark, Series
-
-if TYPE_CHECKING:
-    from ropewalk.training.results import Step
+from ropewalk.training.journal import Step
 
 SMOOTHED = 20
 """The thick line is the mean of so many steps, at most a fifth of the stage."""

@@ -16,7 +16,7 @@ from ropewalk.errors import InputError
 from ropewalk.lengths import format_length
 from ropewalk.progress import Progress, Status
 from ropewalk.run_directory import Journal
-from ropewalk.training.results import JOURNAL, Step
+from ropewalk.training.journal import JOURNAL, Step
 from ropewalk.training.settings import StageSettings
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ropewalk.context_plan import ContextPlan
 from ropewalk.evaluation.statistics import t_interval
@@ -11,7 +11,7 @@ from ropewalk.exporting.exported import Exported
 from ropewalk.lengths import format_length
 from ropewalk.reports.figures import figure
 from ropewalk.reports.training import curves
-from ropewalk.untrusted import Fields
+from ropewalk.training.journal import Step
 from ropewalk.values import Result, Value, check_filled
 
 if TYPE_CHECKING:
@@ -19,33 +19,6 @@ if TYPE_CHECKING:
 
 FIRST = 10
 """Steps at either end of a stage whose mean loss is reported: single ones vary with their text."""
-
-
-JOURNAL = "training.jsonl"
-
-
-class Step(NamedTuple):
-    """A line of training.jsonl."""
-
-    step: int
-    loss: float
-    """In nats per predicted token, of the weights before the step."""
-    grad_norm: float
-    learning_rate: float
-    tokens: int
-    """Read in this stage up to here, padding included."""
-
-    @classmethod
-    def of_line(cls, line: object, path: str) -> tuple[int, Step]:
-        """The stage that a line of the journal is of, and its step."""
-        fields = Fields(line, path)
-        return fields.integer("stage"), cls(
-            fields.integer("step"),
-            fields.number("loss"),
-            fields.number("grad_norm"),
-            fields.number("learning_rate"),
-            fields.integer("tokens"),
-        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -39,7 +39,8 @@ from ropewalk.records import EvalRecord
 from ropewalk.run_directory import Journal
 from ropewalk.searching.model.planted import text_of
 from ropewalk.searching.model.results import Leg
-from ropewalk.training.results import Step, TrainedStage
+from ropewalk.training.journal import Step
+from ropewalk.training.results import TrainedStage
 from tests.evaluation import tiny
 
 

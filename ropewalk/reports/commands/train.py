@@ -10,7 +10,8 @@ from ropewalk.reports.page.blocks import Page, Section
 from ropewalk.reports.parts import schedules
 from ropewalk.run_directory import RESULTS
 from ropewalk.run_on_disk import RunOnDisk
-from ropewalk.training.results import JOURNAL, Step, Trained
+from ropewalk.training.journal import JOURNAL, Step
+from ropewalk.training.results import Trained
 
 
 def page(run: RunOnDisk) -> Page:

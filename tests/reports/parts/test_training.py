@@ -6,7 +6,7 @@ import pytest
 
 from ropewalk.reports.chart import Chart
 from ropewalk.reports.training import MOST, curves
-from ropewalk.training.results import Step
+from ropewalk.training.journal import Step
 
 
 def steps(count: int, tokens: int, loss: float = 4.0) -> list[Step]:

@@ -251,7 +251,7 @@ ROOMS = {
         (
             *("errors", "lengths", "untrusted", "schedule", "context_plan", "run_directory"),
             *("data", "evaluation", "evaluation.identity", "evaluation.statistics", "models"),
-            "number_formats.results",
+            *("number_formats.results", "models.logits"),
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),
     ),

@@ -413,6 +413,10 @@ def train(
         words = source if tokenizer is None else resolve(tokenizer, allow_download=allow_download)
         check_domains(shares or {}, text.domains)
         check_placement("auto", device)
+        if on is None and device not in ("auto", "cpu"):  # only torch knows what is there
+            from ropewalk.models.load import placement
+
+            placement("auto", device, {})
         check_dtype(dtype, _TRAINED_IN)
         check_count(sequence_parallel, "sequence_parallel", usual=1)
         check_count(replicate, "replicate", usual=1)

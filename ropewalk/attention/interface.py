@@ -265,8 +265,7 @@ def _refuse_context(
     if sliding_window is not None and sliding_window < reach:
         raise Unsupported(
             f"this layer's sliding_window = {sliding_window} is shorter than the {reach} tokens "
-            "over which the layout looks back; set sliding_window to None in the model's config, "
-            "or use shorter documents"
+            "over which the layout looks back; use shorter documents"
         )
     if isinstance(attention_mask, DeferredMask):
         if attention_mask.padding is not None:

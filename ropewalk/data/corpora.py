@@ -23,6 +23,10 @@ HELD_OUT_FOLDER = Path(__file__).parent / HELD_OUT.replace("-", "_")
 MANIFEST = "manifest.json"
 """The file by which a folder of tokens is known."""
 TEXT_ENDINGS = (".txt", ".md", ".rst", ".py", ".tex")
+CARDS = ("README", "LICENSE")
+"""Names of files that describe rows."""
+TABLES = (".csv", ".tsv", ".json")
+"""Of rows that are not read, and that nobody means as one text."""
 TEXT_FIELD = "text"
 
 
@@ -76,6 +80,11 @@ def read_documents(
     reader = BY_ENDING.get(path.suffix.lower())
     if reader is not None:
         return (rows.document(row, field, weights, talks) for row in reader(path, fields))
+    if path.suffix.lower() in TABLES:
+        raise InputError(
+            f"{path}: would be read as one text; write its rows as .jsonl, or name it .txt if one "
+            "text is what you mean"
+        )
     return (Document(each.name, _text(each)) for each in (path,))
 
 
@@ -107,16 +116,26 @@ def standard_library() -> Iterator[Document]:
 def _folder(path: Path) -> list[Path]:
     """The text files of a folder, or those with rows or tokens, if there are no others."""
     within = path.resolve()
-    for endings in (TEXT_ENDINGS, (*BY_ENDING, SHARD_ENDING)):
-        files = sorted(p for p in path.rglob("*") if p.suffix.lower() in endings and p.is_file())
-        for file in files:  # a corpus from elsewhere must not lead to files of its user
-            if not file.resolve().is_relative_to(within):
-                raise InputError(
-                    f"{file}: is a link to a file outside {path}, which is not read; put a copy in "
-                    "its place, or name the file itself"
-                )
-        if files:
-            return files
+    endings = (*BY_ENDING, SHARD_ENDING)
+    files = sorted(p for p in path.rglob("*") if p.is_file())
+    rows_of = [p for p in files if p.suffix.lower() in endings]
+    text = [p for p in files if p.suffix.lower() in TEXT_ENDINGS]
+    if rows_of:  # a card that describes them is no text of its own
+        text = [p for p in text if p.stem.upper() not in CARDS]
+    if rows_of and text and _bytes(rows_of) > _bytes(text):  # it is not clear what is meant
+        raise InputError(
+            f"{path}: has text ({text[0].name}) and more than that in rows or tokens "
+            f"({rows_of[0].name}), which are not read together; name a file, or a folder with one "
+            "of them"
+        )
+    for file in text or rows_of:  # a corpus from elsewhere must not lead to files of its user
+        if not file.resolve().is_relative_to(within):
+            raise InputError(
+                f"{file}: is a link to a file outside {path}, which is not read; put a copy in "
+                "its place, or name the file itself"
+            )
+    if text or rows_of:
+        return text or rows_of
     if (path / MANIFEST).is_file():
         raise InputError(
             f"{path}: is a folder of tokens, not of text; `ropewalk train` reads one such folder, "
@@ -129,6 +148,10 @@ def _folder(path: Path) -> list[Path]:
         f"{path}: contains no text files ({', '.join(TEXT_ENDINGS)}), and none with rows "
         f"({', '.join((*BY_ENDING, SHARD_ENDING))})"
     )
+
+
+def _bytes(files: Iterable[Path]) -> int:
+    return sum(file.stat().st_size for file in files)
 
 
 def _text(path: Path) -> str:

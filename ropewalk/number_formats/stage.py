@@ -24,6 +24,7 @@ from transformers import AttentionInterface
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import Unsupported
 from ropewalk.models.anatomy import Anatomy, RotaryModule, anatomy_of, by_pair
+from ropewalk.models.logits import check_finite
 from ropewalk.models.probe import Probe, evaluating
 from ropewalk.number_formats.arms import (
     Arm,
@@ -141,6 +142,7 @@ class Stage:
                 f"{_name(model)}: none of its layers hands queries and keys to transformers' "
                 "attention interface, so its logits cannot be seen"
             )
+        check_finite(model)  # of NaN, every comparison is a consequence
         self.layouts = self._layouts()
         self._verify()
 
@@ -244,6 +246,8 @@ class Stage:
         key: Format = "float32" if format == "tf32" else format
         if key not in self._open:
             model = copy.deepcopy(self.given).to(dtype_of(key))
+            if key == "float64" and model.config.get_text_config()._experts_implementation:
+                model.set_experts_implementation("eager")  # grouped products know no float64
             self._open[key] = model, anatomy_of(model)
         return self._open[key]
 

@@ -174,8 +174,11 @@ class RopewalkCallback(TrainerCallback):  # type: ignore[misc]
         plan = json.loads(json.dumps(self.plan.to_json()))
         for key, present in (("plan", plan), ("data", self.data)):
             if key in own and own[key] != present:
+                parts = {*own[key], *present}
+                differ = sorted(p for p in parts if own[key].get(p) != present.get(p))
                 raise InputError(
-                    f"the checkpoint of step {state.global_step} was trained with another {key}; "
+                    f"the checkpoint of step {state.global_step} was trained with another {key} "
+                    f"({', '.join(differ)}); "
                     f"resume with the {key} that it was started with, or start a new training"
                 )
 

@@ -16,7 +16,7 @@ from ropewalk.costs.here import accelerated, check_training, memory_of, sizes_wh
 from ropewalk.costs.machines import Machine
 from ropewalk.errors import InvalidValue, UnknownName, Unsupported
 from ropewalk.lengths import format_length
-from ropewalk.models.config import Config, load_config
+from ropewalk.models.config import Config, load_config, text_config
 from ropewalk.runtimes.features import check_plan, matrix
 from ropewalk.schedule import RotarySchedule
 from ropewalk.torchrun import started
@@ -173,7 +173,13 @@ def check_stage(
 def check_step(
     config: Config, stage: StageSettings, settings: TrainingSettings, execution: Execution
 ) -> None:
-    """Refuse a division that the model does not have, and a step whose memory is not there."""
+    """Refuse scores that training does not compute, a division that the model does not have, and a
+    step whose memory is not there."""
+    if text_config(config).get("attn_logit_softcapping"):
+        raise Unsupported(
+            "training does not compute the soft cap that this model has on its attention scores "
+            "(`attn_logit_softcapping`), and without it it would be another model"
+        )
     cost = step_cost(config, stage, settings, execution)
     if cost is None:
         return

@@ -17,6 +17,8 @@ from ropewalk.values import Result, Value, check_filled
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+DIVERGED = 1.0
+"""Nats that the loss may rise by from text to text."""
 FIRST = 10
 """Steps at either end of a stage whose mean loss is reported: single ones vary with their text."""
 
@@ -54,7 +56,10 @@ class TrainedStage(Value):
         count = min(FIRST, len(self.steps))
         ends = (self.steps[:count], self.steps[-count:])
         first, last = (_with_interval([step.loss for step in own]) for own in ends)
-        return f"mean loss {first} in the first {count} steps and {last} in the last {count}"
+        told = f"mean loss {first} in the first {count} steps and {last} in the last {count}"
+        if self.loss_last > self.loss_first + DIVERGED:
+            told += "; it diverged, and the model is worse for it: try a lower learning rate"
+        return told
 
 
 def _mean(steps: tuple[Step, ...]) -> float:

@@ -123,6 +123,14 @@ class TrainingSettings:
                 raise InvalidValue(
                     key, getattr(self, key), "must not be negative", "give 0 for none"
                 )
+        if self.learning_rate * self.weight_decay >= 1:
+            raise InvalidValue(
+                "weight_decay",
+                self.weight_decay,
+                f"at a learning rate of {self.learning_rate:g}, a step would take each weight past "
+                "zero",
+                "0.1 is usual",
+            )
         whole_number(self.warmup, "warmup")
         fewest = min(stage.steps for stage in self.stages)
         if self.warmup > fewest:

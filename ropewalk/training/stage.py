@@ -12,6 +12,7 @@ that whoever exports it with the plan compares the result with the plan installe
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -327,6 +328,7 @@ def _identity(job: StageJob) -> dict[str, object]:
         short = asdict(job.settings.windows(job.stage, job.plan.original_length))
     return {
         "tokens_sha256": digest_of(job.store),
+        "special_tokens": asdict(job.special),
         "windows": windows,
         "windows_per_step": job.settings.batch,
         "mixed_windows": short or False,
@@ -334,9 +336,12 @@ def _identity(job: StageJob) -> dict[str, object]:
 
 
 def digest_of(store: TokenStore) -> str:
-    """A digest of all tokens, by the checksums of the shards."""
-    sums = "".join("".join(shard.checksums.values()) for shard in store.shards)
-    return hashlib.sha256(sums.encode()).hexdigest()
+    """A digest of all tokens, by the checksums of the shards, and of what their domains are called,
+    if there are several."""
+    told = "".join("".join(shard.checksums.values()) for shard in store.shards)
+    if len(store.domains) > 1:
+        told += json.dumps(store.domains)
+    return hashlib.sha256(told.encode()).hexdigest()
 
 
 def write_trained(

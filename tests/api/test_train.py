@@ -165,6 +165,30 @@ def test_a_killed_run_ends_as_if_it_never_had_been(
     assert again.stages == done.stages
 
 
+def test_a_run_does_not_go_on_under_other_special_tokens(model: Path, tmp_path: Path) -> None:
+    own, run = tmp_path / "model", tmp_path / "run"
+    shutil.copytree(model, own)
+    dies = at_step(8, lambda: os.kill(os.getpid(), signal.SIGKILL))
+    assert in_a_fork(lambda: trained(own, run, progress=dies)) == -signal.SIGKILL
+    settings = json.loads((own / "tokenizer_config.json").read_text())
+    settings["eos_token"] = settings["bos_token"]
+    (own / "tokenizer_config.json").write_text(json.dumps(settings))
+    with pytest.raises(InputError, match="special_tokens"):
+        trained(own, run)
+
+
+def test_a_run_does_not_go_on_with_its_domains_swapped(model: Path, tmp_path: Path) -> None:
+    tokens, run = tmp_path / "tokens", tmp_path / "run"
+    more = {"corpus": tokens, "shares": {"one": 0.9, "other": 0.1}}
+    rw.build_data(model, {"one": TEXTS[:4], "other": TEXTS[4:]}, tokens)
+    dies = at_step(8, lambda: os.kill(os.getpid(), signal.SIGKILL))
+    assert in_a_fork(lambda: trained(model, run, progress=dies, **more)) == -signal.SIGKILL
+    shutil.rmtree(tokens)
+    rw.build_data(model, {"other": TEXTS[:4], "one": TEXTS[4:]}, tokens)
+    with pytest.raises(InputError, match="tokens_sha256"):
+        trained(model, run, **more)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(1, STEPS + 1))
 def test_a_run_killed_after_any_step_ends_as_if_it_never_had_been(
@@ -352,6 +376,8 @@ def test_a_schedule_is_searched_between_stages(
         ({"corpus": "/dev/zero"}, "is not a regular file"),
         ({"report_to": ["nonsense"]}, "unknown report_to 'nonsense'"),
         ({"report_to": ["clearml"]}, "report_to = 'clearml': is not installed here"),
+        ({"weight_decay": 1e9}, "weight_decay = 1000000000.0: .* each weight past zero"),
+        ({"device": "xpu"}, "device = 'xpu': is not a device of this machine"),
         ({"seed": 2**32}, "seed = 4294967296: must be at most 4294967295"),
         ({"warmup": STEPS + 1}, "the rate would not reach its value within the 12 steps"),
         ({"steps": 0}, "1,000 is a usual number"),
@@ -607,6 +633,16 @@ def test_mixed_windows_refuse_ranks_that_share_a_window() -> None:
     folder, [stage] = resolve("bundled").folder, settings.stages
     with pytest.raises(Unsupported, match="`sequence_parallel`"):
         check_stage(folder, plan, stage, settings, Execution(sequence=2))
+
+
+def test_a_soft_cap_on_scores_is_refused_before_anything_is_trained() -> None:
+    from ropewalk.training.execution import Execution, check_step
+    from ropewalk.training.settings import TrainingSettings, stages_of
+
+    settings = TrainingSettings(stages_of([2048], [1], None))
+    config = {"model_type": "gemma2", "attn_logit_softcapping": 50.0}
+    with pytest.raises(Unsupported, match="`attn_logit_softcapping`"):
+        check_step(config, settings.stages[0], settings, Execution("cpu"))
 
 
 def test_recipes_say_what_their_papers_say() -> None:

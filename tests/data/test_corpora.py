@@ -28,6 +28,29 @@ def test_a_folder_is_its_text_files_by_name(tmp_path: Path) -> None:
     assert [document.name for document in read_documents(tmp_path)] == ["a.md", "b.txt", "sub/c.py"]
 
 
+def test_the_card_of_a_data_set_is_not_its_text(tmp_path: Path) -> None:
+    row = json.dumps({"text": "a row that is read"})
+    (tmp_path / "README.md").write_text("# A card, which may be long\n" * 9)
+    (tmp_path / "LICENSE.txt").write_text("MIT")
+    (tmp_path / "train.jsonl").write_text(row)
+    assert [document.text for document in read_documents(tmp_path)] == ["a row that is read"]
+    (tmp_path / "notes.txt").write_text("short")
+    with pytest.raises(InputError, match=r"notes\.txt.*train\.jsonl.*not read together"):
+        read_documents(tmp_path)
+    (tmp_path / "notes.txt").write_text(
+        "Longer than the rows, so these are text with an extra. " * 9
+    )
+    named = [document.name for document in read_documents(tmp_path)]
+    assert named == ["notes.txt"]
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows.json", "rows.TSV"])
+def test_a_table_is_not_read_as_one_text(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text('[{"text": "one"}, {"text": "two"}]')
+    with pytest.raises(InputError, match="would be read as one text"):
+        read_documents(tmp_path / name)
+
+
 def test_jsonl_has_one_document_a_line(tmp_path: Path) -> None:
     path = tmp_path / "corpus.jsonl"
     path.write_text(f"{json.dumps({'text': 'one'})}\n\n{json.dumps({'text': 'two', 'id': 7})}\n")

@@ -11,7 +11,7 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from ropewalk.errors import InputError, InvalidValue, UnknownName, Unsupported
-from ropewalk.number_formats.arms import ARMS, Arm, check_device, named
+from ropewalk.number_formats.arms import ARMS, EXACT, Arm, check_device, named
 from ropewalk.number_formats.stage import Stage
 from tests.models import tiny
 
@@ -40,6 +40,23 @@ def test_our_tables_are_the_models_own(family: str) -> None:
     own = stage.run(tokens, 0, replace(Arm("own"), own_tables=True), keep=24)
     ours = stage.run(tokens, 0, ARMS["fp32"], keep=24)
     torch.testing.assert_close(ours, own, rtol=0, atol=1e-3 * float(own.abs().max()))
+
+
+@pytest.mark.parametrize("family", ["mixtral", "qwen3_moe"])
+def test_a_mixture_of_experts_runs_in_float64(family: str) -> None:
+    stage, tokens = Stage(tiny.tiny_model(family)), tiny.tokens(24)[0]
+    exact = stage.run(tokens, 0, EXACT, keep=24)
+    assert exact.dtype == torch.float64
+    single = stage.run(tokens, 0, ARMS["fp32"], keep=24)
+    torch.testing.assert_close(exact.float(), single, rtol=0, atol=1e-3 * float(single.abs().max()))
+
+
+def test_weights_that_are_not_numbers_are_told() -> None:
+    model = tiny.tiny_model("llama")
+    with torch.no_grad():
+        model.model.layers[0].mlp.down_proj.weight[0, 0] = torch.nan
+    with pytest.raises(InputError, match="NaN or infinite"):
+        Stage(model)
 
 
 @pytest.mark.parametrize("family", sorted(OPAQUE))

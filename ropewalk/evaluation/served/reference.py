@@ -234,7 +234,7 @@ class _Asking:
         bos = self._encoder.bos * way.more_bos
         with way.rounded():
             rows: Rows = []
-            ends = [probe.length + len(bos) for probe in probes if probe.kind == "context"]
+            ends = sorted(probe.length + len(bos) for probe in probes if probe.kind == "context")
             along = self._along(way.plan, (*bos, *sequence), ends)
             context = dict(zip(ends, along, strict=True))
             for probe in probes:

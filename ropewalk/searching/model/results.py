@@ -255,6 +255,8 @@ def _in_words(leg: Leg) -> str:
 
 def tried_in_words(leg: Leg) -> str:
     """The best searched schedule on the documents that decided, if it was not chosen."""
+    if not leg.history:
+        return "the budget ended before a schedule was scored"
     if leg.selection is None:
         return "each searched schedule failed, or is clearly worse in the text or the answers"
     told = f"score difference {leg.selection} for the best searched schedule, {leg.best_searched}"

@@ -19,8 +19,8 @@ from ropewalk.evaluation.haystack import Haystack
 from ropewalk.evaluation.scoring import Scorer
 from ropewalk.evaluation.served import rounding
 from ropewalk.evaluation.served.causes import causes
-from ropewalk.evaluation.served.probes import CONTEXTS, SHORTEST, draft, probe_lengths
-from ropewalk.evaluation.served.reference import _Asking
+from ropewalk.evaluation.served.probes import CONTEXTS, SHORTEST, Probe, draft, probe_lengths
+from ropewalk.evaluation.served.reference import _Asking, _Way
 from ropewalk.models.config import BUNDLED, BUNDLED_FOLDER, present_plan
 from ropewalk.models.install import applied
 from ropewalk.models.load import LoadedModel, load
@@ -97,6 +97,17 @@ def test_a_probe_at_the_end_of_a_step_is_asked_under_that_step(bundled: LoadedMo
         with applied(bundled.model, plan, length=end):
             [expected] = Scorer(bundled.model).log_probabilities(tokens, [end])
         np.testing.assert_allclose(row, expected, atol=1e-4)
+
+
+def test_contexts_are_answered_in_whatever_order_they_were_chosen(bundled: LoadedModel) -> None:
+    """At short lengths, a probe that is no text gives way to an earlier end than the next one's."""
+    tokens = tuple(np.random.default_rng(0).integers(2, 1024, 64).tolist())
+    asking, way = _Asking(bundled, Encoder(bundled.tokenizer)), _Way("", "", PRESENT)
+    rising = [Probe("context", end) for end in (20, 40, 60)]
+    mixed = [rising[1], rising[2], rising[0]]
+    own, other = asking.answers(way, tokens, rising), asking.answers(way, tokens, mixed)
+    assert other.tokens == tuple(own.tokens[i] for i in (1, 2, 0))
+    assert other.log_probabilities == tuple(own.log_probabilities[i] for i in (1, 2, 0))
 
 
 def test_rounding_is_that_of_gguf() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.reports.chart import Chart
 from ropewalk.reports.page.blocks import Table
@@ -9,7 +11,7 @@ from ropewalk.reports.parts.schedules import of_search
 from ropewalk.scaling import linear, yarn
 from ropewalk.schedule import RotaryGeometry, RotarySchedule
 from ropewalk.searching.driver import Point
-from ropewalk.searching.model.results import Arm, Found, Leg, Score
+from ropewalk.searching.model.results import Arm, Found, Leg, Score, tried_in_words
 
 PLAIN = RotarySchedule.plain(RotaryGeometry(32, 32, 10_000.0, 512))
 
@@ -48,3 +50,10 @@ def test_standings_are_those_on_documents_that_decided_nothing() -> None:
     lines = [chart.horizontals for chart in blocks if isinstance(chart, Chart)]
     [line] = [own for each in lines for own in each]
     assert (line.label, line.at) == ("best hand-designed: yarn", 3.0)
+
+
+def test_a_search_that_scored_nothing_says_so() -> None:
+    tried = tried_in_words(leg())
+    assert tried == "each searched schedule failed, or is clearly worse in the text or the answers"
+    ended = tried_in_words(replace(leg(), history=()))
+    assert ended == "the budget ended before a schedule was scored"

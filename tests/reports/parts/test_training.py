@@ -7,6 +7,7 @@ import pytest
 from ropewalk.reports.chart import Chart
 from ropewalk.reports.training import MOST, curves
 from ropewalk.training.journal import Step
+from ropewalk.training.results import TrainedStage
 
 
 def steps(count: int, tokens: int, loss: float = 4.0) -> list[Step]:
@@ -24,6 +25,13 @@ def test_a_later_stage_goes_on_behind_the_tokens_of_the_one_before() -> None:
         assert [[mark.x for mark in series.marks] for series in plain] == expected
     assert drawn(charts[0], "512, linear") == pytest.approx([2.99, 2.98, 2.97, 2.96])
     assert drawn(charts[1], "512, linear") == [1.5, 2.5, 3.5, 4.5]
+
+
+@pytest.mark.parametrize(("losses", "told"), [((7.0, 900.0), True), ((3.0, 3.9), False)])
+def test_a_training_that_diverged_is_told(losses: tuple[float, float], told: bool) -> None:
+    first, last = (steps(10, 100, loss) for loss in losses)
+    stage = TrainedStage(256, 256, "linear", "id", 1.0, (*first, *last))
+    assert ("it diverged" in stage.loss_in_words()) is told
 
 
 def test_a_mean_stands_at_the_last_of_its_steps() -> None:

@@ -114,7 +114,7 @@ def standard_library() -> Iterator[Document]:
 
 
 def _folder(path: Path) -> list[Path]:
-    """The text files of a folder, or those with rows or tokens, if there are no others."""
+    """The text files of a folder, or those with rows or tokens, if there is no text but their card."""
     within = path.resolve()
     endings = (*BY_ENDING, SHARD_ENDING)
     files = sorted(p for p in path.rglob("*") if p.is_file())

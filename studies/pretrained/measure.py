@@ -32,7 +32,7 @@ from studies.training.cells import SAMPLES, SUBJECTS
 
 RUNS = Path("runs/pretrained")
 BEYOND = 4
-MODELS = ("tall", "wide", "narrow", "low base", "high base", "tall 2", "tall 3")
+MODELS = ("tall", "wide", "narrow", "low base", "high base", "tall 2", "tall 3", "bundled")
 ALL, HALF, QUARTER = Arm("all pairs"), Arm("half of the pairs"), Arm("a quarter of the pairs")
 LOW = Arm("base 100")
 ROTATED = {HALF.method: 1 / 2, QUARTER.method: 1 / 4}
@@ -117,8 +117,13 @@ STUDY = Study(
     MODELS,
     measured,
     SAMPLES,
-    # Its size with another base is `narrow`, so this would be the same model again.
-    [Cell("high base", 1, LOW)],
+    # The size of `high base` with another base is `narrow`: it would be the same model again.
+    # `bundled` is there for base 100 alone.
+    [
+        Cell("high base", 1, LOW),
+        *(Cell("bundled", factor, arm) for factor in (1, BEYOND) for arm in (HALF, QUARTER)),
+        Cell("bundled", BEYOND, ALL),
+    ],
 )
 
 

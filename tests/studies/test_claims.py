@@ -108,6 +108,21 @@ def test_committed_cells_are_each_there_once_and_asked_for(study: claims.Study) 
     assert compared <= {cell.arm for cell in study.cells()}
 
 
+@pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)
+def test_a_claim_compares_arms_on_the_same_weights(study: claims.Study) -> None:
+    """A model that is trained again on another machine has other weights."""
+    if study.name == "pretrained":  # compares models
+        return
+    weights = {
+        Cell(line["subject"], line["factor"], Arm(**line["arm"])): line["weights"]
+        for line in kept(study.file)
+    }
+    for claim in (each for each in study.claims if each.of_model is None):
+        for name in study.models:
+            pair = (Cell(name, claim.factor, arm) for arm in (claim.better, claim.worse))
+            assert len({weights[cell] for cell in pair if cell in weights}) <= 1
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)
 def test_a_deleted_cell_runs_again_to_the_same_values(

@@ -114,7 +114,7 @@ def standard_library() -> Iterator[Document]:
 
 
 def _folder(path: Path) -> list[Path]:
-    """The text files of a folder, or those with rows or tokens, if there is no text but their card."""
+    """The text files of a folder, or those with rows or tokens, if the only text is their card."""
     within = path.resolve()
     endings = (*BY_ENDING, SHARD_ENDING)
     files = sorted(p for p in path.rglob("*") if p.is_file())

@@ -103,8 +103,11 @@ def measured(cell: Cell, samples: int) -> dict[str, Any]:
         str(model), length, samples, min(samples * 30, TEXT_WINDOWS[cell.factor > 1]), plan
     )
     seconds = time.process_time() - began
-    line = line_of(cell, samples, asked_for_facts(found), seconds, str(model))
-    return line if plan is None else {**line, "methods": plan.longest().method}
+    facts = asked_for_facts(found)
+    if plan is None:  # the arms differ in their training, from the same weights
+        return line_of(cell, samples, facts, seconds)
+    line = line_of(cell, samples, facts, seconds, str(model))
+    return {**line, "methods": plan.longest().method}
 
 
 def staged(subject: str) -> Path:

@@ -207,11 +207,7 @@ def values(file: Path) -> dict[Cell, dict[Measure, float]]:
     return found
 
 
-def finding(
-    known: Known,
-    claim: Claim,
-    arms: tuple[Arm, Arm] | None = None,
-) -> Difference:
+def finding(known: Known, claim: Claim, arms: tuple[Arm, Arm] | None = None) -> Difference:
     if claim.of_model is not None:
         own_values = {name: claim.of_model(known, name) for name in SUBJECTS}
         return Difference({name: own for name, own in own_values.items() if own is not None})

@@ -26,7 +26,7 @@ TEXT_ENDINGS = (".txt", ".md", ".rst", ".py", ".tex")
 CARDS = ("README", "LICENSE")
 """Names of files that describe rows."""
 TABLES = (".csv", ".tsv", ".json")
-"""Of rows that are not read, and that nobody means as one text."""
+"""Endings of rows that are not read, and that nobody means as one text."""
 TEXT_FIELD = "text"
 
 

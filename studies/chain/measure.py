@@ -93,9 +93,8 @@ RECOVERY = Claim(
 def measured(cell: Cell, samples: int) -> dict[str, Any]:
     began = time.process_time()
     length = cell.factor * training.SUBJECTS[cell.subject].window
-    plan = None
     if cell.arm in (STAGED, DIRECT, SHORT):
-        model = by_yarn(cell)
+        model, plan = by_yarn(cell), None
     else:
         model = staged(cell.subject)
         plan = second_step(cell, model)
@@ -105,6 +104,7 @@ def measured(cell: Cell, samples: int) -> dict[str, Any]:
     seconds = time.process_time() - began
     facts = asked_for_facts(found)
     if plan is None:  # the arms differ in their training, from the same weights
+        shutil.rmtree(_by_yarn(cell))
         return line_of(cell, samples, facts, seconds)
     line = line_of(cell, samples, facts, seconds, str(model))
     return {**line, "methods": plan.longest().method}
@@ -130,7 +130,7 @@ def staged(subject: str) -> Path:
 
 
 def by_yarn(cell: Cell) -> Path:
-    """The model trained under YaRN, as many steps in all arms; killed ones begin anew."""
+    """The model trained under YaRN, as many steps in all arms."""
     own = training.SUBJECTS[cell.subject]
     first, second = STAGE_STEPS
     stages = {
@@ -142,10 +142,13 @@ def by_yarn(cell: Cell) -> Path:
     model = own.path
     for factor, text, steps, order in stages[cell.arm]:
         asked = training.Cell(cell.subject, factor, training.YARN, steps, order, window=text)
-        place = RUNS / asked.name
-        shutil.rmtree(place, ignore_errors=True)
-        model = str(training.trained(asked, place, training.plan_of(asked), model) / "model")
+        run = training.trained(asked, _by_yarn(cell) / asked.name, training.plan_of(asked), model)
+        model = str(run / "model")
     return Path(model)
+
+
+def _by_yarn(cell: Cell) -> Path:
+    return RUNS / f"{cell.subject} {cell.arm.method}".replace(" ", "_")
 
 
 def second_step(cell: Cell, model: Path) -> ContextPlan:

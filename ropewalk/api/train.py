@@ -571,6 +571,8 @@ class _Asked:
     def _check_search(self) -> None:
         if self.search_between and len(self.settings.stages) == 1:
             raise InputError("`search_between` is for several stages: name them (`stages`)")
+        if self.budget is not None and not self.searches:
+            raise InputError("`budget` is for a search, and no stage is searched; leave it out")
         if self.searches and self.execution.ranks > 1:
             raise Unsupported(
                 "training under torchrun does not search; search first (`ropewalk search`, which "
@@ -726,7 +728,8 @@ def _lengths(
     """The length of each stage; rising order is checked with the settings."""
     target = None if to is None else as_length(to, "to")
     if stages is not None:
-        lengths = tuple(as_length(length, "stages") for length in as_list(stages, "stages"))
+        as_list(stages, "stages")
+        lengths = tuple(as_length(length, "stages") for length in stages)
         if target is not None and lengths and lengths[-1] != target:
             raise InvalidValue(
                 "stages",

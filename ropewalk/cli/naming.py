@@ -15,7 +15,7 @@ from typing import Any
 from ropewalk.errors import InvalidValue, RopewalkError
 
 # What errors name that is no parameter of a verb; parameters are known by their options.
-_OTHERWISE = {"preview": "dry_run", "target_length": "to"}
+_OTHERWISE = {"preview": "dry_run", "target_length": "to", "run": "output"}
 _OPTIONS: ContextVar[Mapping[str, str] | None] = ContextVar("options", default=None)
 
 

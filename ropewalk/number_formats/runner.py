@@ -37,7 +37,7 @@ from ropewalk.number_formats.stage import Stage
 from ropewalk.number_formats.traps import find_traps
 from ropewalk.number_formats.weights import WEIGHTS, with_weights
 from ropewalk.run_directory import Journal
-from ropewalk.untrusted import one_of, whole_number
+from ropewalk.untrusted import check_seed, one_of, whole_number
 
 ANCHORED = GIVEN, "bf16"
 """The weights and the arm that are also measured with Δ₁ = 0."""
@@ -126,7 +126,7 @@ class PrecisionSettings:
             )
         if whole_number(self.sequences, "sequences") < 1:
             raise InvalidValue("sequences", self.sequences, "must be positive", "give 1 or more")
-        whole_number(self.seed, "seed")
+        check_seed(self.seed)
         one_of(self.mode, get_args(Mode), "mode")
 
 

@@ -92,14 +92,14 @@ class Space:
         served = self.start.length
         if self.recover and self.target_length > served:
             raise InvalidValue(
-                "target_length",
+                "to",
                 self.target_length,
                 f"recovery is for lengths that the model already serves, at most {served}",
                 "give a shorter target, or search without recovery",
             )
         if not self.recover and self.target_length <= served:
             raise InvalidValue(
-                "target_length",
+                "to",
                 self.target_length,
                 f"must be above {served}, the length that the model already serves",
                 f"give a target above {format_length(served)}, or request short-context recovery "

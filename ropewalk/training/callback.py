@@ -2,8 +2,9 @@
 
 It installs the plan and proves it at the start, also after a resume; records plan and data in each
 checkpoint, and refuses a checkpoint of another; stops before an update where the gradient is not
-finite; saves after the running step on SIGTERM and exits with 143; and writes the model with its
-plan in the config, at the end and at the steps that are kept for evaluation.
+finite; saves after the running step on SIGTERM, and exits with 143, or on Ctrl-C, and is interrupted
+then; and writes the model with its plan in the config, at the end and at the steps that are kept for
+evaluation.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -27,7 +29,7 @@ from ropewalk.errors import InputError, RopewalkError
 from ropewalk.models.install import install
 from ropewalk.outputs import check_room
 from ropewalk.training.mixers import keep_apart
-from ropewalk.training.ranks import any_rank, on_first
+from ropewalk.training.ranks import most_of_ranks, on_first, rank
 from ropewalk.training.saving import causal_of, save_whole
 
 TERMINATED = 128 + signal.SIGTERM
@@ -35,6 +37,9 @@ KEPT = "evaluate"
 """The folder of the checkpoints that are kept for evaluation."""
 RECORD = "ropewalk"
 """The name of the callback's record in a checkpoint's trainer_state.json."""
+
+
+_FINISHES = "\nfinishing and saving this step; Ctrl-C again stops without"
 
 
 class NotFinite(RopewalkError):
@@ -61,9 +66,9 @@ class RopewalkCallback(TrainerCallback):  # type: ignore[misc]
         self._by_current_length = by_current_length
         self.final = None if final is None else Path(final)
         self._tokenizer = tokenizer
-        self._signal = _Sigterm()
-        self._stops = False
-        """All ranks agreed to stop after this step."""
+        self._signals = _Signals()
+        self._stops = 0
+        """The signal for which all ranks stop after this step."""
 
     def on_train_begin(
         self,
@@ -81,8 +86,8 @@ class RopewalkCallback(TrainerCallback):  # type: ignore[misc]
             keep_apart(causal)
             install(causal, self.plan, by_current_length=self._by_current_length)
         self._record(args, state)
-        self._stops = False
-        self._signal.watch()
+        self._stops = 0
+        self._signals.watch()
 
     def bytes_written(self, model: Any) -> int:
         """The bytes of the models that are kept."""
@@ -93,7 +98,7 @@ class RopewalkCallback(TrainerCallback):  # type: ignore[misc]
 
     def leave_signals(self) -> None:
         """Stop watching for signals after a training that ended with an error."""
-        self._signal.leave()
+        self._signals.leave()
 
     def on_pre_optimizer_step(
         self,
@@ -110,7 +115,7 @@ class RopewalkCallback(TrainerCallback):  # type: ignore[misc]
         # nothing, and may stop too.
         clipped = args.max_grad_norm > 0 and norm == 0
         if clipped or not torch.isfinite(norm):
-            self._signal.leave()
+            self._signals.leave()
             windows = self._per_step(args)
             first = state.global_step * windows
             found = "0, or infinite before it was clipped" if clipped else f"{norm.item()}"
@@ -133,8 +138,8 @@ class RopewalkCallback(TrainerCallback):  # type: ignore[misc]
         if state.global_step in self.keep:
             folder = Path(args.output_dir) / KEPT / f"step-{state.global_step}"
             save_whole(model, folder, self._tokenizer, plan=self.plan)
-        if any_rank(self._signal.came, args.device):
-            self._stops = True
+        self._stops = most_of_ranks(self._signals.came, args.device)
+        if self._stops:
             control.should_save = True
             control.should_training_stop = True
 
@@ -147,11 +152,13 @@ class RopewalkCallback(TrainerCallback):  # type: ignore[misc]
         **_: Any,
     ) -> None:
         if self._stops:
-            self._signal.leave()
+            self._signals.leave()
+            if self._stops == signal.SIGINT:
+                raise KeyboardInterrupt
             raise SystemExit(TERMINATED)
         if self.final is not None:
             save_whole(model, self.final, self._tokenizer, plan=self.plan)
-        self._signal.leave(pass_on=True)
+        self._signals.leave(pass_on=True)
 
     def _per_step(self, args: TrainingArguments) -> int:
         """Windows of a step, as the data says, or as the stock Trainer counts."""
@@ -183,31 +190,40 @@ class RopewalkCallback(TrainerCallback):  # type: ignore[misc]
                 )
 
 
-class _Sigterm:
-    """Notes if SIGTERM came, once watched. It may come twice: from a launcher and to its group."""
+class _Signals:
+    """Notes which of SIGTERM and Ctrl-C came, once watched. SIGTERM may come twice, from a launcher
+    and to its group; a second Ctrl-C interrupts at once."""
 
     def __init__(self) -> None:
-        self.came = False
-        self._watching = False
-        self._former: Any = None
+        self.came = 0
+        """Its number; SIGTERM, if both came."""
+        self._former: dict[int, Any] = {}
 
     def watch(self) -> None:
-        self.came = False
-        # Only the main thread may. In another one SIGTERM does what it did.
-        if not self._watching and threading.current_thread() is threading.main_thread():
-            self._former = signal.signal(signal.SIGTERM, self._note)
-            self._watching = True
+        self.came = 0
+        # Only the main thread may. In another one they do what they did, as does what is ignored.
+        if self._former or threading.current_thread() is not threading.main_thread():
+            return
+        for number in (signal.SIGTERM, signal.SIGINT):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self._former[number] = signal.signal(number, self._note)
 
     def leave(self, *, pass_on: bool = False) -> None:
         """Watch no longer. One that came too late to stop anything does what it did before."""
-        if self._watching:
-            signal.signal(signal.SIGTERM, self._former or signal.SIG_DFL)
-            self._watching = False
+        while self._former:
+            number, former = self._former.popitem()
+            signal.signal(number, former or signal.SIG_DFL)
         if pass_on and self.came:
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), self.came)
 
     def _note(self, number: int, frame: object) -> None:
-        self.came = True
+        if number == self.came == signal.SIGINT:
+            self.leave()
+            raise KeyboardInterrupt
+        self.came = max(self.came, number)
+        if number == signal.SIGINT and rank() == 0:
+            with suppress(RuntimeError, OSError):  # it may come in the middle of a line
+                print(_FINISHES, file=sys.stderr, flush=True)
 
 
 @contextmanager

@@ -173,8 +173,8 @@ def check_stage(
 def check_step(
     config: Config, stage: StageSettings, settings: TrainingSettings, execution: Execution
 ) -> None:
-    """Refuse scores that training does not compute, a division that the model does not have, and a
-    step whose memory is not there."""
+    """Refuse scores that training does not compute, adapters and a division that do not fit the
+    model, and a step whose memory is not there."""
     if text_config(config).get("attn_logit_softcapping"):
         raise Unsupported(
             "training does not compute the soft cap that this model has on its attention scores "
@@ -183,7 +183,23 @@ def check_step(
     cost = step_cost(config, stage, settings, execution)
     if cost is None:
         return
-    heads, sequence = cost[0].sizes.heads, execution.sequence
+    sizes = cost[0].sizes
+    sliding = min((layer.window for layer in sizes.layers if layer.window), default=stage.window)
+    if sliding < stage.window and settings.layout not in ("intra", "reset"):
+        raise Unsupported(
+            f"this model has layers with a sliding window of {sliding}, and under the layout "
+            f"{settings.layout} tokens look back over the whole {format_length(stage.window)}, "
+            "which training does not cut; choose the layout intra, and documents of at most "
+            f"{sliding} tokens"
+        )
+    if settings.lora is not None and settings.lora > sizes.hidden:
+        raise InvalidValue(
+            "lora",
+            settings.lora,
+            f"is more than the model's width, {sizes.hidden}, so adapters would save nothing",
+            "8 to 64 are usual",
+        )
+    heads, sequence = sizes.heads, execution.sequence
     if heads % sequence:
         fit = ", ".join(str(n) for n in range(1, heads + 1) if heads % n == 0)
         raise InvalidValue(

@@ -69,13 +69,13 @@ def on_first(act: Callable[[], object]) -> None:
     on_all(first)
 
 
-def any_rank(here: bool, device: torch.device) -> bool:
-    """True if it is so on any rank."""
+def most_of_ranks(here: int, device: torch.device) -> int:
+    """The largest number of any rank."""
     if not dist.is_initialized():
         return here
-    told = torch.tensor(int(here), device=device)
+    told = torch.tensor(here, device=device)
     dist.all_reduce(told, op=dist.ReduceOp.MAX)
-    return bool(told.item())
+    return int(told.item())
 
 
 def check_shared(folder: Path) -> None:

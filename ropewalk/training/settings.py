@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 from ropewalk.data.mixtures import Mixture
 from ropewalk.data.packing import Filling, Overflow
-from ropewalk.data.windows import Arrangement, WindowSettings
+from ropewalk.data.windows import LEAST, Arrangement, WindowSettings
 from ropewalk.errors import InvalidValue, UnknownName
 from ropewalk.lengths import check_measured, format_length
 from ropewalk.untrusted import check_count, check_seed, real_number, whole_number
@@ -38,6 +38,8 @@ class StageSettings:
     def __post_init__(self) -> None:
         check_measured(self.length, "to")
         check_count(self.steps, "steps", usual=1000)
+        if self.window < LEAST:
+            raise InvalidValue("window", self.window, f"must be at least {LEAST}", "32768 is usual")
         if self.window > self.length:
             raise InvalidValue(
                 "window",
@@ -133,7 +135,7 @@ class TrainingSettings:
             )
         whole_number(self.warmup, "warmup")
         fewest = min(stage.steps for stage in self.stages)
-        if self.warmup > fewest:
+        if self.warmup >= fewest:
             raise InvalidValue(
                 "warmup",
                 self.warmup,

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, MistralConfig
 
 import ropewalk as rw
 from ropewalk.api.train import TrainPreview
@@ -379,8 +379,12 @@ def test_a_schedule_is_searched_between_stages(
         ({"weight_decay": 1e9}, "weight_decay = 1000000000.0: .* each weight past zero"),
         ({"device": "xpu"}, "device = 'xpu': is not a device of this machine"),
         ({"seed": 2**32}, "seed = 4294967296: must be at most 4294967295"),
-        ({"warmup": STEPS + 1}, "the rate would not reach its value within the 12 steps"),
+        ({"warmup": STEPS}, "the rate would not reach its value within the 12 steps"),
         ({"steps": 0}, "1,000 is a usual number"),
+        ({"to": None, "stages": [512, 512]}, "stages = '512, 512': lengths must increase"),
+        ({"window": 2}, "window = 2: must be at least 4"),
+        ({"lora": 4096}, "lora = 4096: is more than the model's width, "),
+        ({"budget": 5}, "`budget` is for a search, and no stage is searched"),
         ({"tokenizer": "bundled"}, "is only for random weights"),
         (
             {"corpus": ["short"] * 9},
@@ -643,6 +647,25 @@ def test_a_soft_cap_on_scores_is_refused_before_anything_is_trained() -> None:
     config = {"model_type": "gemma2", "attn_logit_softcapping": 50.0}
     with pytest.raises(Unsupported, match="`attn_logit_softcapping`"):
         check_step(config, settings.stages[0], settings, Execution("cpu"))
+
+
+def test_a_sliding_window_is_refused_where_the_layout_looks_further_back() -> None:
+    from ropewalk.training.execution import Execution, check_step
+    from ropewalk.training.settings import TrainingSettings, stages_of
+
+    config = MistralConfig(
+        hidden_size=64, intermediate_size=64, num_hidden_layers=1, num_attention_heads=4,
+        num_key_value_heads=4, vocab_size=512, sliding_window=256,
+    ).to_dict()  # fmt: skip
+
+    def check(length: int, layout: Any = "anchor") -> None:
+        settings = TrainingSettings(stages_of([length], [1], None), layout=layout)
+        check_step(config, settings.stages[0], settings, Execution("cpu"))
+
+    check(256)
+    check(512, "intra")  # if its documents are short
+    with pytest.raises(Unsupported, match="sliding window of 256.*layout anchor .*whole 512"):
+        check(512)
 
 
 def test_recipes_say_what_their_papers_say() -> None:

@@ -49,6 +49,12 @@ def test_a_corpus_needs_a_name_of_its_own(given: list[str], tmp_path: Path) -> N
     assert not (tmp_path / "tokens").exists()
 
 
+def test_a_file_is_no_place_for_tokens(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="--output = .*: is a file, not a folder"):
+        call(["data", "build", "bundled", "--corpus", "python", "-o", str(tmp_path / "file")])
+
+
 def test_a_second_share_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--share names code twice"):
         call(["data", "describe", str(tmp_path), "--share", "code=1", "--share", "code=2"])

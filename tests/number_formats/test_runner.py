@@ -156,6 +156,7 @@ def test_the_diagnosis_names_a_planted_trap_and_what_its_remedy_brings(
         ({"reference": -1}, "begin at 0"),
         ({"arms": ()}, "must not be empty"),
         ({"shifts": (0, 1.5)}, "whole number"),
+        ({"seed": -1}, "seed = -1: must be at least 0"),
         ({"mode": "guessed"}, "choose forward or frozen"),
     ],
 )

@@ -156,11 +156,9 @@ def test_recovery_is_over_the_plain_frequencies_and_below_the_extension() -> Non
 
 @pytest.mark.parametrize("target", [64, 128])
 def test_a_short_target_is_for_recovery(target: int) -> None:
-    with pytest.raises(
-        InvalidValue, match=rf"target_length = {target}: must be above 128.*recovery"
-    ):
+    with pytest.raises(InvalidValue, match=rf"to = {target}: must be above 128.*recovery"):
         Space(RotarySchedule.plain(SMALL), target)
-    with pytest.raises(InvalidValue, match="target_length = 129: recovery is for"):
+    with pytest.raises(InvalidValue, match="to = 129: recovery is for"):
         Space(RotarySchedule.plain(SMALL), 129, recover=True)
 
 

@@ -75,20 +75,47 @@ def test_a_gradient_that_is_not_finite_stops_before_the_update(
     assert signal.getsignal(signal.SIGTERM) is former
 
 
-class Terminate(TrainerCallback):  # type: ignore[misc]
+class Signals(TrainerCallback):  # type: ignore[misc]
+    """Sends a signal, so many times, in the first step."""
+
+    def __init__(self, number: int, times: int = 1) -> None:
+        self.number, self.times = number, times
+
     def on_step_begin(self, *args: Any, **others: Any) -> None:
-        os.kill(os.getpid(), signal.SIGTERM)
+        for _ in range(self.times):
+            os.kill(os.getpid(), self.number)
+
+
+def signalled(store: Path, folder: Path, sent: Signals) -> tuple[BaseException, list[str]]:
+    """What ended a training, and its checkpoints."""
+    trained = stock(folder, tiny.stream(store, count=16))
+    trained.add_callback(sent)
+    both = (signal.SIGTERM, signal.SIGINT)
+    former = list(map(signal.getsignal, both))
+    with pytest.raises((SystemExit, KeyboardInterrupt)) as left:
+        trained.train()
+    assert list(map(signal.getsignal, both)) == former
+    return left.value, [path.name for path in folder.glob("checkpoint-*")]
 
 
 def test_sigterm_saves_after_the_step_and_exits_with_143(store: Path, tmp_path: Path) -> None:
-    trained = stock(tmp_path, tiny.stream(store, count=16))
-    trained.add_callback(Terminate())
-    former = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(SystemExit) as left:
-        trained.train()
-    assert left.value.code == 143
-    assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-1"]
-    assert signal.getsignal(signal.SIGTERM) is former
+    for times in (1, 2):
+        ended, left = signalled(store, tmp_path / f"{times}", Signals(signal.SIGTERM, times))
+        assert isinstance(ended, SystemExit)
+        assert ended.code == 143
+        assert left == ["checkpoint-1"]
+
+
+def test_ctrl_c_saves_after_the_step_and_a_second_one_stops_at_once(
+    store: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ended, left = signalled(store, tmp_path / "once", Signals(signal.SIGINT))
+    assert isinstance(ended, KeyboardInterrupt)
+    assert left == ["checkpoint-1"]
+    assert "finishing and saving this step; Ctrl-C again" in capfd.readouterr().err
+    ended, left = signalled(store, tmp_path / "twice", Signals(signal.SIGINT, 2))
+    assert isinstance(ended, KeyboardInterrupt)
+    assert left == []
 
 
 @pytest.mark.filterwarnings("ignore:'pin_memory' argument is set")

@@ -2,9 +2,9 @@
 
 It installs the plan and proves it at the start, also after a resume; records plan and data in each
 checkpoint, and refuses a checkpoint of another; stops before an update where the gradient is not
-finite; saves after the running step on SIGTERM, and exits with 143, or on Ctrl-C, and is interrupted
-then; and writes the model with its plan in the config, at the end and at the steps that are kept for
-evaluation.
+finite; saves after the running step on SIGTERM, and exits with 143, or on Ctrl-C, and is then
+interrupted; and writes the model with its plan in the config, at the end and at the steps that are
+kept for evaluation.
 """
 
 from __future__ import annotations

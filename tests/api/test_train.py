@@ -664,7 +664,7 @@ def test_a_sliding_window_is_refused_where_the_layout_looks_further_back() -> No
 
     check(256)
     check(512, "intra")  # if its documents are short
-    with pytest.raises(Unsupported, match="sliding window of 256.*layout anchor .*whole 512"):
+    with pytest.raises(Unsupported, match=r"sliding window of 256.*layout anchor .*whole 512"):
         check(512)
 
 

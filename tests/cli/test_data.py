@@ -51,7 +51,7 @@ def test_a_corpus_needs_a_name_of_its_own(given: list[str], tmp_path: Path) -> N
 
 def test_a_file_is_no_place_for_tokens(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(InputError, match="--output = .*: is a file, not a folder"):
+    with pytest.raises(InputError, match=r"--output = .*: is a file, not a folder"):
         call(["data", "build", "bundled", "--corpus", "python", "-o", str(tmp_path / "file")])
 
 

@@ -275,18 +275,21 @@ def bases() -> Picture:
     return Picture(figure)
 
 
+RESCUE = (SAFE, RESCUED, KEPT, NOT_ENOUGH)
+FIFTH = "many heads"
+"""Of rescue alone: `bundled` with base 100 does not retrieve within its window."""
+ARMS = (
+    *(SAFE, TENTH, THOUSANDTH, LARGE, HUGE, RESCUED, KEPT, NOT_ENOUGH),
+    *(HUNDREDTH, *HALFWAY, HALF_TRAINED, TWO_BANDS),
+)
 STUDY = Study(
     Path(__file__).parent,
-    {
-        FACTOR: [
-            *(SAFE, TENTH, THOUSANDTH, LARGE, HUGE, RESCUED, KEPT, NOT_ENOUGH),
-            *(HUNDREDTH, *HALFWAY, HALF_TRAINED, TWO_BANDS),
-        ]
-    },
+    {FACTOR: ARMS},
     CLAIMS,
-    (*FIRST, *MORE),
+    (*FIRST, *MORE, FIFTH),
     measured,
     training.SAMPLES,
+    [Cell(FIFTH, FACTOR, arm) for arm in ARMS if arm not in RESCUE],
 )
 
 

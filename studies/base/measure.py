@@ -275,21 +275,18 @@ def bases() -> Picture:
     return Picture(figure)
 
 
-RESCUE = (SAFE, RESCUED, KEPT, NOT_ENOUGH)
-FIFTH = "many heads"
-"""Of rescue alone: `bundled` with base 100 does not retrieve within its window."""
-ARMS = (
-    *(SAFE, TENTH, THOUSANDTH, LARGE, HUGE, RESCUED, KEPT, NOT_ENOUGH),
-    *(HUNDREDTH, *HALFWAY, HALF_TRAINED, TWO_BANDS),
-)
 STUDY = Study(
     Path(__file__).parent,
-    {FACTOR: ARMS},
+    {
+        FACTOR: [
+            *(SAFE, TENTH, THOUSANDTH, LARGE, HUGE, RESCUED, KEPT, NOT_ENOUGH),
+            *(HUNDREDTH, *HALFWAY, HALF_TRAINED, TWO_BANDS),
+        ]
+    },
     CLAIMS,
-    (*FIRST, *MORE, FIFTH),
+    (*FIRST, *MORE),
     measured,
     training.SAMPLES,
-    [Cell(FIFTH, FACTOR, arm) for arm in ARMS if arm not in RESCUE],
 )
 
 

@@ -32,17 +32,7 @@ from studies.training.cells import SAMPLES, SUBJECTS
 
 RUNS = Path("runs/pretrained")
 BEYOND = 4
-MODELS = (
-    "tall",
-    "wide",
-    "narrow",
-    "low base",
-    "high base",
-    "tall 2",
-    "tall 3",
-    "bundled",
-    "many heads",
-)
+MODELS = ("tall", "wide", "narrow", "low base", "high base", "tall 2", "tall 3", "bundled")
 ALL, HALF, QUARTER = Arm("all pairs"), Arm("half of the pairs"), Arm("a quarter of the pairs")
 LOW = Arm("base 100")
 ROTATED = {HALF.method: 1 / 2, QUARTER.method: 1 / 4}
@@ -128,20 +118,11 @@ STUDY = Study(
     measured,
     SAMPLES,
     # The size of `high base` with another base is `narrow`: it would be the same model again.
-    # `bundled` and `many heads` are there for base 100 alone.
+    # `bundled` is there for base 100 alone.
     [
         Cell("high base", 1, LOW),
-        *(
-            Cell(name, factor, arm)
-            for name in ("bundled", "many heads")
-            for factor, arm in (
-                (1, HALF),
-                (1, QUARTER),
-                (BEYOND, ALL),
-                (BEYOND, HALF),
-                (BEYOND, QUARTER),
-            )
-        ),
+        *(Cell("bundled", factor, arm) for factor in (1, BEYOND) for arm in (HALF, QUARTER)),
+        Cell("bundled", BEYOND, ALL),
     ],
 )
 

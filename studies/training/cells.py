@@ -78,7 +78,6 @@ SUBJECTS = {
     "bundled 2": Subject("bundled", 2),
     "bundled 3": Subject("bundled", 3),
     "high base": Subject("high_base", 1),  # only settings are chosen on it
-    "many heads": Subject("many_heads", 1),  # for studies that need a size more
 }
 
 

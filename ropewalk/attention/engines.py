@@ -69,8 +69,9 @@ def choose(
 
 
 def _speed_order(device: torch.device, layout: AttentionLayout) -> tuple[str, ...]:
-    # One document is one SDPA call, which takes the fastest kernel that the device has.
-    # On a cpu, flex cannot train.
-    if device.type != "cuda" or layout.document_lengths.size <= 1:
+    # One document is one SDPA call, which takes the fastest kernel that the device has, unless a
+    # sliding window needs a mask. On a cpu, flex cannot train.
+    alone = layout.document_lengths.size <= 1 and layout.sliding_window is None
+    if device.type != "cuda" or alone:
         return ("per_document", "reference", "varlen", "flex")
     return ("varlen", "flex", "per_document", "reference")

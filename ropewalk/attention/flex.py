@@ -2,8 +2,8 @@
 
 The kernel walks only those blocks of 128 × 128 in which some query sees some key. In document
 order these are known in closed form (`visited_blocks`), so no mask of length² is ever evaluated.
-Document ids travel as a tensor: another layout of the same length is new data for the compiled
-kernel, not a new kernel. On a CPU the kernel has no backward.
+Documents and positions travel as tensors: another layout of the same length is new data for the
+compiled kernel, not a new kernel. On a CPU the kernel has no backward.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from torch.nn.functional import pad
 
 from ropewalk.attention import inputs
-from ropewalk.attention.layout import ANCHOR, PADDING, AttentionLayout, BoolArray
+from ropewalk.attention.layout import ANCHOR, PADDING, AttentionLayout, BoolArray, IntArray
 from ropewalk.attention.packing import pack, unpack
 from ropewalk.errors import Unsupported
 
@@ -67,11 +67,14 @@ def block_mask(layout: AttentionLayout, device: torch.device) -> BlockMask:
     packed_ids = np.full(layout.length, PADDING)
     packed_ids[: layout.order.size] = layout.document_ids[layout.order]
     ids = torch.tensor(packed_ids, device=device)
+    places = torch.tensor(_packed_positions(layout, layout.length), device=device)
+    near = torch.tensor(layout.sliding_window or layout.reach(), device=device)
 
     def sees(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         same_document = ids[query] == ids[key]
         present = ids[query] != PADDING  # padding keys are later than every query that is present
-        return (query >= key) & (same_document | (ids[key] == ANCHOR)) & present
+        allowed = (same_document | (ids[key] == ANCHOR)) & (places[query] - places[key] < near)
+        return (query >= key) & allowed & present
 
     some, every = visited_blocks(layout)
     partial_count, partial_index = _ragged(some & ~every, device)
@@ -91,7 +94,8 @@ def visited_blocks(layout: AttentionLayout) -> tuple[BoolArray, BoolArray]:
     """[query block, key block] of the packed window: where some pair is seen, and where every is.
 
     In document order a block of queries sees the anchor and one unbroken run of keys: from the
-    start of its first query's document to its last query.
+    start of its first query's document to its last query. A sliding window leaves out the blocks
+    whose positions lie too far apart.
     """
     anchor, tokens = layout.anchor_length, layout.order.size
     blocks = -(-layout.length // BLOCK)
@@ -113,7 +117,18 @@ def visited_blocks(layout: AttentionLayout) -> tuple[BoolArray, BoolArray]:
     seen_by_all = (first_key >= run[:, np.newaxis]) & one_document[:, np.newaxis]
     before = last_key <= first_query[:, np.newaxis]
     every = some & before & (seen_by_all | (last_key < anchor))
+    if layout.sliding_window is not None:
+        rows = _packed_positions(layout, blocks * BLOCK).reshape(blocks, BLOCK)
+        lowest, highest = rows.min(axis=1), rows.max(axis=1)
+        some &= lowest[:, np.newaxis] - highest < layout.sliding_window
+        every &= highest[:, np.newaxis] - lowest < layout.sliding_window
     return some, every
+
+
+def _packed_positions(layout: AttentionLayout, length: int) -> IntArray:
+    """In document order. Padding comes last, at the furthest position, and widens nothing."""
+    own = layout.positions[layout.order]
+    return np.concatenate([own, np.full(length - own.size, own.max(initial=0))])
 
 
 def _ragged(blocks: BoolArray, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -99,7 +99,7 @@ def _under_layout(
     **kwargs: Any,
 ) -> Tensor:
     _refuse_scores(kwargs, *_SCORE_CHANGES)
-    window = _Window(query, layout, sequence_parallel)
+    window = _Window(query, layout, sequence_parallel, kwargs.get("sliding_window"))
     _refuse_context(module, window, key, attention_mask, dropout, kwargs)
     if getattr(module, "layer_idx", None) in (None, 0):  # the same for every layer; look once
         window.check_positions(kwargs.get("position_ids"))
@@ -149,7 +149,9 @@ def _attend_rows(
 class _Window:
     """The layouts of a batch, fitted to its tensors, and which part of them is here."""
 
-    def __init__(self, query: Tensor, layout: Layouts, mesh: DeviceMesh | None) -> None:
+    def __init__(
+        self, query: Tensor, layout: Layouts, mesh: DeviceMesh | None, near: int | None
+    ) -> None:
         rows = [layout] * len(query) if isinstance(layout, AttentionLayout) else list(layout)
         if len(rows) != len(query):
             raise InvalidValue(
@@ -177,7 +179,7 @@ class _Window:
                     + (f" on each of {ranks} ranks" if ranks > 1 else ""),
                     "give the layout of the whole window, including its padding",
                 )
-        self.rows = [_padded(row, local * ranks) for row in rows]
+        self.rows = [_fitted(row, local * ranks, near) for row in rows]
         self.here = slice(rank * local, (rank + 1) * local)
 
     def check_positions(self, position_ids: Tensor | None) -> None:
@@ -196,9 +198,11 @@ class _Window:
         _compare("attention_mask", given, expected, everywhere, "no attention_mask")
 
 
-@lru_cache(maxsize=64)  # so that engines see one and the same padded layout in every layer
-def _padded(layout: AttentionLayout, length: int) -> AttentionLayout:
-    return layout.padded_to(length)
+@lru_cache(maxsize=64)  # so that engines see one and the same layout in all layers of a kind
+def _fitted(layout: AttentionLayout, length: int, near: int | None) -> AttentionLayout:
+    """The padded layout, in a layer with such a sliding window."""
+    padded = layout.padded_to(length)
+    return padded if near is None else padded.within(near)
 
 
 def _compare(
@@ -260,12 +264,11 @@ def _refuse_context(
             f"attention dropout = {dropout} cannot be combined with a layout; "
             "set attention_dropout to 0 in the model's config"
         )
-    reach = max(row.reach() for row in window.rows)
-    sliding_window = kwargs.get("sliding_window")
-    if sliding_window is not None and sliding_window < reach:
+    near = kwargs.get("sliding_window")
+    if isinstance(attention_mask, DeferredMask) and attention_mask.near != near:
         raise Unsupported(
-            f"this layer's sliding_window = {sliding_window} is shorter than the {reach} tokens "
-            "over which the layout looks back; use shorter documents"
+            f"this layer cuts attention to {attention_mask.near} tokens by its mask alone, which a "
+            "layout replaces (attention in chunks, as in llama4); leave the layout out"
         )
     if isinstance(attention_mask, DeferredMask):
         if attention_mask.padding is not None:
@@ -287,6 +290,8 @@ class DeferredMask:
     def __init__(self, arguments: dict[str, Any]) -> None:
         self._arguments = arguments
         self.padding: Tensor | None = arguments.get("attention_mask")
+        self.near: int | None = arguments.get("local_size")
+        """The tokens of a sliding window, or of a chunk."""
 
     @cached_property
     def dense(self) -> Tensor | None:

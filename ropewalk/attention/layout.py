@@ -5,7 +5,8 @@ each token. These determine the attention mask (`mask`):
 
     query q sees key k  when  k is not after q,
                               neither is padding,
-                              and k is in q's document or is part of the anchor
+                              k is in q's document or is part of the anchor,
+                              and, in a layer with a sliding window, k's position is within it
 
 Figures 2 and 5 of the AnchorAttention paper are choices of these three values:
 
@@ -23,7 +24,7 @@ where. Neither infers a layout from a tensor. This file needs only numpy.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -56,12 +57,16 @@ class AttentionLayout:
     """0 and up for documents, `ANCHOR` for the anchor, `PADDING` for padding."""
     anchor_length: int = 0
     """The number of tokens at the start of the window that every document sees."""
+    sliding_window: int | None = None
+    """A query sees positions less than so far before its own (default: all)."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "positions", _integers("positions", self.positions))
         object.__setattr__(self, "document_ids", _integers("document_ids", self.document_ids))
         _check_lengths(self.positions, self.document_ids)
         _check_count("anchor_length", self.anchor_length)
+        if self.sliding_window is not None:
+            _check_count("sliding_window", self.sliding_window, lowest=1)
         _check_document_ids(self.document_ids, self.anchor_length)
         _check_positions(self)
 
@@ -145,10 +150,10 @@ class AttentionLayout:
             )
         if missing == 0:
             return self
-        return AttentionLayout(
-            np.concatenate([self.positions, np.zeros(missing, dtype=np.int64)]),
-            np.concatenate([self.document_ids, np.full(missing, PADDING)]),
-            self.anchor_length,
+        return replace(
+            self,
+            positions=np.concatenate([self.positions, np.zeros(missing, dtype=np.int64)]),
+            document_ids=np.concatenate([self.document_ids, np.full(missing, PADDING)]),
         )
 
     def cut_to(self, length: int) -> AttentionLayout:
@@ -160,8 +165,14 @@ class AttentionLayout:
             )
         if length == self.length:
             return self
-        return AttentionLayout(
-            self.positions[:length], self.document_ids[:length], self.anchor_length
+        return replace(
+            self, positions=self.positions[:length], document_ids=self.document_ids[:length]
+        )
+
+    def within(self, sliding_window: int) -> AttentionLayout:
+        """This layout in a layer with a sliding window; itself if that hides nothing."""
+        return (
+            self if sliding_window >= self.reach() else replace(self, sliding_window=sliding_window)
         )
 
     # What it means.
@@ -178,22 +189,27 @@ class AttentionLayout:
         same_document = ids[:, np.newaxis] == ids
         present = ids != PADDING
         seen = causal & (same_document | (ids == ANCHOR)) & present[:, np.newaxis] & present
+        if self.sliding_window is not None:
+            seen &= self.positions[:, np.newaxis] - self.positions < self.sliding_window
         return np.asarray(seen)
 
     def area(self) -> int:
         """The number of visited pairs; the ideal speed-up is full attention's area over this."""
+        if self.sliding_window is not None:
+            seen = [
+                np.arange(own.size) + 1 - first_seen(own, own, self.sliding_window)
+                for own in self.sequences
+            ]
+            anchors = seen.pop(0) if self.anchor_length else np.zeros(0)
+            return int(sum(own[self.anchor_length :].sum() for own in seen) + anchors.sum())
         lengths, anchor = self.document_lengths, self.anchor_length
         triangles = lengths * (lengths + 1) // 2
         return int((triangles + anchor * lengths).sum()) + anchor * (anchor + 1) // 2
 
     def reach(self) -> int:
-        """The furthest any query looks back, itself included: the least sliding window allowed."""
-        visible = np.flatnonzero(self.document_ids >= 0)
-        if self.anchor_length:
-            return int(visible[-1]) + 1 if visible.size else self.anchor_length
-        starts = np.cumsum(self.document_lengths) - self.document_lengths
-        ends = starts + self.document_lengths - 1
-        return int((self.order[ends] - self.order[starts]).max(initial=-1)) + 1
+        """The furthest that any query may look back, itself included: the least sliding window that
+        hides nothing."""
+        return max((int(own[-1] - own[0]) + 1 for own in self.sequences), default=0)
 
     # What engines need: the same window, document by document.
 
@@ -208,6 +224,14 @@ class AttentionLayout:
         """The tokens of each document in this window, in the order of `order`; none is empty."""
         documents = self.document_ids[self.document_ids >= 0]
         return _read_only(np.unique(documents, return_counts=True)[1].astype(np.int64))
+
+    @cached_property
+    def sequences(self) -> tuple[IntArray, ...]:
+        """The positions of the anchor, if there is one, and of the anchor with each document."""
+        borders = np.cumsum([self.anchor_length, *self.document_lengths])[:-1]
+        anchor, *documents = np.split(self.positions[self.order], borders)
+        whole = [np.concatenate([anchor, own]) for own in documents]
+        return (anchor, *whole) if anchor.size else tuple(whole)
 
     @cached_property
     def is_packed(self) -> bool:
@@ -231,6 +255,7 @@ class AttentionLayout:
             "positions": self.positions.tolist(),
             "document_ids": self.document_ids.tolist(),
             "anchor_length": self.anchor_length,
+            **({} if self.sliding_window is None else {"sliding_window": self.sliding_window}),
         }
 
     @classmethod
@@ -241,11 +266,13 @@ class AttentionLayout:
             positions=_whole_numbers(fields, "positions"),
             document_ids=_whole_numbers(fields, "document_ids"),
             anchor_length=fields.integer("anchor_length"),
+            sliding_window=fields.integer("sliding_window") if "sliding_window" in fields else None,
         )
 
     @cached_property
-    def _identity(self) -> tuple[bytes, bytes, int]:
-        return self.positions.tobytes(), self.document_ids.tobytes(), self.anchor_length
+    def _identity(self) -> tuple[object, ...]:
+        own = self.positions.tobytes(), self.document_ids.tobytes()
+        return *own, self.anchor_length, self.sliding_window
 
     @cached_property
     def _hash(self) -> int:
@@ -265,6 +292,11 @@ class AttentionLayout:
             f"AttentionLayout({self.length} tokens: {self.anchor_length} of anchor, "
             f"{self.document_lengths.size} documents, {padding} of padding)"
         )
+
+
+def first_seen(queries: IntArray, keys: IntArray, sliding_window: int) -> IntArray:
+    """The first of rising positions that each of others sees."""
+    return np.searchsorted(keys, queries - sliding_window, side="right")
 
 
 def _read_only(array: IntArray) -> IntArray:

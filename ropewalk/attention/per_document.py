@@ -2,20 +2,26 @@
 
 A document's queries see [anchor] + document. Kernels that fuse the causal mask do so only for a
 square, so the anchor's queries are computed along with every document and dropped: a few wasted
-rows instead of a mask of length². The anchor by itself is one more call.
+rows instead of a mask of length². The anchor by itself is one more call. Under a sliding window, a
+document is read in blocks of queries, each with the keys that it sees and a mask of that size.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from ropewalk.attention import inputs
-from ropewalk.attention.layout import AttentionLayout
+from ropewalk.attention.layout import AttentionLayout, IntArray, first_seen
 from ropewalk.attention.packing import pack, unpack
+
+BLOCK = 256
+"""The fewest queries of a block under a sliding window."""
 
 
 def obstacle(device: torch.device, dtype: torch.dtype, layout: AttentionLayout) -> str | None:
@@ -38,21 +44,40 @@ def attend(
         *(torch.split(pack(t, layout).to(computed), sizes, dim=2) for t in (query, key, value)),
         strict=True,
     )
+    places = iter(layout.sequences)
+
+    def attended(tensors: Sequence[Tensor]) -> Tensor:
+        return _attended(tensors, next(places), layout.sliding_window, scale)
+
     if not length:
-        outputs = [_causal(document, scale) for document in documents]
+        outputs = [attended(document) for document in documents]
     else:
-        outputs = [_causal(anchors, scale)]
+        outputs = [attended(anchors)]
         # Every document adds to the anchor's gradient: thousands of terms, too many for bfloat16.
         exact = [anchor.to(at_least_float32) for anchor in anchors]
         for document in documents:
             pairs = zip(exact, document, strict=True)
             both = [torch.cat([anchor.to(computed), part], dim=2) for anchor, part in pairs]
-            outputs.append(_causal(both, scale)[:, :, length:])
+            outputs.append(attended(both)[:, :, length:])
     return unpack(torch.cat(outputs, dim=2).to(query.dtype), layout)
 
 
-def _causal(tensors: Sequence[Tensor], scale: float) -> Tensor:
+def _attended(
+    tensors: Sequence[Tensor], positions: IntArray, window: int | None, scale: float
+) -> Tensor:
     query, key, value = tensors
-    return scaled_dot_product_attention(
-        query, key, value, is_causal=True, scale=scale, enable_gqa=query.shape[1] != key.shape[1]
+    attend = partial(
+        scaled_dot_product_attention, scale=scale, enable_gqa=query.shape[1] != key.shape[1]
     )
+    if window is None or positions[-1] - positions[0] < window:
+        return attend(query, key, value, is_causal=True)
+    step = max(window, BLOCK)
+    outputs = []
+    for start, queries in enumerate(torch.split(query, step, dim=2)):
+        own = positions[start * step :][:step]
+        first, last = int(first_seen(own[:1], positions, window)[0]), start * step + own.size
+        apart = own[:, np.newaxis] - positions[first:last]
+        seen = torch.tensor((apart >= 0) & (apart < window), device=query.device)
+        keys, values = (tensor[:, :, first:last] for tensor in (key, value))
+        outputs.append(attend(queries, keys, values, attn_mask=seen))
+    return torch.cat(outputs, dim=2)

@@ -31,6 +31,9 @@ def obstacle(device: torch.device, dtype: torch.dtype, layout: AttentionLayout) 
         return f"varlen has kernels for cuda only, the tensors are on {device.type}"
     if dtype not in (torch.bfloat16, torch.float16):
         return f"varlen computes in bfloat16 or float16, the tensors are {dtype}"
+    if layout.sliding_window is not None:
+        # Its windows count keys, and the anchor is further away than it lies among them.
+        return "varlen has no sliding windows"
     return None
 
 

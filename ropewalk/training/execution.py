@@ -184,14 +184,6 @@ def check_step(
     if cost is None:
         return
     sizes = cost[0].sizes
-    sliding = min((layer.window for layer in sizes.layers if layer.window), default=stage.window)
-    if sliding < stage.window and settings.layout not in ("intra", "reset"):
-        raise Unsupported(
-            f"this model has layers with a sliding window of {sliding}, and under the layout "
-            f"{settings.layout} tokens look back over the whole {format_length(stage.window)}, "
-            "which training does not cut; choose the layout intra, and documents of at most "
-            f"{sliding} tokens"
-        )
     if settings.lora is not None and settings.lora > sizes.hidden:
         raise InvalidValue(
             "lora",

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, MistralConfig
+from transformers import AutoModelForCausalLM
 
 import ropewalk as rw
 from ropewalk.api.train import TrainPreview
@@ -647,25 +647,6 @@ def test_a_soft_cap_on_scores_is_refused_before_anything_is_trained() -> None:
     config = {"model_type": "gemma2", "attn_logit_softcapping": 50.0}
     with pytest.raises(Unsupported, match="`attn_logit_softcapping`"):
         check_step(config, settings.stages[0], settings, Execution("cpu"))
-
-
-def test_a_sliding_window_is_refused_where_the_layout_looks_further_back() -> None:
-    from ropewalk.training.execution import Execution, check_step
-    from ropewalk.training.settings import TrainingSettings, stages_of
-
-    config = MistralConfig(
-        hidden_size=64, intermediate_size=64, num_hidden_layers=1, num_attention_heads=4,
-        num_key_value_heads=4, vocab_size=512, sliding_window=256,
-    ).to_dict()  # fmt: skip
-
-    def check(length: int, layout: Any = "anchor") -> None:
-        settings = TrainingSettings(stages_of([length], [1], None), layout=layout)
-        check_step(config, settings.stages[0], settings, Execution("cpu"))
-
-    check(256)
-    check(512, "intra")  # if its documents are short
-    with pytest.raises(Unsupported, match=r"sliding window of 256.*layout anchor .*whole 512"):
-        check(512)
 
 
 def test_recipes_say_what_their_papers_say() -> None:

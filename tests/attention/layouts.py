@@ -29,8 +29,11 @@ PARADIGMS: dict[str, Callable[[list[int]], AttentionLayout]] = {
 
 
 @st.composite
-def layouts(draw: st.DrawFn, *, max_tokens: int = 400, max_documents: int = 40) -> AttentionLayout:
-    """Any paradigm over 1 to 40 documents, some of them empty, at times cut or padded."""
+def layouts(
+    draw: st.DrawFn, *, max_tokens: int = 400, max_documents: int = 40, slides: bool = True
+) -> AttentionLayout:
+    """Any paradigm over 1 to 40 documents, some of them empty, at times cut or padded, or under a
+    sliding window."""
     paradigm = draw(st.sampled_from(sorted(PARADIGMS)))
     documents = draw(st.integers(1, max_documents))
     # Tags and anchors add a few tokens a document.
@@ -38,6 +41,8 @@ def layouts(draw: st.DrawFn, *, max_tokens: int = 400, max_documents: int = 40) 
     generator = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     shares = generator.dirichlet(np.full(documents, draw(st.sampled_from([0.3, 1.0, 10.0]))))
     layout = PARADIGMS[paradigm](generator.multinomial(tokens, shares).tolist())
+    if slides and draw(st.booleans()):
+        layout = layout.within(draw(st.integers(1, max_tokens)))
     fit = draw(st.sampled_from(["as it is", "padded", "cut"]))
     if fit == "padded":
         return layout.padded_to(draw(st.integers(layout.length, max_tokens)))

@@ -185,6 +185,7 @@ def work(rank: int, folder: str) -> None:
     for ranks, mesh in ((2, pairs["sp"]), (4, four)):
         for name, paradigm in PARADIGMS.items():
             results[f"{name}, {ranks} ranks"] = compare(mesh, paradigm(DOCUMENTS))
+        results[f"sliding window, {ranks} ranks"] = compare(mesh, anchor.within(20))
         for key_heads in (1, 4):
             what = f"{key_heads} key heads, {ranks} ranks"
             results[what] = compare(mesh, anchor, key_heads=key_heads)

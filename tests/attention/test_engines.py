@@ -9,12 +9,13 @@ import functools
 import itertools
 import math
 import shutil
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given
+from hypothesis import HealthCheck, assume, given
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
@@ -133,6 +134,7 @@ def test_per_document_is_exact_in_float64(case: Case) -> None:
 @given(case=cases())
 def test_engines_conform_on_a_gpu(name: str, case: Case) -> None:
     attend = ENGINES[name].attend
+    assume(ENGINES[name].obstacle(CUDA, torch.bfloat16, case.layout) is None)
     truth = run(reference.attend, case, torch.float64)
     if ENGINES[name].obstacle(CUDA, torch.float32, case.layout) is None:
         check_float32(attend, case, truth, CUDA)
@@ -209,7 +211,7 @@ def play_varlen(monkeypatch: pytest.MonkeyPatch, *, with_gqa: bool) -> None:
 
 @pytest.mark.parametrize("with_gqa", [True, False], ids=["torch 2.12", "torch 2.11"])
 @many(60)
-@given(case=cases())
+@given(case=cases(layouts(slides=False)))
 def test_varlen_hands_the_kernel_the_right_sequences(
     monkeypatch: pytest.MonkeyPatch, with_gqa: bool, case: Case
 ) -> None:
@@ -258,8 +260,14 @@ def test_flex_visits_the_blocks_in_which_something_is_seen(layout: AttentionLayo
     real_rows = np.arange(side * size).reshape(side, size) < tokens
     all_seen = (by_block | ~real_rows[:, :, None, None]).all(axis=(1, 3))
     some, every = flex.visited_blocks(layout)
-    assert (some == by_block.any(axis=(1, 3))).all()
-    assert (every == (all_seen & some)).all()
+    if layout.sliding_window is None:
+        assert (some == by_block.any(axis=(1, 3))).all()
+        assert (every == (all_seen & some)).all()
+    else:  # by the positions at the ends of a block, so that a few too many are visited
+        assert (some >= by_block.any(axis=(1, 3))).all()
+        assert (every <= all_seen).all()
+        whole, _ = flex.visited_blocks(replace(layout, sliding_window=None))
+        assert (some <= whole).all()
 
     block_mask = flex.block_mask(layout, CPU)
     grid = torch.arange(layout.length)

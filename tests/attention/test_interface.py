@@ -247,23 +247,51 @@ def test_an_engine_can_be_asked_for() -> None:
         model(**arguments, engine="flash")
 
 
-@pytest.mark.parametrize("family", ["mistral", "qwen2", "gemma2", "phi3"])
-def test_a_sliding_window_is_honoured_where_it_cuts_nothing_and_refused_elsewhere(
-    family: str,
-) -> None:
-    layout = AttentionLayout.intra_document([9, 6, 7])
-    arguments = {"input_ids": some_tokens(1, layout.length), "layout": layout}
-    options: dict[str, Any] = {}
-    if family in ("qwen2", "gemma2"):  # the others slide in every layer
+SLIDING = (
+    "mistral",
+    "phi3",
+    "starcoder2",
+    "qwen2",
+    "qwen3",
+    "gemma2",
+    "gemma3_text",
+    "olmo3",
+    "cohere2",
+)
+
+
+@pytest.mark.parametrize("family", SLIDING)
+def test_a_sliding_window_cuts_as_in_stock(family: str) -> None:
+    """A document by itself, and documents in one window, each next to itself in stock."""
+    options: dict[str, Any] = {"sliding_window": 6, "rope_parameters": None}
+    if family not in ("mistral", "phi3", "starcoder2"):  # which slide in every layer
         options["layer_types"] = ["sliding_attention", "full_attention"]
         options["use_sliding_window"] = True
-    wide = tiny(family, sliding_window=9, **options)
-    wider = tiny(family, sliding_window=4096, **options)
-    assert torch.equal(wide(**arguments).logits, wider(**arguments).logits)
-    with pytest.raises(Unsupported, match=r"sliding_window = 8 is shorter than the 9 tokens"):
-        tiny(family, sliding_window=8, **options)(**arguments)
-    with pytest.raises(Unsupported, match=r"sliding_window = 9 is shorter than the 10 tokens"):
-        wide(input_ids=some_tokens(1, 10), layout=AttentionLayout.anchor([4, 5]))
+    model, stock = (tiny(family, own, **options) for own in ("ropewalk", "eager"))
+    lengths = [9, 21, 4]
+    tokens = some_tokens(1, sum(lengths))
+
+    def logits(layout: AttentionLayout) -> Tensor:
+        positions = row(layout.positions)
+        given = {"input_ids": tokens, "position_ids": positions, "layout": layout}
+        own: Tensor = model(**given, use_cache=False).logits
+        torch.testing.assert_close(own, model(**given, engine="reference").logits)
+        return own
+
+    torch.testing.assert_close(logits(AttentionLayout.full(lengths)), stock(tokens).logits)
+    alone = torch.cat([stock(own).logits for own in torch.split(tokens, lengths, dim=1)], dim=1)
+    torch.testing.assert_close(logits(AttentionLayout.intra_document_reset(lengths)), alone)
+    whole = tiny(family, **{**options, "sliding_window": 4096})
+    assert not torch.allclose(whole(tokens).logits, stock(tokens).logits)
+
+
+def test_attention_in_chunks_is_refused() -> None:
+    model = tiny(
+        "llama4_text", attention_chunk_size=4, num_local_experts=2, intermediate_size_mlp=48,
+        rope_parameters=None,
+    )  # fmt: skip
+    with pytest.raises(Unsupported, match="cuts attention to 4 tokens by its mask alone"):
+        model(input_ids=some_tokens(1, 9), layout=AttentionLayout.full([9]), use_cache=False)
 
 
 @pytest.mark.parametrize("layout", [None, AttentionLayout.anchor([8])])

@@ -118,14 +118,17 @@ def test_the_mask_says_what_the_definition_says(layout: Layout) -> None:
         for key in range(layout.length):
             present = ids[query] != PADDING and ids[key] != PADDING
             allowed = ids[key] == ids[query] or key < layout.anchor_length
-            assert mask[query, key] == (key <= query and present and allowed)
+            near = layout.positions[query] - layout.positions[key] < (layout.sliding_window or 1e9)
+            assert mask[query, key] == (key <= query and present and allowed and near)
 
 
 @given(layouts())
 def test_area_and_reach_are_those_of_the_mask(layout: Layout) -> None:
     query, key = np.nonzero(layout.mask())
     assert layout.area() == query.size
-    assert layout.reach() == (query - key).max() + 1
+    back = (layout.positions[query] - layout.positions[key]).max(initial=-1) + 1
+    assert back == min(layout.reach(), layout.sliding_window or layout.reach())
+    assert layout.within(layout.reach()) is layout
 
 
 @given(layouts())

@@ -47,6 +47,17 @@ def as_budget(value: int | str, key: str = "budget") -> Budget:
     )
 
 
+def share_of(value: int | str, parts: int) -> str:
+    """A part of a budget, as it is written."""
+    budget = as_budget(value)
+    if budget.unit == "seconds":
+        return f"{budget.amount / parts:.3f}s"
+    amount = int(budget.amount // parts)
+    if amount < 1:
+        raise InvalidValue("budget", value, f"is for {parts}, one after another", "give more")
+    return f"{amount}tok" if budget.unit == "tokens" else f"{amount}"
+
+
 def counted(budget: Budget | None, unit: Unit) -> int | None:
     """The number that a budget states in this unit; None if it states another, or nothing."""
     return int(budget.amount) if budget is not None and budget.unit == unit else None

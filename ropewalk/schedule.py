@@ -394,8 +394,10 @@ class RotarySchedule:
 
     @property
     def method(self) -> str:
-        """The names of its methods, such as `plain`, `yarn` or `llama3+linear`."""
-        return "+".join(step.method for step in self.recipe) or "plain"
+        """The names of its methods, such as `plain`, `yarn` or `llama3+linear`; `factors` if only
+        these are known, as in a GGUF file."""
+        scaled = (self.rescale_factors != 1).any()
+        return "+".join(step.method for step in self.recipe) or ("factors" if scaled else "plain")
 
     def to_json(self) -> dict[str, object]:
         return {

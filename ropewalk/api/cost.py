@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from ropewalk.api.common import AllowDownload, Length, ModelToRead, as_length
+from ropewalk.api.common import AllowDownload, Length, as_length
 from ropewalk.costs import estimates
 from ropewalk.costs.estimates import GIB, Row, Way, Work
 from ropewalk.costs.machines import HERE, machine
 from ropewalk.costs.sizes import sizes_of
 from ropewalk.lengths import format_length
-from ropewalk.models.source import Source, resolve
-from ropewalk.options import Option, called
+from ropewalk.models.source import Model, Source, resolve
+from ropewalk.options import Argument, Option, called
 from ropewalk.torchrun import check_heads
 from ropewalk.values import Result
 
@@ -79,7 +79,10 @@ class Cost(Result):
 
 
 def cost(
-    model: ModelToRead,
+    model: Annotated[
+        Model,
+        Argument("A model's folder, a config.json, or a known name such as llama-3-8b.", "MODEL"),
+    ],
     to: Annotated[Length | None, Option("Length (default: the model's own).")] = None,
     *,
     on: Annotated[str, Option("Machine, such as 8xh100, 2x24GiB, or here.", "MACHINE")] = HERE,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ropewalk.api.common import as_documents, as_list, as_path
 from ropewalk.api.evaluate import evaluate
+from ropewalk.budget import share_of
 from ropewalk.errors import InputError
 from ropewalk.evaluation.conclusion import Evaluated
 from ropewalk.evaluation.results import Spread, spreads
@@ -122,8 +123,12 @@ def evaluate_checkpoints(
     if "corpus" in settings:
         field = settings.get("field", "text")
         settings["corpus"] = as_documents(settings["corpus"], field, notice)
-    evaluated = []
+    if settings.get("budget") is not None:
+        settings["budget"] = share_of(settings["budget"], len(found))
+    evaluated: list[Evaluated] = []
     for path in found:
+        if evaluated and settings.pop("budget", None) is not None:  # the same samples for all
+            settings["samples"] = max(own.samples for own in evaluated[0].results)
         evaluated.append(
             evaluate(
                 path,

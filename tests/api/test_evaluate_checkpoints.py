@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import ropewalk as rw
 from ropewalk import cli
-from ropewalk.errors import InputError
+from ropewalk.errors import InputError, InvalidValue
 from tests.api.conformance import check_command, check_result
 from tests.evaluation import tiny
 
@@ -35,6 +35,30 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("corpus") / "text.txt"
     file.write_text("\n".join(document.text for document in tiny.documents()))
     return file
+
+
+@pytest.mark.parametrize("budget", ["24", "3072tok", "2s"])
+def test_a_budget_is_for_all_checkpoints_and_each_answers_the_same(
+    budget: str, trained: Path, corpus: Path, tmp_path: Path
+) -> None:
+    given = {**SETTINGS, "budget": budget}
+    del given["samples"]
+    found = rw.evaluate_checkpoints(trained, last=3, run=tmp_path, corpus=corpus, **given)
+    counts = {row.samples for own in found.evaluated for row in own.results if row.task == "kv"}
+    assert len(counts) == 1
+    assert counts == {4} or budget == "2s"  # of two tasks, by three
+    told: list[str] = []
+    again = rw.evaluate_checkpoints(
+        trained, last=3, run=tmp_path, corpus=corpus, notice=told.append, **given
+    )
+    assert again.spreads == found.spreads
+    assert any("goes on with" in line for line in told) == (budget == "2s")
+
+
+def test_a_budget_too_small_for_each_checkpoint_is_refused(trained: Path, corpus: Path) -> None:
+    given = {"corpus": corpus, "lengths": [128], "tasks": ["kv"], "budget": 2}
+    with pytest.raises(InvalidValue, match="is for 3, one after another"):
+        rw.evaluate_checkpoints(trained, last=3, **given)
 
 
 def test_the_last_checkpoints_in_the_order_of_training(

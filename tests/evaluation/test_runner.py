@@ -6,6 +6,7 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 
 from ropewalk.data.corpora import HELD_OUT, read_documents
@@ -369,6 +370,25 @@ def test_a_model_with_steps_follows_the_one_of_the_length_in_every_forward() -> 
         assert Evaluation(InProcess(loaded, [planned]), tiny.documents(), settings).run() == records
         found.append([r.score for r in records if r.metric == "prefix_match"])
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("length", [100, 192, 300, 600])
+def test_unmodified_dynamic_ntk_turns_as_stock_does_at_each_length(length: int) -> None:
+    """The present plan has the doublings of 128 only, up to 512."""
+    config = {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 1e4}
+    own = tiny.model.__wrapped__(rope_parameters=config)
+    tokens = torch.randint(0, 64, (1, length), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        expected = own(tokens, use_cache=False).logits
+        fresh = tiny.model.__wrapped__(rope_parameters=config)
+        loaded = LoadedModel(
+            "dynamic", fresh, tiny.tokenizer(), present_plan(own.config, "dynamic")
+        )
+        answerer = InProcess(loaded, [Condition("none", loaded.present_plan.id, None)])
+        with answerer.under(answerer.subjects[0], length):
+            torch.testing.assert_close(
+                fresh(tokens, use_cache=False).logits, expected, rtol=1e-3, atol=1e-4
+            )
 
 
 def test_tasks_are_listed() -> None:

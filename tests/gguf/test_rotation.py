@@ -131,6 +131,7 @@ def test_a_file_is_inspected_and_extended_further(tmp_path: Path) -> None:
     found = check_result(rw.inspect(path))
     assert found.model == str(path)
     assert found.schedule.rescale_factors == pytest.approx(FACTORS)
+    assert found.schedule.method == "factors"
     check_command(found, "inspect", path)
     planned = rw.plan(str(path), "8k", "linear")
     assert planned.schedule.rescale_factors == pytest.approx(2 * FACTORS)

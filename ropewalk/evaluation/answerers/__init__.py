@@ -118,6 +118,7 @@ class Asked:
                 )
             kept = self._samples_begun()
             if kept is not None:
+                self.notice(f"goes on with the {kept:,} samples of this run, whatever the budget")
                 return replace(settings, samples=kept)
             each = rounds * sum(map(seconds, settings.lengths))
         else:

@@ -1018,9 +1018,27 @@ UNSEEN: dict[str, Fault] = {
     ),
     "documents behind an anchor also give its outputs": Fault(
         "ropewalk/attention/per_document.py",
-        "outputs.append(_causal(both, scale)[:, :, length:])",
-        "outputs.append(_causal(both, scale)[:, :, : both[0].shape[2] - length])",
+        "outputs.append(attended(both)[:, :, length:])",
+        "outputs.append(attended(both)[:, :, : both[0].shape[2] - length])",
         ("tests/attention/test_engines.py",),
+    ),
+    "a sliding window is one position too wide": Fault(
+        "ropewalk/attention/per_document.py",
+        "(apart < window)",
+        "(apart <= window)",
+        ("tests/attention/test_engines.py",),
+    ),
+    "an unmodified model turns by the rungs of its plan": Fault(
+        "ropewalk/evaluation/in_process.py",
+        "plan = _at_length(plan, length)",
+        "pass",
+        ("tests/evaluation/test_runner.py",),
+    ),
+    "each checkpoint spends the whole budget": Fault(
+        "ropewalk/api/evaluate_checkpoints.py",
+        'share_of(settings["budget"], len(found))',
+        'share_of(settings["budget"], 1)',
+        ("tests/api/test_evaluate_checkpoints.py",),
     ),
     "checkpoints stand in the order of their names": Fault(
         "ropewalk/training/checkpoint.py",

@@ -56,7 +56,9 @@ def test_a_budget_is_for_all_checkpoints_and_each_answers_the_same(
 
 
 def test_a_budget_too_small_for_each_checkpoint_is_refused(trained: Path, corpus: Path) -> None:
-    given = {"corpus": corpus, "lengths": [128], "tasks": ["kv"], "budget": 2}
+    given: dict[str, Any] = {
+        "corpus": corpus, "lengths": [128], "tasks": ["kv"], "budget": 2,
+    }  # fmt: skip
     with pytest.raises(InvalidValue, match="is for 3, one after another"):
         rw.evaluate_checkpoints(trained, last=3, **given)
 

@@ -21,7 +21,7 @@ from ropewalk.attention.layout import AttentionLayout, IntArray, first_seen
 from ropewalk.attention.packing import pack, unpack
 
 BLOCK = 256
-"""The fewest queries of a block under a sliding window."""
+"""The fewest tokens of a block under a sliding window."""
 
 
 def obstacle(device: torch.device, dtype: torch.dtype, layout: AttentionLayout) -> str | None:
@@ -71,13 +71,14 @@ def _attended(
     )
     if window is None or positions[-1] - positions[0] < window:
         return attend(query, key, value, is_causal=True)
-    step = max(window, BLOCK)
+    step = max(BLOCK, window // 4)
+    queries, keys, values = (torch.split(tensor, step, dim=2) for tensor in tensors)
     outputs = []
-    for start, queries in enumerate(torch.split(query, step, dim=2)):
-        own = positions[start * step :][:step]
-        first, last = int(first_seen(own[:1], positions, window)[0]), start * step + own.size
-        apart = own[:, np.newaxis] - positions[first:last]
+    for last, part in enumerate(queries):
+        own = positions[last * step :][:step]
+        first = int(first_seen(own[:1], positions, window)[0]) // step
+        apart = own[:, np.newaxis] - positions[first * step :][: (last + 1 - first) * step]
         seen = torch.tensor((apart >= 0) & (apart < window), device=query.device)
-        keys, values = (tensor[:, :, first:last] for tensor in (key, value))
-        outputs.append(attend(queries, keys, values, attn_mask=seen))
+        key, value = (torch.cat(blocks[first : last + 1], dim=2) for blocks in (keys, values))
+        outputs.append(attend(part, key, value, attn_mask=seen))
     return torch.cat(outputs, dim=2)

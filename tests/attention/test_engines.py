@@ -20,7 +20,15 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from ropewalk.attention import ENGINES, AttentionLayout, choose, flex, reference, varlen
+from ropewalk.attention import (
+    ENGINES,
+    AttentionLayout,
+    choose,
+    flex,
+    per_document,
+    reference,
+    varlen,
+)
 from ropewalk.attention.engines import Attend
 from ropewalk.attention.layout import PADDING
 from ropewalk.errors import InvalidValue, UnknownName, Unsupported
@@ -117,6 +125,16 @@ def test_per_document_conforms(case: Case) -> None:
 @given(cases())
 def test_per_document_conforms_in_300_cases(case: Case) -> None:
     check_per_document(case)
+
+
+@many(50)
+@given(cases(), st.integers(1, 40))
+def test_per_document_conforms_in_small_blocks(
+    monkeypatch: pytest.MonkeyPatch, case: Case, block: int
+) -> None:
+    """Of which a sliding window sees several."""
+    monkeypatch.setattr(per_document, "BLOCK", block)
+    check_float32(per_document.attend, case, run(reference.attend, case, torch.float64))
 
 
 @many(50)

@@ -99,7 +99,10 @@ def _under_layout(
     **kwargs: Any,
 ) -> Tensor:
     _refuse_scores(kwargs, *_SCORE_CHANGES)
-    window = _Window(query, layout, sequence_parallel, kwargs.get("sliding_window"))
+    near = kwargs.get("sliding_window")
+    if near is None and isinstance(attention_mask, DeferredMask):
+        near = _near_by_mask(module, attention_mask, layout)
+    window = _Window(query, layout, sequence_parallel, near)
     _refuse_context(module, window, key, attention_mask, dropout, kwargs)
     if getattr(module, "layer_idx", None) in (None, 0):  # the same for every layer; look once
         window.check_positions(kwargs.get("position_ids"))
@@ -116,6 +119,19 @@ def _under_layout(
     else:
         output = ulysses.attend(attend, query, key, value, sequence_parallel)
     return output[..., :head_dim].transpose(1, 2).contiguous()
+
+
+def _near_by_mask(module: nn.Module, mask: DeferredMask, layout: Layouts) -> int | None:
+    """The sliding window that some models put into their masks alone."""
+    rows = [layout] if isinstance(layout, AttentionLayout) else layout
+    if mask.near is None or mask.near >= max(row.length for row in rows):
+        return None
+    if mask.near == getattr(getattr(module, "config", None), "attention_chunk_size", None):
+        raise Unsupported(
+            f"this layer attends within chunks of {mask.near} tokens, which a layout does not cut; "
+            "give shorter windows, or leave the layout out"
+        )
+    return mask.near
 
 
 def _cast(*tensors: Tensor) -> Iterator[Tensor]:
@@ -263,12 +279,6 @@ def _refuse_context(
         raise Unsupported(
             f"attention dropout = {dropout} cannot be combined with a layout; "
             "set attention_dropout to 0 in the model's config"
-        )
-    near = kwargs.get("sliding_window")
-    if isinstance(attention_mask, DeferredMask) and attention_mask.near != near:
-        raise Unsupported(
-            f"this layer cuts attention to {attention_mask.near} tokens by its mask alone, which a "
-            "layout replaces (attention in chunks, as in llama4); leave the layout out"
         )
     if isinstance(attention_mask, DeferredMask):
         if attention_mask.padding is not None:

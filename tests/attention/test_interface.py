@@ -247,24 +247,19 @@ def test_an_engine_can_be_asked_for() -> None:
         model(**arguments, engine="flash")
 
 
-SLIDING = (
-    "mistral",
-    "phi3",
-    "starcoder2",
-    "qwen2",
-    "qwen3",
-    "gemma2",
-    "gemma3_text",
-    "olmo3",
-    "cohere2",
-)
+EVERY_LAYER = ("mistral", "phi3", "starcoder2", "phimoe")
+"""Families that slide in every layer, if in any."""
+SLIDING = (*EVERY_LAYER, "qwen2", "qwen3", "gemma2", "gemma3_text", "olmo3", "cohere2", "qwen2_moe")
 
 
 @pytest.mark.parametrize("family", SLIDING)
 def test_a_sliding_window_cuts_as_in_stock(family: str) -> None:
     """A document by itself, and documents in one window, each next to itself in stock."""
     options: dict[str, Any] = {"sliding_window": 6, "rope_parameters": None}
-    if family not in ("mistral", "phi3", "starcoder2"):  # which slide in every layer
+    if family in ("phimoe", "qwen2_moe"):  # whose masks alone know the window
+        experts = {"num_local_experts": 2, "num_experts": 2, "num_experts_per_tok": 1}
+        options |= {**experts, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 32}
+    if family not in EVERY_LAYER:
         options["layer_types"] = ["sliding_attention", "full_attention"]
         options["use_sliding_window"] = True
     model, stock = (tiny(family, own, **options) for own in ("ropewalk", "eager"))
@@ -290,8 +285,11 @@ def test_attention_in_chunks_is_refused() -> None:
         "llama4_text", attention_chunk_size=4, num_local_experts=2, intermediate_size_mlp=48,
         rope_parameters=None,
     )  # fmt: skip
-    with pytest.raises(Unsupported, match="cuts attention to 4 tokens by its mask alone"):
+    with pytest.raises(Unsupported, match="attends within chunks of 4 tokens"):
         model(input_ids=some_tokens(1, 9), layout=AttentionLayout.full([9]), use_cache=False)
+    short = {"input_ids": some_tokens(1, 4), "use_cache": False}
+    expected = model(**short).logits
+    torch.testing.assert_close(model(**short, layout=AttentionLayout.full([4])).logits, expected)
 
 
 @pytest.mark.parametrize("layout", [None, AttentionLayout.anchor([8])])

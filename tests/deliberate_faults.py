@@ -1030,7 +1030,7 @@ UNSEEN: dict[str, Fault] = {
     ),
     "an unmodified model turns by the rungs of its plan": Fault(
         "ropewalk/evaluation/in_process.py",
-        "plan = _at_length(plan, length)",
+        "plan = at_length(plan, length)",
         "pass",
         ("tests/evaluation/test_runner.py",),
     ),

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from ropewalk.context_plan import ContextPlan
+from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.errors import InputError, InvalidValue
 from ropewalk.planning.extension import extend_plan
 from ropewalk.records import AS_IT_IS
-from ropewalk.scaling import stacked
+from ropewalk.scaling import rebuild, stacked
+from ropewalk.schedule import Recipe
 
 
 class Condition(NamedTuple):
@@ -59,6 +60,18 @@ def conditions_of(
             label = f"{label} ({plan.id[:6]})"
         found.append(Condition(label, plan.id, plan))
     return found
+
+
+def at_length(plan: ContextPlan, length: int) -> ContextPlan:
+    """The plan with dynamic NTK for this very length, as stock has it: a plan holds a few."""
+    for layer_type, steps in plan.schedules.items():
+        schedule = steps[-1].schedule
+        methods = [own.method for own in schedule.recipe]
+        if methods == ["dynamic_ntk"] and length > schedule.geometry.original_length:
+            parameters = {**schedule.recipe[0].parameters, "target_length": length}
+            exact = rebuild([Recipe("dynamic_ntk", parameters)], schedule.geometry)
+            plan = plan.with_steps(layer_type, (PlanStep(length, exact),))
+    return plan
 
 
 def default_lengths(

@@ -11,16 +11,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.evaluation.answering import Answer, Answerer, Batches, TokenScores, at_once
-from ropewalk.evaluation.conditions import Condition
+from ropewalk.evaluation.conditions import Condition, at_length
 from ropewalk.evaluation.encoding import Encoder, IntArray
 from ropewalk.evaluation.samples import Sample
 from ropewalk.evaluation.settings import EvaluationSettings
 from ropewalk.evaluation.tasks import Task
 from ropewalk.records import Mode, Subject
-from ropewalk.scaling import rebuild
-from ropewalk.schedule import Recipe
 
 if TYPE_CHECKING:
     from ropewalk.evaluation.scoring import Scorer
@@ -133,21 +130,9 @@ class InProcess(Answerer):
             if all(len(plan.steps(layer_type)) == 1 for layer_type in plan.schedules):
                 return nullcontext()
             # Stock modules would choose by the tokens so far, anew for each chunk and token.
-            plan = _at_length(plan, length)
+            plan = at_length(plan, length)
             length = min(length, plan.target_length)
         return applied(self.loaded.model, plan, length=length)
-
-
-def _at_length(plan: ContextPlan, length: int) -> ContextPlan:
-    """The plan with dynamic NTK for this very length, as stock has it: a plan holds a few."""
-    for layer_type, steps in plan.schedules.items():
-        schedule = steps[-1].schedule
-        methods = [own.method for own in schedule.recipe]
-        if methods == ["dynamic_ntk"] and length > schedule.geometry.original_length:
-            parameters = {**schedule.recipe[0].parameters, "target_length": length}
-            exact = rebuild([Recipe("dynamic_ntk", parameters)], schedule.geometry)
-            plan = plan.with_steps(layer_type, (PlanStep(length, exact),))
-    return plan
 
 
 def _by(own: Sequence[Sample], key: Callable[[Sample], object]) -> list[list[Sample]]:

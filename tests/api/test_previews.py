@@ -192,7 +192,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
         lambda: rw.search.preview(MODEL, "512k", on=ON, ranks_per_copy=5),
         "ranks_per_copy = 5: the number of ranks must be a multiple",
     ),
-    (lambda: rw.search.preview(MODEL, "32k", on=ON), "target_length = 32768: must be above 131072"),
+    (lambda: rw.search.preview(MODEL, "32k", on=ON), "to = 32768: must be above 131072"),
     (lambda: rw.extend.preview(MODEL, "32k", on=ON), "32768: .*131072|32768.*128k"),
     (
         lambda: rw.train.preview(MODEL, on=ON, **{**TRAINING, "to": "32k"}),

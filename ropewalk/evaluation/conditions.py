@@ -7,6 +7,7 @@ never share a label.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from ropewalk.context_plan import ContextPlan, PlanStep
@@ -14,7 +15,6 @@ from ropewalk.errors import InputError, InvalidValue
 from ropewalk.planning.extension import extend_plan
 from ropewalk.records import AS_IT_IS
 from ropewalk.scaling import rebuild, stacked
-from ropewalk.schedule import Recipe
 
 
 class Condition(NamedTuple):
@@ -68,8 +68,9 @@ def at_length(plan: ContextPlan, length: int) -> ContextPlan:
         schedule = steps[-1].schedule
         methods = [own.method for own in schedule.recipe]
         if methods == ["dynamic_ntk"] and length > schedule.geometry.original_length:
-            parameters = {**schedule.recipe[0].parameters, "target_length": length}
-            exact = rebuild([Recipe("dynamic_ntk", parameters)], schedule.geometry)
+            [own] = schedule.recipe
+            here = replace(own, parameters={**own.parameters, "target_length": length})
+            exact = rebuild([here], schedule.geometry)
             plan = plan.with_steps(layer_type, (PlanStep(length, exact),))
     return plan
 

@@ -1018,8 +1018,8 @@ UNSEEN: dict[str, Fault] = {
     ),
     "documents behind an anchor also give its outputs": Fault(
         "ropewalk/attention/per_document.py",
-        "outputs.append(attended(both)[:, :, length:])",
-        "outputs.append(attended(both)[:, :, : both[0].shape[2] - length])",
+        "outputs.append(attended(both, own)[:, :, length:])",
+        "outputs.append(attended(both, own)[:, :, : both[0].shape[2] - length])",
         ("tests/attention/test_engines.py",),
     ),
     "a sliding window is one position too wide": Fault(

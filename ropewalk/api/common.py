@@ -138,14 +138,19 @@ def as_length(value: Length, key: str = "length") -> int:
 
 
 def as_list(values: Iterable[T], key: str) -> tuple[T, ...]:
-    """The given values, each once. A string is refused: it would be taken for its letters."""
+    """The given values, each once."""
+    return tuple(dict.fromkeys(as_members(values, key)))
+
+
+def as_members(values: Iterable[T], key: str) -> tuple[T, ...]:
+    """The given values. A string is refused: it would be taken for its letters."""
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
         raise InvalidValue(key, values, "must be a list", "write [a, b, …]")
     members = tuple(values)
     for i, member in enumerate(members):
         if not isinstance(member, Hashable):
             raise InvalidValue(f"{key}[{i}]", member, "is a list in a list", "write [a, b, …]")
-    return tuple(dict.fromkeys(members))
+    return members
 
 
 def as_lengths(values: Iterable[Length], key: str = "lengths") -> tuple[int, ...]:

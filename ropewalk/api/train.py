@@ -26,6 +26,7 @@ from ropewalk.api.common import (
     as_documents,
     as_length,
     as_list,
+    as_members,
     as_path,
     as_plan,
     documents_in,
@@ -728,8 +729,7 @@ def _lengths(
     """The length of each stage; rising order is checked with the settings."""
     target = None if to is None else as_length(to, "to")
     if stages is not None:
-        as_list(stages, "stages")
-        lengths = tuple(as_length(length, "stages") for length in stages)
+        lengths = tuple(as_length(length, "stages") for length in as_members(stages, "stages"))
         if target is not None and lengths and lengths[-1] != target:
             raise InvalidValue(
                 "stages",

@@ -171,9 +171,9 @@ class AttentionLayout:
 
     def within(self, sliding_window: int) -> AttentionLayout:
         """This layout in a layer with a sliding window; itself if that hides nothing."""
-        return (
-            self if sliding_window >= self.reach() else replace(self, sliding_window=sliding_window)
-        )
+        if sliding_window >= self.reach():
+            return self
+        return replace(self, sliding_window=sliding_window)
 
     # What it means.
 
@@ -195,16 +195,15 @@ class AttentionLayout:
 
     def area(self) -> int:
         """The number of visited pairs; the ideal speed-up is full attention's area over this."""
-        if self.sliding_window is not None:
-            seen = [
-                np.arange(own.size) + 1 - first_seen(own, own, self.sliding_window)
-                for own in self.sequences
-            ]
-            anchors = seen.pop(0) if self.anchor_length else np.zeros(0)
-            return int(sum(own[self.anchor_length :].sum() for own in seen) + anchors.sum())
-        lengths, anchor = self.document_lengths, self.anchor_length
-        triangles = lengths * (lengths + 1) // 2
-        return int((triangles + anchor * lengths).sum()) + anchor * (anchor + 1) // 2
+        near = self.sliding_window or self.reach()
+
+        def pairs(own: IntArray) -> int:
+            return int((np.arange(own.size) + 1 - first_seen(own, own, near)).sum())
+
+        again = pairs(
+            self.positions[: self.anchor_length]
+        )  # the anchor's own, before each document
+        return sum(map(pairs, self.sequences)) - again * self.document_lengths.size
 
     def reach(self) -> int:
         """The furthest that any query may look back, itself included: the least sliding window that

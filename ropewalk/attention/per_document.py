@@ -44,26 +44,23 @@ def attend(
         *(torch.split(pack(t, layout).to(computed), sizes, dim=2) for t in (query, key, value)),
         strict=True,
     )
-    places = iter(layout.sequences)
-
-    def attended(tensors: Sequence[Tensor]) -> Tensor:
-        return _attended(tensors, next(places), layout.sliding_window, scale)
-
+    attended = partial(_attended, window=layout.sliding_window, scale=scale)
     if not length:
-        outputs = [attended(document) for document in documents]
+        outputs = list(map(attended, documents, layout.sequences))
     else:
-        outputs = [attended(anchors)]
+        first, *places = layout.sequences
+        outputs = [attended(anchors, first)]
         # Every document adds to the anchor's gradient: thousands of terms, too many for bfloat16.
         exact = [anchor.to(at_least_float32) for anchor in anchors]
-        for document in documents:
+        for document, own in zip(documents, places, strict=True):
             pairs = zip(exact, document, strict=True)
             both = [torch.cat([anchor.to(computed), part], dim=2) for anchor, part in pairs]
-            outputs.append(attended(both)[:, :, length:])
+            outputs.append(attended(both, own)[:, :, length:])
     return unpack(torch.cat(outputs, dim=2).to(query.dtype), layout)
 
 
 def _attended(
-    tensors: Sequence[Tensor], positions: IntArray, window: int | None, scale: float
+    tensors: Sequence[Tensor], positions: IntArray, *, window: int | None, scale: float
 ) -> Tensor:
     query, key, value = tensors
     attend = partial(

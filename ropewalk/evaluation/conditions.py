@@ -66,11 +66,10 @@ def at_length(plan: ContextPlan, length: int) -> ContextPlan:
     """The plan with dynamic NTK for this very length, as stock has it: a plan holds a few."""
     for layer_type, steps in plan.schedules.items():
         schedule = steps[-1].schedule
-        methods = [own.method for own in schedule.recipe]
-        if methods == ["dynamic_ntk"] and length > schedule.geometry.original_length:
+        if schedule.method == "dynamic_ntk" and length > schedule.geometry.original_length:
             [own] = schedule.recipe
             here = replace(own, parameters={**own.parameters, "target_length": length})
-            exact = rebuild([here], schedule.geometry)
+            exact = replace(rebuild([here], schedule.geometry), log_n=schedule.log_n)
             plan = plan.with_steps(layer_type, (PlanStep(length, exact),))
     return plan
 

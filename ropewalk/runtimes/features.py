@@ -266,7 +266,7 @@ def two_lists(steps: tuple[PlanStep, ...]) -> bool:
 def is_dynamic(plan: ContextPlan) -> bool:
     """True if it is a ladder of dynamic NTK, which transformers has under that name."""
     return any(
-        len(steps) > 1 and [step.method for step in steps[-1].schedule.recipe] == ["dynamic_ntk"]
+        len(steps) > 1 and steps[-1].schedule.method == "dynamic_ntk"
         for steps in plan.schedules.values()
     )
 

@@ -31,6 +31,7 @@ from studies.claims import (
     asked_for_facts,
     line_of,
     main,
+    retrieved,
 )
 from studies.training import cells as training
 from studies.training.measure import FIRST, MORE
@@ -123,7 +124,7 @@ def measured(cell: Cell, samples: int) -> dict[str, Any]:
     own = training.Cell(
         cell.subject, cell.factor, training.BASE, arm.steps, layout=arm.layout, short=True
     )
-    if arm.steps >= PLANTED.steps:
+    if arm not in SECOND_PART:
         line = training.measured(own, samples)
         found = {task: value for task, length, value in line["results"] if length == own.target}
         return line_of(cell, samples, asked_for_facts(found), line["seconds"])
@@ -137,8 +138,7 @@ def measured(cell: Cell, samples: int) -> dict[str, Any]:
     path = str(run / "model")
     results = asked_for_facts(answers_and_text(path, own.target, samples, TEXT_WINDOWS))
     beyond = answers_and_text(path, 2 * own.target, BEYOND_SAMPLES, 1)
-    retrieved = sum(beyond[task] for task in training.TASKS) / len(training.TASKS)
-    results.append([*BEYOND, round(retrieved, 5)])
+    results.append(retrieved(BEYOND, beyond))
     shutil.rmtree(place)
     return line_of(cell, samples, results, time.process_time() - began)
 

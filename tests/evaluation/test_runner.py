@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -13,7 +14,7 @@ from ropewalk.data.corpora import HELD_OUT, read_documents
 from ropewalk.errors import InvalidValue, UnknownName
 from ropewalk.evaluation import samples, tasks
 from ropewalk.evaluation.answering import TokenScores
-from ropewalk.evaluation.conditions import Condition
+from ropewalk.evaluation.conditions import Condition, at_length
 from ropewalk.evaluation.haystack import Haystack
 from ropewalk.evaluation.identity import digest_of_weights
 from ropewalk.evaluation.in_process import InProcess
@@ -26,6 +27,7 @@ from ropewalk.models.load import LoadedModel, load
 from ropewalk.planning.extension import extend_plan
 from ropewalk.records import WRITTEN, Mode, Subject
 from ropewalk.run_directory import Journal
+from ropewalk.schedule import LogN
 from tests.evaluation import tiny
 
 PRESENT = present_plan(tiny.model().config, "tiny")
@@ -389,6 +391,18 @@ def test_unmodified_dynamic_ntk_turns_as_stock_does_at_each_length(length: int) 
             torch.testing.assert_close(
                 fresh(tokens, use_cache=False).logits, expected, rtol=1e-3, atol=1e-4
             )
+
+
+def test_a_length_between_rungs_keeps_log_n() -> None:
+    config = {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 1e4}
+    plan = present_plan(tiny.model.__wrapped__(rope_parameters=config).config, "dynamic")
+    steps = [
+        replace(step, schedule=replace(step.schedule, log_n=LogN("beyond", tiny.WINDOW)))
+        for step in plan.steps()
+    ]
+    own = at_length(plan.with_steps(plan.main_layer, tuple(steps)), 192)
+    assert own.schedule(192).log_n == steps[0].schedule.log_n
+    assert own.target_length == 192
 
 
 def test_tasks_are_listed() -> None:

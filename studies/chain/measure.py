@@ -35,15 +35,23 @@ RUNS = Path("runs/chain")
 STAGES = ((8, 200), (16, 300))
 """Windows of the model, and steps at that length."""
 FACTOR = 64
+FAR_STAGE, FAR, FARTHEST = (FACTOR, 200), 256, 512
 SEARCHED, RECOVERED = Arm("searched second step"), Arm("searched second step, recovered")
 YARN, LINEAR = Arm("yarn"), Arm("linear")
+FAR_SEARCHED, FAR_YARN, FAR_LINEAR = (
+    Arm(f"{method}, trained to {FACTOR} windows") for method in ("searched", "yarn", "linear")
+)
 MODELS = ("tall", "wide", "narrow", "low base", "high base")
+FAR_MODEL = "wide"
+"""It answers most at 64 windows."""
 DOCUMENTS = (4, 8, 5)
 """Of the second step's search. With fewer than five to choose by, it keeps a method by hand."""
-SAMPLES = 16
+SAMPLES, FAR_SAMPLES = 16, 10
 NATS = Measure(TEXT, "nats")
 TEXT_WINDOWS = (480, 64)
 """Of text at the window, and beyond it."""
+FAR_TEXT_WINDOWS = {FAR: 16, FARTHEST: 4}
+FAR_SEARCH = {"documents": (2, 5, 2), "budget": 16}
 SOURCE = "Ding et al. 2024"
 
 CLAIMS = [
@@ -92,6 +100,8 @@ RECOVERY = Claim(
 
 def measured(cell: Cell, samples: int) -> dict[str, Any]:
     began = time.process_time()
+    if cell.factor in FAR_TEXT_WINDOWS:
+        return measured_far(cell, began)
     length = cell.factor * training.SUBJECTS[cell.subject].window
     if cell.arm in (STAGED, DIRECT, SHORT):
         model, plan = by_yarn(cell), None
@@ -110,16 +120,54 @@ def measured(cell: Cell, samples: int) -> dict[str, Any]:
     return {**line, "methods": plan.longest().method}
 
 
-def staged(subject: str) -> Path:
-    """The model after both stages, each under factors that are searched on the model before it."""
+def measured_far(cell: Cell, began: float) -> dict[str, Any]:
+    """Passkeys at each doubling of the window (the paper's Fig. 4), and text at the target."""
+    window, target = training.SUBJECTS[cell.subject].window, cell.factor
+    model = staged(cell.subject, (*STAGES, FAR_STAGE))
+    if cell.arm == FAR_SEARCHED:
+        place = RUNS / cell.subject / f"search-{target}"
+        plan = searched(model, target * window, place, **FAR_SEARCH)
+    else:
+        plan = on_top(cell.arm, model, target * window)
+    found = rw.evaluate(
+        model,
+        plans=[plan],
+        lengths=[window << doubled for doubled in range(target.bit_length())],
+        tasks=["passkey"],
+        samples=FAR_SAMPLES,
+        mode="generate",
+        corpus=read_text().reporting,
+        notice=lambda _: None,
+    )
+    text = rw.evaluate(
+        model,
+        plans=[plan],
+        lengths=[target * window],
+        tasks=[TEXT],
+        samples=FAR_TEXT_WINDOWS[target],
+        corpus=read_text().reporting,
+        notice=lambda _: None,
+    )
+    results = [
+        [f"passkey at {row.length // window} windows", row.metric, round(row.value, 4)]
+        for row in found.results
+        if row.metric == RETRIEVAL.metric
+    ]
+    results += [[TEXT, TEXT, round(row.value, 5)] for row in text.results if row.metric == TEXT]
+    line = line_of(cell, FAR_SAMPLES, results, time.process_time() - began, str(model))
+    return {**line, "methods": plan.longest().method}
+
+
+def staged(subject: str, stages: tuple[tuple[int, int], ...] = STAGES) -> Path:
+    """The model after all stages, each under factors that are searched on the model before it."""
     own = training.SUBJECTS[subject]
     model, place = Path(own.path), RUNS / subject.replace(" ", "_")
-    for factor, steps in STAGES:
+    for factor, steps in stages:
         stage = place / f"{factor}-windows-{steps}-steps"
         if not (done := stage / "model").exists():
-            plan = searched(
-                model, factor * own.window, place / f"search-{factor}", short_limit=None
-            )
+            few = {"documents": DOCUMENTS} if factor == FACTOR else {}
+            name = f"search-{factor}-to-train" if few else f"search-{factor}"
+            plan = searched(model, factor * own.window, place / name, short_limit=None, **few)
             cell = training.Cell(subject, factor, training.SEARCH, steps)
             run = training.trained(cell, stage / "unfinished", plan, str(model))
             shutil.copytree(run / "model", stage / "copied", dirs_exist_ok=True)
@@ -153,10 +201,8 @@ def _by_yarn(cell: Cell) -> Path:
 
 def second_step(cell: Cell, model: Path) -> ContextPlan:
     arm, target = cell.arm, FACTOR * training.SUBJECTS[cell.subject].window
-    if arm == LINEAR:
-        return rw.plan(model, target, "linear", notice=lambda _: None).plan
-    if arm == YARN:
-        return yarn_on_top(model, target)
+    if arm in (LINEAR, YARN):
+        return on_top(arm, model, target)
     place = RUNS / cell.subject.replace(" ", "_") / f"search-{FACTOR}"
     plan = searched(model, target, place, documents=DOCUMENTS, recover=True)
     if arm == RECOVERED:
@@ -165,8 +211,11 @@ def second_step(cell: Cell, model: Path) -> ContextPlan:
     return plan.with_steps(layer, plan.steps(layer)[-1:])
 
 
-def yarn_on_top(model: Path, target: int) -> ContextPlan:
-    """YaRN as its paper writes it, by the turns of each pair, on the model's factors."""
+def on_top(arm: Arm, model: Path, target: int) -> ContextPlan:
+    """Linear interpolation, or YaRN as its paper writes it, by the turns of each pair, on the
+    model's factors."""
+    if arm in (LINEAR, FAR_LINEAR):
+        return rw.plan(model, target, "linear", notice=lambda _: None).plan
     turns = {"low_freq_factor": 1.0, "high_freq_factor": 32.0}
     planned = rw.plan(model, target, "llama3", parameters=turns, notice=lambda _: None)
     layer, step = planned.plan.main_layer, planned.plan.steps()[-1]
@@ -194,11 +243,20 @@ STUDY = Study(
         FACTOR: [SEARCHED, YARN, LINEAR],
         1: [SEARCHED, RECOVERED],
         WHOLE: [STAGED, DIRECT, SHORT],
+        FAR: [FAR_YARN, FAR_LINEAR, FAR_SEARCHED],
+        FARTHEST: [FAR_YARN],
     },
     [*CLAIMS, RECOVERY, *AT_ONCE],
     MODELS,
     measured,
     SAMPLES,
+    [
+        Cell(name, factor, arm)
+        for name in MODELS
+        if name != FAR_MODEL
+        for factor in FAR_TEXT_WINDOWS
+        for arm in (FAR_YARN, FAR_LINEAR, FAR_SEARCHED)
+    ],
 )
 
 

@@ -174,7 +174,9 @@ def train_stages(
     for number in range(size.stages):
         done = _folder(candidates, seed) / f"stage-{number}"
         if done.exists():
-            model = LlamaForCausalLM.from_pretrained(done, local_files_only=True)
+            # Into the model as it was made, which may compute in its own way.
+            trained = LlamaForCausalLM.from_pretrained(done, local_files_only=True)
+            model.load_state_dict(trained.state_dict())
             losses = json.loads((done / "losses.json").read_text())
         else:
             train(model, tokenizer, stream, words, seed, number, report)

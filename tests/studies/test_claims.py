@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -10,11 +11,14 @@ from typing import Literal
 
 import pytest
 
+from ropewalk.models.load import load
 from studies import claims
 from studies.base import measure as base
 from studies.bundled_model import model
 from studies.chain import measure as chain
 from studies.claims import MODELS, REPEATED, RETRIEVAL, TEXT, Arm, Cell, Claim, Measure, verdict
+from studies.log_n import measure as log_n
+from studies.ranking.cells import sampled_fingerprint
 from studies.training.cells import SUBJECTS, kept
 from studies.training.measure import Difference
 from studies.verdicts import STUDIES
@@ -121,7 +125,11 @@ def test_a_claim_compares_arms_on_the_same_weights(study: claims.Study) -> None:
         Cell(line["subject"], line["factor"], Arm(**line["arm"])): line["weights"]
         for line in kept(study.file)
     }
-    together = [[each.better, each.worse] for each in study.claims if each.of_model is None]
+    together = [
+        [each.better, each.worse]
+        for each in study.claims
+        if each.of_model is None and each.better not in log_n.PRETRAINED.values()  # models again
+    ]
     together += [[*base.BELOW], [base.RESCUED, base.KEPT, base.NOT_ENOUGH]]
     for arms, name, factor in product(together, study.models, study.arms):
         cells = (Cell(name, factor, arm) for arm in arms)
@@ -153,3 +161,24 @@ def test_a_deleted_cell_runs_again_to_the_same_values(
     claims.run(study, file, asked, samples=2)
     assert [line["results"] for line in kept(file)] == [line["results"] for line in first]
     assert list(claims.values(file)) == asked
+
+
+@pytest.mark.slow
+def test_a_killed_pre_training_with_log_n_goes_on_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model, "STAGES", tuple(replace(each, steps=2) for each in model.STAGES))
+    weights = []
+    for asked, kept_stages in (("whole", 2), ("killed", 1), ("plain", 2)):
+        place = tmp_path / asked
+        monkeypatch.setattr(log_n, "RUNS", place)
+        if asked == "plain":
+            monkeypatch.setattr(log_n, "scaled_model", model.new_model)
+        done = Path(log_n.trained_with_log_n("wide"))
+        if kept_stages == 1:
+            for folder in (done, done.with_name("stage-1")):
+                shutil.rmtree(folder)
+            log_n.trained_with_log_n("wide")
+        weights.append(sampled_fingerprint(load(str(done)).model))
+    whole, killed, plain = weights
+    assert whole == killed != plain

@@ -188,7 +188,12 @@ STUDY = Study(
     (*FIRST, *MORE),
     measured,
     training.SAMPLES,
-    [Cell(name, FACTOR, arm) for name in MORE for arm in SECOND_PART],
+    [
+        Cell(name, FACTOR, arm)
+        for name in MORE
+        for arm in SECOND_PART
+        if arm not in (EARLY, EARLY_PLANTED, YARN, NTK)
+    ],
 )
 
 

@@ -5,6 +5,7 @@ make study NAME=pretrained
 
 from __future__ import annotations
 
+import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,9 @@ from typing import Any
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
+import ropewalk as rw
+from ropewalk.context_plan import ContextPlan
+from ropewalk.models.load import load
 from studies.bundled_model.model import SIZES, Size, new_model
 from studies.bundled_model.train import finished, train_stages
 from studies.claims import (
@@ -21,6 +25,7 @@ from studies.claims import (
     Arm,
     Cell,
     Claim,
+    Known,
     Measure,
     Study,
     answers_and_text,
@@ -28,6 +33,7 @@ from studies.claims import (
     line_of,
     main,
 )
+from studies.training import cells as training
 from studies.training.cells import SAMPLES, SUBJECTS
 
 RUNS = Path("runs/pretrained")
@@ -36,12 +42,27 @@ MODELS = ("tall", "wide", "narrow", "low base", "high base", "tall 2", "tall 3",
 ALL, HALF, QUARTER = Arm("all pairs"), Arm("half of the pairs"), Arm("a quarter of the pairs")
 LOW = Arm("base 100")
 ROTATED = {HALF.method: 1 / 2, QUARTER.method: 1 / 4}
+LONGER, STEPS = 8, 50
+"""Windows of a second training, at a longer length, and its steps."""
+AFTER = {arm: Arm(arm.method, steps=STEPS) for arm in (ALL, HALF)}
+RAISED = {arm: Arm(f"{arm.method}, larger base", steps=STEPS) for arm in (ALL, HALF)}
+NO_WORSE = 0.05
+"""Share of answers."""
 NATS = Measure(TEXT, "nats")
 WINDOWS = 12
 """Windows of text for each sample of a task: differences of text are small."""
 NEGLIGIBLE = 0.03
 """Nats per token, as in studies/base."""
 SU, MEN, OURS = "Su 2024, partial rotation", "Men et al. 2024, Fig. 7", "our question"
+
+
+def gains_less(known: Known, name: str) -> float | None:
+    """The gain of the larger base when all pairs rotate, less the gain when half of them do."""
+    cells = [Cell(name, LONGER, arm) for kind in (ALL, HALF) for arm in (RAISED[kind], AFTER[kind])]
+    if any(cell not in known for cell in cells):
+        return None
+    of_all, without, of_half, own = (known[cell][RETRIEVAL] for cell in cells)
+    return (of_all - without) - (of_half - own)
 
 
 def claims() -> list[Claim]:
@@ -64,15 +85,61 @@ def claims() -> list[Claim]:
             NATS,
             margin=NEGLIGIBLE,
         ),
+        Claim(
+            "all pairs need a larger base, after training",
+            *(SU, LONGER, RAISED[ALL], AFTER[ALL], RETRIEVAL),
+        ),
+        Claim(
+            "half of the pairs need no larger base, after training",
+            *(SU, LONGER, AFTER[HALF], RAISED[HALF], RETRIEVAL),
+            margin=NO_WORSE,
+        ),
+        Claim(
+            "a larger base gains more with all pairs than with half of them",
+            *(SU, LONGER, RAISED[ALL], RAISED[HALF], RETRIEVAL),
+            of_model=gains_less,
+        ),
     ]
 
 
 def measured(cell: Cell, samples: int) -> dict[str, Any]:
     began = time.process_time()
-    path, window = trained(cell), SUBJECTS[cell.subject].window
-    found = answers_and_text(path, cell.factor * window, samples, WINDOWS * samples)
+    window, longer = SUBJECTS[cell.subject].window, None
+    if not cell.arm.steps:
+        path = trained(cell)
+        found = answers_and_text(path, cell.factor * window, samples, WINDOWS * samples)
+    else:
+        path, longer = trained_longer(cell)
+        found = answers_and_text(str(longer / "model"), cell.factor * window, samples, samples)
     seconds = time.process_time() - began
+    if longer is not None:
+        shutil.rmtree(longer.parent)
     return line_of(cell, samples, asked_for_facts(found), seconds, path)
+
+
+def trained_longer(cell: Cell) -> tuple[str, Path]:
+    """The model before and the run of its training at a longer length, with its base or with a
+    larger one: by which the turning pairs turn as in a head of their number with the safe base."""
+    (kind,) = (each for each in AFTER if cell.arm in (AFTER[each], RAISED[each]))
+    path = trained(cell._replace(arm=kind))
+    asked = training.Cell(cell.subject, cell.factor, training.BASE, cell.arm.steps)
+    plan = longer_with_its_base(load(path).present_plan, asked.target)
+    if cell.arm == RAISED[kind]:
+        safe = training.plan_of(asked).longest().geometric_base
+        assert safe is not None, "a base change leaves the frequencies geometric"
+        base = safe ** (1 / ROTATED.get(kind.method, 1))
+        planned = rw.plan(
+            path, asked.target, "base_change", parameters={"base": base}, notice=lambda _: None
+        )
+        plan = planned.plan
+    place = RUNS / f"{asked.name}-{cell.arm.method}".replace(" ", "_")
+    return path, training.trained(asked, place, plan, path)
+
+
+def longer_with_its_base(plan: ContextPlan, target: int) -> ContextPlan:
+    step = plan.steps()[-1]
+    longer = replace(step, up_to_length=target, schedule=replace(step.schedule, length=target))
+    return plan.with_steps(plan.main_layer, (longer,))
 
 
 def trained(cell: Cell) -> str:
@@ -112,7 +179,11 @@ def partly_rotated(
 
 STUDY = Study(
     Path(__file__).parent,
-    {1: [ALL, HALF, QUARTER, LOW], BEYOND: [ALL, HALF, QUARTER]},
+    {
+        1: [ALL, HALF, QUARTER, LOW],
+        BEYOND: [ALL, HALF, QUARTER],
+        LONGER: [*AFTER.values(), *RAISED.values()],
+    },
     claims(),
     MODELS,
     measured,
@@ -123,6 +194,11 @@ STUDY = Study(
         Cell("high base", 1, LOW),
         *(Cell("bundled", factor, arm) for factor in (1, BEYOND) for arm in (HALF, QUARTER)),
         Cell("bundled", BEYOND, ALL),
+        *(
+            Cell(name, LONGER, arm)
+            for name in ("tall 2", "tall 3", "bundled")
+            for arm in (*AFTER.values(), *RAISED.values())
+        ),
     ],
 )
 

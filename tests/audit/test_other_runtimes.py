@@ -15,7 +15,7 @@ from ropewalk.models.config import Config, load_config, present_plan
 from ropewalk.planning.extension import extend_plan
 from ropewalk.runtimes import mlx_lm, ollama
 from ropewalk.runtimes.configs import stock_config
-from ropewalk.runtimes.reading import Reading
+from ropewalk.runtimes.reading import Reading, table_in
 from tests.audit.corpus import TARGET, source
 from tests.audit.verified import GOLDEN, PUBLISHED, traps, verified
 from tests.external import mlx_lm_classes
@@ -38,7 +38,7 @@ def wrong(audit: Audit) -> set[str]:
 
 
 def test_the_table_is_what_the_evidence_says() -> None:
-    stored = mlx_lm._table()
+    stored = table_in(mlx_lm.TABLE)
     versions, lines = EVIDENCE["versions"], EVIDENCE["lines"]
     found = mlx_lm_classes.table(versions["mlx-lm"], stored["classes"], stored["served_as"], lines)
     assert found == stored

@@ -386,5 +386,6 @@ def test_llama_cpp_follows_the_plan_by_these_flags_on_an_unmodified_file(
     tokens = np.random.default_rng(8).integers(len(loaded.tokenizer), size=600)
     with llama_cpp_run.running(file, length=601) as llama:
         said = llama.log_probabilities(tokens.tolist(), start=560)
-    assert llama_cpp.beside(loaded.model, planned.plan, tokens, said, "F32").passed
-    assert not llama_cpp.beside(loaded.model, named_plan("plain"), tokens, said, "F32").passed
+    allowed = llama_cpp.tolerance("F32", len(tokens))
+    assert llama_cpp.beside(loaded.model, planned.plan, tokens, said, allowed).passed
+    assert not llama_cpp.beside(loaded.model, named_plan("plain"), tokens, said, allowed).passed

@@ -74,5 +74,11 @@ class Subject:
         """The part of the config that speaks of the language model."""
         return {} if self.reader is None else self.reader.config
 
+    @property
+    def stated_settings(self) -> list[Config]:
+        """The rope settings as the file writes them, before anything is filled in."""
+        stated = [self.inner.get(key) for key in ("rope_parameters", "rope_scaling")]
+        return [dict(rope) for rope in stated if isinstance(rope, Mapping)]
+
 
 Trap = Callable[[Subject], Iterator[Finding]]

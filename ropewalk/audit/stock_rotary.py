@@ -6,8 +6,7 @@ no code of the folder. Its rotary modules are then built again for real and aske
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,11 +20,11 @@ from transformers import (
     AutoModel,
     AutoModelForCausalLM,
 )
-from transformers.utils import logging
 
 from ropewalk.errors import InvalidValue, Unsupported
 from ropewalk.models.anatomy import INVERSE_FREQUENCIES, arrangement_of, by_pair
 from ropewalk.models.config import Config, for_stock_class
+from ropewalk.models.load import quiet
 from ropewalk.runtimes.reading import (
     MEASURED,
     NOT_MEASURED,
@@ -39,7 +38,7 @@ from ropewalk.runtimes.reading import (
 def measure(config: Config, layer_types: Sequence[str], lengths: Sequence[int]) -> Reading:
     """Ask the rotary modules that transformers builds from a config, at each of these lengths."""
     try:
-        with _quiet():
+        with quiet():
             rotaries = _rotaries(config)
             layers = {
                 layer_type: tuple(
@@ -134,14 +133,3 @@ def _asked(rotaries: list[Any], layer_type: str, length: int) -> tuple[Tensor, T
 def _effective(length: int, cos: Tensor, sin: Tensor) -> Effective:
     """The angle that a pair turns in one position, and its factor."""
     return Effective(length, torch.atan2(sin, cos).numpy(), float(torch.hypot(cos, sin).median()))
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence transformers' warnings: we give them ourselves."""
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)

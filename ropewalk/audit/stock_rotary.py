@@ -52,15 +52,17 @@ def measure(config: Config, layer_types: Sequence[str], lengths: Sequence[int]) 
     except InvalidValue:
         raise
     except ImportError as error:  # a package that the model's class needs, and nothing wrong in it
-        first = str(error).strip().splitlines()[0].rstrip(": ")
-        return Reading(STOCK, NOT_MEASURED, unread=first)
+        return Reading(STOCK, NOT_MEASURED, unread=_first_line(error).rstrip(": "))
     except Exception as error:  # whatever its config and rotary classes raise
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        return Reading(STOCK, MEASURED, refused=first)
+        return Reading(STOCK, MEASURED, refused=_first_line(error))
     changes = any(
         not _same(one, other) for own in layers.values() for one in own[:1] for other in own[1:]
     )
     return Reading(STOCK, MEASURED, layers, "by the length at hand" if changes else "never")
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def _same(one: Effective, other: Effective) -> bool:

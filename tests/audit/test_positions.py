@@ -12,6 +12,7 @@ import torch
 import transformers
 from transformers import CONFIG_MAPPING
 
+from ropewalk.audit import stock_rotary
 from ropewalk.audit.result import Audit
 from ropewalk.errors import Unsupported
 from ropewalk.models.config import Config, load_config, present_plan
@@ -201,6 +202,17 @@ def test_a_config_as_published_is_not_accused(name: str, tmp_path: Path) -> None
     assert not reading.unread
     assert "full_attention" in reading.layers
     assert not audit.wrong
+
+
+def test_a_package_that_is_missing_without_a_word_is_no_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(config: Config) -> Any:
+        raise ImportError
+
+    monkeypatch.setattr(stock_rotary, "_rotaries", fails)
+    reading = verified(tmp_path, source(), "transformers").runtimes["transformers"]
+    assert reading.unread == "ImportError"
 
 
 @pytest.mark.parametrize(("length", "lacking"), [(8192, False), (16384, True), (32768, True)])

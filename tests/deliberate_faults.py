@@ -325,7 +325,7 @@ FAULTS = {
     "a wheel's limit is that of the recorded version": Fault(
         "ropewalk/wheels/facts.py",
         "        limit = limit_of(engine, sources, config)\n",
-        "        limit = BY_ENGINE[engine](config)\n",
+        "        limit = accepts(config)\n",
         WHEELS,
     ),
     "a wheel's source file may be of any size": Fault(

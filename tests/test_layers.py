@@ -390,7 +390,7 @@ ROOMS = {
     ),
     "audit.stock_rotary": Row(
         ("errors", "models", "models.config", "runtimes"),
-        needs=("numpy", "torch", "transformers"),
+        needs=("numpy", "torch", "transformers", "safetensors"),
     ),
     "audit": Row(
         (

@@ -17,7 +17,7 @@ from pathlib import Path
 from ropewalk.audit import stock_trial, traps
 from ropewalk.audit.files import gguf as gguf_file
 from ropewalk.audit.files.check import Check
-from ropewalk.audit.files.content import of_file, of_folder, of_parts
+from ropewalk.audit.files.content import of_file, of_folder
 from ropewalk.audit.files.tokenizer import tokenizer
 from ropewalk.audit.files.weights import weights
 from ropewalk.audit.finding import Subject
@@ -132,14 +132,14 @@ def _of_folder(
     meant = plan
     if plan is None:
         meant, notes = _present(config, path)
-    if plan is not None:
+    else:
         plan.check_layer_types(layers)
     served = meant.target_length if meant else _stated_length(config)
-    limit = _limit_in(path, "tokenizer_config.json", "model_max_length")
     lengths = {served, length or served}
     if meant is not None:
         lengths |= {step.up_to_length for own in meant.schedules.values() for step in own}
     weighed = weights(path, config, _at(progress, 0.0, "reading weights"))
+    checked = weighed.checked.check
     words = tokenizer(path, config, weighed.rows)
     content = of_folder(path, _at(progress, 0.15, "comparing bytes"))
     if release is not None:
@@ -159,19 +159,18 @@ def _of_folder(
         asked=plan is not None or length is not None,
         config=config,
         chunks=text_config(stated).get(DUAL_CHUNK),
-        tokenizer_limit=limit,
+        tokenizer_limit=_limit_in(path, "tokenizer_config.json", "model_max_length"),
         generation_limit=_limit_in(path, "generation_config.json", "max_length"),
         tables={release.runtime: release.table} if release is not None and release.table else {},
     )
     found = traps.find(subject)
     tried = Trial()
     measured = any(reading.source == MEASURED and not reading.unread for reading in readings)
-    whole = weighed.checked.check.verdict != "wrong"
-    if run and meant is not None and measured and weighed.files and whole:
+    loadable = bool(weighed.files) and checked.verdict != "wrong"
+    if run and meant is not None and measured and loadable:
         progress(Status("verify", 0.3, "running stock transformers and the planned model"))
         tried = stock_trial.trial(path, meant, tokenizer=words.check.verdict == "OK")
     explained = any(f.wrong and STOCK in f.runtimes for f in found)
-    checked = weighed.checked.check
     if tried.agreement is not None:
         readings = tuple(replace(r, source=RUN) if r.source == MEASURED else r for r in readings)
         checked = _established(checked, "loaded whole by stock transformers")
@@ -232,16 +231,17 @@ def _of_file(
     looking = _at(progress, 0.0, "reading weights")
     weighed, words = gguf_file.weights(header, parts, looking), gguf_file.tokenizer(header)
     comparing = _at(progress, 0.15, "comparing bytes")
-    content = of_parts(path.parent, comparing) if len(parts) > 1 else of_file(header, comparing)
+    if len(parts) > 1:
+        content = of_folder(path.parent, comparing, of_parts=True)
+    else:
+        content = of_file(header, comparing)
     found = [*weighed.findings, *words.findings, *content.findings]
-    broken = bool(weighed.findings)
     found += [*findings(header), *traps.find(subject)]
     agreement, checked = None, weighed.check
-    run = run and llama_cpp.NAME in runtimes
-    if run and llama_cpp_run.available() and not broken:
+    run = run and llama_cpp.NAME in runtimes and not weighed.findings
+    if run and llama_cpp_run.available():
         progress(Status("verify", 0.3, "running llama.cpp"))
-        tried = list(trial(header))
-        found += tried
+        found += trial(header)
         wrong = any(finding.wrong for finding in found)
         if not wrong:
             read[llama_cpp.NAME] = replace(reading, source=RUN)
@@ -257,7 +257,7 @@ def _of_file(
                 notes += (f"run in {llama_cpp_run.runtime()}",)
             else:
                 found += () if agreement.passed else (differs(llama_cpp.NAME, agreement),)
-    elif run and not broken:
+    elif run:
         notes += (f"not run: {llama_cpp_run.absent()}",)
     return Audit(
         target="GGUF file",

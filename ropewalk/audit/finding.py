@@ -9,7 +9,7 @@ from typing import Any
 from ropewalk.context_plan import ContextPlan
 from ropewalk.models.config import Config, ConfigReader
 from ropewalk.runtimes.model_classes import ENGINE_NAMES, ModelClass, model_class
-from ropewalk.runtimes.reading import Reading, ropes_of
+from ropewalk.runtimes.reading import Reading
 from ropewalk.values import Value
 
 TOLERANCE = 2.0**-20
@@ -63,7 +63,7 @@ class Subject:
 
     @property
     def ropes(self) -> dict[str, Config]:
-        return {} if self.config is None else ropes_of(self.config)
+        return {} if self.reader is None else self.reader.layer_settings()
 
     @property
     def reader(self) -> ConfigReader | None:
@@ -73,6 +73,12 @@ class Subject:
     def inner(self) -> Config:
         """The part of the config that speaks of the language model."""
         return {} if self.reader is None else self.reader.config
+
+    @property
+    def stated_settings(self) -> list[Config]:
+        """The rope settings as the file writes them, before anything is filled in."""
+        stated = [self.inner.get(key) for key in ("rope_parameters", "rope_scaling")]
+        return [dict(rope) for rope in stated if isinstance(rope, Mapping)]
 
 
 Trap = Callable[[Subject], Iterator[Finding]]

@@ -6,8 +6,7 @@ no code of the folder. Its rotary modules are then built again for real and aske
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,11 +20,11 @@ from transformers import (
     AutoModel,
     AutoModelForCausalLM,
 )
-from transformers.utils import logging
 
 from ropewalk.errors import InvalidValue, Unsupported
 from ropewalk.models.anatomy import INVERSE_FREQUENCIES, arrangement_of, by_pair
 from ropewalk.models.config import Config, for_stock_class
+from ropewalk.models.load import quiet
 from ropewalk.runtimes.reading import (
     MEASURED,
     NOT_MEASURED,
@@ -39,7 +38,7 @@ from ropewalk.runtimes.reading import (
 def measure(config: Config, layer_types: Sequence[str], lengths: Sequence[int]) -> Reading:
     """Ask the rotary modules that transformers builds from a config, at each of these lengths."""
     try:
-        with _quiet():
+        with quiet():
             rotaries = _rotaries(config)
             layers = {
                 layer_type: tuple(
@@ -53,15 +52,17 @@ def measure(config: Config, layer_types: Sequence[str], lengths: Sequence[int]) 
     except InvalidValue:
         raise
     except ImportError as error:  # a package that the model's class needs, and nothing wrong in it
-        first = str(error).strip().splitlines()[0].rstrip(": ")
-        return Reading(STOCK, NOT_MEASURED, unread=first)
+        return Reading(STOCK, NOT_MEASURED, unread=_first_line(error).rstrip(": "))
     except Exception as error:  # whatever its config and rotary classes raise
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        return Reading(STOCK, MEASURED, refused=first)
+        return Reading(STOCK, MEASURED, refused=_first_line(error))
     changes = any(
         not _same(one, other) for own in layers.values() for one in own[:1] for other in own[1:]
     )
     return Reading(STOCK, MEASURED, layers, "by the length at hand" if changes else "never")
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def _same(one: Effective, other: Effective) -> bool:
@@ -134,14 +135,3 @@ def _asked(rotaries: list[Any], layer_type: str, length: int) -> tuple[Tensor, T
 def _effective(length: int, cos: Tensor, sin: Tensor) -> Effective:
     """The angle that a pair turns in one position, and its factor."""
     return Effective(length, torch.atan2(sin, cos).numpy(), float(torch.hypot(cos, sin).median()))
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence transformers' warnings: we give them ourselves."""
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)

@@ -45,13 +45,8 @@ def trial(folder: Path, plan: ContextPlan, *, tokenizer: bool) -> Trial:
 
     try:
         checkpoint = Checkpoint.open(str(folder))
-    except Unsupported as error:
-        return Trial(notes=(f"the model was not run: {error}",))
-    except InputError as error:
-        return Trial(findings=(_failed("refused", str(error), "it does not load"),))
-    if checkpoint.bytes(torch.float32) > MOST_BYTES:
-        return Trial(notes=("too large to be run here: only its rotary modules were measured",))
-    try:
+        if checkpoint.bytes(torch.float32) > MOST_BYTES:
+            return Trial(notes=("too large to be run here: only its rotary modules were measured",))
         agreement, tokens = _compared(checkpoint, plan, PROBE if tokenizer else "")
     except GateFailed as error:
         said = "; ".join(error.problems)

@@ -24,7 +24,8 @@ def nearest(
     followed, near = expressible(plan, checkpoint.config, runtime, approximate=approximate)
     if not near:
         return plan, ()
-    return followed, warnings(near, loss_between(checkpoint, plan, followed))
+    (loss,) = losses_between(checkpoint, plan, [followed])
+    return followed, warnings(near, loss)
 
 
 def warnings(approximations: Sequence[str], loss: Loss) -> tuple[str, ...]:
@@ -32,15 +33,13 @@ def warnings(approximations: Sequence[str], loss: Loss) -> tuple[str, ...]:
     return (*(f"approximated: {said}" for said in approximations), f"approximation cost: {loss}")
 
 
-def loss_between(checkpoint: Checkpoint, plan: ContextPlan, followed: ContextPlan) -> Loss:
-    """The loss of a model that follows one plan in place of another."""
-    return losses_between(checkpoint, plan, [followed])[0]
-
-
 def losses_between(
     checkpoint: Checkpoint, plan: ContextPlan, followed: Sequence[ContextPlan]
 ) -> list[Loss]:
-    """The same for several plans, each measured once: runtimes often follow the same one."""
+    """The loss of a model that follows each of these plans in place of another.
+
+    Each is measured once: runtimes often follow the same one.
+    """
     model = read_model(checkpoint.folder, torch.float32).eval()
     losses = {own.id: own for own in followed}
     found = {key: _loss(model, checkpoint, plan, own) for key, own in losses.items()}
@@ -62,6 +61,11 @@ def divergence(
 ) -> Loss:
     """The divergence of approximate logits from the planned ones, each sequence at its length."""
     exact = [gate.planned_logits(model, plan, own, length=own.length) for own in asked]
+    return loss_of(exact, approximate)
+
+
+def loss_of(exact: Sequence[Tensor], approximate: Sequence[Tensor]) -> Loss:
+    """The divergence of approximate logits from the exact ones."""
     nats = [
         torch.nn.functional.kl_div(
             own.log_softmax(-1), right.log_softmax(-1), reduction="none", log_target=True

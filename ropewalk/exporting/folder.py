@@ -6,7 +6,7 @@ them in a fresh process (gate.py), and only then they get their name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -194,12 +194,12 @@ def export_folder(
         )
         if not agreement.passed:
             raise NotTheSame(exported, agreement)
-        Manifest.of(folder, lambda done: progress(_hashing(done))).write(folder)
+
+        def hashed(done: float) -> None:
+            progress(Status("export", 0.9 + done / 10, "writing the manifest"))
+
+        Manifest.of(folder, hashed).write(folder)
     return exported
-
-
-def _hashing(done: float) -> Status:
-    return Status("export", 0.9 + done / 10, "writing the manifest")
 
 
 def _reference(job: Job) -> Any:
@@ -223,7 +223,14 @@ def _told_left_out(name: str) -> str:
 
 
 def _caveats(job: Job, loss: Loss | None) -> tuple[str, ...]:
-    found = [*_told_of_weights(job)]
+    found = []
+    if job.folded is not None:
+        stored = job.dtype or job.checkpoint.dtype
+        if (rounding := torch.finfo(stored).eps / 2) > 1e-4:
+            name = str(stored).removeprefix("torch.")
+            found.append(
+                f"folded weights are rounded to {name} once more: each by up to {rounding:.2%}"
+            )
     if loss is not None:
         found += warnings(job.approximations, loss)
     window = window_everywhere(job.checkpoint.config)
@@ -233,15 +240,6 @@ def _caveats(job: Job, loss: Loss | None) -> tuple[str, ...]:
             f"is for {job.asked.target_length}: no attention reaches as far as the plan turns"
         )
     return tuple(found)
-
-
-def _told_of_weights(job: Job) -> Iterator[str]:
-    if job.folded is None:
-        return
-    stored = job.dtype or job.checkpoint.dtype
-    if (rounding := torch.finfo(stored).eps / 2) > 1e-4:
-        name = str(stored).removeprefix("torch.")
-        yield f"folded weights are rounded to {name} once more: each by up to {rounding:.2%}"
 
 
 def _raise_limit(path: Path, key: str, length: int) -> None:

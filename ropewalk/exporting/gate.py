@@ -20,7 +20,7 @@ import json
 import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -279,13 +279,11 @@ def rounded_otherwise(model: Any) -> Iterator[None]:
         up = torch.randint(2, output.shape, generator=generator) * 2 - 1
         return output * (1 + up * torch.finfo(output.dtype).eps)
 
-    leaves = [module for module in model.modules() if not any(module.children())]
-    handles = [module.register_forward_hook(shake) for module in leaves]
-    try:
+    with ExitStack() as stack:
+        for module in model.modules():
+            if not any(module.children()):
+                stack.callback(module.register_forward_hook(shake).remove)
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def planned_logits(

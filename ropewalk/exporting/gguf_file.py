@@ -80,12 +80,8 @@ def export(
     if why and (told := next(tensors.problems(model), "")):
         raise InputError(f"{model.path}: {told}, so no llama.cpp loads it; convert it again")
     as_folder = len(parts) > 1 and out.suffix.lower() != ".gguf"
-    check_export_place(
-        out,
-        sources=tuple(part.path for part in parts),
-        overwrite=overwrite,
-        is_folder=as_folder,
-    )
+    sources = tuple(part.path for part in parts)
+    check_export_place(out, sources=sources, overwrite=overwrite, is_folder=as_folder)
     warnings = _of_another_name(parts, plan)
     try:
         setting = settings.setting_of(model, schedule)
@@ -107,10 +103,7 @@ def export(
         elsewhere=() if as_folder else modelfile(str(out), plan.target_length),
     )
     with staged(
-        out,
-        needs_bytes=rewriting.needs(parts),
-        overwrite=overwrite,
-        sources=tuple(part.path for part in parts),
+        out, needs_bytes=rewriting.needs(parts), overwrite=overwrite, sources=sources
     ) as place:
         written = _write(parts, place, changes, plan, as_folder, progress)
         exported = exported.with_warnings((f"written: {setting.said}",))

@@ -13,6 +13,7 @@ from ropewalk.agreement import Agreement
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.errors import Unsupported
 from ropewalk.exporting import llama_cpp
+from ropewalk.exporting.approximating import loss_of
 from ropewalk.exporting.exported import Loss
 from ropewalk.gguf import llama_cpp_run
 from ropewalk.gguf.header import GGUFHeader
@@ -44,14 +45,10 @@ def against_weights(
     stored = stored_type(header)
     model, asked = model_of(header), np.array(tokens)
     if stored in llama_cpp.TOLERANCES:
-        return llama_cpp.beside(model, _plan(schedule), asked, said, stored, check=False)
-    return Agreement(
-        runtime=llama_cpp_run.runtime(),
-        quantity="log-probabilities",
-        max_difference=llama_cpp.difference(model, _plan(schedule), asked, said, check=False),
-        tolerance=ROUNDING * _rounding(parts, model, asked, len(tokens) - said.start),
-        tokens=len(tokens) - said.start,
-    )
+        allowed = llama_cpp.tolerance(stored, len(tokens))
+    else:
+        allowed = ROUNDING * _rounding(parts, model, asked, len(tokens) - said.start)
+    return llama_cpp.beside(model, _plan(schedule), asked, said, allowed)
 
 
 def _rounding(
@@ -66,7 +63,7 @@ def _rounding(
     said = llama_cpp_run.log_probabilities(
         header.path, asked.tolist(), start=max(0, len(asked) - count)
     )
-    return llama_cpp.difference(model, present, asked, said, check=False)
+    return llama_cpp.difference(model, present, asked, said)
 
 
 def loss_of_nearest(
@@ -82,9 +79,7 @@ def loss_of_nearest(
         with torch.inference_mode(), applied(model, _plan(own), exact_angles=True, check=False):
             logits = model(torch.tensor([list(tokens)]), use_cache=False).logits[0].double()
             found.append(logits)
-    right, near = (logits.log_softmax(-1) for logits in found)
-    nats = torch.nn.functional.kl_div(near, right, reduction="none", log_target=True).sum(-1)
-    return Loss(float(nats.mean()), float((found[0] - found[1]).abs().max()))
+    return loss_of(found[:1], found[1:])
 
 
 def _plan(schedule: RotarySchedule) -> ContextPlan:

@@ -11,7 +11,7 @@ from pathlib import Path
 from ropewalk.errors import GateFailed, InputError
 from ropewalk.exporting.gate import Tokens
 from ropewalk.exporting.stock_run import tokens_of
-from ropewalk.exporting.tokens import FAST, PROBE, SETTINGS, tokenizer_files
+from ropewalk.exporting.tokens import FAST, PROBE, SETTINGS, first_difference, tokenizer_files
 from ropewalk.untrusted import read_json
 
 NONE = "the source has no tokenizer, so the export has none"
@@ -44,10 +44,7 @@ def check(source: Tokens | None, exported: Tokens | None) -> None:
     elif exported.ids == source.ids:
         return
     else:
-        at = next(
-            (i for i, (a, b) in enumerate(zip(source.ids, exported.ids, strict=False)) if a != b),
-            min(len(source.ids), len(exported.ids)),
-        )
+        at = first_difference(source.ids, exported.ids)
         problem = (
             f"its tokenizer makes other tokens than the source's: {list(exported.ids[at : at + 5])}"
             f" for {list(source.ids[at : at + 5])} from token {at} of a text"

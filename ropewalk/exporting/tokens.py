@@ -5,6 +5,7 @@ Light: the gate uses it beside transformers, and `verify` without.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 FAST = "tokenizer.json"
@@ -24,3 +25,9 @@ PROBE = (
 def tokenizer_files(folder: Path) -> list[str]:
     """The names of the files that a tokenizer of this folder would be made of."""
     return [name for name in (FAST, *OLDER) if (folder / name).exists()]
+
+
+def first_difference(one: Sequence[int], other: Sequence[int]) -> int:
+    """The place of the first token that two texts do not share."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((i for i, (a, b) in pairs if a != b), min(len(one), len(other)))

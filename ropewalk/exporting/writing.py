@@ -69,9 +69,8 @@ def write_weights(checkpoint: Checkpoint, folder: Path, *, rewrite: Rewrite | No
             shutil.copyfile(path, folder / path.name)
         else:
             total += _rewritten(path, folder / path.name, rewrite)
-    index_path = checkpoint.folder / WEIGHT_INDEX
     if checkpoint.files[0].name != "model.safetensors" or len(checkpoint.files) > 1:
-        index = read_json(index_path)
+        index = read_json(checkpoint.folder / WEIGHT_INDEX)
         assert isinstance(index, dict)
         if rewrite is not None and isinstance(index.get("metadata"), dict):
             index["metadata"]["total_size"] = total

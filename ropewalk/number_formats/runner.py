@@ -32,7 +32,7 @@ from ropewalk.number_formats.results import (
     StepError,
     summarise,
 )
-from ropewalk.number_formats.shifts import ShiftDifference, shift_differences
+from ropewalk.number_formats.shifts import SCORED, ShiftDifference, mean_loss, shift_differences
 from ropewalk.number_formats.stage import Stage
 from ropewalk.number_formats.traps import find_traps
 from ropewalk.number_formats.weights import WEIGHTS, with_weights
@@ -314,13 +314,11 @@ class Measurement:
     def _gains(self) -> Iterator[Gain]:
         """Every trap, measured with and without its remedy on the model's own text."""
         tokens = self.sequences[0]
-        scored = min(256, len(tokens) - 1)
+        scored = min(SCORED, len(tokens) - 1)
 
         def loss(arm: Arm) -> float:
             logits = self.stage.run(tokens, 0, arm, keep=scored + 1)
-            return float(
-                torch.nn.functional.cross_entropy(logits[:-1].double().cpu(), tokens[-scored:])
-            )
+            return mean_loss(logits.cpu(), tokens[-scored:])
 
         def logit_error(arm: Arm) -> float:
             shift = max(0, self.stage.plan.target_length - len(self._budget_tokens))

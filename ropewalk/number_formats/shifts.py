@@ -82,13 +82,9 @@ def shift_differences(
     """
     ends = (*(n for n in sorted(set(lengths)) if n < len(tokens)), len(tokens))
     reference: list[Call] = []
-
-    def remember(call: Call) -> None:
-        reference.append(call)
-
     scored = min(SCORED, len(tokens) - 1)
-    logits = stage.run(tokens, second, arm, listener=remember, edges=ends, keep=scored + 1)
-    loss_second = _loss(logits, tokens[-scored:])
+    logits = stage.run(tokens, second, arm, listener=reference.append, edges=ends, keep=scored + 1)
+    loss_second = mean_loss(logits, tokens[-scored:])
     passed()
     for first in firsts:
         sums: list[_LayerSums] = []
@@ -107,7 +103,7 @@ def shift_differences(
                 edges=ends,
                 keep=scored + 1,
             )
-            losses = (_loss(logits, tokens[-scored:]), loss_second)
+            losses = (mean_loss(logits, tokens[-scored:]), loss_second)
         passed()
         yield _collected(first, second, ends, sums, losses)
 
@@ -179,7 +175,7 @@ def _collected(
     )
 
 
-def _loss(logits: Tensor, targets: Tensor) -> float:
+def mean_loss(logits: Tensor, targets: Tensor) -> float:
     """The mean loss of the last tokens, each predicted by the row before it."""
     targets = targets.to(logits.device)
     return float(torch.nn.functional.cross_entropy(logits[:-1].double(), targets))

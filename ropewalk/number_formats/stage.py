@@ -151,12 +151,6 @@ class Stage:
         device: torch.device = self.given.device
         return device
 
-    @property
-    def as_given(self) -> Arm:
-        """The model just as it came, its own cos and sin included."""
-        format = self.given_format
-        return Arm("as given", model=format, rotation=format, product=format, own_tables=True)
-
     def schedule(self, layer_type: str) -> RotarySchedule:
         schedule = self.plan.longest(layer_type)
         if schedule.kept_initial_positions:

@@ -30,6 +30,7 @@ from ropewalk.runtimes.features import (
     Cell,
     Feature,
     expressible,
+    support,
     untold,
 )
 from ropewalk.runtimes.model_classes import (
@@ -38,7 +39,7 @@ from ropewalk.runtimes.model_classes import (
     ModelClass,
     model_class,
 )
-from ropewalk.runtimes.reading import Switch, kind_of, known, share
+from ropewalk.runtimes.reading import Reading, Switch, kind_of, known, scaled, share
 from ropewalk.runtimes.serving import (
     NO_CONFIG,
     NOT_RUN,
@@ -106,9 +107,7 @@ def _switching(engine: Engine, feature: Feature) -> Cell:
 
     Its folder is proven in transformers, so only where that has the two lists as well.
     """
-    stock = every()["transformers"].cell
-    assert stock is not None, "exports are written for it"
-    if engine == "vllm" and stock(feature).fit == "exact":
+    if engine == "vllm" and support("transformers", feature).fit == "exact":
         return Cell("equivalent", BY_SERVER)
     return Cell("approximated", LONGEST)
 
@@ -207,17 +206,18 @@ def by_layer(reader: ConfigReader) -> bool:
     return bool(reader.family.local_base) or reader.is_nested
 
 
-def said_of(served: ModelClass, config: Config) -> tuple[str, ...]:
-    """The losses between the setting and the rotary module of the model's class, in words."""
+def with_losses(reading: Reading, served: ModelClass, config: Config) -> Reading:
+    """The reading, with what is lost between the setting and the rotary module of the class."""
     try:
         reader = ConfigReader(config)
         settings = reader.layer_settings().values()
     except (InvalidValue, Unsupported):
-        return ()
+        return reading
     ropes = [{key: value for key, value in r.items() if value is not None} for r in settings]
     ropes = [{**rope, "rope_type": kind_of(rope)} for rope in ropes]
     said = (served.refusal(rope, nested=by_layer(reader)) for rope in ropes)
-    return tuple(dict.fromkeys(why for why in said if why))
+    notes = tuple(dict.fromkeys(why for why in said if why))
+    return replace(reading, notes=notes, remedy=served.remedy if notes else "")
 
 
 def switches_of(served: ModelClass, own: Switch) -> Switch:
@@ -254,13 +254,7 @@ def times_attn_factor(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...
     factor = rope.get("attn_factor")
     factor = float(factor) if isinstance(factor, int | float) else 1.0
     return tuple(
-        replace(
-            step,
-            schedule=replace(
-                step.schedule, attention_scaling=step.schedule.attention_scaling * factor
-            ),
-        )
-        for step in reader.steps(known(rope))
+        scaled(step, step.schedule.attention_scaling * factor) for step in reader.steps(known(rope))
     )
 
 
@@ -272,12 +266,11 @@ def with_mscale(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
     formula = 1.0
     if stated > original:
         formula = math.sqrt(1 + math.log(stated / original) / math.log(original))
-    scaled = []
+    found = []
     for name, step in zip(("short", "long")[-len(steps) :], steps, strict=True):
         scaling = rope.get(f"{name}_mscale")
-        scaling = formula if scaling is None else float(scaling)
-        scaled.append(replace(step, schedule=replace(step.schedule, attention_scaling=scaling)))
-    return tuple(scaled)
+        found.append(scaled(step, formula if scaling is None else float(scaling)))
+    return tuple(found)
 
 
 def stating(config: Config) -> ConfigReader:
@@ -287,10 +280,6 @@ def stating(config: Config) -> ConfigReader:
     if reader.model_type in _ONE_LENGTH and own and reader.config.get(key) is not None:
         return ConfigReader({**reader.config, own: reader.config[key]})
     return reader
-
-
-def number(value: object) -> float | None:
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def times(length: int, factor: float) -> int | None:

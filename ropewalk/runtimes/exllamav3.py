@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 
 from ropewalk.context_plan import PlanStep
 from ropewalk.errors import InvalidValue, Unsupported, shortened
 from ropewalk.models.config import ORIGINAL_LENGTH, Config, ConfigReader
 from ropewalk.runtimes import Runtime
-from ropewalk.runtimes.model_classes import GROWTH_IN_ROPE, architecture
-from ropewalk.runtimes.reading import Reading, by_rules, kind_of, known, without
+from ropewalk.runtimes.model_classes import BASE_AND_SHARE, GROWTH_IN_ROPE, architecture
+from ropewalk.runtimes.reading import Reading, by_rules, kind_of, known, scaled, without
 from ropewalk.untrusted import real_number
 
 NAME = "exllamav3"
@@ -46,7 +45,7 @@ def read(config: Config) -> Reading:
             )
         older = reader.config.get("rope_scaling")
         if isinstance(older, Mapping) and reader.config.get("rope_parameters"):
-            rope = {**{key: rope[key] for key in rope if key not in _scaling(rope)}, **older}
+            rope = {**{key: rope[key] for key in BASE_AND_SHARE if key in rope}, **older}
         kind = kind_of(rope)
         if kind not in _TYPES:
             raise InvalidValue("rope_type", kind, "exllamav3 does not know it", "use another")
@@ -56,11 +55,6 @@ def read(config: Config) -> Reading:
         return steps[-1:] if kind == "longrope" else steps
 
     return by_rules(NAME, config, seen, "never")
-
-
-def _scaling(rope: Config) -> set[str]:
-    """The keys of a setting that scale; the base is next to them in either form."""
-    return set(rope) - {"rope_theta", "partial_rotary_factor", "layer_type"}
 
 
 def _yarn(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
@@ -78,10 +72,7 @@ def _yarn(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
     rope = without(rope, {"mscale", "mscale_all_dim", "attention_factor"})
     # A factor of 1 and below scales nothing there; here it is no YaRN.
     rope = rope if factor > 1 else {**without(rope, {"factor"}), "factor": 1.0}
-    return tuple(
-        replace(step, schedule=replace(step.schedule, attention_scaling=scaling))
-        for step in reader.steps(known(rope))
-    )
+    return tuple(scaled(step, scaling) for step in reader.steps(known(rope)))
 
 
 RUNTIME = Runtime(NAME, {NAME: read})

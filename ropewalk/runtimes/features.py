@@ -87,10 +87,11 @@ def matrix(plan: ContextPlan, config: Config) -> Matrix:
 
 
 def _row(feature: Feature) -> dict[str, Cell]:
-    return {name: _cell(name, feature) for name in targets()}
+    return {name: support(name, feature) for name in targets()}
 
 
-def _cell(runtime: str, feature: Feature) -> Cell:
+def support(runtime: str, feature: Feature) -> Cell:
+    """A runtime's support of a feature."""
     cell = every()[runtime].cell
     assert cell is not None, "exports are written for it"
     return cell(feature)
@@ -293,7 +294,7 @@ def _beside_the_factors(plan: ContextPlan, config: Config) -> Matrix:
     rows: Matrix = {}
     steps = [step for own in plan.schedules.values() for step in own]
     if any(step.schedule.kept_initial_positions for step in steps):
-        rows["kept initial positions"] = _everywhere(Cell("approximated", LEFT_OUT))
+        rows["kept initial positions"] = dict.fromkeys(targets(), Cell("approximated", LEFT_OUT))
     trained = _own_log_n(config)
     log_ns = {
         (step.schedule.log_n, trained.get(layer_type))
@@ -302,7 +303,7 @@ def _beside_the_factors(plan: ContextPlan, config: Config) -> Matrix:
         if step.schedule.log_n is not None
     }
     if any(planned != own for planned, own in log_ns):
-        rows["log-n"] = _everywhere(Cell("approximated", ITS_MEAN))
+        rows["log-n"] = dict.fromkeys(targets(), Cell("approximated", ITS_MEAN))
     if any(planned == own for planned, own in log_ns):
         rows["query growth"] = _row(Feature("query growth", "growth", {}, plan, config))
     if any(len(own) > 1 for own in plan.schedules.values()) and not is_dynamic(plan):
@@ -310,7 +311,3 @@ def _beside_the_factors(plan: ContextPlan, config: Config) -> Matrix:
             Feature("switching by length", "switching", {}, plan, config)
         )
     return rows
-
-
-def _everywhere(cell: Cell) -> dict[str, Cell]:
-    return dict.fromkeys(targets(), cell)

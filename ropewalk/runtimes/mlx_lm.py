@@ -18,11 +18,8 @@ themselves, yarn's ramp begins and ends at whole pairs, and longrope uses its lo
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +27,16 @@ from ropewalk.context_plan import PlanStep
 from ropewalk.errors import InvalidValue, Unsupported, shortened
 from ropewalk.models.config import ORIGINAL_LENGTH, Config, ConfigReader
 from ropewalk.runtimes import Runtime
-from ropewalk.runtimes.reading import Reading, by_rules, known, share, whole, without
+from ropewalk.runtimes.reading import (
+    Reading,
+    by_rules,
+    known,
+    scaled,
+    table_in,
+    whole,
+    with_base,
+    without,
+)
 from ropewalk.untrusted import real_number
 
 NAME = "mlx-lm"
@@ -83,7 +89,7 @@ def read(config: Config) -> Reading:
         elif _kind(rope) != "default":
             said.append((f"{served} does not pass the scaling on", ""))
         base = rope["rope_theta"] if outcome == "plain" else float(outcome.removeprefix("base "))
-        return reader.steps({"rope_theta": base, **_place(rope), **share(rope)})
+        return reader.steps(with_base(rope, base))
 
     reading = by_rules(NAME, config, seen, "by the length at hand")
     notes = tuple(dict.fromkeys(note for note, _ in said if note))
@@ -104,17 +110,17 @@ def own(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
     rope = {**without(rope, {"type"}), ROPE_TYPE: kind}
     if kind in _ORIGINAL:  # it never looks beside the setting
         rope = {ORIGINAL_LENGTH: _ORIGINAL[kind], **rope}
-        reader = _without_outer_length(reader)
+        reader = ConfigReader(without(reader.config, {ORIGINAL_LENGTH}))
     if kind == "yarn":
         own = {"attention_factor", "truncate", "mscale", "mscale_all_dim"}
         steps = reader.steps(known(without(rope, own)))
         if (factor := rope.get("factor")) is None:
             raise InvalidValue("factor", None, "mlx-lm's YaRN fails without it", "add it")
         grown = _growth(factor, rope, "mscale", 1) / (_growth(factor, rope, _ALL, 0) or math.nan)
-        return _with_scaling(steps, grown)
+        return tuple(scaled(step, grown) for step in steps)
     if kind == "longrope":
         beside = reader.model_type in _LENGTH_BESIDE
-        steps = reader.steps(known(rope))[-1:]
+        step = reader.steps(known(rope))[-1]
         original = whole(reader.get(ORIGINAL_LENGTH) if beside else rope.get(ORIGINAL_LENGTH))
         if original is None or original < 2:
             raise InvalidValue(
@@ -124,7 +130,7 @@ def own(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
                 "add it there",
             )
         stretch = max(1.0, reader.need("max_position_embeddings") / original)
-        return _with_scaling(steps, math.sqrt(1 + math.log(stretch) / math.log(original)))
+        return (scaled(step, math.sqrt(1 + math.log(stretch) / math.log(original))),)
     return reader.steps(known(rope))
 
 
@@ -135,12 +141,12 @@ def _kind(rope: Config) -> str:
 
 
 def version() -> str:
-    return str(_table()["version"])
+    return str(table_in(TABLE)["version"])
 
 
 def _arrives(reader: ConfigReader, rope: Config) -> tuple[str, str, Config]:
     """The part of the setting that arrives, by the table; its keys, and their values."""
-    kind, table = reader.model_type, _table()
+    kind, table = reader.model_type, table_in(TABLE)
     if reader.path:
         raise Unsupported(
             "how mlx-lm reads a model with a separate text part was not measured; judge it by "
@@ -174,39 +180,18 @@ def _arrives(reader: ConfigReader, rope: Config) -> tuple[str, str, Config]:
     return str(outcome), form, rope
 
 
-def _with_scaling(steps: tuple[PlanStep, ...], scaling: float) -> tuple[PlanStep, ...]:
-    return tuple(
-        replace(step, schedule=replace(step.schedule, attention_scaling=scaling)) for step in steps
-    )
-
-
 def _growth(factor: float, rope: Config, key: str, default: float) -> float:
     """YaRN's attention factor, as its authors compute it."""
     own = real_number(rope.get(key, default), key)
     return 1.0 if factor <= 1 else 0.1 * own * math.log(factor) + 1.0
 
 
-def _without_outer_length(reader: ConfigReader) -> ConfigReader:
-    return ConfigReader(without(reader.config, {ORIGINAL_LENGTH}))
-
-
-def _place(rope: Mapping[str, object]) -> Config:
-    """The layer type of a setting, if it has one."""
-    return {key: rope[key] for key in ("layer_type",) if key in rope}
-
-
 def _row(model_type: str) -> dict[str, Any] | None:
     """The measured row of a model type, or of the one whose class serves it."""
-    table = _table()
+    table = table_in(TABLE)
     served: str = table["served_as"].get(model_type, model_type)
     row: dict[str, Any] | None = table["types"].get(served)
     return row
-
-
-@cache
-def _table() -> dict[str, Any]:
-    table: dict[str, Any] = json.loads(TABLE.read_text(encoding="utf-8"))
-    return table
 
 
 RUNTIME = Runtime(NAME, {NAME: read}, by_model_type=True)

@@ -27,15 +27,14 @@ shares of a head that transformers' config classes fill in.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ropewalk.models.config import QUERY_GROWTH, Config, ConfigReader, text_config
+from ropewalk.runtimes.reading import number, table_in
 
 TABLE = Path(__file__).with_name("model_classes.json")
 ENGINE_NAMES: Mapping[str, str] = {"vllm": "vLLM", "sglang": "SGLang"}
@@ -43,7 +42,7 @@ ENGINE_NAMES: Mapping[str, str] = {"vllm": "vLLM", "sglang": "SGLang"}
 _FORMULAS = {"deepseek_yarn": "yarn", "deepseek_llama_scaling": "yarn"}
 ROUNDING = 2.0**-20
 """The relative tolerance of a base: twice the error of frequencies in float32."""
-_BASE_AND_SHARE = ("rope_theta", "partial_rotary_factor", "layer_type")
+BASE_AND_SHARE = ("rope_theta", "partial_rotary_factor", "layer_type")
 """Keys that reach a rotary module whatever becomes of the scaling; the last is ropewalk's own."""
 BASE, SHARE = "rope_theta", "partial_rotary_factor"
 _OWN_BASE: Mapping[str, str] = {"DbrxForCausalLM": "attn_config"}
@@ -97,7 +96,7 @@ class ModelClass:
         Raises a KeyError where it looks for a key that is not there.
         """
         kind = str(setting.get("rope_type") or setting.get("type") or "default")
-        plain = {key: setting[key] for key in _BASE_AND_SHARE if key in setting}
+        plain = {key: setting[key] for key in BASE_AND_SHARE if key in setting}
         if self.architecture in _OWN_BASE:
             if self.own_base is None:
                 raise KeyError(f"{_OWN_BASE[self.architecture]}.rope_theta")
@@ -116,7 +115,7 @@ class ModelClass:
         if nested and self.scaling == "passed" and not (self.by_layer or self.by):
             raise KeyError("rope_type")  # it looks for one setting for all layers
         if self.scaling == "fixed":
-            own = {key: setting[key] for key in (*_BASE_AND_SHARE, *self.keys) if key in setting}
+            own = {key: setting[key] for key in (*BASE_AND_SHARE, *self.keys) if key in setting}
             self._need(self.must, setting)
             return {**own, **({"rope_type": self.type} if self.type else {})}
         if self.renamed and kind != "default":
@@ -229,14 +228,13 @@ def _matters(key: str, setting: Config) -> bool:
 
 def architectures(config: Config) -> tuple[str, ...]:
     """The architectures that may serve a model: its own, and that of its language model."""
-    types = _table()["model_types"]
-    names = (_architecture(part, types) for part in (config, text_config(config)))
+    names = map(architecture, (config, text_config(config)))
     return tuple(dict.fromkeys(name for name in names if name))
 
 
 def engine_table(engine: str) -> Mapping[str, Any]:
     """All that is recorded of an engine."""
-    table: Mapping[str, Any] = _table()[engine]
+    table: Mapping[str, Any] = table_in(TABLE)[engine]
     return table
 
 
@@ -247,16 +245,17 @@ def model_class(
 
     `own_table`: of another version of the engine, as it was read in its wheel.
     """
-    table, types = own_table or _table()[engine], _table()["model_types"]
-    name = _architecture(config, types)
+    table = own_table or table_in(TABLE)[engine]
+    name = architecture(config)
     row = table["architectures"].get(name)
     if row is not None and row["scaling"] == "inner":
-        inner = row.get("architecture") or _architecture(text_config(config), types)
+        inner = row.get("architecture") or architecture(text_config(config))
         row = table["architectures"].get(inner)
         row = row if row is None or row["scaling"] != "inner" else None
         name = inner or name
     if row is None:  # without a class of its own, transformers' code serves what it knows
-        row = {"scaling": "transformers" if name in types.values() else "unknown"}
+        known = name in table_in(TABLE)["model_types"].values()
+        row = {"scaling": "transformers" if known else "unknown"}
     kind = ConfigReader(config).model_type
     beside = row.get("beside", {}) if row["scaling"] in ("passed", "dropped", "fixed") else {}
     kept = table["kept"].get(kind, {})
@@ -275,7 +274,10 @@ def model_class(
         by=row.get("by", ""),
         part=row.get("part", False),
         reads=tuple(row.get("reads", ())),
-        types=rotary_types(engine) if own_table is None else _types(table),
+        types={
+            kind: RotaryType(tuple(keys["must"]), tuple(keys["may"]))
+            for kind, keys in table["types"].items()
+        },
         on_cpu=row.get("on_cpu", ""),
         beside=tuple(beside),
         kept=tuple(key for key in beside if key in kept or key == SHARE),
@@ -289,50 +291,27 @@ def _own(key: str, config: Config, own: Config, kept: Config) -> float | None:
 
     Of transformers' own config classes, those that SGLang asks for keep the share, and no base.
     """
-    stated = text_config(config).get(key)
+    stated = number(text_config(config).get(key))
     if key in kept or key == SHARE:
-        if isinstance(stated, int | float) and not isinstance(stated, bool):
+        if stated is not None:
             return float(stated)
         default = kept.get(key)
         if default is None and key == SHARE:
-            default = _table()["shares"].get(ConfigReader(config).model_type)
+            default = table_in(TABLE)["shares"].get(ConfigReader(config).model_type)
         own = own if default is None else {key: default}
     return own[key]  # type: ignore[no-any-return]
 
 
 def _own_base(config: Config, name: str) -> float | None:
     part = text_config(config).get(_OWN_BASE.get(name, ""))
-    base = part.get("rope_theta") if isinstance(part, Mapping) else None
-    usable = isinstance(base, int | float) and not isinstance(base, bool) and math.isfinite(base)
-    return float(base) if usable and base is not None else None
-
-
-@cache
-def rotary_types(engine: str) -> Mapping[str, RotaryType]:
-    """The rope types that an engine's rotary modules know."""
-    return _types(_table()[engine])
-
-
-def _types(table: Mapping[str, Any]) -> Mapping[str, RotaryType]:
-    return {
-        name: RotaryType(tuple(keys["must"]), tuple(keys["may"]))
-        for name, keys in table["types"].items()
-    }
+    base = number(part.get("rope_theta")) if isinstance(part, Mapping) else None
+    return float(base) if base is not None and math.isfinite(base) else None
 
 
 def architecture(config: Config) -> str:
     """The class that a config names, or else that of its model type; empty if unknown."""
-    return _architecture(config, _table()["model_types"])
-
-
-def _architecture(config: Config, types: Mapping[str, str]) -> str:
     named = config.get("architectures")
     if isinstance(named, list) and named and isinstance(named[0], str):
         return named[0]
+    types: Mapping[str, str] = table_in(TABLE)["model_types"]
     return types.get(str(config.get("model_type")), "")
-
-
-@cache
-def _table() -> dict[str, Any]:
-    table: dict[str, Any] = json.loads(TABLE.read_text(encoding="utf-8"))
-    return table

@@ -22,7 +22,7 @@ from ropewalk.gguf.rotation import DEFAULT_BASE
 from ropewalk.models.config import ORIGINAL_LENGTH, Config, ConfigReader
 from ropewalk.runtimes import Runtime, files
 from ropewalk.runtimes.model_classes import architecture
-from ropewalk.runtimes.reading import Reading, by_rules, known, share, whole, without
+from ropewalk.runtimes.reading import Reading, by_rules, known, whole, with_base, without
 from ropewalk.runtimes.servers import Asking, Speech, members, plain
 
 NAME = "ollama"
@@ -84,14 +84,12 @@ def read(config: Config) -> Reading:
             )
         if name in _LLAMA:
             _check_head(reader)
-        place = {key: rope[key] for key in ("layer_type",) if key in rope}
-        plain = {"rope_theta": base or DEFAULT_BASE, **place, **share(rope)}
         arrives = _converted(name, scaling, base)
         if arrives.get("factor") != rope.get("factor", arrives.get("factor")):
             notes.append(f"Ollama's converter of {name} does not read this setting")
         # It looks for the original length in the scaling only.
         inner = ConfigReader(without(reader.config, {ORIGINAL_LENGTH}))
-        return inner.steps(known({**plain, **arrives}))
+        return inner.steps(known({**with_base(rope, base or DEFAULT_BASE), **arrives}))
 
     reading = by_rules(NAME, config, seen, "by the declared length")
     stated = ConfigReader(config).config

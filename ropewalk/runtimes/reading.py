@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
 from typing import Any, Literal
 
 from ropewalk.context_plan import PlanStep
@@ -122,9 +125,9 @@ def check_counts(config: Mapping[str, Any]) -> None:
                 )
 
 
-def ropes_of(config: Config) -> dict[str, Config]:
-    """The rope settings by layer type."""
-    return ConfigReader(config).layer_settings()
+def scaled(step: PlanStep, scaling: float) -> PlanStep:
+    """The step with another factor of cos and sin."""
+    return replace(step, schedule=replace(step.schedule, attention_scaling=scaling))
 
 
 def kind_of(rope: Mapping[str, object]) -> str:
@@ -147,5 +150,22 @@ def share(rope: Config) -> Config:
     return {key: rope[key] for key in ("partial_rotary_factor",) if key in rope}
 
 
+def with_base(rope: Config, base: float) -> Config:
+    """A setting of which nothing but a base arrives."""
+    place = {key: rope[key] for key in ("layer_type",) if key in rope}
+    return {"rope_theta": base, **place, **share(rope)}
+
+
 def whole(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def number(value: object) -> float | None:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+@cache
+def table_in(path: Path) -> dict[str, Any]:
+    """A table of facts next to the code."""
+    table: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return table

@@ -19,7 +19,7 @@ from ropewalk.context_plan import PlanStep
 from ropewalk.models.config import ORIGINAL_LENGTH, Config, ConfigReader, rope_type
 from ropewalk.runtimes import Runtime, engines
 from ropewalk.runtimes.model_classes import model_class
-from ropewalk.runtimes.reading import Reading, by_rules, kind_of, known, whole, without
+from ropewalk.runtimes.reading import Reading, by_rules, kind_of, known, number, whole, without
 from ropewalk.runtimes.servers import Asking, Speech, members, plain
 
 _LENGTHS = ("max_sequence_length", "seq_length", "max_seq_len", "model_max_length")
@@ -47,9 +47,7 @@ def read(config: Config, table: Mapping[str, Any] | None = None) -> Reading:
         return reader.steps(known(rope))[-1:]
 
     reading = by_rules("sglang", config, seen, "by the length at hand")
-    notes = engines.said_of(served, config)
-    remedy = served.remedy if notes else ""
-    return replace(reading, limit=accepts(config), notes=notes, remedy=remedy)
+    return engines.with_losses(replace(reading, limit=accepts(config)), served, config)
 
 
 def accepts(config: Config) -> int | None:
@@ -64,7 +62,7 @@ def accepts(config: Config) -> int | None:
     if len(ropes) == 1:  # it does not look into settings by layer type
         (rope,) = ropes.values()
         if rope_type(rope) not in engines.STATED_SCALED and rope.get(ORIGINAL_LENGTH) is None:
-            factor = engines.number(rope.get("factor")) or factor
+            factor = number(rope.get("factor")) or factor
     return None if length is None else engines.times(length, factor)
 
 

@@ -21,7 +21,7 @@ from ropewalk.errors import Unsupported
 from ropewalk.models.config import Config, ConfigReader, rope_type
 from ropewalk.runtimes import Runtime, engines
 from ropewalk.runtimes.model_classes import model_class
-from ropewalk.runtimes.reading import Reading, by_rules, kind_of, known, whole, without
+from ropewalk.runtimes.reading import Reading, by_rules, kind_of, known, number, whole, without
 from ropewalk.runtimes.servers import Asking, Speech, members, plain
 
 _LENGTHS = ("max_seq_len", "seq_length", "max_sequence_length", "max_seq_length", "seq_len")
@@ -53,9 +53,7 @@ def read(config: Config, table: Mapping[str, Any] | None = None) -> Reading:
         )
 
     reading = by_rules("vllm", config, seen, engines.switches_of(served, "by the declared length"))
-    notes = engines.said_of(served, config)
-    remedy = served.remedy if notes else ""
-    return replace(reading, limit=accepts(config), notes=notes, remedy=remedy)
+    return engines.with_losses(replace(reading, limit=accepts(config)), served, config)
 
 
 def read_2025(config: Config) -> Reading:
@@ -94,7 +92,7 @@ def accepts(config: Config) -> int | None:
     factor = 1.0
     for rope in reader.layer_settings().values():
         if rope_type(rope) not in engines.STATED_SCALED:
-            factor = engines.number(rope.get("factor")) or factor
+            factor = number(rope.get("factor")) or factor
     return engines.times(length, factor)
 
 

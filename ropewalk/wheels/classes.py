@@ -25,10 +25,10 @@ from ropewalk.wheels.sources import (
     Place,
     Reader,
     Sources,
-    arguments,
     called,
     functions,
     local,
+    parameters,
 )
 
 Row = dict[str, Any]
@@ -67,9 +67,7 @@ class Factory:
     """The function that makes rotary modules, which names and orders its parameters by version."""
 
     def __init__(self, engine: str, sources: Sources) -> None:
-        modules = map(sources.module, FACTORIES[engine])
-        places = (sources.resolve(module, "get_rope") for module in modules)
-        place = next((place for place in places if place is not None), None)
+        place = sources.first(FACTORIES[engine], "get_rope")
         if place is None or not isinstance(place.node, ast.FunctionDef):
             raise InputError(
                 f"{sources.name}: has no get_rope where earlier versions of {engine} have it, so "
@@ -79,8 +77,16 @@ class Factory:
         self.names = [argument.arg for argument in place.node.args.args]
         self.setting = next((name for name in SETTINGS if name in self.names), "")
 
-    def at(self, name: str) -> int:
-        return self.names.index(name) if name in self.names else len(self.names)
+    def argument(self, reader: Reader, calls: list[tuple[Frame, ast.Call]], name: str) -> Origins:
+        """The origins of what these calls hand over as a parameter."""
+        at = self.names.index(name) if name in self.names else len(self.names)
+        found: set[Origin] = set()
+        for frame, call in calls:
+            given = next((word.value for word in call.keywords if word.arg == name), None)
+            if given is None and len(call.args) > at:
+                given = call.args[at]
+            found |= {OMITTED} if given is None else reader.origins(given, frame)
+        return frozenset(found)
 
 
 def registry(
@@ -167,20 +173,20 @@ def row_of(engine: str, sources: Sources, place: Place) -> Row:
     places = reach(sources, place, MODELS[engine])
     reader = Reader(sources, places)
     row |= _members_read(places)
-    setting, at = factory.setting, factory.at(factory.setting)
     calls = [pair for name in GET_ROPE for pair in reader.calls(name)]
     if _by_formulas(places):
         elsewhere = [(frame, call) for frame, call in calls if _dead(frame)]
-        if elsewhere and _scaling(_argument(reader, elsewhere, setting, at)) == DROPPED:
+        handed = factory.argument(reader, elsewhere, factory.setting)
+        if elsewhere and _scaling(handed) == DROPPED:
             row["on_cpu"] = "dropped"
         calls = [(frame, call) for frame, call in calls if not _dead(frame)]
     calls = [pair for pair in calls if not _for_windows(*pair)] or calls
     if not calls:
         return {**row, **_without_calls(places)}
-    scaling = _argument(reader, calls, setting, at)
+    scaling = factory.argument(reader, calls, factory.setting)
     own = "base" in factory.names
-    base = _argument(reader, calls, "base", factory.at("base")) if own else frozenset()
-    layout = _argument(reader, calls, "is_neox_style", factory.at("is_neox_style"))
+    base = factory.argument(reader, calls, "base") if own else frozenset()
+    layout = factory.argument(reader, calls, "is_neox_style")
     row |= _scaling(scaling)
     if row["scaling"] == "unknown":
         row["why"] = "; ".join(sorted(str(o) for o in scaling))[:160]
@@ -194,16 +200,6 @@ def row_of(engine: str, sources: Sources, place: Place) -> Row:
         row["softmax"] = when
     renamed = _renames(places)
     return {**row, "renamed": renamed} if renamed else row
-
-
-def _argument(reader: Reader, calls: list[tuple[Frame, ast.Call]], name: str, at: int) -> Origins:
-    found: set[Origin] = set()
-    for frame, call in calls:
-        given = next((word.value for word in call.keywords if word.arg == name), None)
-        if given is None and len(call.args) > at:
-            given = call.args[at]
-        found |= {OMITTED} if given is None else reader.origins(given, frame)
-    return frozenset(found)
 
 
 def _beside(base: Origins, places: list[Place]) -> Row:
@@ -251,12 +247,12 @@ def kept(engine: str, sources: Sources) -> dict[str, dict[str, float | None]]:
             if kind is None:
                 continue
             own = {
-                argument.arg: _number({Reader.default(function, argument.arg).what})
+                name: _number({Reader.default(function, name).what})
                 for base in reversed(sources.bases(place))
                 for function in functions(base.node)
                 if function.name == "__init__"
-                for argument in arguments(function)
-                if argument.arg in ("rope_theta", SHARE)
+                for name in parameters(function)
+                if name in ("rope_theta", SHARE)
             }
             if own:
                 found[kind] = own

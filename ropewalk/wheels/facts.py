@@ -9,11 +9,9 @@ code; the version in a wheel's name or metadata is only a label.
 from __future__ import annotations
 
 import ast
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +22,7 @@ from ropewalk.runtimes.model_classes import (
     architectures,
     engine_table,
 )
+from ropewalk.runtimes.reading import table_in
 from ropewalk.values import Value
 from ropewalk.wheels.classes import SHARE, Factory, kept, registry, row_of, types
 from ropewalk.wheels.interpreter import UNKNOWN, Interpreter, Members, Raised, Unreadable
@@ -118,7 +117,7 @@ def table_of(engine: str, sources: Sources, names: set[str] | None = None) -> di
                 names.add(inner)
                 rows |= table_of(engine, sources, {inner})["architectures"]
     return {
-        "version": "".join(sources.metadata.get("Version", ())[:1]),
+        "version": sources.version,
         "transformers": sources.requirement("transformers"),
         "setting": Factory(engine, sources).setting,
         "options": options(engine, sources),
@@ -221,7 +220,7 @@ def _reading(
         for name in dict.fromkeys((*facts, *before))
         if facts.get(name) != before.get(name) and facts.get(name) != "unknown"
     )
-    version = "".join(sources.metadata.get("Version", ())[:1])[:40]
+    version = sources.version[:40]
     return WheelReading(
         runtime, sources.name, version, recorded, facts, changed, tuple(unread), table or {}, limit
     )
@@ -242,9 +241,7 @@ def _change(here: str, before: str) -> str:
 def limit_of(engine: str, sources: Sources, config: Config) -> int | None:
     """The longest sequence that an engine's own function accepts; None if it refuses none."""
     names = {"vllm": "_get_and_verify_max_len", "sglang": "get_context_length"}
-    modules = map(sources.module, _LIMITS[engine])
-    places = [sources.resolve(module, names[engine]) for module in modules]
-    place = next((place for place in places if place is not None), None)
+    place = sources.first(_LIMITS[engine], names[engine])
     if place is None:
         raise Unreadable(f"there is no {names[engine]}")
     seen = _as_loaded(config)
@@ -328,7 +325,7 @@ def _as_loaded(config: Config) -> Members:
 
 
 def _transformers(runtime: str, sources: Sources, config: Config) -> WheelReading:
-    here, recorded = rope_functions(sources), _recorded()[runtime]
+    here, recorded = rope_functions(sources), table_in(RECORDED)[runtime]
     kinds = sorted({rope_type(rope) for rope in ConfigReader(config).layer_settings().values()})
     facts, before = (_of_types(table, kinds) for table in (here, recorded["types"]))
     unread = [] if here else ["the functions of its rope types"]
@@ -387,7 +384,7 @@ def _keys_read(node: ast.AST) -> list[str]:
 
 def _mlx_lm(runtime: str, sources: Sources, config: Config) -> WheelReading:
     kind = ConfigReader(config).model_type
-    recorded = _recorded()[runtime]
+    recorded = table_in(RECORDED)[runtime]
     kinds = sorted({rope_type(rope) for rope in ConfigReader(config).layer_settings().values()})
     here = mlx_lm_types(sources)
     facts, before = (_of_types(table, kinds) for table in (here, recorded["types"]))
@@ -429,9 +426,3 @@ def mlx_lm_types(sources: Sources) -> dict[str, list[str]]:
             for kind in kinds:
                 found.setdefault(str(kind), sorted({*_keys_read(body), *map(str, named)}))
     return dict(sorted(found.items()))
-
-
-@cache
-def _recorded() -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(RECORDED.read_text(encoding="utf-8"))
-    return content

@@ -12,7 +12,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ropewalk.wheels.sources import Place, Sources
+from ropewalk.wheels.sources import Place, Sources, defaults, parameters
 
 STEPS = 20_000
 DEPTH = 12
@@ -112,22 +112,14 @@ class Interpreter:
         function = place.node
         if not isinstance(function, ast.FunctionDef) or depth <= 0:
             raise Unreadable(place.name)
-        own = function.args
         local: Values = {"": []}
-        positional = [*own.posonlyargs, *own.args]
-        pairs = (
-            *zip(reversed(positional), reversed(own.defaults), strict=False),
-            *zip(own.kwonlyargs, own.kw_defaults, strict=True),
-        )
-        defaults = {argument.arg: value for argument, value in pairs if value is not None}
+        usual = defaults(function)
         frame = _Frame(self, place, local, depth)
-        for argument in (*positional, *own.kwonlyargs):
-            if argument.arg in arguments:
-                local[argument.arg] = arguments[argument.arg]
-            elif argument.arg in defaults:
-                local[argument.arg] = frame.value(defaults[argument.arg])
+        for name in parameters(function):
+            if name in arguments:
+                local[name] = arguments[name]
             else:
-                local[argument.arg] = UNKNOWN
+                local[name] = frame.value(usual[name]) if name in usual else UNKNOWN
         try:
             frame.run(function.body)
         except _Returned as returned:

@@ -19,7 +19,7 @@ import ast
 import re
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
@@ -190,6 +190,11 @@ class Sources:
             found.setdefault(key, []).append(value)
         return found
 
+    @property
+    def version(self) -> str:
+        """Its version by the metadata, which is only a label; empty if it states none."""
+        return self.metadata.get("Version", [""])[0]
+
     def requirement(self, package: str) -> str:
         """The versions of another package that it asks for; empty if it says nothing."""
         for line in self.metadata.get("Requires-Dist", ()):
@@ -225,6 +230,11 @@ class Sources:
             return self.resolve(module, alias.id, depth - 1)
         others = (self.resolve(self.module(star), name, depth - 1) for star in module.stars)
         return next((place for place in others if place is not None), None)
+
+    def first(self, modules: Iterable[str], name: str) -> Place | None:
+        """The class or function of a name in the first of these modules that has it."""
+        places = (self.resolve(self.module(module), name) for module in modules)
+        return next((place for place in places if place is not None), None)
 
     def bases(self, place: Place) -> list[Place]:
         """The class and its bases, as far as they are in the wheel."""
@@ -375,7 +385,7 @@ class Reader:
                 found |= self._element(value, index, frame, depth)
             elif called(value) == "int":
                 found.add(Origin("whole", "", (), WHOLE_SETTING))
-        if node.id in {argument.arg for argument in arguments(frame.function)}:
+        if node.id in parameters(frame.function):
             found |= frame.bound.get(node.id) or self._parameter(node.id, frame, depth)
         if not found and node.id in frame.place.module.constants:
             return self.origins(frame.place.module.constants[node.id], frame, depth)
@@ -410,16 +420,10 @@ class Reader:
 
     @staticmethod
     def default(function: ast.FunctionDef, name: str) -> Origin:
-        own = function.args
-        positional = [*own.posonlyargs, *own.args]
-        pairs = [
-            *zip(reversed(positional), reversed(own.defaults), strict=False),
-            *zip(own.kwonlyargs, own.kw_defaults, strict=True),
-        ]
-        for argument, default in pairs:
-            if argument.arg == name and isinstance(default, ast.Constant):
-                return OMITTED if default.value is None else Origin("constant", str(default.value))
-        return OMITTED
+        default = defaults(function).get(name)
+        if not isinstance(default, ast.Constant) or default.value is None:
+            return OMITTED
+        return Origin("constant", str(default.value))
 
     def _call(self, node: ast.Call, frame: Frame, depth: int) -> Origins:
         name = called(node)
@@ -448,9 +452,9 @@ class Reader:
             return unknown(node)
         own = place.node
         bound = {
-            argument.arg: self.origins(given, frame, depth)
-            for argument in arguments(own)
-            if (given := handed(node, own, argument.arg)) is not None
+            name: self.origins(given, frame, depth)
+            for name in parameters(own)
+            if (given := handed(node, own, name)) is not None
         }
         inside = Frame(place, own, bound)
         ends = [line.value for line in ast.walk(own) if isinstance(line, ast.Return)]
@@ -464,9 +468,19 @@ def functions(node: Scope) -> tuple[ast.FunctionDef, ...]:
     return tuple(line for line in own if isinstance(line, ast.FunctionDef))
 
 
-def arguments(function: ast.FunctionDef) -> list[ast.arg]:
+def parameters(function: ast.FunctionDef) -> list[str]:
     own = function.args
-    return [*own.posonlyargs, *own.args, *own.kwonlyargs]
+    return [each.arg for each in (*own.posonlyargs, *own.args, *own.kwonlyargs)]
+
+
+def defaults(function: ast.FunctionDef) -> dict[str, ast.expr]:
+    """The expressions of its parameters' defaults, by name."""
+    own = function.args
+    pairs = (
+        *zip(reversed([*own.posonlyargs, *own.args]), reversed(own.defaults), strict=False),
+        *zip(own.kwonlyargs, own.kw_defaults, strict=True),
+    )
+    return {argument.arg: value for argument, value in pairs if value is not None}
 
 
 def called(node: ast.AST) -> str:

@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 
 from ropewalk.audit.examination import audit
 from ropewalk.audit.gguf_trial import compared, trial
-from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
+from ropewalk.context_plan import FULL_ATTENTION, ContextPlan
 from ropewalk.errors import InputError, Unsupported
 from ropewalk.exporting import llama_cpp
 from ropewalk.gguf import llama_cpp_run
@@ -32,7 +32,7 @@ from ropewalk.planning.extension import extend
 from ropewalk.runtimes.llama_cpp import read_file as read
 from ropewalk.schedule import RotarySchedule
 from tests.examples import examples
-from tests.gguf.gguf_cases import start_of, tiny_folder, unproven
+from tests.gguf.gguf_cases import plan_of, start_of, tiny_folder, unproven
 from tests.gguf.gguf_files import PAIRS, header_only, rewritten
 
 TARGET = 4096
@@ -41,10 +41,6 @@ FACTORS = np.geomspace(1, 8, PAIRS).astype(np.float32)
 
 def plain(path: Path) -> RotarySchedule:
     return RotarySchedule.plain(geometry_of(read_header(header_only(path))))
-
-
-def plan_of(schedule: RotarySchedule) -> ContextPlan:
-    return ContextPlan("any", {FULL_ATTENTION: (PlanStep(TARGET, schedule),)})
 
 
 def searched(path: Path, scaling: float = 1.05) -> ContextPlan:
@@ -219,7 +215,7 @@ def test_a_file_is_compared_with_its_own_weights(family: str, dtype: str, tmp_pa
     pytest.importorskip("xllamacpp")
     folder = tiny_folder(tmp_path / "model", family)
     schedule = extend(start_of(folder), 64, "ntk_mixed")
-    plan = ContextPlan("tiny", {FULL_ATTENTION: (PlanStep(64, schedule),)})
+    plan = plan_of(schedule, 64)
     out = tmp_path / "model.gguf"
     unproven(llama_cpp.export)(str(folder), plan, out, dtype=dtype)
     header = read_header(out)
@@ -243,9 +239,7 @@ def test_a_file_with_a_layer_that_attends_by_nothing_is_compared_too(
     weights = load_file(folder / "model.safetensors")
     weights[name].zero_()
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    plan = ContextPlan(
-        "tiny", {FULL_ATTENTION: (PlanStep(64, extend(start_of(folder), 64, "yarn")),)}
-    )
+    plan = plan_of(extend(start_of(folder), 64, "yarn"), 64)
     out = tmp_path / "model.gguf"
     unproven(llama_cpp.export)(str(folder), plan, out)
     agreement = audit(out, plan=plan).agreement

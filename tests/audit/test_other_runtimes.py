@@ -15,32 +15,30 @@ from ropewalk.models.config import Config, load_config, present_plan
 from ropewalk.planning.extension import extend_plan
 from ropewalk.runtimes import mlx_lm, ollama
 from ropewalk.runtimes.configs import stock_config
-from ropewalk.runtimes.reading import Reading
+from ropewalk.runtimes.reading import Reading, table_in
 from tests.audit.corpus import TARGET, source
+from tests.audit.verified import GOLDEN, PUBLISHED, traps, verified
 from tests.external import mlx_lm_classes
 
-CONFIGS = Path(__file__).parents[1] / "golden" / "configs"
-PUBLISHED = Path(__file__).parents[1] / "models" / "published"
 EVIDENCE = json.loads(
     (Path(mlx_lm_classes.__file__).with_suffix(".json")).read_text(encoding="utf-8")
 )
 
 
-def verified(
+def planned(
     folder: Path, method: str, family: str = "llama", *, v4: bool, runtime: str, **parameters: Any
 ) -> Audit:
     config = source(family)
     plan = extend_plan(present_plan(config), TARGET, method, parameters)
-    (folder / "config.json").write_text(json.dumps(stock_config(config, plan, v4_keys=v4)))
-    return rw.verify(folder, plan=plan, runtimes=[runtime], run=False)
+    return verified(folder, stock_config(config, plan, v4_keys=v4), runtime, plan=plan)
 
 
-def traps(audit: Audit) -> set[str]:
-    return {finding.trap for finding in audit.wrong}
+def wrong(audit: Audit) -> set[str]:
+    return traps(audit.wrong)
 
 
 def test_the_table_is_what_the_evidence_says() -> None:
-    stored = mlx_lm._table()
+    stored = table_in(mlx_lm.TABLE)
     versions, lines = EVIDENCE["versions"], EVIDENCE["lines"]
     found = mlx_lm_classes.table(versions["mlx-lm"], stored["classes"], stored["served_as"], lines)
     assert found == stored
@@ -61,21 +59,21 @@ def test_logits_follow_transformers_only_where_the_rules_say_so() -> None:
 
 @pytest.mark.parametrize("method", ["linear", "llama3", "yarn", "ntk"])
 def test_mlx_lm_reads_the_keys_of_transformers_4(method: str, tmp_path: Path) -> None:
-    assert not verified(tmp_path, method, v4=True, runtime="mlx-lm").wrong
-    lost = verified(tmp_path, method, v4=False, runtime="mlx-lm")
-    assert "theta-lost" in traps(lost)
+    assert not planned(tmp_path, method, v4=True, runtime="mlx-lm").wrong
+    lost = planned(tmp_path, method, v4=False, runtime="mlx-lm")
+    assert "theta-lost" in wrong(lost)
     assert all("--v4-keys" in finding.remedy for finding in lost.wrong)
-    assert not verified(tmp_path, method, "qwen3", v4=False, runtime="mlx-lm").wrong
+    assert not planned(tmp_path, method, "qwen3", v4=False, runtime="mlx-lm").wrong
 
 
 def test_mlx_lm_computes_attention_factors_itself(tmp_path: Path) -> None:
-    yarn = verified(tmp_path, "yarn", v4=True, runtime="mlx-lm", attention_factor=1.3)
-    assert traps(yarn) == {"attention-factor-ignored"}
-    assert traps(verified(tmp_path, "ntk_mixed", v4=True, runtime="mlx-lm")) == {
+    yarn = planned(tmp_path, "yarn", v4=True, runtime="mlx-lm", attention_factor=1.3)
+    assert wrong(yarn) == {"attention-factor-ignored"}
+    assert wrong(planned(tmp_path, "ntk_mixed", v4=True, runtime="mlx-lm")) == {
         "attention-factor-ignored"
     }
-    ramp = verified(tmp_path, "yarn", v4=True, runtime="mlx-lm", truncate=False)
-    assert traps(ramp) == {"truncate-ignored"}
+    ramp = planned(tmp_path, "yarn", v4=True, runtime="mlx-lm", truncate=False)
+    assert wrong(ramp) == {"truncate-ignored"}
 
 
 @pytest.mark.parametrize(
@@ -83,34 +81,31 @@ def test_mlx_lm_computes_attention_factors_itself(tmp_path: Path) -> None:
 )
 def test_a_rounded_attention_factor_is_no_fault(stated: float, fine: bool, tmp_path: Path) -> None:
     """OLMo 3 states 1.2079, and mlx-lm and SGLang compute 1.2079441."""
-    config = {**load_config(CONFIGS / "llama-2-7b.json"), "max_position_embeddings": 32768}
+    config = {**load_config(GOLDEN / "llama-2-7b.json"), "max_position_embeddings": 32768}
     config["rope_scaling"] = {"rope_type": "yarn", "type": "yarn", "factor": 8.0,
                               "original_max_position_embeddings": 4096,
                               "attention_factor": stated}  # fmt: skip
-    (tmp_path / "config.json").write_text(json.dumps(config))
     for runtime in ("mlx-lm", "sglang", "vllm-2025"):
-        found = rw.verify(tmp_path, runtimes=[runtime], run=False)
-        assert ("attention-factor-ignored" in traps(found)) == (not fine)
+        found = verified(tmp_path, config, runtime)
+        assert ("attention-factor-ignored" in wrong(found)) == (not fine)
 
 
 def test_mlx_lms_classes_that_drop_a_scaling_and_those_that_it_lacks(tmp_path: Path) -> None:
-    dropped = verified(tmp_path, "linear", "mixtral", v4=True, runtime="mlx-lm")
-    assert traps(dropped) == {"factors-dropped"}
-    assert not verified(tmp_path, "ntk", "mixtral", v4=True, runtime="mlx-lm").wrong
-    none = verified(tmp_path, "ntk", "falcon", v4=False, runtime="mlx-lm")
+    dropped = planned(tmp_path, "linear", "mixtral", v4=True, runtime="mlx-lm")
+    assert wrong(dropped) == {"factors-dropped"}
+    assert not planned(tmp_path, "ntk", "mixtral", v4=True, runtime="mlx-lm").wrong
+    none = planned(tmp_path, "ntk", "falcon", v4=False, runtime="mlx-lm")
     assert "has no class for it" in str(none.runtimes["mlx-lm"].refused)
-    failed = verified(tmp_path, "yarn", "nemotron", v4=True, runtime="mlx-lm")
+    failed = planned(tmp_path, "yarn", "nemotron", v4=True, runtime="mlx-lm")
     assert "only supports 'linear'" in str(failed.runtimes["mlx-lm"].refused)
-    untried = verified(tmp_path, "ntk", "olmo", v4=False, runtime="mlx-lm")
+    untried = planned(tmp_path, "ntk", "olmo", v4=False, runtime="mlx-lm")
     assert "was not measured" in str(untried.runtimes["mlx-lm"].unread)
 
 
 def test_mlx_lm_turns_phi_3_by_its_long_list_always(tmp_path: Path) -> None:
-    config = load_config(CONFIGS / "phi-3-mini-128k.json")
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    found = rw.verify(tmp_path, runtimes=["mlx-lm"], run=False)
+    found = verified(tmp_path, load_config(GOLDEN / "phi-3-mini-128k.json"), "mlx-lm")
     assert found.runtimes["mlx-lm"].refused is None
-    assert traps(found) == {"short-text-taxed"}
+    assert wrong(found) == {"short-text-taxed"}
 
 
 def test_mlx_lm_lets_queries_grow_where_its_class_reads_the_key(tmp_path: Path) -> None:
@@ -123,14 +118,13 @@ def test_mlx_lm_lets_queries_grow_where_its_class_reads_the_key(tmp_path: Path) 
     }
     for family, lost in (("ministral3", False), ("llama", True)):
         config = source(family, rope_theta=None, rope_parameters=growing)
-        (tmp_path / "config.json").write_text(json.dumps(config))
-        found = rw.verify(tmp_path, runtimes=["mlx-lm"], run=False)
-        assert ("position-scaling-lost" in traps(found)) == lost
+        found = verified(tmp_path, config, "mlx-lm")
+        assert ("position-scaling-lost" in wrong(found)) == lost
         assert bool(found.wrong) == lost
 
 
 @pytest.mark.parametrize(
-    ("family", "method", "v4", "wrong"),
+    ("family", "method", "v4", "faults"),
     [
         ("llama", "linear", True, {"length-limit"}),  # the stated length is the original
         ("llama", "llama3", True, set()),
@@ -145,9 +139,9 @@ def test_mlx_lm_lets_queries_grow_where_its_class_reads_the_key(tmp_path: Path) 
     ],
 )
 def test_ollamas_own_converter(
-    family: str, method: str, v4: bool, wrong: set[str], tmp_path: Path
+    family: str, method: str, v4: bool, faults: set[str], tmp_path: Path
 ) -> None:
-    assert traps(verified(tmp_path, method, family, v4=v4, runtime="ollama")) == wrong
+    assert wrong(planned(tmp_path, method, family, v4=v4, runtime="ollama")) == faults
 
 
 def ollama_reads(family: str, **changes: Any) -> Reading:
@@ -228,13 +222,13 @@ def test_mlx_lm_serves_some_model_types_by_the_class_of_another() -> None:
 
 
 def test_ollama_classes_that_are_not_written_down_are_not_established(tmp_path: Path) -> None:
-    found = verified(tmp_path, "ntk", "gemma2", v4=True, runtime="ollama")
+    found = planned(tmp_path, "ntk", "gemma2", v4=True, runtime="ollama")
     assert found.verdict_in("ollama") == "not established"
     assert set(ollama._OTHERS).isdisjoint(ollama._LLAMA)
 
 
 def test_an_ollama_user_is_told_of_num_ctx(tmp_path: Path) -> None:
-    found = verified(tmp_path, "linear", v4=True, runtime="ollama")
+    found = planned(tmp_path, "linear", v4=True, runtime="ollama")
     (told,) = [finding for finding in found.warnings if finding.trap == "short-by-default"]
     assert f"PARAMETER num_ctx {TARGET}" in told.remedy
     assert not told.wrong
@@ -248,13 +242,12 @@ def test_a_length_that_the_config_leaves_open_fails_no_runtime_until_it_is_asked
     assert "asked for" not in note.what
     assert "export a GGUF file" in note.remedy
     assert "when the server starts" not in note.remedy
-    (wrong,) = rw.verify(path, length=2**18, runtimes=["ollama"], run=False).wrong
-    assert "256k is asked for" in wrong.what
+    (found_wrong,) = rw.verify(path, length=2**18, runtimes=["ollama"], run=False).wrong
+    assert "256k is asked for" in found_wrong.what
 
 
 def test_a_runtime_that_does_not_load_a_model_has_no_length(tmp_path: Path) -> None:
     for family, verdict in (("mistral", "wrong"), ("gemma2", "not established")):
-        found = verified(tmp_path, "linear", family, v4=True, runtime="ollama")
+        found = planned(tmp_path, "linear", family, v4=True, runtime="ollama")
         assert found.verdict_in("ollama") == verdict
-        said = {finding.trap for finding in found.warnings}
-        assert said.isdisjoint({"length-limit", "short-by-default"})
+        assert traps(found.warnings).isdisjoint({"length-limit", "short-by-default"})

@@ -12,15 +12,16 @@ import torch
 import transformers
 from transformers import CONFIG_MAPPING
 
-import ropewalk as rw
+from ropewalk.audit import stock_rotary
 from ropewalk.audit.result import Audit
 from ropewalk.errors import Unsupported
-from ropewalk.models.config import Config, present_plan
+from ropewalk.models.config import Config, load_config, present_plan
 from ropewalk.models.families import FAMILIES
 from ropewalk.planning.extension import extend_plan
 from ropewalk.runtimes.configs import COMPUTED_HEAD_DIM, serving_config
 from ropewalk.runtimes.features import expressible
 from tests.audit.corpus import BASE, TARGET, WINDOW, source
+from tests.audit.verified import PUBLISHED, verified
 from tests.models.truth import rotary_class
 
 BETA = 0.1
@@ -33,15 +34,6 @@ YARN = {
 }
 
 SWITCHED = {"sliding_window": 256, "use_sliding_window": True}
-
-
-PUBLISHED = Path(__file__).parents[1] / "models" / "published"
-
-
-def verified(folder: Path, config: Config, **more: Any) -> Audit:
-    folder.mkdir(exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    return rw.verify(folder, run=False, **more)
 
 
 def found(audit: Audit) -> dict[str, set[str]]:
@@ -96,8 +88,8 @@ def test_where_generate_stops_is_told(tmp_path: Path) -> None:
 
 def test_phimoe_takes_its_short_list_at_every_length(tmp_path: Path) -> None:
     """No false accusation: its module, called far beyond the original length, says so itself."""
-    config = json.loads((PUBLISHED / "phi-3.5-moe.json").read_text(encoding="utf-8"))
-    audit = verified(tmp_path, config, runtimes=("transformers",))
+    config = load_config(PUBLISHED / "phi-3.5-moe.json")
+    audit = verified(tmp_path, config, "transformers")
     (told,) = audit.wrong
     assert (told.trap, told.runtimes) == ("wrong-step", ("transformers",))
     stock = CONFIG_MAPPING["phimoe"].from_dict(config)
@@ -204,12 +196,23 @@ INNOCENT: dict[str, Config] = {
 
 @pytest.mark.parametrize("name", INNOCENT)
 def test_a_config_as_published_is_not_accused(name: str, tmp_path: Path) -> None:
-    audit = verified(tmp_path / "published", INNOCENT[name], runtimes=["transformers"])
+    audit = verified(tmp_path / "published", INNOCENT[name], "transformers")
     reading = audit.runtimes["transformers"]
     assert not reading.refused
     assert not reading.unread
     assert "full_attention" in reading.layers
     assert not audit.wrong
+
+
+def test_a_package_that_is_missing_without_a_word_is_no_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(config: Config) -> Any:
+        raise ImportError
+
+    monkeypatch.setattr(stock_rotary, "_rotaries", fails)
+    reading = verified(tmp_path, source(), "transformers").runtimes["transformers"]
+    assert reading.unread == "ImportError"
 
 
 @pytest.mark.parametrize(("length", "lacking"), [(8192, False), (16384, True), (32768, True)])
@@ -218,14 +221,14 @@ def test_a_base_far_below_its_length_lacks_its_scaling(
 ) -> None:
     """Llama 2, fine-tuned with scaled positions and published without its scaling."""
     config = source(rope_theta=10000.0, max_position_embeddings=length)
-    audit = verified(tmp_path, config, runtimes=["vllm"])
+    audit = verified(tmp_path, config, "vllm")
     assert ("unscaled-length" in found(audit)) == lacking
 
 
 def test_text_positions_of_sections_are_plain(tmp_path: Path) -> None:
     """Qwen2.5-VL: what is measured is the language model, and at equal positions plain RoPE."""
     config = source("qwen2_5_vl", rope_scaling={"type": "mrope", "mrope_section": [2, 3, 3]})
-    reading = verified(tmp_path / "vl", config, runtimes=["transformers"]).runtimes["transformers"]
+    reading = verified(tmp_path / "vl", config, "transformers").runtimes["transformers"]
     plain = present_plan(source()).longest()
     (step, *_) = reading.layers["full_attention"]
     assert step.inverse_frequencies == pytest.approx(plain.inverse_frequencies, rel=2e-6)

@@ -11,19 +11,15 @@ import pytest
 
 from ropewalk.audit import examination, traps
 from ropewalk.audit.examination import audit
-from ropewalk.audit.result import Audit
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.schedule import LogN
 from tests.audit.corpus import BROKEN, CLEAN, Export
+from tests.audit.verified import GOLDEN
+from tests.audit.verified import traps as named
 from tests.golden.test_golden import NAMES
 
 PACKAGE = Path(examination.__file__).parent
-GOLDEN = Path(__file__).parents[1] / "golden" / "configs"
 DOCUMENT = Path(__file__).parents[2] / "docs" / "verify.md"
-
-
-def named(found: Audit) -> set[str]:
-    return {finding.trap for finding in found.warnings}
 
 
 @pytest.mark.parametrize("beside_its_plan", [True, False])
@@ -49,7 +45,7 @@ def test_a_broken_export_is_named(name: str, tmp_path: Path) -> None:
         plan=export.plan if broken.planned else None,
         runtimes=broken.runtimes or export.runtimes,
     )
-    assert named(found) == {broken.trap} | broken.also
+    assert named(found.warnings) == {broken.trap} | broken.also
     assert found.verdict == "wrong"
 
 
@@ -63,12 +59,12 @@ def test_published_configs_pass_but_for_their_known_traps(name: str) -> None:
         "gemma-3-4b": {"assumption", "dropped-on-cpu"},
         "phi-3-mini-128k": {"switches-with-cache", "short-text-taxed", "one-position-lost"},
     }
-    assert named(audit(GOLDEN / f"{name}.json")) == expected.get(name, set())
+    assert named(audit(GOLDEN / f"{name}.json").warnings) == expected.get(name, set())
 
 
 def test_a_model_that_is_asked_for_more_than_it_was_made_for(tmp_path: Path) -> None:
     found = audit(CLEAN["plain"].write(tmp_path), length=8192)
-    assert named(found) == {"not-extended", "tokenizer-limit"}
+    assert named(found.warnings) == {"not-extended", "tokenizer-limit"}
     assert "nothing in it scales the rotation" in found.warnings[0].what
 
 
@@ -80,7 +76,7 @@ def test_code_of_its_own_is_named_and_not_run(tmp_path: Path) -> None:
     auto = {"AutoModelForCausalLM": "modeling.Model", "AutoConfig": "modeling.Config"}
     known = Export(export.plan, {**export.config, "auto_map": auto}, export.tokenizer)
     found = audit(known.write(tmp_path))
-    assert named(found) == {"remote-code"}
+    assert named(found.warnings) == {"remote-code"}
     assert not found.wrong
     unknown = Export(export.plan, {**known.config, "model_type": "of_its_own"}, export.tokenizer)
     found = audit(unknown.write(tmp_path))
@@ -93,7 +89,7 @@ def test_what_no_stock_runtime_says_is_named(tmp_path: Path) -> None:
     schedule = replace(export.plan.longest(), kept_initial_positions=4, log_n=LogN("beyond", 512))
     plan = ContextPlan("more", {FULL_ATTENTION: (PlanStep(export.plan.target_length, schedule),)})
     found = audit(export.write(tmp_path), plan=plan, runtimes=export.runtimes)
-    assert named(found) == {"kept-positions-lost", "log-n-lost"}
+    assert named(found.warnings) == {"kept-positions-lost", "log-n-lost"}
 
 
 def test_every_trap_stands_in_the_document_and_no_other() -> None:

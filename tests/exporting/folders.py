@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,9 @@ import pytest
 import torch
 from transformers.utils import logging
 
+from ropewalk.agreement import Agreement
 from ropewalk.exporting import folder, stock_run
+from ropewalk.exporting.exported import Exported
 from ropewalk.exporting.folder import Job
 from ropewalk.models.config import load_config
 from tests.models.tiny import WINDOW, tiny_model
@@ -26,15 +28,27 @@ def answered_here(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.CompletedProcess(words, 0, "", "")
 
 
-def spoil_exports(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every folder is written without the attention scaling that its plan asks for."""
+def proven(exported: Exported) -> Agreement:
+    assert exported.agreement is not None
+    return exported.agreement
+
+
+def without_attention(place: Path) -> None:
+    """Take the attention scaling out that the plan of a folder asks for."""
+    config = load_config(place)
+    config["rope_parameters"]["attention_factor"] = 1.0
+    (place / "config.json").write_text(json.dumps(config))
+
+
+def spoil_exports(
+    monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], object] = without_attention
+) -> None:
+    """Every folder is written, and then changed."""
     write = folder.write
 
     def spoilt(job: Job, place: Path) -> tuple[str, ...]:
         left_out = write(job, place)
-        config = load_config(place)
-        config["rope_parameters"]["attention_factor"] = 1.0
-        (place / "config.json").write_text(json.dumps(config))
+        change(place)
         return left_out
 
     monkeypatch.setattr(folder, "write", spoilt)

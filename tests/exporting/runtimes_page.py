@@ -20,7 +20,7 @@ import transformers
 from ropewalk.audit.finding import TOLERANCE
 from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.errors import RopewalkError
-from ropewalk.exporting.approximating import loss_between
+from ropewalk.exporting.approximating import losses_between
 from ropewalk.gguf.llama_cpp_run import runtime as llama_cpp_version
 from ropewalk.models.checkpoint import Checkpoint
 from ropewalk.models.config import (
@@ -263,8 +263,8 @@ def measured_losses(target: int = 4096) -> list[list[str]]:
         for runtime in targets():
             followed, near = expressible(plan, config, runtime, approximate=True)
             if near and followed != plan:  # dynamic NTK under its own name: measured by its export
-                loss = str(loss_between(Checkpoint.open("bundled"), plan, followed))
-                alike.setdefault(("; ".join(near), loss), []).append(runtime)
+                [loss] = losses_between(Checkpoint.open("bundled"), plan, [followed])
+                alike.setdefault(("; ".join(near), str(loss)), []).append(runtime)
         rows += [
             [str(plan.provenance["methods"]), near, ", ".join(runtimes), loss]
             for (near, loss), runtimes in alike.items()

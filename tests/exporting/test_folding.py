@@ -20,7 +20,7 @@ from ropewalk.models.checkpoint import Checkpoint
 from ropewalk.models.config import present_plan
 from ropewalk.planning.extension import extend_plan
 from ropewalk.schedule import RotarySchedule
-from tests.exporting.folders import TARGET, saved
+from tests.exporting.folders import TARGET, proven, saved
 from tests.models.tiny import WINDOW
 
 
@@ -78,8 +78,7 @@ def test_what_stands_in_the_way_is_named(
 def test_a_folded_folder_carries_the_plan_that_its_config_says(tmp_path: Path) -> None:
     checkpoint, plan = planned(tmp_path, "llama")
     exported = export(str(checkpoint.folder), plan, tmp_path / "out", fold=True, dtype="float32")
-    assert exported.agreement is not None
-    assert exported.agreement.passed  # beside the plan as it was given
+    assert proven(exported).passed  # beside the plan as it was given
     carried = ContextPlan.read(exported.path / "plan.json")
     assert carried.longest() == replace(plan.longest(), attention_scaling=1.0)
     found = audit(exported.path, plan=carried, runtimes=["transformers"], run=False)
@@ -90,8 +89,7 @@ def test_a_folded_folder_carries_the_plan_that_its_config_says(tmp_path: Path) -
 def test_folded_biases_are_proven_for_the_engines_too(tmp_path: Path) -> None:
     checkpoint, plan = planned(tmp_path, "qwen2")
     exported = vllm.export(str(checkpoint.folder), plan, tmp_path / "out", engine="vllm", fold=True)
-    assert exported.agreement is not None
-    assert exported.agreement.passed
+    assert proven(exported).passed
     assert exported.overrides == ""
 
 
@@ -129,9 +127,8 @@ def test_the_rounding_of_folded_weights_is_told_and_not_taken_for_an_error(
     source = saved(tmp_path / "source", dtype=torch.bfloat16)
     plan = extend_plan(present_plan(source), TARGET, "yarn")
     exported = export(source, plan, tmp_path / "out", fold=True, dtype=dtype)
-    assert exported.agreement is not None
     # cos and sin with and without m are rounded to float32 apart; bfloat16 would be 1e-3 off.
-    assert exported.agreement.max_difference < 1e-5
+    assert proven(exported).max_difference < 1e-5
     found = [each.partition("are rounded to ") for each in exported.warnings]
     assert [rest for _, separator, rest in found if separator] == told
 

@@ -23,12 +23,10 @@ import numpy as np
 import pytest
 
 import ropewalk as rw
-from ropewalk.agreement import Agreement
 from ropewalk.audit.examination import audit
-from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
+from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import GateFailed, InputError, InvalidValue, Unsupported
 from ropewalk.exporting import gguf_file, llama_cpp
-from ropewalk.exporting.exported import Exported
 from ropewalk.exporting.gguf_file import export
 from ropewalk.gguf import rewriting, settings
 from ropewalk.gguf.architectures import architecture
@@ -46,9 +44,11 @@ from ropewalk.gguf.settings import setting_of
 from ropewalk.models.config import BUNDLED
 from ropewalk.planning.extension import extend_plan
 from ropewalk.schedule import LogN
+from tests.exporting.folders import proven
 from tests.gguf import tiny_architectures
 from tests.gguf.damages import DAMAGES, QUERIES, damaged, own_keys
 from tests.gguf.gguf_cases import named_plan, searched, tiny_folder, unproven
+from tests.gguf.gguf_cases import plan_of as with_schedule
 from tests.gguf.gguf_files import header_only, raw_file, split
 from tests.gguf.tiny_architectures import ORIGINAL
 
@@ -68,13 +68,12 @@ def beyond(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Files of the bundled model and of a tiny Qwen2, as they are: 512 tokens, no scaling."""
     folder = tmp_path_factory.mktemp("sources")
-    start = named_plan("plain").longest()
-    plan = ContextPlan(BUNDLED, {FULL_ATTENTION: (PlanStep(512, start),)})
+    plan = with_schedule(named_plan("plain").longest(), 512)
     for dtype in ("F32", "F16", "Q8_0"):
         unproven(llama_cpp.export)(BUNDLED, plan, folder / f"{dtype}.gguf", dtype=dtype)
     quantized(folder / "F32.gguf", folder / "Q4_0.gguf", gguf.GGMLQuantizationType.Q4_0)
     tiny = tiny_folder(folder / "qwen2", "qwen2")
-    own = ContextPlan("q", {FULL_ATTENTION: (PlanStep(512, named_plan("plain", tiny).longest()),)})
+    own = with_schedule(named_plan("plain", tiny).longest(), 512)
     unproven(llama_cpp.export)(tiny, own, folder / "qwen2.gguf")
     return folder
 
@@ -101,11 +100,6 @@ def quantized(source: Path, out: Path, kind: gguf.GGMLQuantizationType) -> None:
 
 def plan_of(path: Path, method: str, length: int = TARGET, **parameters: object) -> ContextPlan:
     return rw.plan(path, length, method, parameters=parameters).plan
-
-
-def proven(exported: Exported) -> Agreement:
-    assert exported.agreement is not None
-    return exported.agreement
 
 
 def copied(one: Path, other: Path) -> Iterator[str]:
@@ -161,10 +155,7 @@ def test_factors_are_those_weights_in_transformers(
     stored: str, sources: Path, tmp_path: Path
 ) -> None:
     source, out = sources / f"{stored}.gguf", tmp_path / "out.gguf"
-    plan = ContextPlan(
-        BUNDLED,
-        {FULL_ATTENTION: (PlanStep(TARGET, searched(named_plan("plain").longest(), TARGET)),)},
-    )
+    plan = with_schedule(searched(named_plan("plain").longest(), TARGET), TARGET)
     agreement = proven(export(source, plan, out))
     assert agreement.passed
     assert agreement.tolerance == llama_cpp.TOLERANCES[stored]
@@ -378,7 +369,7 @@ def test_files_of_many_architectures_are_extended(name: str, tmp_path: Path) -> 
         return
     if own.attn_factor:
         longest = replace(plan.longest(), attention_scaling=1.1)
-        plan = ContextPlan(name, {FULL_ATTENTION: (PlanStep(longer, longest),)})
+        plan = with_schedule(longest, longer)
     exported = export(source, plan, out, overwrite=True)
     assert exported.agreement is None or exported.agreement.passed
     found = rw.inspect(out).schedule

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from gguf import GGUFReader
 
-from ropewalk.agreement import Agreement
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.data.corpora import Document
 from ropewalk.errors import GateFailed, InputError, InvalidValue, UnknownName, Unsupported
@@ -21,7 +20,7 @@ from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.haystack import Haystack
 from ropewalk.evaluation.samples import generate
 from ropewalk.exporting import llama_cpp
-from ropewalk.exporting.exported import Exported, NotTheSame
+from ropewalk.exporting.exported import NotTheSame
 from ropewalk.exporting.llama_cpp import BEYOND, TOLERANCES, export
 from ropewalk.gguf import carried, families, llama_cpp_run
 from ropewalk.gguf import model as gguf_model
@@ -30,7 +29,8 @@ from ropewalk.gguf.settings import Setting, setting_in
 from ropewalk.models.config import BUNDLED, BUNDLED_FOLDER, present_plan
 from ropewalk.models.load import LoadedModel, load, load_tokenizer
 from ropewalk.models.placement import GGUF_TYPES
-from ropewalk.schedule import LogN, RotaryGeometry, RotarySchedule
+from ropewalk.schedule import RotaryGeometry, RotarySchedule
+from tests.exporting.folders import proven
 from tests.gguf.gguf_cases import (
     FOUND,
     SCHEDULES,
@@ -55,11 +55,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def bundled() -> LoadedModel:
     return load(BUNDLED, dtype="float32", device="cpu")
-
-
-def proven(exported: Exported) -> Agreement:
-    assert exported.agreement is not None
-    return exported.agreement
 
 
 def fields(path: Path) -> dict[str, Any]:
@@ -280,20 +275,6 @@ def test_a_new_base_is_a_new_base() -> None:
 def test_a_softmax_scaling_goes_into_cos_and_sin() -> None:
     start = replace(RotarySchedule.plain(geometry()), softmax_scaling=1.44, attention_scaling=1.5)
     assert said(start).attention == pytest.approx(1.8)
-
-
-@pytest.mark.parametrize(
-    ("changes", "complaint"),
-    [
-        ({"kept_initial_positions": 4}, "kept_initial_positions = 4"),
-        ({"log_n": LogN("beyond", 64)}, "log n"),
-    ],
-)
-def test_what_llama_cpp_cannot_say_is_refused_by_name(
-    changes: dict[str, Any], complaint: str
-) -> None:
-    with pytest.raises(Unsupported, match=complaint):
-        said(replace(RotarySchedule.plain(geometry()), **changes))
 
 
 def test_a_change_of_factors_with_the_length_is_refused(tmp_path: Path) -> None:

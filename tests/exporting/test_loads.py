@@ -13,7 +13,7 @@ import ropewalk as rw
 from ropewalk.exporting import transformers, vllm
 from ropewalk.models.config import load_config, present_plan
 from ropewalk.planning.extension import extend_plan
-from tests.exporting.folders import TARGET, saved
+from tests.exporting.folders import TARGET, proven, saved
 from tests.models.tiny import WINDOW
 
 
@@ -32,8 +32,7 @@ def test_falcon_loads_though_its_class_computes_the_head_size(method: str, tmp_p
     source = str(tmp_path / "falcon")
     plan = extend_plan(present_plan(source), TARGET, method)
     made = vllm.export(source, plan, tmp_path / "out")
-    assert made.agreement is not None
-    assert made.agreement.passed
+    assert proven(made).passed
     assert "head_dim" not in load_config(tmp_path / "out")
     assert rw.verify(tmp_path / "out", run=False).verdict != "wrong"
 

@@ -13,12 +13,12 @@ import pytest
 from ropewalk.audit.examination import audit
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import GateFailed, InputError
-from ropewalk.exporting import folder, transformers
+from ropewalk.exporting import transformers
 from ropewalk.exporting.manifest import MANIFEST, Manifest
 from ropewalk.exporting.tokenizer_gate import NONE
 from ropewalk.models.config import BUNDLED_FOLDER, present_plan
 from ropewalk.planning.extension import extend_plan
-from tests.exporting.folders import TARGET, saved
+from tests.exporting.folders import TARGET, saved, spoil_exports
 
 FAST, SETTINGS = "tokenizer.json", "tokenizer_config.json"
 
@@ -34,17 +34,6 @@ def source(tmp_path: Path) -> Path:
 
 def planned(source: Path) -> ContextPlan:
     return extend_plan(present_plan(source), TARGET, "linear")
-
-
-def spoil(monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], object]) -> None:
-    """Every folder is written, and then changed."""
-    write = folder.write
-
-    def spoilt(job: folder.Job, place: Path) -> None:
-        write(job, place)
-        change(place)
-
-    monkeypatch.setattr(folder, "write", spoilt)
 
 
 @pytest.mark.usefixtures("in_process")
@@ -85,7 +74,7 @@ def test_a_tokenizer_that_is_not_the_sources_fails_the_export(
     change: Callable[[Path], Any],
     complaint: str,
 ) -> None:
-    spoil(monkeypatch, change)
+    spoil_exports(monkeypatch, change)
     with pytest.raises(GateFailed, match=complaint) as caught:
         transformers.export(str(source), planned(source), tmp_path / "out")
     assert "\n" not in str(caught.value)

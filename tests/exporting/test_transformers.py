@@ -23,7 +23,7 @@ from ropewalk.models.config import load_config, present_plan
 from ropewalk.planning.extension import extend_plan
 from ropewalk.runtimes.configs import stock_config
 from ropewalk.scaling import names
-from tests.exporting.folders import TARGET, saved, spoil_exports
+from tests.exporting.folders import TARGET, proven, saved, spoil_exports
 from tests.models.tiny import FAMILIES, STRUCTURES, WINDOW
 
 FACTORS = np.random.default_rng(0).uniform(1, 6, 128)
@@ -208,8 +208,7 @@ def test_an_export_is_whole_and_named_only_when_proven(llama: str, tmp_path: Pat
     plan = plan_for(llama, "yarn+resonance")
     out = tmp_path / "out"
     made = transformers.export(llama, plan, out)
-    assert made.agreement is not None
-    assert made.agreement.passed
+    assert proven(made).passed
     assert made.path == out
     assert ContextPlan.read(out / "plan.json") == plan
     for path in Path(llama).glob("*.safetensors"):
@@ -226,8 +225,7 @@ def test_v4_keys_another_type_and_folding_at_once(llama: str, tmp_path: Path) ->
     made = transformers.export(
         llama, plan, tmp_path / "out", dtype="float32", fold=True, v4_keys=True
     )
-    assert made.agreement is not None
-    assert made.agreement.passed
+    assert proven(made).passed
     config = load_config(tmp_path / "out")
     assert config["rope_scaling"]["rope_type"] == "longrope"  # YaRN has a factor of its own
     assert config["rope_scaling"]["attention_factor"] == 1
@@ -249,8 +247,7 @@ def test_v4_keys_are_what_each_family_reads(family: str, tmp_path: Path) -> None
     source = saved(tmp_path / "source", family)
     plan = plan_for(source, "longrope")
     made = transformers.export(source, plan, tmp_path / "out", v4_keys=True)
-    assert made.agreement is not None
-    assert made.agreement.passed
+    assert proven(made).passed
 
 
 @pytest.mark.usefixtures("in_process")
@@ -264,8 +261,7 @@ def test_v4_keys_of_several_layer_types_are_refused(tmp_path: Path) -> None:
 def test_folding_into_a_mixture_of_experts(tmp_path: Path) -> None:
     source = saved(tmp_path / "source", "mixtral")
     made = transformers.export(source, plan_for(source, "yarn"), tmp_path / "out", fold=True)
-    assert made.agreement is not None
-    assert made.agreement.passed
+    assert proven(made).passed
 
 
 @pytest.mark.usefixtures("in_process")
@@ -275,9 +271,7 @@ def test_a_failing_gate_leaves_nothing(
     spoil_exports(monkeypatch)
     with pytest.raises(NotTheSame, match="was not written") as caught:
         transformers.export(llama, plan_for(llama, "yarn"), tmp_path / "out")
-    agreement = caught.value.exported.agreement
-    assert agreement is not None
-    assert not agreement.passed
+    assert not proven(caught.value.exported).passed
     assert list(tmp_path.iterdir()) == []
 
 

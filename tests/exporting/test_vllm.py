@@ -21,7 +21,7 @@ from ropewalk.models.config import Config, load_config, present_plan
 from ropewalk.planning.extension import extend_plan
 from ropewalk.runtimes import every as runtimes
 from ropewalk.runtimes.configs import ENGINES, serving_config
-from tests.exporting.folders import TARGET, saved
+from tests.exporting.folders import TARGET, proven, saved
 from tests.exporting.runtimes_page import two_lists
 
 RESULTS = Path(__file__).parents[1] / "external" / "serving_rotary.json"
@@ -81,8 +81,7 @@ def test_the_folder_is_proven_and_comes_with_its_command(engine: str, tmp_path: 
     source = saved(tmp_path / "source")
     plan = extend_plan(present_plan(source), TARGET, "yarn+resonance")
     made = vllm.export(source, plan, tmp_path / "out", engine=engine)
-    assert made.agreement is not None
-    assert made.agreement.passed
+    assert proven(made).passed
     assert any("not verified" in warning for warning in made.warnings)
     said = shlex.split(made.load)
     assert str(tmp_path / "out") in said
@@ -100,8 +99,7 @@ def test_one_folder_serves_short_text_by_its_own_list(tmp_path: Path) -> None:
     source = saved(tmp_path / "source")
     plan = two_lists(extend_plan(present_plan(source), TARGET, "ntk_mixed"))
     made = vllm.export(source, plan, tmp_path / "out")
-    assert made.agreement is not None
-    assert made.agreement.passed
+    assert proven(made).passed
     window = plan.steps()[0].up_to_length
     assert any(f"--max-model-len {window} takes the short list" in said for said in made.warnings)
     read = runtimes()["vllm"].versions["vllm"](load_config(tmp_path / "out"))
@@ -162,8 +160,7 @@ def test_queries_grow_by_the_length_that_they_were_trained_with(
     present, yarn = present_plan(source), method == "yarn"
     plan = extend_plan(present, 2 * present.target_length, method, from_original=yarn)
     exported = rw.export(source, plan, tmp_path / "out", engine)
-    assert exported.agreement is not None
-    assert exported.agreement.passed
+    assert proven(exported).passed
     config = load_config(tmp_path / "out")
     assert config["original_max_position_embeddings"] == 8, "by which SGLang counts steps"
     loses = engine == "sglang" and not yarn

@@ -19,13 +19,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from ropewalk.errors import InputError, InvalidValue, RopewalkError, UnknownName, Unsupported
+from ropewalk.errors import InputError, InvalidValue, RopewalkError, Unsupported
 from ropewalk.exporting import staging
 from ropewalk.exporting.manifest import MANIFEST, Manifest
 from ropewalk.exporting.places import check_export_place
 from ropewalk.exporting.staging import staged
 from ropewalk.exporting.writing import copy_companions, write_weights
-from ropewalk.models.checkpoint import Checkpoint, parse_dtype
+from ropewalk.models.checkpoint import Checkpoint
 from ropewalk.outputs import TEMPORARY
 from tests.exporting.folders import saved
 
@@ -54,14 +54,6 @@ def test_a_missing_shard_is_named(broken: Path) -> None:
     shard = sorted(broken.glob("*.safetensors"))[1]
     shard.unlink()
     with pytest.raises(InputError, match=shard.name):
-        Checkpoint.open(str(broken))
-
-
-def test_pickles_alone_are_refused_with_how_to_convert(broken: Path) -> None:
-    for path in broken.glob("*.safetensors*"):
-        path.unlink()
-    (broken / "pytorch_model.bin").write_bytes(b"anything")
-    with pytest.raises(Unsupported, match=r"pytorch_model\.bin.*save_pretrained"):
         Checkpoint.open(str(broken))
 
 
@@ -381,10 +373,3 @@ def test_code_and_pickles_stay_behind(broken: Path, tmp_path: Path) -> None:
         "generation_config.json",
         "tokenizer_config.json",
     }
-
-
-def test_types_by_name() -> None:
-    assert parse_dtype("auto") is None
-    assert parse_dtype("bfloat16") == torch.bfloat16
-    with pytest.raises(UnknownName, match="float8"):
-        parse_dtype("float8")

@@ -44,7 +44,7 @@ from ropewalk.models.config import (
 from ropewalk.planning.extension import extend_plan
 from ropewalk.runtimes import mlx_lm as rules
 from ropewalk.runtimes.configs import rope_settings, stock_config
-from ropewalk.runtimes.reading import kind_of, ropes_of
+from ropewalk.runtimes.reading import kind_of
 from ropewalk.schedule import FloatArray, RotarySchedule
 from tests.models.tiny import FAMILIES, RECENT, WINDOW, tiny_model, tokens
 
@@ -254,11 +254,12 @@ def measured(mlx: MLX, family: str, own: dict[str, Any], room: Path) -> Iterator
             if stated is None:
                 continue
             # Where stock code of a family has but one type, that is what is written.
-            own_type = {kind_of(rope) for rope in ropes_of(stated).values()} - {"default"}
+            ropes = ConfigReader(stated).layer_settings().values()
+            own_type = {kind_of(rope) for rope in ropes} - {"default"}
             line: dict[str, Any] = {"family": family, "keys": form}
             line["type"] = kind if kind in own_type or not own_type else own_type.pop()
             (room / "config.json").write_text(json.dumps(stated))
-            if any(rope.get(QUERY_GROWTH) for rope in ropes_of(stated).values()):
+            if any(rope.get(QUERY_GROWTH) for rope in ropes):
                 line["growth"] = True
             yield {**line, **asked(mlx, stated, room, ids)}
 
@@ -290,7 +291,8 @@ def asked(mlx: MLX, config: Config, room: Path, ids: torch.Tensor) -> dict[str, 
     answer: dict[str, Any] = {
         "arrives": {k: v.pop() if len(v) == 1 else "other" for k, v in sorted(found.items())}
     }
-    kinds_of = {layer_type: kind_of(rope) for layer_type, rope in ropes_of(config).items()}
+    ropes = ConfigReader(config).layer_settings()
+    kinds_of = {layer_type: kind_of(rope) for layer_type, rope in ropes.items()}
     if len(set(kinds_of.values())) > 1:
         answer["types"] = kinds_of
     try:

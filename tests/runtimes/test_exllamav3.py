@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-import ropewalk as rw
 from ropewalk.context_plan import FULL_ATTENTION
 from ropewalk.runtimes import every
 from ropewalk.runtimes.exllamav3 import read
+from tests.audit.verified import verified
 from tests.external.exllamav3_rotary import HEAD, SETTINGS, STATED, TABLE
 
 ROWS = json.loads(TABLE.read_text("utf-8"))["rows"]
@@ -49,13 +49,11 @@ def test_the_rules_are_those_of_its_rotary_class(row: dict[str, Any], key: str) 
 
 def test_it_does_not_go_by_the_factor_that_the_card_of_qwen3_states(tmp_path: Path) -> None:
     rope = {"rope_theta": 1e6, **SETTINGS[2]}
-    (tmp_path / "config.json").write_text(json.dumps({**QWEN3, "rope_parameters": rope}))
-    audit = rw.verify(tmp_path, runtimes=["exllamav3"], run=False)
+    audit = verified(tmp_path, {**QWEN3, "rope_parameters": rope}, "exllamav3")
     assert audit.verdict_in("exllamav3") == "wrong"
     assert audit.runtimes["exllamav3"].basis == "by its rules"
     raised = {**QWEN3, "max_position_embeddings": 131072, "rope_parameters": rope}
-    (tmp_path / "config.json").write_text(json.dumps(raised))
-    assert rw.verify(tmp_path, runtimes=["exllamav3"], run=False).verdict_in("exllamav3") == "OK"
+    assert verified(tmp_path, raised, "exllamav3").verdict_in("exllamav3") == "OK"
 
 
 def test_a_class_that_was_not_examined_is_not_judged() -> None:

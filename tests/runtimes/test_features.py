@@ -21,15 +21,14 @@ from ropewalk.runtimes.configs import serving_config
 from ropewalk.runtimes.features import Cell, expressible, loadable_by, matrix
 from ropewalk.runtimes.reading import Effective
 from ropewalk.runtimes.serving import serving
+from tests.audit.verified import GOLDEN, PUBLISHED
 from tests.exporting import runtimes_page
 
-CONFIGS = Path(__file__).parents[1] / "golden" / "configs"
-PUBLISHED = Path(__file__).parents[1] / "models" / "published"
 ALL_BUT_LLAMA_CPP = targets()[:3]
 
 
 def given(model: str, methods: str, **parameters: Any) -> tuple[ContextPlan, Config]:
-    config = load_config(CONFIGS / f"{model}.json")
+    config = load_config(GOLDEN / f"{model}.json")
     log_n = parameters.pop("log_n", None)
     plan = extend_plan(
         present_plan(config), 2**17, methods, parameters, from_original=True, log_n=log_n

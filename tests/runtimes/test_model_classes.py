@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +10,17 @@ import pytest
 
 import ropewalk as rw
 from ropewalk.errors import Unsupported
-from ropewalk.models.config import Config, present_plan
+from ropewalk.models.config import Config, load_config, present_plan
 from ropewalk.planning.extension import extend_plan
 from ropewalk.runtimes import rules
 from ropewalk.runtimes.configs import serving_config
 from ropewalk.runtimes.features import WHOLE_BASE, expressible, loadable_by, matrix, untold
 from ropewalk.runtimes.model_classes import TABLE, model_class
+from tests.audit.verified import PUBLISHED, traps, verified
 from tests.external.model_classes import differences, read, written
+from tests.wheels.wheel_files import HOME, wheel
 
 TARGET = 32768
-PUBLISHED = Path(__file__).parents[1] / "models" / "published"
 ATTENTION = {
     "whole": "get_rope(64, max_position=9, rope_parameters=config.rope_parameters)",
     "lost": "get_rope(64, max_position=9)",
@@ -84,21 +84,11 @@ RENAME = (
 
 def wheel_of(folder: Path, version: str, models: dict[str, str]) -> Path:
     """A wheel with vLLM's layout, and one model class a file."""
-    path = folder / f"vllm-{version}-py3-none-any.whl"
-    home = "vllm/model_executor"
     registry = {f"{name}Arch": (name, "ForCausalLM") for name in models}
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr(f"{home}/layers/rotary_embedding/__init__.py", FACTORY)
-        archive.writestr(
-            f"{home}/models/registry.py",
-            f"_TEXT_GENERATION_MODELS = {registry}\n_MULTIMODAL_MODELS = {{}}\n"
-            "_TRANSFORMERS_SUPPORTED_MODELS = {}\n",
-        )
-        for name, source in models.items():
-            archive.writestr(f"{home}/models/{name}.py", source)
-        said = f"Name: vllm\nVersion: {version}\n"
-        archive.writestr(f"vllm-{version}.dist-info/METADATA", said)
-    return path
+    files = {f"{HOME}/models/{name}.py": source for name, source in models.items()}
+    files[f"{HOME}/layers/rotary_embedding/__init__.py"] = FACTORY
+    files[f"{HOME}/models/registry.py"] = f"_TEXT_GENERATION_MODELS = {registry}\n"
+    return wheel(folder, files, version=version)
 
 
 def models(**more: str) -> dict[str, str]:
@@ -219,11 +209,9 @@ def test_what_a_class_loses_is_refused_before_and_found_afterwards(
         config["rope_scaling"] = {"rope_type": "default"}
     plan = planned(config, method)
     assert (engine in loadable_by(plan, config)) == (not trap)
-    written_ = serving_config(config, plan, engine=engine)
-    (tmp_path / "config.json").write_text(json.dumps(written_), encoding="utf-8")
-    found = rw.verify(tmp_path, plan=plan, runtimes=[engine], run=False)
-    traps = {f.trap for f in found.wrong if not f.trap.startswith("attention-factor")}
-    assert traps == ({trap} if trap else set())
+    found = verified(tmp_path, serving_config(config, plan, engine=engine), engine, plan=plan)
+    named = {name for name in traps(found.wrong) if not name.startswith("attention-factor")}
+    assert named == ({trap} if trap else set())
     if trap:
         served = model_class(config, engine)
         assert all(str(served) in f.what for f in found.wrong)
@@ -247,10 +235,9 @@ def test_what_the_converter_to_gguf_leaves_out_is_found(
     config = small(family, rope_theta=5e5)
     plan = planned(config, method)
     written_ = serving_config(config, plan, engine="vllm")
-    (tmp_path / "config.json").write_text(json.dumps(written_), encoding="utf-8")
-    found = rw.verify(tmp_path, plan=plan, runtimes=["llama.cpp"], run=False)
-    traps = {f.trap for f in found.wrong if not f.trap.startswith(("attention-factor", "length"))}
-    assert traps == ({trap} if trap else set())
+    named = traps(verified(tmp_path, written_, "llama.cpp", plan=plan).wrong)
+    named = {name for name in named if not name.startswith(("attention-factor", "length"))}
+    assert named == ({trap} if trap else set())
 
 
 def test_a_class_that_turns_whole_heads_is_named(tmp_path: Path) -> None:
@@ -261,9 +248,8 @@ def test_a_class_that_turns_whole_heads_is_named(tmp_path: Path) -> None:
         assert ("sglang" in loadable_by(plan, config)) == (not told), family
         assert "vllm" in loadable_by(plan, config)
         written_ = serving_config(config, plan, engine="sglang")
-        (tmp_path / "config.json").write_text(json.dumps(written_), encoding="utf-8")
-        found = rw.verify(tmp_path, plan=plan, runtimes=["sglang"], run=False)
-        assert {f.trap for f in found.wrong} == ({"frequencies-differ"} if told else set())
+        found = verified(tmp_path, written_, "sglang", plan=plan)
+        assert traps(found.wrong) == ({"frequencies-differ"} if told else set())
         assert all("turns whole heads" in f.what for f in found.wrong)
 
 
@@ -286,8 +272,7 @@ def test_a_base_that_is_read_next_to_the_setting_only(
     assert (engine in loadable_by(plan, config)) == (not trap)
     written_ = serving_config(config, plan, engine=engine)
     assert ("rope_theta" in written_) == (family == "granitemoehybrid")
-    (tmp_path / "config.json").write_text(json.dumps(written_), encoding="utf-8")
-    found = rw.verify(tmp_path, plan=plan, runtimes=[engine], run=False)
+    found = verified(tmp_path, written_, engine, plan=plan)
     if trap:
         assert "reads rope_theta next to the rope setting only: it is 1e+06" in found.wrong[0].what
         with pytest.raises(Unsupported, match="is refused"):
@@ -295,8 +280,7 @@ def test_a_base_that_is_read_next_to_the_setting_only(
     else:
         assert not found.wrong
     written_.pop("rope_theta", None)  # as a folder of transformers 5 is, which others exported
-    (tmp_path / "config.json").write_text(json.dumps(written_), encoding="utf-8")
-    found = rw.verify(tmp_path, plan=plan, runtimes=[engine], run=False)
+    found = verified(tmp_path, written_, engine, plan=plan)
     assert bool(found.wrong) == (bool(trap) or family == "granitemoehybrid")
 
 
@@ -323,8 +307,7 @@ def test_the_share_that_is_read_next_to_the_setting_only(
     for complete in (True, False):
         if not complete:
             del written_["partial_rotary_factor"]
-        (tmp_path / "config.json").write_text(json.dumps(written_), encoding="utf-8")
-        found = rw.verify(tmp_path, plan=plan, runtimes=["sglang"], run=False)
+        found = verified(tmp_path, written_, "sglang", plan=plan)
         assert bool(found.wrong) == (not complete and not right)
 
 
@@ -341,9 +324,8 @@ def test_a_class_that_drops_the_scaling_on_a_cpu_is_noted(tmp_path: Path) -> Non
         cells = [cells["sglang"].how for cells in matrix(plan, config).values()]
         assert any("CPU with AMX" in how for how in cells) == noted
         written_ = serving_config(config, plan, engine="sglang")
-        (tmp_path / "config.json").write_text(json.dumps(written_), encoding="utf-8")
-        found = rw.verify(tmp_path, plan=plan, runtimes=["sglang"], run=False)
-        assert ("dropped-on-cpu" in {f.trap for f in found.warnings}) == noted
+        found = verified(tmp_path, written_, "sglang", plan=plan)
+        assert ("dropped-on-cpu" in traps(found.warnings)) == noted
         assert not found.wrong
 
 
@@ -421,7 +403,7 @@ def test_the_language_model_inside_another_decides() -> None:
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])
 def test_dbrx_takes_its_base_from_attn_config_alone(engine: str, tmp_path: Path) -> None:
-    config = json.loads((PUBLISHED / "dbrx.json").read_text(encoding="utf-8"))
+    config = load_config(PUBLISHED / "dbrx.json")
     present = present_plan(config)
     expressible(present, config, engine, approximate=False)
     for method in ("ntk", "linear"):
@@ -429,8 +411,7 @@ def test_dbrx_takes_its_base_from_attn_config_alone(engine: str, tmp_path: Path)
         with pytest.raises(Unsupported, match=r"base from attn_config\.rope_theta, and"):
             expressible(plan, config, engine, approximate=True)
     plan = extend_plan(present, 2 * TARGET, "ntk")
-    (tmp_path / "config.json").write_text(json.dumps(serving_config(config, plan, engine=engine)))
-    (wrong,) = rw.verify(tmp_path, runtimes=[engine], run=False).wrong
+    (wrong,) = verified(tmp_path, serving_config(config, plan, engine=engine), engine).wrong
     assert wrong.trap == "theta-lost"
     assert "attn_config.rope_theta" in wrong.what
     assert "write the base into attn_config.rope_theta" in wrong.remedy
@@ -440,7 +421,7 @@ def test_dbrx_takes_its_base_from_attn_config_alone(engine: str, tmp_path: Path)
 
 
 def test_dbrx_has_one_length_under_two_names() -> None:
-    config = json.loads((PUBLISHED / "dbrx.json").read_text(encoding="utf-8"))
+    config = load_config(PUBLISHED / "dbrx.json")
     for change, length in (({}, 32768), ({"max_position_embeddings": 65536}, 65536)):
         for engine in ("vllm", "sglang"):
             assert rules()[engine]({**config, **change}).limit == length

@@ -26,13 +26,14 @@ from ropewalk.runtimes.files import modelfile
 from ropewalk.runtimes.serving import Serving
 from ropewalk.runtimes.sglang import accepts as by_sglang
 from ropewalk.runtimes.vllm import accepts as by_vllm
+from tests.audit.verified import GOLDEN, PUBLISHED, traps, verified
 from tests.gguf.gguf_cases import named_plan, unproven
 from tests.gguf.gguf_files import header_only
 
-CONFIGS = Path(__file__).parents[1] / "golden" / "configs"
-PUBLISHED = Path(__file__).parents[1] / "models" / "published"
-LLAMA2 = CONFIGS / "llama-2-7b.json"
+LLAMA2 = GOLDEN / "llama-2-7b.json"
 RUNTIMES = ["transformers", "vllm", "sglang", "llama.cpp", "ollama"]
+FLAGS = {"vllm": "--hf-overrides", "sglang": "--json-model-override-args"}
+"""By engine, the flag that changes the config."""
 
 
 def rows(model: object, to: str, method: str, **parameters: Any) -> dict[str, Serving]:
@@ -54,7 +55,7 @@ def option(line: str, name: str) -> str:
     ],
 )
 def test_what_is_pasted_into_a_config_is_read_back_as_the_plan(name: str, method: str) -> None:
-    path = CONFIGS / f"{name}.json"
+    path = GOLDEN / f"{name}.json"
     config = load_config(path)
     planned = rw.plan(path, "256k", method)
     (row, vllm, sglang, *_) = planned.serving
@@ -65,7 +66,7 @@ def test_what_is_pasted_into_a_config_is_read_back_as_the_plan(name: str, method
     stated = config.get("text_config", config).get("rope_scaling") is not None
     assert ("and remove rope_scaling" in row.reason) == stated
     _computes(present_plan(_pasted(config, inner)), planned.plan)
-    for engine, flag in ((vllm, "--hf-overrides"), (sglang, "--json-model-override-args")):
+    for engine, flag in zip((vllm, sglang), FLAGS.values(), strict=True):
         if name == "command-r" and method == "ntk_mixed":
             assert engine.fit == "impossible"
             assert "these are interleaved" in engine.reason
@@ -102,8 +103,7 @@ def test_a_setting_that_reaches_further_than_its_config_states_is_served_so_far(
     found = rw.plan(config, "128k")
     assert found.nothing_to_change
     _, *engines = found.serving[:3]
-    flags = ("--hf-overrides", "--json-model-override-args")
-    for engine, flag in zip(engines, flags, strict=True):
+    for engine, flag in zip(engines, FLAGS.values(), strict=True):
         assert rules()[engine.runtime](config).limit == 40960
         overrides = json.loads(option(engine.lines[0], flag))
         assert overrides == {"max_position_embeddings": 131072}
@@ -125,7 +125,7 @@ def test_the_lengths_that_engines_accept(change: Config, vllm: int, sglang: int)
     config = {**load_config(LLAMA2), "rope_scaling": change}
     assert (by_vllm(config), by_sglang(config)) == (vllm, sglang)
     assert by_vllm({**config, "model_max_length": 2048}) == vllm // 2
-    gemma = {**load_config(CONFIGS / "gemma-3-4b.json")}
+    gemma = {**load_config(GOLDEN / "gemma-3-4b.json")}
     assert by_vllm(gemma) == 131072, "its stated length is scaled already"
 
 
@@ -222,7 +222,7 @@ def test_a_tokenizer_that_states_less_limits_no_engine(tmp_path: Path) -> None:
     (folder / "config.json").write_bytes(LLAMA2.read_bytes())
     write_atomically(folder / "tokenizer_config.json", '{"model_max_length": 4096}')
     found = rows(folder, "16k", "yarn")
-    for engine, flag in (("vllm", "--hf-overrides"), ("sglang", "--json-model-override-args")):
+    for engine, flag in FLAGS.items():
         (line,) = found[engine].lines
         assert json.loads(option(line, flag))["max_position_embeddings"] == 16384
     assert rows(folder, "4k", "linear")["vllm"].lines == (
@@ -233,11 +233,11 @@ def test_a_tokenizer_that_states_less_limits_no_engine(tmp_path: Path) -> None:
 @pytest.mark.parametrize("part", ["text_config", "llm_config", "language_config"])
 def test_the_changes_of_a_wrapped_model_stand_inside_its_part(part: str) -> None:
     """At the top level they would miss the model; vLLM replaces a dict as a whole."""
-    inner = {**load_config(CONFIGS / "smollm3-3b.json"), "rope_theta": 2e6}
+    inner = {**load_config(GOLDEN / "smollm3-3b.json"), "rope_theta": 2e6}
     config = {"model_type": "llava", part: inner}
     found = rows(config, "256k", "yarn")
     assert f"{part} in config.json" in found["transformers"].reason
-    for engine, flag in (("vllm", "--hf-overrides"), ("sglang", "--json-model-override-args")):
+    for engine, flag in FLAGS.items():
         overrides = json.loads(option(found[engine].lines[0], flag))
         assert set(overrides) == {part}
         assert overrides[part]["rope_parameters"]["rope_theta"] == 2e6
@@ -287,11 +287,9 @@ def test_a_model_with_a_drafter_is_best_served_from_a_folder(tmp_path: Path) -> 
         row = rows({**config, **own}, "16k", "yarn")["vllm"]
         assert (f"its {layers} MTP layers" in row.reason) == bool(layers)
         assert len(row.lines) == (3 if layers else 1)
-        (tmp_path / "config.json").write_text(json.dumps({**config, **own}), encoding="utf-8")
-        found = rw.verify(tmp_path, length=16384, runtimes=["vllm"], run=False)
-        assert ("drafter-unscaled" in {f.trap for f in found.warnings}) == bool(layers)
-        served = rw.verify(tmp_path, length=4096, runtimes=["vllm"], run=False)
-        assert "drafter-unscaled" not in {f.trap for f in served.warnings}
+        for length, told in ((16384, bool(layers)), (4096, False)):
+            found = verified(tmp_path, {**config, **own}, "vllm", length=length)
+            assert ("drafter-unscaled" in traps(found.warnings)) == told
 
 
 def test_the_stated_length_agrees_with_the_factor(tmp_path: Path) -> None:
@@ -306,9 +304,8 @@ def test_the_stated_length_agrees_with_the_factor(tmp_path: Path) -> None:
         assert serving_config(config, own, engine="vllm")["max_position_embeddings"] <= 16384
         for length, noted in ((stated, False), (stated // 2, method == "yarn")):
             changed = {**written, "max_position_embeddings": length}
-            (tmp_path / "config.json").write_text(json.dumps(changed), encoding="utf-8")
-            found = rw.verify(tmp_path, runtimes=["vllm"], run=False)
-            assert ("factor-recomputed" in {f.trap for f in found.warnings}) == noted
+            found = verified(tmp_path, changed, "vllm")
+            assert ("factor-recomputed" in traps(found.warnings)) == noted
 
 
 def test_a_gguf_file_is_served_with_flags_or_as_it_is(tmp_path: Path) -> None:
@@ -389,5 +386,6 @@ def test_llama_cpp_follows_the_plan_by_these_flags_on_an_unmodified_file(
     tokens = np.random.default_rng(8).integers(len(loaded.tokenizer), size=600)
     with llama_cpp_run.running(file, length=601) as llama:
         said = llama.log_probabilities(tokens.tolist(), start=560)
-    assert llama_cpp.beside(loaded.model, planned.plan, tokens, said, "F32").passed
-    assert not llama_cpp.beside(loaded.model, named_plan("plain"), tokens, said, "F32").passed
+    allowed = llama_cpp.tolerance("F32", len(tokens))
+    assert llama_cpp.beside(loaded.model, planned.plan, tokens, said, allowed).passed
+    assert not llama_cpp.beside(loaded.model, named_plan("plain"), tokens, said, allowed).passed

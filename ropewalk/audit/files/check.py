@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -10,6 +11,8 @@ from ropewalk.values import Value
 
 Verdict = Literal["OK", "wrong", "not established"]
 Subject = Literal["weights", "tokenizer", "bytes"]
+SHOWN = 3
+"""The most names or problems of one kind that a finding lists."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +35,12 @@ class Checked(NamedTuple):
 
     check: Check
     findings: tuple[Finding, ...] = ()
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first of these names, and the number of the others."""
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return f"{', '.join(names[:SHOWN])}{more}"
 
 
 def passed(subject: Subject, what: str, *notes: Finding) -> Checked:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable
 from pathlib import Path
 
-from ropewalk.audit.files.check import Checked, passed, unknown, wrong
+from ropewalk.audit.files.check import Checked, listed, passed, unknown, wrong
+from ropewalk.audit.files.finite import Told
 from ropewalk.audit.files.gguf import ends_at
 from ropewalk.audit.files.weights import INDEX, SINGLE
 from ropewalk.audit.finding import Finding
@@ -18,23 +18,13 @@ from ropewalk.gguf.header import GGUFHeader
 
 NO_MANIFEST = "not compared: no manifest"
 CONFIG = "config.json"
-_SHOWN = 3
-
-Told = Callable[[float], None]
 
 
-def of_parts(folder: Path, progress: Told) -> Checked:
-    """The parts of a split GGUF file, compared with the manifest of their folder."""
-    return _of_folder(folder, progress, set())
+def of_folder(folder: Path, progress: Told, *, of_parts: bool = False) -> Checked:
+    """The files of a folder compared with its manifest; without one, their bytes are not judged.
 
-
-def of_folder(folder: Path, progress: Told) -> Checked:
-    """The files of a folder compared with its manifest; without one, their bytes are not judged."""
-    return _of_folder(folder, progress, {CONFIG, SINGLE})
-
-
-def _of_folder(folder: Path, progress: Told, always: set[str]) -> Checked:
-    """`always` are the files of which a model consists, whatever they are called else."""
+    `of_parts`: a folder that holds a split GGUF file and needs no config.
+    """
     if not folder.is_dir() or not (folder / MANIFEST).exists():
         return unknown("bytes", NO_MANIFEST)
     try:
@@ -59,9 +49,11 @@ def _of_folder(folder: Path, progress: Told, always: set[str]) -> Checked:
         before += wanted.size
     here = {path.name for path in folder.iterdir()} - {MANIFEST}
     # Without these there is no model: a manifest that lists none of them is not of an export.
-    needed = {*(always - {SINGLE}), *(name for name in here if _holds_weights(name))}
-    if not any(map(_holds_weights, manifest.files)):
-        needed |= always & {SINGLE}
+    needed = {name for name in here if _holds_weights(name)}
+    if not of_parts:
+        needed.add(CONFIG)
+        if not any(map(_holds_weights, manifest.files)):
+            needed.add(SINGLE)
     unlisted = sorted(needed - set(manifest.files))
     extra = sorted(here - set(manifest.files) - needed)
     notes = [_extra(extra)] if extra else []
@@ -118,9 +110,8 @@ def _kind(path: Path) -> str:
 
 
 def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     be = "is" if len(names) == 1 else "are"
-    return f"{', '.join(names[:_SHOWN])}{more} {be}"
+    return f"{listed(names)} {be}"
 
 
 def _changed(what: str) -> Finding:

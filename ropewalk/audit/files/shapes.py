@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from ropewalk.audit.files.check import listed
 from ropewalk.audit.files.names import NAMINGS, after_the_layers, in_each_layer
 from ropewalk.models.config import Config, ConfigReader
 
@@ -21,7 +22,6 @@ USUAL = frozenset(NAMINGS)
 """Model types whose every tensor of these names has these shapes, as their tiny models show."""
 _EMBEDDING = re.compile(r"(?P<prefix>(?:.*\.)?)(?:embed_tokens|embed_in)\.weight")
 _QUERIES = ("q_proj", "q_b_proj", "qkv_proj", "query_key_value")
-_SHOWN = 3
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class _Model:
             keys = None
         elif self.reader.config.get("num_key_value_heads") is None:
             keys = None  # each class has its own default
-        shapes: dict[str, tuple[int | None, ...]] = {
+        return {
             "self_attn.q_proj.weight": (queries, hidden),
             "self_attn.q_proj.bias": (queries,),
             "self_attn.k_proj.weight": (keys, hidden),
@@ -162,7 +162,6 @@ class _Model:
             "input_layernorm.weight": (hidden,),
             "post_attention_layernorm.weight": (hidden,),
         }
-        return shapes
 
     def _last(self) -> tuple[str, ...]:
         return tuple(f"{self.prefix}{name}" for name in after_the_layers(self.reader))
@@ -196,14 +195,9 @@ class _Model:
             ]
         if asked:
             tensors = "1 tensor" if len(asked) == 1 else f"{len(asked)} tensors"
-            yield f"no file holds {tensors} that the config asks for ({_listed(asked)})"
+            yield f"no file holds {tensors} that the config asks for ({listed(asked)})"
         if uneven:
-            yield f"no file holds {_listed(uneven)}, and other layers have tensors of that name"
-
-
-def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"{', '.join(names[:_SHOWN])}{more}"
+            yield f"no file holds {listed(uneven)}, and other layers have tensors of that name"
 
 
 def _times(one: int | None, other: int | None) -> int | None:

@@ -43,7 +43,7 @@ def tokenizer(folder: Path, config: Config, rows: int | None) -> Checked:
         with required_by("loading the tokenizer"):
             loaded = _fast(folder / FAST) if files[0] == FAST else _older(folder, files, settings)
         ids = [*loaded.vocabulary.values(), *_added(settings, more)]
-        encoded = list(loaded.encode(PROBE))
+        encoded = list(_guarded(files[0], lambda: loaded.encode(PROBE)))
     except (MissingExtra, _Unknown) as error:
         return unknown("tokenizer", str(error), getattr(error, "remedy", ""))
     except InputError as error:
@@ -87,12 +87,7 @@ def _fast(path: Path) -> _Loaded:
         raise InputError(f"{FAST}: is not a file of at most {MOST_BYTES:,} bytes")
     loaded = _guarded(FAST, lambda: Tokenizer.from_file(str(path)))
     vocabulary = loaded.get_vocab(with_added_tokens=True)
-
-    def encode(text: str) -> Sequence[int]:
-        ids: Sequence[int] = _guarded(FAST, lambda: loaded.encode(text).ids)
-        return ids
-
-    return _Loaded(vocabulary, encode)
+    return _Loaded(vocabulary, lambda text: loaded.encode(text).ids)
 
 
 def _older(folder: Path, files: Sequence[str], settings: Config) -> _Loaded:
@@ -113,11 +108,7 @@ def _older(folder: Path, files: Sequence[str], settings: Config) -> _Loaded:
         ),
     )
 
-    def encode(text: str) -> Sequence[int]:
-        ids: Sequence[int] = _guarded(files[0], lambda: loaded(text, verbose=False)["input_ids"])
-        return ids
-
-    return _Loaded(loaded.get_vocab(), encode)
+    return _Loaded(loaded.get_vocab(), lambda text: loaded(text, verbose=False)["input_ids"])
 
 
 def _guarded(name: str, load: Callable[[], Any]) -> Any:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ropewalk.audit.files.check import Checked, passed, unknown, wrong
+from ropewalk.audit.files.check import SHOWN, Checked, passed, unknown, wrong
 from ropewalk.audit.files.finite import Numbers, Told, not_finite, not_numbers
 from ropewalk.audit.files.safetensors import Stored, read_header
 from ropewalk.audit.files.shapes import check_shapes, quantised
@@ -23,7 +23,6 @@ SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 MOST_INDEX = 32 * 2**20
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 _AGAIN = "copy the folder again, or export the model again"
-_SHOWN = 3
 
 
 @dataclass(frozen=True)
@@ -127,10 +126,10 @@ def _compared(files: Mapping[Path, Mapping[str, Stored]], config: Config) -> Wei
 
 def _first(problems: tuple[str, ...]) -> tuple[str, ...]:
     """A config that does not belong to the weights differs in every layer: a few will do."""
-    if len(problems) <= _SHOWN:
+    if len(problems) <= SHOWN:
         return problems
-    more = f"{problems[_SHOWN - 1]} (and {len(problems) - _SHOWN} more)"
-    return (*problems[: _SHOWN - 1], more)
+    more = f"{problems[SHOWN - 1]} (and {len(problems) - SHOWN} more)"
+    return (*problems[: SHOWN - 1], more)
 
 
 def _regular(path: Path) -> Path:

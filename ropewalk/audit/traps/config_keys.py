@@ -226,11 +226,9 @@ def truncate_nested(subject: Subject) -> Iterator[Finding]:
 
 
 def _stated_ropes(subject: Subject) -> list[Config]:
-    """The rope settings as the file writes them, before anything is filled in."""
-    stated = [subject.inner.get(key) for key in ("rope_parameters", "rope_scaling")]
-    ropes = [dict(rope) for rope in stated if isinstance(rope, Mapping)]
+    """Each layer type's own setting, without the keys that are null."""
     settings = []
-    for rope in ropes:
+    for rope in subject.stated_settings:
         nested = [dict(value) for value in rope.values() if isinstance(value, Mapping)]
         settings += nested or [rope]
     return [{key: v for key, v in rope.items() if v is not None} for rope in settings]

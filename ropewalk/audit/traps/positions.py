@@ -21,16 +21,15 @@ _STEP_IN_SGLANG = 16384
 def position_scaling_lost(subject: Subject) -> Iterator[Finding]:
     if subject.config is None:
         return
-    inner = subject.inner
-    stated = [r[IN_ROPE] for r in _stated_ropes(inner) if r.get(IN_ROPE) is not None]
-    other = inner.get(BESIDE)
+    stated = [r[IN_ROPE] for r in subject.stated_settings if r.get(IN_ROPE) is not None]
+    other = subject.inner.get(BESIDE)
     own = other.get("beta") if isinstance(other, Mapping) else None
     for reading in subject.readings:
         key, value = _key_read(subject, reading.runtime), (stated or [own])[0]
         if value is None or key is None:
             continue
         if reading.runtime == "sglang" and key == IN_ROPE and stated and value:
-            yield from _other_steps(inner)
+            yield from _other_steps(subject)
         if not (stated if key == IN_ROPE else own if key == BESIDE else None):
             there, missing = (IN_ROPE, BESIDE) if stated else (BESIDE, IN_ROPE)
             yield Finding(
@@ -45,10 +44,10 @@ def position_scaling_lost(subject: Subject) -> Iterator[Finding]:
             )
 
 
-def _other_steps(inner: Mapping[str, object]) -> Iterator[Finding]:
+def _other_steps(subject: Subject) -> Iterator[Finding]:
     """SGLang takes the length of a step next to rope_parameters, whatever these contain."""
-    taken = inner.get(ORIGINAL_LENGTH, _STEP_IN_SGLANG)
-    for rope in _stated_ropes(inner):
+    taken = subject.inner.get(ORIGINAL_LENGTH, _STEP_IN_SGLANG)
+    for rope in subject.stated_settings:
         stated = rope.get(ORIGINAL_LENGTH)
         if rope.get(IN_ROPE) and stated is not None and stated != taken:
             yield Finding(
@@ -121,11 +120,6 @@ def eight_bit_keys(subject: Subject) -> Iterator[Finding]:
                 wrong=False,
             )
             return
-
-
-def _stated_ropes(inner: Mapping[str, object]) -> list[Mapping[str, object]]:
-    stated = [inner.get(key) for key in ("rope_parameters", "rope_scaling")]
-    return [rope for rope in stated if isinstance(rope, Mapping)]
 
 
 def drafter_unscaled(subject: Subject) -> Iterator[Finding]:

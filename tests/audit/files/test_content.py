@@ -16,7 +16,7 @@ from ropewalk.audit.result import Audit
 from ropewalk.errors import InvalidValue
 from ropewalk.exporting import llama_cpp
 from ropewalk.exporting.manifest import MANIFEST, FileDigest, Manifest
-from ropewalk.gguf import carried, llama_cpp_run
+from ropewalk.gguf import carried
 from ropewalk.gguf.header import read_header
 from ropewalk.gguf.sizes import BLOCKS
 from ropewalk.models.config import BUNDLED_FOLDER, present_plan
@@ -177,11 +177,6 @@ def test_an_exported_file_is_well(file: Path) -> None:
         "tokenizer: 1,024 tokens, as many as the embedding has rows",
         "bytes: as ropewalk.sha256 in the file says",
     ]
-
-
-@pytest.mark.skipif(not llama_cpp_run.available(), reason="needs the extra gguf")
-def test_llama_cpp_loads_a_file_with_a_digest(file: Path) -> None:
-    assert llama_cpp_run.log_probabilities(file, [5, 6, 7]).values.shape[0] == 3
 
 
 def _copy(file: Path, tmp_path: Path, change: Callable[[bytes], bytes]) -> Path:

@@ -19,6 +19,7 @@ from ropewalk.models.config import BUNDLED
 from tests.gguf import tiny_architectures
 from tests.gguf.damages import DAMAGES, damaged
 from tests.gguf.gguf_cases import named_plan, unproven
+from tests.gguf.gguf_files import header_only
 
 UNDECIDED = {
     "a tensor more": "odd is not known as a tensor of architecture llama",
@@ -108,17 +109,12 @@ def test_what_llama_cpp_loads_is_found_whole(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("rows", "right"), [(32, True), (64, False)])
 def test_keys_that_queries_share_have_fewer_rows(rows: int, right: bool, tmp_path: Path) -> None:
-    writer = gguf.GGUFWriter(tmp_path / "a.gguf", "llama")
-    writer.add_block_count(1)
-    writer.add_embedding_length(64)
-    writer.add_head_count(4)
-    writer.add_head_count_kv(2)
-    for name, own in (("attn_q", 64), ("attn_k", rows), ("attn_v", 32)):
-        writer.add_tensor(f"blk.0.{name}.weight", np.zeros((own, 64), np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    told = [text for text in problems(read_header(tmp_path / "a.gguf")) if "keys ask for" in text]
+    heights = {"attn_q": 64, "attn_k": rows, "attn_v": 32}
+    path = header_only(
+        tmp_path / "a.gguf",
+        keys={"block_count": 1, "attention.head_count_kv": 2},
+        tensors={f"blk.0.{k}.weight": np.zeros((n, 64), np.float32) for k, n in heights.items()},
+    )
+    told = [text for text in problems(read_header(path)) if "keys ask for" in text]
     said = "blk.0.attn_k.weight is 64 × 64, and its keys ask for 64 × 32"
     assert told == ([] if right else [said])

@@ -294,17 +294,11 @@ def test_a_class_of_another_model_type_is_not_established(folder: Path, architec
     assert line.startswith(f"vllm: chooses its class by the architecture {architecture!r}")
 
 
-def test_quantised_weights_have_shapes_of_their_own(folder: Path) -> None:
-    changes = {"quantization_config": {"quant_method": "gptq"}, "intermediate_size": 100}
-    edit(folder / "config.json", lambda config: config.update(changes))
-    (line,) = judged(folder).not_established
-    assert "the weights are quantised" in line
-
-
-def test_plain_weights_under_a_quantised_config_are_not_established(folder: Path) -> None:
+@pytest.mark.parametrize("inner", [352, 100], ids=["plain shapes", "shapes of their own"])
+def test_weights_under_a_quantised_config_are_not_established(folder: Path, inner: int) -> None:
     """Whether its method takes them is known only by running it."""
-    quantised = {"quantization_config": {"quant_method": "evil"}}
-    edit(folder / "config.json", lambda config: config.update(quantised))
+    changes = {"quantization_config": {"quant_method": "gptq"}, "intermediate_size": inner}
+    edit(folder / "config.json", lambda config: config.update(changes))
     (line,) = judged(folder).not_established
     assert "the weights are quantised" in line
 

@@ -360,8 +360,8 @@ FAULTS = {
     ),
     "Qwen3 counts from the length that its config states": Fault(
         "ropewalk/models/native.py",
-        "length == 40 * _K:",
-        "length == 41 * _K:",
+        '"qwen[23].*", (40 * _K,),',
+        '"qwen[23].*", (41 * _K,),',
         LENGTHS,
     ),
     "a stated trained length is ignored": Fault(

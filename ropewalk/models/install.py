@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.errors import InvalidValue, Unsupported
@@ -35,7 +35,6 @@ from ropewalk.models.following import follows
 from ropewalk.models.logits import check_finite
 from ropewalk.models.queries import LogitScaling, scale_logits
 from ropewalk.models.rotary import PlannedRotary
-from ropewalk.schedule import RotarySchedule
 
 
 def install(
@@ -233,7 +232,11 @@ class Installation:
         stock = self._stock_attributes(rotary)
         for layer_type, prefix in rotary.prefixes.items():
             schedule = setting.steps(layer_type)[0].schedule
-            frequencies = _float32(schedule, stock[f"{prefix}inv_freq"].device)
+            frequencies = torch.tensor(
+                schedule.inverse_frequencies,
+                dtype=torch.float32,
+                device=stock[f"{prefix}inv_freq"].device,
+            )
             setattr(module, f"{prefix}inv_freq", frequencies)
             # Stock modules go back to this one when a sequence is short.
             setattr(module, f"{prefix}original_inv_freq", frequencies)
@@ -274,10 +277,6 @@ _HELD = ("inv_freq", "original_inv_freq", "attention_scaling")
 def _put(rotary: RotaryModule, module: nn.Module) -> None:
     for parent, name in rotary.places:
         setattr(parent, name, module)
-
-
-def _float32(schedule: RotarySchedule, device: torch.device) -> Tensor:
-    return torch.tensor(schedule.inverse_frequencies, dtype=torch.float32, device=device)
 
 
 def _installation(model: nn.Module) -> Installation | None:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ropewalk.data.packing import IntArray
 from ropewalk.errors import InputError, InvalidValue
 from ropewalk.extras import required_by
 from ropewalk.untrusted import parse_json, read_json, real_number, whole_number
@@ -29,8 +30,6 @@ PIECE = 2**22
 HUB = "hub:"
 STATE, SPLITS = "state.json", "dataset_dict.json"
 """The files that mark folders of `datasets`: of one data set, and of several by their names."""
-
-IntArray = NDArray[np.int64]
 
 
 class Weighted(NamedTuple):

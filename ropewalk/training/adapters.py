@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 
 from ropewalk.extras import required_by
+from ropewalk.training.ranks import whole
 from ropewalk.training.saving import causal_of
 
 _NAME = "default"
@@ -44,14 +44,9 @@ def plain_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
     for name, value in causal.state_dict().items():
         if _LORA in name or name not in known | buffers:
             continue
-        weight = _whole(value)
+        weight = whole(value)
         if name.endswith(f"{_BASE}weight"):
             layer: Any = layers[name.removesuffix(f"{_BASE}weight")]
-            up, down = (_whole(own[_NAME].weight.detach()) for own in (layer.lora_B, layer.lora_A))
+            up, down = (whole(own[_NAME].weight) for own in (layer.lora_B, layer.lora_A))
             weight = weight + (layer.scaling[_NAME] * (up @ down)).to(weight.dtype)
         yield name.replace(_BASE, "."), weight
-
-
-def _whole(value: Tensor) -> Tensor:
-    own = value.full_tensor() if isinstance(value, DTensor) else value
-    return own.detach()

@@ -274,8 +274,6 @@ def llama(**values: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("config", "text"),
     [
-        ({"model_type": "gptj", "n_embd": 64, "n_head": 2}, "'gptj' rotates by a base of 10000"),
-        ({"model_type": "codegen"}, "'codegen' rotates by a base of 10000"),
         (
             {"model_type": "qwen3_next", "num_hidden_layers": 2,
              "layer_types": ["linear_attention"] * 2},

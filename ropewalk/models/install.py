@@ -57,8 +57,8 @@ def install(
     Kept positions and log-n depend on the position ids passed to the model. With left padding these
     must be passed (`generate` does so), since they count from the first real token.
 
-    `check` verifies that the plan took effect (verify.py). If it did not, the model is restored and
-    GateFailed is raised. Without the check, changing plans takes microseconds.
+    `check` verifies that the plan took effect (following.py). If it did not, the model is restored
+    and GateFailed is raised. Without the check, changing plans takes microseconds.
     """
     if by_current_length and length is not None:
         raise InvalidValue(

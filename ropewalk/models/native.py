@@ -239,7 +239,7 @@ def _served(stated: Stated) -> int:
     """The served length of a config that states how far its frequencies reach.
 
     No formula of transformers depends on it. Which length a runtime accepts is another matter
-    (runtimes/accepted.py). So:
+    (`accepts` in runtimes/vllm.py and runtimes/sglang.py). So:
 
     - YaRN and linear: the longer of the stated length and original · factor. The factor says how
       far the frequencies reach; Qwen3's recipe states 40,960, four times 32,768 is served.

@@ -29,11 +29,7 @@ from ropewalk.schedule import RotaryGeometry, RotarySchedule
 
 
 def with_plan(source: object, plan: ContextPlan) -> Config:
-    """A copy of the config that makes stock transformers (v5) follow the plan.
-
-    Native rope types where one says exactly this, any other factors as `longrope` with equal
-    lists; what stock keys cannot say is refused by name.
-    """
+    """A copy of the config that makes stock transformers (v5) follow the plan."""
     config = load_config(source)
     reader = ConfigReader(config)
     if reader.family.own_code:

@@ -38,11 +38,10 @@ def plain_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
     All ranks take part, and all get them. Tied weights come once.
     """
     causal = causal_of(model)
-    known = {name for name, _ in causal.named_parameters()}
-    buffers = {name for name, _ in causal.named_buffers()}
+    known = {name for name, _ in (*causal.named_parameters(), *causal.named_buffers())}
     layers = {name: own for name, own in causal.named_modules() if hasattr(own, "lora_A")}
     for name, value in causal.state_dict().items():
-        if _LORA in name or name not in known | buffers:
+        if _LORA in name or name not in known:
             continue
         weight = whole(value)
         if name.endswith(f"{_BASE}weight"):

@@ -141,7 +141,6 @@ def test_known_models_need_no_assumption() -> None:
     ("values", "text"),
     [
         ({"model_type": "gpt2"}, "uses absolute positions, not a rotary embedding"),
-        ({"model_type": "bert"}, "uses absolute positions"),
         ({"model_type": "mamba"}, "uses no positions"),
         ({"hidden_size": 4097, "num_attention_heads": 32}, "hidden_size = 4097: is not divisible"),
         ({"rope_interleave": "no"}, "rope_interleave = 'no': must be true or false"),

@@ -117,6 +117,12 @@ def _clipped(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[:half]}…{text[-half:]}"
 
 
+def first_line(error: Exception) -> str:
+    """The first line of what another library says; the error's type, if it says nothing."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
 def printable(text: str, *, keep: str = "") -> str:
     """The text in one line, with escapes for line breaks, terminal codes and lone surrogates.
 

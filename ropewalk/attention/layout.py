@@ -200,9 +200,8 @@ class AttentionLayout:
         def pairs(own: IntArray) -> int:
             return int((np.arange(own.size) + 1 - first_seen(own, own, near)).sum())
 
-        again = pairs(
-            self.positions[: self.anchor_length]
-        )  # the anchor's own, before each document
+        # The anchor's own, before each document.
+        again = pairs(self.positions[: self.anchor_length])
         return sum(map(pairs, self.sequences)) - again * self.document_lengths.size
 
     def reach(self) -> int:

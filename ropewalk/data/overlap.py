@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from ropewalk.data.corpora import Document
 
@@ -21,9 +21,5 @@ def apart_from(documents: Iterable[Document], others: Iterable[Document]) -> lis
 
 def _runs(text: str) -> set[int]:
     lines = [line.strip() for line in text.splitlines() if any(map(str.isalnum, line))]
-    return {hash(tuple(run)) for run in _in_a_row(lines)}
-
-
-def _in_a_row(lines: Sequence[str]) -> Iterable[Sequence[str]]:
-    for start in range(max(1, len(lines) - LINES + 1)):
-        yield lines[start : start + LINES]
+    starts = range(max(1, len(lines) - LINES + 1))
+    return {hash(tuple(lines[start : start + LINES])) for start in starts}

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ropewalk.errors import InputError, InvalidValue
+from ropewalk.data.packing import IntArray
+from ropewalk.errors import InputError, InvalidValue, first_line
 from ropewalk.extras import required_by
 from ropewalk.untrusted import parse_json, read_json, real_number, whole_number
 
@@ -29,8 +30,6 @@ PIECE = 2**22
 HUB = "hub:"
 STATE, SPLITS = "state.json", "dataset_dict.json"
 """The files that mark folders of `datasets`: of one data set, and of several by their names."""
-
-IntArray = NDArray[np.int64]
 
 
 class Weighted(NamedTuple):
@@ -144,11 +143,8 @@ def _messages(value: list[Any], place: str) -> list[dict[str, str]]:
     """Roles and texts alone: a template sees nothing else of a file from elsewhere."""
     found = []
     for number, message in enumerate(value):
-        role, content = (
-            (message.get(key) for key in ("role", "content"))
-            if isinstance(message, dict)
-            else (None, None)
-        )
+        said = message if isinstance(message, dict) else {}
+        role, content = said.get("role"), said.get("content")
         if not isinstance(role, str) or not isinstance(content, str):
             raise InvalidValue(
                 f"{place}[{number}]",
@@ -284,7 +280,7 @@ def hub(named: str, fields: Sequence[str]) -> Iterator[Row]:
     try:
         stream = datasets.load_dataset(name, config or None, split=split, streaming=True)
     except Exception as error:  # of many kinds: no network, no such data set, split or config
-        raise InputError(f"{named}: cannot be opened ({_first_line(error)})") from None
+        raise InputError(f"{named}: cannot be opened ({first_line(error)})") from None
     if stream.column_names is not None:
         check_columns(stream.column_names, fields, named)
     for number, row in enumerate(_until_cut(stream, named), start=1):
@@ -296,13 +292,9 @@ def _until_cut(stream: Iterable[Any], named: str) -> Iterator[Any]:
         yield from stream
     except Exception as error:  # of many kinds: of the network, or of files that are damaged
         raise InputError(
-            f"{named}: the stream ended early ({_first_line(error)}); run the same command again "
+            f"{named}: the stream ended early ({first_line(error)}); run the same command again "
             "to continue where it stopped"
         ) from None
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 def check_columns(names: Sequence[str], fields: Sequence[str], where: object) -> None:

@@ -31,8 +31,9 @@ from ropewalk.data.corpora import MANIFEST, Document
 from ropewalk.data.packing import IntArray
 from ropewalk.errors import InputError, InvalidValue
 from ropewalk.progress import Progress, Status, silent
-from ropewalk.run_directory import Journal, RunDirectory
+from ropewalk.run_directory import RunDirectory
 from ropewalk.untrusted import Fields, read_json
+from ropewalk.values import Value
 
 FORMAT = "ropewalk-tokens-1"
 SHARDS, COMMAND = "shards.jsonl", "data build"
@@ -55,8 +56,8 @@ Begins = Callable[[str], Sequence[int] | IntArray]
 """The character at which each token of a text begins."""
 
 
-@dataclass(frozen=True)
-class Shard:
+@dataclass(frozen=True, eq=False)
+class Shard(Value):
     """A finished shard, as its line in the journal and in the manifest has it."""
 
     documents: int
@@ -73,22 +74,14 @@ class Shard:
         return found if self.weights_sha256 is None else found | {"weights": self.weights_sha256}
 
     def to_json(self) -> dict[str, object]:
-        return {key: value for key, value in vars(self).items() if value is not None}
+        """Without the checksum of weights, if there are none."""
+        return {key: value for key, value in super().to_json().items() if value is not None}
 
     @classmethod
-    def from_json(cls, value: object, path: str) -> Shard:
-        fields = Fields(value, path)
-        return fields.build(
-            cls,
-            documents=fields.integer("documents"),
-            tokens=fields.integer("tokens"),
-            tokens_sha256=fields.text("tokens_sha256"),
-            documents_sha256=fields.text("documents_sha256"),
-            texts_sha256=fields.text("texts_sha256"),
-            weights_sha256=(
-                fields.text("weights_sha256") if fields.holds("weights_sha256") else None
-            ),
-        )
+    def from_json(cls, value: object, path: str = "") -> Shard:
+        if isinstance(value, dict):
+            value = {"weights_sha256": None, **value}
+        return super().from_json(value, path)
 
 
 def build(
@@ -155,7 +148,10 @@ class _Build:
         )
         self._digest = hashlib.sha256()
         self._journal = directory.journal(SHARDS)
-        self._done = _shards(self._journal)
+        self._done = [
+            Shard.from_json(record, f"{self._journal.path}[{i}]")
+            for i, record in enumerate(self._journal.records)
+        ]
         self._tokens = 0
 
     def run(self, *, weighted: bool) -> None:
@@ -286,13 +282,14 @@ class _Build:
         number, content = len(self._done), _contents(documents)
         for kind, raw in content.items():
             self._directory.write(_name(kind, number), raw)
+        checksums = {kind: hashlib.sha256(raw).hexdigest() for kind, raw in content.items()}
         shard = Shard(
             len(documents),
             len(content["tokens"]) // TOKEN.itemsize,
-            hashlib.sha256(content["tokens"]).hexdigest(),
-            hashlib.sha256(content["documents"]).hexdigest(),
+            checksums["tokens"],
+            checksums["documents"],
             self._digest.hexdigest(),
-            hashlib.sha256(content["weights"]).hexdigest() if "weights" in content else None,
+            checksums.get("weights"),
         )
         self._journal.append([shard.to_json()])
         self._done.append(shard)
@@ -315,10 +312,9 @@ def _contents(documents: list[_Tokenised]) -> dict[str, bytes]:
         "documents": table.tobytes(),
     }
     if any(own.weights is not None for own in documents):
-        plain = (np.ones(own.tokens.size, WEIGHT) for own in documents)
         weights = (
-            ones if own.weights is None else own.weights
-            for own, ones in zip(documents, plain, strict=True)
+            np.ones(own.tokens.size, WEIGHT) if own.weights is None else own.weights
+            for own in documents
         )
         found["weights"] = b"".join(own.tobytes() for own in weights)
     return found
@@ -334,12 +330,6 @@ def _checksum(path: Path) -> str | None:
         return None
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _shards(journal: Journal) -> list[Shard]:
-    return [
-        Shard.from_json(record, f"{journal.path}[{i}]") for i, record in enumerate(journal.records)
-    ]
 
 
 class TokenStore:
@@ -423,11 +413,11 @@ class TokenStore:
                 path = self.folder / _name(kind, number)
                 if _checksum(path) != expected:
                     raise _damaged(path, "its checksum is not the one in the manifest")
-            if shard.weights_sha256 is not None and not _are_weights(
-                self._mapped("weights", number)
-            ):
-                path = self.folder / _name("weights", number)
-                raise _damaged(path, "weights must be finite, and 0 or more")
+            if shard.weights_sha256 is not None:
+                weights = self._mapped("weights", number)
+                if not (np.isfinite(weights) & (weights >= 0)).all():
+                    path = self.folder / _name("weights", number)
+                    raise _damaged(path, "weights must be finite, and 0 or more")
             largest = int(self._mapped("tokens", number).max(initial=0))
             if vocabulary is not None and largest >= vocabulary:
                 raise InputError(
@@ -475,10 +465,6 @@ class TokenStore:
         if not good:
             raise _damaged(path, "its lengths or domains do not fit the manifest")
         return table
-
-
-def _are_weights(values: NDArray[np.float32]) -> bool:
-    return bool((np.isfinite(values) & (values >= 0)).all())
 
 
 def _read_only(array: IntArray) -> IntArray:

@@ -182,24 +182,19 @@ class _Walk:
             raise ValueError("more entries than a model has")
         return count
 
-    def skip_value(self, kind: int) -> None:
-        if kind in _SCALARS:
-            self.skip(struct.calcsize(_SCALARS[kind]))
-        elif kind == _STRING:
-            self.skip(self.count())
-        elif kind == _ARRAY:
-            inner, count = int(self.take("<I")), self.entries(_MOST_ITEMS)
-            if inner == _ARRAY:
-                raise ValueError("an array of arrays, which llama.cpp does not load")
-            if inner in _SCALARS:
-                self.skip(count * struct.calcsize(_SCALARS[inner]))
-                return
-            if inner != _STRING:
-                raise ValueError("a type that GGUF does not have")
+    def skip_array(self) -> int:
+        """Walk over an array, and return the number of its items."""
+        inner, count = int(self.take("<I")), self.entries(_MOST_ITEMS)
+        if inner == _ARRAY:
+            raise ValueError("an array of arrays, which llama.cpp does not load")
+        if inner in _SCALARS:
+            self.skip(count * struct.calcsize(_SCALARS[inner]))
+        elif inner == _STRING:
             self.steps(count)
             self.skip_strings(count)
         else:
             raise ValueError("a type that GGUF does not have")
+        return count
 
     def skip_strings(self, count: int) -> None:
         """Walk over the strings of an array; a short loop, for a vocabulary is long."""
@@ -239,10 +234,10 @@ class _Walk:
             elif kind in _SCALARS:
                 found.places[key] = (self.at, _SCALARS[kind])
                 found.values[key] = self.take(_SCALARS[kind])
+            elif kind == _ARRAY:
+                found.lengths[key] = self.skip_array()
             else:
-                if kind == _ARRAY:
-                    _, found.lengths[key] = struct.unpack_from("<IQ", self.data, self.at)
-                self.skip_value(kind)
+                raise ValueError("a type that GGUF does not have")
             found.spans[key] = begin, self.at
         relative: dict[str, TensorPlace] = {}
         for _ in range(tensors):

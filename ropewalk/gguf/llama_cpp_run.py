@@ -274,15 +274,12 @@ class LlamaCpp:
             if (reason := self._served.end()) is not None:
                 told = f"llama.cpp ended while it ran: {reason}"
             else:
-                told = f"llama.cpp runs, and its answer cannot be read ({_said(error)})"
+                said = f"{type(error).__name__}: {shortened(str(error))}"
+                told = f"llama.cpp runs, and its answer cannot be read ({said})"
             raise RopewalkError(f"{self._path}: {told}; run the command again") from None
         if "error" in answer:
             raise RopewalkError(f"{self._path}: llama.cpp refuses: {answer['error']['message']}")
         return answer
-
-
-def _said(error: Exception) -> str:
-    return f"{type(error).__name__}: {shortened(str(error))}"
 
 
 def _reason(complaints: IO[str], process: subprocess.Popen[str]) -> str:

@@ -15,6 +15,7 @@ import os
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO
 
@@ -48,8 +49,7 @@ class Changes:
 
 def text(value: str) -> bytes:
     """A string as the value of a key."""
-    content = value.encode()
-    return struct.pack("<IQ", 8, len(content)) + content
+    return struct.pack("<I", 8) + _counted(value)
 
 
 def number(form: str, value: float) -> bytes:
@@ -101,7 +101,7 @@ class _File:
     without: frozenset[str]
     changes: Changes
 
-    @property
+    @cached_property
     def pieces(self) -> list[tuple[GGUFHeader, str, int]]:
         """The tensors that are copied, in the order in which they lie, with their sizes."""
         return [
@@ -137,8 +137,7 @@ class _File:
                 for _, (start, stop) in kept:
                     _copy_small(source, file, start, stop - start)
             for key, value in self.keys.items():
-                name_bytes = key.encode()
-                file.write(struct.pack("<Q", len(name_bytes)) + name_bytes + value)
+                file.write(_counted(key) + value)
             for info in infos:
                 file.write(info)
             data = _padded(file.tell(), alignment)
@@ -253,13 +252,14 @@ def _copy_small(source: BinaryIO, out: BinaryIO, start: int, size: int) -> None:
 
 
 def _info(name: str, shape: tuple[int, ...], kind: int, start: int) -> bytes:
-    content = name.encode()
-    return (
-        struct.pack("<Q", len(content))
-        + content
-        + struct.pack(f"<I{len(shape)}Q", len(shape), *shape)
-        + struct.pack("<IQ", kind, start)
-    )
+    form = f"<I{len(shape)}QIQ"
+    return _counted(name) + struct.pack(form, len(shape), *shape, kind, start)
+
+
+def _counted(text: str) -> bytes:
+    """A string as the format has it: its length, then its bytes."""
+    content = text.encode()
+    return struct.pack("<Q", len(content)) + content
 
 
 def _padded(size: int, alignment: int) -> int:

@@ -317,14 +317,10 @@ def _plainest(own: Architecture, schedule: RotarySchedule, *, own_yarn: bool) ->
     if found is not None:
         return found
     if not own.honours_factors:
-        raise NoFactors(
-            f"architecture {own.name}: llama.cpp "
-            + (
-                "loads factors by pair and computes without them"
-                if own.factors == "ignored"
-                else "refuses a file with factors by pair"
-            )
-        )
+        told = "refuses a file with factors by pair"
+        if own.factors == "ignored":
+            told = "loads factors by pair and computes without them"
+        raise NoFactors(f"architecture {own.name}: llama.cpp {told}")
     tensors = "rope_freqs" if "rope_freqs" in own.tensors else "rope_factors_long and _short"
     said = f"{tensors}, from {factors.min():.4g} to {factors.max():.4g}"
     return Setting(geometry.base, factors=factors, said=said)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from ropewalk.gguf.header import TensorPlace
 
 # How many bytes a block takes, by how many values it has and GGML's number of the type.
@@ -26,7 +28,4 @@ def bytes_of(place: TensorPlace) -> int | None:
     if place.kind not in BLOCKS:
         return None
     block, size = BLOCKS[place.kind]
-    count = 1
-    for width in place.shape:
-        count *= width
-    return -(-count // block) * size
+    return -(-math.prod(place.shape) // block) * size

@@ -103,7 +103,9 @@ class GGUFTokenizer:
                 "and EOS behind a text; change its post-processor"
             )
         template = tokenizer.chat_template
-        warnings = _template_warnings(template)
+        warnings = []
+        if template is not None and not isinstance(template, str):
+            warnings.append("of several chat templates none is exported")
         merges = [
             tuple(pair.split(" ") if isinstance(pair, str) else pair) for pair in model["merges"]
         ]
@@ -119,7 +121,8 @@ class GGUFTokenizer:
         else:
             pre_tokenizer = _pre_tokenizer(stated)
             warnings += _normalizer_warnings(stated["normalizer"])
-            warnings += _case_warnings(pre_tokenizer)
+            if pre_tokenizer in _CUT_BY_CASE:
+                warnings.append(OTHER_CASES)
             if pre_tokenizer == "gpt-4o" and model.get("ignore_merges"):
                 words = [text for text, token in model["vocab"].items() if kinds[token] == NORMAL]
                 warnings += _whole_word_warnings(words, model["vocab"], merges)
@@ -238,10 +241,6 @@ def _normalizer_warnings(normalizer: Mapping[str, Any] | None) -> list[str]:
     return ["llama.cpp does not bring texts into Unicode's form NFC before it tokenizes"]
 
 
-def _case_warnings(pre_tokenizer: str) -> list[str]:
-    return [OTHER_CASES] if pre_tokenizer in _CUT_BY_CASE else []
-
-
 def _whole_word_warnings(
     words: Sequence[str], vocab: Mapping[str, int], merges: Sequence[tuple[str, str]]
 ) -> list[str]:
@@ -256,9 +255,3 @@ def _whole_word_warnings(
         "transformers takes words that are tokens whole, and llama.cpp joins them by rules, which "
         f"make something else of {len(other)} tokens, such as {other[0]!r}"
     ]
-
-
-def _template_warnings(template: object) -> list[str]:
-    if template is None or isinstance(template, str):
-        return []
-    return ["of several chat templates none is exported"]

@@ -6,6 +6,8 @@ weights are taken as llama.cpp takes them: as the numbers that they stand for.
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -43,9 +45,9 @@ def stored_type(header: GGUFHeader) -> str:
     """GGML's name for the type that most of the weights have."""
     from gguf import GGMLQuantizationType
 
-    sizes: dict[int, int] = {}
+    sizes: Counter[int] = Counter()
     for place in header.tensors.values():
-        sizes[place.kind] = sizes.get(place.kind, 0) + int(np.prod(place.shape))
+        sizes[place.kind] += math.prod(place.shape)
     try:
         return GGMLQuantizationType(max(sizes, key=sizes.__getitem__)).name
     except ValueError:
@@ -115,9 +117,11 @@ def _config(header: GGUFHeader, weights: Mapping[str, Tensor]) -> Any:
         return int(value)
 
     width, heads = count("embedding_length"), count("attention.head_count")
-    bias = {} if header.architecture == "qwen2" else {"attention_bias": _biased(weights)}
+    bias = {}
+    if header.architecture != "qwen2":
+        bias["attention_bias"] = _biased(weights, "q_proj")
     if header.architecture == "seed_oss":
-        bias["attention_out_bias"] = any(name.endswith("o_proj.bias") for name in weights)
+        bias["attention_out_bias"] = _biased(weights, "o_proj")
     return AutoConfig.for_model(
         header.architecture,
         hidden_size=width,
@@ -136,8 +140,8 @@ def _config(header: GGUFHeader, weights: Mapping[str, Tensor]) -> Any:
     )
 
 
-def _biased(weights: Mapping[str, Tensor]) -> bool:
-    return any(name.endswith("q_proj.bias") for name in weights)
+def _biased(weights: Mapping[str, Tensor], part: str) -> bool:
+    return any(name.endswith(f"{part}.bias") for name in weights)
 
 
 def _name(name: str) -> str:

@@ -62,27 +62,28 @@ def assumptions(
     it.
     """
     with named_in(file):
-        found = (*_all(config, ConfigReader(config)), *_lengths(config, trained, by))
+        reader = ConfigReader(config)
+        found = (*_all(reader), *_lengths(reader, trained, by))
     place = f"{file}: " if file else ""
     return tuple(Assumption(name, f"{place}{text}") for name, text in found)
 
 
-def _all(config: Config, reader: ConfigReader) -> Iterator[Assumption]:
+def _all(reader: ConfigReader) -> Iterator[Assumption]:
     yield from _model_type(reader)
     yield from _two_settings(reader)
     yield from _two_bases(reader)
     yield from _two_names(reader)
-    yield from _two_levels(config, reader)
-    yield from _two_original_lengths(reader)
+    yield from _beside_the_rope(reader, "two-names", "partial_rotary_factor", "second")
+    yield from _two_levels(reader)
+    yield from _beside_the_rope(reader, "two-original-lengths", ORIGINAL_LENGTH, "first")
     yield from _length_of_linear(reader)
     yield from _layout(reader)
     yield from _unread(reader)
     yield from _own_code(reader)
 
 
-def _lengths(config: Config, trained: int | None, by: str) -> Iterator[Assumption]:
+def _lengths(reader: ConfigReader, trained: int | None, by: str) -> Iterator[Assumption]:
     """Guesses at the trained length, doubts of it, and keys that contradict each other."""
-    reader = ConfigReader(config)
     own, stated = reader.lengths(), reader.get("max_position_embeddings")
     key = reader.written("max_position_embeddings")
     if own.conflict:
@@ -130,16 +131,15 @@ def _two_settings(reader: ConfigReader) -> Iterator[Assumption]:
     if differing:
         yield Assumption(
             "scaling-conflict",
-            f"rope_scaling and rope_parameters differ in {', '.join(map(_word, differing[:8]))}; "
-            "rope_scaling is followed, as in transformers, and rope_parameters is ignored",
+            "rope_scaling and rope_parameters differ in "
+            f"{', '.join(str(key)[:40] for key in differing[:8])}; rope_scaling is followed, as in "
+            "transformers, and rope_parameters is ignored",
         )
 
 
 def _normal(rope: Mapping[str, object]) -> dict[str, object]:
-    kind = rope.get("rope_type") or rope.get("type") or "default"
-    stated = {key: value for key, value in rope.items() if value is not None}
-    stated.pop("type", None)
-    return {**stated, "rope_type": kind}
+    stated = {key: value for key, value in rope.items() if value is not None and key != "type"}
+    return {**stated, "rope_type": rope_type(rope)}
 
 
 def _two_bases(reader: ConfigReader) -> Iterator[Assumption]:
@@ -180,24 +180,19 @@ def _two_names(reader: ConfigReader) -> Iterator[Assumption]:
             f"{reader.prefix}{reader.rope_key} has rope_type {shortened(kind)} and type "
             f"{shortened(old)}; rope_type is followed",
         )
-    yield from _beside_the_rope(reader, "two-names", "partial_rotary_factor", "second")
 
 
-def _two_levels(config: Config, reader: ConfigReader) -> Iterator[Assumption]:
-    if reader.config is config:
+def _two_levels(reader: ConfigReader) -> Iterator[Assumption]:
+    if not reader.path:
         return
     for key in _BOTH_LEVELS:
-        top, own = config.get(key), reader.config.get(key)
+        top, own = reader.outer.get(key), reader.config.get(key)
         if top is not None and own is not None and top != own:
             yield Assumption(
                 "two-levels",
                 f"{key} is {shortened(top)} at the top level and {shortened(own)} in text_config; "
                 "text_config is followed",
             )
-
-
-def _two_original_lengths(reader: ConfigReader) -> Iterator[Assumption]:
-    yield from _beside_the_rope(reader, "two-original-lengths", ORIGINAL_LENGTH, "first")
 
 
 def _beside_the_rope(
@@ -295,7 +290,3 @@ def _own_code(reader: ConfigReader) -> Iterator[Assumption]:
             f"{reader.prefix}{base} is the base, as in the model's own code and in vLLM; "
             "transformers 5 does not read it and turns with 10000",
         )
-
-
-def _word(key: object) -> str:
-    return str(key)[:40]

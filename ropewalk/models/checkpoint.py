@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -94,11 +95,11 @@ class Checkpoint:
     @property
     def dtype(self) -> torch.dtype:
         """The type in which most of its weights are stored."""
-        sizes: dict[str, int] = {}
+        sizes: Counter[str] = Counter()
         for _, stored, shape in self.stored():
             if stored in STORED_TYPES:
-                sizes[stored] = sizes.get(stored, 0) + int(torch.Size(shape).numel())
-        return STORED_TYPES[max(sizes, key=sizes.__getitem__)] if sizes else torch.float32
+                sizes[stored] += torch.Size(shape).numel()
+        return STORED_TYPES[sizes.most_common(1)[0][0]] if sizes else torch.float32
 
     def bytes(self, dtype: torch.dtype | None = None) -> int:
         """The size of all weights, stored in `dtype` if one is given."""

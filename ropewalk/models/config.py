@@ -76,23 +76,21 @@ ORIGINAL_LENGTH = "original_max_position_embeddings"
 MAX_WIDTH = 2**24
 MAX_CONFIG_BYTES = 2**20
 """Published configs have a few kilobytes, and with the names of 20,000 classes less than this."""
+CARRIED_KEYS = ("mrope_section", "mrope_interleaved", "interleaved", "xdrope_section")
+"""Keys that a new setting must keep: the model needs them, and no method changes them.
+
+They say what of each pair's position comes from time, height and width of a picture. That says
+nothing of frequencies, and all three are equal in text."""
 # Every key that a rope dict may have and that we know the meaning of.
 KNOWN_KEYS = {
-    *("rope_type", "type", "rope_theta", "partial_rotary_factor", "factor", "finetuned"),
-    *("original_max_position_embeddings", "attention_factor", "beta_fast", "beta_slow", "truncate"),
-    *("mscale", "mscale_all_dim", "low_freq_factor", "high_freq_factor", "short_factor"),
-    *("long_factor", "short_mscale", "long_mscale"),
+    *_METHOD_KEYS,  # among them Hunyuan's alpha
+    *CARRIED_KEYS,
+    *("rope_type", "type", "rope_theta", "partial_rotary_factor", "finetuned", ORIGINAL_LENGTH),
+    *("truncate", "short_factor", "long_factor", "short_mscale", "long_mscale"),
     "attn_factor",  # SGLang's, beside attention_factor
-    "alpha",  # Hunyuan's
-    QUERY_GROWTH,
-    # What of each pair's position comes from time, height and width of a picture. It says nothing
-    # of frequencies, and all three are equal in text.
-    *("mrope_section", "mrope_interleaved", "interleaved", "xdrope_section"),
     "max_position_embeddings",  # Ministral 3 repeats it here
     "layer_type",  # ours: whose setting it is
 }
-CARRIED_KEYS = ("mrope_section", "mrope_interleaved", "interleaved", "xdrope_section")
-"""Keys that a new setting must keep: the model needs them, and no method changes them."""
 # Where a model of several parts keeps the part that reads text.
 _TEXT_PARTS = (
     *("text_config", "thinker_config", "llm_config", "language_config", "vlm_config"),
@@ -366,6 +364,11 @@ class ConfigReader:
                 )
         return layers
 
+    def main_rope(self) -> Config:
+        """The rope setting of the layers that see furthest."""
+        settings = self.layer_settings()
+        return settings.get(FULL_ATTENTION, next(iter(settings.values())))
+
     def _refuse_flat(self, rope: Mapping[str, object]) -> None:
         """Refuse a flat setting if the config class has one for each layer type.
 
@@ -536,9 +539,7 @@ class ConfigReader:
     def _head_dim(self, layer_type: str | None) -> tuple[int, str]:
         """The size of a head in the layers of a type, and the key that states it."""
         own = self._layer_head_dim(layer_type)
-        if own is not None:
-            return own
-        return self._common_head_dim(), self.written("head_dim")
+        return own or (self._common_head_dim(), self.written("head_dim"))
 
     def _layer_head_dim(self, layer_type: str | None) -> tuple[int, str] | None:
         """The head size of one layer type (Gemma 4), if the config states it."""
@@ -612,9 +613,7 @@ class ConfigReader:
 
     def lengths(self) -> Lengths:
         """The model's three lengths: those of the layers that see furthest."""
-        settings = self.layer_settings()
-        layer = FULL_ATTENTION if FULL_ATTENTION in settings else next(iter(settings))
-        setting = self.setting(settings[layer])
+        setting = self.setting(self.main_rope())
         scaled = setting.kind not in PLAIN and setting.rope.get("alpha") is None
         return setting.lengths(self, setting.factor() if scaled else 1.0)
 
@@ -653,15 +652,12 @@ class ConfigReader:
 
     def _log_n(self, setting: _Setting) -> LogN | None:
         """The family's scaling of queries by position."""
+        length = setting.original_length or setting.stated_length
         flag, form = self.family.log_n_flag or ("", None)
         if form is not None and self.flag(flag):
-            return LogN(form, setting.original_length or setting.stated_length)
+            return LogN(form, length)
         beta = setting.number(QUERY_GROWTH)
-        if not self.family.steps_log_n or beta is None:
-            return None
-        if beta == 0:
-            return None
-        return LogN("steps", setting.original_length or setting.stated_length, beta)
+        return LogN("steps", length, beta) if beta and self.family.steps_log_n else None
 
     def _original_length(self, rope: Config, place: str) -> tuple[int | None, str]:
         """The original length, if it is stated, and the key that states the length."""

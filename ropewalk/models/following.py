@@ -56,17 +56,6 @@ class Following:
         if self.problems:
             raise GateFailed(f"{self.model} does not follow plan {self.plan_id}", self.problems)
 
-    def to_json(self) -> dict[str, object]:
-        return {
-            "passed": self.passed,
-            "model": self.model,
-            "plan_id": self.plan_id,
-            "agreements": [each.to_json() for each in self.agreements],
-            "problems": self.problems,
-            "unchanged": self.unchanged,
-            "notes": self.notes,
-        }
-
 
 def follows(
     model: nn.Module,
@@ -416,12 +405,8 @@ def _worst(deviations: list[_Deviation]) -> _Deviation:
 
 def _rotating(heard: Heard, still: Heard) -> float:
     """The size of the rotating part of the logits: of queries times that of keys."""
-    parts = (
-        _float64(value - rest).norm()
-        for value, rest in ((heard.query, still.query), (heard.key, still.key))
-    )
-    query, key = parts
-    return float(query * key)
+    query, key = heard.query - still.query, heard.key - still.key
+    return float(_float64(query).norm() * _float64(key).norm())
 
 
 def _all_logits(heard: Heard) -> Tensor:

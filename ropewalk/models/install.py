@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.errors import InvalidValue, Unsupported
@@ -35,7 +35,6 @@ from ropewalk.models.following import follows
 from ropewalk.models.logits import check_finite
 from ropewalk.models.queries import LogitScaling, scale_logits
 from ropewalk.models.rotary import PlannedRotary
-from ropewalk.schedule import RotarySchedule
 
 
 def install(
@@ -58,8 +57,8 @@ def install(
     Kept positions and log-n depend on the position ids passed to the model. With left padding these
     must be passed (`generate` does so), since they count from the first real token.
 
-    `check` verifies that the plan took effect (verify.py). If it did not, the model is restored and
-    GateFailed is raised. Without the check, changing plans takes microseconds.
+    `check` verifies that the plan took effect (following.py). If it did not, the model is restored
+    and GateFailed is raised. Without the check, changing plans takes microseconds.
     """
     if by_current_length and length is not None:
         raise InvalidValue(
@@ -233,7 +232,11 @@ class Installation:
         stock = self._stock_attributes(rotary)
         for layer_type, prefix in rotary.prefixes.items():
             schedule = setting.steps(layer_type)[0].schedule
-            frequencies = _float32(schedule, stock[f"{prefix}inv_freq"].device)
+            frequencies = torch.tensor(
+                schedule.inverse_frequencies,
+                dtype=torch.float32,
+                device=stock[f"{prefix}inv_freq"].device,
+            )
             setattr(module, f"{prefix}inv_freq", frequencies)
             # Stock modules go back to this one when a sequence is short.
             setattr(module, f"{prefix}original_inv_freq", frequencies)
@@ -274,10 +277,6 @@ _HELD = ("inv_freq", "original_inv_freq", "attention_scaling")
 def _put(rotary: RotaryModule, module: nn.Module) -> None:
     for parent, name in rotary.places:
         setattr(parent, name, module)
-
-
-def _float32(schedule: RotarySchedule, device: torch.device) -> Tensor:
-    return torch.tensor(schedule.inverse_frequencies, dtype=torch.float32, device=device)
 
 
 def _installation(model: nn.Module) -> Installation | None:

@@ -16,7 +16,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from ropewalk.context_plan import ContextPlan
-from ropewalk.errors import InputError, InvalidValue, Unsupported, shortened
+from ropewalk.errors import InputError, InvalidValue, Unsupported, first_line, shortened
 from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
 from ropewalk.models.config import Config, load_config, present_plan
@@ -170,7 +170,7 @@ def checked_weights(folder: Path) -> list[Path]:
                 pass
         except (SafetensorError, OSError) as error:
             raise InputError(
-                f"{path}: is not a whole safetensors file ({_first_line(error)}); copy it again"
+                f"{path}: is not a whole safetensors file ({first_line(error)}); copy it again"
             ) from None
     return paths
 
@@ -238,7 +238,7 @@ def load_tokenizer(folder: Path) -> Any:
         if (folder / "config.json").is_file():
             load_stock_config(folder)
         raise InputError(
-            f"{folder}: its tokenizer cannot be loaded ({_first_line(error)}); "
+            f"{folder}: its tokenizer cannot be loaded ({first_line(error)}); "
             "copy the tokenizer files of the model there"
         ) from None
 
@@ -260,7 +260,7 @@ def read_model(folder: Path, dtype: torch.dtype | str, **asked: Any) -> Any:
                 **asked,
             )
     except (OSError, ValueError, RuntimeError, ImportError, SafetensorError) as error:
-        raise InputError(f"{folder}: transformers cannot load it: {_first_line(error)}") from None
+        raise InputError(f"{folder}: transformers cannot load it: {first_line(error)}") from None
     # transformers would fill these with random numbers, and go on.
     absent = sorted(report["missing_keys"])
     other = sorted(name for name, *_ in report["mismatched_keys"])
@@ -292,8 +292,3 @@ def quiet() -> Iterator[None]:
         logging.set_verbosity(verbosity)
         if bars:
             logging.enable_progress_bar()
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__

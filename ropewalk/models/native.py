@@ -11,10 +11,9 @@
    of `dual_chunk_attention_config`, a `max_sequence_length` above the stated length; and for YaRN
    factor × original length, where that exceeds the stated length;
 3. known pairs of a model type and its stated length (`_PAIRS`);
-4. a mark: 40,960 without scaling in a Qwen model is 32,768 and room for a prompt;
-5. the stated length, `max_position_embeddings`.
+4. the stated length, `max_position_embeddings`.
 
-3 and 4 are guesses, which assumptions.py states.
+3 is a guess, which assumptions.py states.
 """
 
 from __future__ import annotations
@@ -120,6 +119,10 @@ _PAIRS = (
         "hunyuan.*", (32 * _K,), 256 * _K,
         "Hunyuan models with alpha = 1000 were trained at 262144",
         holds=lambda stated: stated.kind == ALPHA and stated.alpha == 1000.0),
+    _Pair(
+        "qwen[23].*", (40 * _K,), 32 * _K,
+        "Qwen reserves 8192 of it for a prompt, and trained at 32768",
+        holds=lambda stated: stated.kind == "default"),
 )  # fmt: skip
 
 
@@ -203,17 +206,13 @@ def _longest_sequence(stated: Stated) -> int | None:
 
 
 def _guessed(stated: Stated) -> Lengths:
-    """The lengths by known pairs and marks, or else by the stated length."""
+    """The lengths by known pairs, or else by the stated length."""
     length, served = stated.length, _served(stated)
     for pair in _PAIRS:
         known = re.fullmatch(pair.types, stated.model_type) and length in pair.stated
         if known and pair.holds(stated):
             reference = pair.reference or pair.trained
-            return Lengths(reference, pair.trained, served, _said(stated, pair.because, pair))
-    qwen = re.match("qwen[23]", stated.model_type)
-    if qwen and stated.kind == "default" and length == 40 * _K:
-        because = "Qwen reserves 8192 of it for a prompt, and trained at 32768"
-        return Lengths(32 * _K, 32 * _K, served, _said(stated, because))
+            return Lengths(reference, pair.trained, served, _said(stated, pair))
     if stated.length_is_scaled and stated.kind == "linear":
         return Lengths(max(1, round(length / stated.factor)), length, length)
     trained = length if stated.kind in (*PLAIN, "dynamic") else served
@@ -227,13 +226,12 @@ def _guessed(stated: Stated) -> Lengths:
     return Lengths(length, trained, served, doubt=doubt)
 
 
-def _said(stated: Stated, because: str, pair: _Pair | None = None) -> str:
-    taken = 32 * _K if pair is None else pair.trained
-    reference = f", with a reference length of {pair.reference}" if pair and pair.reference else ""
+def _said(stated: Stated, pair: _Pair) -> str:
+    reference = f", with a reference length of {pair.reference}" if pair.reference else ""
     return (
         f"{stated.length_key} is {stated.length} in a model of type {stated.model_type}; "
-        f"{because}, so the trained length is taken to be {taken}{reference}; if this model was "
-        f"trained at another length, {STATE_IT}"
+        f"{pair.because}, so the trained length is taken to be {pair.trained}{reference}; if this "
+        f"model was trained at another length, {STATE_IT}"
     )
 
 
@@ -241,7 +239,7 @@ def _served(stated: Stated) -> int:
     """The served length of a config that states how far its frequencies reach.
 
     No formula of transformers depends on it. Which length a runtime accepts is another matter
-    (runtimes/accepted.py). So:
+    (`accepts` in runtimes/vllm.py and runtimes/sglang.py). So:
 
     - YaRN and linear: the longer of the stated length and original · factor. The factor says how
       far the frequencies reach; Qwen3's recipe states 40,960, four times 32,768 is served.

@@ -15,7 +15,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ropewalk.context_plan import FULL_ATTENTION
 from ropewalk.errors import InputError
 from ropewalk.lengths import format_length
 from ropewalk.models.config import Config, ConfigReader
@@ -96,7 +95,7 @@ class Documented:
 def documented(config: Config, *, trained: int | None = None) -> Documented | None:
     """The vendor's documentation for a model of this structure; None if none is known."""
     reader = ConfigReader(config, trained=trained)
-    if _kind(reader) not in PLAIN:
+    if reader.setting(reader.main_rope()).kind not in PLAIN:
         return None
     reference = reader.lengths().reference
     for row in _rows():
@@ -109,8 +108,8 @@ def documented(config: Config, *, trained: int | None = None) -> Documented | No
 def is_documented(config: Config) -> bool:
     """True if the scaling of a config is a documented extension, which needs no training."""
     reader = ConfigReader(config)
-    rope = reader.layer_settings().get(FULL_ATTENTION, {})
-    if _kind(reader) != "yarn":
+    rope = reader.main_rope()
+    if reader.setting(rope).kind != "yarn":
         return False
     original = reader.lengths().reference
     return any(
@@ -119,12 +118,6 @@ def is_documented(config: Config) -> bool:
         and any(each["parameters"]["factor"] == rope.get("factor") for each in row["extensions"])
         for row in _rows()
     )
-
-
-def _kind(reader: ConfigReader) -> str:
-    """The rope type of the layers that attend to everything."""
-    layers = reader.layer_settings()
-    return reader.setting(layers.get(FULL_ATTENTION, next(iter(layers.values())))).kind
 
 
 def _matches(reader: ConfigReader, row: Mapping[str, Any]) -> bool:
@@ -138,8 +131,7 @@ def _matches(reader: ConfigReader, row: Mapping[str, Any]) -> bool:
     width = reader.get("intermediate_size")
     if "widths" in row and width is not None and width not in row["widths"]:
         return False
-    layers = reader.layer_settings()
-    rope = layers.get(FULL_ATTENTION, next(iter(layers.values())))
+    rope = reader.main_rope()
     geometry = reader.geometry(rope, 1)
     own = {
         "base": geometry.base,

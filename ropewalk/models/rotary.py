@@ -8,7 +8,7 @@ computes its angles in float64, so that they are exact to the last bit of the dt
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -18,8 +18,7 @@ from ropewalk.context_plan import PlanStep
 from ropewalk.models.anatomy import Arrangement, arrange
 
 
-@dataclass(frozen=True)
-class _Steps:
+class _Steps(NamedTuple):
     """The N schedules of one layer type as float64 tensors."""
 
     ends: Tensor
@@ -48,13 +47,7 @@ class _Steps:
         )
 
     def to(self, device: torch.device) -> _Steps:
-        return _Steps(
-            self.ends.to(device),
-            self.frequencies.to(device),
-            self.plain.to(device),
-            self.scaling.to(device),
-            self.kept.to(device),
-        )
+        return _Steps(*(value.to(device) for value in self))
 
     def cos_sin(self, positions_BL: Tensor, last_B: Tensor) -> tuple[Tensor, Tensor]:
         """cos and sin by pair, in float64; each row of the batch by its own last position."""

@@ -63,8 +63,8 @@ class Empty:
     def read(self) -> None:
         """Give the model its weights, of those that are cut this rank's part alone."""
         places = {place.stored: place for place in self.places}
-        for path, names in _names(self.files).items():
-            for name in sorted(names & places.keys()):
+        for path, shapes in _shapes(self.files).items():
+            for name in sorted(shapes.keys() & places.keys()):
                 # Opened for each, so that no pages of the others stay in memory.
                 with safe_open(path, framework="pt") as file:
                     _read(places[name], file.get_slice(name))
@@ -94,7 +94,7 @@ def without_weights(folder: Path, dtype: torch.dtype) -> Empty | str:
     reason why it must be loaded whole."""
     files = checked_weights(folder)
     model = read_model(folder, dtype, device_map={"": "meta"})
-    shapes = _shapes(files)
+    shapes = {name: own for stored in _shapes(files).values() for name, own in stored.items()}
     conversions = getattr(model, "_weight_conversions", None) or ()
     if any(getattr(each, "operations", None) for each in conversions):
         return "transformers converts weights of its files as it loads them"
@@ -119,19 +119,13 @@ def without_weights(folder: Path, dtype: torch.dtype) -> Empty | str:
     return Empty(model, tuple(places), tuple(files))
 
 
-def _names(files: Sequence[Path]) -> dict[Path, set[str]]:
+def _shapes(files: Sequence[Path]) -> dict[Path, dict[str, tuple[int, ...]]]:
+    """The shape of each tensor that a file holds."""
     found = {}
     for path in files:
         with safe_open(path, framework="pt") as file:
-            found[path] = set(file.keys())
-    return found
-
-
-def _shapes(files: Sequence[Path]) -> dict[str, tuple[int, ...]]:
-    found: dict[str, tuple[int, ...]] = {}
-    for path, names in _names(files).items():
-        with safe_open(path, framework="pt") as file:
-            found |= {name: tuple(file.get_slice(name).get_shape()) for name in names}
+            names = file.keys()
+            found[path] = {name: tuple(file.get_slice(name).get_shape()) for name in names}
     return found
 
 

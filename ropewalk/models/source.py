@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ropewalk.context_plan import ContextPlan
-from ropewalk.errors import InputError, InvalidValue, RopewalkError, UnknownName
+from ropewalk.errors import InputError, InvalidValue, RopewalkError, UnknownName, first_line
 from ropewalk.extras import required_by
 from ropewalk.models.placement import check_placement
 from ropewalk.progress import Notice
@@ -336,9 +336,7 @@ def _download(hub_id: str) -> Path:
 
 
 def _not_fetched(hub_id: str, error: Exception) -> RopewalkError:
-    lines = str(error).strip().splitlines()
-    said = lines[0] if lines else type(error).__name__
-    return RopewalkError(f"{hub_id}: cannot be fetched from the hub: {said}")
+    return RopewalkError(f"{hub_id}: cannot be fetched from the hub: {first_line(error)}")
 
 
 def runnable(

@@ -29,11 +29,7 @@ from ropewalk.schedule import RotaryGeometry, RotarySchedule
 
 
 def with_plan(source: object, plan: ContextPlan) -> Config:
-    """A copy of the config that makes stock transformers (v5) follow the plan.
-
-    Native rope types where one says exactly this, any other factors as `longrope` with equal
-    lists; what stock keys cannot say is refused by name.
-    """
+    """A copy of the config that makes stock transformers (v5) follow the plan."""
     config = load_config(source)
     reader = ConfigReader(config)
     if reader.family.own_code:
@@ -54,24 +50,19 @@ def with_plan(source: object, plan: ContextPlan) -> Config:
         # documents another target, that stays.
         length = max(length, math.floor(rope["factor"] * rope[ORIGINAL_LENGTH]))
     inner = dict(reader.config)
-    for stale in (
-        "rope_scaling",
-        "rope_parameters",
-        *ALIASES["rope_theta"],
-        reader.family.local_base,
-    ):
-        inner.pop(stale or "", None)
-    nested = bool(reader.family.local_base) or len(ropes) > 1
+    local_base = reader.family.local_base or ""
+    stale = ("rope_scaling", "rope_parameters", *ALIASES["rope_theta"], local_base)
+    for key in stale:
+        inner.pop(key, None)
+    nested = bool(local_base) or len(ropes) > 1
     inner["rope_parameters"] = ropes if nested else next(iter(ropes.values()))
     inner["max_position_embeddings"] = length
     if isinstance(by_layer := inner.get("layer_rope_theta"), list):  # it stands above rope_theta
         [rope] = ropes.values()
         inner["layer_rope_theta"] = [rope["rope_theta"] if base else 0 for base in by_layer]
-    originals = [rope.get("original_max_position_embeddings") for rope in ropes.values()]
-    if reader.get("original_max_position_embeddings") is not None:  # Phi-3 reads it there
-        inner["original_max_position_embeddings"] = next(
-            (original for original in originals if original), length
-        )
+    if reader.get(ORIGINAL_LENGTH) is not None:  # Phi-3 reads it there
+        originals = (rope.get(ORIGINAL_LENGTH) for rope in ropes.values())
+        inner[ORIGINAL_LENGTH] = next(filter(None, originals), length)
     if (native := _unsaid(plan, with_part(config, reader.path, inner))) is not None:
         inner[ORIGINAL_LENGTH] = native
     return with_part(config, reader.path, inner)
@@ -234,7 +225,7 @@ def _as_named(reader: ConfigReader, steps: tuple[PlanStep, ...]) -> tuple[Config
         return None  # transformers would not see it inside a layer type's setting
     if "base" in values:  # over which the method reaches out
         values["rope_theta"] = values.pop("base")
-    setting["original_max_position_embeddings"] = geometry.original_length
+    setting[ORIGINAL_LENGTH] = geometry.original_length
     return {**setting, **values}, steps[-1].up_to_length
 
 
@@ -279,7 +270,7 @@ def _as_longrope(
         # vLLM and SGLang read these in place of the attention factor.
         "short_mscale": short.attention_scaling,
         "long_mscale": long.attention_scaling,
-        "original_max_position_embeddings": geometry.original_length,
+        ORIGINAL_LENGTH: geometry.original_length,
     }
     if long.softmax_scaling != 1:
         if not reader.family.softmax_mscale or long.softmax_scaling < 1 or setting["factor"] <= 1:

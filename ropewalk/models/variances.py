@@ -67,18 +67,16 @@ def measure_variances(model: nn.Module, sequences: Iterable[NDArray[np.int64]]) 
             model(input_ids=torch.from_numpy(sequence)[None].to(device), use_cache=False)
     if not all(query.count for query, _ in moments.values()):
         raise InputError("there is no text to measure variances on; give a longer text")
-    geometries = [anatomy.present.longest(layer.layer_type).geometry for layer in anatomy.layers]
+    geometries = (anatomy.present.longest(layer.layer_type).geometry for layer in anatomy.layers)
+    by_pair = [
+        [_by_pair(own.variance(), geometry) for own in both]
+        for both, geometry in zip(moments.values(), geometries, strict=True)
+    ]
     return PairVariances(
         tokens=next(iter(moments.values()))[0].count,
         layer_types=tuple(layer.layer_type for layer in anatomy.layers),
-        query=tuple(
-            _by_pair(q.variance(), g)
-            for (q, _), g in zip(moments.values(), geometries, strict=True)
-        ),
-        key=tuple(
-            _by_pair(k.variance(), g)
-            for (_, k), g in zip(moments.values(), geometries, strict=True)
-        ),
+        query=tuple(query for query, _ in by_pair),
+        key=tuple(key for _, key in by_pair),
     )
 
 

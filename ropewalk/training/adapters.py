@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 
 from ropewalk.extras import required_by
+from ropewalk.training.ranks import whole
 from ropewalk.training.saving import causal_of
 
 _NAME = "default"
@@ -38,20 +38,14 @@ def plain_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
     All ranks take part, and all get them. Tied weights come once.
     """
     causal = causal_of(model)
-    known = {name for name, _ in causal.named_parameters()}
-    buffers = {name for name, _ in causal.named_buffers()}
+    known = {name for name, _ in (*causal.named_parameters(), *causal.named_buffers())}
     layers = {name: own for name, own in causal.named_modules() if hasattr(own, "lora_A")}
     for name, value in causal.state_dict().items():
-        if _LORA in name or name not in known | buffers:
+        if _LORA in name or name not in known:
             continue
-        weight = _whole(value)
+        weight = whole(value)
         if name.endswith(f"{_BASE}weight"):
             layer: Any = layers[name.removesuffix(f"{_BASE}weight")]
-            up, down = (_whole(own[_NAME].weight.detach()) for own in (layer.lora_B, layer.lora_A))
+            up, down = (whole(own[_NAME].weight) for own in (layer.lora_B, layer.lora_A))
             weight = weight + (layer.scaling[_NAME] * (up @ down)).to(weight.dtype)
         yield name.replace(_BASE, "."), weight
-
-
-def _whole(value: Tensor) -> Tensor:
-    own = value.full_tensor() if isinstance(value, DTensor) else value
-    return own.detach()

@@ -21,7 +21,6 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
-from torch.distributed.tensor import DTensor
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from ropewalk.context_plan import ContextPlan
@@ -29,7 +28,7 @@ from ropewalk.errors import InputError, RopewalkError
 from ropewalk.models.install import install
 from ropewalk.outputs import check_room
 from ropewalk.training.mixers import keep_apart
-from ropewalk.training.ranks import most_of_ranks, on_first, rank
+from ropewalk.training.ranks import most_of_ranks, on_first, rank, whole
 from ropewalk.training.saving import causal_of, save_whole
 
 TERMINATED = 128 + signal.SIGTERM
@@ -240,5 +239,4 @@ def _as_written(model: Any) -> Iterator[None]:
 def gradient_norm(model: Any) -> torch.Tensor:
     """The norm over all parameters, also if they are sharded."""
     gradients = [own.grad for own in model.parameters() if own.grad is not None]
-    norm = torch.nn.utils.get_total_norm(gradients)
-    return norm.full_tensor() if isinstance(norm, DTensor) else norm
+    return whole(torch.nn.utils.get_total_norm(gradients))

@@ -151,7 +151,7 @@ def check(folder: Path) -> None:
 
 
 def _problem(folder: Path) -> str | None:
-    fields = Fields(read_json(folder / STATE, max_bytes=_MAX_STATE), f"{folder / STATE}: ")
+    fields = _written(folder)
     if fields.text("format") != FORMAT:
         return f"{folder / STATE}: is not a checkpoint that this version reads"
     files = fields.texts("files")
@@ -169,8 +169,7 @@ def _problem(folder: Path) -> str | None:
 
 def load_state(folder: Path) -> dict[str, Any]:
     """Load the `state` that `save` was given."""
-    value = read_json(folder / STATE, max_bytes=_MAX_STATE)
-    return Fields(value, f"{folder / STATE}: ").mapping("state")
+    return _written(folder).mapping("state")
 
 
 def load_weights(folder: Path, model: nn.Module) -> None:
@@ -182,7 +181,7 @@ def load_weights(folder: Path, model: nn.Module) -> None:
 
 def load_optimizer(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     """The optimizer's state, in place, made if it is not there yet."""
-    groups = _written(folder)["groups"]
+    groups: list[Any] = _written(folder).items("groups")
     if len(groups) != len(optimizer.param_groups):
         raise InputError(
             f"{folder}: its optimizer had {len(groups)} groups of parameters, but now there are "
@@ -206,7 +205,7 @@ def load_optimizer(folder: Path, model: nn.Module, optimizer: torch.optim.Optimi
 def load_own(folder: Path) -> dict[str, Tensor]:
     """The tensors that this rank gave `save` as `own`, and its random states, which are set. If the
     number of ranks differs, nothing is set or returned."""
-    if _written(folder)["ranks"] != ranks():
+    if _written(folder).integer("ranks") != ranks():
         return {}
     known = _known(folder, f"{_RANK}{rank()}.")
     tensors = {key: torch.empty(shape, dtype=dtype) for key, (shape, dtype) in known.items()}
@@ -272,11 +271,9 @@ def _part_of(folder: Path) -> Path:
     return folder.with_name(f".{folder.name}{TEMPORARY}")
 
 
-def _written(folder: Path) -> dict[str, Any]:
-    value = read_json(folder / STATE, max_bytes=_MAX_STATE)
-    if not isinstance(value, dict):
-        raise InputError(f"{folder / STATE}: is not an object")
-    return value
+def _written(folder: Path) -> Fields:
+    """All that is no tensor."""
+    return Fields(read_json(folder / STATE, max_bytes=_MAX_STATE), f"{folder / STATE}: ")
 
 
 def _trained(

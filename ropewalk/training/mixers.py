@@ -21,6 +21,7 @@ from transformers import Cache
 from ropewalk.attention import interface
 from ropewalk.attention.layout import AttentionLayout
 from ropewalk.errors import Unsupported
+from ropewalk.models.probe import evaluating
 from ropewalk.models.sharding import layers_of
 
 _FIRST, _SECOND = 6, 5
@@ -201,12 +202,8 @@ def _leaking(model: Any) -> list[str]:
     tokens = torch.arange(layout.length, device=device)[None] % vocabulary
     others = tokens.clone()
     others[:, 1 : 1 + _FIRST] = (others[:, 1 : 1 + _FIRST] + layout.length) % vocabulary
-    training = model.training
-    model.eval()
-    try:
+    with evaluating(model):
         before, after = (_heard(model, parts, ids, positions, layout) for ids in (tokens, others))
-    finally:
-        model.train(training)
     kinds = {type(part) for part in before if _leaks(before[part], after[part])}
     return [names[part] for part in parts if type(part) in kinds]
 

@@ -13,7 +13,6 @@ from functools import cached_property
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
@@ -22,25 +21,22 @@ from torch.distributed.tensor import DTensor
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, shortened
 from ropewalk.models.sharding import units_of
 from ropewalk.training.execution import Division
-from ropewalk.training.ranks import gathered, weights_digest
+from ropewalk.training.ranks import gathered, rank, ranks, weights_digest
 
 
 class Place:
     """This rank's place in a division. Several ranks must have met (`torch.distributed`)."""
 
     def __init__(self, division: Division, device: str) -> None:
-        there = dist.get_world_size() if dist.is_initialized() else 1
-        if division.ranks != there:
+        if division.ranks != ranks():
             raise InvalidValue(
                 "division",
                 f"{division.replicate} × {division.shard} × {division.sequence}",
-                f"must be the number of ranks, {there}",
+                f"must be the number of ranks, {ranks()}",
                 f"start with `torchrun --nproc-per-node {division.ranks}`, or divide otherwise",
             )
         self.division, self._device = division, device
-        rank = dist.get_rank() if division.ranks > 1 else 0
-        self.reader, self.stretch = divmod(rank, division.sequence)
-        self.first = rank == 0
+        self.reader, self.stretch = divmod(rank(), division.sequence)
 
     @cached_property
     def sequence_mesh(self) -> DeviceMesh | None:

@@ -134,6 +134,12 @@ def _place_of(path: Path) -> list[object]:
     return [platform.node(), found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns]
 
 
+def whole(tensor: Tensor) -> Tensor:
+    """The values of a tensor, gathered if it is cut over ranks, which then all take part."""
+    own = tensor.detach()
+    return own.full_tensor() if isinstance(own, DTensor) else own
+
+
 def weights_digest(named: Iterable[tuple[str, Tensor]]) -> str:
     """A digest of the bits of tensors, however they are cut over ranks, which all take part."""
     sums = [(name, list(own.shape), str(own.dtype), _bit_sum(own)) for name, own in named]
@@ -145,7 +151,6 @@ _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 def _bit_sum(tensor: Tensor) -> int:
     """Modulo 2⁶⁴, so the order of adding up does not count."""
-    whole = tensor.detach()
-    whole = whole.full_tensor() if isinstance(whole, DTensor) else whole
-    bits = whole.contiguous().view(-1).view(_INTEGERS[whole.element_size()])
+    own = whole(tensor)
+    bits = own.contiguous().view(-1).view(_INTEGERS[own.element_size()])
     return int(bits.sum(dtype=torch.int64).item())

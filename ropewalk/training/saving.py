@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 
 from ropewalk.context_plan import PLAN, ContextPlan
 from ropewalk.exporting.manifest import Manifest
 from ropewalk.exporting.staging import staged
 from ropewalk.exporting.writing import write_json
 from ropewalk.runtimes.configs import stock_config
-from ropewalk.training.ranks import on_first, rank
+from ropewalk.training.ranks import on_first, rank, whole
 from ropewalk.untrusted import read_json
 
 
@@ -61,11 +60,11 @@ def _write_plan(folder: Path, plan: ContextPlan) -> None:
 def _gathered(model: Any) -> dict[str, Tensor]:
     """The state on the CPU of the first rank; empty on the others, which take part."""
     trained = {name for name, own in model.named_parameters() if own.requires_grad}
-    whole = {}
+    gathered = {}
     for name, value in model.state_dict().items():
         if _is_adapter(model) and name not in trained:
             continue
-        full = value.full_tensor() if isinstance(value, DTensor) else value
+        full = whole(value)
         if rank() == 0:
-            whole[name] = full.detach().cpu()
-    return whole
+            gathered[name] = full.cpu()
+    return gathered

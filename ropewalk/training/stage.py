@@ -28,7 +28,7 @@ from ropewalk.context_plan import PLAN, ContextPlan
 from ropewalk.data.mixed import MixedWindows, long_steps
 from ropewalk.data.store import TokenStore
 from ropewalk.data.stream import Stream
-from ropewalk.data.windows import SpecialTokens, Window, Windows, WindowSettings
+from ropewalk.data.windows import SpecialTokens, Window, Windows
 from ropewalk.errors import InputError, InvalidValue, Unsupported
 from ropewalk.exporting.manifest import Manifest
 from ropewalk.exporting.staging import staged
@@ -106,8 +106,29 @@ class StageJob:
 
     @cached_property
     def reading(self) -> Reading:
-        """Packing a large store takes a while."""
-        return _reading(self)
+        """The windows of all steps. Packing a large store takes a while."""
+        batch, steps = self.settings.batch, self.stage.steps
+        epochs = self._epochs()
+        available, count = len(epochs(0)), steps * batch
+        windows: Sequence[Window] = Stream(epochs, count)
+        if self.settings.mixed_windows:
+            original = self.plan.original_length
+            if original >= self.stage.window:
+                raise InvalidValue(
+                    "mixed_windows",
+                    True,
+                    f"documents of the original length ({original}) would be as long as windows of "
+                    f"{self.stage.window}",
+                    "train at a longer length",
+                )
+            short = Stream(self._epochs(original), count)
+            windows = MixedWindows(windows, short, batch, steps)
+            count = long_steps(steps) * batch
+        return Reading(windows, count / available, available)
+
+    def _epochs(self, short: int | None = None) -> Callable[[int], Windows]:
+        """Makes the windows of an epoch."""
+        return partial(Windows, self.store, self.settings.windows(self.stage, short), self.special)
 
 
 def _name_of(dtype: torch.dtype) -> str:
@@ -123,47 +144,6 @@ class Reading:
     """The epochs of the windows of its layout."""
     available: int
     """Windows of an epoch."""
-
-
-def _reading(job: StageJob) -> Reading:
-    """The windows of all steps of a stage."""
-    stage, settings = job.stage, job.settings
-    batch = settings.batch
-    long = _stream(job, settings.windows(stage), batch * stage.steps)
-    available = len(long.first_epoch)
-    count = stage.steps * batch
-    windows: Sequence[Window] = long.windows
-    if settings.mixed_windows:
-        original = job.plan.original_length
-        if original >= stage.window:
-            raise InvalidValue(
-                "mixed_windows",
-                True,
-                f"documents of the original length ({original}) would be as long as windows of "
-                f"{stage.window}",
-                "train at a longer length",
-            )
-        short = _stream(job, settings.windows(stage, original), count)
-        windows = MixedWindows(windows, short.windows, batch, stage.steps)
-        count = long_steps(stage.steps) * batch
-    return Reading(windows, count / available, available)
-
-
-@dataclass(frozen=True)
-class _Streamed:
-    windows: Stream
-    first_epoch: Windows
-
-
-def _stream(job: StageJob, settings: WindowSettings, count: int) -> _Streamed:
-    make = partial(_epoch, job.store, settings, job.special)
-    return _Streamed(Stream(make, count), make(0))
-
-
-def _epoch(
-    store: TokenStore, settings: WindowSettings, special: SpecialTokens, epoch: int
-) -> Windows:
-    return Windows(store, settings, special, epoch)
 
 
 def written_bytes(place: Path) -> int:
@@ -193,10 +173,10 @@ def train_stage(
         if parts is None
         else parts.model
     )
-    if job.settings.lora is not None:
+    lora = job.settings.lora
+    if lora is not None:
         with nullcontext() if parts is None else parts.standing_in():
-            model = with_adapter(model, job.settings.lora, seed=job.settings.seed)
-    adapted = job.settings.lora is not None
+            model = with_adapter(model, lora, seed=job.settings.seed)
     keep = job.stage.kept if job.keeps else ()
     callbacks: list[Any] = [
         RopewalkCallback(
@@ -223,7 +203,7 @@ def train_stage(
                 f"document by itself: {shortened(mixers)}"
             )
         trainer.train(resume_from_checkpoint=_resumed(job, journal, notice))
-        if adapted:
+        if lora is not None:
             save_whole(trainer.model, job.place / ADAPTER)
         write_trained(trainer.model, job, job.place / TRAINED)
         if job.rounding and first():

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ropewalk.errors import InputError
+from ropewalk.errors import InputError, first_line
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.exporting.manifest import Manifest
 from ropewalk.exporting.staging import staged
@@ -60,8 +60,9 @@ def write_start(source: Source, tokenizer: Source, folder: Path, seed: int) -> N
         torch.manual_seed(seed)
         model = AutoModelForCausalLM.from_config(own, dtype=torch.float32)
     except (ValueError, KeyError, TypeError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise InputError(f"{source.name}: transformers cannot build it: {reason}") from None
+        raise InputError(
+            f"{source.name}: transformers cannot build it: {first_line(error)}"
+        ) from None
     words = _tokenizer_of(tokenizer)
     Encoder(words, int(model.get_input_embeddings().weight.shape[0])).batch(
         [words.decode([len(words) - 1])]

@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.fsdp import register_fsdp_forward_method
-from torch.distributed.tensor import DTensor
 from torch.utils.data import DataLoader
 from transformers import Trainer, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
@@ -43,7 +43,7 @@ from ropewalk.training.execution import Division
 from ropewalk.training.loss import METHOD, prepare_loss, summed_loss
 from ropewalk.training.mixers import keep_apart, shortened
 from ropewalk.training.parallel import Place, check_sharded, shard_for_training
-from ropewalk.training.ranks import on_first, weights_digest
+from ropewalk.training.ranks import on_first, weights_digest, whole
 from ropewalk.training.saving import causal_of, save_whole
 
 FINAL = "final"
@@ -198,18 +198,17 @@ class RopewalkTrainer(Trainer):  # type: ignore[misc]
     def _get_grad_norm(self, model: nn.Module, grad_norm: Any = None) -> Any:
         """The last thing that the stock trainer computes before an update."""
         norm = super()._get_grad_norm(model, grad_norm=grad_norm)
-        norm = norm.full_tensor() if isinstance(norm, DTensor) else torch.as_tensor(norm)
+        norm = whole(norm) if isinstance(norm, Tensor) else torch.as_tensor(norm)
         losses, self._losses = self._losses, []
         self._refuse_not_finite(torch.stack(losses), norm)
         return norm
 
     def _refuse_not_finite(self, losses: Tensor, norm: Tensor) -> None:
         """Refuse what is not finite, on all ranks together: each sees the losses of all."""
-        everyone = [torch.empty_like(losses) for _ in range(self.place.division.ranks)]
+        everyone = [losses]
         if self._shards:
+            everyone = [torch.empty_like(losses) for _ in range(self.place.division.ranks)]
             dist.all_gather(everyone, losses.contiguous())
-        else:
-            everyone = [losses]
         bad = torch.stack(everyone).isfinite().logical_not().nonzero()
         if not len(bad) and norm.isfinite():
             return
@@ -261,17 +260,11 @@ class RopewalkTrainer(Trainer):  # type: ignore[misc]
         if self.args.save_total_limit:
             checkpoint.keep_last(Path(self.args.output_dir), self.args.save_total_limit)
 
-    @property
+    @cached_property
     def _frozen(self) -> str:
         """A digest of the weights that are not trained, and therefore in no checkpoint."""
-        if self._frozen_found is None:
-            named = self.model.named_parameters()
-            self._frozen_found = weights_digest(
-                (n, own) for n, own in named if not own.requires_grad
-            )
-        return self._frozen_found
-
-    _frozen_found: str | None = None
+        named = self.model.named_parameters()
+        return weights_digest((name, own) for name, own in named if not own.requires_grad)
 
     def _state_as_json(self) -> object:
         """The state as the stock Trainer keeps it, with that of callbacks and control."""
@@ -318,9 +311,9 @@ class RopewalkTrainer(Trainer):  # type: ignore[misc]
             return own[-1] if own else Path(str(stock))
         folder = Path(given)
         if not checkpoint.is_checkpoint(folder) and not _is_stock(folder):
-            whole = ", ".join(path.name for path in checkpoint.checkpoints_in(folder.parent))
+            there = ", ".join(path.name for path in checkpoint.checkpoints_in(folder.parent))
             raise InputError(
-                f"{folder}: is not a whole checkpoint; next to it there are: {whole or 'none'}"
+                f"{folder}: is not a whole checkpoint; next to it there are: {there or 'none'}"
             )
         return folder
 

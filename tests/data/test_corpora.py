@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 from pyarrow import parquet
 
 from ropewalk.data.corpora import Document, corpus_digest, read_documents
-from ropewalk.errors import InputError, InvalidValue, Unsupported
+from ropewalk.errors import InputError, InvalidValue
 
 
 def test_a_text_file_is_one_document(tmp_path: Path) -> None:
@@ -157,16 +156,6 @@ def test_a_fingerprint_tells_texts_apart_and_not_names() -> None:
     assert (
         len({corpus_digest(documents), corpus_digest(joined), corpus_digest(documents[::-1])}) == 3
     )
-
-
-def test_parquet_without_its_extra_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "corpus.parquet"
-    path.write_bytes(b"PAR1")
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(Unsupported, match=r"ropewalk\[data\]"):
-        list(read_documents(path))
 
 
 def test_parquet(tmp_path: Path) -> None:

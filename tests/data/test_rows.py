@@ -259,7 +259,7 @@ def test_a_stream_that_breaks_off_says_how_to_go_on(
         next(documents)
 
 
-@pytest.mark.parametrize("kind", ["saved", "hub"])
+@pytest.mark.parametrize("kind", ["parquet", "saved", "hub"])
 def test_without_its_extra_a_data_set_says_what_to_install(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

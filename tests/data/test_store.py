@@ -277,16 +277,13 @@ def test_documents_are_read_as_they_are_needed(tmp_path: Path) -> None:
     assert encoded == 500
 
 
-def test_a_file_of_the_same_size_is_told_by_its_checksum(tmp_path: Path) -> None:
-    found = built(tmp_path / "store")
-    for name in ("tokens-00001.bin", "documents-00000.bin"):
-        path = tmp_path / "store" / name
-        content = path.read_bytes()
-        path.write_bytes(content[16:] + content[:16])
-        with pytest.raises(InputError, match="its checksum is not the one in the manifest"):
-            TokenStore(found.folder).check()
-        path.write_bytes(content)
-    TokenStore(found.folder).check()
+def test_documents_in_another_order_are_told_by_the_checksum(tmp_path: Path) -> None:
+    built(tmp_path)
+    path = tmp_path / "documents-00000.bin"
+    content = path.read_bytes()
+    path.write_bytes(content[16:] + content[:16])
+    with pytest.raises(InputError, match="its checksum is not the one in the manifest"):
+        TokenStore(tmp_path).check()
 
 
 def test_an_edited_manifest_is_not_built_upon(tmp_path: Path) -> None:

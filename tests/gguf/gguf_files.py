@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import gguf
 import numpy as np
 from numpy.typing import NDArray
+
+from ropewalk.gguf.header import F32
 
 HEAD = 16
 PAIRS = HEAD // 2
@@ -49,6 +51,11 @@ def header_only(
             writer.add_uint32(name, value)
     for name, values in (tensors or {}).items():
         writer.add_tensor(name, values)
+    return finished(writer, path)
+
+
+def finished(writer: gguf.GGUFWriter, path: Path) -> Path:
+    """The file, once all that was added is written to it."""
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -62,11 +69,7 @@ def rewritten(source: Path, path: Path, keys: Mapping[str, Any], drop: Iterable[
     architecture = str(reader.fields["general.architecture"].contents())
     writer = gguf.GGUFWriter(path, architecture)
     own = {f"{architecture}.{key}": value for key, value in keys.items()}
-    for name, item in reader.fields.items():
-        if name.startswith("GGUF.") or name == "general.architecture" or name in own:
-            continue
-        inner = item.types[-1] if item.types[0] == gguf.GGUFValueType.ARRAY else None
-        writer.add_key_value(name, item.contents(), item.types[0], inner)
+    _copy_keys(reader, writer, own)
     for name, value in own.items():
         if isinstance(value, str):
             writer.add_string(name, value)
@@ -75,11 +78,17 @@ def rewritten(source: Path, path: Path, keys: Mapping[str, Any], drop: Iterable[
     for tensor in reader.tensors:
         if tensor.name not in drop:
             writer.add_tensor(tensor.name, np.array(tensor.data), raw_dtype=tensor.tensor_type)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+    return finished(writer, path)
+
+
+def _copy_keys(
+    reader: gguf.GGUFReader, writer: gguf.GGUFWriter, without: Container[str] = ()
+) -> None:
+    for name, item in reader.fields.items():
+        if name.startswith("GGUF.") or name == "general.architecture" or name in without:
+            continue
+        inner = item.types[-1] if item.types[0] == gguf.GGUFValueType.ARRAY else None
+        writer.add_key_value(name, item.contents(), item.types[0], inner)
 
 
 def raw_file(
@@ -132,6 +141,17 @@ def float32(value: float) -> bytes:
     return struct.pack("<If", gguf.GGUFValueType.FLOAT32, value)
 
 
+KEYS = {
+    "llama.context_length": uint32(512),
+    "llama.embedding_length": uint32(64),
+    "llama.attention.head_count": uint32(4),
+    "llama.rope.freq_base": float32(1e4),
+}
+"""What a raw file says of a small model."""
+NORM = ("blk.0.attn_norm.weight", (64,), F32, b"\0" * 256)
+"""A tensor of it."""
+
+
 def split_keys(number: int, count: int, tensors: int) -> dict[str, bytes]:
     """What a part of a split model says of itself."""
     return {
@@ -157,18 +177,13 @@ def split(source: Path, folder: Path, count: int) -> list[Path]:
         writer = gguf.GGUFWriter(paths[-1], architecture)
         if i:
             writer.kv_data[0].pop("general.architecture")
-        for name, item in reader.fields.items() if not i else ():
-            if not name.startswith("GGUF.") and name != "general.architecture":
-                inner = item.types[-1] if item.types[0] == gguf.GGUFValueType.ARRAY else None
-                writer.add_key_value(name, item.contents(), item.types[0], inner)
+        else:
+            _copy_keys(reader, writer)
         writer.add_uint16("split.no", i)
         writer.add_uint16("split.count", count)
         writer.add_int32("split.tensors.count", len(reader.tensors))
         for at in share:
             tensor = reader.tensors[int(at)]
             writer.add_tensor(tensor.name, np.array(tensor.data), raw_dtype=tensor.tensor_type)
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-        writer.close()
+        finished(writer, paths[-1])
     return paths

@@ -17,15 +17,8 @@ from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import RopewalkError
 from ropewalk.gguf.header import F32
 from tests.gguf.gguf_cases import unproven
-from tests.gguf.gguf_files import header_only, raw_file, split_keys, text, uint32
+from tests.gguf.gguf_files import KEYS, NORM, header_only, raw_file, split_keys, text, uint32
 
-KEYS = {
-    "llama.context_length": uint32(512),
-    "llama.embedding_length": uint32(64),
-    "llama.attention.head_count": uint32(4),
-    "llama.rope.freq_base": struct.pack("<If", 6, 1e4),
-}
-NORM = ("blk.0.attn_norm.weight", (64,), F32, b"\0" * 256)
 HUGE = 2**62
 
 
@@ -71,12 +64,6 @@ def twice(folder: Path) -> Path:
 def without_a_part(folder: Path) -> Path:
     path = folder / "a-00001-of-00003.gguf"
     return raw_file(path, KEYS | split_keys(0, 3, 3), [NORM])
-
-
-def of_two_models(folder: Path) -> Path:
-    second = ("blk.1.attn_norm.weight", (32,), F32, b"\0" * 128)
-    raw_file(folder / "a-00002-of-00002.gguf", split_keys(1, 2, 2), [second])
-    return raw_file(folder / "a-00001-of-00002.gguf", KEYS | split_keys(0, 2, 2), [NORM])
 
 
 def without_rotation(folder: Path) -> Path:
@@ -144,7 +131,14 @@ CASES: dict[str, tuple[Callable[[Path], Path], str]] = {
         with_value(struct.pack("<IIQ", 9, 4, 2**23) + b"\0" * 64),
         "beyond the end",
     ),
-    "an array of arrays": (with_value(struct.pack("<IIQ", 9, 9, 1)), "an array of arrays"),
+    "an array of more items than any model has": (
+        with_value(struct.pack("<IIQ", 9, 8, 2**40) + bytes(1000)),
+        "more entries than a model has",
+    ),
+    "an array of arrays": (
+        with_value(struct.pack("<I", 9) + struct.pack("<IQ", 9, 1) * 5000),
+        "an array of arrays, which llama.cpp does not load",
+    ),
     "a value of no type": (with_value(struct.pack("<IQ", 99, 0)), "a type that GGUF does not have"),
     "a tensor larger than the file": (with_tensor((HUGE, HUGE)), "ends within odd"),
     "a tensor of nine dimensions": (with_tensor((1,) * 9), "more dimensions than GGML has"),
@@ -156,7 +150,6 @@ CASES: dict[str, tuple[Callable[[Path], Path], str]] = {
         "an alignment that is no size",
     ),
     "a missing part": (without_a_part, "a-00002-of-00003.gguf and 1 more are missing"),
-    "parts of two models": (of_two_models, "belongs to another model"),
     "no rotation": (without_rotation, "mamba"),
     "no tensors": (without_tensors, "holds no tensors"),
     "a string of 3 GiB": (with_a_long_string, "brings its text to more than 64 MiB"),

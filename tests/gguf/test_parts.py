@@ -12,15 +12,9 @@ import ropewalk as rw
 from ropewalk.errors import InputError
 from ropewalk.gguf.header import F32, FREQUENCIES
 from ropewalk.gguf.parts import read_model, read_parts
-from tests.gguf.gguf_files import header_only, raw_file, split_keys, text, uint32
+from tests.gguf.gguf_files import KEYS, NORM, header_only, raw_file, split_keys, text, uint32
 
-NORM = ("blk.0.attn_norm.weight", (64,), F32, b"\0" * 256)
 LAST = ("blk.1.attn_norm.weight", (64,), F32, b"\1" * 256)
-KEYS = {
-    "llama.context_length": uint32(512),
-    "llama.embedding_length": uint32(64),
-    "llama.attention.head_count": uint32(4),
-}
 
 
 def two(folder: Path, **second: object) -> list[Path]:

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ropewalk.gguf.tensors import TABLE as REQUIRED
+from tests.gguf.gguf_files import finished
 
 TABLE = Path(__file__).with_name("tiny_architectures.json")
 ORIGINAL = 32
@@ -162,11 +163,7 @@ def write(
         if "ssm_a" in name:
             values = -np.abs(values)
         writer.add_tensor(name, values.astype(np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+    return finished(writer, path)
 
 
 def made(path: Path, architecture: str) -> Path:

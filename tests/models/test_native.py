@@ -245,13 +245,6 @@ def test_dual_chunks_state_the_native_length_and_stay_refused() -> None:
         present_plan(own)
 
 
-@pytest.mark.parametrize("name", ["hunyuan-7b", "mistral-nemo", "qwen2.5-vl-7b"])
-def test_what_a_written_config_would_not_tell_is_written_beside(name: str) -> None:
-    plan = present_plan(PUBLISHED / f"{name}.json")
-    written = with_plan(load_config(PUBLISHED / f"{name}.json"), plan)
-    assert present_plan(written).schedules == plan.schedules
-
-
 @pytest.mark.parametrize(
     ("length", "values"),
     [

@@ -213,6 +213,7 @@ def test_a_download_that_fails_is_one_line(monkeypatch: pytest.MonkeyPatch) -> N
     [
         ("llama-3.1-9b", "the closest known names are llama-3.1-8b"),
         ("no/such/folder/at-all", "there is no such file or folder; check the path"),
+        ("/no/such/folder", "there is no such file or folder; check the path"),
         ("./model", "there is no such file or folder; check the path"),
         ("x" * 5000, "is not a path"),
         ("", "'': is not a model"),

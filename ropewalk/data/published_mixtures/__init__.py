@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ropewalk.errors import InvalidValue, UnknownName
 from ropewalk.untrusted import Fields, read_json
-from ropewalk.values import frozen
+from ropewalk.values import decode, frozen
 
 
 @dataclass(frozen=True)
@@ -65,12 +65,7 @@ def named(name: str) -> PublishedMixture:
         raise UnknownName("mixture", name, names())
     path = Path(__file__).parent / f"{name}.json"
     fields = Fields(read_json(path), f"{path.name}: ")
-    parts = {}
-    for part, value in fields.mapping("parts").items():
-        own = Fields(value, f"{path.name}: parts.{part}")
-        parts[part] = own.build(
-            Part, share=own.number("share"), text=own.text("text"), source=own.text("source")
-        )
+    parts = decode(Mapping[str, Part], fields.take("parts"), fields.of("parts"))
     return fields.build(
         PublishedMixture,
         name=name,

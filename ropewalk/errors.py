@@ -117,7 +117,7 @@ def _clipped(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[:half]}…{text[-half:]}"
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """The first line of what another library says; the error's type, if it says nothing."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__

@@ -21,7 +21,7 @@ from transformers import (
     AutoModelForCausalLM,
 )
 
-from ropewalk.errors import InvalidValue, Unsupported
+from ropewalk.errors import InvalidValue, Unsupported, first_line
 from ropewalk.models.anatomy import INVERSE_FREQUENCIES, arrangement_of, by_pair
 from ropewalk.models.config import Config, for_stock_class
 from ropewalk.models.load import quiet
@@ -52,17 +52,13 @@ def measure(config: Config, layer_types: Sequence[str], lengths: Sequence[int]) 
     except InvalidValue:
         raise
     except ImportError as error:  # a package that the model's class needs, and nothing wrong in it
-        return Reading(STOCK, NOT_MEASURED, unread=_first_line(error).rstrip(": "))
+        return Reading(STOCK, NOT_MEASURED, unread=first_line(error).rstrip(": "))
     except Exception as error:  # whatever its config and rotary classes raise
-        return Reading(STOCK, MEASURED, refused=_first_line(error))
+        return Reading(STOCK, MEASURED, refused=first_line(error))
     changes = any(
         not _same(one, other) for own in layers.values() for one in own[:1] for other in own[1:]
     )
     return Reading(STOCK, MEASURED, layers, "by the length at hand" if changes else "never")
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def _same(one: Effective, other: Effective) -> bool:

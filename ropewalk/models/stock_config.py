@@ -29,7 +29,11 @@ from ropewalk.schedule import RotaryGeometry, RotarySchedule
 
 
 def with_plan(source: object, plan: ContextPlan) -> Config:
-    """A copy of the config that makes stock transformers (v5) follow the plan."""
+    """A copy of the config that makes stock transformers (v5) follow the plan.
+
+    Schedules that a native rope type expresses exactly get that type, all others `longrope` with
+    two equal lists. A schedule that no stock key can express is refused by name.
+    """
     config = load_config(source)
     reader = ConfigReader(config)
     if reader.family.own_code:

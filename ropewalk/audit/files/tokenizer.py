@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from ropewalk.audit.files.check import Checked, passed, unknown, wrong
 from ropewalk.audit.finding import Finding
-from ropewalk.errors import InputError, MissingExtra, shortened
+from ropewalk.errors import InputError, MissingExtra, first_line, shortened
 from ropewalk.exporting.tokens import FAST, PROBE, SETTINGS, tokenizer_files
 from ropewalk.extras import required_by
 from ropewalk.models.config import Config, ConfigReader
@@ -116,11 +116,11 @@ def _guarded(name: str, load: Callable[[], Any]) -> Any:
     try:
         return load()
     except ImportError as error:
-        raise _Unknown(f"{name}: {_first_line(error)}", "install that package") from None
+        raise _Unknown(f"{name}: {first_line(error)[:200]}", "install that package") from None
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        raise InputError(f"{name}: cannot be loaded ({_first_line(error)})") from None
+        raise InputError(f"{name}: cannot be loaded ({first_line(error)[:200]})") from None
 
 
 def _added(settings: Config, more: Config) -> Iterator[int]:
@@ -142,10 +142,6 @@ def _vocabulary(config: Config, rows: int | None) -> int | None:
     counts = [stated if isinstance(stated, int) and not isinstance(stated, bool) else None, rows]
     known = [count for count in counts if count is not None]
     return min(known) if known else None
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
 
 
 def _broken(what: str) -> Finding:

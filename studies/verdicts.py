@@ -7,6 +7,7 @@ from studies.anchor.measure import STUDY as ANCHOR
 from studies.base.measure import STUDY as BASE
 from studies.base.measure import bases
 from studies.chain.measure import STUDY as CHAIN
+from studies.chain.measure import passkeys
 from studies.claims import judged, picture, table
 from studies.first_tokens.measure import STUDY as FIRST_TOKENS
 from studies.log_n.measure import STUDY as LOG_N
@@ -30,4 +31,7 @@ def blocks() -> dict[str, str]:
 
 def pictures() -> dict[str, Picture]:
     shown = {f"studies/{study.name}/claims.png": picture(study) for study in STUDIES}
-    return shown | {"studies/base/bases.png": bases()}
+    return shown | {
+        "studies/base/bases.png": bases(),
+        "studies/chain/passkeys.png": passkeys(),
+    }

@@ -14,6 +14,7 @@ from typing import Any
 
 import ropewalk as rw
 from benchmarks.text import read_text
+from docs.figures import Picture
 from ropewalk.context_plan import ContextPlan
 from ropewalk.models.load import load
 from studies.claims import (
@@ -28,6 +29,7 @@ from studies.claims import (
     asked_for_facts,
     line_of,
     main,
+    values,
 )
 from studies.training import cells as training
 
@@ -235,6 +237,30 @@ def searched(model: Path, target: int, place: Path, **options: Any) -> ContextPl
         notice=lambda _: None,
         **options,
     ).plan
+
+
+def passkeys() -> Picture:
+    """The share of passkeys answered by length, as in the paper's Fig. 4."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 3), layout="constrained")
+    axes = figure.add_subplot()
+    for cell, found in values(STUDY.file).items():
+        if cell.factor not in FAR_TEXT_WINDOWS:
+            continue
+        points = {
+            int(measure.task.split()[-2]): share
+            for measure, share in found.items()
+            if measure.metric == RETRIEVAL.metric
+        }
+        method = cell.arm.method.split(",")[0]
+        axes.plot([*points], [*points.values()], ".-", label=f"{method}, to {cell.factor} windows")
+    axes.axvline(FACTOR, color="black", linestyle=":", label="trained length")
+    axes.set_xscale("log", base=2)
+    axes.set_xlabel(f"length, in windows of {training.SUBJECTS[FAR_MODEL].window} tokens")
+    axes.set_ylabel("share of passkeys answered")
+    axes.legend(fontsize="small")
+    return Picture(figure)
 
 
 STUDY = Study(

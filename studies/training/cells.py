@@ -41,6 +41,8 @@ FAR = 32
 TOKENS_A_STEP = 4096
 RATE, WARM_UP = 3e-4, 10
 """The rate that the pilot chose (the part `rate` of measure.py)."""
+LONGEST_TABLE = 4096
+"""Tokens of a table of keys: of two letters there are not enough for a longer one."""
 ENDS = 2
 """Tokens of a window that are no document's: the anchor, and the EOS."""
 
@@ -250,6 +252,10 @@ def _mix(subject: Subject, length: int) -> WindowMix:
     texts = list(read_corpus().training.values())
     tokenizer = _loaded(subject.path).tokenizer
     shares = STAGES[SIZES[subject.size].stages - 1].shares
+    if length > LONGEST_TABLE:
+        shares = {kind: share for kind, share in shares.items() if not kind.startswith("table")}
+    total = sum(shares.values())
+    shares = {kind: share / total for kind, share in shares.items()}
     return WindowMix(tokenizer, TextStream(tokenizer, texts), words_of(texts), length, shares)
 
 

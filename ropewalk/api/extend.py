@@ -31,7 +31,7 @@ from ropewalk.api.report import keep_report
 from ropewalk.budget import Budget, as_budget, check_over_ranks
 from ropewalk.costs.estimates import Way, Work
 from ropewalk.costs.machines import machine
-from ropewalk.data.corpora import Document
+from ropewalk.data.corpora import Document, corpus_digest
 from ropewalk.errors import InputError, InvalidValue, Unsupported
 from ropewalk.evaluation.select import SHORT_LIMIT
 from ropewalk.lengths import format_length
@@ -235,7 +235,6 @@ def extend(
             preview_ends(
                 _Elsewhere(found, settings, learning_rate, batch, dtype, on, ranks_per_copy)
             )
-        from ropewalk.data.corpora import corpus_digest
         from ropewalk.evaluation.answerers.in_process import load_to_read
         from ropewalk.evaluation.identity import run_identity
         from ropewalk.pipeline import extend as pipeline

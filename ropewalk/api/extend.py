@@ -269,10 +269,11 @@ def extend(
             preview_ends(_Asked(start, settings))
             if ranks is None:  # each rank would time its own
                 _announce(start, settings, path, notice)
+            to_do = stages(settings)
             identity = {
                 **run_identity(loaded, documents),
                 **asdict(settings),
-                "stages": [each.name for each in stages(settings)],
+                "stages": [each.name for each in to_do],
             }
             if to_train:
                 identity["train_corpus_sha256"] = corpus_digest(to_train)
@@ -284,7 +285,7 @@ def extend(
                     RunDirectory(path, "extend", identity, apart_from=found.places)
                 )
             work = stage.Work(**vars(start), held=directory, notice=notice)
-            extended = pipeline.extend(work, settings, progress=progress, done=done)
+            extended = pipeline.run_stages(work, settings, to_do, progress=progress, done=done)
             if directory is not None:
                 notice(pipeline.used(directory, settings, present.target_length))
                 offered = pipeline.training_offered(directory, extended)

@@ -23,8 +23,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A trainer's folder: three checkpoints, whose names do not sort as numbers do."""
     folder = tmp_path_factory.mktemp("trained")
     for step, spread in ((90, 0.1), (100, 0.2), (1000, 0.3)):
-        tiny.model(initializer_range=spread).save_pretrained(folder / f"checkpoint-{step}")
-        tiny.tokenizer().save_pretrained(folder / f"checkpoint-{step}")
+        tiny.saved(folder / f"checkpoint-{step}", initializer_range=spread)
     (folder / "runs-7").mkdir()
     (folder / "trainer_state.json").write_text("{}")
     return folder
@@ -108,8 +107,7 @@ def test_iterators_are_used_up_once_for_all_checkpoints(trained: Path) -> None:
 
 def test_checkpoints_without_a_common_score_are_refused(corpus: Path, tmp_path: Path) -> None:
     for step, window in ((1, 32), (2, 256)):
-        tiny.model(max_position_embeddings=window).save_pretrained(tmp_path / f"at-{step}")
-        tiny.tokenizer().save_pretrained(tmp_path / f"at-{step}")
+        tiny.saved(tmp_path / f"at-{step}", max_position_embeddings=window)
     with pytest.raises(
         InputError, match=r"no task was scored at the same length .* for all of at-1"
     ):

@@ -19,10 +19,7 @@ from tests.evaluation import tiny
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("corpus")
-    for document in tiny.documents():
-        (folder / f"{document.name}.txt").write_text(document.text)
-    return folder
+    return tiny.texts(tmp_path_factory.mktemp("corpus"))
 
 
 def _evaluate(*arguments: object) -> Any:

@@ -21,10 +21,8 @@ RESULTS = ("plan.json", "results.json", "search.jsonl", "search-measured.jsonl")
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("corpus")
-    for document in tiny.documents(2, lines=40):  # a few stretches of 256 tokens: a quick search
-        (folder / f"{document.name}.txt").write_text(document.text)
-    return folder
+    # A few stretches of 256 tokens: a quick search.
+    return tiny.texts(tmp_path_factory.mktemp("corpus"), 2, lines=40)
 
 
 def _search(*arguments: object) -> Any:
@@ -166,9 +164,7 @@ def test_ranks_that_divide_heads_choose_as_one_process(
     count: int, corpus: Path, tmp_path: Path, fresh: Forks
 ) -> None:
     """Each forward is then one of two ranks together, and its sums are rounded otherwise."""
-    folder = tmp_path / "model"
-    tiny.model(num_attention_heads=4, num_key_value_heads=2).save_pretrained(folder)
-    tiny.tokenizer().save_pretrained(folder)
+    folder = tiny.saved(tmp_path / "model", num_attention_heads=4, num_key_value_heads=2)
     program = "import torch; torch.set_num_threads(1); from ropewalk.__main__ import main; main()"
     arguments = ["search", *map(str, (folder, *QUICK, corpus, "--device", "cpu", "--run"))]
 

@@ -7,12 +7,11 @@ from statistics import fmean
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 import ropewalk as rw
-from ropewalk import cli
 from ropewalk.errors import InputError, InvalidValue
 from tests.api.conformance import check_command, check_result
+from tests.cli.calling import result_of
 from tests.evaluation import tiny
 
 SETTINGS: dict[str, Any] = {"lengths": [128], "tasks": ["perplexity", "kv"], "samples": 5}
@@ -118,11 +117,7 @@ def test_the_command_prints_what_the_function_returns(trained: Path, corpus: Pat
     found = rw.evaluate_checkpoints(trained, last=2, corpus=corpus, **SETTINGS)
     words = ("--corpus", corpus, "--lengths", 128, "--tasks", "perplexity,kv", "--samples", 5)
     check_command(found, "evaluate", trained, "--checkpoints", 2, *words)
-    done = CliRunner().invoke(
-        cli.command_line(["evaluate"]),
-        ["evaluate", str(trained), "--checkpoints", "5", *map(str, words)],
-    )
-    assert done.exit_code == 0, done.output
+    done = result_of("evaluate", trained, "--checkpoints", 5, *words)
     assert "checkpoint-90, checkpoint-100, checkpoint-1000" in done.stdout
     assert "holds 3 checkpoints, not 5" in done.stderr
     assert "the range is no interval" in done.stdout

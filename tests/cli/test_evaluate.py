@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from ropewalk import cli
 from ropewalk.errors import InputError, RopewalkError
 from ropewalk.models.config import present_plan
 from ropewalk.planning.extension import extend_plan
+from tests.cli.calling import result_of
 from tests.evaluation import tiny
 
 
@@ -22,11 +21,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny.texts(tmp_path_factory.mktemp("corpus"))
 
 
-def _evaluate(*arguments: object) -> Any:
-    result = CliRunner().invoke(cli.command_line(["evaluate"]), ["evaluate", *map(str, arguments)])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
+_evaluate = partial(result_of, "evaluate")
 
 
 QUICK = ("--samples", 3, "--tasks", "perplexity,kv")

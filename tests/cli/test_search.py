@@ -1,16 +1,16 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from ropewalk import cli
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, RopewalkError
 from ropewalk.run_directory import read_journal
+from tests.cli.calling import result_of
 from tests.evaluation import tiny
 from tests.forks import Forks
 from tests.searching.model.test_ranks import processes
@@ -25,11 +25,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny.texts(tmp_path_factory.mktemp("corpus"), 2, lines=40)
 
 
-def _search(*arguments: object) -> Any:
-    result = CliRunner().invoke(cli.command_line(), ["search", *map(str, arguments)])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
+_search = partial(result_of, "search")
 
 
 def test_a_run_holds_the_plan_the_journal_and_figures_and_goes_on(

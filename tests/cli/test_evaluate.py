@@ -112,15 +112,9 @@ def test_the_effective_length_is_shown_with_its_threshold(model: Path, corpus: P
     ("arguments", "message"),
     [
         (("--method", "yarn"), "give it .--to."),
-        (("--method", "yern", "--to", "1k"), "did you mean 'yarn'"),
-        (("--tasks", "neddle"), "did you mean 'needle'"),
-        (("--tasks", "x"), "unknown task"),
-        (("--samples", "0"), "between 1 and 100,000"),
         (("--lengths", "128,x"), "whole number of tokens"),
         (("--corpus", "nothing.txt"), "no such file"),
         (("--plan", "nothing.json"), "no such file"),
-        (("--method", "linear", "--to", "256", "--lengths", "512"), "planned for 256"),
-        (("--lengths", "64k"), "no document of the corpus holds"),
     ],
 )
 def test_what_cannot_be_done_is_refused_in_one_line(

@@ -68,7 +68,6 @@ def test_without_a_run_directory_there_is_a_default_one(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--to", "128"), "must be above 128, the length that the model already serves"),
         (("--to", "1x"), "whole number of tokens"),
         (("--to", "8k"), r"too short are document 0\.txt \(1,\d+ tokens\), document 1"),
         (("--corpus", "nothing.txt"), "no such file"),

@@ -52,18 +52,8 @@ if TYPE_CHECKING:
 
 _VERBS = (
     *("benchmarks", "bound", "compare_methods", "compare_runs", "cost", "evaluate"),
-    *(
-        "evaluate_checkpoints",
-        "export",
-        "export_tasks",
-        "extend",
-        "fingerprint",
-        "inspect",
-        "methods",
-        "plan",
-        "precision",
-    ),
-    *("register", "report", "search", "train", "verify"),
+    *("evaluate_checkpoints", "export", "export_tasks", "extend", "fingerprint", "inspect"),
+    *("methods", "plan", "precision", "register", "report", "search", "train", "verify"),
 )
 _HOMES = {
     **{verb: f"ropewalk.api.{verb}" for verb in _VERBS},

@@ -7,14 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import ropewalk as rw
 from ropewalk import registered
-from ropewalk.cli import command_line
 from ropewalk.errors import InputError, UnknownName
 from ropewalk.scaling import named
 from ropewalk.searching.model.objectives import loss_of
+from tests.cli.calling import ropewalk
 from tests.evaluation import tiny
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -22,19 +21,14 @@ METHOD = EXAMPLES / "own_method.py"
 
 
 def test_a_plugin_brings_a_method_to_plan_and_methods() -> None:
-    def shown(*words: object) -> str:
-        done = CliRunner().invoke(command_line([str(words[0])]), [*map(str, words)])
-        assert done.exception is None, done.exception
-        return done.stdout
-
     plan = ("plan", "llama-2-7b", "--to", "16k", "--plugin", METHOD, "--method", "slow_half")
-    found = json.loads(shown(*plan, "--set", "share=0.25", "--json"))
+    found = json.loads(ropewalk(*plan, "--set", "share=0.25", "--json"))
     factors = np.array(found["rescale_factors"])
     assert (factors[:48] == 1).all()
     assert (factors[48:] == 4).all()
     assert found["plan"]["provenance"]["code of slow_half"].startswith("own_method.py, SHA-256 ")
     assert "Interpolation of the slowest pairs alone." in " ".join(
-        shown("methods", "--plugin", METHOD).split()
+        ropewalk("methods", "--plugin", METHOD).split()
     )
 
 
@@ -128,6 +122,7 @@ FAULTY = '''
 import sys
 import ropewalk as rw
 from ropewalk.evaluation.tasks import Draft
+from tests.cli.calling import ropewalk
 
 @rw.register("method")
 def crashes(start, target_length):

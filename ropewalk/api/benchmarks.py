@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -149,7 +150,6 @@ def benchmarks(
             strict=strict,
             notice=notice,
         )
-        from contextlib import nullcontext
         from importlib.metadata import version
 
         import lm_eval  # noqa: F401 - so that a lacking extra is said before a model loads

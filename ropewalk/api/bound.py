@@ -11,6 +11,7 @@ from ropewalk.api.common import Length, as_lengths
 from ropewalk.errors import InvalidValue
 from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
+from ropewalk.models.source import resolve
 from ropewalk.options import Argument, Option
 from ropewalk.progress import Progress, share, silent
 from ropewalk.theory.asymptote import asymptotic_base
@@ -258,8 +259,6 @@ _MODELS = {
 
 def _models(head_dim: int, rotary_dim: int) -> Iterator[tuple[str, int, float]]:
     """The models whose heads are of this size and rotate as much."""
-    from ropewalk.models.source import resolve
-
     for name, label in _MODELS.items():
         plan = resolve(name).present_plan
         geometry = plan.longest(plan.main_layer).geometry

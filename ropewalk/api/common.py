@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Protocol, TypeAlias, TypeVar
 
 from ropewalk.context_plan import ContextPlan
-from ropewalk.data.corpora import Document, Talks
+from ropewalk.data.corpora import Document, Talks, read_documents
 from ropewalk.errors import InvalidValue
 from ropewalk.lengths import format_length, parse_length, parse_lengths
 from ropewalk.models.source import Model, Source
@@ -216,8 +216,6 @@ def documents_in(
     allow_download: bool = False,
 ) -> Iterator[Document]:
     """All documents of a corpus, one after the other; tokens and conversations need `talks`."""
-    from ropewalk.data.corpora import read_documents
-
     if isinstance(corpus, str | Path):
         as_path(corpus, "corpus")
         return read_documents(

@@ -12,13 +12,7 @@ from ropewalk.api.common import as_path
 from ropewalk.errors import InputError
 from ropewalk.evaluation.compared import ComparedRuns
 from ropewalk.evaluation.conclusion import Evaluated
-from ropewalk.evaluation.results import (
-    Pair,
-    compare_pairs,
-    labels,
-    means,
-    summarise,
-)
+from ropewalk.evaluation.results import Pair, compare_pairs, labels, means, summarise
 from ropewalk.options import Argument
 from ropewalk.records import EvalRecord, EvalResult, Subject, is_compared
 from ropewalk.run_directory import RECORDS, RESULTS

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from ropewalk.api.common import AllowDownload, Length, as_length
 from ropewalk.costs import estimates
-from ropewalk.costs.estimates import GIB, Row, Way, Work
+from ropewalk.costs.estimates import GIB, Forwards, Row, Way, Work
 from ropewalk.costs.machines import HERE, machine
 from ropewalk.costs.sizes import sizes_of
 from ropewalk.lengths import format_length
@@ -161,6 +161,16 @@ def _ways(work: Work, present: ContextPlan) -> dict[str, Callable[[Work], Iterat
         ways["extend"] = estimates.extending(lambda n: stage_ways(settings, work, n).values())
     ways[TRAINING] = estimates.training
     return ways
+
+
+def by_length(
+    way: Callable[[Forwards, int], Callable[[Work], Iterator[Way]]], forwards: Forwards, ranks: int
+) -> dict[str, Callable[[Work], Iterator[Way]]]:
+    """The forwards of each length alone."""
+    return {
+        f"{count:,} forwards at {format_length(length)}": way([(length, count)], ranks)
+        for length, count in forwards
+    }
 
 
 def stage_ways(

@@ -30,15 +30,14 @@ from ropewalk.api.common import (
     as_path,
     as_plan,
 )
-from ropewalk.api.cost import Cost, calculated, check_divided
-from ropewalk.api.fingerprint import as_fingerprint, as_name
+from ropewalk.api.cost import Cost, by_length, calculated, check_divided
+from ropewalk.api.fingerprint import TIMEOUT, as_fingerprint, as_name
 from ropewalk.api.report import keep_report
 from ropewalk.budget import as_budget
 from ropewalk.costs.estimates import Way, Work, answering
 from ropewalk.costs.machines import HERE, machine
 from ropewalk.evaluation.answerers import Asked, check_in_process, opened
 from ropewalk.evaluation.conclusion import Evaluated, measure
-from ropewalk.lengths import format_length
 from ropewalk.models.source import Model
 from ropewalk.options import (
     Argument,
@@ -56,8 +55,8 @@ from ropewalk.torchrun import check_ranks, first
 if TYPE_CHECKING:
     from ropewalk.evaluation.served.fingerprint import Fingerprint
 
-CONCURRENCY, TIMEOUT = 4, 600.0
-"""Requests to a server at a time, and seconds for one of them."""
+CONCURRENCY = 4
+"""Requests to a server at a time."""
 
 
 def _preview(previewed: _Previewed) -> Cost:
@@ -74,12 +73,8 @@ def _preview(previewed: _Previewed) -> Cost:
 
     def ways(work: Work) -> dict[str, Callable[[Work], Iterator[Way]]]:
         check_divided(work, asked.ranks_per_copy)
-        return {
-            f"{count:,} forwards at {format_length(length)}": answering(
-                [(length, count)], asked.ranks_per_copy
-            )
-            for length in settings.lengths
-        }
+        forwards = [(length, count) for length in settings.lengths]
+        return by_length(answering, forwards, asked.ranks_per_copy)
 
     return calculated(source, max(settings.lengths), previewed.on, ways, asked.dtype)
 

@@ -206,7 +206,20 @@ def export(
         inputs = (*source.places, *([Path(plan)] if isinstance(plan, str | Path) else []))
         if source.kind == "GGUF file" and runtime == LLAMA_CPP:
             stated_assumptions(source, notice, strict=strict)
-            return _of_file(source, given, out, dtype, approximate, overwrite, progress)
+            if dtype is not None:
+                raise InputError(
+                    "`dtype` is not for a GGUF file, whose weights are copied unchanged; for "
+                    f"{dtype}, give the folder that it was converted from"
+                )
+            from ropewalk.exporting import gguf_file
+
+            assert source.path is not None
+            return gguf_file.export(
+                *(source.path, given, out),
+                approximate=approximate,
+                overwrite=overwrite,
+                progress=progress,
+            )
         check_export_place(out, sources=inputs, overwrite=overwrite, is_folder=runtime != LLAMA_CPP)
         folder = str(source.folder)
         stated_assumptions(source, notice, strict=strict)
@@ -219,32 +232,6 @@ def export(
             **{key: value for key, value in options.items() if value},
         )
         return exported
-
-
-def _of_file(
-    source: Source,
-    plan: ContextPlan,
-    out: Path,
-    dtype: str | None,
-    approximate: bool,
-    overwrite: bool,
-    progress: Progress,
-) -> Exported:
-    """A GGUF file from a GGUF file."""
-    from ropewalk.exporting import gguf_file
-
-    if dtype is not None:
-        raise InputError(
-            f"`dtype` is not for a GGUF file, whose weights are copied unchanged; for {dtype}, "
-            "give the folder that it was converted from"
-        )
-    assert source.path is not None
-    return gguf_file.export(
-        *(source.path, plan, out),
-        approximate=approximate,
-        overwrite=overwrite,
-        progress=progress,
-    )
 
 
 def _check_dtype(dtype: str, runtime: str) -> None:

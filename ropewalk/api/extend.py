@@ -31,7 +31,7 @@ from ropewalk.api.report import keep_report
 from ropewalk.budget import Budget, as_budget, check_over_ranks
 from ropewalk.costs.estimates import Way, Work
 from ropewalk.costs.machines import machine
-from ropewalk.data.corpora import Document
+from ropewalk.data.corpora import Document, corpus_digest
 from ropewalk.errors import InputError, InvalidValue, Unsupported
 from ropewalk.evaluation.select import SHORT_LIMIT
 from ropewalk.lengths import format_length
@@ -235,7 +235,6 @@ def extend(
             preview_ends(
                 _Elsewhere(found, settings, learning_rate, batch, dtype, on, ranks_per_copy)
             )
-        from ropewalk.data.corpora import corpus_digest
         from ropewalk.evaluation.answerers.in_process import load_to_read
         from ropewalk.evaluation.identity import run_identity
         from ropewalk.pipeline import extend as pipeline
@@ -270,10 +269,11 @@ def extend(
             preview_ends(_Asked(start, settings))
             if ranks is None:  # each rank would time its own
                 _announce(start, settings, path, notice)
+            to_do = stages(settings)
             identity = {
                 **run_identity(loaded, documents),
                 **asdict(settings),
-                "stages": [each.name for each in stages(settings)],
+                "stages": [each.name for each in to_do],
             }
             if to_train:
                 identity["train_corpus_sha256"] = corpus_digest(to_train)
@@ -285,7 +285,7 @@ def extend(
                     RunDirectory(path, "extend", identity, apart_from=found.places)
                 )
             work = stage.Work(**vars(start), held=directory, notice=notice)
-            extended = pipeline.extend(work, settings, progress=progress, done=done)
+            extended = pipeline.run_stages(work, settings, to_do, progress=progress, done=done)
             if directory is not None:
                 notice(pipeline.used(directory, settings, present.target_length))
                 offered = pipeline.training_offered(directory, extended)

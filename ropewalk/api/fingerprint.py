@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ropewalk.evaluation.served.fingerprint import Fingerprint, Verdict
 
 TIMEOUT = 600.0
+"""Seconds for a request to a server."""
 
 
 def fingerprint(

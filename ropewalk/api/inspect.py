@@ -102,17 +102,19 @@ class Inspection(Result):
         if self.schedule.has_no_positions:
             reach = "it has no positions, since no pair turns"
         elif theory.effective_length is None:
-            reach = f"similar keys beat random ones at all distances below {_k(theory.length)}"
+            below = format_length(theory.length)
+            reach = f"similar keys beat random ones at all distances below {below}"
         else:
             reach = (
                 f"random keys first beat similar ones at a distance of {theory.effective_length:,}"
             )
         return (
-            f"{self.model} ({self.source}) serves {_k(self.plan.target_length)} tokens by "
-            f"{self.schedule.method}; its plain frequencies have base {geometry.base:,.10g} and "
-            f"were pretrained at {_k(geometry.original_length)}. {geometry.turning_pairs} pairs "
-            f"rotate, {len(theory.out_of_distribution_pairs)} of them to angles that pretraining "
-            f"never met. In theory, {reach}. {SCOPE}"
+            f"{self.model} ({self.source}) serves {format_length(self.plan.target_length)} tokens "
+            f"by {self.schedule.method}; its plain frequencies have base {geometry.base:,.10g} and "
+            f"were pretrained at {format_length(geometry.original_length)}. "
+            f"{geometry.turning_pairs} pairs rotate, "
+            f"{len(theory.out_of_distribution_pairs)} of them to angles that pretraining never "
+            f"met. In theory, {reach}. {SCOPE}"
         )
 
     def figure(self) -> Figure:
@@ -202,7 +204,3 @@ def _measured(source: Source, model: Any, corpus: Corpus, field: str, notice: No
         violations=found.violations,
         least_advantage=found.least,
     )
-
-
-def _k(length: int) -> str:
-    return format_length(length)

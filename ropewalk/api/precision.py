@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from ropewalk.api.common import (
     AllowDownload,
@@ -33,9 +33,6 @@ from ropewalk.reports.precision import figures
 from ropewalk.run_directory import CONFIGURATION, RESULTS, RunDirectory
 from ropewalk.torchrun import check_alone
 from ropewalk.untrusted import whole_number
-
-if TYPE_CHECKING:
-    pass
 
 
 def precision(

@@ -25,14 +25,13 @@ from ropewalk.api.common import (
     as_length,
     as_path,
 )
-from ropewalk.api.cost import Cost, calculated
+from ropewalk.api.cost import Cost, by_length, calculated
 from ropewalk.budget import Budget, as_budget, check_over_ranks, counted
 from ropewalk.context_plan import PLAN
 from ropewalk.costs.estimates import searching
 from ropewalk.costs.machines import machine
 from ropewalk.errors import InvalidValue
 from ropewalk.evaluation.select import SHORT_LIMIT
-from ropewalk.lengths import format_length
 from ropewalk.models.source import runnable
 from ropewalk.options import (
     Option,
@@ -67,12 +66,7 @@ def _preview(asked: _Asked) -> Cost:
         asked.source,
         max(length for length, _ in forwards),
         asked.on,
-        lambda _: {
-            f"{count:,} forwards at {format_length(length)}": searching(
-                [(length, count)], asked.ranks_per_copy
-            )
-            for length, count in forwards
-        },
+        lambda _: by_length(searching, forwards, asked.ranks_per_copy),
         asked.dtype,
     )
 

@@ -37,9 +37,12 @@ from ropewalk.budget import Budget, as_budget, counted
 from ropewalk.context_plan import ContextPlan
 from ropewalk.costs.estimates import GIB, SINGLE, duration
 from ropewalk.costs.machines import machine
+from ropewalk.costs.sizes import sizes_of
+from ropewalk.data.corpora import MANIFEST, corpus_digest
 from ropewalk.data.mixtures import check_domains
 from ropewalk.data.published_mixtures import shares_of
-from ropewalk.data.windows import Arrangement
+from ropewalk.data.store import TokenStore
+from ropewalk.data.windows import Arrangement, SpecialTokens, Windows
 from ropewalk.errors import InputError, InvalidValue, Unsupported
 from ropewalk.lengths import format_length
 from ropewalk.models.placement import check_dtype, check_placement
@@ -65,7 +68,6 @@ from ropewalk.untrusted import check_count
 from ropewalk.values import Result
 
 if TYPE_CHECKING:
-    from ropewalk.data.store import TokenStore
     from ropewalk.models.ranks import Ranks
     from ropewalk.training.execution import Execution
 
@@ -119,7 +121,6 @@ class TrainPreview(Result):
 
 def _preview(asked: _Asked) -> TrainPreview:
     """The steps of a run, and their cost."""
-    from ropewalk.costs.sizes import sizes_of
     from ropewalk.training.execution import bytes_on_disk, step_cost
 
     batch, config = asked.settings.batch, config_of(asked.source)
@@ -462,8 +463,7 @@ def train(
             from ropewalk.training.ranks import on_first
 
             on_first(lambda: text.tokenise(folder, path / TOKENS, progress))
-            store = _opened(text.tokens or path / TOKENS)
-            from ropewalk.data.windows import SpecialTokens
+            store = TokenStore(text.tokens or path / TOKENS)
             from ropewalk.models.load import load_tokenizer
 
             tokens_of = load_tokenizer(folder)
@@ -538,12 +538,9 @@ class _Asked:
         """The number of times that a stage reads the tokens of a folder."""
         if self.text.tokens is None:
             return None
-        from ropewalk.data.windows import SpecialTokens, Windows
-
         # Of a tokenizer that has both; which tokens they are does not matter.
-        epoch = Windows(
-            _opened(self.text.tokens), self.settings.windows(stage), SpecialTokens(0, 0)
-        )
+        store = TokenStore(self.text.tokens)
+        epoch = Windows(store, self.settings.windows(stage), SpecialTokens(0, 0))
         return stage.steps * self.settings.batch / len(epoch)
 
     def check(self) -> None:
@@ -600,13 +597,13 @@ class _Text:
         weights: str | None,
         allow_download: bool,
     ) -> _Text:
+
         from ropewalk.api.data import ALONE
-        from ropewalk.data.corpora import MANIFEST
 
         if corpus is None:
             raise InputError("give text to train on, or a folder of tokens (`corpus`)")
         if isinstance(corpus, str | Path) and (as_path(corpus, "corpus") / MANIFEST).is_file():
-            store = _opened(Path(corpus))
+            store = TokenStore(Path(corpus))
             if weights is not None and not store.weighted:
                 raise InvalidValue(
                     "weights",
@@ -807,7 +804,6 @@ def _held(
 
 def _identity(asked: _Asked, search_texts: Sequence[Any]) -> dict[str, object]:
     """The identity of a run's computation; the texts are checked by the store."""
-    from ropewalk.data.corpora import corpus_digest
     from ropewalk.training.stage import digest_of
     from ropewalk.training.start import config_sha256, tokenizer_sha256, weights_sha256
 
@@ -830,18 +826,12 @@ def _identity(asked: _Asked, search_texts: Sequence[Any]) -> dict[str, object]:
         "config_sha256": config_sha256(asked.source),
         "weights_sha256": None if asked.from_config else weights_sha256(asked.source.folder),
         "present_plan": asked.source.present_plan.id,
-        "tokens_sha256": None if tokens is None else digest_of(_opened(tokens)),
+        "tokens_sha256": None if tokens is None else digest_of(TokenStore(tokens)),
         **chosen,
         **asdict(asked.settings),
         "dtype": asked.execution.dtype,
         "device": "cpu" if asked.execution.on_cpu else "accelerator",
     }
-
-
-def _opened(folder: Path) -> TokenStore:
-    from ropewalk.data.store import TokenStore
-
-    return TokenStore(folder)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ropewalk.api.benchmarks import Benchmarked, benchmarks
 from ropewalk.cli.declared import Call, command_of
-from ropewalk.cli.shared import JsonOption, print_json, table
+from ropewalk.cli.shared import JsonOption, show_result, table
 from ropewalk.evaluation.statistics import is_significant
 
 EXAMPLE = "ropewalk benchmarks path/to/model --to 32k --method yarn --allow-download"
@@ -17,10 +17,7 @@ def command(call: Call[Benchmarked], *, as_json: JsonOption = False) -> None:
     They run through lm-evaluation-harness, which the extra `eval` brings.
     """
     found = call()
-    if as_json:
-        print_json(found)
-    else:
-        _show(found)
+    show_result(found, _show, as_json=as_json)
 
 
 def _show(found: Benchmarked) -> None:

@@ -14,8 +14,8 @@ from ropewalk.cli.shared import (
     JsonOption,
     OverwriteOption,
     check_outputs,
-    print_json,
     save_plot,
+    show_result,
     show_written,
     table,
 )
@@ -48,10 +48,7 @@ def command(
     check_outputs(plot=plot, overwrite=overwrite)
     found = call()
     save_plot(found.figure, plot)
-    if as_json:
-        print_json(found)
-    else:
-        _show(found)
+    show_result(found, _show, as_json=as_json)
     show_written(plot, as_json=as_json)
 
 

@@ -13,8 +13,8 @@ from ropewalk.cli.shared import (
     JsonOption,
     OverwriteOption,
     check_outputs,
-    print_json,
     save_plot,
+    show_result,
     show_written,
     table,
 )
@@ -37,10 +37,7 @@ def command(
     check_outputs(plot=plot, sources=[source], overwrite=overwrite, as_json=as_json)
     found = call()
     save_plot(found.figure, plot)
-    if as_json:
-        print_json(found)
-    else:
-        _show(found)
+    show_result(found, _show, as_json=as_json)
     show_written(plot, as_json=as_json)
 
 

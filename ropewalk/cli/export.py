@@ -9,7 +9,7 @@ import typer
 
 from ropewalk.api.export import Preview, export
 from ropewalk.cli.declared import Call, command_of
-from ropewalk.cli.shared import JsonOption, print_json, say, table
+from ropewalk.cli.shared import JsonOption, print_json, say, show_result, table
 from ropewalk.exporting.exported import Exported, NotTheSame
 from ropewalk.runtimes import targets
 
@@ -31,10 +31,7 @@ def command(
     """Write a model with its plan for a runtime, load it back, and compare it with the plan."""
     if dry_run:
         preview = call.preview()
-        if as_json:
-            print_json(preview)
-        else:
-            _show_preview(preview)
+        show_result(preview, _show_preview, as_json=as_json)
         return
     try:
         exported = replace(call, given={"runtime": former_runtime, **call.given})()
@@ -42,10 +39,7 @@ def command(
         if as_json:
             print_json(error.exported)
         raise
-    if as_json:
-        print_json(exported)
-    else:
-        _show(exported)
+    show_result(exported, _show, as_json=as_json)
 
 
 def _show(exported: Exported) -> None:

@@ -14,8 +14,8 @@ from ropewalk.cli.shared import (
     JsonOption,
     OverwriteOption,
     check_outputs,
-    print_json,
     say,
+    show_result,
     show_written,
     table,
 )
@@ -69,19 +69,13 @@ def command(
         write_atomically(output, own.dumps())
     if server is None:
         assert not isinstance(own, Path)
-        if as_json:
-            print_json(own)
-        else:
-            say(own.summary())
+        show_result(own, lambda own: say(own.summary()), as_json=as_json)
         show_written(output, as_json=as_json)
         return
     tokenizer = {"tokenizer": model} if model.is_dir() else {}
     verdict = replace(check, given={**tokenizer, **check.given})(fingerprint=own)
     show_written(output, as_json=as_json)
-    if as_json:
-        print_json(verdict)
-    else:
-        _show(verdict)
+    show_result(verdict, _show, as_json=as_json)
     if NOT_SAME[verdict.status]:
         raise typer.Exit(NOT_SAME[verdict.status])
 

@@ -10,7 +10,7 @@ from ropewalk.cli.shared import (
     JsonOption,
     factor_cell,
     pair_rows,
-    print_json,
+    show_result,
     show_steps,
     table,
 )
@@ -23,10 +23,7 @@ EXAMPLE = "ropewalk inspect llama-3.1-8b"
 def command(call: Call[Inspection], *, as_json: JsonOption = False) -> None:
     """Show a model's rotary geometry and the schedule it follows now."""
     found = call()
-    if as_json:
-        print_json(found)
-    else:
-        _show(found)
+    show_result(found, _show, as_json=as_json)
 
 
 def _show(found: Inspection) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ropewalk.api.methods import Methods, methods
 from ropewalk.cli.declared import Call, command_of
-from ropewalk.cli.shared import JsonOption, print_json
+from ropewalk.cli.shared import JsonOption, show_result
 
 EXAMPLE = "ropewalk methods"
 
@@ -13,10 +13,7 @@ EXAMPLE = "ropewalk methods"
 def command(call: Call[Methods], *, as_json: JsonOption = False) -> None:
     """List the scaling methods, each with its parameters and their defaults."""
     found = call()
-    if as_json:
-        print_json(found)
-    else:
-        _show(found)
+    show_result(found, _show, as_json=as_json)
 
 
 def _show(found: Methods) -> None:

@@ -33,6 +33,7 @@ from ropewalk.models.source import resolve
 from ropewalk.outputs import STANDARD_OUTPUT
 from ropewalk.planning.extension import chosen_layers, parse_settings
 from ropewalk.runtimes import targets
+from ropewalk.runtimes.serving import OF_GGUF
 
 if TYPE_CHECKING:
     from ropewalk.api.compare_methods import Comparison
@@ -156,8 +157,6 @@ def _show_serves_already(console: Terminal, found: Planned | Comparison) -> None
 
 def _show_serving(console: Terminal, rows: Sequence[Serving], *, saved: bool) -> None:
     """The lines to paste, whole: a terminal may wrap them, a copy must not."""
-    from ropewalk.runtimes.serving import OF_GGUF
-
     console.print("\nTo serve it:")
     for row in rows:
         told = in_options(f"\n# {row.runtime} ({row.fit}): {row.reason}")

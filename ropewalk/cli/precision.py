@@ -9,6 +9,7 @@ import typer
 from ropewalk.api.precision import precision
 from ropewalk.cli.declared import Call, command_of
 from ropewalk.cli.shared import JsonOption, print_json, say, table
+from ropewalk.evaluation.statistics import FEWEST
 from ropewalk.lengths import format_length
 from ropewalk.number_formats.conclusion import Precision
 from ropewalk.number_formats.results import verdict
@@ -56,7 +57,6 @@ def _show(found: Precision, details: bool) -> None:
 
 
 def _show_details(console: Terminal, found: Precision) -> None:
-    from ropewalk.evaluation.statistics import FEWEST
     from ropewalk.number_formats.arms import SUMMARIES
 
     rows = table("arm", "D", "95%", "rank", "ratio", "growth", "loss", "moved")

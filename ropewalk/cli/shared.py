@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated, TextIO, TypeVar
 
 import numpy as np
 import typer
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from ropewalk.cli.terminal import Terminal
+
+R = TypeVar("R", bound=Value)
 
 HOW_COMPARED = (
     "Rates: Newcombe's interval, p by McNemar; means over tasks, several answers of a text: "
@@ -64,6 +66,14 @@ def print_json(result: Value) -> None:
     """One JSON object on standard output, and nothing else there; ASCII, for every terminal."""
     json.dump(result.to_json(), sys.stdout, indent=2, allow_nan=False)
     print()
+
+
+def show_result(found: R, in_words: Callable[[R], None], *, as_json: bool) -> None:
+    """What a command found: one JSON object, or words for a person."""
+    if as_json:
+        print_json(found)
+    else:
+        in_words(found)
 
 
 def check_outputs(

@@ -8,7 +8,7 @@ from ropewalk.cli.shared import DryRunOption, JsonOption, print_json, say, table
 from ropewalk.costs.estimates import duration
 from ropewalk.lengths import format_length
 from ropewalk.torchrun import first
-from ropewalk.training.results import Trained
+from ropewalk.training.results import FIRST, Trained
 
 EXAMPLE = "ropewalk train path/to/model --recipe anchor --to 32k --corpus books.jsonl"
 
@@ -34,7 +34,6 @@ def command(
 
 def _show(found: Trained) -> None:
     from ropewalk.cli.terminal import Terminal, headed
-    from ropewalk.training.results import FIRST
 
     console = Terminal()
     console.print(headed(found.model, f", {found.tokens:,} tokens"))

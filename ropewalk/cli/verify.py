@@ -14,7 +14,7 @@ from ropewalk.audit.files.check import Check, Verdict
 from ropewalk.audit.finding import TOLERANCE, Finding
 from ropewalk.audit.result import Audit
 from ropewalk.cli.declared import Call, command_of
-from ropewalk.cli.shared import JsonOption, print_json
+from ropewalk.cli.shared import JsonOption, show_result
 from ropewalk.lengths import format_length
 from ropewalk.runtimes.reading import MEASURED, Reading
 
@@ -34,10 +34,7 @@ def command(call: Call[Audit], *, as_json: JsonOption = False) -> None:
     Exit code: 0 passed, 1 failed, 3 inconclusive.
     """
     found = call()
-    if as_json:
-        print_json(found)
-    else:
-        _show(found)
+    show_result(found, _show, as_json=as_json)
     if found.verdict != "OK":
         raise typer.Exit(EXIT[found.verdict])
 

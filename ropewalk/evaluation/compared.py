@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from ropewalk.evaluation.results import MethodComparison, labels
 from ropewalk.evaluation.statistics import is_significant
 from ropewalk.lengths import format_length
-from ropewalk.records import NLL, EvalResult
+from ropewalk.records import EvalResult
 from ropewalk.reports.chart import Chart
-from ropewalk.reports.comparison import by_length
+from ropewalk.reports.comparison import by_length, named_task
 from ropewalk.reports.figures import figure
 from ropewalk.values import Result, check_filled
 
@@ -51,7 +51,8 @@ class ComparedRuns(Result):
         untested = sum(c.adjusted_p is None for c in self.comparisons)
         undecided = len(self.comparisons) - untested - len(self.significant)
         shown = ", ".join(
-            f"{_task(c)} at {format_length(c.length)} {c.comparison}" for c in self.significant[:3]
+            f"{named_task(c.task, c.metric)} at {format_length(c.length)} {c.comparison}"
+            for c in self.significant[:3]
         )
         told = f" ({shown}{', …' if len(self.significant) > 3 else ''})" if shown else ""
         parts = [
@@ -75,7 +76,3 @@ class ComparedRuns(Result):
     def figure(self) -> Figure:
         """The gains of the first run by context length."""
         return figure(self.charts(), f"{self.first} against {self.second} (95% intervals)")
-
-
-def _task(found: MethodComparison) -> str:
-    return f"{found.task} (loss)" if found.metric == NLL.name else found.task

@@ -173,17 +173,6 @@ def check(start: Start, settings: ExtendSettings) -> None:
         check_room(start.place, needed, "the run")
 
 
-def extend(
-    work: Work,
-    settings: ExtendSettings,
-    *,
-    progress: Progress = silent,
-    done: Done = lambda *_: None,
-) -> Extended:
-    """Do every stage that has not been done."""
-    return run_stages(work, settings, stages(settings), progress=progress, done=done)
-
-
 def run_stages(
     work: Work,
     settings: ExtendSettings,
@@ -192,7 +181,7 @@ def run_stages(
     progress: Progress = silent,
     done: Done = lambda *_: None,
 ) -> Extended:
-    """The same, with other stages."""
+    """Do every stage that has not been done."""
     name, redo = work.source, False
     for each in to_do:
         if not each.needed(work):

@@ -10,6 +10,11 @@ from ropewalk.reports.chart import Axis, Chart, Guide, Mark, Series
 from ropewalk.reports.evaluation import LENGTH, in_mode
 
 
+def named_task(task: str, metric: str) -> str:
+    """A task in a list of differences: those of losses stand beside those of answers."""
+    return f"{task} (loss)" if metric == NLL.name else task
+
+
 def gained(metric: str, length: int, value: float, low: float | None, high: float | None) -> Mark:
     """A difference so that more is better: of losses, with its sign turned."""
     own = Mark(length, value, low, high)

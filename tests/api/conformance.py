@@ -10,11 +10,10 @@ from typing import Any, TypeVar
 
 import pytest
 from matplotlib.figure import Figure
-from typer.testing import CliRunner
 
-from ropewalk import cli
 from ropewalk.errors import InvalidValue
 from ropewalk.values import SHOWN, FrozenDict, Result, Value
+from tests.cli.calling import result_of
 
 R = TypeVar("R", bound=Result)
 
@@ -80,11 +79,7 @@ def check_frozen(value: Any) -> None:
 
 def run_command(*arguments: object) -> Any:
     """What a command prints with --json; errors are raised as they are."""
-    words = [*map(str, arguments), "--json"]
-    done = CliRunner().invoke(cli.command_line([words[0]]), words)
-    if done.exception is not None and not isinstance(done.exception, SystemExit):
-        raise done.exception
-    return json.loads(done.stdout)
+    return json.loads(result_of(*arguments, "--json").stdout)
 
 
 def check_command(result: Result, *arguments: object, but: Collection[str] = ()) -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from statistics import fmean
 
 import pytest
-from typer.testing import CliRunner
 
-from ropewalk import cli
 from ropewalk.api.benchmarks import _comparisons, _interval
 from ropewalk.cli.declared import Call
 from ropewalk.evaluation.conditions import Condition
 from ropewalk.evaluation.public_benchmarks import BenchmarkScores, Weighting
 from ropewalk.evaluation.statistics import holm, mean_rate_interval, rate_interval
+from tests.cli.calling import ropewalk
 
 NONE, YARN = Condition("none", "a" * 16, None), Condition("yarn", "b" * 16, None)
 
@@ -106,6 +105,5 @@ def test_the_command_strips_blanks_between_names(monkeypatch: pytest.MonkeyPatch
         raise SystemExit(0)
 
     monkeypatch.setattr("ropewalk.cli.declared.Call.__call__", record)
-    words = ["benchmarks", "bundled", "--names", "hellaswag, mmlu"]
-    CliRunner().invoke(cli.command_line(["benchmarks"]), words)
+    ropewalk("benchmarks", "bundled", "--names", "hellaswag, mmlu")
     assert asked == ["hellaswag", "mmlu"]

@@ -102,6 +102,7 @@ def test_progress_names_what_is_computed() -> None:
         ({"lengths": True}, "lengths = True"),
         ({"lengths": []}, "lengths = \\[\\]"),
         ({"lengths": 8192, "head_dim": 7}, "head_dim = 7"),
+        ({"lengths": 8192, "head_dim": 0}, "head_dim = 0"),
         ({"lengths": 8192, "head_dim": 64.5}, "head_dim = 64.5"),
         ({"lengths": 8192, "only": "both"}, "only = 'both'"),
         ({"lengths": 8192, "only": "safe", "islands": True}, "only = 'safe'"),

@@ -10,10 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 import ropewalk as rw
-from ropewalk import cli
 from ropewalk.errors import InputError, RopewalkError
 from ropewalk.evaluation.official import groups
 from ropewalk.evaluation.scoring import Scorer
@@ -21,6 +19,7 @@ from ropewalk.evaluation.statistics import compare_mean_rates, compare_rates, ho
 from ropewalk.records import is_main_answer
 from ropewalk.run_directory import RECORDS
 from tests.api.conformance import check_command, check_result
+from tests.cli.calling import ropewalk
 from tests.evaluation import tiny
 from tests.evaluation.test_official import official_folder
 
@@ -115,10 +114,7 @@ def test_what_is_shown_comes_from_the_records(runs: tuple[Path, Path], tmp_path:
         found = rw.compare_runs(other, runs[1])
         assert found.first_results == expected.first_results
         assert found.comparisons == expected.comparisons
-        shown = CliRunner().invoke(
-            cli.command_line(["compare"]), ["compare", str(other), str(runs[1])]
-        )
-        assert shown.exit_code == 0, shown.output
+        ropewalk("compare", other, runs[1])
 
 
 def test_the_means_of_official_inputs_are_compared(
@@ -169,11 +165,9 @@ def test_the_command_prints_what_the_function_returns(
 ) -> None:
     check_command(rw.compare_runs(*runs), "compare", *runs)
     picture = tmp_path / "difference.png"
-    words = ["compare", *map(str, runs), "--plot", str(picture)]
-    done = CliRunner().invoke(cli.command_line(["compare"]), words)
-    assert done.exit_code == 0, done.output
+    text = ropewalk("compare", *runs, "--plot", picture)
     for shown in ("differ in weights", "perplexity (loss)", "retrieval", "difference", "Holm"):
-        assert shown in done.stdout
+        assert shown in text
     assert picture.stat().st_size > 1000
 
 

@@ -30,14 +30,6 @@ CORPUS = tiny.documents()
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("models") / "tiny"
-    tiny.model().save_pretrained(folder)
-    tiny.tokenizer().save_pretrained(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
 def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Evaluated, Path]:
     """The model as it is, by a method, and by a plan, at two lengths."""
     run = tmp_path_factory.mktemp("runs") / "compared"

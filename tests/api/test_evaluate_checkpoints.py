@@ -7,12 +7,11 @@ from statistics import fmean
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 import ropewalk as rw
-from ropewalk import cli
 from ropewalk.errors import InputError, InvalidValue
 from tests.api.conformance import check_command, check_result
+from tests.cli.calling import result_of
 from tests.evaluation import tiny
 
 SETTINGS: dict[str, Any] = {"lengths": [128], "tasks": ["perplexity", "kv"], "samples": 5}
@@ -23,8 +22,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A trainer's folder: three checkpoints, whose names do not sort as numbers do."""
     folder = tmp_path_factory.mktemp("trained")
     for step, spread in ((90, 0.1), (100, 0.2), (1000, 0.3)):
-        tiny.model(initializer_range=spread).save_pretrained(folder / f"checkpoint-{step}")
-        tiny.tokenizer().save_pretrained(folder / f"checkpoint-{step}")
+        tiny.saved(folder / f"checkpoint-{step}", initializer_range=spread)
     (folder / "runs-7").mkdir()
     (folder / "trainer_state.json").write_text("{}")
     return folder
@@ -108,8 +106,7 @@ def test_iterators_are_used_up_once_for_all_checkpoints(trained: Path) -> None:
 
 def test_checkpoints_without_a_common_score_are_refused(corpus: Path, tmp_path: Path) -> None:
     for step, window in ((1, 32), (2, 256)):
-        tiny.model(max_position_embeddings=window).save_pretrained(tmp_path / f"at-{step}")
-        tiny.tokenizer().save_pretrained(tmp_path / f"at-{step}")
+        tiny.saved(tmp_path / f"at-{step}", max_position_embeddings=window)
     with pytest.raises(
         InputError, match=r"no task was scored at the same length .* for all of at-1"
     ):
@@ -120,11 +117,7 @@ def test_the_command_prints_what_the_function_returns(trained: Path, corpus: Pat
     found = rw.evaluate_checkpoints(trained, last=2, corpus=corpus, **SETTINGS)
     words = ("--corpus", corpus, "--lengths", 128, "--tasks", "perplexity,kv", "--samples", 5)
     check_command(found, "evaluate", trained, "--checkpoints", 2, *words)
-    done = CliRunner().invoke(
-        cli.command_line(["evaluate"]),
-        ["evaluate", str(trained), "--checkpoints", "5", *map(str, words)],
-    )
-    assert done.exit_code == 0, done.output
+    done = result_of("evaluate", trained, "--checkpoints", 5, *words)
     assert "checkpoint-90, checkpoint-100, checkpoint-1000" in done.stdout
     assert "holds 3 checkpoints, not 5" in done.stderr
     assert "the range is no interval" in done.stdout

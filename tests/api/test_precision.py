@@ -91,10 +91,8 @@ def test_a_run_goes_on_where_it_was(found: tuple[Precision, Path]) -> None:
     assert {(status.stage, status.done) for status in seen} == {("measuring", 1.0)}
 
 
-def test_the_command_prints_what_the_function_returns(tmp_path: Path) -> None:
-    model, corpus = tmp_path / "tiny", tmp_path / "text.txt"
-    tiny.model().save_pretrained(model)
-    tiny.tokenizer().save_pretrained(model)
+def test_the_command_prints_what_the_function_returns(model: Path, tmp_path: Path) -> None:
+    corpus = tmp_path / "text.txt"
     corpus.write_text(CORPUS[1].text)
     result = rw.precision(
         model, quick=True, arms=["bf16"], shifts=[0, 16], frozen=True, corpus=corpus

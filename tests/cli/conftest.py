@@ -11,7 +11,4 @@ from tests.evaluation import tiny
 
 @pytest.fixture(scope="session")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("models") / "tiny"
-    tiny.model().save_pretrained(folder)
-    tiny.tokenizer().save_pretrained(folder)
-    return folder
+    return tiny.saved(tmp_path_factory.mktemp("models") / "tiny")

@@ -6,33 +6,17 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from ropewalk import scaling
-from ropewalk.cli import VERBS, command_line
+from ropewalk.cli import VERBS
 from ropewalk.errors import RopewalkError
+from tests.cli.calling import ropewalk, ropewalk_json
 
 CONFIGS = Path(__file__).parents[1] / "golden" / "configs"
 LLAMA31 = CONFIGS / "llama-3.1-8b.json"
 PHI3 = CONFIGS / "phi-3-mini-128k.json"
-
-
-def ropewalk(*arguments: object) -> str:
-    """Standard output of a command that succeeds."""
-    words = [str(argument) for argument in arguments]
-    result = CliRunner().invoke(command_line(words[:1]), words)
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
-def ropewalk_json(*arguments: object) -> dict[str, Any]:
-    value: dict[str, Any] = json.loads(ropewalk(*arguments, "--json"))
-    return value
 
 
 def process(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -113,22 +97,9 @@ class TestErrors:
                 ["plan", "llama-3.1-8b", "--to", "256k", "--trained-length", "4k"],
                 "--trained-length = 4096: is below 8192",
             ),
-            (["plan", "llama-2-7b", "--to", "8k", "--method", "yran"], "did you mean 'yarn'?"),
-            (
-                ["plan", "llama-2-7b", "--to", "8k", "--method", "yarn", "--set", "beta=1"],
-                "unknown parameter of yarn 'beta'",
-            ),
             (
                 ["plan", "llama-2-7b", "--to", "8k", "--method", "yarn", "--set", "beta_fast"],
                 "--set = 'beta_fast': must be NAME=VALUE",
-            ),
-            (
-                ["plan", "llama-2-7b", "--to", "8k", "--method", "yarn", "--set", "beta_fast=x"],
-                "beta_fast = 'x'",
-            ),
-            (
-                ["plan", "llama-2-7b", "--to", "8k", "--method", "longrope"],
-                "is required by longrope",
             ),
             (
                 ["plan", "llama-2-7b", "--to", "8k", "--method", "ntk", "-o", "no/such/plan.json"],

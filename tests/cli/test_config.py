@@ -18,11 +18,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("texts") / "texts"
-    folder.mkdir()
-    for i, document in enumerate(tiny.documents(8)):
-        (folder / f"{i}.txt").write_text(document.text)
-    return folder
+    return tiny.texts(tmp_path_factory.mktemp("texts") / "texts", 8)
 
 
 def ropewalk(*words: object) -> int:

@@ -4,32 +4,24 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from ropewalk import cli
 from ropewalk.errors import InputError, RopewalkError
 from ropewalk.models.config import present_plan
 from ropewalk.planning.extension import extend_plan
+from tests.cli.calling import result_of
 from tests.evaluation import tiny
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("corpus")
-    for document in tiny.documents():
-        (folder / f"{document.name}.txt").write_text(document.text)
-    return folder
+    return tiny.texts(tmp_path_factory.mktemp("corpus"))
 
 
-def _evaluate(*arguments: object) -> Any:
-    result = CliRunner().invoke(cli.command_line(["evaluate"]), ["evaluate", *map(str, arguments)])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
+_evaluate = partial(result_of, "evaluate")
 
 
 QUICK = ("--samples", 3, "--tasks", "perplexity,kv")
@@ -120,15 +112,9 @@ def test_the_effective_length_is_shown_with_its_threshold(model: Path, corpus: P
     ("arguments", "message"),
     [
         (("--method", "yarn"), "give it .--to."),
-        (("--method", "yern", "--to", "1k"), "did you mean 'yarn'"),
-        (("--tasks", "neddle"), "did you mean 'needle'"),
-        (("--tasks", "x"), "unknown task"),
-        (("--samples", "0"), "between 1 and 100,000"),
         (("--lengths", "128,x"), "whole number of tokens"),
         (("--corpus", "nothing.txt"), "no such file"),
         (("--plan", "nothing.json"), "no such file"),
-        (("--method", "linear", "--to", "256", "--lengths", "512"), "planned for 256"),
-        (("--lengths", "64k"), "no document of the corpus holds"),
     ],
 )
 def test_what_cannot_be_done_is_refused_in_one_line(

@@ -10,6 +10,7 @@ import re
 import shutil
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,27 +19,22 @@ import pytest
 import torch
 from gguf import GGUFReader
 from transformers import AutoConfig, AutoModelForCausalLM, LlamaForCausalLM
-from typer.testing import CliRunner
 
 import ropewalk as rw
-from ropewalk import cli
 from ropewalk.context_plan import ContextPlan
 from ropewalk.data import corpora
 from ropewalk.data.corpora import HELD_OUT_FOLDER
 from ropewalk.errors import InputError
 from ropewalk.models.config import BUNDLED, BUNDLED_FOLDER, BUNDLED_FOLDERS
 from ropewalk.pipeline import cost
+from tests.cli.calling import result_of
 from tests.stock_process import StockProcess
 
 STAGES = ("inspect", "compare", "search", "evaluate", "short", "verdict", "export", "verify")
 SMALL = ("--to", "1k", "--budget", "5", "--samples", "2", "--lengths", "512")
 
 
-def _extend(*arguments: object) -> Any:
-    result = CliRunner().invoke(cli.command_line(["extend"]), ["extend", *map(str, arguments)])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
+_extend = partial(result_of, "extend")
 
 
 @pytest.fixture(
@@ -77,6 +73,7 @@ from pathlib import Path
 from ropewalk.__main__ import main
 from ropewalk.data import corpora
 from ropewalk.models.config import BUNDLED_FOLDERS
+from tests.cli.calling import result_of
 BUNDLED_FOLDERS["bundled"], corpora.HELD_OUT_FOLDER = map(Path, sys.argv[1:3])
 del sys.argv[1:3]
 main()

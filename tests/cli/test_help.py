@@ -16,6 +16,7 @@ from ropewalk.cli import VERBS, call, command_line
 from ropewalk.cli.help import GROUPS, RARE_VALUES, module_of
 from ropewalk.evaluation.perplexity import DEFINITIONS
 from ropewalk.number_formats.arms import ARMS
+from tests.cli.calling import ropewalk
 from tests.gguf.gguf_files import header_only
 
 
@@ -128,6 +129,4 @@ def test_a_name_of_the_users_is_no_markup(tmp_path: Path) -> None:
     path = header_only(tmp_path / "a[bold]b[nothing].gguf", keys={"context_length": 512})
     for arguments in (["inspect"], ["plan", "--to", "1k", "--method", "linear"]):
         verb, *rest = arguments
-        done = CliRunner().invoke(command_line([verb]), [verb, str(path), *rest])
-        assert done.exit_code == 0, done.output
-        assert "a[bold]b[nothing].gguf" in done.stdout
+        assert "a[bold]b[nothing].gguf" in ropewalk(verb, path, *rest)

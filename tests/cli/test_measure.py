@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from ropewalk import cli
 from ropewalk.errors import InputError
 from ropewalk.models.config import present_plan
 from ropewalk.theory.decay import decay
+from tests.cli.calling import ropewalk
 from tests.evaluation import tiny
 
 
@@ -23,11 +23,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def _inspect(*arguments: object) -> str:
-    result = CliRunner().invoke(cli.command_line(["inspect"]), ["inspect", *map(str, arguments)])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result.stdout
+_inspect = partial(ropewalk, "inspect")
 
 
 def test_the_theory_is_weighted_by_what_was_measured(model: Path, corpus: Path) -> None:

@@ -3,34 +3,28 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner, Result
 
-from ropewalk.cli import command_line
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError
 from ropewalk.gguf.header import FREQUENCIES
-from tests.cli.test_cli import CONFIGS, ropewalk
+from tests.cli.calling import result_of, ropewalk
+from tests.cli.test_cli import CONFIGS
 from tests.gguf.gguf_files import header_only
 
 LLAMA2 = Path(__file__).parents[1] / "golden" / "configs" / "llama-2-7b.json"
 
 
-def planned(*arguments: object) -> Result:
-    """Of `ropewalk plan` with these arguments, which succeeds."""
-    result = CliRunner().invoke(command_line(["plan"]), ["plan", *map(str, arguments)])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    assert result.exit_code == 0, result.output
-    return result
+planned = partial(ropewalk, "plan")
 
 
 def test_without_a_method_the_table_says_why_and_the_best_is_written(tmp_path: Path) -> None:
     output, picture = tmp_path / "best.json", tmp_path / "factors.svg"
-    text = planned(LLAMA2, "--to", "16k", "--output", output, "--plot", picture).stdout
+    text = planned(LLAMA2, "--to", "16k", "--output", output, "--plot", picture)
     assert "all runtimes" in text
     assert "Suggested without training: yarn (a prediction, not measured on this model" in text
     assert "similar keys" not in text, "theory is among the details"
@@ -41,7 +35,7 @@ def test_without_a_method_the_table_says_why_and_the_best_is_written(tmp_path: P
 
 
 def test_details_are_the_theory_of_each_method_and_those_not_listed() -> None:
-    text = planned(LLAMA2, "--to", "16k", "--details").stdout
+    text = planned(LLAMA2, "--to", "16k", "--details")
     assert "similar keys win at every distance" in text
     assert "not listed: longrope (factors = None" in text
     assert "new angles" in text
@@ -52,7 +46,7 @@ def test_with_json_standard_output_holds_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    done = planned("bundled", "--to", "1k", "--json", "-o", "plan.json")
+    done = result_of("plan", "bundled", "--to", "1k", "--json", "-o", "plan.json")
     value = json.loads(done.stdout)
     assert done.stderr == "wrote plan.json\n"
     assert ContextPlan.read("plan.json").id == value["candidates"][0]["plan_id"]
@@ -63,7 +57,7 @@ def test_without_a_place_nothing_is_written(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for more in ([], ["--method", "yarn"]):
-        text = planned("llama-3-8b", "--to", "32k", *more).stdout
+        text = planned("llama-3-8b", "--to", "32k", *more)
         assert "# plan.json is this plan: add -o plan.json to write it" in text
     assert list(tmp_path.iterdir()) == []
 
@@ -85,7 +79,7 @@ def test_a_figure_has_a_place_of_its_own(
 
 
 def test_a_dash_prints_the_plan_alone() -> None:
-    done = planned("llama-3-8b", "--to", "32k", "--method", "yarn", "-o", "-")
+    done = result_of("plan", "llama-3-8b", "--to", "32k", "--method", "yarn", "-o", "-")
     assert ContextPlan.loads(done.stdout).target_length == 32 * 1024
     with pytest.raises(InputError, match="both print to standard output"):
         planned("llama-3-8b", "--to", "32k", "--method", "yarn", "-o", "-", "--json")
@@ -115,29 +109,29 @@ def test_a_plan_is_shown_with_its_stock_setting_and_written_where_that_is_asked(
 ) -> None:
     file = tmp_path / "plan.json"
     args = ("gemma-3-4b", "--to", "256k", "--method", "ntk_mixed")
-    text = planned(*args, "-o", file).stdout
+    text = planned(*args, "-o", file)
     assert "gemma-3-4b: 128k to 256k by linear+ntk_mixed" in text
     assert '"rope_parameters": {"full_attention": {' in text
     assert f"wrote {file}" in text
     plan = ContextPlan.read(file)
-    assert plan.id == json.loads(planned(*args, "--json").stdout)["plan_id"]
+    assert plan.id == json.loads(planned(*args, "--json"))["plan_id"]
     assert [path.name for path in tmp_path.iterdir()] == ["plan.json"], "nothing is left over"
 
 
 @pytest.mark.parametrize("ending", ["png", "svg"])
 def test_the_picture_is_drawn(tmp_path: Path, ending: str) -> None:
     file = tmp_path / f"factors.{ending}"
-    done = planned("llama-2-7b", "--to", "16k", "--method", "dynamic_ntk", "--plot", file)
+    done = result_of("plan", "llama-2-7b", "--to", "16k", "--method", "dynamic_ntk", "--plot", file)
     assert f"wrote {file}" in done.stdout
     assert file.read_bytes().startswith({"png": b"\x89PNG", "svg": b"<?xml"}[ending])
 
 
 def test_a_gguf_file_is_planned_without_its_config(tmp_path: Path) -> None:
     path = header_only(tmp_path / "small.gguf", keys={"context_length": 512})
-    text = planned(path, "--to", "1k", "--method", "linear").stdout
+    text = planned(path, "--to", "1k", "--method", "linear")
     assert "no stock config can express it" in text
     assert "holds no transformers config" in text
-    compared = planned(path, "--to", "1k", "-o", tmp_path / "plan.json").stdout
+    compared = planned(path, "--to", "1k", "-o", tmp_path / "plan.json")
     assert "unknown" in compared, "who loads the plan"
     assert "llama-server -m" in compared
 
@@ -153,18 +147,18 @@ def test_a_length_that_the_model_serves_needs_no_change(
     method: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    text = planned("granite-3.1-8b", "--to", "128k", *method).stdout
+    text = planned("granite-3.1-8b", "--to", "128k", *method)
     assert text.startswith("granite-3.1-8b serves 128k already: nothing needs to change.")
     assert "vllm serve ibm-granite/granite-3.1-8b-base --max-model-len 131072\n" in text
     assert "128k to 128k" not in text
     assert "wavelength" not in text
     assert list(tmp_path.iterdir()) == [], "no plan is written unless that is asked"
-    value = json.loads(planned("granite-3.1-8b", "--to", "128k", *method, "--json").stdout)
+    value = json.loads(planned("granite-3.1-8b", "--to", "128k", *method, "--json"))
     assert value["plan"] == value["present"]
 
 
 def test_a_method_that_changes_the_length_at_hand_is_planned_all_the_same() -> None:
-    text = planned("llama-2-7b", "--to", "4k", "--method", "resonance").stdout
+    text = planned("llama-2-7b", "--to", "4k", "--method", "resonance")
     assert text.startswith("llama-2-7b serves 4k already")
     assert "4k to 4k by resonance" in text
 
@@ -172,35 +166,35 @@ def test_a_method_that_changes_the_length_at_hand_is_planned_all_the_same() -> N
 def test_pairs_that_stand_still_are_no_long_numbers(tmp_path: Path) -> None:
     config = tmp_path / "config.json"
     config.write_bytes(Path(LLAMA2).read_bytes())
-    text = planned(config, "--to", "16k", "--method", "drope").stdout
+    text = planned(config, "--to", "16k", "--method", "drope")
     table = text.partition("To serve it")[0]
     assert "drope to 16k; no positions; attention factor 1.06901" in table
     assert "does not turn" in table
     assert "1000000000000" not in table
-    clipped = planned(config, "--to", "16k", "--method", "yarn+cope").stdout
+    clipped = planned(config, "--to", "16k", "--method", "yarn+cope")
     assert clipped.partition("To serve it")[0].count("does not turn") == 1
-    compared = " ".join(planned(config, "--to", "16k").stdout.split())
+    compared = " ".join(planned(config, "--to", "16k").split())
     assert "drope needs" in compared
-    value = json.loads(planned(config, "--to", "16k", "--method", "drope", "--json").stdout)
+    value = json.loads(planned(config, "--to", "16k", "--method", "drope", "--json"))
     own = {"rope_parameters": value["rope_parameters"], "max_position_embeddings": 16384}
     config.write_text(json.dumps(json.loads(config.read_text()) | own))
-    told = CliRunner().invoke(command_line(["inspect"]), ["inspect", str(config)]).stdout
+    told = ropewalk("inspect", config)
     assert "no positions: no pair turns" in told
     assert "effective length" not in told
 
 
 def test_the_lines_to_paste_come_last_and_whole(tmp_path: Path) -> None:
     args = (LLAMA2, "--to", "16k", "--method", "ntk_mixed")
-    text = planned(*args).stdout
-    serving = json.loads(planned(*args, "--json").stdout)["serving"]
+    text = planned(*args)
+    serving = json.loads(planned(*args, "--json"))["serving"]
     end = text[text.index("To serve it:") :]
     for row in serving:
         assert f"# {row['runtime']} ({row['fit']}): {row['reason']}" in end
         assert "".join(f"\n{line}" for line in row["lines"]) in end
     assert "add -o plan.json to write it" in end
-    saved = planned(*args, "-o", tmp_path / "plan.json").stdout
+    saved = planned(*args, "-o", tmp_path / "plan.json")
     assert "add -o" not in saved
-    compared = planned(LLAMA2, "--to", "16k", "-o", tmp_path / "plan.json").stdout
+    compared = planned(LLAMA2, "--to", "16k", "-o", tmp_path / "plan.json")
     assert "vllm serve MODEL --max-model-len 16384" in compared
 
 
@@ -208,10 +202,10 @@ def test_the_lines_to_paste_come_last_and_whole(tmp_path: Path) -> None:
 def test_the_lines_name_the_plan_as_it_was_saved(more: tuple[str, ...], tmp_path: Path) -> None:
     file = tmp_path / "b c.json"
     args = (LLAMA2, "--to", "16k", *more, "-o", file)
-    text = planned(*args).stdout
+    text = planned(*args)
     assert f"--plan '{file}' --runtime" in text
     assert "--plan plan.json" not in text
-    lines = json.loads(planned(*args, "--json", "--overwrite").stdout)["serving"]
+    lines = json.loads(planned(*args, "--json", "--overwrite"))["serving"]
     assert f"--plan '{file}' --runtime" in json.dumps(lines)
 
 
@@ -230,5 +224,4 @@ def test_the_served_length_and_the_trained_one_are_shown() -> None:
         ("gpt-oss-20b", "pretrained frequencies for 4k; configured for 128k now; trained at 128k"),
         ("qwen2.5-7b", "pretrained frequencies for 32k; configured for 128k now; trained at 32k"),
     ):
-        done = CliRunner().invoke(command_line(["inspect"]), ["inspect", model])
-        assert shown in done.stdout
+        assert shown in ropewalk("inspect", model)

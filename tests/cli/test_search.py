@@ -1,16 +1,16 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from ropewalk import cli
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, RopewalkError
 from ropewalk.run_directory import read_journal
+from tests.cli.calling import result_of
 from tests.evaluation import tiny
 from tests.forks import Forks
 from tests.searching.model.test_ranks import processes
@@ -21,17 +21,11 @@ RESULTS = ("plan.json", "results.json", "search.jsonl", "search-measured.jsonl")
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("corpus")
-    for document in tiny.documents(2, lines=40):  # a few stretches of 256 tokens: a quick search
-        (folder / f"{document.name}.txt").write_text(document.text)
-    return folder
+    # A few stretches of 256 tokens: a quick search.
+    return tiny.texts(tmp_path_factory.mktemp("corpus"), 2, lines=40)
 
 
-def _search(*arguments: object) -> Any:
-    result = CliRunner().invoke(cli.command_line(), ["search", *map(str, arguments)])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
+_search = partial(result_of, "search")
 
 
 def test_a_run_holds_the_plan_the_journal_and_figures_and_goes_on(
@@ -74,7 +68,6 @@ def test_without_a_run_directory_there_is_a_default_one(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--to", "128"), "must be above 128, the length that the model already serves"),
         (("--to", "1x"), "whole number of tokens"),
         (("--to", "8k"), r"too short are document 0\.txt \(1,\d+ tokens\), document 1"),
         (("--corpus", "nothing.txt"), "no such file"),
@@ -166,9 +159,7 @@ def test_ranks_that_divide_heads_choose_as_one_process(
     count: int, corpus: Path, tmp_path: Path, fresh: Forks
 ) -> None:
     """Each forward is then one of two ranks together, and its sums are rounded otherwise."""
-    folder = tmp_path / "model"
-    tiny.model(num_attention_heads=4, num_key_value_heads=2).save_pretrained(folder)
-    tiny.tokenizer().save_pretrained(folder)
+    folder = tiny.saved(tmp_path / "model", num_attention_heads=4, num_key_value_heads=2)
     program = "import torch; torch.set_num_threads(1); from ropewalk.__main__ import main; main()"
     arguments = ["search", *map(str, (folder, *QUICK, corpus, "--device", "cpu", "--run"))]
 

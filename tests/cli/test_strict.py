@@ -6,11 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 import ropewalk as rw
-from ropewalk.cli import command_line
 from ropewalk.errors import InputError
+from tests.cli.calling import result_of
 
 CONFIG = {
     "model_type": "a new one",
@@ -56,10 +55,10 @@ def test_strict_refuses_what_a_verb_would_assume(
     words: list[str], folder: Path, plan: Path
 ) -> None:
     asked = [words[0], str(folder), *(str(plan) if w == "PLAN" else w for w in words[1:])]
-    done = CliRunner().invoke(command_line([words[0]]), [*asked, "--strict"])
-    assert isinstance(done.exception, InputError)
-    assert ASSUMED in str(done.exception)
-    assert "--strict allows no assumption" in str(done.exception)
+    with pytest.raises(InputError) as refused:
+        result_of(*asked, "--strict")
+    assert ASSUMED in str(refused.value)
+    assert "--strict allows no assumption" in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -69,8 +68,7 @@ def test_assumptions_go_to_standard_error_once_and_into_the_json(
     words: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
-    done = CliRunner().invoke(command_line([words[0]]), [words[0], ".", *words[1:], "--json"])
-    assert done.exit_code == 0
+    done = result_of(words[0], ".", *words[1:], "--json")
     (assumption,) = json.loads(done.stdout)["assumptions"]
     assert ASSUMED in assumption
     assert done.stderr.count(f"warning: {assumption}\n") == 1

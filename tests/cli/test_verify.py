@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from ropewalk.cli import command_line
 from ropewalk.errors import InputError
 from ropewalk.outputs import write_atomically
 from tests.audit.corpus import BROKEN, CLEAN
 from tests.audit.files.folders import bundled, edit
+from tests.cli.calling import result_of
 
-
-def verify(*arguments: object) -> Result:
-    result = CliRunner().invoke(command_line(["verify"]), ["verify", *map(str, arguments)])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
+verify = partial(result_of, "verify")
 
 
 def test_a_model_that_is_well_is_told_in_a_few_lines(tmp_path: Path) -> None:

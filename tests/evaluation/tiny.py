@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -73,3 +74,18 @@ def documents(count: int = 3, lines: int = 120) -> list[Document]:
         )
         for d in range(count)
     ]
+
+
+def saved(place: Path, **changes: Any) -> Path:
+    """The model and its tokenizer, as a folder."""
+    model(**changes).save_pretrained(place)
+    tokenizer().save_pretrained(place)
+    return place
+
+
+def texts(place: Path, count: int = 3, lines: int = 120) -> Path:
+    """The documents, as a folder of text files."""
+    place.mkdir(exist_ok=True)
+    for document in documents(count, lines):
+        (place / f"{document.name}.txt").write_text(document.text)
+    return place

@@ -15,10 +15,7 @@ TARGET = 2 * tiny.WINDOW
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("models") / "tiny"
-    tiny.model().save_pretrained(path)
-    tiny.tokenizer().save_pretrained(path)
-    return path
+    return tiny.saved(tmp_path_factory.mktemp("models") / "tiny")
 
 
 def extended(folder: Path, run: Path, **more: object) -> Extended:

@@ -31,7 +31,7 @@ from ropewalk.pipeline.results import (
     Verified,
     VerifiedFile,
 )
-from ropewalk.pipeline.settings import ExtendSettings, parted, settings_for
+from ropewalk.pipeline.settings import parted, settings_for
 from ropewalk.pipeline.stage import Start
 from ropewalk.pipeline.stages.evaluate import Evaluate
 from ropewalk.pipeline.stages.search import Search
@@ -223,7 +223,3 @@ def test_a_model_whose_finding_no_stock_runtime_could_load_is_refused() -> None:
     loaded = LoadedModel("gemma", None, None, present_plan(gemma))
     with pytest.raises(Unsupported, match=r"192 of 256 .* rest .* use plan --method ntk"):
         Search(2**19, 8).check(Start(str(gemma), loaded, 2**19, (), ()))
-
-
-def test_settings_are_values() -> None:
-    assert ExtendSettings(256, 5, 2, (128, 256)) == ExtendSettings(256, 5, 2, (128, 256), seed=0)

@@ -62,6 +62,9 @@ def test_another_base_under_a_method_is_that_of_a_model_with_it(method: str) -> 
 def test_a_parameter_that_no_method_of_the_chain_has_lists_those_they_have() -> None:
     with pytest.raises(UnknownName, match="'beta_fast'; valid: b"):
         extend(LLAMA2, 8192, "ntk_mixed+resonance", {"beta_fast": 16.0})
+    with pytest.raises(UnknownName) as caught:
+        extend(LLAMA2, 8192, "llama3+yarn", {"beta": 1})
+    assert {"low_freq_factor", "beta_fast"} <= set(caught.value.valid)
 
 
 def test_settings_take_the_type_of_their_parameter() -> None:

@@ -26,15 +26,6 @@ def test_pairs_from_the_line_on_never_turned_in_pretraining() -> None:
     assert wavelengths[first - 1] <= 4096 < wavelengths[first]
 
 
-def test_the_same_values_give_the_same_bytes(tmp_path: Path) -> None:
-    chart = factors(by_step({"ntk": extend_plan(LLAMA2, 8192, "ntk")}))
-    for ending in ("svg", "png"):
-        first, second = tmp_path / f"a.{ending}", tmp_path / f"b.{ending}"
-        save(figure([chart]), first)
-        save(figure([chart]), second)
-        assert first.read_bytes() == second.read_bytes()
-
-
 def test_a_name_with_dollar_signs_is_no_formula(tmp_path: Path) -> None:
     name = "$a_$"
     save(figure([factors(by_step({name: LLAMA2}), name)]), tmp_path / "factors.png")

@@ -414,11 +414,6 @@ class TestChains:
         with pytest.raises(InvalidValue, match=r"yarn\+resonance"):
             extension.extend(LLAMA2, 32768, "resonance")
 
-    def test_unknown_parameters_list_those_of_the_whole_chain(self) -> None:
-        with pytest.raises(UnknownName) as caught:
-            extension.extend(LLAMA2, 32768, "llama3+yarn", {"beta": 1})
-        assert {"low_freq_factor", "beta_fast"} <= set(caught.value.valid)
-
     def test_geometric_methods_refuse_by_name_and_say_which_compose(self) -> None:
         for name, parameters in (("yarn", {}), ("base_change", {"base": 1e6})):
             with pytest.raises(

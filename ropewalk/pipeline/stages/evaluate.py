@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ropewalk.context_plan import PlanStep
-from ropewalk.errors import InvalidValue
 from ropewalk.evaluation.conclusion import Evaluated, concluded
 from ropewalk.evaluation.conditions import Condition
 from ropewalk.evaluation.runner import Evaluation
@@ -94,15 +93,11 @@ class Evaluate(Stage[EvaluatedExtension]):
     def recalled(self, work: Work, result: EvaluatedExtension) -> EvaluatedExtension:
         """The result, if it speaks of the schedule that the search stage chose."""
         [leg] = work.result(Search).legs
-        chosen = self._chosen(work)
-        for key, own in (("chosen", chosen), ("best_hand_designed", leg.best_hand_designed)):
-            if getattr(result, key) != own:
-                raise InvalidValue(
-                    f"{work.directory.path / self.name}.json: result.{key}",
-                    getattr(result, key),
-                    f"must be {own!r}, as in {Search.name}.json",
-                    f"remove {self.name}.json to have the stage done again",
-                )
+        for key, own in (
+            ("chosen", self._chosen(work)),
+            ("best_hand_designed", leg.best_hand_designed),
+        ):
+            self.check_recalled(work, key, getattr(result, key), own, Search)
         return result
 
     def evaluated(

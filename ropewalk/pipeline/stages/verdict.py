@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ropewalk.errors import InvalidValue
 from ropewalk.evaluation.conditions import Condition
 from ropewalk.evaluation.results import rates_of
 from ropewalk.evaluation.runner import Evaluation
@@ -92,14 +91,7 @@ class Judge(Stage[Judged]):
 
     def recalled(self, work: Work, result: Judged) -> Judged:
         """The result, if it speaks of the schedule that was evaluated."""
-        chosen = work.result(self.of).chosen
-        if result.chosen != chosen:
-            raise InvalidValue(
-                f"{work.directory.path / self.name}.json: result.chosen",
-                result.chosen,
-                f"must be {chosen!r}, as in {self.of.name}.json",
-                f"remove {self.name}.json to have the stage done again",
-            )
+        self.check_recalled(work, "chosen", result.chosen, work.result(self.of).chosen, self.of)
         return result
 
 

@@ -18,9 +18,8 @@ from ropewalk.pipeline.results import (
     read_result,
     run_id,
 )
-from ropewalk.records import NLL
 from ropewalk.reports import training
-from ropewalk.reports.comparison import gained
+from ropewalk.reports.comparison import gained, named_task
 from ropewalk.reports.page.blocks import Block, Cell, Page, Paragraph, Section, Table
 from ropewalk.reports.parts import measured, schedules
 from ropewalk.run_on_disk import RunOnDisk
@@ -140,7 +139,7 @@ def _trained(trained: Training, run: RunOnDisk) -> Section:
 def _short(short: ShortText, run: RunOnDisk, evaluated: EvaluatedExtension | None) -> Section:
     rows = tuple(
         (
-            Cell(f"{d.task} (loss)" if d.metric == NLL.name else d.task),
+            Cell(named_task(d.task, d.metric)),
             Cell(format_length(d.length), d.length),
             measured.gain(d.metric, gained(d.metric, d.length, d.difference, d.low, d.high)),
             measured.p_value(d.adjusted_p),

@@ -12,7 +12,7 @@ from ropewalk.lengths import format_length
 from ropewalk.records import NLL, PERPLEXITY, EvalResult
 from ropewalk.reports import evaluation
 from ropewalk.reports.chart import Chart
-from ropewalk.reports.comparison import gain_of
+from ropewalk.reports.comparison import gain_of, named_task
 from ropewalk.reports.page.blocks import Cell, Page, Section, Table
 from ropewalk.reports.parts import measured
 
@@ -69,7 +69,7 @@ def _table(found: ComparedRuns) -> Table:
         rows.append(
             (
                 Cell(names[id(c)]),
-                Cell(f"{c.task} (loss)" if c.metric == NLL.name else c.task),
+                Cell(named_task(c.task, c.metric)),
                 Cell(format_length(c.length), c.length),
                 value(0, (c.first, *place)),
                 value(1, (c.second, *place)),

@@ -11,7 +11,7 @@ from ropewalk.lengths import format_length
 from ropewalk.records import AS_IT_IS, EXACT_MATCH, NLL, EvalRecord, EvalResult, Subject
 from ropewalk.reports import evaluation
 from ropewalk.reports.chart import Axis, Mark, words
-from ropewalk.reports.comparison import gain_of, turned
+from ropewalk.reports.comparison import gain_of, named_task, turned
 from ropewalk.reports.evaluation import RATE
 from ropewalk.reports.extend import METRICS, MethodBars
 from ropewalk.reports.page.blocks import Cell, Section, Table
@@ -92,7 +92,7 @@ def compared(comparisons: Sequence[MethodComparison], caption: str) -> Table:
         ("task", "length", "first", "second", "gain of the first", "p (Holm)"),
         tuple(
             (
-                Cell(f"{c.task} (loss)" if c.metric == NLL.name else c.task),
+                Cell(named_task(c.task, c.metric)),
                 Cell(format_length(c.length), c.length),
                 Cell(names[first]),
                 Cell(names[second]),

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import hashlib
-import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,6 +16,7 @@ from ropewalk.data.corpora import Document
 from ropewalk.errors import InputError, Unsupported, shortened
 from ropewalk.evaluation.chat import Chat
 from ropewalk.evaluation.long_texts import STRETCH, in_stretches, joints
+from ropewalk.evaluation.randomness import identity
 
 IntArray = NDArray[np.int64]
 TokenArray = NDArray[np.uint32]
@@ -58,14 +57,13 @@ class Encoder:
         """A SHA-256 of all that decides how text becomes tokens."""
         backend = getattr(self.tokenizer, "backend_tokenizer", None)
         whole = backend.to_str() if backend is not None else self.tokenizer.get_vocab()
-        return hashlib.sha256(json.dumps([whole, self.bos], sort_keys=True).encode()).hexdigest()
+        return identity(whole, self.bos)
 
     def with_chat(self, chat: Chat) -> Encoder:
         """The same tokenizer, with questions put as a conversation."""
         other = copy.copy(self)
         other.chat, other._ends = chat, (*self._ends, *self._ids(chat.end)[:1])
-        named = json.dumps([self.sha256, chat.to_json()], sort_keys=True)
-        other.sha256 = hashlib.sha256(named.encode()).hexdigest()
+        other.sha256 = identity(self.sha256, chat.to_json())
         return other
 
     def ends_as(self, chat: Chat) -> bool:

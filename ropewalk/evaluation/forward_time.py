@@ -100,12 +100,7 @@ class Arithmetic:
     def fitted(self, timed: Sequence[tuple[int, Sequence[float]]]) -> Rates:
         """The rates that explain two lengths, for each repetition."""
         (short, first), (long, second) = timed
-        table = np.array(
-            [
-                [self.by_weight(short), self.by_position(short)],
-                [self.by_weight(long), self.by_position(long)],
-            ]
-        )
+        table = np.array([[self.by_weight(n), self.by_position(n)] for n in (short, long)])
         by_weight, by_position = [], []
         for both in zip(first, second, strict=False):  # one may be repeated less
             weight, position = np.linalg.solve(table, both)

@@ -14,7 +14,7 @@ import numpy as np
 from ropewalk.evaluation.answering import Answer, Answerer, Batches, TokenScores, at_once
 from ropewalk.evaluation.conditions import Condition, at_length
 from ropewalk.evaluation.encoding import Encoder, IntArray
-from ropewalk.evaluation.samples import Sample
+from ropewalk.evaluation.samples import Sample, common_beginning
 from ropewalk.evaluation.settings import EvaluationSettings
 from ropewalk.evaluation.tasks import Task
 from ropewalk.records import Mode, Subject
@@ -142,6 +142,5 @@ def _by(own: Sequence[Sample], key: Callable[[Sample], object]) -> list[list[Sam
 
 def _shared(prompts: Sequence[IntArray]) -> int:
     """The prompts' common beginning in tokens, minus those that the shortest needs for itself."""
-    most = min(map(len, prompts)) - 1
-    differs = np.any([prompt[:most] != prompts[0][:most] for prompt in prompts], axis=0)
-    return int(np.argmax(differs)) if differs.any() else most
+    shared = min(common_beginning(prompts[0], prompt) for prompt in prompts)
+    return min(shared, min(map(len, prompts)) - 1)

@@ -248,23 +248,16 @@ def _hugging_face(request: Request) -> list[Window]:
     ]
 
 
-def _yarn(request: Request) -> list[Window]:
-    return [
-        replace(window, weight=1)
-        for text in request.texts
-        for window in _sliding(text, request.length, YARN_STRIDE, request.start_token, partial=True)
-    ]
-
-
-def _longrope(request: Request) -> list[Window]:
+def _yarn(request: Request, most: int | None = None, *, partial: bool = True) -> list[Window]:
+    """The first windows, or all of them, which weigh alike."""
     windows = (
         replace(window, weight=1)
         for text in request.texts
         for window in _sliding(
-            text, request.length, YARN_STRIDE, request.start_token, partial=False
+            text, request.length, YARN_STRIDE, request.start_token, partial=partial
         )
     )
-    return list(islice(windows, LONGROPE_WINDOWS))
+    return list(islice(windows, most))
 
 
 def _by_stride(stride: int, request: Request) -> list[Window]:
@@ -298,7 +291,7 @@ DEFINITIONS: Mapping[str, Definition] = {
         Definition("repetition", _repeated, accuracy=True),
         Definition("perplexity-hf", _hugging_face),
         Definition("perplexity-yarn", _yarn),
-        Definition("perplexity-longrope", _longrope),
+        Definition("perplexity-longrope", partial(_yarn, most=LONGROPE_WINDOWS, partial=False)),
         *(
             Definition(f"perplexity-{format_length(stride)}", partial(_by_stride, stride))
             for stride in (256, 2**18)

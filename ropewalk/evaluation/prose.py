@@ -61,7 +61,7 @@ painter potter printer saddler shepherd tailor tanner weaver
 """.split()  # noqa: SIM905 - a list of words is easier to read as text
 
 
-def sentences(random: Stream, count: int, *, end: str = " ") -> list[str]:
+def sentences(random: Stream, count: int) -> list[str]:
     """So many sentences, each with its separator from the next; fewer are a prefix of more."""
     adjectives, nouns, verbs, forms = len(ADJECTIVES), len(NOUNS), len(VERBS), len(SENTENCES)
     return [
@@ -73,7 +73,7 @@ def sentences(random: Stream, count: int, *, end: str = " ") -> list[str]:
             NOUNS[e % nouns],
             NOUNS[f % nouns],
         )
-        + (end if i % PARAGRAPH else "\n")
+        + (" " if i % PARAGRAPH else "\n")
         for i, (form, a, b, c, d, e, f) in enumerate(random.rows(count, 7), start=1)
     ]
 

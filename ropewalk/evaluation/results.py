@@ -42,6 +42,7 @@ from ropewalk.values import Value
 # Perplexity is shown as the exponential of the mean loss, its unit of account.
 SHOWN_AS = {NLL.name: PERPLEXITY.name}
 
+T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 
 
@@ -180,11 +181,15 @@ def compare_pairs(
     """
     found: list[tuple[str, Mode, str, int, Subject, Subject, Comparison]] = []
     for first, a, second, b in pairs:
-        scores = {(r.mode, r.metric, r.positions, r.sample): r for r in b}
-        shared = grouped_pairs(
-            (own, scores[own.mode, own.metric, own.positions, own.sample])
+        scores = {(r.mode, r.metric, r.sample): r for r in b if r.positions is None}
+        both = (
+            (own, scores.get((own.mode, own.metric, own.sample)))
             for own in a
-            if own.positions is None and (own.mode, own.metric, own.positions, own.sample) in scores
+            if own.positions is None
+        )
+        shared = grouped(
+            ((own, other) for own, other in both if other is not None),
+            lambda pair: (pair[0].task, pair[0].mode, pair[0].metric, pair[0].length),
         )
         for (task, mode, metric, length), own in shared.items():
             found.append((task, mode, metric, length, first, second, _compare(own)))
@@ -197,18 +202,6 @@ def compare_pairs(
                     found.append((name, mode, MEAN_SCORE.name, length, first, second, told))
     adjusted = holm([comparison.p_value for *_, comparison in found])
     return [MethodComparison(*own, p) for own, p in zip(found, adjusted, strict=True)]
-
-
-def grouped_pairs(
-    pairs: Iterable[tuple[EvalRecord, EvalRecord]],
-) -> dict[tuple[str, Mode, str, int], list[tuple[EvalRecord, EvalRecord]]]:
-    """Records of the same samples by task, mode, metric and length."""
-    found: dict[tuple[str, Mode, str, int], list[tuple[EvalRecord, EvalRecord]]] = {}
-    for pair in pairs:
-        record = pair[0]
-        key = (record.task, record.mode, record.metric, record.length)
-        found.setdefault(key, []).append(pair)
-    return found
 
 
 def _compare(pairs: Sequence[tuple[EvalRecord, EvalRecord]]) -> Comparison:
@@ -248,13 +241,11 @@ def spreads(models: Iterable[Iterable[EvalResult]]) -> list[Spread]:
     ]
 
 
-def grouped(
-    records: Iterable[EvalRecord], key: Callable[[EvalRecord], K]
-) -> dict[K, list[EvalRecord]]:
-    """Records by a key, in the order in which the keys first came."""
-    groups: dict[K, list[EvalRecord]] = {}
-    for record in records:
-        groups.setdefault(key(record), []).append(record)
+def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    """Items by a key, in the order in which the keys first came."""
+    groups: dict[K, list[T]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
     return groups
 
 

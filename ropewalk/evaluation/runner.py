@@ -154,9 +154,8 @@ class Evaluation:
         settings = self.settings
         if name in perplexity.DEFINITIONS:
             return self._windows(perplexity.DEFINITIONS[name], length)
-        if name in official.every():
-            task = official.every()[name]
-            return Questions(task, self.encoder, settings.mode, self._official(task, length))
+        if (read := official.every().get(name)) is not None:
+            return Questions(read, self.encoder, settings.mode, self._official(read, length))
         task = tasks.named(name)
         own = drawn(task, self.encoder, self._haystack, length, settings, self.notice)
         batches = self.answerer.batches(own, settings.mode)

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count as from_0
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
@@ -138,21 +138,11 @@ class _Fitted(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The value of the longest."""
+        """The tokens of the longest, with room for its answer."""
         return max(len(each.prompt) + each.allowance for each in self.questions)
 
 
-class _Sized(Protocol):
-    @property
-    def units(self) -> int: ...
-    @property
-    def size(self) -> int: ...
-
-
-F = TypeVar("F", bound=_Sized)
-
-
-def _fit(fitted: Callable[[int], F], length: int, task: Task, *, guess: int) -> F:
+def _fit(fitted: Callable[[int], _Fitted], length: int, task: Task, *, guess: int) -> _Fitted:
     """Fit as many units as the task calls enough, or the most that fit.
 
     The search aims where the tokens per unit so far say that the budget ends, and bisects where
@@ -195,7 +185,7 @@ def split(encoder: Encoder, draft: Draft) -> tuple[IntArray, IntArray]:
     """
     asked = encoder.prompt(draft.prompt)
     whole = _continued(encoder, asked, draft.prompt, draft.answer)
-    shared = _shared(asked, whole)
+    shared = common_beginning(asked, whole)
     prompt, answer = whole[:shared], whole[shared:]
     if draft.answer.strip() not in encoder.text(answer):
         raise InvalidValue(
@@ -225,8 +215,8 @@ def _last_line(prompt: str) -> str:
     return prompt[prompt.rfind("\n", 0, len(prompt.rstrip())) + 1 :]
 
 
-def _shared(first: IntArray, second: IntArray) -> int:
-    """The length of the common beginning."""
+def common_beginning(first: IntArray, second: IntArray) -> int:
+    """The number of tokens at the beginning of both."""
     count = min(len(first), len(second))
     same = first[:count] == second[:count]
     return count if same.all() else int(np.argmin(same))
@@ -243,8 +233,8 @@ def _parts(encoder: Encoder, draft: Draft, answer: IntArray) -> tuple[slice, ...
         begin = draft.answer.index(part, place)
         place = begin + len(part)
         # Tokens that a value shares with its neighbours belong to it.
-        start = _shared(encoder.pieces(line + draft.answer[:begin]), whole) - len(whole)
-        stop = _shared(encoder.pieces(line + draft.answer[:place]), whole) - len(whole)
+        start = common_beginning(encoder.pieces(line + draft.answer[:begin]), whole) - len(whole)
+        stop = common_beginning(encoder.pieces(line + draft.answer[:place]), whole) - len(whole)
         start, stop = max(0, len(answer) + start), len(answer) + stop
         while stop < len(answer) and part not in encoder.text(answer[start:stop]):
             stop += 1

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from ropewalk.errors import Unsupported
 from ropewalk.evaluation.answering import TokenScores
@@ -118,7 +119,8 @@ class Scorer:
                     if len(part):
                         yield part, tokens[end + 1 - len(part) : end + 1].to(part.device)
             return
-        hidden = self._reader.whole(_padded(sequences)[:, :-1])
+        padded = pad_sequence([torch.from_numpy(row) for row in sequences], batch_first=True)
+        hidden = self._reader.whole(padded[:, :-1])
         rows = torch.cat([hidden[i, s - 1 : len(row) - 1] for i, (row, s) in enumerate(both)])
         del hidden
         targets = torch.from_numpy(np.concatenate([row[start:] for row, start in both]))
@@ -190,11 +192,3 @@ def end_tokens(model: Any) -> list[int]:
         if ends is not None:
             return [int(end) for end in (ends if isinstance(ends, list | tuple) else [ends])]
     return []
-
-
-def _padded(sequences: Sequence[IntArray]) -> Tensor:
-    longest = max(len(row) for row in sequences)
-    tokens = np.zeros((len(sequences), longest), dtype=np.int64)
-    for row, sequence in zip(tokens, sequences, strict=True):
-        row[: len(sequence)] = sequence
-    return torch.from_numpy(tokens)

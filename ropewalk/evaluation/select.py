@@ -224,8 +224,7 @@ def paired(
         )
     differences = first - second
     count = len(set(texts)) if texts else len(differences)
-    clusters = texts if count >= FEWEST else None
-    of_texts = clusters or None
-    low, high = skewed_mean_interval(differences, of_texts, confidence) or (None, None)
-    least = detectable(differences, of_texts, confidence)
+    clusters = texts if texts and count >= FEWEST else None
+    low, high = skewed_mean_interval(differences, clusters, confidence) or (None, None)
+    least = detectable(differences, clusters, confidence)
     return Paired(len(differences), count, float(differences.mean()), low, high, least)

@@ -47,37 +47,33 @@ Rates = Sequence[tuple[Sequence[float], Sequence[Hashable]]]
 """By task, its scores from 0 to 1 and the clusters that they belong to."""
 
 
-def t_interval(values: ArrayLike, confidence: float = CONFIDENCE) -> Interval | None:
+def t_interval(values: ArrayLike) -> Interval | None:
     """Student's interval of the mean of independent values; None for fewer than five."""
-    return mean_interval(values, confidence=confidence)
+    return mean_interval(values)
 
 
 def mean_interval(
     values: ArrayLike,
     weights: ArrayLike | None = None,
     clusters: Sequence[Hashable] | None = None,
-    confidence: float = CONFIDENCE,
 ) -> Interval | None:
     """The interval of a weighted mean over clusters (each value its own by default).
 
     None for fewer than five clusters.
     """
-    mean = _clustered_mean(values, weights, clusters)
-    if mean.clusters < FEWEST:
-        return None
-    half = t_quantile(mean.degrees, confidence) * mean.standard_error
-    return mean.value - half, mean.value + half
+    return _students(_clustered_mean(values, weights, clusters))
 
 
-def mixed_mean_interval(
-    values: ArrayLike, clusters: Sequence[Hashable], confidence: float = CONFIDENCE
-) -> Interval | None:
+def mixed_mean_interval(values: ArrayLike, clusters: Sequence[Hashable]) -> Interval | None:
     """Student's interval of a mean, where clusters count as far as they differ more than their
     values do (`_mixed_mean`). None for fewer than five clusters."""
-    mean = _mixed_mean(values, clusters)
+    return _students(_mixed_mean(values, clusters))
+
+
+def _students(mean: _Mean) -> Interval | None:
     if mean.clusters < FEWEST:
         return None
-    half = t_quantile(mean.degrees, confidence) * mean.standard_error
+    half = t_quantile(mean.degrees) * mean.standard_error
     return mean.value - half, mean.value + half
 
 
@@ -289,9 +285,11 @@ def rate_interval(
 
     None for fewer than five clusters.
     """
-    size = _effective(np.asarray(right, dtype=np.float64), clusters)
-    if size is None:
+    values = np.asarray(right, dtype=np.float64)
+    mean = _clustered_mean(values, None, clusters)
+    if mean.clusters < FEWEST:
         return None
+    size = _effective(values, mean)
     return wilson(sum(right) * size.share, len(right) * size.share, size.z)
 
 
@@ -304,13 +302,8 @@ class _Effective(NamedTuple):
     """The reach of an interval in standard errors; None for the normal distribution's."""
 
 
-def _effective(
-    values: NDArray[np.float64], clusters: Sequence[Hashable] | None
-) -> _Effective | None:
-    """None for fewer than five clusters. The share is 1 where each sample is its own cluster."""
-    mean = _clustered_mean(values, None, clusters)
-    if mean.clusters < FEWEST:
-        return None
+def _effective(values: NDArray[np.float64], mean: _Mean) -> _Effective:
+    """The share is 1 where each sample is its own cluster."""
     if mean.clusters == len(values):
         return _Effective(1.0, None)
     independent = float(values.var()) / len(values)
@@ -353,15 +346,22 @@ def mean_rate_interval(tasks: Rates, confidence: float = CONFIDENCE) -> Interval
 
 
 def difference_interval(first: Rates, second: Rates, times: float = 1.0) -> Interval | None:
-    """The interval of one mean over tasks minus a multiple of another (Newcombe's method 10).
+    """The interval of one mean over tasks minus a multiple of another.
 
     The two are as correlated as the clusters that they share show.
     """
     own, other = mean_rate_interval(first), mean_rate_interval(second)
     if own is None or other is None:
         return None
-    one, two = mean_rate(first), mean_rate(second)
     phi = _correlation(first, second)
+    return _newcombe(mean_rate(first), own, mean_rate(second), other, phi, times)
+
+
+def _newcombe(
+    one: float, own: Interval, two: float, other: Interval, phi: float, times: float = 1.0
+) -> Interval:
+    """The interval of one rate minus a multiple of another (Newcombe 1998, method 10), from that of
+    each and their correlation."""
 
     def joined(a: float, b: float) -> float:
         return math.sqrt(max(0.0, a * a - 2 * phi * a * b + b * b))
@@ -394,13 +394,7 @@ def compare_mean_rates(first: Rates, second: Rates) -> Comparison:
         }
         least = min(1.0, 2.0 ** (1 - len(differing)))
         p_value = max(_t_test(mean) or 0.0, least)
-    return Comparison(
-        pairs=sum(len(own) for own, _ in differences),
-        difference=mean.value,
-        low=low,
-        high=high,
-        p_value=p_value,
-    )
+    return Comparison(sum(len(own) for own, _ in differences), mean.value, low, high, p_value)
 
 
 def _stratified(tasks: Rates) -> _Mean:
@@ -498,31 +492,24 @@ def compare_rates(
     differences = a - b
     both = float(np.minimum(a, b).sum())
     only_first, only_second = (float(np.maximum(d, 0).sum()) for d in (differences, -differences))
-    whole = bool(np.isin([a, b], (0, 1)).all())
-    size = _effective(differences, clusters)
-    low, high, p_value = None, None, None
-    if size is not None:
-        neither, part = len(a) - both - only_first - only_second, size.share
-        low, high = paired_interval(
-            both * part, only_first * part, only_second * part, neither * part, size.z
-        )
-        if not whole and differences.std() > 0:
-            interval = mean_interval(differences, None, clusters)
-            low, high = (
-                (max(-1.0, interval[0]), min(1.0, interval[1])) if interval else (None, None)
-            )
-        p_value = (
-            mcnemar(int(only_first), int(only_second))
-            if size.z is None and whole
-            else _clustered_rates_test(_clustered_mean(differences, None, clusters))
-        )
-    return Comparison(
-        pairs=len(first),
-        difference=(only_first - only_second) / len(first),
-        low=low,
-        high=high,
-        p_value=p_value,
+    difference = (only_first - only_second) / len(first)
+    mean = _clustered_mean(differences, None, clusters)
+    students = _students(mean)
+    if students is None:
+        return Comparison(len(first), difference, None, None, None)
+    whole, size = bool(np.isin([a, b], (0, 1)).all()), _effective(differences, mean)
+    neither, part = len(a) - both - only_first - only_second, size.share
+    low, high = paired_interval(
+        both * part, only_first * part, only_second * part, neither * part, size.z
     )
+    if not whole and differences.std() > 0:
+        low, high = max(-1.0, students[0]), min(1.0, students[1])
+    p_value = (
+        mcnemar(int(only_first), int(only_second))
+        if size.z is None and whole
+        else _clustered_rates_test(mean)
+    )
+    return Comparison(len(first), difference, low, high, p_value)
 
 
 def compare_means(
@@ -534,28 +521,23 @@ def compare_means(
     """Two methods' scores of the same samples, in the same order, by Student's t over clusters."""
     differences = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
     mean = _clustered_mean(differences, weights, clusters)
-    interval = mean_interval(differences, weights, clusters)
-    return Comparison(
-        pairs=len(differences),
-        difference=mean.value,
-        low=interval and interval[0],
-        high=interval and interval[1],
-        p_value=_t_test(mean),
-    )
+    low, high = _students(mean) or (None, None)
+    return Comparison(len(differences), mean.value, low, high, _t_test(mean))
 
 
 def paired_interval(
     both: float, only_first: float, only_second: float, neither: float, z: float | None = None
 ) -> Interval:
-    """The interval of a paired difference of rates (Newcombe 1998, method 10).
+    """The interval of a paired difference of rates.
 
     Built from the two Wilson intervals and their correlation, it keeps a width where all pairs
     agree, which the spread of the differences would report as certainty.
     """
     total = both + only_first + only_second + neither
-    rate1, rate2 = (both + only_first) / total, (both + only_second) / total
-    low1, high1 = wilson(both + only_first, total, z)
-    low2, high2 = wilson(both + only_second, total, z)
+    (rate1, own), (rate2, other) = (
+        (right / total, wilson(right, total, z))
+        for right in (both + only_first, both + only_second)
+    )
     margins = math.prod(
         (both + only_first, only_second + neither, both + only_second, only_first + neither)
     )
@@ -563,12 +545,5 @@ def paired_interval(
     if excess > 0:
         excess = max(excess - total / 2, 0.0)
     phi = excess / math.sqrt(margins) if margins else 0.0
-
-    def joined(a: float, b: float) -> float:
-        return math.sqrt(max(0.0, a * a - 2 * phi * a * b + b * b))
-
-    difference = rate1 - rate2
-    return (
-        max(-1.0, difference - joined(rate1 - low1, high2 - rate2)),
-        min(1.0, difference + joined(high1 - rate1, rate2 - low2)),
-    )
+    low, high = _newcombe(rate1, own, rate2, other, phi)
+    return max(-1.0, low), min(1.0, high)

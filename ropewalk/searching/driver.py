@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator
 from itertools import groupby
 from typing import NamedTuple, Protocol
 
@@ -174,9 +174,10 @@ class Ledger:
         wanted = self._unknown(request)
         units = self._affordable(wanted)
         fresh = [unit for unit in units if not self._retold(unit, state)]
-        for documents, group in groupby(fresh, key=lambda unit: unit.documents):
-            for part in _parts([unit.candidate for unit in group], self._at_once):
-                self._score(part, documents, state)
+        for _, group in groupby(fresh, key=lambda unit: unit.documents):
+            alike = list(group)
+            for start in range(0, len(alike), self._at_once):
+                self._score(alike[start : start + self._at_once], state)
         if len(units) < len(wanted):
             return None
         return np.array(
@@ -227,15 +228,14 @@ class Ledger:
         self._enter(unit, np.array([np.inf if x is None else x for x in losses], dtype=np.float64))
         return True
 
-    def _score(self, candidates: list[Candidate], documents: tuple[int, ...], state: str) -> None:
-        schedules = [self._space.schedule(candidate) for candidate in candidates]
+    def _score(self, units: list[Unit], state: str) -> None:
+        """Units of the same documents."""
+        documents = units[0].documents
+        schedules = [self._space.schedule(unit.candidate) for unit in units]
         losses = self._objective.losses(schedules, documents)
-        assert losses.shape == (len(candidates), len(documents)), (
-            "losses are [schedules, documents]"
-        )
+        assert losses.shape == (len(units), len(documents)), "losses are [schedules, documents]"
         failed = [not np.isfinite(row).all() for row in losses]
         losses = np.where(np.array(failed)[:, None], np.inf, losses)
-        units = [Unit(candidate, documents) for candidate in candidates]
         if self._journal:
             self._journal.append(
                 self._line(unit, state) | {"losses": [None if lost else x for x in row.tolist()]}
@@ -309,7 +309,3 @@ def _state_of(rng: np.random.Generator) -> str:
     """A digest of a generator's state."""
     state = json.dumps(rng.bit_generator.state, sort_keys=True)
     return hashlib.sha256(state.encode()).hexdigest()[:16]
-
-
-def _parts(candidates: list[Candidate], size: int) -> Iterable[list[Candidate]]:
-    return (candidates[i : i + size] for i in range(0, len(candidates), size))

@@ -8,10 +8,7 @@ are computed from the same tokens.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Literal, Protocol, get_args
-
-import numpy as np
 
 from ropewalk.schedule import FloatArray, RotarySchedule
 
@@ -39,15 +36,3 @@ class Objective(Protocol):
     def losses(self, schedules: Sequence[RotarySchedule], documents: Sequence[int]) -> FloatArray:
         """[schedules, documents]; a row that is not finite is a schedule that failed."""
         ...
-
-
-@dataclass(frozen=True)
-class Scored:
-    """Any function of a schedule as an objective of one document."""
-
-    score: Callable[[RotarySchedule], float]
-    tokens_per_document: int = 1
-    documents: int = 1
-
-    def losses(self, schedules: Sequence[RotarySchedule], documents: Sequence[int]) -> FloatArray:
-        return np.array([[self.score(schedule)] for schedule in schedules], dtype=np.float64)

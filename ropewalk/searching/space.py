@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -26,7 +25,6 @@ from ropewalk.errors import InvalidValue
 from ropewalk.lengths import format_length
 from ropewalk.scaling import linear, llama3, log_growth, longrope, named, ntk, ntk_mixed, yarn
 from ropewalk.schedule import MAX_FACTOR, FloatArray, Recipe, RotarySchedule
-from ropewalk.untrusted import Fields
 
 STEPS_PER_UNIT = 100  # λ and m move in steps of 0.01
 HEADROOM = 2.0
@@ -58,19 +56,6 @@ class Candidate:
             "attention_scaling": self.attention_scaling,
             **({} if self.recipe is None else {"recipe": self.recipe.to_json()}),
         }
-
-    @classmethod
-    def from_json(cls, value: object, path: str = "candidate") -> Candidate:
-        fields = Fields(value, path)
-        return fields.build(
-            cls,
-            factors=tuple(fields.numbers("factors")),
-            kept_initial_positions=fields.integer("kept_initial_positions"),
-            attention_scaling=fields.number("attention_scaling"),
-            recipe=Recipe.from_json(fields.take("recipe"), fields.of("recipe"))
-            if "recipe" in fields
-            else None,
-        )
 
 
 @dataclass(frozen=True)
@@ -211,23 +196,6 @@ class Space:
     def steps(self, candidate: Candidate) -> Steps:
         steps: Steps = np.rint(np.array(candidate.factors) * STEPS_PER_UNIT).astype(np.int64)
         return steps
-
-    def violations(self, candidate: Candidate) -> Iterator[str]:
-        """The rules that a candidate breaks; none for a point of the space."""
-        if len(candidate.factors) != self.pairs:
-            yield f"{len(candidate.factors)} factors for {self.pairs} pairs"
-            return
-        factors = np.array(candidate.factors)
-        if not (self.steps(candidate) / STEPS_PER_UNIT == factors).all():
-            yield "a factor between two steps of 0.01"
-        if not ((factors >= self.lowest) & (factors <= self.highest)).all():
-            yield f"a factor outside its range, at most {self.highest:g}"
-        if (np.diff(factors) < 0).any():
-            yield "factors that fall from a pair to the next"
-        if candidate.kept_initial_positions not in self.kept_positions:
-            yield f"n̂ = {candidate.kept_initial_positions}, which is not in its set"
-        if candidate.attention_scaling not in self.scalings:
-            yield f"m = {candidate.attention_scaling:g}, which is not in its set"
 
     def bounds_met(self, candidate: Candidate) -> tuple[str, ...]:
         """The ends of the space that a candidate lies on: better ones may lie beyond.

@@ -48,17 +48,3 @@ def test_where_a_later_sample_does_not_fit_there_are_none(encoder: Encoder) -> N
         == []
     )
     assert told == ["left out: lines does not fit in 57 tokens: its shortest sample takes 61"]
-
-
-def test_a_task_of_one_question_is_left_out_of_shared_contexts_and_told_once(
-    encoder: Encoder,
-) -> None:
-    settings = EvaluationSettings(("passkey", "kv"), (128, 256), 4, mode="shared_context")
-    told: list[str] = []
-    for length in settings.lengths:
-        own = drawn(tasks.named("passkey"), encoder, HAYSTACK, length, settings, told.append)
-        assert own == []
-    assert told == ["left out: passkey has only one question on a text (mode shared_context)"]
-    shared = drawn(tasks.named("kv"), encoder, HAYSTACK, 256, settings, told.append)
-    assert len(shared) == 4
-    assert len({sample.context for sample in shared}) < 4

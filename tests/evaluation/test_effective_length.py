@@ -18,6 +18,7 @@ from ropewalk.evaluation.results import means
 from ropewalk.evaluation.statistics import difference_interval, mean_rate_interval
 from ropewalk.evaluation.tasks import RETRIEVAL, groups, means_of
 from ropewalk.records import EvalRecord, Subject
+from tests.evaluation.scored import known, record, width
 
 GROUPS: Mapping[str, Sequence[str]] = {"ruler-syn": ("a", "b")}
 NONE, YARN = (Subject("0f" * 8, f"plan of {name}", name) for name in ("none", "yarn"))
@@ -27,14 +28,10 @@ def _answers(
     subject: Subject, length: int, right: Mapping[str, int], total: int = 40
 ) -> list[EvalRecord]:
     return [
-        EvalRecord(
-            **subject._asdict(), task=task, mode="teacher_forced", metric="exact_match",
-            length=length, sample=f"{task} {length} {i}", layout=f"{task} {length} {i}",
-            score=float(i < count),
-        )
+        record(subject.method, f"{task} {length} {i}", float(i < count), task=task, length=length)
         for task, count in right.items()
         for i in range(total)
-    ]  # fmt: skip
+    ]
 
 
 RECORDS = [
@@ -61,11 +58,8 @@ def test_rulers_threshold_is_passed_failed_or_undecided() -> None:
     by_length = {r.length: r for r in means(RECORDS, GROUPS) if r.method == "yarn"}
     for s in found.standings:
         mean = by_length[s.length]
-        assert mean.low is not None
-        assert mean.high is not None
-        assert (s.margin, s.low, s.high) == pytest.approx(
-            (mean.value - RULER, mean.low - RULER, mean.high - RULER)
-        )
+        ends = mean.value, known(mean.low), known(mean.high)
+        assert (s.margin, s.low, s.high) == pytest.approx(tuple(end - RULER for end in ends))
 
 
 def test_the_models_own_score_is_paired_where_both_answered_the_same_samples() -> None:
@@ -86,9 +80,9 @@ def test_the_models_own_score_is_paired_where_both_answered_the_same_samples() -
     unpaired = difference_interval(
         rates[1], [(s, [f"other {c}" for c in k]) for s, k in rates[1]], OWN
     )
-    assert unpaired is not None
-    assert base.low is not None
-    assert base.low > unpaired[0] + 0.01, "the same samples, so the ratio is known better"
+    assert known(base.low) > known(unpaired)[0] + 0.01, (
+        "the same samples, so the ratio is known better"
+    )
 
 
 def test_without_the_model_itself_at_its_window_there_is_no_threshold_of_its_own() -> None:
@@ -156,13 +150,9 @@ def test_tasks_that_differ_make_a_mean_no_less_sure() -> None:
         for t, right in enumerate((40, 40, 4, 4))
     ]
     alike = [([float(i < 22) for i in range(40)], [(t, i) for i in range(40)]) for t in range(4)]
-    one, other = mean_rate_interval(unlike), mean_rate_interval(alike)
-    assert one is not None
-    assert other is not None
-    assert one[1] - one[0] < 0.75 * (other[1] - other[0])
+    assert width(mean_rate_interval(unlike)) < 0.75 * width(mean_rate_interval(alike))
     certain = [([1.0] * 20, [(t, i) for i in range(20)]) for t in range(13)]
-    found = mean_rate_interval(certain)
-    assert found is not None
+    found = known(mean_rate_interval(certain))
     assert 0.95 < found[0] < found[1] == 1
 
 
@@ -170,10 +160,7 @@ def test_the_same_text_in_all_tasks_makes_a_mean_less_sure() -> None:
     scores = [float(i % 4 != 0) for i in range(20)]
     own = [(scores, [(t, i) for i in range(20)]) for t in range(6)]
     shared = [(scores, list(range(20))) for _ in range(6)]
-    one, other = mean_rate_interval(own), mean_rate_interval(shared)
-    assert one is not None
-    assert other is not None
-    assert other[1] - other[0] > 2 * (one[1] - one[0])
+    assert width(mean_rate_interval(shared)) > 2 * width(mean_rate_interval(own))
 
 
 def test_all_retrieval_tasks_have_a_mean_unless_they_are_a_group() -> None:

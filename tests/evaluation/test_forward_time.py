@@ -22,10 +22,7 @@ from tests.evaluation import tiny
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("models") / "tiny"
-    tiny.model().save_pretrained(path)
-    tiny.tokenizer().save_pretrained(path)
-    return path
+    return tiny.folder_of(tiny.model(), tmp_path_factory.mktemp("models") / "tiny")
 
 
 class Said(Exception):

@@ -27,7 +27,7 @@ from ropewalk.models.source import resolve
 from ropewalk.run_directory import RECORDS, read_journal
 from ropewalk.schedule import LogN, RotarySchedule
 from tests.evaluation import tiny
-from tests.forks import Forks
+from tests.forks import Fork, Forks
 from tests.models.tiny import tiny_config, tiny_model
 from tests.searching.model.test_ranks import processes
 
@@ -67,16 +67,12 @@ ASKED: dict[str, Any] = {
 }
 
 
-def folder_of(model: Any, place: Path) -> Path:
-    model.save_pretrained(place)
-    tiny.tokenizer().save_pretrained(place)
-    return place
+LLAMA = {"num_attention_heads": 8, "num_key_value_heads": 4, "hidden_size": 64}
 
 
 @pytest.fixture(scope="module")
 def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    model = tiny.model(num_attention_heads=8, num_key_value_heads=4, hidden_size=64)
-    return folder_of(model, tmp_path_factory.mktemp("models") / "llama")
+    return tiny.folder_of(tiny.model(**LLAMA), tmp_path_factory.mktemp("models") / "llama")
 
 
 @pytest.fixture(scope="module")
@@ -87,15 +83,17 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def started(fresh: Forks, count: int, out: Path, asked: Any) -> list[Any]:
+def started(fresh: Forks, count: int, out: Path, asked: Any, program: str = PROGRAM) -> list[Fork]:
     out.mkdir(exist_ok=True, parents=True)
     words = [json.dumps(asked, default=str), str(out)]
-    return processes(fresh, PROGRAM, words, count)
+    return processes(fresh, program, words, count)
 
 
-def over(fresh: Forks, count: int, out: Path, asked: Any) -> list[dict[str, Any]]:
+def over(
+    fresh: Forks, count: int, out: Path, asked: Any, program: str = PROGRAM
+) -> list[dict[str, Any]]:
     """What each of so many ranks returned."""
-    for process in started(fresh, count, out, asked):
+    for process in started(fresh, count, out, asked, program):
         ended = process.wait()
         assert ended.returncode == 0, ended.stderr
     return [json.loads((out / f"{rank}.json").read_text()) for rank in range(count)]
@@ -183,7 +181,7 @@ def test_families_of_different_structure(
         heads |= {"hidden_size": 64} if family != "gpt_neox" else {"hidden_size": 128}
         heads |= {"num_key_value_heads": 8} if family == "deepseek_v3" else {}
         model = tiny_model(family, max_position_embeddings=128, pad_token_id=None, **heads)
-        folder = folder_of(model, tmp_path / family)
+        folder = tiny.folder_of(model, tmp_path / family)
         asked.append(
             {
                 "model": folder,
@@ -278,10 +276,8 @@ def test_ranks_that_see_something_else_are_told_before_the_first_question(
     other: dict[str, Any], told: str, llama: Path, corpus: Path, tmp_path: Path, fresh: Forks
 ) -> None:
     if "model" in other:
-        model = tiny.model(
-            num_attention_heads=8, num_key_value_heads=4, hidden_size=64, initializer_range=0.2
-        )
-        other = {"model": str(folder_of(model, tmp_path / "other"))}
+        model = tiny.model(**LLAMA, initializer_range=0.2)
+        other = {"model": str(tiny.folder_of(model, tmp_path / "other"))}
     run = tmp_path / "run"
     asked = {**ASKED, "model": llama, "corpus": corpus, "run": run, "of rank": {"1": other}}
     ends = [process.wait() for process in started(fresh, 2, tmp_path / "out", asked)]
@@ -422,7 +418,7 @@ def test_quantised_weights_count_with_the_bytes_of_their_files(
     """By its sizes the model would take 16 GiB; its file is small."""
     monkeypatch.setattr(here, "main_memory", lambda: 700 * 2**20)
     model = tiny.model(num_attention_heads=4, num_key_value_heads=2)
-    folder = folder_of(model, tmp_path / "model")
+    folder = tiny.folder_of(model, tmp_path / "model")
     config = json.loads((folder / "config.json").read_text()) | {"vocab_size": 2**26}
 
     def read(**more: object) -> None:
@@ -477,9 +473,8 @@ json.dump(made.to_json(), open(f"{sys.argv[2]}/{os.environ['RANK']}.json", "w"))
 @pytest.fixture(scope="module")
 def blocks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of which each of two ranks holds whole blocks of 32 numbers."""
-    sizes = {"hidden_size": 128, "intermediate_size": 64}
-    model = tiny.model(num_attention_heads=8, num_key_value_heads=4, **sizes)
-    return folder_of(model, tmp_path_factory.mktemp("models") / "blocks")
+    sizes = {**LLAMA, "hidden_size": 128, "intermediate_size": 64}
+    return tiny.folder_of(tiny.model(**sizes), tmp_path_factory.mktemp("models") / "blocks")
 
 
 @pytest.mark.parametrize(
@@ -493,11 +488,7 @@ def test_a_fingerprint_over_ranks_is_that_of_one_process(
     asked: dict[str, Any] = {"model": blocks, "plan": str(tmp_path / "plan.json"), "corpus": corpus}
     alone = rw.fingerprint(**asked, device="cpu")
     ranked = {**asked, "device": "cpu", "ranks_per_copy": per_copy}
-    words = [json.dumps(ranked, default=str), str(tmp_path)]
-    for process in processes(fresh, FINGERPRINT, words, count):
-        ended = process.wait()
-        assert ended.returncode == 0, ended.stderr
-    told = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(count)]
+    told = over(fresh, count, tmp_path, ranked, FINGERPRINT)
     assert all(each == told[0] for each in told)
     found = Fingerprint.from_json(told[0])
     assert found.probes == alone.probes
@@ -549,7 +540,6 @@ def test_a_fingerprint_is_refused_before_its_probes(
     (tmp_path / "plan.json").write_text(rw.plan(place, 512, "yarn").plan.dumps())
     asked = {"model": place, "plan": str(tmp_path / "plan.json"), "corpus": corpus}
     asked |= {"device": "cpu", "ranks_per_copy": 2, "of rank": {"1": changed}}
-    words = [json.dumps(asked, default=str), str(tmp_path)]
-    ends = [process.wait() for process in processes(fresh, FINGERPRINT, words, 2)]
+    ends = [each.wait() for each in started(fresh, 2, tmp_path, asked, FINGERPRINT)]
     assert [end.returncode for end in ends] == [1, 1]
     assert any(re.search(told, end.stderr) for end in ends)

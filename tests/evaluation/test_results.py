@@ -11,23 +11,14 @@ from ropewalk.errors import InvalidValue
 from ropewalk.evaluation.results import MethodComparison, compare_methods, labels, summarise
 from ropewalk.evaluation.statistics import compare_mean_rates, t_interval, wilson
 from ropewalk.records import EvalRecord, Subject, is_main
+from tests.evaluation.scored import known, record
 
 
 def _record(
     method: str, sample: int, score: float, metric: str = "exact_match", weights: str = "0f" * 8
 ) -> EvalRecord:
-    return EvalRecord(
-        method=method,
-        plan_id=f"plan of {method}",
-        weights=weights,
-        task="needle" if metric == "exact_match" else "perplexity",
-        mode="teacher_forced",
-        metric=metric,
-        length=512,
-        sample=str(sample),
-        layout=str(sample),
-        score=score,
-    )
+    task = "needle" if metric == "exact_match" else "perplexity"
+    return record(method, str(sample), score, metric=metric, weights=weights, task=task)
 
 
 def _answers(method: str, right: int, total: int) -> list[EvalRecord]:
@@ -45,9 +36,8 @@ def test_perplexity_is_the_exponential_of_the_mean_loss_and_of_its_interval() ->
     [result] = summarise([_record("none", i, loss, "nll") for i, loss in enumerate(losses)])
     assert result.metric == "perplexity"
     assert result.value == pytest.approx(math.exp(np.mean(losses)))
-    interval = t_interval(losses)
-    assert interval is not None
-    assert (result.low, result.high) == pytest.approx(tuple(map(math.exp, interval)))
+    ends = map(math.exp, known(t_interval(losses)))
+    assert (result.low, result.high) == pytest.approx(tuple(ends))
 
 
 def test_one_window_gives_no_interval() -> None:
@@ -68,14 +58,11 @@ def test_an_answer_that_is_right_in_part_counts_as_that_part() -> None:
     most = [_record("yarn", i, 0.75 + 0.25 * (i % 2)) for i in range(20)]
     [compared] = compare_methods([*most, *halves])
     assert compared.comparison.difference == pytest.approx(0.375)
-    assert compared.comparison.low is not None
-    assert compared.comparison.low > 0
-    assert compared.comparison.p_value is not None
-    assert 0 < compared.comparison.p_value < 0.001
+    assert known(compared.comparison.low) > 0
+    assert 0 < known(compared.comparison.p_value) < 0.001
     [same] = compare_methods([*halves, *(_record("ntk", i, 0.5) for i in range(20))])
     assert (same.comparison.difference, same.comparison.p_value) == (0, 1)
-    assert same.comparison.low is not None
-    assert same.comparison.low < -0.05, "twenty samples are not certainty"
+    assert known(same.comparison.low) < -0.05, "twenty samples are not certainty"
 
 
 def test_a_task_may_name_a_metric_of_its_own() -> None:
@@ -94,11 +81,8 @@ def test_answers_of_one_document_are_one_cluster() -> None:
     documents = [replace(r, layout=f"document {i // 4}") for i, r in enumerate(alone)]
     few = [replace(r, layout=f"document {i // 10}") for i, r in enumerate(alone)]
     [one], [other], [none] = (summarise(records) for records in (alone, documents, few))
-    assert one.low is not None
-    assert one.high is not None
-    assert other.low is not None
-    assert other.high is not None
-    assert other.high - other.low > 1.5 * (one.high - one.low)
+    widths = [known(result.high) - known(result.low) for result in (one, other)]
+    assert widths[1] > 1.5 * widths[0]
     assert (none.low, none.high) == (None, None)
 
 
@@ -129,8 +113,7 @@ def test_losses_are_compared_as_losses() -> None:
     yarn = [_record("yarn", i, 1.9 + 0.1 * i, "nll") for i in range(12)]
     [compared] = compare_methods([*none, *yarn])
     assert compared.comparison.difference == pytest.approx(0.1)
-    assert compared.adjusted_p is not None
-    assert compared.adjusted_p < 0.01
+    assert known(compared.adjusted_p) < 0.01
     again = MethodComparison.from_json(json.loads(json.dumps(compared.to_json())))
     assert again == compared
     assert again.comparison.difference == compared.comparison.difference
@@ -168,22 +151,19 @@ def test_means_over_tasks_are_compared_with_the_tasks() -> None:
         ]
 
     records = [
-        record
+        answer
         for method, rights in (("none", (2, 8)), ("yarn", (12, 14)))
         for task, right in zip(("a", "b"), rights, strict=True)
-        for record in answers(method, task, right)
+        for answer in answers(method, task, right)
     ]
     found = {c.task: c for c in compare_methods(records, {"both": ("a", "b"), "more": ("a", "c")})}
     assert list(found) == ["a", "b", "both"]
     both = found["both"].comparison
     assert both.pairs == 40
     assert both.difference == pytest.approx(-0.4)
-    assert both.low is not None
-    assert both.high is not None
-    assert both.high < 0
-    assert both.p_value is not None
-    assert both.p_value < 0.001
-    assert found["both"].adjusted_p == pytest.approx(3 * both.p_value)
+    assert known(both.high) < 0
+    assert known(both.p_value) < 0.001
+    assert found["both"].adjusted_p == pytest.approx(3 * known(both.p_value))
 
 
 def test_a_mean_that_differs_in_a_few_answers_is_no_more_certain_than_their_signs() -> None:

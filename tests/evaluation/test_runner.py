@@ -43,6 +43,13 @@ def _evaluation(
     return Evaluation(answerer, tiny.documents(), EvaluationSettings(names, (128, 512), 4))
 
 
+def _dynamic() -> LoadedModel:
+    """A model that scales with the length, which no other test shares."""
+    config = {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 1e4}
+    own = tiny.model.__wrapped__(rope_parameters=config)
+    return LoadedModel("dynamic", own, tiny.tokenizer(), present_plan(own.config, "dynamic"))
+
+
 def test_every_condition_sees_the_same_samples_and_is_scored_once() -> None:
     records = _evaluation().run()
     by_method = {
@@ -118,14 +125,23 @@ def test_a_run_interrupted_after_any_batch_ends_with_the_same_bytes(
         assert _bytes(path, _evaluation()) == whole
 
 
-def test_a_run_torn_inside_a_batch_ends_with_the_same_bytes(tmp_path: Path) -> None:
-    whole = _bytes(tmp_path / "whole.jsonl", _evaluation())
+@pytest.mark.parametrize("mode", get_args(Mode))
+def test_a_run_torn_inside_a_batch_ends_with_the_same_bytes(
+    mode: Mode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ropewalk.evaluation.answering.TOKENS_PER_BATCH", 256)
+
+    def run(name: str) -> bytes:
+        settings = EvaluationSettings(("perplexity", "kv", "lines"), (128,), 6, mode=mode)
+        answerer = InProcess(tiny.loaded(), CONDITIONS)
+        return _bytes(tmp_path / name, Evaluation(answerer, tiny.documents(), settings))
+
+    whole = run("whole")
     lines = whole.splitlines(keepends=True)
     for kept in (1, len(lines) // 2, len(lines) - 1):
-        path = tmp_path / f"{kept}.jsonl"
-        path.write_bytes(b"".join(lines[:kept]) + lines[kept][:40])
+        (tmp_path / "torn").write_bytes(b"".join(lines[:kept]) + lines[kept][:40])
         with pytest.warns(UserWarning, match="torn off"):
-            assert _bytes(path, _evaluation()) == whole
+            assert run("torn") == whole
 
 
 def test_what_is_recorded_is_not_scored_again(
@@ -337,39 +353,19 @@ def test_a_task_with_one_question_is_left_out_of_shared_contexts() -> None:
         _shared("passkey", "perplexity")
 
 
-@pytest.mark.parametrize("mode", ["generate", "shared_context"])
-def test_an_interrupted_run_of_writing_ends_with_the_same_bytes(
-    mode: Mode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ropewalk.evaluation.answering.TOKENS_PER_BATCH", 256)
-
-    def run(name: str) -> bytes:
-        settings = EvaluationSettings(("kv", "lines"), (128,), 6, mode=mode)
-        answerer = InProcess(tiny.loaded(), CONDITIONS)
-        return _bytes(tmp_path / name, Evaluation(answerer, tiny.documents(), settings))
-
-    whole = run("whole")
-    lines = whole.splitlines(keepends=True)
-    for kept in (1, len(lines) // 2):
-        (tmp_path / "torn").write_bytes(b"".join(lines[:kept]) + lines[kept][:40])
-        with pytest.warns(UserWarning, match="torn off"):
-            assert run("torn") == whole
-
-
 def test_a_model_with_steps_follows_the_one_of_the_length_in_every_forward() -> None:
     """A stock module chooses by the tokens so far: by the prompt, and then anew while it writes."""
-    config = {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 1e4}
-    own = tiny.model.__wrapped__(rope_parameters=config)
-    loaded = LoadedModel("dynamic", own, tiny.tokenizer(), present_plan(own.config, "dynamic"))
-    assert len(loaded.present_plan.steps()) > 1
+    loaded = _dynamic()
+    plan = loaded.present_plan
+    assert len(plan.steps()) > 1
     found = []
     for mode in ("teacher_forced", "generate"):
         settings = EvaluationSettings(("kv", "lines"), (256,), 4, mode=mode)
-        as_it_is = Condition("none", loaded.present_plan.id, None)
-        records = Evaluation(InProcess(loaded, [as_it_is]), tiny.documents(), settings).run()
-        plan = loaded.present_plan
-        planned = Condition("none", plan.id, plan)
-        assert Evaluation(InProcess(loaded, [planned]), tiny.documents(), settings).run() == records
+        records, planned = (
+            Evaluation(InProcess(loaded, [condition]), tiny.documents(), settings).run()
+            for condition in (Condition("none", plan.id, None), Condition("none", plan.id, plan))
+        )
+        assert planned == records
         found.append([r.score for r in records if r.metric == "prefix_match"])
     assert found[0] == found[1]
 
@@ -377,25 +373,19 @@ def test_a_model_with_steps_follows_the_one_of_the_length_in_every_forward() -> 
 @pytest.mark.parametrize("length", [100, 192, 300, 600])
 def test_unmodified_dynamic_ntk_turns_as_stock_does_at_each_length(length: int) -> None:
     """The present plan has the doublings of 128 only, up to 512."""
-    config = {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 1e4}
-    own = tiny.model.__wrapped__(rope_parameters=config)
+    loaded = _dynamic()
     tokens = torch.randint(0, 64, (1, length), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
-        expected = own(tokens, use_cache=False).logits
-        fresh = tiny.model.__wrapped__(rope_parameters=config)
-        loaded = LoadedModel(
-            "dynamic", fresh, tiny.tokenizer(), present_plan(own.config, "dynamic")
-        )
+        expected = _dynamic().model(tokens, use_cache=False).logits
         answerer = InProcess(loaded, [Condition("none", loaded.present_plan.id, None)])
         with answerer.under(answerer.subjects[0], length):
             torch.testing.assert_close(
-                fresh(tokens, use_cache=False).logits, expected, rtol=1e-3, atol=1e-4
+                loaded.model(tokens, use_cache=False).logits, expected, rtol=1e-3, atol=1e-4
             )
 
 
 def test_a_length_between_rungs_keeps_log_n() -> None:
-    config = {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 1e4}
-    plan = present_plan(tiny.model.__wrapped__(rope_parameters=config).config, "dynamic")
+    plan = _dynamic().present_plan
     steps = [
         replace(step, schedule=replace(step.schedule, log_n=LogN("beyond", tiny.WINDOW)))
         for step in plan.steps()

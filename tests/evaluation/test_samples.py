@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,15 +11,16 @@ from hypothesis import strategies as st
 from ropewalk.data.corpora import Document
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.haystack import Haystack
-from ropewalk.evaluation.samples import DoesNotFit, _fit, generate, split
+from ropewalk.evaluation.samples import DoesNotFit, _fit, _Fitted, _Question, generate, split
 from ropewalk.evaluation.tasks import Draft, Scene, Task, named
 from ropewalk.models.load import load
 from tests.evaluation import tiny
 
 
-class Counted(NamedTuple):
-    units: int
-    size: int
+def _counted(units: int, size: int) -> _Fitted:
+    """A text of so many units, whose one question takes so many tokens."""
+    none = np.zeros(0, dtype=np.int64)
+    return _Fitted(units, [_Question(Draft("", ""), none, none, size)])
 
 
 def _task(**changes: Any) -> Task:
@@ -37,9 +38,9 @@ def test_the_most_units_that_fit_are_found_wherever_the_search_begins(
 ) -> None:
     asked: list[int] = []
 
-    def count(units: int) -> Counted:
+    def count(units: int) -> _Fitted:
         asked.append(units)
-        return Counted(units, tokens[units] if units < len(tokens) else 10**6)
+        return _counted(units, tokens[units] if units < len(tokens) else 10**6)
 
     units = _fit(count, length, _task(), guess=guess).units
     assert tokens[units] <= length
@@ -50,13 +51,13 @@ def test_the_most_units_that_fit_are_found_wherever_the_search_begins(
 def test_nothing_fits_below_the_shortest() -> None:
     message = r"needle does not fit in 4 tokens: its shortest .* takes 5"
     with pytest.raises(DoesNotFit, match=message):
-        _fit(lambda units: Counted(units, 5 + units), 4, _task(), guess=7)
+        _fit(lambda units: _counted(units, 5 + units), 4, _task(), guess=7)
 
 
 def test_nothing_fits_below_the_floor_of_a_task() -> None:
     def fitted(length: int) -> int:
         task = _task(floor=9)
-        return _fit(lambda units: Counted(units, 5 + units), length, task, guess=7).units
+        return _fit(lambda units: _counted(units, 5 + units), length, task, guess=7).units
 
     assert fitted(9) == 4
     with pytest.raises(DoesNotFit, match=r"does not fit in 8 tokens: its shortest .* takes 9"):
@@ -70,9 +71,9 @@ def test_where_98_percent_are_enough_few_prompts_are_encoded(
     """A guess that is 10% off costs one encoding more, whatever the length."""
     asked: list[int] = []
 
-    def fitted(units: int) -> Counted:
+    def fitted(units: int) -> _Fitted:
         asked.append(units)
-        return Counted(units, 100 + int(per_unit * units))
+        return _counted(units, 100 + int(per_unit * units))
 
     guess = int(off * 0.99 * length / per_unit)
     assert 0.98 * length <= _fit(fitted, length, _task(fill=0.98), guess=guess).size <= length

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from ropewalk.errors import InvalidValue
 from ropewalk.evaluation.select import Choice, Losses, Paired, choose, paired, remaining, within
+from tests.evaluation.scored import known
 
 HAND_DESIGNED = ("ntk", "yarn")
 DOCUMENTS = 16
@@ -45,8 +46,7 @@ def test_a_searched_schedule_is_chosen_where_documents_show_that_it_is_better(
     assert found.chosen == expected
     assert found.best_hand_designed == "yarn"
     if expected != "yarn":
-        assert found.comparison is not None
-        assert found.comparison.verdict == "better"
+        assert known(found.comparison).verdict == "better"
 
 
 def cost(difference: float) -> Paired:
@@ -94,13 +94,10 @@ def test_more_answers_do_not_pay_for_a_clearly_worse_text() -> None:
 
 def test_both_parts_are_reported_next_to_the_score() -> None:
     found = choose({"yarn": YARN, "0": losses(3.3, 0.3, seed=3)}, HAND_DESIGNED)
-    assert found.comparison is not None
-    assert found.text is not None
-    assert found.answers is not None
-    assert found.text.verdict == "better"
-    assert found.answers.verdict == "undecided"
-    total = found.text.difference + found.answers.difference
-    assert found.comparison.difference == pytest.approx(total)
+    text, answers = known(found.text), known(found.answers)
+    assert (text.verdict, answers.verdict) == ("better", "undecided")
+    total = text.difference + answers.difference
+    assert known(found.comparison).difference == pytest.approx(total)
 
 
 def test_skewed_differences_give_few_false_alarms() -> None:
@@ -116,10 +113,8 @@ def test_skewed_differences_give_few_false_alarms() -> None:
 def test_a_difference_says_what_could_have_been_seen() -> None:
     """The power of the test at that difference, by simulation: four of five."""
     rng = np.random.default_rng(0)
-    least = paired(rng.normal(size=20), np.zeros(20)).detectable
-    assert least is not None
     drawn = [paired(rng.normal(size=20), np.zeros(20)).detectable for _ in range(200)]
-    spread = sum(each for each in drawn if each is not None) / len(drawn)
+    spread = sum(map(known, drawn)) / len(drawn)
     seen = [paired(rng.normal(-spread, 1, 20), np.zeros(20)).verdict for _ in range(500)]
     assert 0.7 < seen.count("better") / 500 < 0.9
     assert paired(np.zeros(4), np.ones(4)).detectable is None
@@ -169,9 +164,8 @@ def test_five_equal_candidates_are_hardly_ever_taken_for_better() -> None:
     for seed in range(400):
         equal = {str(i): losses(3.4, 0.3, seed=1000 + 5 * seed + i) for i in range(5)}
         found = choose({"yarn": losses(3.4, 0.3, seed=seed), **equal}, HAND_DESIGNED)
-        assert found.comparison is not None
         chosen += found.chosen != "yarn"
-        lower += found.comparison.difference < 0
+        lower += known(found.comparison).difference < 0
     assert lower > 300
     assert chosen <= 24  # a two-sided 95% interval is crossed on one side
 

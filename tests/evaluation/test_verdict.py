@@ -10,6 +10,7 @@ import pytest
 from benchmarks import verdict as simulated
 from ropewalk.evaluation.statistics import mean_rate_interval, skewed_mean_interval
 from ropewalk.evaluation.verdict import CONFIDENCE, LOOKS, THRESHOLD, Look, blocks, look
+from tests.evaluation.scored import known, width
 
 TASKS = 3
 
@@ -36,8 +37,7 @@ def test_twenty_answers_a_task_decide_what_is_far_from_the_threshold(
 def test_so_many_samples_more_would_tell(right: int, of: int) -> None:
     few = look(tasks_of(right, of, 20))
     assert few.verdict == "undecided"
-    assert few.more is not None
-    count = (few.samples + few.more) // TASKS
+    count = (few.samples + known(few.more)) // TASKS
     assert look(tasks_of(right, of, 2 * count)).verdict != "undecided"
     assert look(tasks_of(right, of, count // 3)).verdict == "undecided"
 
@@ -53,9 +53,9 @@ def test_each_look_is_wider_than_an_interval_of_95_percent() -> None:
     """Also over clusters, where Student's t takes the place of the normal distribution."""
     for size in (1, 4):
         tasks = [(scores, [i // size for i in range(40)]) for scores, _ in tasks_of(9, 10, 40)]
-        narrow, wide = mean_rate_interval(tasks), mean_rate_interval(tasks, CONFIDENCE)
-        assert narrow is not None
-        assert wide is not None
+        narrow, wide = map(
+            known, (mean_rate_interval(tasks), mean_rate_interval(tasks, CONFIDENCE))
+        )
         assert wide[0] < narrow[0] < narrow[1] < wide[1]
         assert (look(tasks).low, look(tasks).high) == wide
     assert blocks(20) == [20, 40, 80, 160, 320]
@@ -93,15 +93,12 @@ def test_texts_that_do_not_differ_cost_no_power() -> None:
     values = random.normal(size=32)
     texts = [i % 8 for i in range(32)]
     apart = np.repeat(random.normal(size=8), 4)[np.argsort(np.argsort(texts, kind="stable"))]
-
-    def width(values: np.ndarray, clusters: list[int] | None) -> float:
-        low, high = skewed_mean_interval(values, clusters) or (0.0, 0.0)
-        return high - low
-
-    alone = width(values - np.repeat(0.0, 32), None)
-    assert width(values, texts) < 1.25 * alone
+    alone = width(skewed_mean_interval(values))
+    assert width(skewed_mean_interval(values, texts)) < 1.25 * alone
     # Where all documents of a text agree, there are as many values as texts, and not 32.
-    assert width(apart + 1e-6 * values, texts) > 1.8 * width(apart + 1e-6 * values, None)
+    alike = apart + 1e-6 * values
+    alone = width(skewed_mean_interval(alike))
+    assert width(skewed_mean_interval(alike, texts)) > 1.8 * alone
 
 
 def test_the_recorded_simulation_is_within_its_limits() -> None:

@@ -11,6 +11,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from ropewalk.data.corpora import Document
+from ropewalk.evaluation.encoding import Encoder
 from ropewalk.models.config import present_plan
 from ropewalk.models.load import LoadedModel
 
@@ -63,6 +64,21 @@ def loaded(*, bos: bool = True, **changes: Any) -> LoadedModel:
     """Both of them, as `load` returns a folder that holds them."""
     own = model(**changes)
     return LoadedModel("tiny", own, tokenizer(bos=bos), present_plan(own.config, "tiny"))
+
+
+def folder_of(own: Any, place: Path) -> Path:
+    """A folder that holds a model and the tokenizer."""
+    own.save_pretrained(place)
+    tokenizer().save_pretrained(place)
+    return place
+
+
+class LargeEncoder(Encoder):
+    """The same tokenizer, taken for that of a model that is asked in prose."""
+
+    @property
+    def is_small(self) -> bool:
+        return False
 
 
 def documents(count: int = 3, lines: int = 120) -> list[Document]:

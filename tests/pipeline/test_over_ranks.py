@@ -16,7 +16,7 @@ from ropewalk.pipeline.extend import Extended
 from ropewalk.run_directory import EVENTS, read_journal
 from tests.cli.test_search import close
 from tests.evaluation import tiny
-from tests.evaluation.test_over_ranks import check_same, folder_of
+from tests.evaluation.test_over_ranks import check_same
 from tests.forks import Fork, Forks
 from tests.pipeline.conftest import TARGET, extended
 from tests.searching.model.test_ranks import processes
@@ -90,7 +90,7 @@ def divided(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A model with heads to divide, and the run of one process."""
     place = tmp_path_factory.mktemp("divided")
     model = tiny.model(num_attention_heads=4, num_key_value_heads=2)
-    folder = folder_of(model, place / "model")
+    folder = tiny.folder_of(model, place / "model")
     extended(folder, place / "run", device="cpu")
     return folder, place / "run"
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from hypothesis import strategies as st
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from benchmarks.search_controls import CONTROLS
 from ropewalk.scaling import longrope, yarn
 from ropewalk.schedule import FloatArray, RotaryGeometry, RotarySchedule
-from ropewalk.searching.space import Candidate, Space
+from ropewalk.searching.space import STEPS_PER_UNIT, Candidate, Space
 from ropewalk.searching.strategies import every
 from tests.strategies import geometries
 
@@ -22,6 +22,36 @@ SMALL = RotaryGeometry(head_dim=16, rotary_dim=16, base=1e4, original_length=128
 
 def small_space(scale: int = 4, **rules: bool | float | None) -> Space:
     return Space(RotarySchedule.plain(SMALL), 128 * scale, **rules)  # type: ignore[arg-type]
+
+
+def violations(space: Space, candidate: Candidate) -> Iterator[str]:
+    """The rules of a space that a candidate breaks; none for a point of it."""
+    if len(candidate.factors) != space.pairs:
+        yield f"{len(candidate.factors)} factors for {space.pairs} pairs"
+        return
+    factors = np.array(candidate.factors)
+    if not (space.steps(candidate) / STEPS_PER_UNIT == factors).all():
+        yield "a factor between two steps of 0.01"
+    if not ((factors >= space.lowest) & (factors <= space.highest)).all():
+        yield f"a factor outside its range, at most {space.highest:g}"
+    if (np.diff(factors) < 0).any():
+        yield "factors that fall from a pair to the next"
+    if candidate.kept_initial_positions not in space.kept_positions:
+        yield f"n̂ = {candidate.kept_initial_positions}, which is not in its set"
+    if candidate.attention_scaling not in space.scalings:
+        yield f"m = {candidate.attention_scaling:g}, which is not in its set"
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Any function of a schedule as an objective of one document."""
+
+    score: Callable[[RotarySchedule], float]
+    tokens_per_document: int = 1
+    documents: int = 1
+
+    def losses(self, schedules: Sequence[RotarySchedule], documents: Sequence[int]) -> FloatArray:
+        return np.array([[self.score(schedule)] for schedule in schedules], dtype=np.float64)
 
 
 class Bowl:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,17 +11,16 @@ import pytest
 from ropewalk.errors import InputError, InvalidValue, RopewalkError
 from ropewalk.run_directory import Journal
 from ropewalk.schedule import FloatArray
-from ropewalk.searching.driver import Progress, Request, Requests, search
-from ropewalk.searching.objective import Scored
+from ropewalk.searching.driver import Progress, Request, Requests, Result, Strategy, search
 from ropewalk.searching.space import Candidate, Space
-from tests.searching.problems import Bowl, ramp, small_space
+from tests.searching.problems import Bowl, Scored, ramp, small_space
 
 SPACE = small_space()
 OPTIMUM = ramp(SPACE)
 ONE, TWO, THREE = SPACE.seeds()
 
 
-def asking(*requests: Request, heard: list[FloatArray] | None = None) -> object:
+def asking(*requests: Request, heard: list[FloatArray] | None = None) -> Strategy:
     """A strategy of given requests."""
 
     def strategy(
@@ -35,10 +35,10 @@ def asking(*requests: Request, heard: list[FloatArray] | None = None) -> object:
     return strategy
 
 
-def run(*requests: Request, **settings: object):  # type: ignore[no-untyped-def]
+def run(*requests: Request, **settings: Any) -> tuple[Result, list[FloatArray], Bowl]:
     heard: list[FloatArray] = []
     bowl = Bowl(SPACE, OPTIMUM)
-    found = search(SPACE, bowl, asking(*requests, heard=heard), seed=0, **settings)  # type: ignore[arg-type]
+    found = search(SPACE, bowl, asking(*requests, heard=heard), seed=0, **settings)
     return found, heard, bowl
 
 
@@ -96,28 +96,16 @@ def test_progress_is_told_of_every_score() -> None:
 
 
 def test_a_search_in_which_all_fail_has_no_best() -> None:
-    found = search(
-        SPACE,
-        Scored(lambda schedule: float("nan")),
-        asking(Request((ONE, TWO), (0,))),  # type: ignore[arg-type]
-        seed=0,
-    )
+    nothing = Scored(lambda schedule: float("nan"))
+    found = search(SPACE, nothing, asking(Request((ONE, TWO), (0,))), seed=0)
     assert (found.finalists, found.history, found.evaluations) == ((), (), 2)
     with pytest.raises(RopewalkError, match="no candidate has a finite score"):
         _ = found.best
 
 
-def test_a_function_of_a_schedule_is_an_objective() -> None:
-    found = search(
-        SPACE,
-        Scored(lambda schedule: float(schedule.rescale_factors[0])),
-        asking(Request((ONE, TWO, THREE), (0,))),  # type: ignore[arg-type]
-        seed=0,
-    )
-    assert found.score == 1
-
-
-def journalled(path: Path, *requests: Request, **settings: object):  # type: ignore[no-untyped-def]
+def journalled(
+    path: Path, *requests: Request, **settings: Any
+) -> tuple[Result, list[FloatArray], Bowl]:
     journal = Journal(path)
     try:
         return run(*requests, journal=journal, **settings)
@@ -144,7 +132,7 @@ def test_a_failure_is_a_failure_in_the_journal_too(tmp_path: Path) -> None:
         search(
             SPACE,
             Scored(lambda schedule: 1.0 if schedule == SPACE.schedule(ONE) else value),
-            asking(Request((ONE, TWO), (0,)), heard=heard),  # type: ignore[arg-type]
+            asking(Request((ONE, TWO), (0,)), heard=heard),
             seed=0,
             journal=journal,
         )

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from ropewalk.evaluation.runner import Evaluation
     from ropewalk.evaluation.served.fingerprint import Fingerprint
     from ropewalk.evaluation.settings import EvaluationSettings
+    from ropewalk.models.source import Source
 
 
 IN_PROCESS = 9
@@ -82,6 +83,21 @@ class Asked:
     progress: Progress
     notice: Notice
 
+    def source(self, *, weights: bool = True) -> Source:
+        """The folder of the model, or its config alone without `weights`."""
+        from ropewalk.models.source import runnable
+
+        return runnable(
+            self.model,
+            dtype=self.dtype,
+            device=self.device,
+            allow_download=self.allow_download,
+            strict=self.strict,
+            notice=self.notice,
+            run=self.run,
+            weights=weights,
+        )
+
     def settings(
         self, tasks: Sequence[str], mode: Mode, lengths: Callable[[], Sequence[int]]
     ) -> EvaluationSettings:
@@ -122,8 +138,8 @@ class Asked:
                 return replace(settings, samples=kept)
             each = rounds * sum(map(seconds, settings.lengths))
         else:
-            counted = settings.lengths if unit == "tokens" else [1 for _ in settings.lengths]
-            each = float(rounds * sum(counted))
+            lengths = settings.lengths
+            each = float(rounds * (sum(lengths) if unit == "tokens" else len(lengths)))
         samples = int(self.budget.amount / each)
         if samples < 1:
             least = Budget(math.ceil(each), unit)
@@ -191,12 +207,12 @@ def _chosen(asked: Asked) -> Any:
 def opened(asked: Asked) -> AbstractContextManager[Evaluation]:
     """The evaluation by the answerer that is asked, ready until the end of the `with` block."""
     chosen = _chosen(asked)
-    if chosen.PLACE != IN_PROCESS and started() > 1:
-        raise Unsupported(
-            "ranks can only share a model that runs in their own processes; run a server, a GGUF "
-            "file or an engine without torchrun"
-        )
     if chosen.PLACE != IN_PROCESS:
+        if started() > 1:
+            raise Unsupported(
+                "ranks can only share a model that runs in their own processes; run a server, a "
+                "GGUF file or an engine without torchrun"
+            )
         asked.refuse("ranks_per_copy", "{name} is for a model in process, under torchrun")
     found: AbstractContextManager[Evaluation] = chosen.opened(asked)
     return found

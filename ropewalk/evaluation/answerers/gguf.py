@@ -93,9 +93,7 @@ def opened(asked: Asked) -> Iterator[Evaluation]:
     follows = source.present_plan
     stated_assumptions(source, asked.notice, strict=asked.strict)
     original, last = follows.original_length, follows.target_length
-    settings = asked.settings(
-        TASKS, "generate", lambda: default_lengths(min(original, last), (), last)
-    )
+    settings = asked.settings(TASKS, "generate", lambda: default_lengths(original, (), last))
     check_written(
         settings.tasks,
         settings.mode,

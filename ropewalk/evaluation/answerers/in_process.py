@@ -23,7 +23,7 @@ from ropewalk.evaluation.over_ranks import OverRanks
 from ropewalk.evaluation.runner import Evaluation
 from ropewalk.evaluation.settings import EvaluationSettings
 from ropewalk.lengths import check_measured
-from ropewalk.models.source import Source, runnable
+from ropewalk.models.source import Source
 from ropewalk.progress import Notice
 from ropewalk.run_directory import CONFIGURATION
 from ropewalk.torchrun import check_ranks, own_device, started
@@ -74,16 +74,7 @@ def settled(asked: Asked, *, weights: bool = True) -> Settled:
         raise InputError("official inputs are given, but no task reads them; add the task ruler")
     if inputs is not None:
         inputs.check(named, asked.lengths or (), asked.samples)
-    source = runnable(
-        asked.model,
-        dtype=asked.dtype,
-        device=asked.device,
-        allow_download=asked.allow_download,
-        strict=asked.strict,
-        notice=asked.notice,
-        run=asked.run,
-        weights=weights,
-    )
+    source = asked.source(weights=weights)
     present = source.present_plan
     conditions = conditions_of(present, asked.methods, asked.plans, asked.to)
 

@@ -33,8 +33,6 @@ from ropewalk.evaluation.served.server import ChangedModel, Server, ServerInfo
 from ropewalk.evaluation.settings import EvaluationSettings
 from ropewalk.evaluation.tasks import Task
 from ropewalk.lengths import check_measured
-from ropewalk.models.source import runnable
-from ropewalk.outputs import write_atomically
 from ropewalk.progress import share
 from ropewalk.records import AS_IT_IS, Mode, Subject
 from ropewalk.run_directory import RunDirectory, check_run_place
@@ -89,15 +87,7 @@ def opened(asked: Asked) -> Iterator[Evaluation]:
         )
     source, folder = None, asked.tokenizer
     if asked.model is not None:
-        source = runnable(
-            asked.model,
-            dtype=asked.dtype,
-            device=asked.device,
-            allow_download=asked.allow_download,
-            strict=asked.strict,
-            notice=asked.notice,
-            run=asked.run,
-        )
+        source = asked.source()
         folder = source.folder if folder is None else folder
     elif folder is None:
         raise InputError(
@@ -110,7 +100,8 @@ def opened(asked: Asked) -> Iterator[Evaluation]:
     trial = canary_of(encoder, asked.documents)[:16]
     server = Server.open(client, encoder, trial, asked.model_name)
     follows = plan or (None if source is None else source.present_plan)
-    settings = asked.settings(TASKS, "generate", lambda: _doublings(server.info, follows, own))
+    known = follows or own
+    settings = asked.settings(TASKS, "generate", lambda: _doublings(server.info, known))
 
     def made() -> Fingerprint | None:
         """The one that is given, or that of the given model under the plan."""
@@ -147,9 +138,6 @@ def opened(asked: Asked) -> Iterator[Evaluation]:
             asked.notice(f"warning: {verdict.summary()}")
         return verdict
 
-    original = max(settings.lengths)
-    if follows is not None or own is not None:
-        original = (follows or own).original_length  # type: ignore[union-attr]
     with asking(client, asked.concurrency) as pool:
         answerer = Served(
             server,
@@ -162,7 +150,7 @@ def opened(asked: Asked) -> Iterator[Evaluation]:
                 "tokenizer_sha256": encoder.sha256,
                 "plan": None if follows is None else follows.to_json(),
             },
-            original_length=original,
+            original_length=max(settings.lengths) if known is None else known.original_length,
             canary=canary_of(encoder, asked.documents),
             compared=compared,
             files=() if source is None else source.places,
@@ -245,7 +233,7 @@ class Served(Answerer):
             return
         file = directory.path / CANARY
         if not file.exists():
-            write_atomically(file, json.dumps({"top": [list(each) for each in top]}) + "\n")
+            directory.write(CANARY, json.dumps({"top": [list(each) for each in top]}) + "\n")
             return
         value = read_json(file)
         was = dict(_pairs(value)) if isinstance(value, Mapping) else {}
@@ -320,11 +308,8 @@ def served_subject(
     return Subject(weights[:16], "unknown", AS_SERVED)
 
 
-def _doublings(
-    info: ServerInfo, follows: ContextPlan | None, own: Fingerprint | None
-) -> tuple[int, ...]:
+def _doublings(info: ServerInfo, known: ContextPlan | Fingerprint | None) -> tuple[int, ...]:
     """The doublings from a quarter of the original length to the longest that is served."""
-    known = follows or own
     if known is not None:
         original, last = known.original_length, known.target_length
     elif info.length is not None:
@@ -334,7 +319,7 @@ def _doublings(
         raise InputError(
             f"{info.url} does not say how long a sequence it serves; give lengths (`lengths`)"
         )
-    return default_lengths(min(original, last), (), last)
+    return default_lengths(original, (), last)
 
 
 def _dtype(info: ServerInfo) -> str:

@@ -65,9 +65,7 @@ def opened(asked: Asked) -> Iterator[Evaluation]:
             f"{asked.plans[0].id}; export the folder with that plan, and load it into the engine"
         )
     original, last = follows.original_length, answerer.longest
-    settings = asked.settings(
-        TASKS, "generate", lambda: default_lengths(min(original, last), (), last)
-    )
+    settings = asked.settings(TASKS, "generate", lambda: default_lengths(original, (), last))
     yield Evaluation(answerer, asked.documents, asked.within_budget(settings, 1), asked.notice)
 
 

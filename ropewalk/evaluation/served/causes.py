@@ -32,6 +32,10 @@ ROUNDED = {
 """The causes that are tried together with weights or a cache of 4 bits, too."""
 
 
+Named = Iterator[tuple[str, str, RotarySchedule]]
+"""Schedules of causes, each with the name of its cause and what is told of it."""
+
+
 class Cause(NamedTuple):
     """One thing that may have happened, with the plan whose answers it explains."""
 
@@ -67,9 +71,7 @@ def causes(plan: ContextPlan, present: ContextPlan) -> list[Cause]:
     return found
 
 
-def _schedules(
-    own: RotarySchedule, present: RotarySchedule
-) -> Iterator[tuple[str, str, RotarySchedule]]:
+def _schedules(own: RotarySchedule, present: RotarySchedule) -> Named:
     plain = RotarySchedule.plain(own.geometry)
     m = own.attention_scaling
     yield "no scaling", "without any scaling", present
@@ -94,15 +96,14 @@ def _schedules(
     yield from _twice(own)
     for method in METHODS:
         if method != own.method:
-            yield from _extended("another method", f"by {method} instead", plain, own, method)
+            for schedule in _extended(plain, own, method, own.length):
+                yield "another method", f"by {method} instead", schedule
     yield from _other_factors(own, plain, RATIOS)
     yield from _other_lengths(own)
     yield from _bases(own, BASES, BASE_RATIOS)
 
 
-def _pairs(
-    own: RotarySchedule, present: RotarySchedule
-) -> Iterator[tuple[str, str, RotarySchedule]]:
+def _pairs(own: RotarySchedule, present: RotarySchedule) -> Named:
     """Two causes at once: a config that was lost loses the base and the scaling."""
     plain = RotarySchedule.plain(own.geometry)
     bare = replace(own, attention_scaling=1.0)
@@ -120,16 +121,14 @@ def _pairs(
             yield f"{name}{AND}{other}", f"{told}{AND}{also}", changed
 
 
-def _bases(
-    own: RotarySchedule, bases: Sequence[float], ratios: Sequence[float]
-) -> Iterator[tuple[str, str, RotarySchedule]]:
+def _bases(own: RotarySchedule, bases: Sequence[float], ratios: Sequence[float]) -> Named:
     for base in bases:
         yield "base", f"with base {base:,.0f}", _with_base(own, base)
     for ratio in ratios:
         yield "base", f"with {ratio:g} times its base", _with_base(own, own.geometry.base * ratio)
 
 
-def _twice(own: RotarySchedule) -> Iterator[tuple[str, str, RotarySchedule]]:
+def _twice(own: RotarySchedule) -> Named:
     factors, m = own.rescale_factors, own.attention_scaling
     if (factors**2 <= MAX_FACTOR).all():
         yield "applied twice", "applied twice", _times(own, factors, m)
@@ -140,22 +139,21 @@ def _twice(own: RotarySchedule) -> Iterator[tuple[str, str, RotarySchedule]]:
         yield "applied twice", f"with linear scaling by {scale:g} on top", _times(own, linear)
 
 
-def _other_factors(
-    own: RotarySchedule, plain: RotarySchedule, ratios: Sequence[float]
-) -> Iterator[tuple[str, str, RotarySchedule]]:
+def _other_factors(own: RotarySchedule, plain: RotarySchedule, ratios: Sequence[float]) -> Named:
     original = own.geometry.original_length
     for ratio in ratios:
         told = f"with {ratio:g} times its factor"
         if len(own.recipe) == 1:
             target = round(own.length * ratio)
             if target > original:
-                yield from _extended("factor", told, plain, own, own.method, target=target)
+                for schedule in _extended(plain, own, own.method, target):
+                    yield "factor", told, schedule
         else:  # of a schedule of no known method, the slowest pair is as slow as its factor
             power = 1 + np.log(ratio) / np.log(max(own.rescale_factors.max(), np.e))
             yield "factor", told, replace(own, rescale_factors=own.rescale_factors**power)
 
 
-def _other_lengths(own: RotarySchedule) -> Iterator[tuple[str, str, RotarySchedule]]:
+def _other_lengths(own: RotarySchedule) -> Named:
     """The same factor from another original length, which moves a ramp over the pairs."""
     lengths = [round(own.geometry.original_length * ratio) for ratio in RATIOS]
     # A loader that is told of none takes the length that the file states, which is the target.
@@ -163,29 +161,23 @@ def _other_lengths(own: RotarySchedule) -> Iterator[tuple[str, str, RotarySchedu
         scale = own.length / own.geometry.original_length
         geometry = replace(own.geometry, original_length=length)
         told = f"with original length {length:,}"
-        for _, _, schedule in _extended(
-            "", "", RotarySchedule.plain(geometry), own, own.method, target=round(length * scale)
-        ):
+        start, target = RotarySchedule.plain(geometry), round(length * scale)
+        for schedule in _extended(start, own, own.method, target):
             yield "original length", told, replace(schedule, geometry=own.geometry)
 
 
 def _extended(
-    name: str,
-    told: str,
-    start: RotarySchedule,
-    own: RotarySchedule,
-    method: str,
-    *,
-    target: int | None = None,
-) -> Iterator[tuple[str, str, RotarySchedule]]:
+    start: RotarySchedule, own: RotarySchedule, method: str, target: int
+) -> list[RotarySchedule]:
+    """The start extended, with the schedule's own parameters for its own method."""
     parameters = {}
     if method == own.method and len(own.recipe) == 1:
         free = ("target_length", "factor")
         parameters = {k: v for k, v in own.recipe[0].parameters.items() if k not in free}
     try:
-        yield name, told, extend(start, target or own.length, method, parameters)
+        return [extend(start, target, method, parameters)]
     except InputError:  # not every method fits every start
-        return
+        return []
 
 
 def _times(

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from ropewalk.errors import InputError, InvalidValue
 from ropewalk.evaluation.served.causes import AND
 from ropewalk.evaluation.served.probes import MOST, SHORTEST, Probe
-from ropewalk.evaluation.served.server import ServerInfo
+from ropewalk.evaluation.served.server import TOP, ServerInfo
 from ropewalk.lengths import MAX_LENGTH, MAX_MEASURED_LENGTH
 from ropewalk.outputs import UNSIGNED, is_signed, signed
 from ropewalk.untrusted import parse_json, read_text
@@ -465,9 +465,9 @@ def _spreads(fingerprint: Fingerprint) -> NDArray[np.float64]:
     return max(each, key=lambda distances: float(distances.sum()))
 
 
-def _top(answers: Answers, i: int, count: int = 20) -> list[tuple[int, float]]:
-    both = zip(answers.tokens[i][:count], answers.log_probabilities[i][:count], strict=True)
-    return list(both)
+def _top(answers: Answers, i: int) -> list[tuple[int, float]]:
+    """As many of the likeliest as a server names."""
+    return list(zip(answers.tokens[i][:TOP], answers.log_probabilities[i][:TOP], strict=True))
 
 
 def distance(top: Sequence[tuple[int, float]], answers: Answers, i: int) -> float:

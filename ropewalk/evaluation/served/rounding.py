@@ -24,7 +24,6 @@ Rounding = Callable[[Tensor], Tensor]
 
 BLOCK = 32
 CACHE = "ropewalk_rounded_cache"
-_BY_HEAD = "sdpa"
 
 
 def eight_bits(values: Tensor) -> Tensor:

@@ -71,10 +71,6 @@ class Answer:
 class Miscounted(ServerError):
     """A server read another number of tokens than it was sent."""
 
-    def __init__(self, text: str, read: int) -> None:
-        super().__init__(text)
-        self.read = read
-
 
 class ChangedModel(ServerError):
     """A server has another model than before."""
@@ -228,10 +224,10 @@ class Server:
         if len(answer.text) > count * MOST_WRITTEN:
             raise self._odd(f"has {len(answer.text):,} characters for {count:,} tokens")
         if check and answer.prompt_tokens != len(tokens):
-            raise self.miscounted(answer.prompt_tokens, len(tokens))
+            raise self._miscounted(answer.prompt_tokens, len(tokens))
         return answer
 
-    def miscounted(self, read: int, sent: int) -> Miscounted:
+    def _miscounted(self, read: int, sent: int) -> Miscounted:
         """The error for a prompt that was not read as it was sent."""
         if read < sent:
             told = "it cuts prompts, or tokenizes otherwise; raise its context length"
@@ -241,8 +237,7 @@ class Server:
             told = "it puts a template around prompts, or tokenizes otherwise; serve without one"
         return Miscounted(
             f"{self.client.where}: read {read:,} tokens of a prompt of {sent:,}: {told}, or give "
-            "the tokenizer that it has (`tokenizer`)",
-            read,
+            "the tokenizer that it has (`tokenizer`)"
         )
 
     def _ask(self, asked: dict[str, object]) -> dict[str, Any]:

@@ -123,7 +123,6 @@ TASKS = tuple(
         summary,
         draft,
         set_f1,
-        continues=r"\w",
         metric=set_f1.__name__,
         fill=0.98,
         groups=("graphwalks-syn",),

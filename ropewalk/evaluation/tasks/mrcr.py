@@ -40,7 +40,8 @@ class Form:
         key = random.choice(FORMS), random.choice(NOUNS)
         name = random.word(LETTERS, 2) if scene.small else f"{key[0]} about {key[1]}"
         replies = self._replies(scene)
-        prefix = random.word(LETTERS if scene.small else ascii_letters + DIGITS, self._size(scene))
+        letters, size = (LETTERS, 2) if scene.small else (ascii_letters + DIGITS, PREFIX)
+        prefix = random.word(letters, size)
         which = random.below(self.needles)
         depths = self._depths(random, which, scene.depth)
         turns = [(depth, name, reply) for depth, reply in zip(depths, replies, strict=True)]
@@ -67,10 +68,6 @@ class Form:
             distractors=tuple(others[:3]),
             begun="",
         )
-
-    @staticmethod
-    def _size(scene: Scene) -> int:
-        return 2 if scene.small else PREFIX
 
     def _replies(self, scene: Scene) -> list[str]:
         """Different ones, so that an answer is that of one of them."""

@@ -6,10 +6,8 @@ the budget is filled with the first few of the five sentences, so that a prompt 
 
 from __future__ import annotations
 
-import re
-
 from ropewalk.evaluation.prose import FILLER
-from ropewalk.evaluation.tasks import Draft, Scene, Task
+from ropewalk.evaluation.tasks import Draft, Scene, Task, needle
 
 TASK = (
     "There is an important info hidden inside a lot of irrelevant text. Find it and memorize them."
@@ -37,10 +35,7 @@ def draft(scene: Scene, units: int) -> Draft:
     return Draft(prompt, f" {passkey}", place, begun=BEGUN)
 
 
-def score(written: str, references: tuple[str, ...]) -> float:
-    """The first integer is the pass key."""
-    first = re.search(r"\d+", written)
-    return float(first is not None and first[0] == references[0].strip())
+score = needle.score
 
 
 TASKS = (

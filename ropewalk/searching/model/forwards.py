@@ -46,15 +46,16 @@ def short_forwards(settings: SearchSettings, length: int) -> int:
 
 def _scored(settings: SearchSettings, length: int) -> int:
     """The most documents that the strategy itself looks at."""
-    limits = []
-    if settings.evaluations is not None:
-        limits.append(settings.evaluations * settings.sizes[0])
-    if settings.tokens is not None:
-        limits.append(settings.tokens // length)
-    if not limits:
-        usual = PUBLISHED if settings.strategy == "evolution" else QUICK
-        limits.append(usual * settings.sizes[0])
-    return min(limits)
+    evaluations, tokens = evaluations_of(settings), settings.tokens
+    limits = [] if evaluations is None else [evaluations * settings.sizes[0]]
+    return min(limits if tokens is None else [*limits, tokens // length])
+
+
+def evaluations_of(settings: SearchSettings) -> int | None:
+    """The budget in evaluations: the usual number if none is given, None if it is one of tokens."""
+    if settings.evaluations is None and settings.tokens is None:
+        return PUBLISHED if settings.strategy == "evolution" else QUICK
+    return settings.evaluations
 
 
 def forwards_of(start: RotarySchedule, settings: SearchSettings) -> list[tuple[int, int]]:

@@ -35,7 +35,7 @@ from ropewalk.run_directory import Journal
 from ropewalk.schedule import FloatArray, RotarySchedule
 from ropewalk.searching import driver as searching
 from ropewalk.searching import strategies
-from ropewalk.searching.model.forwards import FINALISTS, PUBLISHED, QUICK
+from ropewalk.searching.model.forwards import FINALISTS, evaluations_of
 from ropewalk.searching.model.objectives import (
     ANSWERS,
     RETRIEVED,
@@ -321,7 +321,7 @@ class _Work:
         short_losses = {n: _losses(m, kind, short_texts) for n, m in at_original_length.items()}
         return Leg(
             length=self.length,
-            chosen=chosen if chosen in by_hand else SEARCHED,
+            chosen=own_name,
             best_hand_designed=choice.best_hand_designed,
             best=arm(chosen),
             baselines={name: arm(name) for name in by_hand},
@@ -406,9 +406,7 @@ class _Work:
         baseline: tuple[str, float],
     ) -> searching.Result:
         """Run the strategy within its budget."""
-        evaluations, tokens = self.settings.evaluations, self.settings.tokens
-        if evaluations is None and tokens is None:
-            evaluations = PUBLISHED if self.settings.strategy == "evolution" else QUICK
+        evaluations, tokens = evaluations_of(self.settings), self.settings.tokens
         each = objective.documents * objective.tokens_per_document
         limits = (evaluations, tokens and tokens / each)
         expected = min(limit for limit in limits if limit)

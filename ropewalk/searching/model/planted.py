@@ -22,7 +22,7 @@ from ropewalk.data.corpora import Document
 from ropewalk.errors import InputError
 from ropewalk.evaluation.encoding import Encoder, IntArray
 from ropewalk.evaluation.randomness import Stream, spread
-from ropewalk.evaluation.samples import DoesNotFit
+from ropewalk.evaluation.samples import DoesNotFit, common_beginning
 from ropewalk.evaluation.tasks.needle import CONTINUES, Fact, draw_fact
 
 VERSION = 1
@@ -207,8 +207,7 @@ def _questions(facts: Sequence[Fact], encoder: Encoder) -> tuple[IntArray, list[
         asked = encoder.pieces(fact.question)
         answered = encoder.pieces(fact.question + fact.answer)
         # A token that joins both belongs to the answer: the model must predict it.
-        same = asked == answered[: len(asked)]
-        begin = len(asked) if same.all() else int(np.argmin(same))
+        begin = common_beginning(asked, answered)
         answers.append(slice(len(tokens) + begin, len(tokens) + len(answered)))
         tokens += [*answered.tolist(), *encoder.pieces(fact.end).tolist()]
     return np.array(tokens, dtype=np.int64), answers

@@ -236,20 +236,16 @@ def _in_words(leg: Leg) -> str:
         told = [
             f"At {at}, search did not beat {baseline}: {tried_in_words(leg)}.",
             f"The plan follows {leg.method}.",
-            compared_in_words(leg),
-            limited_in_words(leg),
-            short_in_words(leg),
         ]
     else:
         told = [
             f"At {at}, the searched schedule ({schedule_in_words(leg.best.schedule)}) was chosen "
             f"over {baseline}, the best hand-designed method.",
             verdict_in_words(leg) or _failures(leg),
-            compared_in_words(leg),
-            limited_in_words(leg),
-            short_in_words(leg),
-            bounds_in_words(leg) if leg.at_bounds else "",
         ]
+    told += [compared_in_words(leg), limited_in_words(leg), short_in_words(leg)]
+    if leg.method is None and leg.at_bounds:
+        told.append(bounds_in_words(leg))
     return " ".join(filter(None, told))
 
 

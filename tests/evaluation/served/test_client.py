@@ -190,38 +190,12 @@ def test_the_key_is_taken_out_of_answers() -> None:
         assert answer == {"choices": [{"text": "your [key]"}], "[key]": 1}
 
 
-def test_a_server_that_drips_is_left_in_time() -> None:
-    """A byte now and then keeps every timeout of a socket away."""
-    listening = socket.create_server(("127.0.0.1", 0))
-
-    def drip() -> None:
-        while True:
-            try:
-                own, _ = listening.accept()
-            except OSError:
-                return
-            threading.Thread(target=dripping, args=(own,), daemon=True).start()
-
-    def dripping(own: socket.socket) -> None:
-        with own:
-            try:
-                own.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
-                while True:
-                    own.sendall(b" ")
-                    time.sleep(0.05)
-            except OSError:
-                return
-
-    threading.Thread(target=drip, daemon=True).start()
-    with listening:
-        begun = time.monotonic()
-        own = client(f"http://127.0.0.1:{listening.getsockname()[1]}", timeout=0.4, attempts=1)
-        assert "does not answer (it took too long)" in refusal(own)
-        assert time.monotonic() - begun < 3
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+PLAIN = b"HTTP/1.1 200 OK\r\n"
 
 
 @contextmanager
-def raw(*parts: bytes, forever: bytes = b"") -> Iterator[str]:
+def raw(begun: bytes, forever: bytes = b"", pause: float = 0.0) -> Iterator[str]:
     """A server that writes these bytes whatever it is asked, and then some for ever."""
     listening = socket.create_server(("127.0.0.1", 0))
 
@@ -233,9 +207,10 @@ def raw(*parts: bytes, forever: bytes = b"") -> Iterator[str]:
                 return
             with own, suppress(OSError):
                 own.recv(65536)
-                own.sendall(b"".join(parts))
+                own.sendall(begun)
                 while forever:
                     own.sendall(forever)
+                    time.sleep(pause)
                 own.shutdown(socket.SHUT_WR)
                 while own.recv(65536):  # closed with bytes unread, it would reset the connection
                     pass
@@ -245,13 +220,18 @@ def raw(*parts: bytes, forever: bytes = b"") -> Iterator[str]:
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"
 
 
+def test_a_server_that_drips_is_left_in_time() -> None:
+    """A byte now and then keeps every timeout of a socket away."""
+    with raw(PLAIN + b"Content-Length: 100000\r\n\r\n", forever=b" ", pause=0.05) as url:
+        begun = time.monotonic()
+        told = refusal(client(url, timeout=0.4, attempts=1))
+        assert "does not answer (it took too long)" in told
+        assert time.monotonic() - begun < 3
+
+
 def test_what_is_no_http() -> None:
     with raw(b"\x00\x01 hello\r\n\r\n") as url:
         assert "does not answer" in refusal(client(url, attempts=1))
-
-
-CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-PLAIN = b"HTTP/1.1 200 OK\r\n"
 
 
 @pytest.mark.parametrize(
@@ -342,23 +322,8 @@ def test_a_refusal_keeps_what_was_said() -> None:
 
 @pytest.mark.parametrize("line", [f"{KEY} is your key", f"HTTP/1.1 {KEY}"])
 def test_a_key_in_the_status_line_is_taken_out(line: str) -> None:
-    server = socket.create_server(("localhost", 0))
-
-    def answer() -> None:
-        while True:
-            try:
-                own, _ = server.accept()
-            except OSError:
-                return
-            with own:
-                own.recv(65536)
-                own.sendall(f"{line}\r\n\r\n".encode())
-
-    threading.Thread(target=answer, daemon=True).start()
-    try:
-        refusal(client(f"http://localhost:{server.getsockname()[1]}", attempts=1))
-    finally:
-        server.close()
+    with raw(f"{line}\r\n\r\n".encode()) as url:
+        refusal(client(url, attempts=1))
 
 
 def test_a_key_that_a_server_writes_otherwise_is_taken_out_too() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from ropewalk.evaluation.served.fingerprint import (
     distance,
     judged,
 )
+from ropewalk.evaluation.served.probes import Probe
 from ropewalk.evaluation.served.server import ServerInfo
 from ropewalk.outputs import UNSIGNED, is_ours, signed
 from tests.api.conformance import check_result
@@ -43,6 +44,11 @@ def seen(own: Fingerprint, answers: Answers, top: int = 20) -> list[Observed]:
         )
         for i, probe in enumerate(own.probes)
     ]
+
+
+def altered(own: Fingerprint, change: Callable[[Probe, Observed], Observed]) -> list[Observed]:
+    """A server that answers as planned, but for a change."""
+    return [change(*pair) for pair in zip(own.probes, seen(own, own.answers), strict=True)]
 
 
 def names(verdict: Verdict) -> list[str]:
@@ -249,11 +255,9 @@ def test_counts_come_before_answers(own: Fingerprint) -> None:
 
 
 def test_refusals_beyond_a_length(own: Fingerprint) -> None:
-    well = seen(own, own.answers)
-    observed = [
-        Observed(None, None, "too long") if probe.length > 700 else s
-        for probe, s in zip(own.probes, well, strict=True)
-    ]
+    observed = altered(
+        own, lambda probe, s: Observed(None, None, "too long") if probe.length > 700 else s
+    )
     (cause,) = judged(own, observed, replace(INFO, length=700)).causes
     assert cause.told == "stops at 700 tokens (too long)"
     (cause,) = judged(own, observed, replace(INFO, length=None)).causes
@@ -261,20 +265,17 @@ def test_refusals_beyond_a_length(own: Fingerprint) -> None:
 
 
 def test_a_prompt_that_is_lengthened_may_be_refused_for_it(own: Fingerprint) -> None:
-    observed = [
-        Observed(None, None, "too long")
-        if probe.length == made.TARGET - 1
-        else s._replace(read=probe.length + 3)
-        for probe, s in zip(own.probes, seen(own, own.answers), strict=True)
-    ]
+    def lengthened(probe: Probe, s: Observed) -> Observed:
+        if probe.length == made.TARGET - 1:
+            return Observed(None, None, "too long")
+        return s._replace(read=probe.length + 3)
+
+    observed = altered(own, lengthened)
     assert names(judged(own, observed, replace(INFO, length=made.TARGET))) == ["template"]
 
 
 def test_other_tokens_of_text_by_the_same_count(own: Fingerprint) -> None:
-    observed = [
-        _shifted(answer) if probe.kind == "text" else answer
-        for probe, answer in zip(own.probes, seen(own, own.answers), strict=True)
-    ]
+    observed = altered(own, lambda probe, s: _shifted(s) if probe.kind == "text" else s)
     assert names(judged(own, observed, INFO)) == ["tokenizer"]
 
 
@@ -284,17 +285,16 @@ def _shifted(answer: Observed) -> Observed:
 
 
 def test_weights_answer_single_tokens(own: Fingerprint) -> None:
-    shuffled = [_shifted(answer) for answer in seen(own, own.answers)]
+    shuffled = altered(own, lambda _, s: _shifted(s))
     (cause,) = judged(own, shuffled, INFO).causes
     assert cause.name == "weights"
     assert "has other weights" in cause.told
 
 
 def test_an_unknown_cause_and_where_it_begins(own: Fingerprint) -> None:
-    observed = [
-        _shifted(answer) if probe.kind == "context" and probe.length > 700 else answer
-        for probe, answer in zip(own.probes, seen(own, own.answers), strict=True)
-    ]
+    observed = altered(
+        own, lambda probe, s: _shifted(s) if probe.kind == "context" and probe.length > 700 else s
+    )
     (cause,) = judged(own, observed, INFO).causes
     assert (cause.name, cause.certain) == ("unknown", False)
     lengths = [probe.length for probe in own.probes if probe.kind == "context"]

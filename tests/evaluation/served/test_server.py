@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ropewalk.errors import InputError, RopewalkError, UnknownName
+from ropewalk.errors import InputError, UnknownName
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.served.client import Client, ServerError, address
 from ropewalk.evaluation.served.server import (
@@ -71,7 +71,10 @@ def test_what_is_asked_and_what_is_read(encoder: Encoder) -> None:
     [
         ({"usage": None}, "has no usage.prompt_tokens, without which a cut prompt"),
         ({"usage": {}}, "has no usage.prompt_tokens"),
-        ({"usage": {"prompt_tokens": True}}, "has no usage.prompt_tokens"),
+        *(
+            ({"usage": {"prompt_tokens": odd}}, "has no usage.prompt_tokens")
+            for odd in (True, -1, 10**300, 1e308, 3.0, "3", [3])
+        ),
         ({"choices": []}, "has no choices[0].text"),
         ({"choices": [{"message": {"content": "chat"}}]}, "has no choices[0].text"),
         ({"choices": [{"text": None}]}, "has no choices[0].text"),
@@ -81,7 +84,7 @@ def test_what_is_asked_and_what_is_read(encoder: Encoder) -> None:
     ],
 )
 def test_odd_answers(changes: dict[str, Any], told: str, encoder: Encoder) -> None:
-    with pytest.raises(RopewalkError) as caught:
+    with pytest.raises(ServerError) as caught:
         answered(changed(**changes), encoder)
     assert told in str(caught.value)
 
@@ -95,10 +98,8 @@ def test_odd_answers(changes: dict[str, Any], told: str, encoder: Encoder) -> No
     ],
 )
 def test_counts_that_differ(read: int, told: str, encoder: Encoder) -> None:
-    with pytest.raises(Miscounted) as caught:
+    with pytest.raises(Miscounted, match=told):
         answered(changed(usage={"prompt_tokens": read}), encoder)
-    assert told in str(caught.value)
-    assert caught.value.read == read
 
 
 def test_a_model_that_changes_in_an_answer(encoder: Encoder) -> None:
@@ -316,9 +317,3 @@ def test_alternatives_without_end_are_refused(encoder: Encoder) -> None:
         choices = [{"text": "x", "logprobs": told}]
         with pytest.raises(ServerError, match="alternatives of a token, and 20 are asked for"):
             answered(changed(choices=choices), encoder, top=True)
-
-
-@pytest.mark.parametrize("read", [-1, 10**300, 1e308, 3.0, "3", [3]])
-def test_counts_that_are_nonsense(read: object, encoder: Encoder) -> None:
-    with pytest.raises(ServerError, match=r"has no usage\.prompt_tokens"):
-        answered(changed(usage={"prompt_tokens": read}), encoder)

@@ -17,6 +17,7 @@ from ropewalk.evaluation.settings import expanded
 from ropewalk.evaluation.tasks import Draft, Scene, groups, named
 from ropewalk.records import EvalRecord, Mode
 from tests.evaluation import tiny
+from tests.evaluation.scored import known, record
 from tests.evaluation.tasks.test_tasks import HAYSTACK
 
 each_size = pytest.mark.parametrize("small", [True, False], ids=["small", "large"])
@@ -168,31 +169,25 @@ def test_prose_holds_nothing_that_a_task_hides_and_goes_on() -> None:
 
 def _answers(task: str, scores: list[float]) -> list[EvalRecord]:
     return [
-        EvalRecord(
-            method="none", plan_id="plan", weights="weights", task=task, mode="generate",
-            metric=named(task).metric, length=512, sample=f"{task} {i}", layout=f"{task} {i}",
-            score=score,
-        )
+        record("none", f"{task} {i}", score, task=task, mode="generate", metric=named(task).metric)
         for i, score in enumerate(scores)
-    ]  # fmt: skip
+    ]
 
 
 def test_a_mean_needs_all_its_tasks_and_each_counts_alike() -> None:
-    known = {name: own for name, own in groups().items() if name.startswith("ruler")}
-    assert len(known["ruler-syn"]) == 13
-    assert set(known["ruler-syn"]) - set(known["ruler-11-syn"]) == {"qa-1-syn", "qa-2-syn"}
-    rates = {task: i / 12 for i, task in enumerate(known["ruler-syn"])}
+    listed = {name: own for name, own in groups().items() if name.startswith("ruler")}
+    assert len(listed["ruler-syn"]) == 13
+    assert set(listed["ruler-syn"]) - set(listed["ruler-11-syn"]) == {"qa-1-syn", "qa-2-syn"}
+    rates = {task: i / 12 for i, task in enumerate(listed["ruler-syn"])}
     records = [r for task, rate in rates.items() for r in _answers(task, [rate] * 10)]
-    found = {result.task: result for result in means(records, known)}
-    for name, members in known.items():
+    found = {result.task: result for result in means(records, listed)}
+    for name, members in listed.items():
         assert found[name].value == pytest.approx(fmean(rates[task] for task in members))
         assert found[name].samples == 10 * len(members)
-        low = found[name].low
-        assert low is not None
-        assert low < found[name].value
-    less = [record for record in records if record.task != "vt-syn"]
-    assert means(less, known) == []
-    assert [r.task for r in means([r for r in records if "qa" not in r.task], known)] == [
+        assert known(found[name].low) < found[name].value
+    less = [r for r in records if r.task != "vt-syn"]
+    assert means(less, listed) == []
+    assert [r.task for r in means([r for r in records if "qa" not in r.task], listed)] == [
         "ruler-11-syn"
     ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from dataclasses import replace
 from functools import cache
@@ -42,15 +43,7 @@ COUNTED = ("oolong-count-syn", "oolong-compare-syn")
 every_task = pytest.mark.parametrize("task", [named(name) for name in names()], ids=names())
 
 
-class LargeEncoder(Encoder):
-    """The tokenizer of a model that is asked in prose."""
-
-    @property
-    def is_small(self) -> bool:
-        return False
-
-
-SIZES = (ENCODER, LargeEncoder(tiny.tokenizer()))
+SIZES = (ENCODER, tiny.LargeEncoder(tiny.tokenizer()))
 each_size = pytest.mark.parametrize("encoder", SIZES, ids=["small", "large"])
 
 
@@ -217,9 +210,7 @@ def test_questions_on_one_text_differ_at_its_end_only(task: Task, encoder: Encod
 
 @every_task
 def test_a_length_too_short_says_how_much_it_takes(task: Task) -> None:
-    with pytest.raises(DoesNotFit, match=f"{task.name} does not fit in 12 tokens"):
-        _samples(task, 1, length=12)
-    with pytest.raises(DoesNotFit) as refusal:
+    with pytest.raises(DoesNotFit, match=f"{task.name} does not fit in 12 tokens") as refusal:
         _samples(task, 1, length=12)
     enough = int(str(refusal.value).rsplit(maxsplit=1)[-1])
     assert len(_samples(task, 1, length=enough)) == 1
@@ -281,8 +272,6 @@ def test_key_value_pairs_of_a_small_model_have_three_to_confuse_them_with() -> N
 
 
 def test_key_value_pairs_of_others_are_json() -> None:
-    import json
-
     draft = kv.draft(_scene(0.5, small=False), 20)
     table = json.loads(draft.prompt[draft.prompt.index("{") : draft.prompt.index("}") + 1])
     key = draft.prompt.rsplit('"', 3)[1]

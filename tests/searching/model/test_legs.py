@@ -116,7 +116,7 @@ def test_the_published_search_has_its_own_documents_objective_and_space(tmp_path
     sets = split_corpus(tiny.documents(), encoder, TARGET, (5, 2, 2), 1, plain_search=True)
     assert all(d.answers == () and len(d.tokens) == TARGET for d in sets.search)
     assert all(d.answers for d in (*sets.selection, *sets.reporting))
-    candidate = Candidate.from_json(lines[0]["candidate"])
+    candidate = Candidate(**{**(own := lines[0]["candidate"]), "factors": tuple(own["factors"])})
     plan = present_plan(tiny.model().config)
     space = published_space(Space(plan.longest(), TARGET))
     step = PlanStep(TARGET, space.schedule(candidate))
@@ -330,7 +330,6 @@ def test_a_budget_without_room_for_one_evaluation_is_refused_before_any_forward(
 
 
 def test_layers_that_are_not_searched_keep_what_they_do() -> None:
-
     plain = present_plan(tiny.model().config).longest()
     present = ContextPlan(
         "two",
@@ -393,8 +392,6 @@ def test_a_killed_search_goes_on_and_ends_with_the_same_bytes(tmp_path: Path) ->
     whole.mkdir()
     killed.mkdir()
     found = searched(settings, journal=lambda name: Journal(whole / name))
-    (whole / "plan.json").write_text(found.plan.dumps())
-    (whole / "legs.json").write_text(json.dumps([leg.to_json() for leg in found.legs]))
     # As if killed inside a line of each journal, at three moments of the whole.
     for kept in (3, 17):
         for name in FILES[2:]:

@@ -21,14 +21,6 @@ LENGTH = 512
 ENCODER = Encoder(tiny.tokenizer())
 
 
-class Large(Encoder):
-    """The same tokenizer, taken for that of a large model."""
-
-    @property
-    def is_small(self) -> bool:
-        return False
-
-
 def split(
     documents: Sequence[Document] | None = None,
     length: int = LENGTH,
@@ -46,7 +38,7 @@ def ranges(documents: Sequence[Planted]) -> list[tuple[str, int]]:
 
 @pytest.mark.parametrize(
     ("length", "encoder"),
-    [(200, ENCODER), (512, ENCODER), (1100, ENCODER), (1100, Large(tiny.tokenizer()))],
+    [(200, ENCODER), (512, ENCODER), (1100, ENCODER), (1100, tiny.LargeEncoder(tiny.tokenizer()))],
 )
 def test_every_document_is_as_long_as_asked_and_answers_its_own_questions(
     length: int, encoder: Encoder

@@ -1,0 +1,40 @@
+"""Records that tests make up, and what they assert of numbers that may be missing."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from ropewalk.evaluation.statistics import Interval
+from ropewalk.records import EvalRecord
+
+T = TypeVar("T")
+
+
+def record(method: str, sample: str, score: float, **changes: Any) -> EvalRecord:
+    """An answer to a sample that reads a text of its own."""
+    return EvalRecord(
+        **{
+            "method": method,
+            "plan_id": f"plan of {method}",
+            "weights": "0f" * 8,
+            "task": "needle",
+            "mode": "teacher_forced",
+            "metric": "exact_match",
+            "length": 512,
+            "sample": sample,
+            "layout": sample,
+            "score": score,
+            **changes,
+        }
+    )
+
+
+def known(value: T | None) -> T:
+    """The value, which must be there."""
+    assert value is not None
+    return value
+
+
+def width(interval: Interval | None) -> float:
+    low, high = known(interval)
+    return high - low

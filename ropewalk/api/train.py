@@ -597,7 +597,6 @@ class _Text:
         weights: str | None,
         allow_download: bool,
     ) -> _Text:
-
         from ropewalk.api.data import ALONE
 
         if corpus is None:

@@ -39,7 +39,7 @@ from ropewalk.runtimes.model_classes import (
     ModelClass,
     model_class,
 )
-from ropewalk.runtimes.reading import Reading, Switch, kind_of, known, scaled, share
+from ropewalk.runtimes.reading import Reading, Switch, kind_of, known, scaled, with_base
 from ropewalk.runtimes.serving import (
     NO_CONFIG,
     NOT_RUN,
@@ -227,7 +227,7 @@ def switches_of(served: ModelClass, own: Switch) -> Switch:
 
 def one_base(reader: ConfigReader, rope: Config) -> Config:
     """One base for good, by the ratio of the stated length to `max_trained_positions`."""
-    plain = {"rope_theta": rope["rope_theta"], **share(rope)}
+    plain = with_base(rope, rope["rope_theta"])
     dimensions = reader.geometry(rope, 1).rotary_dim
     exponent = dimensions / (dimensions - 2)
     if isinstance(rope.get("alpha"), int | float):  # Hunyuan's: both engines, at every length

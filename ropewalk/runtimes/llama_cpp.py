@@ -26,6 +26,7 @@ from ropewalk.runtimes.reading import (
     kind_of,
     known,
     share,
+    with_base,
     without,
 )
 from ropewalk.runtimes.servers import Asking, Speech, members, plain
@@ -50,14 +51,14 @@ def read(config: Config) -> Reading:
             return reader.steps({**_CONVERTED_WITHOUT[reader.model_type](rope), **share(rope)})
         takes_factors = reader.model_type in LLAMA_CPP_FACTORS
         if kind == "longrope" and reader.model_type not in ("phi3", "phimoe", "minicpm"):
-            rope = {"rope_theta": rope["rope_theta"], **share(rope)}  # the converter drops them
+            rope = with_base(rope, rope["rope_theta"])  # the converter drops them
         elif kind == "yarn":
             rope = without(rope, {"attention_factor", "mscale", "mscale_all_dim", "truncate"})
         elif kind == "llama3" and takes_factors:
             top = reader.config.get("original_max_position_embeddings")
             rope = {**rope, "original_max_position_embeddings": top or 8192}
         elif kind in ("llama3", "dynamic"):
-            rope = {"rope_theta": rope["rope_theta"], **share(rope)}
+            rope = with_base(rope, rope["rope_theta"])
         return reader.steps(known(rope))
 
     reading = by_rules(NAME, config, seen, "by the declared length")

@@ -1,7 +1,8 @@
 """Weights that are no numbers: every byte of every tensor is read, in pieces, without torch.
 
-A float is NaN or infinite if all bits of its exponent are set. Of blocks only the scales are
-floats. A hole in a file is zeros and is not read.
+A float is NaN or infinite if all bits of its exponent are set. A model computes in float32 at most,
+in which larger numbers of float64 are infinite. Of blocks only the scales are floats. A hole in a
+file is zeros and is not read.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from ropewalk.gguf.rewriting import stretches
 
 Told = Callable[[float], None]
 _AT_ONCE = 16 * 2**20
-# How a number is stored, and the bits of its exponent. F8_E4M3 has NaN alone, where all are set.
-_EXPONENTS = {
-    "F64": ("<u8", 0x7FF0_0000_0000_0000),
+# How a number is stored, and the least bits, without the sign, that are no number. F8_E4M3 has NaN
+# alone, where all bits are set.
+_NO_NUMBERS = {
+    "F64": ("<u8", 0x47EF_FFFF_F000_0000),  # rounded to float32, it is infinite
     "F32": ("<u4", 0x7F80_0000),
     "BF16": ("<u2", 0x7F80),
     "F16": ("<u2", 0x7C00),
@@ -64,7 +66,7 @@ def not_numbers(names: Sequence[str]) -> Finding:
     return Finding(
         "weights-not-finite",
         (),
-        f"{names[0]}{more} {hold} NaN or infinite values",
+        f"{names[0]}{more} {hold} NaN or values that are infinite in float32",
         "every answer that reads them is garbage",
         "copy or convert the weights again, or train again from a checkpoint before the loss "
         "became NaN",
@@ -74,7 +76,7 @@ def not_numbers(names: Sequence[str]) -> Finding:
 def _holds_one(tensor: Numbers) -> bool:
     kind = tensor.kind
     step = kind.size if isinstance(kind, Blocks) else 8
-    if not step or (not isinstance(kind, Blocks) and kind not in _EXPONENTS):
+    if not step or (not isinstance(kind, Blocks) and kind not in _NO_NUMBERS):
         return False
     at_once = _AT_ONCE // step * step
     with tensor.path.open("rb") as file:
@@ -98,10 +100,10 @@ def _in(content: bytes, kind: str | Blocks) -> bool:
     if isinstance(kind, Blocks):
         blocks = np.frombuffer(content, np.uint8, len(content) // kind.size * kind.size)
         rows = blocks.reshape(-1, kind.size)
-        _, bits = _EXPONENTS["F16"]
-        scales = (np.ascontiguousarray(rows[:, i : i + 2]).view("<u2") for i in kind.scales)
-        return any(bool(((own & bits) == bits).any()) for own in scales)
-    form, bits = _EXPONENTS[kind]
+        scales = (np.ascontiguousarray(rows[:, i : i + 2]).tobytes() for i in kind.scales)
+        return any(_in(own, "F16") for own in scales)
+    form, least = _NO_NUMBERS[kind]
     width = np.dtype(form).itemsize
     numbers = np.frombuffer(content, form, len(content) // width)
-    return bool(((numbers & np.array(bits, form)) == bits).any())
+    without_sign = np.array((1 << (8 * width - 1)) - 1, form)
+    return bool(((numbers & without_sign) >= np.array(least, form)).any())

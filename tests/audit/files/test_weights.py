@@ -412,6 +412,15 @@ def test_a_number_that_is_none_is_found_without_a_manifest(
     assert not_finite(numbers(stored)) == (() if none else ("b",))
 
 
+@pytest.mark.parametrize("value", [1e300, 3.4028235677973366e38, -3.4028235677973366e38, 3.4e38])
+def test_a_float64_that_float32_cannot_hold_is_found(value: float, tmp_path: Path) -> None:
+    weights = torch.tensor([1.0, value], dtype=torch.float64)
+    save_torch({"a": weights}, tmp_path / SINGLE)
+    stored = {tmp_path / SINGLE: read_header(tmp_path / SINGLE)}
+    found = not_finite(numbers(stored))
+    assert found == (() if weights.float().isfinite().all() else ("a",))
+
+
 @pytest.mark.parametrize("sharded", [False, True])
 def test_a_model_with_nan_is_wrong(sharded: bool, folder: Path) -> None:
     weights = load_torch(folder / SINGLE)
@@ -422,7 +431,7 @@ def test_a_model_with_nan_is_wrong(sharded: bool, folder: Path) -> None:
     found = judged(folder)
     assert found.verdict == found.verdict_in("vllm") == "wrong"
     (finding,) = found.wrong
-    assert finding.what == f"{QUERIES} holds NaN or infinite values"
+    assert finding.what == f"{QUERIES} holds NaN or values that are infinite in float32"
 
 
 @pytest.mark.parametrize("kind", [torch.int32, torch.int8, torch.bool])

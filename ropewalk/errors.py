@@ -118,9 +118,10 @@ def _clipped(text: str, limit: int) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of what another library says; the error's type, if it says nothing."""
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+    """The first line of another library's message, with the second if it ends in a colon; the
+    error's type if there is no message."""
+    first, *more = map(str.strip, str(error).strip().splitlines() or [type(error).__name__])
+    return f"{first.rstrip(':')}: {more[0]}" if first.endswith(":") and more else first
 
 
 def printable(text: str, *, keep: str = "") -> str:

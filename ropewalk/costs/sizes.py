@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
-from ropewalk.errors import InvalidValue, Unsupported, shortened
+from ropewalk.errors import InvalidValue, Unsupported, first_line
 from ropewalk.extras import required_by
 from ropewalk.models.config import Config, ConfigReader, for_stock_class
 from ropewalk.untrusted import whole_number
@@ -363,14 +363,25 @@ def empty_model(config: Config) -> Any:
 @lru_cache(maxsize=1)
 def _made(text: str) -> Any:
     import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import (
+        CONFIG_MAPPING,
+        MODEL_FOR_CAUSAL_LM_MAPPING,
+        AutoConfig,
+        AutoModelForCausalLM,
+    )
 
     config = json.loads(text)
     kind = config.pop("model_type", None)
+    uncounted = f"the weights of a {kind} cannot be counted here"
+    if kind not in CONFIG_MAPPING:
+        raise Unsupported(f"{uncounted}: transformers has no such model type")
     try:
         made = AutoConfig.for_model(kind, **for_stock_class(config))
+        if type(made) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+            raise Unsupported(f"{uncounted}: transformers has no text model of this type")
         with torch.device("meta"):
             return AutoModelForCausalLM.from_config(made)
-    except (ValueError, TypeError, KeyError) as error:
-        told = shortened(str(error))
-        raise Unsupported(f"the weights of a {kind} cannot be counted here ({told})") from None
+    except Unsupported:
+        raise
+    except Exception as error:  # whatever classes raise whose config lacks or misstates a key
+        raise Unsupported(f"{uncounted} ({first_line(error)[:200]})") from None

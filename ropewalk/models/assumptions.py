@@ -47,6 +47,7 @@ _FLAGS = {
     ),
 }
 # What the language model's part of a config and the top level may both state.
+_LLAMA3 = ("low_freq_factor", "high_freq_factor")
 _BOTH_LEVELS = (
     *("rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor", "head_dim"),
     *("max_position_embeddings", ORIGINAL_LENGTH),
@@ -77,6 +78,7 @@ def _all(reader: ConfigReader) -> Iterator[Assumption]:
     yield from _two_levels(reader)
     yield from _beside_the_rope(reader, "two-original-lengths", ORIGINAL_LENGTH, "first")
     yield from _length_of_linear(reader)
+    yield from _keys_of_llama3(reader)
     yield from _layout(reader)
     yield from _unread(reader)
     yield from _own_code(reader)
@@ -187,7 +189,14 @@ def _two_levels(reader: ConfigReader) -> Iterator[Assumption]:
         return
     for key in _BOTH_LEVELS:
         top, own = reader.outer.get(key), reader.config.get(key)
-        if top is not None and own is not None and top != own:
+        if top and own is None and key in ("rope_scaling", "rope_parameters"):
+            if reader.config.get(reader.rope_key) is None:
+                yield Assumption(
+                    "two-levels",
+                    f"{key} is stated at the top level, where transformers does not read it, and "
+                    "not in text_config; it is ignored",
+                )
+        elif top is not None and own is not None and top != own:
             yield Assumption(
                 "two-levels",
                 f"{key} is {shortened(top)} at the top level and {shortened(own)} in text_config; "
@@ -232,6 +241,18 @@ def _length_of_linear(reader: ConfigReader) -> Iterator[Assumption]:
             f"{stated / factor:.10g} to {reader.prefix}{reader.rope_key}",
         )
         return
+
+
+def _keys_of_llama3(reader: ConfigReader) -> Iterator[Assumption]:
+    for rope in reader.layer_settings().values():
+        missing = [key for key in _LLAMA3 if rope.get(key) is None]
+        if rope_type(rope) == "llama3" and missing:
+            yield Assumption(
+                "llama3-open",
+                f"rope type 'llama3' states no {', '.join(missing)}, without which transformers "
+                "does not load it; the bands of Llama 3.1 (1 and 4) are assumed",
+            )
+            return
 
 
 def _layout(reader: ConfigReader) -> Iterator[Assumption]:

@@ -69,7 +69,8 @@ def serve(plan: ContextPlan, source: Source) -> Serving:
         return Serving("transformers", "impossible", NO_CONFIG)
     try:
         followed, near = expressible(plan, source.config, "transformers", approximate=True)
-        changed = changes(source.config, stock_config(source.config, followed))
+        written = stock_config(source.config, followed)
+        changed = changes(source.config, written)
     except RopewalkError as error:
         return Serving("transformers", "impossible", reason_of(error, "transformers"))
     if plan == source.present_plan:
@@ -79,10 +80,21 @@ def serve(plan: ContextPlan, source: Source) -> Serving:
         changed = changed[part]
     where = " in ".join((*([".".join(path)] if path else ()), "config.json"))
     what = f"set these members of {where}"
-    if text_config(source.config).get("rope_scaling") is not None:
-        what += ", and remove rope_scaling"
+    if gone := _contradicting(text_config(source.config), text_config(written)):
+        what += f", and remove {' and '.join(gone)}"
     lines = (f'"{key}": {json.dumps(value)},' for key, value in changed.items())
     return row("transformers", near, what, *lines)
+
+
+def _contradicting(former: Config, written: Config) -> list[str]:
+    """The keys that are not written any more and would state something else."""
+    ropes = ConfigReader(written).layer_settings().values()
+    bases = [rope.get("rope_theta") for rope in ropes]
+    return [
+        key
+        for key, value in former.items()
+        if key not in written and value is not None and value not in bases
+    ]
 
 
 RUNTIME = Runtime(

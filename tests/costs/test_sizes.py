@@ -188,7 +188,12 @@ LLAMA = {**SMALL, "model_type": "llama", "num_hidden_layers": 2, "rope_theta": 1
             {"layer_types": "full_attention"},
             "layer_types = .* must list the 2 layers",
         ),
-        ({"model_type": "strange"}, "weights of a strange cannot be counted here"),
+        ({"model_type": "strange"}, "a strange cannot be counted here: transformers has no such"),
+        ({"model_type": "qwen2_vl"}, "transformers has no text model of this type"),
+        (
+            {"model_type": "nemotron", "norm_eps": "1e-5"},
+            "'norm_eps': TypeError: .* got str",
+        ),
     ],
 )
 def test_a_config_that_makes_no_sense_is_refused(values: dict[str, Any], message: str) -> None:

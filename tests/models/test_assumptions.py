@@ -62,6 +62,11 @@ def stated(config: dict[str, Any]) -> dict[str, str]:
             "two-original-lengths",
             "original_max_position_embeddings is 256, and rope_scaling states 128; the first",
         ),
+        (
+            {"rope_scaling": {"rope_type": "llama3", "factor": 8.0, "high_freq_factor": 4.0}},
+            "llama3-open",
+            "rope type 'llama3' states no low_freq_factor, without which transformers does not",
+        ),
         ({"rope_interleave": True}, "layout-conflict", "rope_interleave = true is followed, altho"),
         ({"use_dynamic_ntk": True}, "key-not-read", "use_dynamic_ntk = true is not followed"),
         ({"use_logn_attn": True}, "key-not-read", "use_logn_attn = true is not followed"),
@@ -92,6 +97,15 @@ def test_the_top_level_and_text_config_may_contradict_each_other() -> None:
         "two-levels": "rope_theta is 500000.0 at the top level and 10000.0 in text_config; "
         "text_config is followed"
     }
+
+
+def test_a_scaling_at_the_top_level_alone_is_ignored_in_words() -> None:
+    config = {"rope_scaling": LINEAR, "text_config": llama()}
+    assert stated(config) == {
+        "two-levels": "rope_scaling is stated at the top level, where transformers does not read "
+        "it, and not in text_config; it is ignored"
+    }
+    assert present_plan(config) == present_plan({"text_config": llama()})
 
 
 @pytest.mark.parametrize(

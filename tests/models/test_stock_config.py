@@ -28,6 +28,19 @@ def test_what_stock_keys_cannot_say_is_refused() -> None:
         with_plan(llama(model_type="gemma3_text", head_dim=32), present)
 
 
+def test_a_length_under_its_familys_own_name_is_not_left_behind() -> None:
+    config = {
+        "model_type": "dbrx",
+        "d_model": 128,
+        "n_heads": 4,
+        "n_layers": 2,
+        "max_seq_len": 512,
+        "attn_config": {"rope_theta": 5e5, "kv_n_heads": 2},
+    }
+    plan = extend_plan(present_plan(config), 4096, "ntk")
+    assert present_plan(with_plan(config, plan)).target_length == 4096
+
+
 def test_dynamic_ntk_goes_out_under_its_own_name() -> None:
     plan = extend_plan(present_plan(llama()), 4096, "dynamic_ntk", {"factor": 2.0})
     assert [step.up_to_length for step in plan.steps()] == [512, 1024, 2048, 4096]

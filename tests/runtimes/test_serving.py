@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import subprocess
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -17,6 +18,7 @@ import ropewalk as rw
 from ropewalk.context_plan import ContextPlan
 from ropewalk.exporting import llama_cpp
 from ropewalk.gguf import llama_cpp_run
+from ropewalk.models.assumptions import assumptions
 from ropewalk.models.config import BUNDLED, ORIGINAL_LENGTH, Config, load_config, present_plan
 from ropewalk.models.load import load
 from ropewalk.outputs import write_atomically
@@ -63,9 +65,12 @@ def test_what_is_pasted_into_a_config_is_read_back_as_the_plan(name: str, method
     members = json.loads(f"{{{' '.join(row.lines).removesuffix(',')}}}")
     inner = members if "text_config" not in config else {"text_config": members}
     assert ("text_config in config.json" in row.reason) == ("text_config" in config)
-    stated = config.get("text_config", config).get("rope_scaling") is not None
-    assert ("and remove rope_scaling" in row.reason) == stated
-    _computes(present_plan(_pasted(config, inner)), planned.plan)
+    _, _, named = row.reason.partition(", and remove ")
+    removed = named.split(" and ") if named else []
+    pasted = _pasted(config, inner, removed)
+    _computes(present_plan(pasted), planned.plan)
+    contradicting = {"scaling-conflict", "theta-conflict"}
+    assert contradicting.isdisjoint(each.name for each in assumptions(pasted))
     for engine, flag in zip((vllm, sglang), FLAGS.values(), strict=True):
         if name == "command-r" and method == "ntk_mixed":
             assert engine.fit == "impossible"
@@ -83,10 +88,13 @@ def test_what_is_pasted_into_a_config_is_read_back_as_the_plan(name: str, method
             assert step.attention_scaling == pytest.approx(schedule.attention_scaling)
 
 
-def _pasted(config: Config, members: Config) -> Config:
+def _pasted(
+    config: Config, members: Config, removed: Sequence[str] = ("rope_scaling", "rope_theta")
+) -> Config:
     if "text_config" in members:
-        return {**config, "text_config": _pasted(config["text_config"], members["text_config"])}
-    return {k: v for k, v in config.items() if k not in ("rope_scaling", "rope_theta")} | members
+        inner = _pasted(config["text_config"], members["text_config"], removed)
+        return {**config, "text_config": inner}
+    return {k: v for k, v in config.items() if k not in removed} | members
 
 
 def _computes(read: ContextPlan, planned: ContextPlan) -> None:

@@ -273,7 +273,7 @@ def _asked(known: Known, name: str, claim: Claim) -> bool:
         return True
     repeated, text = (Measure(task, "next_token_accuracy") for task in (REPEATED, TEXT))
     own = [each for cell, each in known.items() if cell[:2] == (name, claim.factor)]
-    return any(each[repeated] - each[text] >= COPIES for each in own)
+    return any(each[repeated] - each[text] >= COPIES for each in own if repeated in each)
 
 
 def _retrieve(known: Known, name: str, claim: Claim) -> bool:

@@ -16,6 +16,7 @@ import ropewalk as rw
 from benchmarks.text import read_text
 from docs.figures import Picture
 from ropewalk.context_plan import ContextPlan
+from ropewalk.data.corpora import Document
 from ropewalk.models.load import load
 from studies.claims import (
     RETRIEVAL,
@@ -52,7 +53,7 @@ SAMPLES, FAR_SAMPLES = 16, 10
 NATS = Measure(TEXT, "nats")
 TEXT_WINDOWS = (480, 64)
 """Of text at the window, and beyond it."""
-FAR_TEXT_WINDOWS = {FAR: 16, FARTHEST: 4}
+FAR_TEXT_WINDOWS = {FAR: 8, FARTHEST: 2}
 FAR_SEARCH = {"documents": (2, 5, 2), "budget": 16}
 SOURCE = "Ding et al. 2024"
 
@@ -147,7 +148,7 @@ def measured_far(cell: Cell, began: float) -> dict[str, Any]:
         lengths=[target * window],
         tasks=[TEXT],
         samples=FAR_TEXT_WINDOWS[target],
-        corpus=read_text().reporting,
+        corpus=[Document("joined", "\n".join(each.text for each in read_text().reporting))],
         notice=lambda _: None,
     )
     results = [

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import shutil
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,7 @@ NATS = Measure(TEXT, "nats")
 TEXT_WINDOWS = (480, 64)
 """Of text at the window, and beyond it."""
 FAR_TEXT_WINDOWS = {FAR: 8, FARTHEST: 2}
-FAR_SEARCH = {"documents": (2, 5, 2), "budget": 16}
+FAR_DOCUMENTS, FAR_EVALUATIONS = (2, 5, 2), 16
 SOURCE = "Ding et al. 2024"
 
 CLAIMS = [
@@ -129,7 +130,12 @@ def measured_far(cell: Cell, began: float) -> dict[str, Any]:
     model = staged(cell.subject, (*STAGES, FAR_STAGE))
     if cell.arm == FAR_SEARCHED:
         place = RUNS / cell.subject / f"search-{target}"
-        plan = searched(model, target * window, place, **FAR_SEARCH)
+        plan = searched(
+            *(model, target * window, place),
+            corpus=joined(read_text().tuning, sum(FAR_DOCUMENTS)),
+            documents=FAR_DOCUMENTS,
+            budget=FAR_EVALUATIONS,
+        )
     else:
         plan = on_top(cell.arm, model, target * window)
     found = rw.evaluate(
@@ -148,7 +154,7 @@ def measured_far(cell: Cell, began: float) -> dict[str, Any]:
         lengths=[target * window],
         tasks=[TEXT],
         samples=FAR_TEXT_WINDOWS[target],
-        corpus=[Document("joined", "\n".join(each.text for each in read_text().reporting))],
+        corpus=joined(read_text().reporting, 1),
         notice=lambda _: None,
     )
     results = [
@@ -159,6 +165,14 @@ def measured_far(cell: Cell, began: float) -> dict[str, Any]:
     results += [[TEXT, TEXT, round(row.value, 5)] for row in text.results if row.metric == TEXT]
     line = line_of(cell, FAR_SAMPLES, results, time.process_time() - began, str(model))
     return {**line, "methods": plan.longest().method}
+
+
+def joined(texts: Sequence[Document], count: int) -> list[Document]:
+    """So many documents of all texts, since none alone is so long."""
+    return [
+        Document(f"joined {i}", "\n".join(text.text for text in texts[i::count]))
+        for i in range(count)
+    ]
 
 
 def staged(subject: str, stages: tuple[tuple[int, int], ...] = STAGES) -> Path:
@@ -228,11 +242,17 @@ def on_top(arm: Arm, model: Path, target: int) -> ContextPlan:
     return planned.plan.with_steps(layer, (replace(step, schedule=sharper),))
 
 
-def searched(model: Path, target: int, place: Path, **options: Any) -> ContextPlan:
+def searched(
+    model: Path,
+    target: int,
+    place: Path,
+    corpus: Sequence[Document] = (),
+    **options: Any,
+) -> ContextPlan:
     return rw.search(
         model,
         to=target,
-        corpus=read_text().tuning,
+        corpus=corpus or read_text().tuning,
         objective="perplexity",
         run=place,
         notice=lambda _: None,

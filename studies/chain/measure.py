@@ -182,7 +182,7 @@ def staged(subject: str, stages: tuple[tuple[int, int], ...] = STAGES) -> Path:
     for factor, steps in stages:
         stage = place / f"{factor}-windows-{steps}-steps"
         if not (done := stage / "model").exists():
-            few = {"documents": DOCUMENTS} if factor == FACTOR else {}
+            few: dict[str, Any] = {"documents": DOCUMENTS} if factor == FACTOR else {}
             name = f"search-{factor}-to-train" if few else f"search-{factor}"
             plan = searched(model, factor * own.window, place / name, short_limit=None, **few)
             cell = training.Cell(subject, factor, training.SEARCH, steps)

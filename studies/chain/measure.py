@@ -277,7 +277,9 @@ def passkeys() -> Picture:
         method = cell.arm.method.split(",")[0]
         axes.plot([*points], [*points.values()], ".-", label=f"{method}, to {cell.factor} windows")
     axes.axvline(FACTOR, color="black", linestyle=":", label="trained length")
+    axes.set_ylim(-0.03, 1.03)
     axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter("{x:g}")
     axes.set_xlabel(f"length, in windows of {training.SUBJECTS[FAR_MODEL].window} tokens")
     axes.set_ylabel("share of passkeys answered")
     axes.legend(fontsize="small")

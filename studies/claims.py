@@ -12,6 +12,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -261,6 +262,15 @@ def answers_and_text(
         metrics = (RETRIEVAL.metric, TEXT)
         found |= {row.task: row.value for row in asked.results if row.metric in metrics}
     return found
+
+
+def reaching(plan: ContextPlan, target: int, **changes: Any) -> ContextPlan:
+    """The plan's longest schedule, declared to reach the target, with its fields changed so."""
+    step = plan.steps()[-1]
+    schedule = replace(step.schedule, length=target, **changes)
+    return plan.with_steps(
+        plan.main_layer, (replace(step, up_to_length=target, schedule=schedule),)
+    )
 
 
 COPIES = 0.1

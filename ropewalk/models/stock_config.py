@@ -61,8 +61,7 @@ def with_plan(source: object, plan: ContextPlan) -> Config:
     nested = bool(local_base) or len(ropes) > 1
     inner["rope_parameters"] = ropes if nested else next(iter(ropes.values()))
     own_name = reader.written("max_position_embeddings").removeprefix(reader.prefix)
-    for key in {own_name, "max_position_embeddings"}:
-        inner[key] = length
+    inner["max_position_embeddings"] = inner[own_name] = length
     if isinstance(by_layer := inner.get("layer_rope_theta"), list):  # it stands above rope_theta
         [rope] = ropes.values()
         inner["layer_rope_theta"] = [rope["rope_theta"] if base else 0 for base in by_layer]

@@ -6,7 +6,6 @@ make study NAME=log_n
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -130,10 +129,8 @@ def measured(cell: Cell, samples: int) -> dict[str, Any]:
 
 def with_log_n(plan: ContextPlan, target: int) -> ContextPlan:
     """The model as it is, up to the target, with queries scaled by log n at every position."""
-    step = plan.steps()[-1]
-    log_n = LogN("everywhere", step.schedule.geometry.original_length)
-    scaled = replace(step.schedule, length=target, log_n=log_n)
-    return plan.with_steps(plan.main_layer, (replace(step, up_to_length=target, schedule=scaled),))
+    trained = plan.steps()[-1].schedule.geometry.original_length
+    return common.reaching(plan, target, log_n=LogN("everywhere", trained))
 
 
 def trained_with_log_n(name: str) -> str:

@@ -15,7 +15,6 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 import ropewalk as rw
-from ropewalk.context_plan import ContextPlan
 from ropewalk.models.load import load
 from studies.bundled_model.model import SIZES, Size, new_model
 from studies.bundled_model.train import finished, train_stages
@@ -32,6 +31,7 @@ from studies.claims import (
     asked_for_facts,
     line_of,
     main,
+    reaching,
 )
 from studies.training import cells as training
 from studies.training.cells import SAMPLES, SUBJECTS
@@ -123,7 +123,7 @@ def trained_longer(cell: Cell) -> tuple[str, Path]:
     (kind,) = (each for each in AFTER if cell.arm in (AFTER[each], RAISED[each]))
     path = trained(cell._replace(arm=kind))
     asked = training.Cell(cell.subject, cell.factor, training.BASE, cell.arm.steps)
-    plan = longer_with_its_base(load(path).present_plan, asked.target)
+    plan = reaching(load(path).present_plan, asked.target)
     if cell.arm == RAISED[kind]:
         safe = training.plan_of(asked).longest().geometric_base
         assert safe is not None, "a base change leaves the frequencies geometric"
@@ -134,12 +134,6 @@ def trained_longer(cell: Cell) -> tuple[str, Path]:
         plan = planned.plan
     place = RUNS / f"{asked.name}-{cell.arm.method}".replace(" ", "_")
     return path, training.trained(asked, place, plan, path)
-
-
-def longer_with_its_base(plan: ContextPlan, target: int) -> ContextPlan:
-    step = plan.steps()[-1]
-    longer = replace(step, up_to_length=target, schedule=replace(step.schedule, length=target))
-    return plan.with_steps(plan.main_layer, (longer,))
 
 
 def trained(cell: Cell) -> str:

@@ -934,8 +934,8 @@ UNSEEN: dict[str, Fault] = {
     ),
     "the key to remove is named where it does not stand": Fault(
         "ropewalk/runtimes/transformers.py",
-        'is not None:\n        what += ", and remove rope_scaling"',
-        'is None:\n        what += ", and remove rope_scaling"',
+        "_contradicting(text_config(source.config), text_config(written))",
+        "_contradicting(text_config(written), text_config(source.config))",
         ("tests/runtimes/test_serving.py",),
     ),
     "a chunk's targets are those of the tokens before": Fault(

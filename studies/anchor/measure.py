@@ -11,16 +11,19 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from torch import Tensor, nn
 
 import ropewalk as rw
+from benchmarks.text import read_text
 from ropewalk.attention import interface
 from ropewalk.context_plan import ContextPlan
 from ropewalk.models.config import BUNDLED_FOLDERS
 from studies.claims import (
     RETRIEVAL,
+    TEXT,
     Arm,
     Cell,
     Claim,
@@ -57,6 +60,21 @@ EARLY, EARLY_PLANTED = trained("anchor", FEW_STEPS), trained("anchor", FEW_STEPS
 YARN, NTK = (trained("anchor", FEW_STEPS, method) for method in RAISED.values())
 
 
+FIVE, TAGGED = "base_change, five last checkpoints", "base_change, five last checkpoints, tags"
+LONGER_STEPS = 100
+WITHIN = Measure("retrieval within the window", RETRIEVAL.metric)
+TEXT_WITHIN = Measure("text within the window", "nats")
+
+
+def averaged(layout: str, steps: int = LONGER_STEPS, method: str = FIVE) -> Arm:
+    return trained(layout, steps, method)
+
+
+MEAN_ANCHOR, MEAN_TAGGED = averaged("anchor"), averaged("anchor", method=TAGGED)
+MEAN_PLANTED = averaged("anchor", LONGER_STEPS * 4 // 5)
+"""Planted: four fifths of the training."""
+
+
 def rounded(layout: str) -> Arm:
     return trained(layout, FEW_STEPS, ROUNDED)
 
@@ -72,6 +90,7 @@ def keeps_more_beyond(known: Known, name: str) -> float | None:
 def claims() -> list[Claim]:
     source = "Wang et al. 2024"
     control, early = (ANCHOR, PLANTED), (EARLY, EARLY_PLANTED)
+    mean = MEAN_ANCHOR, MEAN_PLANTED
     table = f"{source}, Table 5"
     return [
         *(
@@ -114,6 +133,24 @@ def claims() -> list[Claim]:
             *(f"{source}, Table 4", FACTOR, YARN, EARLY, BEYOND, 0.0365),
             of_model=keeps_more_beyond,
         ),
+        *(
+            Claim(
+                f"anchor over {name}, mean of five checkpoints",
+                *(table, FACTOR, MEAN_ANCHOR, averaged(name), RETRIEVAL, SIZES[name], mean),
+            )
+            for name in ("full", "intra", "interleaved")
+        ),
+        Claim(
+            "anchor with domain tags over anchor, mean of five checkpoints",
+            *(table, FACTOR, MEAN_TAGGED, MEAN_ANCHOR, RETRIEVAL, 0.0063, mean),
+        ),
+        *(
+            Claim(
+                f"anchor over full, {measure.task}, mean of five checkpoints",
+                *(f"{source}, Table 7", FACTOR, MEAN_ANCHOR, averaged("full"), measure),
+            )
+            for measure in (WITHIN, TEXT_WITHIN)
+        ),
     ]
 
 
@@ -124,6 +161,8 @@ def measured(cell: Cell, samples: int) -> dict[str, Any]:
     own = training.Cell(
         cell.subject, cell.factor, training.BASE, arm.steps, layout=arm.layout, short=True
     )
+    if arm in THIRD_PART:
+        return line_of(cell, samples, of_five_checkpoints(own, arm), time.process_time() - began)
     if arm not in SECOND_PART:
         line = training.measured(own, samples)
         found = {task: value for task, length, value in line["results"] if length == own.target}
@@ -141,6 +180,41 @@ def measured(cell: Cell, samples: int) -> dict[str, Any]:
     results.append(retrieved(BEYOND, beyond))
     shutil.rmtree(place)
     return line_of(cell, samples, results, time.process_time() - began)
+
+
+def of_five_checkpoints(own: training.Cell, arm: Arm) -> list[list[Any]]:
+    """The mean over the models of the last steps, at the target and within the window."""
+    place, window = (
+        RUNS / f"{own.name}-{arm.method}".replace(" ", "_"),
+        training.SUBJECTS[own.subject].window,
+    )
+    run = training.trained(own, place, tagged=arm.method == TAGGED)
+    found = rw.evaluate_checkpoints(
+        run / "evaluate",
+        methods=["none"],
+        lengths=[window, own.target],
+        tasks=[*training.TASKS, TEXT],
+        samples=BEYOND_SAMPLES,
+        mode="generate",
+        corpus=read_text().reporting,
+        notice=lambda _: None,
+    )
+    shutil.rmtree(place)
+    at_target, within = (
+        {
+            task: fmean(
+                row.value
+                for evaluated in found.evaluated
+                for row in evaluated.results
+                if (row.task, row.length) == (task, length)
+                and row.metric in (RETRIEVAL.metric, TEXT)
+            )
+            for task in (*training.TASKS, TEXT)
+        }
+        for length in (own.target, window)
+    )
+    text = [TEXT_WITHIN.task, TEXT, round(within[TEXT], 5)]
+    return [*asked_for_facts(at_target), retrieved(WITHIN, within), text]
 
 
 def on_raised_base(own: training.Cell, method: str, place: Path) -> tuple[str, ContextPlan]:
@@ -181,9 +255,13 @@ SECOND_PART = [
     *(YARN, NTK, rounded("intra"), rounded("reset"), trained("intra", FEW_STEPS)),
     *(trained("interleaved", FEW_STEPS), EARLY_PLANTED),
 ]
+THIRD_PART = [
+    *(MEAN_ANCHOR, averaged("full"), averaged("intra"), averaged("interleaved")),
+    *(MEAN_TAGGED, MEAN_PLANTED),
+]
 STUDY = Study(
     Path(__file__).parent,
-    {FACTOR: [ANCHOR, *map(trained, SIZES), PLANTED, *SECOND_PART]},
+    {FACTOR: [ANCHOR, *map(trained, SIZES), PLANTED, *SECOND_PART, *THIRD_PART]},
     claims(),
     (*FIRST, *MORE),
     measured,
@@ -191,7 +269,7 @@ STUDY = Study(
     [
         Cell(name, FACTOR, arm)
         for name in MORE
-        for arm in SECOND_PART
+        for arm in (*SECOND_PART, *THIRD_PART)
         if arm not in (EARLY, EARLY_PLANTED, YARN, NTK)
     ],
 )

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,7 +30,14 @@ from ropewalk.models.load import LoadedModel, load
 from studies.bundled_model.corpus import read_corpus
 from studies.bundled_model.model import SIZES, STAGES
 from studies.bundled_model.train import finished, words_of
-from studies.bundled_model.windows import TEXT, TextStream, Window, WindowMix
+from studies.bundled_model.windows import (
+    TEXT,
+    UNPREDICTABLE,
+    TextStream,
+    Window,
+    WindowMix,
+    joined,
+)
 from studies.ranking.cells import sampled_fingerprint
 
 CANDIDATES = Path("runs/bundled_model")
@@ -190,14 +198,19 @@ def plan_of(cell: Cell) -> ContextPlan:
 
 
 def trained(
-    cell: Cell, place: Path, plan: ContextPlan | None = None, model: str | None = None
+    cell: Cell,
+    place: Path,
+    plan: ContextPlan | None = None,
+    model: str | None = None,
+    *,
+    tagged: bool = False,
 ) -> Path:
     """A training that was killed goes on here; by default of the subject's model, under the plan of
     the cell's arm."""
     control = cell.arm == CONTROL
     batch = max(1, TOKENS_A_STEP // cell.trained_at)
     store = place / "tokens"
-    write_tokens(cell, cell.steps * batch, store)
+    write_tokens(cell, cell.steps * batch, store, tagged)
     rw.train(
         model or SUBJECTS[cell.subject].path,
         corpus=store,
@@ -217,10 +230,11 @@ def trained(
     return place / "run"
 
 
-def write_tokens(cell: Cell, windows: int, place: Path) -> None:
-    """Write text, questions and answers as last seen in the model's training, at another length."""
+def write_tokens(cell: Cell, windows: int, place: Path, tagged: bool = False) -> None:
+    """Write text, questions and answers as last seen in the model's training, at another length;
+    where tagged, each document begins with the name of its kind, on which there is no loss."""
     loaded = _loaded(SUBJECTS[cell.subject].path)
-    documents = list(_documents(cell, loaded, windows))
+    documents = list(_documents(cell, loaded, windows, tagged))
     tokens = {str(i).zfill(len(own.tokens)): own.tokens.tolist() for i, own in enumerate(documents)}
     texts = [
         Document(text, text, _weights(own)) for text, own in zip(tokens, documents, strict=True)
@@ -234,7 +248,9 @@ def write_tokens(cell: Cell, windows: int, place: Path) -> None:
     )
 
 
-def _documents(cell: Cell, loaded: LoadedModel, windows: int) -> Iterator[Window]:
+def _documents(
+    cell: Cell, loaded: LoadedModel, windows: int, tagged: bool = False
+) -> Iterator[Window]:
     """Each fills a window, or, of the short ones, as many as a window has room for."""
     own = SUBJECTS[cell.subject]
     random = np.random.default_rng([cell.order, own.seed, cell.trained_at])
@@ -244,19 +260,34 @@ def _documents(cell: Cell, loaded: LoadedModel, windows: int) -> Iterator[Window
         length = whole if not cell.short or number % 2 == 0 else (whole + 1) // many - 1
         mix = _mix(own, length + 1)
         for _ in range(1 if length == whole else many):
-            yield mix.draw(random, length)[1:]  # without the BOS
+            kind = _next_kind(random, _shares(own, length + 1))
+            drawn = mix.draw(random, length)[1:]  # without the BOS
+            if tagged:
+                tag = np.array(loaded.tokenizer(f"{kind}\n", add_special_tokens=False).input_ids)
+                weightless = Window(tag, np.full(len(tag), UNPREDICTABLE, np.float32))
+                drawn = joined([weightless, drawn[: length - len(tag)]])
+            yield drawn
+
+
+def _next_kind(random: np.random.Generator, shares: Mapping[str, float]) -> str:
+    """The kind of the window that would be drawn next."""
+    return list(shares)[deepcopy(random).choice(len(shares), p=list(shares.values()))]
 
 
 @cache
 def _mix(subject: Subject, length: int) -> WindowMix:
     texts = list(read_corpus().training.values())
     tokenizer = _loaded(subject.path).tokenizer
+    stream = TextStream(tokenizer, texts)
+    return WindowMix(tokenizer, stream, words_of(texts), length, _shares(subject, length))
+
+
+def _shares(subject: Subject, length: int) -> dict[str, float]:
     shares = STAGES[SIZES[subject.size].stages - 1].shares
     if length > LONGEST_TABLE:
         shares = {kind: share for kind, share in shares.items() if not kind.startswith("table")}
     total = sum(shares.values())
-    shares = {kind: share / total for kind, share in shares.items()}
-    return WindowMix(tokenizer, TextStream(tokenizer, texts), words_of(texts), length, shares)
+    return {kind: share / total for kind, share in shares.items()}
 
 
 def _weights(window: Window) -> tuple[Weighted, ...]:

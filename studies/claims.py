@@ -23,6 +23,7 @@ from benchmarks.machine import machine, measured_on
 from benchmarks.text import read_text
 from docs.figures import Picture
 from ropewalk.context_plan import ContextPlan
+from ropewalk.evaluation.conclusion import Evaluated
 from ropewalk.models.load import load
 from studies.ranking.cells import sampled_fingerprint
 from studies.training.cells import SUBJECTS, TASKS, kept, run_missing
@@ -150,28 +151,17 @@ def measured(cell: Cell, samples: int) -> dict[str, Any]:
     began = time.process_time()
     subject, arm = SUBJECTS[cell.subject], cell.arm
     target = cell.factor * subject.window
-    bare = arm.method == "none"
-    plans = []
-    if not bare:
-        planned = rw.plan(
+    plan = None
+    if arm.method != "none":
+        plan = rw.plan(
             subject.path,
             round(arm.stretch * target),
             arm.method,
             log_n="beyond" if arm.log_n else None,
             kept_initial_positions=arm.kept or None,
             notice=lambda _: None,
-        )
-        plans.append(planned.plan)
-    found = rw.evaluate(
-        subject.path,
-        plans=plans,
-        methods=["none"] if bare else [],
-        lengths=[target],
-        tasks=[TEXT, REPEATED],
-        samples=samples,
-        corpus=read_text().reporting,
-        notice=lambda _: None,
-    )
+        ).plan
+    found = evaluated(subject.path, [target], [TEXT, REPEATED], samples, plan)
     results = [[row.task, row.metric, round(row.value, 5)] for row in found.results]
     return line_of(cell, samples, results, time.process_time() - began)
 
@@ -246,22 +236,39 @@ def answers_and_text(
     model: str, length: int, samples: int, windows: int, plan: ContextPlan | None = None
 ) -> dict[str, float]:
     """By task, the share of answers in so many samples, and the perplexity of so many windows."""
-    found: dict[str, float] = {}
-    for tasks, count in ((TASKS, samples), ((TEXT,), windows)):
-        asked = rw.evaluate(
-            model,
-            plans=[] if plan is None else [plan],
-            methods=["none"] if plan is None else [],
-            lengths=[length],
-            tasks=tasks,
-            samples=count,
-            mode="generate",
-            corpus=read_text().reporting,
-            notice=lambda _: None,
-        )
-        metrics = (RETRIEVAL.metric, TEXT)
-        found |= {row.task: row.value for row in asked.results if row.metric in metrics}
-    return found
+    answers = evaluated(model, [length], TASKS, samples, plan)
+    return by_task(answers) | by_task(evaluated(model, [length], [TEXT], windows, plan))
+
+
+def evaluated(
+    model: str | Path,
+    lengths: Sequence[int],
+    tasks: Sequence[str],
+    samples: int,
+    plan: ContextPlan | None = None,
+    **others: Any,
+) -> Evaluated:
+    """By `rw.evaluate`, in written answers, on text that no model saw."""
+    settings = {"mode": "generate", "corpus": read_text().reporting, **others}
+    return rw.evaluate(
+        model,
+        plans=[] if plan is None else [plan],
+        methods=["none"] if plan is None else [],
+        lengths=lengths,
+        tasks=tasks,
+        samples=samples,
+        notice=lambda _: None,
+        **settings,
+    )
+
+
+def by_task(found: Evaluated, length: int | None = None) -> dict[str, float]:
+    """The share of answers, or the perplexity; at the length, if it was not the only one."""
+    return {
+        row.task: row.value
+        for row in found.results
+        if row.metric in (RETRIEVAL.metric, TEXT) and length in (None, row.length)
+    }
 
 
 def reaching(plan: ContextPlan, target: int, **changes: Any) -> ContextPlan:

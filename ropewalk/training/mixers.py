@@ -178,15 +178,12 @@ def _knows_boundaries(part: nn.Module) -> bool:
     layout = AttentionLayout.anchor([_FIRST, _SECOND])
     random = torch.Generator().manual_seed(0)
     rows = torch.randn(1, layout.length, width, generator=random).to(own.device, own.dtype)
-    training = part.training
-    part.train()
     try:
-        apart = ByDocument(part.forward)(rows, layout=layout)
-        at_once = ByDocument(part.forward, boundaries=True)(rows, layout=layout)
+        with interface.mode_of(part, training=True):
+            apart = ByDocument(part.forward)(rows, layout=layout)
+            at_once = ByDocument(part.forward, boundaries=True)(rows, layout=layout)
     except Exception:  # whatever a kernel, or its absence, says to it
         return False
-    finally:
-        part.train(training)
     rounding = max(1e-4, 16 * torch.finfo(own.dtype).eps)
     return bool((apart - at_once).abs().max() <= rounding * apart.abs().max())
 

@@ -32,6 +32,7 @@ from studies.claims import (
     Study,
     answers_and_text,
     asked_for_facts,
+    by_task,
     line_of,
     main,
     retrieved,
@@ -202,13 +203,7 @@ def of_five_checkpoints(own: training.Cell, arm: Arm) -> list[list[Any]]:
     shutil.rmtree(place)
     at_target, within = (
         {
-            task: fmean(
-                row.value
-                for evaluated in found.evaluated
-                for row in evaluated.results
-                if (row.task, row.length) == (task, length)
-                and row.metric in (RETRIEVAL.metric, TEXT)
-            )
+            task: fmean(by_task(each, length)[task] for each in found.evaluated)
             for task in (*training.TASKS, TEXT)
         }
         for length in (own.target, window)

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 import ropewalk as rw
-from benchmarks.text import read_text
 from docs.figures import Picture
 from ropewalk.reports.evaluation import DepthGrid
 from ropewalk.schedule import RotaryGeometry, RotarySchedule
@@ -31,6 +30,8 @@ from studies.claims import (
     Measure,
     Study,
     asked_for_facts,
+    by_task,
+    evaluated,
     line_of,
     main,
     values,
@@ -208,19 +209,10 @@ def measured(cell: Cell, samples: int) -> dict[str, Any]:
     )
     place = RUNS / f"{own.name}-{arm.method}-{arm.base:g}".replace(" ", "_")
     model = training.trained(own, place, planned.plan, path) / "model"
-    asked = rw.evaluate(
-        str(model),
-        methods=["none"],
-        lengths=[own.target],
-        tasks=[*training.TASKS, LINES, TEXT],
-        samples=samples,
-        mode="generate",
-        corpus=read_text().reporting,
-        notice=lambda _: None,
-    )
-    found = {row.task: row.value for row in asked.results if row.metric in (RETRIEVAL.metric, TEXT)}
+    asked = evaluated(model, [own.target], [*training.TASKS, LINES, TEXT], samples)
     shutil.rmtree(place)
-    line = line_of(cell, samples, asked_for_facts(found), time.process_time() - began, path)
+    results = asked_for_facts(by_task(asked))
+    line = line_of(cell, samples, results, time.process_time() - began, path)
     return {**line, "by_depth": by_depth(asked.depth_grids)}
 
 

@@ -29,6 +29,8 @@ from studies.claims import (
     Study,
     answers_and_text,
     asked_for_facts,
+    by_task,
+    evaluated,
     line_of,
     main,
     values,
@@ -138,31 +140,16 @@ def measured_far(cell: Cell, began: float) -> dict[str, Any]:
         )
     else:
         plan = on_top(cell.arm, model, target * window)
-    found = rw.evaluate(
-        model,
-        plans=[plan],
-        lengths=[window << doubled for doubled in range(target.bit_length())],
-        tasks=["passkey"],
-        samples=FAR_SAMPLES,
-        mode="generate",
-        corpus=read_text().reporting,
-        notice=lambda _: None,
-    )
-    text = rw.evaluate(
-        model,
-        plans=[plan],
-        lengths=[target * window],
-        tasks=[TEXT],
-        samples=FAR_TEXT_WINDOWS[target],
-        corpus=joined(read_text().reporting, 1),
-        notice=lambda _: None,
-    )
+    lengths = [window << doubled for doubled in range(target.bit_length())]
+    found = evaluated(model, lengths, ["passkey"], FAR_SAMPLES, plan)
+    windows, whole = FAR_TEXT_WINDOWS[target], joined(read_text().reporting, 1)
+    text = by_task(evaluated(model, lengths[-1:], [TEXT], windows, plan, corpus=whole))
     results = [
         [f"passkey at {row.length // window} windows", row.metric, round(row.value, 4)]
         for row in found.results
         if row.metric == RETRIEVAL.metric
     ]
-    results += [[TEXT, TEXT, round(row.value, 5)] for row in text.results if row.metric == TEXT]
+    results.append([TEXT, TEXT, round(text[TEXT], 5)])
     line = line_of(cell, FAR_SAMPLES, results, time.process_time() - began, str(model))
     return {**line, "methods": plan.longest().method}
 

@@ -12,7 +12,6 @@ from typing import Any, Final
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 import ropewalk as rw
-from benchmarks.text import read_text
 from ropewalk.context_plan import ContextPlan
 from ropewalk.models.config import present_plan
 from ropewalk.models.install import install
@@ -21,7 +20,19 @@ from ropewalk.schedule import LogN
 from studies import claims as common
 from studies.bundled_model.model import SIZES, Size, new_model
 from studies.bundled_model.train import finished, train_stages
-from studies.claims import MODELS, REPEATED, TEXT, Arm, Cell, Claim, Measure, Study, line_of, main
+from studies.claims import (
+    MODELS,
+    REPEATED,
+    TEXT,
+    Arm,
+    Cell,
+    Claim,
+    Measure,
+    Study,
+    evaluated,
+    line_of,
+    main,
+)
 from studies.training.cells import SUBJECTS
 
 FACTOR = 8
@@ -107,22 +118,13 @@ def measured(cell: Cell, samples: int) -> dict[str, Any]:
     path = trained_with_log_n(cell.subject) if with_it else SUBJECTS[cell.subject].path
     target = cell.factor * SUBJECTS[cell.subject].window
     method = cell.arm.method.removesuffix(WITH_IT)
-    plans = []
+    plan = None
     if with_it and method == NONE.method:
-        plans.append(with_log_n(load(path).present_plan, target))
+        plan = with_log_n(load(path).present_plan, target)
     elif with_it:
-        asked = rw.plan(path, target, method, log_n="everywhere", notice=lambda _: None)
-        plans.append(asked.plan)
-    found = rw.evaluate(
-        path,
-        plans=plans,
-        methods=[] if with_it else [method],
-        lengths=[target],
-        tasks=[TEXT],
-        samples=min(samples * 20, WINDOWS[cell.factor > 1]),
-        corpus=read_text().reporting,
-        notice=lambda _: None,
-    )
+        plan = rw.plan(path, target, method, log_n="everywhere", notice=lambda _: None).plan
+    windows = min(samples * 20, WINDOWS[cell.factor > 1])
+    found = evaluated(path, [target], [TEXT], windows, plan)
     results = [[row.task, row.metric, round(row.value, 5)] for row in found.results]
     return line_of(cell, samples, results, time.process_time() - began, path)
 

@@ -11,7 +11,18 @@ from typing import Any
 
 import ropewalk as rw
 from benchmarks.text import read_text
-from studies.claims import RETRIEVAL, Arm, Cell, Claim, Study, asked_for_facts, line_of, main
+from studies.claims import (
+    RETRIEVAL,
+    Arm,
+    Cell,
+    Claim,
+    Study,
+    asked_for_facts,
+    by_task,
+    evaluated,
+    line_of,
+    main,
+)
 from studies.training.cells import SAMPLES, SUBJECTS, TASKS
 from studies.training.measure import FIRST, MORE
 
@@ -25,31 +36,17 @@ BOUNDED = Arm(f"{NEEDLE.method}, beyond the critical pair")
 def measured(cell: Cell, samples: int) -> dict[str, Any]:
     """The plan that a search ends in, asked for facts on other text."""
     began = time.process_time()
-    subject, text = SUBJECTS[cell.subject], read_text()
+    subject = SUBJECTS[cell.subject]
     target = cell.factor * subject.window
     plan = rw.search(
         subject.path,
         to=target,
-        corpus=text.tuning,
+        corpus=read_text().tuning,
         objective=cell.arm.method.removeprefix(BY).split(",")[0],
         beyond_critical=cell.arm == BOUNDED,
         notice=lambda _: None,
     ).plan
-    asked = rw.evaluate(
-        subject.path,
-        plans=[plan],
-        lengths=[target],
-        tasks=[*TASKS, "perplexity"],
-        samples=samples,
-        mode="generate",
-        corpus=text.reporting,
-        notice=lambda _: None,
-    )
-    found = {
-        row.task: row.value
-        for row in asked.results
-        if row.metric in (RETRIEVAL.metric, "perplexity")
-    }
+    found = by_task(evaluated(subject.path, [target], [*TASKS, "perplexity"], samples, plan))
     return line_of(cell, samples, asked_for_facts(found), time.process_time() - began)
 
 

@@ -388,8 +388,10 @@ def test_attention_that_looks_both_ways_is_refused() -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_check_finds_documents_apart(family: str) -> None:
     model = tiny(family).train()
+    frozen = model.get_input_embeddings().eval()
     check_apart(model)
     assert model.training
+    assert not frozen.training
 
 
 @pytest.mark.parametrize("family", ["stablelm", "nemotron"])

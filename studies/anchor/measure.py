@@ -185,10 +185,8 @@ def measured(cell: Cell, samples: int) -> dict[str, Any]:
 
 def of_five_checkpoints(own: training.Cell, arm: Arm) -> list[list[Any]]:
     """The mean over the models of the last steps, at the target and within the window."""
-    place, window = (
-        RUNS / f"{own.name}-{arm.method}".replace(" ", "_"),
-        training.SUBJECTS[own.subject].window,
-    )
+    place = RUNS / f"{own.name}-{arm.method}".replace(" ", "_")
+    window = training.SUBJECTS[own.subject].window
     run = training.trained(own, place, tagged=arm.method == TAGGED)
     found = rw.evaluate_checkpoints(
         run / "evaluate",

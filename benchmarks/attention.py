@@ -35,6 +35,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from benchmarks.machine import machine, measured_on
 from docs.figures import paragraph
 from ropewalk.attention import ENGINES, AttentionLayout, flex, register, varlen
+from ropewalk.training.loss import recompute_activations
 
 RESULTS = Path(__file__).parent / "results"
 PRODUCTS = 7  # matrix products for a visited pair: two forward, five backward
@@ -299,7 +300,7 @@ def training_step(
         )
         model = LlamaForCausalLM._from_config(config, attn_implementation=implementation)
         model = model.to(device, sizes.dtype).train()
-        model.activation_checkpointing_enable()
+        recompute_activations(model)
         optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
         tokens = torch.randint(0, 1024, (1, layout.length), device=device)
         arguments: dict[str, Any] = {"layout": layout} if implementation == "ropewalk" else {}

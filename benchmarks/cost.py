@@ -155,7 +155,7 @@ def measured(case: Case) -> int:
     from ropewalk.attention import AttentionLayout, interface
     from ropewalk.evaluation.scoring import Scorer
     from ropewalk.training.execution import Division
-    from ropewalk.training.loss import METHOD, prepare_loss, summed_loss
+    from ropewalk.training.loss import METHOD, prepare_loss, recompute_activations, summed_loss
     from ropewalk.training.parallel import Place, shard_for_training
 
     torch.set_num_threads(1)
@@ -176,7 +176,7 @@ def measured(case: Case) -> int:
     interface.register()
     model.set_attn_implementation(interface.NAME)
     if case.does == "train --recompute":
-        model.activation_checkpointing_enable()
+        recompute_activations(model)
     prepare_loss(model)
     if case.ranks > 1:
         shard_for_training(model, Place(Division(case.ranks), "cpu"))

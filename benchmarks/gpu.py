@@ -36,7 +36,7 @@ from ropewalk.evaluation.scoring import Scorer
 from ropewalk.lengths import format_length
 from ropewalk.models import catalogue
 from ropewalk.outputs import write_atomically
-from ropewalk.training.loss import prepare_loss, summed_loss
+from ropewalk.training.loss import prepare_loss, recompute_activations, summed_loss
 
 RESULTS = Path(__file__).with_name("results") / "gpu.json"
 LIMIT = 20 * 60
@@ -221,7 +221,7 @@ def trained(scale: Scale, layers: int, window: int, *, recompute: bool) -> dict[
     model = _model(scale, config, torch.float32)
     model.set_attn_implementation(interface.NAME)
     if recompute:
-        model.activation_checkpointing_enable()
+        recompute_activations(model)
     prepare_loss(model)
     model.train()
     layout = AttentionLayout.full([window])

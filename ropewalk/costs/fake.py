@@ -22,7 +22,7 @@ from ropewalk.costs.sizes import Sizes
 from ropewalk.errors import Unsupported, shortened
 from ropewalk.models.config import Config, for_stock_class
 from ropewalk.models.sharding import layers_of
-from ropewalk.training.loss import METHOD, prepare_loss
+from ropewalk.training.loss import METHOD, prepare_loss, recompute_activations
 from ropewalk.training.parallel import mixed_precision
 
 TESTED = ("2.13",)
@@ -94,7 +94,7 @@ def _peak(config: dict[str, Any], length: int, ranks: int, recompute: bool) -> d
             model.forward = getattr(model, METHOD)  # the tracker begins with the root's forward
             model.train()
             if recompute:
-                model.activation_checkpointing_enable()
+                recompute_activations(model)
             for unit in (*layers_of(model), model):
                 fully_shard(unit, mesh=mesh, mp_policy=mixed_precision(bfloat16=True))
             tokens = torch.zeros((1, length), dtype=torch.long)

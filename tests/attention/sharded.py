@@ -22,6 +22,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from ropewalk.attention import AttentionLayout, register, ulysses
 from ropewalk.errors import RopewalkError
+from ropewalk.training.loss import recompute_activations
 from tests.attention.layouts import PARADIGMS
 
 RANKS = 4
@@ -127,7 +128,7 @@ def compare(
     count = int((window.labels >= 0).sum())
     alone, together = (build(key_heads, heads).to(dtype) for _ in range(2))
     if checkpointing:
-        together.activation_checkpointing_enable()
+        recompute_activations(together)
     whole = run(alone, window, count, engine=engine)
     local = run(together, window, count, mesh, engine=engine)
     summed = gradients(together)
@@ -146,7 +147,7 @@ def compare_fsdp(mesh: DeviceMesh, *, checkpointing: bool) -> Difference:
     alone, together = build(2), build(2)
     whole = [run(alone, window, count) for window in windows]
     if checkpointing:
-        together.activation_checkpointing_enable()
+        recompute_activations(together)
     everyone = mesh["dp", "sp"]._flatten("everyone")
     modules = [*together.model.layers, together]
     for module in modules:

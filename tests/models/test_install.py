@@ -23,6 +23,7 @@ from ropewalk.models.rotary import PlannedRotary
 from ropewalk.models.stock_config import with_plan
 from ropewalk.planning.extension import extend_plan
 from ropewalk.schedule import RotarySchedule
+from ropewalk.training.loss import recompute_activations
 from tests.models.family_run import CLOSE, PLANS, SEQUENCE, TARGET, decoded, outcome, refusal, row
 from tests.models.tiny import (
     FAMILIES,
@@ -368,7 +369,7 @@ def test_gradients_are_those_without_checkpointing() -> None:
     gradients = []
     for checkpointing in (False, True):
         if checkpointing:
-            model.activation_checkpointing_enable()
+            recompute_activations(model)
         model.train()
         model.zero_grad()
         # Two forwards before one backward: what is recomputed must not see the later one.

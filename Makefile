@@ -87,6 +87,7 @@ real: $(INSTALLED)
 # What waits for a GPU: at most 20 minutes on one card, and goes on where it was (docs/cost.md).
 gpu: $(INSTALLED)
 	$(BIN)/python -m benchmarks.gpu
+	$(BIN)/python -m benchmarks.attention cuda
 
 # What is missing of a study: make study NAME=log_n (studies/README.md names them).
 study: $(INSTALLED)

@@ -35,6 +35,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from benchmarks.machine import machine, measured_on
 from docs.figures import paragraph
 from ropewalk.attention import ENGINES, AttentionLayout, flex, register, varlen
+from ropewalk.outputs import write_atomically
 from ropewalk.training.loss import recompute_activations
 
 RESULTS = Path(__file__).parent / "results"
@@ -53,6 +54,8 @@ class Sizes(NamedTuple):
     """Beyond it a dense mask is not worth waiting for."""
     hidden_size: int
     """The hidden size of the model whose training step is measured."""
+    longest_step: int
+    """Beyond it the logits alone would fill a GPU."""
 
 
 SIZES = {
@@ -63,9 +66,10 @@ SIZES = {
         heads=32,
         key_heads=8,
         head_dim=128,
-        repeats=10,
+        repeats=5,
         longest_dense=16_384,
         hidden_size=4096,
+        longest_step=32_768,
     ),
     "cpu": Sizes(
         dtype=torch.float32,
@@ -77,6 +81,7 @@ SIZES = {
         repeats=2,
         longest_dense=8192,
         hidden_size=256,
+        longest_step=16_384,
     ),
 }
 
@@ -89,7 +94,7 @@ class Record:
     length: int
     seconds: float
     building_seconds: float
-    peak_bytes: int
+    peak_bytes: int | None
     tflops: float | None
     """The rate over the visited pairs; a training step has other work too."""
     ideal: float
@@ -348,6 +353,8 @@ def records(device: str) -> Iterator[Record]:
                 for contender in contenders(device, name, length, sizes):
                     got = attention_pass(device, sizes, contender, layout)
                     yield record(contender.name, name, kind, layout, got, fastest)
+        if length > sizes.longest_step:
+            continue
         anchor = layouts("log-normal", length)["anchor"]
         full = training_step(device, sizes, "sdpa", whole)
         yield record("training step, sdpa", "full", "one", whole, full, full.seconds)
@@ -360,7 +367,7 @@ def row(r: Record) -> str:
     return (
         f"{r.length:7} {r.layout:15} {r.documents:11} {r.what:25} {r.seconds:9.4f} s {speed} "
         f"{r.ratio:7.2f} {r.ideal:7.2f} {r.building_seconds / r.seconds:8.2%} "
-        f"{r.peak_bytes / 2**20:8.0f}"
+        f"{(r.peak_bytes or 0) / 2**20:8.0f}"
     )
 
 
@@ -373,20 +380,56 @@ def main() -> None:
         f"{'length':>7} {'layout':15} {'documents':11} {'what':25} {'time':>11} {'TFLOP/s':>8} "
         f"{'faster':>7} {'ideal':>7} {'building':>8} {'MiB':>8}"
     )
-    found = []
-    for record in records(device):
-        print(row(record), flush=True)
-        found.append(asdict(record))
     sizes = {key: str(value) for key, value in SIZES[device]._asdict().items()}
     where: dict[str, object] = {**machine(), "torch": torch.__version__}
     if device == "cuda":
         where["gpu"] = torch.cuda.get_device_name()
+    found: list[dict[str, Any]] = []
     result = {"machine": where, "sizes": sizes, "records": found}
-    (RESULTS / f"attention_{device}.json").write_text(json.dumps(result, indent=2) + "\n")
+    for record in records(device):
+        print(row(record), flush=True)
+        found.append(asdict(record))
+        write_atomically(RESULTS / f"attention_{device}.json", json.dumps(result, indent=2) + "\n")
 
 
 def blocks() -> dict[str, str]:
-    """The table of the docs, with the layouts that differ most."""
+    return {"docs/attention.md": f"{on_a_cpu()}\n\n{on_a_gpu()}"}
+
+
+ON_A_GPU = ("sdpa, dense mask", "flex_attention by hand", "flex", "varlen", "per_document")
+
+
+def on_a_gpu() -> str:
+    """A line a layout, with the milliseconds of all engines side by side."""
+    results = json.loads((RESULTS / "attention_cuda.json").read_text())
+    found = [Record(**record) for record in results["records"]]
+    lines = [
+        f"| length | documents | full attention | {' | '.join(ON_A_GPU)} | ideal |",
+        "|---" * (len(ON_A_GPU) + 4) + "|",
+    ]
+    for length, documents in dict.fromkeys(
+        (r.length, r.documents)
+        for r in found
+        if r.layout == "anchor" and not r.what.startswith("training")
+    ):
+        own = {
+            r.what: r
+            for r in found
+            if (r.length, r.documents, r.layout) == (length, documents, "anchor")
+        }
+        full = min(r.seconds for r in found if r.length == length and r.layout == "full")
+        times = [f"{1000 * own[what].seconds:.1f}" if what in own else "" for what in ON_A_GPU]
+        ideal = next(iter(own.values())).ideal
+        lines.append(
+            f"| {length} | {documents} | {1000 * full:.1f} | {' | '.join(times)} | {ideal:.2f} |"
+        )
+    where = f"`python -m benchmarks.attention cuda`, on one {results['machine']['gpu']}"
+    lines += ["", f"Milliseconds; {where} (torch {results['machine']['torch']})."]
+    return "\n".join(lines)
+
+
+def on_a_cpu() -> str:
+    """The layouts that differ most, at all lengths but the shortest."""
     results = json.loads((RESULTS / "attention_cpu.json").read_text())
     found = [Record(**record) for record in results["records"]]
     lines = [
@@ -395,9 +438,9 @@ def blocks() -> dict[str, str]:
     ]
     lines += [
         f"| {r.length} | {r.layout} | {r.documents} | {r.what} | {r.seconds:.3f} | {r.ratio:.2f} "
-        f"| {r.ideal:.2f} | {r.peak_bytes / 2**20:.0f} |"
+        f"| {r.ideal:.2f} | {(r.peak_bytes or 0) / 2**20:.0f} |"
         for r in found
-        if r.layout in ("full", "anchor")
+        if r.layout in ("full", "anchor") and r.length > found[0].length
     ]
     lines += [
         "",
@@ -406,7 +449,7 @@ def blocks() -> dict[str, str]:
             f"is the median of {results['sizes']['repeats']} passes."
         ),
     ]
-    return {"docs/attention.md": "\n".join(lines)}
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""All benchmarks that need a GPU, in one command that resumes: `make gpu`.
+"""What a CPU cannot run, in one command that resumes; the first half of `make gpu`.
 
     python -m benchmarks.gpu                  what is missing, for at most 20 minutes on one card
     python -m benchmarks.gpu --device cpu --out FILE    the same code, in sizes of a toy
@@ -11,6 +11,7 @@ others run; remove its entry to try it again.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -93,19 +94,21 @@ class Part:
     measure: Callable[[], dict[str, Any]]
 
 
+COMPARED = "engines next to the reference"
+
+
+def _step(layers: int, window: int, recompute: bool) -> str:
+    told = f"step, {layers} layers, {format_length(window)}"
+    return f"{told}, recomputed" if recompute else told
+
+
 def parts(scale: Scale) -> Iterator[Part]:
-    yield Part("engines next to the reference", 2, partial(compared, scale))
-    for length in scale.timed.lengths:
-        yield Part(f"engines at {format_length(length)}", 2, partial(timed, scale, length))
+    yield Part(COMPARED, 2, partial(compared, scale))
     for count in scale.layers:
         for window in scale.windows:
             for recompute in (False, True):
-                told = f"step, {count} layers, {format_length(window)}"
-                yield Part(
-                    f"{told}, recomputed" if recompute else told,
-                    0.5,
-                    partial(trained, scale, count, window, recompute=recompute),
-                )
+                measure = partial(trained, scale, count, window, recompute=recompute)
+                yield Part(_step(count, window, recompute), 0.5, measure)
     yield Part(f"evaluation at {format_length(scale.evaluated)}", 3, partial(evaluated, scale))
     yield Part("number formats", 3, partial(formats, scale))
 
@@ -128,7 +131,7 @@ def compared(scale: Scale) -> dict[str, Any]:
         truth = _passed(reference.attend, given, layout, torch.float64, "cpu")
         for dtype in scale.formats:
             dense = _errors(_passed(_dense, given, layout, dtype, scale.device), truth)
-            for engine in ENGINES.values():
+            for engine in (each for each in ENGINES.values() if each.attend != reference.attend):
                 key = f"{engine.name}, {name}, {str(dtype).removeprefix('torch.')}"
                 try:
                     passed = _passed(engine.attend, given, layout, dtype, scale.device)
@@ -170,20 +173,6 @@ def _dense(
 def _errors(own: list[Tensor], truth: list[Tensor]) -> list[float]:
     pairs = zip(own, truth, strict=True)
     return [float((a - b).norm() / b.norm()) for a, b in pairs]
-
-
-def timed(scale: Scale, length: int) -> dict[str, Any]:
-    """Forward and backward of all that can attend, as benchmarks.attention times them."""
-    sizes, found = scale.timed, {}
-    # In this process: one that has run a backward pass cannot be forked and run another.
-    once = partial(attention.attention_pass, scale.device, sizes, alone=lambda device, call: call())
-    whole = AttentionLayout.full([length])
-    for contender in attention.full_attention(scale.device):
-        found[contender.name] = once(contender, whole)
-    anchor = attention.layouts("log-normal", length)["anchor"]
-    for contender in attention.contenders(scale.device, "anchor", length, sizes):
-        found[f"{contender.name}, anchor"] = once(contender, anchor)
-    return {name: got._asdict() for name, got in found.items()}
 
 
 # --- a model ---------------------------------------------------------------------------------
@@ -255,7 +244,7 @@ def formats(scale: Scale) -> dict[str, Any]:
     found = rw.precision(
         "bundled", quick=True, arms=scale.arms, device=scale.device, **scale.measured
     )
-    return {"summary": found.summary(), "result": found.to_json()}
+    return {"summary": found.summary()}
 
 
 # --- the run ---------------------------------------------------------------------------------
@@ -293,6 +282,7 @@ def run(scale: Scale, out: Path) -> None:
         if time.monotonic() - began + 60 * part.minutes > LIMIT:
             print(f"{part.name}: would end after {LIMIT // 60} minutes; run this again", flush=True)
             return
+        gc.collect()  # a model that was trained is part of a cycle
         if scale.device == "cuda":
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
@@ -309,37 +299,37 @@ def run(scale: Scale, out: Path) -> None:
 
 
 def blocks() -> dict[str, str]:
-    if not RESULTS.exists():
-        return {"docs/cost.md": f"No one has run its {len(list(parts(_GPU)))} parts yet.\n"}
     kept = json.loads(RESULTS.read_text("utf-8"))
-    lines = ["| part | result |", "|---|---|"]
-    lines += [f"| {part.name} | {_told(kept['parts'].get(part.name))} |" for part in parts(_GPU)]
-    return {"docs/cost.md": "\n".join([*lines, "", f"On {kept['machine']['gpu']}."])}
+    done = {name: found for name, found in kept["parts"].items() if "failed" not in found}
+    missing = [part.name for part in parts(SCALES["cuda"]) if part.name not in done]
+    lines = ["| layers | window | seconds | GiB | calculated | recomputed | GiB | calculated |"]
+    lines.append("|---" * 8 + "|")
+    for count in SCALES["cuda"].layers:
+        for window in SCALES["cuda"].windows:
+            names = [_step(count, window, recompute) for recompute in (False, True)]
+            cells = [cell for name in names for cell in _cells(done.get(name))]
+            lines.append(f"| {count} | {format_length(window)} | {' | '.join(cells)} |")
+    lines.append("")
+    if (agreement := done.get(COMPARED)) is not None:
+        lines.append(_errors_told(agreement))
+    lines.append(f"Not run: {', '.join(missing) or 'nothing'}. On one {kept['machine']['gpu']}.")
+    return {"docs/cost.md": "\n".join(lines)}
 
 
-_GPU = SCALES["cuda"]
-
-
-def _told(found: dict[str, Any] | None) -> str:
+def _cells(found: dict[str, Any] | None) -> list[str]:
     if found is None:
-        return "not run"
-    if "failed" in found:
-        return f"failed: {found['failed']}"
-    if "calculated" in found:
-        memory = f"{found['bytes'] / GIB:.1f} GiB" if found["bytes"] else "peak unknown"
-        return f"{found['seconds']:.2f} s, {memory}; calculated {found['calculated'] / GIB:.1f} GiB"
-    if "summary" in found:
-        return str(found["summary"])
+        return [""] * 3
+    sizes = (f"{found[key] / GIB:.1f}" for key in ("bytes", "calculated"))
+    return [f"{found['seconds']:.2f}", *sizes]
+
+
+def _errors_told(found: dict[str, Any]) -> str:
     told = []
-    for name, own in found.items():
-        if name == "took" or "cannot" in own:
-            continue
-        told.append(
-            f"{name}: {own['seconds']:.3f} s"
-            if "seconds" in own
-            else f"{name}: {own['times_dense']:.2f} times a dense mask's error"
-        )
-    return "; ".join(told)
+    for engine in ENGINES:
+        own = [each for name, each in found.items() if name.startswith(f"{engine},")]
+        if errors := [each["times_dense"] for each in own if "times_dense" in each]:
+            told.append(f"{engine} {max(errors):.2f}")
+    return f"Errors of engines, over those of a dense mask: {', '.join(told)} at most."
 
 
 if __name__ == "__main__":

@@ -60,7 +60,8 @@ def choose(
     device = torch.device(device)
     runnable = [e for e in ENGINES.values() if e.obstacle(device, dtype, layout) is None]
     if engine is None:
-        return min(runnable, key=lambda e: _speed_order(device, layout).index(e.name))
+        order = _speed_order(device, dtype, layout)
+        return min(runnable, key=lambda e: order.index(e.name))
     if engine not in ENGINES:
         raise UnknownName("attention engine", engine, ENGINES)
     if reason := ENGINES[engine].obstacle(device, dtype, layout):
@@ -68,10 +69,20 @@ def choose(
     return ENGINES[engine]
 
 
-def _speed_order(device: torch.device, layout: AttentionLayout) -> tuple[str, ...]:
-    # One document is one SDPA call, which takes the fastest kernel that the device has, unless a
-    # sliding window needs a mask. On a cpu, flex cannot train.
-    alone = layout.document_lengths.size <= 1 and layout.sliding_window is None
-    if device.type != "cuda" or alone:
+LONG = 3000
+"""Tokens of a document, as the root of their mean square, from which one call of SDPA for each is
+fastest on a GPU, in half precision. It has faster kernels than varlen and takes half of its memory,
+but a call for each short document costs more than it saves (H100, docs/attention.md)."""
+
+
+def _speed_order(
+    device: torch.device, dtype: torch.dtype, layout: AttentionLayout
+) -> tuple[str, ...]:
+    lengths = layout.document_lengths
+    alone = lengths.size <= 1
+    half = dtype in (torch.bfloat16, torch.float16)
+    few = alone or (half and (lengths**2).mean() >= LONG**2)
+    # A sliding window needs a mask in SDPA. On a cpu, flex cannot train.
+    if device.type != "cuda" or (few and layout.sliding_window is None):
         return ("per_document", "reference", "varlen", "flex")
     return ("varlen", "flex", "per_document", "reference")

@@ -11,6 +11,7 @@ that whoever exports it with the plan compares the result with the plan installe
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import os
@@ -208,6 +209,9 @@ def train_stage(
         write_trained(trainer.model, job, job.place / TRAINED)
         if job.rounding and first():
             notice(job.rounding)
+    # They refer to each other, and a device does not ask for garbage before it says it is full.
+    del trainer, model, parts, callbacks
+    gc.collect()
 
 
 def _check_seen(job: StageJob) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import os
@@ -18,7 +19,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, PreTrainedModel
 
 import ropewalk as rw
 from ropewalk.api.train import TrainPreview
@@ -272,6 +273,17 @@ def test_stages_compose_their_plans_and_start_from_the_former_model(
     lines = read_journal(tmp_path / "run" / "training.jsonl")
     assert [line["stage"] for line in lines] == [1, 1, 1, 1, 2, 2, 2]
     assert found.stages[1].loss_first < found.stages[0].steps[0].loss
+
+
+def test_a_trained_model_does_not_outlive_its_stage(model: Path, tmp_path: Path) -> None:
+    """Nothing collects garbage here, as nothing does when a device is full."""
+    former = _living_models()
+    trained(model, tmp_path / "run", steps=1)
+    assert _living_models() <= former
+
+
+def _living_models() -> int:
+    return sum(isinstance(each, PreTrainedModel) for each in gc.get_objects())
 
 
 def test_mixed_windows_follow_the_schedule_of_their_length(model: Path, tmp_path: Path) -> None:

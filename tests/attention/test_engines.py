@@ -148,6 +148,7 @@ def test_per_document_is_exact_in_float64(case: Case) -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("name", ["varlen", "flex", "per_document"])
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # dynamo
 @many(200)
 @given(case=cases())
 def test_engines_conform_on_a_gpu(name: str, case: Case) -> None:
@@ -156,7 +157,9 @@ def test_engines_conform_on_a_gpu(name: str, case: Case) -> None:
     truth = run(reference.attend, case, torch.float64)
     if ENGINES[name].obstacle(CUDA, torch.float32, case.layout) is None:
         check_float32(attend, case, truth, CUDA)
-    check_bfloat16(attend, case, truth, CUDA)
+    # Kernels round in different places. In a few tokens that says nothing of which is nearer.
+    if case.layout.length >= 64:
+        check_bfloat16(attend, case, truth, CUDA)
 
 
 @many(30)
@@ -369,6 +372,8 @@ def test_the_fastest_exact_engine_is_chosen() -> None:
     assert choose("cpu", torch.float64, packed).name == "per_document"
     assert choose("cuda", torch.bfloat16, packed).name == "varlen"
     assert choose("cuda", torch.bfloat16, single).name == "per_document"
+    for dtype, name in ((torch.bfloat16, "per_document"), (torch.float32, "flex")):
+        assert choose("cuda", dtype, AttentionLayout.anchor([16_000, 500, 4000])).name == name
     assert choose("cuda", torch.float32, packed).name == "flex"
     assert choose("cuda", torch.float64, packed).name == "reference"
     assert choose("mps", torch.float32, packed).name == "per_document"

@@ -20,6 +20,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
 from ropewalk.errors import InputError
 from ropewalk.extras import required_by
+from ropewalk.untrusted import truth_value
 
 A = TypeVar("A")
 P = ParamSpec("P")
@@ -138,9 +139,13 @@ def called(
     `values` are the verb's local variables when it begins. Yields the names of the arguments that
     differ from their defaults. MissingExtra names the command.
     """
+    parameters = signature(verb).parameters
+    for name, parameter in parameters.items():
+        if isinstance(parameter.default, bool):  # "no" would mean yes
+            truth_value(values[name], name)
     arguments = {
         name: _kept(values[name])
-        for name, parameter in signature(verb).parameters.items()
+        for name, parameter in parameters.items()
         if name not in _OF_THIS_CALL and not _is_usual(values[name], parameter.default)
     }
     before = _CALL.set((command, arguments))

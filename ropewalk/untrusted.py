@@ -250,7 +250,8 @@ class Fields:
 
 def real_number(value: object, path: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InvalidValue(path, value, "must be a number", "write it without quotes")
+        remedy = "give float(…) of it" if hasattr(value, "dtype") else "write it without quotes"
+        raise InvalidValue(path, value, "must be a number", remedy)
     try:
         number = float(value)
     except OverflowError:
@@ -274,7 +275,8 @@ def truth_value(value: object, path: str) -> bool:
 
 def whole_number(value: object, path: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidValue(path, value, "must be a whole number", "write only digits")
+        remedy = "give int(…) of it" if hasattr(value, "dtype") else "write only digits"
+        raise InvalidValue(path, value, "must be a whole number", remedy)
     return value
 
 

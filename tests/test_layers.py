@@ -37,7 +37,7 @@ ROOMS = {
     "errors": Row(),
     "extras": Row(("errors",)),
     "registered": Row(("errors",)),
-    "options": Row(("errors", "extras")),
+    "options": Row(("errors", "extras", "untrusted")),
     "lengths": Row(("errors",)),
     "budget": Row(("errors",)),
     "untrusted": Row(("errors",)),

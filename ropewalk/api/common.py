@@ -13,7 +13,7 @@ from ropewalk.errors import InvalidValue
 from ropewalk.lengths import format_length, parse_length, parse_lengths
 from ropewalk.models.source import Model, Source
 from ropewalk.options import Argument, Option
-from ropewalk.progress import Notice
+from ropewalk.progress import Notice, log_notice
 from ropewalk.scaling import names
 from ropewalk.schedule import RotarySchedule
 
@@ -198,7 +198,7 @@ def as_documents(corpus: Corpus, field: str, notice: Notice) -> list[Document]:
     """The texts to measure on; a corpus may be larger than memory, and little of it is needed."""
     taken: list[Document] = []
     characters = 0
-    for document in documents_in(corpus, field):
+    for document in documents_in(corpus, field, notice=notice):
         if characters > MOST_CHARACTERS:
             notice(f"using the first {len(taken):,} documents of {corpus}")
             break
@@ -214,12 +214,18 @@ def documents_in(
     talks: Talks | None = None,
     *,
     allow_download: bool = False,
+    notice: Notice = log_notice,
 ) -> Iterator[Document]:
     """All documents of a corpus, one after the other; tokens and conversations need `talks`."""
     if isinstance(corpus, str | Path):
         as_path(corpus, "corpus")
         return read_documents(
-            corpus, field=field, weights=weights, talks=talks, allow_download=allow_download
+            corpus,
+            field=field,
+            weights=weights,
+            talks=talks,
+            allow_download=allow_download,
+            notice=notice,
         )
     if not isinstance(corpus, Iterable):
         raise InvalidValue(

@@ -28,7 +28,7 @@ from ropewalk.errors import InvalidValue
 from ropewalk.lengths import format_length
 from ropewalk.models.source import Model, resolve
 from ropewalk.options import Argument, Option, RunFolder, called
-from ropewalk.progress import Progress, silent
+from ropewalk.progress import Notice, Progress, log_notice, silent
 from ropewalk.values import Result, Value
 
 if TYPE_CHECKING:
@@ -150,6 +150,7 @@ def build_data(
     weights: WeightsField = None,
     allow_download: AllowDownload = False,
     progress: Progress = silent,
+    notice: Notice = log_notice,
 ) -> DataDescription:
     """Tokenise a corpus, or several by the names of their domains, into a folder.
 
@@ -170,7 +171,9 @@ def build_data(
         encoder = Encoder(load_tokenizer(source.folder))
         talks = TemplateTalks(encoder.tokenizer, _vocabulary(source.folder, encoder))
         texts = {
-            name: documents_in(own, field, weights, talks, allow_download=allow_download)
+            name: documents_in(
+                own, field, weights, talks, allow_download=allow_download, notice=notice
+            )
             for name, own in named.items()
         }
         read = [Path(own) for own in named.values() if isinstance(own, str | Path)]

@@ -56,7 +56,8 @@ def precision(
     shifts: Annotated[
         Sequence[int] | None,
         Option(
-            "Shifts of all positions to measure, including 0 (default: those of the article).",
+            "Shifts of all positions to measure, including 0; 16, which D is stated for, is always "
+            "among them (default: those of the article).",
             advanced=True,
         ),
     ] = None,

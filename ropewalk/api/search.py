@@ -89,8 +89,8 @@ def search(
     budget: Annotated[
         int | str | None,
         Option(
-            "Limit of the search: evaluations on all documents (40), tokens (1e9tok) or time (30m) "
-            "(default: the strategy's own number of evaluations).",
+            "Limit of the search: evaluations on all documents (40), tokens (1e9tok) or time of "
+            "scoring (30m) (default: the strategy's own number of evaluations).",
             "BUDGET",
         ),
     ] = None,
@@ -251,6 +251,8 @@ def search(
             if run is not None:
                 # On every rank: reading shared weights takes all that share them.
                 identity = {**run_identity(loaded, texts), **asdict(settings)}
+                if limit is not None and limit.unit == "seconds":
+                    identity["seconds"] = limit.amount
                 if ranks is None or ranks.rank == 0:
                     directory = stack.enter_context(
                         RunDirectory(run, "search", identity, apart_from=source.places)

@@ -462,7 +462,7 @@ def train(
             from ropewalk.pipeline.training import TrainingRun, check_store
             from ropewalk.training.ranks import on_first
 
-            on_first(lambda: text.tokenise(folder, path / TOKENS, progress))
+            on_first(lambda: text.tokenise(folder, path / TOKENS, progress, notice))
             store = TokenStore(text.tokens or path / TOKENS)
             from ropewalk.models.load import load_tokenizer
 
@@ -614,7 +614,7 @@ class _Text:
         corpora = corpus if isinstance(corpus, Mapping) else {ALONE: corpus}
         for own in corpora.values():
             # This refuses what is no corpus.
-            documents_in(own, field, weights, allow_download=allow_download)
+            documents_in(own, field, weights, allow_download=allow_download, notice=unheard)
         return cls(corpora, field, weights, None, tuple(corpora), allow_download)
 
     @property
@@ -624,7 +624,7 @@ class _Text:
         paths = [Path(own) for own in self.corpora.values() if isinstance(own, str | Path)]
         return [path for path in paths if path.exists()]
 
-    def tokenise(self, model: Path, place: Path, progress: Progress) -> None:
+    def tokenise(self, model: Path, place: Path, progress: Progress, notice: Notice) -> None:
         """Tokenise text into a folder of the run; a build that was killed goes on."""
         if self.tokens is None:
             from ropewalk.api.data import build_data
@@ -637,6 +637,7 @@ class _Text:
                 weights=self.weights,
                 allow_download=self.allow_download,
                 progress=progress,
+                notice=notice,
             )
 
 

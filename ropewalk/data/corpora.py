@@ -7,13 +7,14 @@ goes into the ids of all samples drawn from it.
 from __future__ import annotations
 
 import sysconfig
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
 from ropewalk.data import rows
 from ropewalk.data.rows import BY_ENDING, HUB, SHARD_ENDING, Document, Talks, Weighted
 from ropewalk.errors import InputError
+from ropewalk.progress import Notice, log_notice
 
 __all__ = ["Document", "Talks", "Weighted", "corpus_digest", "read_documents", "standard_library"]
 
@@ -27,6 +28,7 @@ CARDS = ("README", "LICENSE")
 """Names of files that describe rows."""
 TABLES = (".csv", ".tsv", ".json")
 """Endings of rows that are not read, and that nobody means as one text."""
+COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip", ".tar", ".tgz")
 TEXT_FIELD = "text"
 
 
@@ -37,6 +39,7 @@ def read_documents(
     weights: str | None = None,
     talks: Talks | None = None,
     allow_download: bool = False,
+    notice: Notice = log_notice,
 ) -> Iterator[Document]:
     """The documents of a file, of a folder (its text files in the order of their names, or else
     those with rows), of a data set (`hub:NAME`), or of the standard library (`python`). Rows hold
@@ -63,6 +66,8 @@ def read_documents(
         return (rows.document(row, field, weights, talks) for row in rows.saved(path, fields))
     if is_folder:
         of = _folder(path)
+        if source != HELD_OUT:
+            _tell_of_others(path, of, notice)
         if of and of[0].suffix.lower() not in TEXT_ENDINGS:
             own = (read_documents(each, field=field, weights=weights, talks=talks) for each in of)
             return chain.from_iterable(own)
@@ -80,6 +85,8 @@ def read_documents(
     reader = BY_ENDING.get(path.suffix.lower())
     if reader is not None:
         return (rows.document(row, field, weights, talks) for row in reader(path, fields))
+    if path.suffix.lower() in COMPRESSED:
+        raise InputError(f"{path}: is compressed; unpack it, and name what was in it")
     if path.suffix.lower() in TABLES:
         raise InputError(
             f"{path}: would be read as one text; write its rows as .jsonl, or name it .txt if one "
@@ -148,6 +155,23 @@ def _folder(path: Path) -> list[Path]:
         f"{path}: contains no text files ({', '.join(TEXT_ENDINGS)}), and none with rows "
         f"({', '.join((*BY_ENDING, SHARD_ENDING))})"
     )
+
+
+def _tell_of_others(path: Path, read: Sequence[Path], notice: Notice) -> None:
+    """Name what a folder holds besides, but for cards and what is hidden."""
+    taken = {p.relative_to(path) for p in read}
+    others = sorted(
+        own
+        for p in path.rglob("*")
+        if (own := p.relative_to(path)) not in taken
+        and not any(part.startswith((".", "__")) for part in own.parts)
+        and own.stem.upper() not in CARDS
+        and p.is_file()
+    )
+    if others:
+        names = ", ".join(own.as_posix() for own in others[:3])
+        more = ", …" if len(others) > 3 else ""
+        notice(f"{path}: {len(others):,} files are not read as documents: {names}{more}")
 
 
 def _bytes(files: Iterable[Path]) -> int:

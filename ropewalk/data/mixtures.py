@@ -118,6 +118,13 @@ def groups(
             mixture,
         )
     ]
+    if mixture.long_share is not None and len(set(lengths >= mixture.long_from)) == 1:
+        raise InvalidValue(
+            "long_share",
+            mixture.long_share,
+            f"all documents are on one side of {mixture.long_from} tokens",
+            "leave it out, or give another long_from",
+        )
     for group in found:
         if group.repeated > MOST_LAPS:
             raise InvalidValue(

@@ -98,6 +98,8 @@ def document(row: Row, field: str, weights: str | None, talks: Talks | None) -> 
     if isinstance(own, list | np.ndarray):
         tokens = _tokens(own, place, talks := _needed(talks, place))
         return _bare(row.name, tokens, _weights(value, weights, tokens.size, row), talks)
+    if own is None and field in value:
+        raise InputError(f"{place}: is null; leave such rows out, or name another field")
     if not isinstance(own, str):
         known = ", ".join(islice(map(str, value), 8)) or "nothing"
         raise InvalidValue(

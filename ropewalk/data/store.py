@@ -341,6 +341,8 @@ class TokenStore:
         path = self.folder / MANIFEST
         if not path.exists() and (self.folder / SHARDS).exists():
             raise InputError(f"{folder}: is not finished; run the same `data build` again")
+        if self.folder.is_dir() and not path.exists():
+            raise InputError(f"{folder}: has no tokens; `ropewalk data build` writes such a folder")
         fields = Fields(read_json(path, max_bytes=MOST_BYTES), f"{path}: ")
         if (found := fields.text("format")) != FORMAT:
             raise InputError(f"{folder}: is of format {found!r}, not {FORMAT!r}; build it again")

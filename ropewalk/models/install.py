@@ -17,7 +17,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from threading import Lock, get_ident
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
@@ -113,20 +115,43 @@ def applied(
         )
     if not isinstance(plan, ContextPlan):
         raise InvalidValue("plan", plan, "must be a ContextPlan", "give the .plan of a result")
-    found = _installation(model)
-    previous = found.setting if found else None
-    install(
-        model,
-        plan,
-        length=length,
-        exact_angles=exact_angles,
-        by_current_length=by_current_length,
-        check=check,
-    )
+    with _in_one_thread(model):
+        found = _installation(model)
+        previous = found.setting if found else None
+        install(
+            model,
+            plan,
+            length=length,
+            exact_angles=exact_angles,
+            by_current_length=by_current_length,
+            check=check,
+        )
+        try:
+            yield
+        finally:
+            _restore(model, previous)
+
+
+_FOLLOWED_IN: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
+_LOCK = Lock()
+
+
+@contextmanager
+def _in_one_thread(model: nn.Module) -> Iterator[None]:
+    """Threads share a model's modules, so the plan of one would be that of all."""
+    own = get_ident()
+    with _LOCK:
+        former = _FOLLOWED_IN.get(model)
+        if former not in (None, own):
+            raise Unsupported(
+                "another thread makes this model follow a plan; load it once for each thread"
+            )
+        _FOLLOWED_IN[model] = own
     try:
         yield
     finally:
-        _restore(model, previous)
+        if former is None:
+            del _FOLLOWED_IN[model]
 
 
 @dataclass(frozen=True)

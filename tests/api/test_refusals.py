@@ -36,6 +36,8 @@ refused = [
     lambda: rw.precision("bundled", dtype="int8"),
     lambda: rw.precision("bundled", sequences=0),
     lambda: rw.precision("bundled", length=10**9),
+    lambda: rw.search.preview("bundled", "4k", recover="no"),
+    lambda: rw.precision("bundled", quick=0),
     lambda: rw.export("bundled", plan, "out", "vllm", dtype="int8"),
     lambda: rw.export("bundled", plan, "out", "llama.cpp", dtype="float32"),
 ]

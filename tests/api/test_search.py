@@ -52,8 +52,10 @@ def test_a_budget_in_time_becomes_tokens_which_a_run_keeps(
     kept = json.loads((run / "run.json").read_text())["configuration"]
     assert kept["tokens"] >= found.legs[0].tokens
     assert kept["evaluations"] is None
-    again = search(model, 256, corpus=texts, budget="1h", run=run)
+    again = search(model, 256, corpus=texts, budget="1s", run=run)
     assert again.legs == found.legs
+    with pytest.raises(InputError, match=r"seconds was 1\.0, now 3600\.0"):
+        search(model, 256, corpus=texts, budget="1h", run=run)
     assert json.loads((run / "run.json").read_text())["configuration"] == kept
 
 

@@ -24,7 +24,10 @@ def test_a_folder_is_its_text_files_by_name(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     for name in ("b.txt", "a.md", "sub/c.py", "ignored.bin"):
         (tmp_path / name).write_text(name)
-    assert [document.name for document in read_documents(tmp_path)] == ["a.md", "b.txt", "sub/c.py"]
+    heard: list[str] = []
+    found = [document.name for document in read_documents(tmp_path, notice=heard.append)]
+    assert found == ["a.md", "b.txt", "sub/c.py"]
+    assert heard == [f"{tmp_path}: 1 files are not read as documents: ignored.bin"]
 
 
 def test_the_card_of_a_data_set_is_not_its_text(tmp_path: Path) -> None:
@@ -39,8 +42,10 @@ def test_the_card_of_a_data_set_is_not_its_text(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text(
         "Longer than the rows, so these are text with an extra. " * 9
     )
-    named = [document.name for document in read_documents(tmp_path)]
+    heard: list[str] = []
+    named = [document.name for document in read_documents(tmp_path, notice=heard.append)]
     assert named == ["notes.txt"]
+    assert heard == [f"{tmp_path}: 1 files are not read as documents: train.jsonl"]
 
 
 @pytest.mark.parametrize("name", ["rows.csv", "rows.json", "rows.TSV"])
@@ -114,6 +119,8 @@ def test_jsonl_is_read_as_it_is_asked_for(tmp_path: Path) -> None:
     [
         ("a.jsonl", b'{"text": "one"}\n{"text": 2}\n', "line 2: text"),
         ("a.jsonl", b'{"body": "one"}\n', "give another `field`: body"),
+        ("a.jsonl", b'{"text": null}\n', "line 1: text: is null; leave such rows out"),
+        ("a.txt.gz", b"\x1f\x8b", "is compressed; unpack it"),
         ("a.jsonl", b"[1]\n", "line 1: is not a JSON object"),
         ("a.jsonl", b"{\n", "line 1: is not JSON"),
         ("a.jsonl", b'{"text": "\xff"}\n', "line 1: is not UTF-8"),

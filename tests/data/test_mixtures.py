@@ -64,6 +64,12 @@ def test_a_domain_of_one_kind_of_length_keeps_all_its_tokens() -> None:
     assert [(group.name, group.tokens) for group in found] == [("code", 11_000), ("prose", 300)]
 
 
+def test_a_share_of_long_documents_needs_some_of_both_kinds() -> None:
+    for lengths in ([100, 200], [5000, 6000]):
+        with pytest.raises(InvalidValue, match="on one side of 4096 tokens"):
+            groups(np.array(lengths), np.array([0, 1]), NAMES, Mixture(long_share=0.5))
+
+
 def test_domains_without_a_share_divide_the_rest() -> None:
     lengths, domains = np.full(60, 100), np.repeat([0, 1, 2], [10, 20, 30])
     names = ("books", "code", "prose")

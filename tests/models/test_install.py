@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -290,6 +291,31 @@ def test_uninstalling_leaves_every_bit_as_it_was() -> None:
     for name, value in {**rotary.__dict__, **dict(rotary.named_buffers())}.items():
         assert value is attributes[name], name
     uninstall(model)  # nothing to take out
+
+
+def test_a_second_thread_is_refused_and_the_first_is_not_disturbed() -> None:
+    model = tiny_model()
+    before = model(tokens(SEQUENCE)).logits
+    plan = everything(model)
+    said: list[str] = []
+
+    def other() -> None:
+        try:
+            with applied(model, plan):
+                said.append("followed")
+        except Unsupported as error:
+            said.append(str(error))
+
+    with applied(model, plan):
+        within = model(tokens(SEQUENCE)).logits
+        thread = Thread(target=other)
+        thread.start()
+        thread.join()
+        assert torch.equal(model(tokens(SEQUENCE)).logits, within)
+    assert "another thread makes this model follow a plan" in said[0]
+    assert torch.equal(model(tokens(SEQUENCE)).logits, before)
+    other()
+    assert said[1:] == ["followed"]
 
 
 def test_applied_plans_nest() -> None:

@@ -75,7 +75,7 @@ def _own_loss(objective: Own, values: FloatArray) -> float:
     """The loss by a function of the user's; a schedule that failed is not asked about."""
     if not np.isfinite(values).all():
         return math.nan
-    return real_number(objective(*map(float, values)), f"the loss by {objective.__name__}")
+    return real_number(float(objective(*map(float, values))), f"the loss by {objective.__name__}")
 
 
 class LocalMeasure:

@@ -256,14 +256,20 @@ STUDY = Study(
     Path(__file__).parent,
     {FACTOR: [ANCHOR, *map(trained, SIZES), PLANTED, *SECOND_PART, *THIRD_PART]},
     claims(),
-    (*FIRST, *MORE),
+    (*FIRST, "high base", *MORE),
     measured,
     training.SAMPLES,
     [
-        Cell(name, FACTOR, arm)
-        for name in MORE
-        for arm in (*SECOND_PART, *THIRD_PART)
-        if arm not in (EARLY, EARLY_PLANTED, YARN, NTK)
+        *(
+            Cell(name, FACTOR, arm)
+            for name in MORE
+            for arm in (*SECOND_PART, *THIRD_PART)
+            if arm not in (EARLY, EARLY_PLANTED, YARN, NTK)
+        ),
+        *(
+            Cell("high base", FACTOR, arm)
+            for arm in (ANCHOR, *map(trained, SIZES), PLANTED, *SECOND_PART)
+        ),
     ],
 )
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 EXAMPLE = ("llama-3-8b", "128k", "h100")
 MODELS = ("llama-3.1-8b", "llama-3.1-70b")
 FARTHEST = "2M"
-DEVICES = (8, 64, 512)
+DEVICES = (8, 64)
 PICTURE = "docs/images/cost.png"
 PAPERS_MODEL, PAPERS_MACHINE = "llama-2-7b", "8xa100"
 PAPERS_LENGTHS = tuple(2**n for n in range(13, 19))

@@ -35,8 +35,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from benchmarks.machine import machine, measured_on
 from docs.figures import paragraph
 from ropewalk.attention import ENGINES, AttentionLayout, flex, register, varlen
+from ropewalk.models.renamed import recompute_activations
 from ropewalk.outputs import write_atomically
-from ropewalk.training.loss import recompute_activations
 
 RESULTS = Path(__file__).parent / "results"
 PRODUCTS = 7  # matrix products for a visited pair: two forward, five backward

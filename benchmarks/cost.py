@@ -154,8 +154,9 @@ def measured(case: Case) -> int:
 
     from ropewalk.attention import AttentionLayout, interface
     from ropewalk.evaluation.scoring import Scorer
+    from ropewalk.models.renamed import recompute_activations
     from ropewalk.training.execution import Division
-    from ropewalk.training.loss import METHOD, prepare_loss, recompute_activations, summed_loss
+    from ropewalk.training.loss import METHOD, prepare_loss, summed_loss
     from ropewalk.training.parallel import Place, shard_for_training
 
     torch.set_num_threads(1)

@@ -36,8 +36,9 @@ from ropewalk.errors import Unsupported
 from ropewalk.evaluation.scoring import Scorer
 from ropewalk.lengths import format_length
 from ropewalk.models import catalogue
+from ropewalk.models.renamed import recompute_activations
 from ropewalk.outputs import write_atomically
-from ropewalk.training.loss import prepare_loss, recompute_activations, summed_loss
+from ropewalk.training.loss import prepare_loss, summed_loss
 
 RESULTS = Path(__file__).with_name("results") / "gpu.json"
 LIMIT = 20 * 60

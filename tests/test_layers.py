@@ -67,7 +67,7 @@ ROOMS = {
     "models": Row(
         (
             *(*VALUES, "context_plan", "models.config", "models.placement"),
-            *("agreement", "models.logits", "models.source", "torchrun"),
+            *("agreement", "models.logits", "models.renamed", "models.source", "torchrun"),
         ),
         needs=("numpy", "safetensors", "torch", "transformers"),
         lazily=("huggingface_hub",),
@@ -79,6 +79,7 @@ ROOMS = {
     "models.recipes": Row(("errors", "lengths", "context_plan", "models.config", "models.native")),
     "models.placement": Row(("errors",)),
     "models.logits": Row(("errors",), needs=("torch",)),
+    "models.renamed": Row(),
     "models.assumptions": Row((*VALUES, "models.config", "models.families", "models.native")),
     "models.stock_config": Row(
         (*VALUES, "context_plan", "scaling", "models.config", "models.native", "models.recipes")
@@ -117,7 +118,7 @@ ROOMS = {
         ("data", "evaluation", "models"),
         needs=("numpy", "torch", "transformers", "safetensors"),
     ),
-    "evaluation.chunks": Row(("costs",), needs=("torch", "transformers")),
+    "evaluation.chunks": Row(("costs", "models.renamed"), needs=("torch", "transformers")),
     "evaluation.scoring": Row(
         (
             *("errors", "models.logits", "evaluation", "evaluation.answering"),
@@ -489,7 +490,7 @@ ROOMS = {
         ("errors", "models", "models.config", "costs", "torchrun"), lazily=("torch",)
     ),
     "costs.fake": Row(
-        ("errors", "models.config", "models", "costs", "training"),
+        ("errors", "models.config", "models", "models.renamed", "costs", "training"),
         needs=("torch", "transformers"),
     ),
     "api": Row(

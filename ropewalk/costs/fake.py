@@ -21,8 +21,9 @@ from torch.nn.functional import scaled_dot_product_attention
 from ropewalk.costs.sizes import Sizes
 from ropewalk.errors import Unsupported, shortened
 from ropewalk.models.config import Config, for_stock_class
+from ropewalk.models.renamed import recompute_activations
 from ropewalk.models.sharding import layers_of
-from ropewalk.training.loss import METHOD, prepare_loss, recompute_activations
+from ropewalk.training.loss import METHOD, prepare_loss
 from ropewalk.training.parallel import mixed_precision
 
 TESTED = ("2.13",)

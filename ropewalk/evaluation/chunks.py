@@ -21,6 +21,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from ropewalk.costs.estimates import AT_ONCE, LARGEST, MASKED, SMALLEST
+from ropewalk.models.renamed import cache_name
 
 BY_HEAD = "ropewalk_by_head"
 
@@ -59,14 +60,16 @@ class Reader:
         """One forward over tokens that follow those in the cache, or over the first ones."""
         with _by_head(self._model.config.get_text_config()):
             return self.body(
-                input_ids=tokens_BL.to(self._model.device), past_key_values=cache, use_cache=True
+                input_ids=tokens_BL.to(self._model.device),
+                use_cache=True,
+                **{cache_name(self.body): cache},
             )
 
     def last(self, tokens_BL: Tensor, cache: Any) -> tuple[Tensor, Any]:
         """The hidden states of the last token, and the cache; None is one of the model's own."""
         if cache is None:
             state = self.step(tokens_BL, None)
-            return state.last_hidden_state[:, -1:], state.past_key_values
+            return state.last_hidden_state[:, -1:], getattr(state, cache_name(self.body))
         for _, hidden in self.chunks(tokens_BL, cache):
             end = hidden[:, -1:].clone()  # a view would keep all of them
         return end, cache

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Sequence
+from inspect import signature
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,8 @@ def logits_of(
     ids_1L, at_1L = torch.tensor([ids]), torch.tensor([positions])
     # Said explicitly: without a mask, positions with gaps would pass for packed documents.
     mask_1L = torch.ones_like(ids_1L)
+    # The name before transformers 5.24, and the one since.
+    named = "cache" if "cache" in signature(model.forward).parameters else "past_key_values"
     cache, pieces = None, []
     for start, end in pairwise((0, *cuts, len(ids))):
         if before is not None:
@@ -52,10 +55,10 @@ def logits_of(
             input_ids=ids_1L[:, start:end],
             attention_mask=mask_1L[:, :end],
             position_ids=at_1L[:, start:end],
-            past_key_values=cache,
             use_cache=bool(cuts),
+            **{named: cache},
         )
-        cache = output.past_key_values if cuts else None
+        cache = getattr(output, named) if cuts else None
         pieces.append(output.logits[0])
     return torch.cat(pieces)
 

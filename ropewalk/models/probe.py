@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from ropewalk.errors import Unsupported
 from ropewalk.models.anatomy import Anatomy, AttentionLayer
 from ropewalk.models.queries import listening
+from ropewalk.models.renamed import cache_name
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +65,7 @@ class Probe:
         # Said explicitly: without a mask, positions with gaps would pass for packed documents.
         mask = torch.ones_like(ids)
         at = torch.tensor(list(positions), device=device)[None]
-        cache = None
+        cache, named = None, cache_name(self.model)
         pieces = []
         with evaluating(self.model), _hearing(self.layers) as heard:
             for start, end in pairwise((0, *cuts, len(positions))):
@@ -72,10 +73,10 @@ class Probe:
                     input_ids=ids[:, start:end],
                     attention_mask=mask[:, :end],
                     position_ids=at[:, start:end],
-                    past_key_values=cache,
                     use_cache=bool(cuts),
+                    **{named: cache},
                 )
-                cache = output.past_key_values if cuts else None
+                cache = getattr(output, named) if cuts else None
                 pieces.append(dict(heard))
                 heard.clear()
         return pieces

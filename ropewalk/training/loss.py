@@ -56,12 +56,6 @@ def prepare_loss(model: Any, *, check: bool = True) -> None:
     setattr(model, METHOD, MethodType(loss, model))
 
 
-def recompute_activations(model: Any) -> None:
-    """Transformers before 5.23 calls it by a name that is deprecated since."""
-    own = getattr(model, "activation_checkpointing_enable", None)
-    (own or model.gradient_checkpointing_enable)()
-
-
 def summed_loss(
     model: Any, targets: Tensor, inputs: dict[str, Any], weights: Tensor | None = None
 ) -> Tensor:

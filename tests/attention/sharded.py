@@ -22,7 +22,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from ropewalk.attention import AttentionLayout, register, ulysses
 from ropewalk.errors import RopewalkError
-from ropewalk.training.loss import recompute_activations
+from ropewalk.models.renamed import recompute_activations
 from tests.attention.layouts import PARADIGMS
 
 RANKS = 4

@@ -12,7 +12,7 @@ from transformers.models.auto import CONFIG_MAPPING
 
 from ropewalk.attention import AttentionLayout, check_apart, interface, register
 from ropewalk.errors import InvalidValue, UnknownName, Unsupported
-from ropewalk.training.loss import recompute_activations
+from ropewalk.models.renamed import cache_name, recompute_activations
 
 FAMILIES: dict[str, dict[str, Any]] = {
     "llama": {},
@@ -316,9 +316,10 @@ def test_dropout_is_refused_in_training_only() -> None:
 
 def test_a_layout_describes_a_whole_window() -> None:
     model = tiny("llama")
-    cache = model(input_ids=some_tokens(1, 9), layout=AttentionLayout.anchor([8])).past_key_values
+    output = model(input_ids=some_tokens(1, 9), layout=AttentionLayout.anchor([8]))
+    cache = {cache_name(model): getattr(output, cache_name(model))}
     with pytest.raises(Unsupported, match="only 3 of 12 keys are new"):
-        model(input_ids=some_tokens(1, 3), layout=AttentionLayout.full([3]), past_key_values=cache)
+        model(input_ids=some_tokens(1, 3), layout=AttentionLayout.full([3]), **cache)
 
 
 @pytest.mark.parametrize(

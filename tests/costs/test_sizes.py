@@ -14,6 +14,7 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM, DynamicCache
 from ropewalk.costs.sizes import BY_FORMULA, Layer, empty_model, sizes_of
 from ropewalk.errors import InvalidValue, RopewalkError
 from ropewalk.models import catalogue
+from ropewalk.models.renamed import cache_name
 from tests.training.hybrids import built
 
 PUBLISHED = {
@@ -132,7 +133,7 @@ def test_the_cache_is_what_stock_transformers_keeps(
     length = 32
     cache = DynamicCache(config=config)
     with torch.no_grad():
-        model(torch.zeros(1, length, dtype=torch.long), past_key_values=cache)
+        model(torch.zeros(1, length, dtype=torch.long), **{cache_name(model): cache})
     kept = sum(layer.keys.numel() + layer.values.numel() for layer in cache.layers)
     written = {**json.loads(config.to_json_string(use_diff=False)), "model_type": model_type}
     counted = sizes_of(written).cache(length)

@@ -28,6 +28,7 @@ from ropewalk.errors import Unsupported
 from ropewalk.models.anatomy import anatomy_of
 from ropewalk.models.config import present_plan
 from ropewalk.models.install import applied
+from ropewalk.models.renamed import cache_name
 from ropewalk.models.rotary import PlannedRotary
 from ropewalk.planning.extension import extend_plan
 from ropewalk.schedule import RotarySchedule
@@ -113,11 +114,11 @@ def outcome(family: str, plan_name: str) -> Outcome | None:
 @torch.no_grad()
 def decoded(model: Any, ids: Tensor, prompt: int = WINDOW - 2) -> Tensor:
     """Logits of a sequence that comes through the cache: a prompt, six tokens, and the rest."""
-    past, logits = None, []
+    past, logits, named = None, [], cache_name(model)
     singles = range(prompt, min(prompt + 6, ids.shape[1]))
     for start, end in pairwise((0, *singles, singles.stop, ids.shape[1])):
-        output = model(ids[:, start:end], past_key_values=past, use_cache=True)
-        past = output.past_key_values
+        output = model(ids[:, start:end], use_cache=True, **{named: past})
+        past = getattr(output, named)
         logits.append(output.logits)
     return torch.cat(logits, dim=1)
 

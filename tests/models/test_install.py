@@ -20,11 +20,11 @@ from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.errors import InputError, InvalidValue, Unsupported
 from ropewalk.models.config import present_plan
 from ropewalk.models.install import applied, install, uninstall
+from ropewalk.models.renamed import recompute_activations
 from ropewalk.models.rotary import PlannedRotary
 from ropewalk.models.stock_config import with_plan
 from ropewalk.planning.extension import extend_plan
 from ropewalk.schedule import RotarySchedule
-from ropewalk.training.loss import recompute_activations
 from tests.models.family_run import CLOSE, PLANS, SEQUENCE, TARGET, decoded, outcome, refusal, row
 from tests.models.tiny import (
     FAMILIES,

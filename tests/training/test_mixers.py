@@ -16,6 +16,7 @@ from transformers import DynamicCache
 from ropewalk.attention.layout import AttentionLayout
 from ropewalk.data.windows import Arrangement
 from ropewalk.errors import Unsupported
+from ropewalk.models.renamed import cache_name
 from ropewalk.training.mixers import ByDocument, _knows_boundaries, apart, keep_apart
 from tests.models.tiny import tiny_model
 from tests.training import tiny
@@ -178,7 +179,7 @@ def test_a_cache_carries_no_document_into_another() -> None:
     keep_apart(model)
     ids, positions = tokens_of(layout), torch.from_numpy(layout.positions.copy())[None]
     given = {"input_ids": ids, "position_ids": positions, "layout": layout}
-    cached = model(**given, past_key_values=DynamicCache(config=model.config)).logits
+    cached = model(**given, **{cache_name(model): DynamicCache(config=model.config)}).logits
     assert torch.equal(cached, model(**given, use_cache=False).logits)
 
 

@@ -1,0 +1,16 @@
+"""What transformers calls by other names in some of the versions that we run with."""
+
+from __future__ import annotations
+
+from inspect import signature
+from typing import Any
+
+
+def cache_name(model: Any) -> str:
+    """The cache's, as an argument of a forward and in its output."""
+    return "cache" if "cache" in signature(model.forward).parameters else "past_key_values"
+
+
+def recompute_activations(model: Any) -> None:
+    own = getattr(model, "activation_checkpointing_enable", None)  # from 5.23 on
+    (own or model.gradient_checkpointing_enable)()

@@ -170,8 +170,8 @@ def _tell_of_others(path: Path, read: Sequence[Path], notice: Notice) -> None:
     )
     if others:
         names = ", ".join(own.as_posix() for own in others[:3])
-        more = ", …" if len(others) > 3 else ""
-        notice(f"{path}: {len(others):,} files are not read as documents: {names}{more}")
+        more = f" and {len(others) - 3:,} more" if len(others) > 3 else ""
+        notice(f"in {path}, not read as documents: {names}{more}")
 
 
 def _bytes(files: Iterable[Path]) -> int:

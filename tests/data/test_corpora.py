@@ -27,7 +27,7 @@ def test_a_folder_is_its_text_files_by_name(tmp_path: Path) -> None:
     heard: list[str] = []
     found = [document.name for document in read_documents(tmp_path, notice=heard.append)]
     assert found == ["a.md", "b.txt", "sub/c.py"]
-    assert heard == [f"{tmp_path}: 1 files are not read as documents: ignored.bin"]
+    assert heard == [f"in {tmp_path}, not read as documents: ignored.bin"]
 
 
 def test_the_card_of_a_data_set_is_not_its_text(tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_the_card_of_a_data_set_is_not_its_text(tmp_path: Path) -> None:
     heard: list[str] = []
     named = [document.name for document in read_documents(tmp_path, notice=heard.append)]
     assert named == ["notes.txt"]
-    assert heard == [f"{tmp_path}: 1 files are not read as documents: train.jsonl"]
+    assert heard == [f"in {tmp_path}, not read as documents: train.jsonl"]
 
 
 @pytest.mark.parametrize("name", ["rows.csv", "rows.json", "rows.TSV"])

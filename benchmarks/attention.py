@@ -94,7 +94,7 @@ class Record:
     length: int
     seconds: float
     building_seconds: float
-    peak_bytes: int | None
+    peak_bytes: int
     tflops: float | None
     """The rate over the visited pairs; a training step has other work too."""
     ideal: float
@@ -367,7 +367,7 @@ def row(r: Record) -> str:
     return (
         f"{r.length:7} {r.layout:15} {r.documents:11} {r.what:25} {r.seconds:9.4f} s {speed} "
         f"{r.ratio:7.2f} {r.ideal:7.2f} {r.building_seconds / r.seconds:8.2%} "
-        f"{(r.peak_bytes or 0) / 2**20:8.0f}"
+        f"{r.peak_bytes / 2**20:8.0f}"
     )
 
 
@@ -402,27 +402,24 @@ ON_A_GPU = ("sdpa, dense mask", "flex_attention by hand", "flex", "varlen", "per
 def on_a_gpu() -> str:
     """A line a layout, with the milliseconds of all engines side by side."""
     results = json.loads((RESULTS / "attention_cuda.json").read_text())
-    found = [Record(**record) for record in results["records"]]
+    full: dict[int, float] = {}
+    rows: dict[tuple[int, str, float], dict[str, float]] = {}
+    for r in results["records"]:
+        length, seconds = r["length"], r["seconds"]
+        if r["what"].startswith("training"):
+            continue
+        if r["layout"] == "full":
+            full[length] = min(seconds, full.get(length, seconds))
+        if r["layout"] == "anchor":
+            rows.setdefault((length, r["documents"], r["ideal"]), {})[r["what"]] = seconds
     lines = [
         f"| length | documents | full attention | {' | '.join(ON_A_GPU)} | ideal |",
         "|---" * (len(ON_A_GPU) + 4) + "|",
     ]
-    for length, documents in dict.fromkeys(
-        (r.length, r.documents)
-        for r in found
-        if r.layout == "anchor" and not r.what.startswith("training")
-    ):
-        own = {
-            r.what: r
-            for r in found
-            if (r.length, r.documents, r.layout) == (length, documents, "anchor")
-        }
-        full = min(r.seconds for r in found if r.length == length and r.layout == "full")
-        times = [f"{1000 * own[what].seconds:.1f}" if what in own else "" for what in ON_A_GPU]
-        ideal = next(iter(own.values())).ideal
-        lines.append(
-            f"| {length} | {documents} | {1000 * full:.1f} | {' | '.join(times)} | {ideal:.2f} |"
-        )
+    for (length, documents, ideal), own in rows.items():
+        times = [full[length], *(own.get(what) for what in ON_A_GPU)]
+        cells = ["" if seconds is None else f"{1000 * seconds:.1f}" for seconds in times]
+        lines.append(f"| {length} | {documents} | {' | '.join(cells)} | {ideal:.2f} |")
     where = f"`python -m benchmarks.attention cuda`, on one {results['machine']['gpu']}"
     lines += ["", f"Milliseconds; {where} (torch {results['machine']['torch']})."]
     return "\n".join(lines)
@@ -438,7 +435,7 @@ def on_a_cpu() -> str:
     ]
     lines += [
         f"| {r.length} | {r.layout} | {r.documents} | {r.what} | {r.seconds:.3f} | {r.ratio:.2f} "
-        f"| {r.ideal:.2f} | {(r.peak_bytes or 0) / 2**20:.0f} |"
+        f"| {r.ideal:.2f} | {r.peak_bytes / 2**20:.0f} |"
         for r in found
         if r.layout in ("full", "anchor") and r.length > found[0].length
     ]

@@ -60,7 +60,7 @@ class Scale:
 
     device: str
     config: dict[str, Any]
-    timed: attention.Sizes
+    sizes: attention.Sizes
     formats: tuple[torch.dtype, ...]
     layers: tuple[int, ...]
     windows: tuple[int, ...]
@@ -74,12 +74,12 @@ class Scale:
 
 SCALES = {
     "cuda": Scale(
-        "cuda", SHAPE, attention.SIZES["cuda"]._replace(repeats=5),
+        "cuda", SHAPE, attention.SIZES["cuda"],
         (torch.bfloat16, torch.float16, torch.float32), (1, 2, 4), (8192, 32768), 131072,
         ("fp32", "bf16", "bf16_model", "fp16", "tf32_angles", "tf32"),
     ),
     "cpu": Scale(
-        "cpu", TOY, attention.SIZES["cpu"]._replace(lengths=(256,), repeats=1),
+        "cpu", TOY, attention.SIZES["cpu"],
         (torch.bfloat16, torch.float32), (1,), (128,), 4608, ("fp32", "bf16"),
         {"length": 128, "sequences": 1}, compared=64,
     ),
@@ -147,7 +147,7 @@ def compared(scale: Scale) -> dict[str, Any]:
 
 def _tensors(scale: Scale, length: int) -> tuple[Tensor, ...]:
     torch.manual_seed(0)
-    heads, keys, width = scale.timed.heads, scale.timed.key_heads, scale.timed.head_dim
+    heads, keys, width = scale.sizes.heads, scale.sizes.key_heads, scale.sizes.head_dim
     shapes = [(1, count, length, width) for count in (heads, keys, keys, heads)]
     return tuple(torch.randn(shape, dtype=torch.float64) for shape in shapes)
 
@@ -300,13 +300,13 @@ def run(scale: Scale, out: Path) -> None:
 
 
 def blocks() -> dict[str, str]:
-    kept = json.loads(RESULTS.read_text("utf-8"))
+    kept, scale = json.loads(RESULTS.read_text("utf-8")), SCALES["cuda"]
     done = {name: found for name, found in kept["parts"].items() if "failed" not in found}
-    missing = [part.name for part in parts(SCALES["cuda"]) if part.name not in done]
+    missing = [part.name for part in parts(scale) if part.name not in done]
     lines = ["| layers | window | seconds | GiB | calculated | recomputed | GiB | calculated |"]
     lines.append("|---" * 8 + "|")
-    for count in SCALES["cuda"].layers:
-        for window in SCALES["cuda"].windows:
+    for count in scale.layers:
+        for window in scale.windows:
             names = [_step(count, window, recompute) for recompute in (False, True)]
             cells = [cell for name in names for cell in _cells(done.get(name))]
             lines.append(f"| {count} | {format_length(window)} | {' | '.join(cells)} |")

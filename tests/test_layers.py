@@ -67,7 +67,8 @@ ROOMS = {
     "models": Row(
         (
             *(*VALUES, "context_plan", "models.config", "models.placement"),
-            *("agreement", "models.logits", "models.renamed", "models.source", "torchrun"),
+            *("agreement", "models.logits", "models.modes", "models.renamed"),
+            *("models.source", "torchrun"),
         ),
         needs=("numpy", "safetensors", "torch", "transformers"),
         lazily=("huggingface_hub",),
@@ -79,6 +80,7 @@ ROOMS = {
     "models.recipes": Row(("errors", "lengths", "context_plan", "models.config", "models.native")),
     "models.placement": Row(("errors",)),
     "models.logits": Row(("errors",), needs=("torch",)),
+    "models.modes": Row(needs=("torch",)),
     "models.renamed": Row(),
     "models.assumptions": Row((*VALUES, "models.config", "models.families", "models.native")),
     "models.stock_config": Row(
@@ -93,7 +95,7 @@ ROOMS = {
         lazily=("huggingface_hub",),
     ),
     "attention": Row(
-        ("errors", "extras", "untrusted"),
+        ("errors", "extras", "untrusted", "models.modes"),
         needs=("numpy", "torch", "transformers", "matplotlib", "safetensors"),
     ),
     "evaluation.statistics": Row(("values",), needs=("numpy",)),
@@ -252,7 +254,7 @@ ROOMS = {
         (
             *("errors", "lengths", "untrusted", "schedule", "context_plan", "run_directory"),
             *("data", "evaluation", "evaluation.identity", "evaluation.statistics", "models"),
-            *("number_formats.results", "models.logits"),
+            *("number_formats.results", "models.logits", "models.modes"),
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),
     ),
@@ -280,8 +282,9 @@ ROOMS = {
             *(*VALUES, "values", "progress", "outputs", "context_plan", "run_directory", "data"),
             *("attention", "models", "models.config", "models.source", "evaluation", "exporting"),
             *("runtimes", "exporting.manifest"),
-            *("exporting.staging", "models.logits", "training.settings", "training.results"),
-            *("torchrun", "training.execution", "training.journal"),
+            *("exporting.staging", "models.logits", "models.modes", "models.renamed"),
+            *("training.settings", "training.results", "torchrun"),
+            *("training.execution", "training.journal"),
         ),
         needs=("numpy", "torch", "transformers", "safetensors"),
         lazily=("peft",),

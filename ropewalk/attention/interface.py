@@ -14,7 +14,6 @@ Features that change the scores and that no engine here computes are refused by 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from functools import cached_property, lru_cache
 from typing import Any, TypeAlias
 
@@ -31,6 +30,7 @@ from ropewalk.attention import ulysses
 from ropewalk.attention.engines import choose
 from ropewalk.attention.layout import PADDING, AttentionLayout
 from ropewalk.errors import InvalidValue, Unsupported
+from ropewalk.models.modes import in_mode
 
 NAME = "ropewalk"
 
@@ -351,7 +351,7 @@ def check_apart(model: PreTrainedModel) -> None:
         )
         return float((before - after)[:, second].abs().max())
 
-    with mode_of(model, training=False):
+    with in_mode(model, training=False):
         leak, visible = effect(first), effect(anchor)
     # Not zero: where experts share a matrix product, its rounding depends on all their tokens.
     if leak > 0.1 * visible:
@@ -359,15 +359,3 @@ def check_apart(model: PreTrainedModel) -> None:
             f"{type(model).__name__} lets documents see each other: it does not pass the layout on "
             "to its attention, or mixes tokens elsewhere; it cannot be trained on packed documents"
         )
-
-
-@contextmanager
-def mode_of(model: nn.Module, *, training: bool) -> Iterator[None]:
-    """A mode for a while. Parts that the caller had in another mode than the whole get it back."""
-    former = [(part, part.training) for part in model.modules()]
-    model.train(training)
-    try:
-        yield
-    finally:
-        for part, mode in former:
-            part.training = mode

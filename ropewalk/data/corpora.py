@@ -7,7 +7,7 @@ goes into the ids of all samples drawn from it.
 from __future__ import annotations
 
 import sysconfig
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 
@@ -65,9 +65,11 @@ def read_documents(
     if is_folder and (path / rows.STATE).is_file():
         return (rows.document(row, field, weights, talks) for row in rows.saved(path, fields))
     if is_folder:
-        of = _folder(path)
-        if source != HELD_OUT:
-            _tell_of_others(path, of, notice)
+        of, others = _folder(path)
+        if others and source != HELD_OUT:
+            names = ", ".join(each.relative_to(path).as_posix() for each in others[:3])
+            more = f" and {len(others) - 3:,} more" if len(others) > 3 else ""
+            notice(f"in {path}, not read as documents: {names}{more}")
         if of and of[0].suffix.lower() not in TEXT_ENDINGS:
             own = (read_documents(each, field=field, weights=weights, talks=talks) for each in of)
             return chain.from_iterable(own)
@@ -120,8 +122,9 @@ def standard_library() -> Iterator[Document]:
             yield Document(name.as_posix(), _text(path))
 
 
-def _folder(path: Path) -> list[Path]:
-    """The text files of a folder, or those with rows or tokens, if the only text is their card."""
+def _folder(path: Path) -> tuple[list[Path], list[Path]]:
+    """The text files of a folder, or those with rows or tokens, if the only text is their card; and
+    its other files, but for cards and what is hidden."""
     within = path.resolve()
     endings = (*BY_ENDING, SHARD_ENDING)
     files = sorted(p for p in path.rglob("*") if p.is_file())
@@ -135,14 +138,16 @@ def _folder(path: Path) -> list[Path]:
             f"({rows_of[0].name}), which are not read together; name a file, or a folder with one "
             "of them"
         )
-    for file in text or rows_of:  # a corpus from elsewhere must not lead to files of its user
+    read = text or rows_of
+    for file in read:  # a corpus from elsewhere must not lead to files of its user
         if not file.resolve().is_relative_to(within):
             raise InputError(
                 f"{file}: is a link to a file outside {path}, which is not read; put a copy in "
                 "its place, or name the file itself"
             )
-    if text or rows_of:
-        return text or rows_of
+    if read:
+        others = set(files).difference(read)
+        return read, [p for p in files if p in others and not _aside(p.relative_to(path))]
     if (path / MANIFEST).is_file():
         raise InputError(
             f"{path}: is a folder of tokens, not of text; `ropewalk train` reads one such folder, "
@@ -157,21 +162,10 @@ def _folder(path: Path) -> list[Path]:
     )
 
 
-def _tell_of_others(path: Path, read: Sequence[Path], notice: Notice) -> None:
-    """Name what a folder holds besides, but for cards and what is hidden."""
-    taken = {p.relative_to(path) for p in read}
-    others = sorted(
-        own
-        for p in path.rglob("*")
-        if (own := p.relative_to(path)) not in taken
-        and not any(part.startswith((".", "__")) for part in own.parts)
-        and own.stem.upper() not in CARDS
-        and p.is_file()
-    )
-    if others:
-        names = ", ".join(own.as_posix() for own in others[:3])
-        more = f" and {len(others) - 3:,} more" if len(others) > 3 else ""
-        notice(f"in {path}, not read as documents: {names}{more}")
+def _aside(path: Path) -> bool:
+    """True of a card, and of what is hidden."""
+    hidden = any(part.startswith((".", "__")) for part in path.parts)
+    return hidden or path.stem.upper() in CARDS
 
 
 def _bytes(files: Iterable[Path]) -> int:

@@ -46,8 +46,8 @@ _FLAGS = {
         "runtimes do not; to plan with it, pass --log-n beyond"
     ),
 }
-# What the language model's part of a config and the top level may both state.
 _LLAMA3 = ("low_freq_factor", "high_freq_factor")
+# What the language model's part of a config and the top level may both state.
 _BOTH_LEVELS = (
     *("rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor", "head_dim"),
     *("max_position_embeddings", ORIGINAL_LENGTH),

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ropewalk.errors import Unsupported
 from ropewalk.models.anatomy import Anatomy, AttentionLayer
+from ropewalk.models.modes import in_mode
 from ropewalk.models.queries import listening
 from ropewalk.models.renamed import cache_name
 
@@ -67,7 +68,7 @@ class Probe:
         at = torch.tensor(list(positions), device=device)[None]
         cache, named = None, cache_name(self.model)
         pieces = []
-        with evaluating(self.model), _hearing(self.layers) as heard:
+        with in_mode(self.model, training=False), _hearing(self.layers) as heard:
             for start, end in pairwise((0, *cuts, len(positions))):
                 output = self.model(
                     input_ids=ids[:, start:end],
@@ -84,7 +85,7 @@ class Probe:
     @torch.no_grad()
     def replay(self, layer: AttentionLayer, heard: Heard, cos: Tensor, sin: Tensor) -> Heard:
         """The same layer called again with other cos and sin, without any scaling of ours."""
-        with evaluating(layer.module), _hearing((layer,), unscaled=True) as again:
+        with in_mode(layer.module, training=False), _hearing((layer,), unscaled=True) as again:
             given = heard.as_given(cos, sin)
             layer.module(*heard.args, **{**heard.kwargs, "position_embeddings": given})
         return again[layer]
@@ -111,16 +112,3 @@ def _hearing(
             stack.callback(hook.remove)
         stack.enter_context(listening(layers, note_query, unscaled=unscaled))
         yield heard
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Without dropout, for a while."""
-    training = [module for module in model.modules() if module.training]
-    for module in training:
-        module.training = False
-    try:
-        yield
-    finally:
-        for module in training:
-            module.training = True

@@ -11,6 +11,13 @@ def cache_name(model: Any) -> str:
     return "cache" if "cache" in signature(model.forward).parameters else "past_key_values"
 
 
+def recompute_name(arguments: type) -> str:
+    """The setting of TrainingArguments."""
+    fields = arguments.__dataclass_fields__  # type: ignore[attr-defined]
+    new = "activation_checkpointing"  # from 5.23 on
+    return new if new in fields else "gradient_checkpointing"
+
+
 def recompute_activations(model: Any) -> None:
-    own = getattr(model, "activation_checkpointing_enable", None)  # from 5.23 on
+    own = getattr(model, "activation_checkpointing_enable", None)
     (own or model.gradient_checkpointing_enable)()

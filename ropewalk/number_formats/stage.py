@@ -25,7 +25,8 @@ from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import Unsupported
 from ropewalk.models.anatomy import Anatomy, RotaryModule, anatomy_of, by_pair
 from ropewalk.models.logits import check_finite
-from ropewalk.models.probe import Probe, evaluating
+from ropewalk.models.modes import in_mode
+from ropewalk.models.probe import Probe
 from ropewalk.number_formats.arms import (
     Arm,
     Format,
@@ -224,7 +225,7 @@ class Stage:
                 output[:, start:end] = narrow @ value[:, :end]
             return output.to(dtype_of(arm.product)).to(query.dtype)
 
-        with matmul_format(arm), evaluating(model), _routed(model, anatomy, attend):
+        with matmul_format(arm), in_mode(model, training=False), _routed(model, anatomy, attend):
             logits: Tensor = model(
                 input_ids=tokens.to(self.device)[None],
                 # Said explicitly: some families take shifted positions for packed documents.
@@ -281,7 +282,7 @@ class Stage:
         vocabulary = model.config.get_text_config().vocab_size
         tokens = (torch.arange(40) * 7919 % vocabulary).to(self.device)
         positions = torch.arange(3, 43, device=self.device)
-        with torch.no_grad(), evaluating(model), matmul_format(Arm("fp32")):
+        with torch.no_grad(), in_mode(model, training=False), matmul_format(Arm("fp32")):
             stock: Tensor = model(
                 input_ids=tokens[None],
                 attention_mask=torch.ones_like(tokens)[None],

@@ -21,7 +21,7 @@ from transformers import Cache
 from ropewalk.attention import interface
 from ropewalk.attention.layout import AttentionLayout
 from ropewalk.errors import Unsupported
-from ropewalk.models.probe import evaluating
+from ropewalk.models.modes import in_mode
 from ropewalk.models.sharding import layers_of
 
 _FIRST, _SECOND = 6, 5
@@ -179,7 +179,7 @@ def _knows_boundaries(part: nn.Module) -> bool:
     random = torch.Generator().manual_seed(0)
     rows = torch.randn(1, layout.length, width, generator=random).to(own.device, own.dtype)
     try:
-        with interface.mode_of(part, training=True):
+        with in_mode(part, training=True):
             apart = ByDocument(part.forward)(rows, layout=layout)
             at_once = ByDocument(part.forward, boundaries=True)(rows, layout=layout)
     except Exception:  # whatever a kernel, or its absence, says to it
@@ -199,7 +199,7 @@ def _leaking(model: Any) -> list[str]:
     tokens = torch.arange(layout.length, device=device)[None] % vocabulary
     others = tokens.clone()
     others[:, 1 : 1 + _FIRST] = (others[:, 1 : 1 + _FIRST] + layout.length) % vocabulary
-    with evaluating(model):
+    with in_mode(model, training=False):
         before, after = (_heard(model, parts, ids, positions, layout) for ids in (tokens, others))
     kinds = {type(part) for part in before if _leaks(before[part], after[part])}
     return [names[part] for part in parts if type(part) in kinds]

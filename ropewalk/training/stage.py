@@ -36,6 +36,7 @@ from ropewalk.exporting.staging import staged
 from ropewalk.exporting.writing import copy_companions, write_json
 from ropewalk.models.checkpoint import Checkpoint
 from ropewalk.models.load import checked_weights, load, quiet
+from ropewalk.models.renamed import recompute_name
 from ropewalk.models.slices import Empty, without_weights
 from ropewalk.progress import Notice, Progress, log_notice
 from ropewalk.runtimes.configs import stock_config
@@ -54,12 +55,6 @@ from ropewalk.untrusted import read_json
 
 ADAPTER = "adapter"
 _DAY = 86_400
-# What transformers before 5.23 calls it is deprecated.
-_RECOMPUTE = next(
-    name
-    for name in ("activation_checkpointing", "gradient_checkpointing")
-    if name in TrainingArguments.__dataclass_fields__
-)
 
 
 @dataclass(frozen=True)
@@ -290,7 +285,7 @@ def _arguments(job: StageJob) -> TrainingArguments:
             remove_unused_columns=False,
             use_cpu=execution.on_cpu,
             bf16=execution.dtype == "auto" and not execution.on_cpu,
-            **({_RECOMPUTE: True} if execution.recompute else {}),
+            **({recompute_name(TrainingArguments): True} if execution.recompute else {}),
             dataloader_pin_memory=not execution.on_cpu,
             ddp_timeout=_DAY,
         )

@@ -5,10 +5,12 @@ make study NAME=base
 
 from __future__ import annotations
 
+import math
 import shutil
 import time
 from collections.abc import Callable, Sequence
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +42,7 @@ from studies.pretrained.measure import LOW as PRETRAINED_LOW
 from studies.pretrained.measure import STUDY as PRETRAINED
 from studies.pretrained.measure import trained as pretrained
 from studies.training import cells as training
-from studies.training.measure import FIRST, MORE, RETRIEVES
+from studies.training.measure import FIRST, MORE, PILOT, RETRIEVES
 
 FACTOR, STEPS = 8, 200
 RUNS = Path("runs/base")
@@ -65,6 +67,15 @@ RESCUED = Arm("base_change, pre-trained with base 100", steps=STEPS)
 NOT_ENOUGH = RESCUED._replace(base=HUNDREDTH.base)
 """As far below the bound as 10,000 at 32k in the paper."""
 KEPT = Arm("base 100, pre-trained with base 100", steps=STEPS)
+LONG_RESCUED, LONG_NOT_ENOUGH = (arm._replace(steps=1000) for arm in (RESCUED, NOT_ENOUGH))
+"""As many steps as in the paper."""
+BEFORE_GAP, IN_GAP, AFTER_GAP = (
+    Arm(f"base_change, {where}", steps=STEPS)
+    for where in ("before the gap", "in the gap", "after the gap")
+)
+"""Middles of the widest gap between two islands of bases that work, and of these islands."""
+BY_GAP = ("tall", "narrow", "low base", "high base", "bundled")
+"""Five sizes with more than one island; `high base` is there for this alone."""
 TWO_BANDS = Arm("two_band", steps=STEPS)
 """The paper's Method 2, which on these heads hardly has the fault that it has in the paper."""
 
@@ -152,6 +163,15 @@ def within(known: Known, name: str) -> float | None:
     return None if found is None else float((found[:, 1] - found[:, 0]).mean())
 
 
+def outside(known: Known, name: str) -> float | None:
+    """What the islands on both sides of a gap answer on average, less what the gap does."""
+    cells = [Cell(name, FACTOR, arm) for arm in (BEFORE_GAP, IN_GAP, AFTER_GAP)]
+    if any(cell not in known for cell in cells):
+        return None
+    before, own, after = (known[cell][RETRIEVAL] for cell in cells)
+    return (before + after) / 2 - own
+
+
 RESCUES = [
     Claim(
         words,
@@ -176,6 +196,12 @@ RESCUES = [
             SAFE,
             RESCUED,
         ),
+        (
+            "pre-trained with base 100, 1,000 steps, the safe base over a hundredth of the least base",
+            "Fig. 7",
+            LONG_RESCUED,
+            LONG_NOT_ENOUGH,
+        ),
     )
 ]
 PREDICTED = [
@@ -187,7 +213,16 @@ PREDICTED = [
         ("below the least base, retrieval stays within L_θ", within),
     )
 ]
-CLAIMS = [*COMPARED, *RESCUES, *PREDICTED]
+ISLANDS = Claim(
+    "bases in islands over one in the gap between them",
+    "our question",
+    FACTOR,
+    BEFORE_GAP,
+    IN_GAP,
+    RETRIEVAL,
+    of_model=outside,
+)
+CLAIMS = [*COMPARED, *RESCUES, *PREDICTED, ISLANDS]
 
 
 def measured(cell: Cell, samples: int) -> dict[str, Any]:
@@ -199,6 +234,9 @@ def measured(cell: Cell, samples: int) -> dict[str, Any]:
     if method in (RESCUED.method, KEPT.method):
         path = pretrained(Cell(cell.subject, 1, PRETRAINED_LOW))
         base = 100.0 if method == KEPT.method else base
+        method = SAFE.method
+    elif cell.arm in (BEFORE_GAP, IN_GAP, AFTER_GAP):
+        base = around_gap(cell.subject, own.target)[cell.arm]
         method = SAFE.method
     planned = rw.plan(
         path,
@@ -234,6 +272,17 @@ def bound(subject: str, length: int) -> tuple[float, float]:
     return row.infimum, row.safe
 
 
+def around_gap(subject: str, length: int) -> dict[Arm, float]:
+    """The bases of the three arms, for the gap that is widest as a ratio."""
+    head_dim = SIZES[training.SUBJECTS[subject].size].head_dim
+    islands = rw.bound(length, head_dim=head_dim, islands=True).rows[0].islands
+    assert islands is not None
+    before, after = max(pairwise(islands), key=lambda two: two[1].low / two[0].high)
+    ends = (before.low, before.high), (before.high, after.low), (after.low, after.high)
+    arms = (BEFORE_GAP, IN_GAP, AFTER_GAP)
+    return {arm: math.sqrt(low * high) for arm, (low, high) in zip(arms, ends, strict=True)}
+
+
 def bases() -> Picture:
     """The loss of text and the retrieval by base, as in Fig. 6 of the paper."""
     from matplotlib.figure import Figure
@@ -267,19 +316,29 @@ def bases() -> Picture:
     return Picture(figure)
 
 
+def is_run(cell: Cell) -> bool:
+    if cell.arm in (BEFORE_GAP, IN_GAP, AFTER_GAP):
+        return cell.subject in BY_GAP
+    if cell.arm in (LONG_RESCUED, LONG_NOT_ENOUGH):
+        return cell.subject in FIRST[:4]
+    return cell.subject != PILOT
+
+
 STUDY = Study(
     Path(__file__).parent,
     {
         FACTOR: [
             *(SAFE, TENTH, THOUSANDTH, LARGE, HUGE, RESCUED, KEPT, NOT_ENOUGH),
             *(HUNDREDTH, *HALFWAY, HALF_TRAINED, TWO_BANDS),
+            *(BEFORE_GAP, IN_GAP, AFTER_GAP, LONG_RESCUED, LONG_NOT_ENOUGH),
         ]
     },
     CLAIMS,
-    (*FIRST, *MORE),
+    (*FIRST, *MORE, PILOT),
     measured,
     training.SAMPLES,
 )
+STUDY = STUDY._replace(left_out=[cell for cell in STUDY.cells() if not is_run(cell)])
 
 
 if __name__ == "__main__":

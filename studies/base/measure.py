@@ -197,7 +197,7 @@ RESCUES = [
             RESCUED,
         ),
         (
-            "pre-trained with base 100, 1,000 steps, the safe base over a hundredth of the least base",
+            "with base 100, then 1,000 steps, the safe base over a hundredth of the least base",
             "Fig. 7",
             LONG_RESCUED,
             LONG_NOT_ENOUGH,

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from ropewalk.audit.finding import Finding, Subject
 from ropewalk.audit.traps.config_keys import factor_count
 
+HEADS = ("num_attention_heads", "num_key_value_heads")
+
 
 def remote_code(subject: Subject) -> Iterator[Finding]:
     if subject.config is not None and subject.config.get("auto_map"):
@@ -36,3 +38,20 @@ def refused(subject: Subject) -> Iterator[Finding]:
                 "it does not load",
                 "correct that value, or export the model again",
             )
+        elif uneven := _uneven_heads(subject):
+            yield Finding(
+                "refused",
+                (reading.runtime,),
+                uneven,
+                "query heads cannot share keys evenly, so it does not run",
+                "correct these counts",
+            )
+
+
+def _uneven_heads(subject: Subject) -> str:
+    """Query and key heads of which one count does not divide the other; transformers builds such a
+    model without a word."""
+    heads, keys = ((subject.config or {}).get(key) for key in HEADS)
+    if not (isinstance(heads, int) and isinstance(keys, int) and keys > 0) or heads % keys == 0:
+        return ""
+    return f"{HEADS[0]} = {heads} is not divisible by {HEADS[1]} = {keys}"

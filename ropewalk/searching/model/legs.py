@@ -64,6 +64,8 @@ from ropewalk.untrusted import parse_json
 
 ROUNDED = 1.5 / STEPS_PER_UNIT
 """The largest change of a schedule's factors, as a ratio, when a search rounds them."""
+WITHIN = "original length"
+"""The stage of measuring there, in progress."""
 FIRST_ROUND = 6
 """Selection documents that all schedules are measured on, before the clearly worse drop out."""
 
@@ -238,21 +240,20 @@ class _Work:
         short_to_select = range(short.stop, min(len(sources), short.stop + sizes[1]))
         short_to_search = range(short_to_select.stop, len(sources)) if self.settings.limited else ()
 
-        def scores(
-            stage: str, place: str, schedules: Mapping[str, RotarySchedule]
+        def measured(
+            stage: str, some: Sequence[int], schedules: Mapping[str, RotarySchedule]
         ) -> dict[str, FloatArray]:
             found = {}
-            some = documents[place]
-            for done, (name, schedule) in enumerate(schedules.items()):
+            for done, (name, schedule) in enumerate(schedules.items() if some else ()):
                 part = share(progress, stage, done / len(schedules), 1 / len(schedules))
                 found[name] = kept.measured(schedule, some, part)
             return found
 
         by_hand = self._by_hand()
-        searched = scores("hand-designed methods", "search", by_hand)
+        searched = measured("hand-designed methods", documents["search"], by_hand)
         beside = {name: _score(own, kind).score for name, own in searched.items()}
-        for name in by_hand if short_to_search else ():
-            text = kept.measured(by_hand[name], short_to_search)[:, TEXT].mean()
+        for name, there in measured(WITHIN, short_to_search, by_hand).items():
+            text = there[:, TEXT].mean()
             beside[name] = beside[name] + float(text) if np.isfinite(text) else np.inf
         space = space_of(self.start, self.length, self.settings)
         objective = ModelObjective(measure, kind, first, self.length)
@@ -286,23 +287,30 @@ class _Work:
         selected, losses = self._select(
             kept, pool, by_hand, documents["selection"], sources, progress
         )
-        costs = self._costs(kept, {name: pool[name] for name in losses}, short_to_select, sources)
+        # No costs if a schedule of its own serves the original length, or nothing limits them.
+        some = short_to_select if self.settings.limited else ()
+        costs = _costs(
+            measured(WITHIN, some, {PRESENT: self.start}),
+            measured(WITHIN, some, {name: pool[name] for name in losses}),
+            [text_of(sources[i]) for i in some],
+        )
         choice = choose(losses, by_hand, len(finalists), costs, self.settings.short_limit or 0)
         chosen = choice.chosen
-        reported = scores("reporting", "reporting", {**by_hand, chosen: pool[chosen]})
+        own_schedule = {chosen: pool[chosen]}
+        reported = measured("reporting", documents["reporting"], by_hand | own_schedule)
         if chosen not in searched:
-            searched |= scores("reporting", "search", {chosen: pool[chosen]})
+            searched |= measured("reporting", documents["search"], own_schedule)
 
         own_name = chosen if chosen in by_hand else SEARCHED
-        at_original_length = {
-            name: kept.measured(schedule, short)
-            for name, schedule in {
+        at_original_length = measured(
+            WITHIN,
+            short,
+            {
                 PRESENT: self.start,
                 choice.best_hand_designed: pool[choice.best_hand_designed],
                 own_name: pool[chosen],
-            }.items()
-            if short
-        }
+            },
+        )
 
         def arm(name: str) -> Arm:
             measured = (searched[name], selected[name], reported[name])
@@ -350,22 +358,6 @@ class _Work:
             short_limit=self.settings.short_limit,
             by_objective=beside,
         )
-
-    def _costs(
-        self,
-        kept: _Kept,
-        pool: Mapping[str, RotarySchedule],
-        documents: Sequence[int],
-        sources: Sequence[str],
-    ) -> dict[str, Paired]:
-        """The cost of each schedule in the text of the original length, on text to select by; empty
-        if a schedule of its own serves that length, or nothing limits it."""
-        if not documents or not self.settings.limited:
-            return {}
-        texts = [text_of(sources[i]) for i in documents]
-        present = kept.measured(self.start, documents)[:, TEXT]
-        own = {name: kept.measured(each, documents)[:, TEXT] for name, each in pool.items()}
-        return {n: paired(v, present, texts) for n, v in own.items() if np.isfinite(v).all()}
 
     def _select(
         self,
@@ -479,6 +471,18 @@ class _Kept:
         found = np.stack([self._known[keys[document]] for document in documents])
         rows_of_all: FloatArray = without_failures(found[None])[0]
         return rows_of_all
+
+
+def _costs(
+    present: Mapping[str, FloatArray], measured: Mapping[str, FloatArray], texts: Sequence[str]
+) -> dict[str, Paired]:
+    """The cost in text of each schedule that did not fail, over the present one."""
+    losses = {name: own[:, TEXT] for name, own in measured.items()}
+    return {
+        name: paired(own, present[PRESENT][:, TEXT], texts)
+        for name, own in losses.items()
+        if np.isfinite(own).all()
+    }
 
 
 def _score(measured: FloatArray, kind: str) -> Score:

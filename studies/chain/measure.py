@@ -112,7 +112,7 @@ def measured(cell: Cell, samples: int) -> dict[str, Any]:
     if cell.arm in (STAGED, DIRECT, SHORT):
         model, plan = by_yarn(cell), None
     else:
-        model = staged(cell.subject)
+        model = staged(cell.subject, STAGES)
         plan = second_step(cell, model)
     found = answers_and_text(
         str(model), length, samples, min(samples * 30, TEXT_WINDOWS[cell.factor > 1]), plan
@@ -162,7 +162,7 @@ def joined(texts: Sequence[Document], count: int) -> list[Document]:
     ]
 
 
-def staged(subject: str, stages: tuple[tuple[int, int], ...] = STAGES) -> Path:
+def staged(subject: str, stages: Sequence[tuple[int, int]]) -> Path:
     """The model after all stages, each under factors that are searched on the model before it."""
     own = training.SUBJECTS[subject]
     model, place = Path(own.path), RUNS / subject.replace(" ", "_")

@@ -66,13 +66,16 @@ def test_what_is_given_wins(evaluated: Path, tmp_path: Path) -> None:
 def test_a_training_is_repeated(model: Path, corpus: Path, tmp_path: Path) -> None:
     first, again = tmp_path / "first", tmp_path / "again"
     given = ("--to", 256, "--method", "linear", "--steps", 2, "--batch", 2, "--seed", 5)
-    texts = ("--corpus", f"a={corpus / '0.txt'}", "--corpus", f"b={corpus / '1.txt'}")
+    one, two = (f"{name}={corpus / f'document {i}.txt'}" for i, name in enumerate("ab"))
+    texts = ("--corpus", one, "--corpus", two)
     shares = ("--share", "a=0.25", "--share", "b=0.75", "--field", "text")
     assert ropewalk("train", model, *texts, *shares, *given, "--run", first) == 0
     assert ropewalk("train", "--config", first / "run.json", "--run", again) == 0
     assert (again / "run.json").read_text() == (first / "run.json").read_text()
-    one, two = (json.loads((run / "results.json").read_text())["stages"] for run in (first, again))
-    assert [stage["steps"] for stage in one] == [stage["steps"] for stage in two]
+    before, after = (
+        json.loads((run / "results.json").read_text())["stages"] for run in (first, again)
+    )
+    assert [stage["steps"] for stage in before] == [stage["steps"] for stage in after]
 
 
 def test_a_repeated_training_is_the_same_preview(

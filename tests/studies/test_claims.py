@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
+import ropewalk as rw
 from ropewalk.models.load import load
 from studies import claims
 from studies.base import measure as base
@@ -19,7 +21,7 @@ from studies.chain import measure as chain
 from studies.claims import MODELS, REPEATED, RETRIEVAL, TEXT, Arm, Cell, Claim, Measure, verdict
 from studies.log_n import measure as log_n
 from studies.ranking.cells import sampled_fingerprint
-from studies.training.cells import SUBJECTS, kept
+from studies.training.cells import SUBJECTS, WARM_UP, kept
 from studies.training.measure import Difference
 from studies.verdicts import STUDIES
 
@@ -149,9 +151,11 @@ def test_a_deleted_cell_runs_again_to_the_same_values(
     monkeypatch.setattr(model, "STAGES", tuple(replace(each, steps=2) for each in model.STAGES))
     monkeypatch.setattr(chain, "STAGES", ((2, 12),))
     monkeypatch.setattr(chain, "FACTOR", 4)
-    monkeypatch.setattr(chain, "DOCUMENTS", (2, 2, 8))
+    few: dict[str, Any] = {"documents": (2, 2, 2), "budget": 2}
+    monkeypatch.setattr(chain, "DOCUMENTS", few["documents"])
+    monkeypatch.setattr(rw, "search", partial(rw.search, **few))
     asked = [
-        cell._replace(subject="smoke", factor=2, arm=cell.arm._replace(steps=10 + i))
+        cell._replace(subject="smoke", factor=2, arm=cell.arm._replace(steps=WARM_UP + 1 + i))
         if cell.arm.steps
         else cell._replace(subject="smoke", factor=2)
         for i, cell in enumerate(study.cells()[1:3])

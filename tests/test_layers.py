@@ -195,8 +195,9 @@ ROOMS = {
     ),
     "evaluation.conclusion": Row(
         (
-            *("lengths", "progress", "values", "records", "reports", "run_directory"),
-            *("evaluation.answering", "evaluation.conditions", "evaluation.effective_length"),
+            *("errors", "lengths", "progress", "values", "records", "reports", "run_directory"),
+            *("run_on_disk", "evaluation.answering", "evaluation.conditions"),
+            "evaluation.effective_length",
             *("evaluation.results", "evaluation.runner", "evaluation.served"),
             *("evaluation.settings", "evaluation.statistics"),
         ),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -11,11 +10,11 @@ from typing import Annotated
 from ropewalk.api.common import as_path
 from ropewalk.errors import InputError
 from ropewalk.evaluation.compared import ComparedRuns
-from ropewalk.evaluation.conclusion import Evaluated
+from ropewalk.evaluation.conclusion import evaluated
 from ropewalk.evaluation.results import Pair, compare_pairs, labels, means, summarise
 from ropewalk.options import Argument
 from ropewalk.records import EvalRecord, EvalResult, Subject, is_compared
-from ropewalk.run_directory import RECORDS, RESULTS
+from ropewalk.run_directory import RESULTS
 from ropewalk.run_on_disk import RunOnDisk
 from ropewalk.untrusted import Fields, text_value
 
@@ -78,32 +77,12 @@ def _read(path: Path) -> _Run:
         raise InputError(
             f"{path}: is a run of {run.command}, not of evaluate; give a run of evaluate"
         )
-    found = run.result(RESULTS, Evaluated)
-    if found is None:
+    if evaluated(run) is None:
         raise InputError(
             f"{path}: is unfinished (it has no {RESULTS}); start the same evaluation again to "
             "finish it"
         )
-    if not _same_values(summarise(run.records), found.results):
-        raise InputError(
-            f"{path}: is damaged: {RESULTS} does not follow from {RECORDS}; restore the files, or "
-            "evaluate again"
-        )
     return run
-
-
-def _same_values(computed: Sequence[EvalResult], stored: Sequence[EvalResult]) -> bool:
-    """True if results are of the same samples, and equal up to rounding, which machines differ in.
-
-    Intervals may be those of another version of ropewalk. They are computed from the records.
-    """
-    one, two = (
-        {(r.subject, r.task, r.mode, r.length, r.metric, r.samples): r.value for r in results}
-        for results in (computed, stored)
-    )
-    return one.keys() == two.keys() and all(
-        math.isclose(value, two[key], rel_tol=1e-9, abs_tol=1e-12) for key, value in one.items()
-    )
 
 
 def _check_same_samples(one: _Run, two: _Run) -> None:

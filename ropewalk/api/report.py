@@ -62,8 +62,8 @@ def report(
     default `out` is `report.html` in it; of two runs it must be given. The page loads nothing from
     elsewhere and can be read without scripts.
     """
+    from ropewalk.evaluation.conclusion import evaluated
     from ropewalk.reports.commands import index_of, page_of
-    from ropewalk.reports.commands.evaluate import evaluated
     from ropewalk.reports.page.html import document, is_page
     from ropewalk.reports.parts import comparison, places
     from ropewalk.run_on_disk import RunOnDisk

@@ -40,6 +40,7 @@ from ropewalk.extras import required_by
 from ropewalk.gguf import carried, llama_cpp_run
 from ropewalk.gguf.parts import read_parts, whole
 from ropewalk.gguf.rotation import geometry_of
+from ropewalk.lengths import MAX_LENGTH
 from ropewalk.models.config import (
     DUAL_CHUNK,
     KNOWN_KEYS,
@@ -55,7 +56,7 @@ from ropewalk.progress import Progress, Status, silent
 from ropewalk.runtimes import every, llama_cpp, of_version, ollama, rules
 from ropewalk.runtimes.reading import MEASURED, NOT_MEASURED, RUN, STOCK, Reading, check_counts
 from ropewalk.schedule import RotaryGeometry
-from ropewalk.untrusted import read_json
+from ropewalk.untrusted import counted, read_json
 from ropewalk.wheels import facts
 
 USUAL = (STOCK, "vllm", "sglang")
@@ -134,7 +135,7 @@ def _of_folder(
         meant, notes = _present(config, path)
     else:
         plan.check_layer_types(layers)
-    served = meant.target_length if meant else _stated_length(config)
+    served = meant.target_length if meant else length or _stated_length(config)
     lengths = {served, length or served}
     if meant is not None:
         lengths |= {step.up_to_length for own in meant.schedules.values() for step in own}
@@ -380,9 +381,9 @@ def _known(rope: Mapping[str, object]) -> dict[str, object]:
 
 def _stated_length(config: Config) -> int:
     stated = ConfigReader(config).get("max_position_embeddings")
-    if not isinstance(stated, int):
+    if stated is None:
         raise InputError("the config states no max_position_embeddings; give a length or a plan")
-    return stated
+    return counted(stated, "max_position_embeddings", MAX_LENGTH)
 
 
 def _limit_in(path: Path, name: str, key: str) -> int | None:

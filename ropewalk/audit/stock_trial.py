@@ -47,7 +47,7 @@ def trial(folder: Path, plan: ContextPlan, *, tokenizer: bool) -> Trial:
         checkpoint = Checkpoint.open(str(folder))
         if checkpoint.bytes(torch.float32) > MOST_BYTES:
             return Trial(notes=("too large to be run here: only its rotary modules were measured",))
-        agreement, tokens = _compared(checkpoint, plan, PROBE if tokenizer else "")
+        agreement, tokens, silent = _compared(checkpoint, plan, PROBE if tokenizer else "")
     except GateFailed as error:
         said = "; ".join(error.problems)
         return Trial(findings=(_failed("model-differs", said, "it does not follow the plan"),))
@@ -56,6 +56,9 @@ def trial(folder: Path, plan: ContextPlan, *, tokenizer: bool) -> Trial:
     except InputError as error:
         return Trial(findings=(_failed("refused", str(error), "it does not load"),))
     found = [] if agreement.passed else [differs(STOCK, agreement)]
+    if silent:
+        said = "every token has the same logit at every position"
+        found.append(_failed("no-effect", said, "no input has an effect: weights are zero"))
     if tokens is not None and tokens.error:
         said = f"stock transformers cannot load the tokenizer ({tokens.error})"
         found.append(_failed("tokenizer-broken", said, "no text becomes tokens"))
@@ -64,14 +67,17 @@ def trial(folder: Path, plan: ContextPlan, *, tokenizer: bool) -> Trial:
 
 def _compared(
     checkpoint: Checkpoint, plan: ContextPlan, text: str
-) -> tuple[Agreement, gate.Tokens | None]:
+) -> tuple[Agreement, gate.Tokens | None, bool]:
+    """The agreement, the tokens of the text, and whether the model says nothing."""
     from ropewalk.exporting import gate
     from ropewalk.exporting.stock_run import settle
 
     model = settle(_loaded(checkpoint.folder))
     asked = gate.sequences(plan, gate.probe_ids(checkpoint.folder))
     (answered,) = gate.ask_stock([(checkpoint.folder, asked)], text=text)
-    return gate.agreement_with(model, plan, asked, answered.answers), answered.tokens
+    agreement = gate.agreement_with(model, plan, asked, answered.answers)
+    silent = all(answer.logits.std() == 0 for answer in answered.answers)
+    return agreement, answered.tokens, silent
 
 
 def _loaded(folder: Path) -> Any:

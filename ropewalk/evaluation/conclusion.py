@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from ropewalk.errors import InputError
 from ropewalk.evaluation.answering import Answerer
 from ropewalk.evaluation.effective_length import EffectiveLength, effective_lengths
 from ropewalk.evaluation.results import (
     MethodComparison,
     compare_methods,
+    follow,
     in_words,
     labels,
     means,
@@ -38,6 +40,7 @@ from ropewalk.records import (
 from ropewalk.reports.evaluation import DepthGrid, depth_grids, figures
 from ropewalk.reports.figures import keep_figures
 from ropewalk.run_directory import RECORDS, RESULTS, RunDirectory
+from ropewalk.run_on_disk import RunOnDisk
 from ropewalk.values import Result, check_filled
 
 if TYPE_CHECKING:
@@ -189,3 +192,23 @@ def concluded(
     if answerer.server is None:
         return found
     return EvaluatedServer(**vars(found), server=answerer.server, verdict=answerer.verdict)
+
+
+def evaluated(run: RunOnDisk) -> Evaluated | None:
+    """Its result, if it is finished. Files of two models in one folder are refused, and a result
+    that does not follow from its records."""
+    found = run.result(RESULTS, Evaluated)
+    own = run.configuration.get("weights_sha256")
+    for name, scored in ((RECORDS, run.records), (RESULTS, found.results if found else ())):
+        others = (s.weights for s in scored if isinstance(own, str))
+        if other := next((each for each in others if not str(own).startswith(each)), None):
+            raise InputError(
+                f"{run.path / name}: holds scores of the weights {other}…, but the run is of the "
+                f"weights {str(own)[:16]}…; restore the file, or evaluate again"
+            )
+    if found is not None and not follow(found.results, run.records):
+        raise InputError(
+            f"{run.path}: is damaged: {RESULTS} does not follow from {RECORDS}; restore the files, "
+            "or evaluate again"
+        )
+    return found

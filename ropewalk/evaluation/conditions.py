@@ -97,5 +97,5 @@ def check_reach(conditions: Iterable[Condition], lengths: Iterable[int]) -> None
                 "lengths",
                 longest,
                 f"{condition.method} is planned for {condition.plan.target_length} tokens",
-                "extend further (`to`), or give shorter lengths",
+                "plan further, or give shorter lengths",
             )

@@ -271,3 +271,17 @@ def labels(subjects: Iterable[Subject]) -> dict[Subject, str]:
         name = shown_method(subject.method)
         found[subject] = f"{name} ({', '.join(parts)})" if parts else name
     return found
+
+
+def follow(stored: Sequence[EvalResult], records: Iterable[EvalRecord]) -> bool:
+    """True if results are of these records, and equal up to rounding, which machines differ in.
+
+    Intervals may be those of another version of ropewalk.
+    """
+    one, two = (
+        {(r.subject, r.task, r.mode, r.length, r.metric, r.samples): r.value for r in results}
+        for results in (summarise(records), stored)
+    )
+    return one.keys() == two.keys() and all(
+        math.isclose(value, two[key], rel_tol=1e-9, abs_tol=1e-12) for key, value in one.items()
+    )

@@ -228,6 +228,18 @@ def load_stock_config(folder: Path) -> Any:
         ) from None
 
 
+def _check_is_text_model(folder: Path) -> None:
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+
+    config = load_stock_config(folder)
+    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        raise Unsupported(
+            f"{folder}: transformers has no class that runs a {shortened(config.model_type)} on "
+            "text alone, so ropewalk cannot; serve it with the settings that `ropewalk plan` "
+            "prints, or give its text model in a folder of its own"
+        )
+
+
 def load_tokenizer(folder: Path) -> Any:
     """The tokenizer of a model folder."""
     from transformers import AutoTokenizer
@@ -260,6 +272,7 @@ def read_model(folder: Path, dtype: torch.dtype | str, **asked: Any) -> Any:
                 **asked,
             )
     except (OSError, ValueError, RuntimeError, ImportError, SafetensorError) as error:
+        _check_is_text_model(folder)
         raise InputError(f"{folder}: transformers cannot load it: {first_line(error)}") from None
     # transformers would fill these with random numbers, and go on.
     absent = sorted(report["missing_keys"])

@@ -17,13 +17,14 @@ from functools import partial
 from typing import Any
 
 from ropewalk.context_plan import PlanStep
-from ropewalk.errors import Unsupported
+from ropewalk.errors import InvalidValue, Unsupported, shortened
 from ropewalk.models.config import Config, ConfigReader, rope_type
 from ropewalk.runtimes import Runtime, engines
 from ropewalk.runtimes.model_classes import model_class
 from ropewalk.runtimes.reading import Reading, by_rules, kind_of, known, number, whole, without
 from ropewalk.runtimes.servers import Asking, Speech, members, plain
 
+_RENAMED = (("su", "longrope"), ("mrope", "default"))
 _LENGTHS = ("max_seq_len", "seq_length", "max_sequence_length", "max_seq_length", "seq_len")
 
 
@@ -36,6 +37,7 @@ def read(config: Config, table: Mapping[str, Any] | None = None) -> Reading:
     served = model_class(config, "vllm", table)
 
     def seen(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
+        _refuse_two_types(rope)
         if served.scaling == "transformers":
             return reader.steps(known(rope))
         rope = engines.handed(served, reader, rope)
@@ -60,6 +62,7 @@ def read_2025(config: Config) -> Reading:
     """vLLM as it was in 2025: its yarn had its own attention factor, times `attn_factor`."""
 
     def seen(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
+        _refuse_two_types(rope)
         engines.refuse_interleaved_longrope(reader, rope, "vllm-2025")
         kind = kind_of(rope)
         if kind == "longrope":
@@ -71,6 +74,15 @@ def read_2025(config: Config) -> Reading:
         return reader.steps(known(rope))
 
     return by_rules("vllm-2025", config, seen, "by the declared length")
+
+
+def _refuse_two_types(rope: Config) -> None:
+    """vLLM raises where the rope type has another one under its old name."""
+    kind, old = rope.get("rope_type"), rope.get("type")
+    if None not in (kind, old) and kind != old and (old, kind) not in _RENAMED:
+        raise InvalidValue(
+            "type", old, f"contradicts rope_type {shortened(kind)}", "leave out `type`"
+        )
 
 
 def _own_yarn(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:

@@ -47,6 +47,12 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Evaluated, Path]
     return found, run
 
 
+def test_a_target_beside_plans_alone_is_refused() -> None:
+    plan = rw.plan("bundled", 1024, "yarn").plan
+    with pytest.raises(InputError, match="plans have a length of their own; leave out `to`"):
+        rw.evaluate("bundled", plans=[plan], to=2048)
+
+
 def test_the_results_are_those_of_the_records(compared: tuple[Evaluated, Path]) -> None:
     found, run = compared
     check_result(found)

@@ -227,9 +227,10 @@ def test_what_is_refused_before_a_server_is_asked(changes: dict[str, Any], told:
 
 
 def test_what_only_a_server_takes() -> None:
-    for key in ("tokenizer", "model_name", "fingerprint"):
+    given = {"tokenizer": "x", "model_name": "x", "fingerprint": "x", "concurrency": 9}
+    for key, value in given.items():
         with pytest.raises(InputError, match=f"`{key}` is for a server"):
-            rw.evaluate(BUNDLED, **{key: "x"})  # type: ignore[arg-type]
+            rw.evaluate(BUNDLED, **{key: value})  # type: ignore[arg-type]
     with pytest.raises(InputError, match="nothing to evaluate"):
         rw.evaluate()
 

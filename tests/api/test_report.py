@@ -159,8 +159,11 @@ def test_bad_input_is_named(copied: Path, run: Path, tmp_path: Path) -> None:
     assert "ropewalk did not write it" in refused(copied)
     (copied / "report.html").unlink()
     results = copied / "results.json"
-    results.write_text(results.read_text().replace('"value": ', '"value": 1', 1))
     text = results.read_text()
+    told = json.loads(text)
+    told["results"][0]["value"] += 1
+    results.write_text(json.dumps(told))
+    assert "results.json does not follow from records.jsonl" in refused(copied)
     results.write_text(text[: len(text) // 2])
     assert str(results) in refused(copied)
     assert not (copied / "report.html").exists()

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 import ropewalk as rw
 from ropewalk.audit.result import Audit
@@ -28,6 +29,15 @@ from tests.stock_process import StockProcess
 
 def wrong(found: Audit) -> set[str]:
     return {finding.trap for finding in found.wrong}
+
+
+def test_weights_of_zeros_are_no_agreement(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(BUNDLED_FOLDER, folder)
+    file = folder / "model.safetensors"
+    save_file({name: torch.zeros_like(own) for name, own in load_file(file).items()}, file)
+    found = rw.verify(folder)
+    assert wrong(found) == {"no-effect"}
 
 
 def test_a_clean_folder_passes_with_what_every_runtime_does(tmp_path: Path) -> None:

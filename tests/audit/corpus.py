@@ -304,6 +304,9 @@ BROKEN: Mapping[str, Broken] = {
         "length-multiplied", "linear", _top(max_position_embeddings=TARGET)
     ),
     "longrope for neighbouring pairs": Broken("refused", "cohere", _same, ("vllm",)),
+    "two rope types in vLLM": Broken(
+        "refused", "yarn", _set(type="linear"), ("vllm",), also=frozenset({"assumption"})
+    ),
     "keys that do not divide the heads": Broken("refused", "any λ", _top(num_key_value_heads=3)),
     # The factors.
     "too few factors": Broken("factor-count", "any λ", _shorter("long_factor")),

@@ -21,6 +21,7 @@ Shapes = Mapping[str, Shape]
 USUAL = frozenset(NAMINGS)
 """Model types whose every tensor of these names has these shapes, as their tiny models show."""
 _EMBEDDING = re.compile(r"(?P<prefix>(?:.*\.)?)(?:embed_tokens|embed_in)\.weight")
+_HEAD = re.compile(r"(?:.*\.)?(?:lm_head|embed_out)\.weight")
 _QUERIES = ("q_proj", "q_b_proj", "qkv_proj", "query_key_value")
 
 
@@ -46,6 +47,9 @@ def check_shapes(tensors: Shapes, config: Config) -> Compared:
     model = _Model(reader, tensors, embedding["prefix"])
     problems = list(model.problems(embedding[0]))
     rows = tensors[embedding[0]][:1]
+    if not problems and isinstance(config.get("text_config"), Mapping) and model.is_all(tensors):
+        said = "the config has more than a text model, and no tensor is of another part"
+        return Compared(unknown=said, rows=rows[0] if rows else None)
     if quantised(config) or (problems and reader.model_type not in USUAL):
         why = (
             "the weights are quantised"
@@ -82,10 +86,10 @@ class _Model:
     def problems(self, embedding: str) -> Iterator[str]:
         vocabulary, hidden = self.count("vocab_size"), self.count("hidden_size")
         yield from self._differs(embedding, (vocabulary, hidden))
-        head = next((n for n in ("lm_head.weight", "embed_out.weight") if n in self.tensors), None)
+        head = min(filter(_HEAD.fullmatch, self.tensors), key=len, default=None)
         if head is not None:
             yield from self._differs(head, (vocabulary, hidden))
-        elif self.reader.config.get("tie_word_embeddings") is False:
+        elif self.reader.config.get("tie_word_embeddings") is False and not self.outer_ties():
             yield "there is no lm_head.weight, and the config does not tie it to the embedding"
         yield from self._layer_count()
         wanted = self._by_name()
@@ -97,6 +101,14 @@ class _Model:
             if name in self.tensors:
                 yield from self._differs(name, (hidden,))
         yield from self._missing()
+
+    def outer_ties(self) -> bool:
+        """True if the config of a larger model ties the head, whatever its text model says."""
+        return self.reader.outer.get("tie_word_embeddings") is True
+
+    def is_all(self, tensors: Shapes) -> bool:
+        """True if no tensor is of another part of a larger model."""
+        return all(name.startswith(self.prefix) or _HEAD.fullmatch(name) for name in tensors)
 
     def count(self, key: str) -> int | None:
         value = self.reader.get(key)

@@ -25,6 +25,7 @@ from ropewalk.evaluation.settings import EvaluationSettings
 from ropewalk.lengths import check_measured
 from ropewalk.models.source import Source
 from ropewalk.progress import Notice
+from ropewalk.records import AS_IT_IS
 from ropewalk.run_directory import CONFIGURATION
 from ropewalk.torchrun import check_ranks, own_device, started
 
@@ -56,12 +57,14 @@ def settled(asked: Asked, *, weights: bool = True) -> Settled:
     if asked.model is None:
         raise InputError("nothing to evaluate; give a model, or the URL of a server (`server`)")
     asked.refuse(
-        "tokenizer model_name fingerprint",
+        "tokenizer model_name fingerprint concurrency timeout",
         "{name} is for a server; give its URL (`server`), or leave it out",
     )
     if asked.to is not None and asked.lengths is None:  # it is measured at the target
         check_measured(asked.to, "to")
     check_methods(asked.methods, asked.to)
+    if asked.plans and set(asked.methods) <= {AS_IT_IS}:
+        asked.refuse("to", "plans have a length of their own; leave out {name}, or give `methods`")
     early = asked.settings(TASKS, "teacher_forced", lambda: (2,))
     inputs = None if asked.official is None else read(asked.official)
     named = [name for name in early.tasks if name in every()]

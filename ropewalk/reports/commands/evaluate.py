@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from ropewalk.context_plan import ContextPlan
-from ropewalk.errors import InputError
-from ropewalk.evaluation.conclusion import Evaluated
+from ropewalk.evaluation.conclusion import Evaluated, evaluated
 from ropewalk.evaluation.effective_length import EffectiveLength
 from ropewalk.evaluation.results import labels, summarise
 from ropewalk.reports.page.blocks import Block, Cell, Page, Section, Table
 from ropewalk.reports.parts import measured, schedules
-from ropewalk.run_directory import RECORDS, RESULTS
+from ropewalk.run_directory import RESULTS
 from ropewalk.run_on_disk import RunOnDisk
 
 
@@ -34,22 +33,6 @@ def page(run: RunOnDisk) -> Page:
         tuple(s._replace(command=run.made_by) for s in sections if s.blocks),
         () if found is not None else (RESULTS,),
     )
-
-
-def evaluated(run: RunOnDisk) -> Evaluated | None:
-    """Its result, if it is finished. Files of two models in one folder are refused."""
-    found = run.result(RESULTS, Evaluated)
-    own = run.configuration.get("weights_sha256")
-    if not isinstance(own, str):
-        return found
-    for name, scored in ((RECORDS, run.records), (RESULTS, found.results if found else ())):
-        other = next((s.weights for s in scored if not own.startswith(s.weights)), None)
-        if other is not None:
-            raise InputError(
-                f"{run.path / name}: holds scores of the weights {other}…, but the run is of the "
-                f"weights {own[:16]}…; restore the file, or evaluate again"
-            )
-    return found
 
 
 def _effective(effective: tuple[EffectiveLength, ...]) -> Section:

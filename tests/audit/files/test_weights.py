@@ -61,6 +61,41 @@ def test_a_whole_model_is_well(folder: Path) -> None:
     assert judged(in_shards(folder)).verdict == "OK"
 
 
+def _in_a_larger_model(folder: Path, *, ties: bool) -> Path:
+    """The model as the text part of one that sees, as transformers saves Llava."""
+    text = json.loads((folder / "config.json").read_text())
+    outer = {"model_type": "llava", "tie_word_embeddings": ties}
+    edit(folder / "config.json", lambda _: outer | {"text_config": text})
+    return folder
+
+
+def _renamed(folder: Path, more: dict[str, torch.Tensor]) -> None:
+    tensors = load_torch(folder / SINGLE)
+    inner = {f"language_model.{name}": value for name, value in tensors.items()}
+    save_torch(inner | more, folder / SINGLE)
+
+
+def test_the_text_model_of_a_larger_one(folder: Path) -> None:
+    """Its head has the prefix too, or none is there where the larger config ties it."""
+    edit(folder / "config.json", lambda config: config.update(tie_word_embeddings=False))
+    _in_a_larger_model(folder, ties=False)
+    tower = {"vision_tower.patch.weight": torch.ones(4, 4)}
+    embedding = load_torch(folder / SINGLE)[EMBEDDING]
+    whole = (folder / SINGLE).read_bytes()
+    _renamed(folder, tower | {"language_model.lm_head.weight": embedding})
+    assert judged(folder).checks[0].verdict == "OK"
+    (folder / SINGLE).write_bytes(whole)
+    _renamed(folder, tower)
+    assert judged(folder).checks[0].verdict != "OK"
+    edit(folder / "config.json", lambda config: config.update(tie_word_embeddings=True))
+    assert judged(folder).checks[0].verdict == "OK"
+    there = load_torch(folder / SINGLE)
+    save_torch({n: v for n, v in there.items() if n not in tower}, folder / SINGLE)
+    found = judged(folder)
+    assert found.checks[0].verdict == "not established"
+    assert "no tensor is of another part" in str(found)
+
+
 def _header(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
     def damage(path: Path) -> None:
         header, tensors = taken_apart(path)

@@ -69,7 +69,7 @@ NOT_ENOUGH = RESCUED._replace(base=HUNDREDTH.base)
 KEPT = Arm("base 100, pre-trained with base 100", steps=STEPS)
 LONG_RESCUED, LONG_NOT_ENOUGH = (arm._replace(steps=1000) for arm in (RESCUED, NOT_ENOUGH))
 """As many steps as in the paper."""
-BEFORE_GAP, IN_GAP, AFTER_GAP = (
+AROUND_GAP = BEFORE_GAP, IN_GAP, AFTER_GAP = tuple(
     Arm(f"base_change, {where}", steps=STEPS)
     for where in ("before the gap", "in the gap", "after the gap")
 )
@@ -164,8 +164,8 @@ def within(known: Known, name: str) -> float | None:
 
 
 def outside(known: Known, name: str) -> float | None:
-    """What the islands on both sides of a gap answer on average, less what the gap does."""
-    cells = [Cell(name, FACTOR, arm) for arm in (BEFORE_GAP, IN_GAP, AFTER_GAP)]
+    """The mean answers of the islands on both sides of a gap, less those of the gap."""
+    cells = [Cell(name, FACTOR, arm) for arm in AROUND_GAP]
     if any(cell not in known for cell in cells):
         return None
     before, own, after = (known[cell][RETRIEVAL] for cell in cells)
@@ -235,7 +235,7 @@ def measured(cell: Cell, samples: int) -> dict[str, Any]:
         path = pretrained(Cell(cell.subject, 1, PRETRAINED_LOW))
         base = 100.0 if method == KEPT.method else base
         method = SAFE.method
-    elif cell.arm in (BEFORE_GAP, IN_GAP, AFTER_GAP):
+    elif cell.arm in AROUND_GAP:
         base = around_gap(cell.subject, own.target)[cell.arm]
         method = SAFE.method
     planned = rw.plan(
@@ -279,8 +279,7 @@ def around_gap(subject: str, length: int) -> dict[Arm, float]:
     assert islands is not None
     before, after = max(pairwise(islands), key=lambda two: two[1].low / two[0].high)
     ends = (before.low, before.high), (before.high, after.low), (after.low, after.high)
-    arms = (BEFORE_GAP, IN_GAP, AFTER_GAP)
-    return {arm: math.sqrt(low * high) for arm, (low, high) in zip(arms, ends, strict=True)}
+    return {arm: math.sqrt(low * high) for arm, (low, high) in zip(AROUND_GAP, ends, strict=True)}
 
 
 def bases() -> Picture:
@@ -317,7 +316,7 @@ def bases() -> Picture:
 
 
 def is_run(cell: Cell) -> bool:
-    if cell.arm in (BEFORE_GAP, IN_GAP, AFTER_GAP):
+    if cell.arm in AROUND_GAP:
         return cell.subject in BY_GAP
     if cell.arm in (LONG_RESCUED, LONG_NOT_ENOUGH):
         return cell.subject in FIRST[:4]
@@ -330,7 +329,7 @@ STUDY = Study(
         FACTOR: [
             *(SAFE, TENTH, THOUSANDTH, LARGE, HUGE, RESCUED, KEPT, NOT_ENOUGH),
             *(HUNDREDTH, *HALFWAY, HALF_TRAINED, TWO_BANDS),
-            *(BEFORE_GAP, IN_GAP, AFTER_GAP, LONG_RESCUED, LONG_NOT_ENOUGH),
+            *(*AROUND_GAP, LONG_RESCUED, LONG_NOT_ENOUGH),
         ]
     },
     CLAIMS,

@@ -134,7 +134,7 @@ def test_a_claim_compares_arms_on_the_same_weights(study: claims.Study) -> None:
     ]
     together += [[*base.BELOW], [base.RESCUED, base.KEPT, base.NOT_ENOUGH]]
     together += [[base.LONG_RESCUED, base.LONG_NOT_ENOUGH]]
-    together += [[base.BEFORE_GAP, base.IN_GAP, base.AFTER_GAP]]
+    together += [[*base.AROUND_GAP]]
     for arms, name, factor in product(together, study.models, study.arms):
         cells = (Cell(name, factor, arm) for arm in arms)
         assert len({weights[cell] for cell in cells if cell in weights}) <= 1

@@ -47,7 +47,7 @@ def check_shapes(tensors: Shapes, config: Config) -> Compared:
     model = _Model(reader, tensors, embedding["prefix"])
     problems = list(model.problems(embedding[0]))
     rows = tensors[embedding[0]][:1]
-    if not problems and isinstance(config.get("text_config"), Mapping) and model.is_all(tensors):
+    if not problems and isinstance(config.get("text_config"), Mapping) and model.is_alone():
         said = "the config has more than a text model, and no tensor is of another part"
         return Compared(unknown=said, rows=rows[0] if rows else None)
     if quantised(config) or (problems and reader.model_type not in USUAL):
@@ -106,9 +106,9 @@ class _Model:
         """True if the config of a larger model ties the head, whatever its text model says."""
         return self.reader.outer.get("tie_word_embeddings") is True
 
-    def is_all(self, tensors: Shapes) -> bool:
+    def is_alone(self) -> bool:
         """True if no tensor is of another part of a larger model."""
-        return all(name.startswith(self.prefix) or _HEAD.fullmatch(name) for name in tensors)
+        return all(name.startswith(self.prefix) or _HEAD.fullmatch(name) for name in self.tensors)
 
     def count(self, key: str) -> int | None:
         value = self.reader.get(key)

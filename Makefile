@@ -52,7 +52,7 @@ test-browser: $(INSTALLED)
 
 $(EVAL)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(EVAL)
-	$(EVAL)/bin/$(INSTALL) '.[eval,test]'
+	$(EVAL)/bin/$(INSTALL) '.[test]' 'lm_eval[hf]==0.4.13'
 	touch $@
 
 test-lm-eval: $(EVAL)/.installed

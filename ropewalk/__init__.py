@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from ropewalk.api.benchmarks import benchmarks as benchmarks
     from ropewalk.api.bound import bound as bound
     from ropewalk.api.compare_methods import compare_methods as compare_methods
     from ropewalk.api.compare_runs import compare_runs as compare_runs
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from ropewalk.api.evaluate import evaluate as evaluate
     from ropewalk.api.evaluate_checkpoints import evaluate_checkpoints as evaluate_checkpoints
     from ropewalk.api.export import export as export
-    from ropewalk.api.export_tasks import export_tasks as export_tasks
     from ropewalk.api.extend import extend as extend
     from ropewalk.api.fingerprint import check_server as check_server
     from ropewalk.api.fingerprint import fingerprint as fingerprint
@@ -51,8 +49,8 @@ if TYPE_CHECKING:
     from ropewalk.schedule import RotarySchedule as RotarySchedule
 
 _VERBS = (
-    *("benchmarks", "bound", "compare_methods", "compare_runs", "cost", "evaluate"),
-    *("evaluate_checkpoints", "export", "export_tasks", "extend", "fingerprint", "inspect"),
+    *("bound", "compare_methods", "compare_runs", "cost", "evaluate"),
+    *("evaluate_checkpoints", "export", "extend", "fingerprint", "inspect"),
     *("methods", "plan", "precision", "register", "report", "search", "train", "verify"),
 )
 _HOMES = {

@@ -18,7 +18,6 @@ EXTRAS = {
     "gguf": "gguf",
     "xllamacpp": "gguf",
     "pyarrow": "data",
-    "lm_eval": "eval",
     "datasets": "data",
     "accelerate": "train",
     "peft": "train",

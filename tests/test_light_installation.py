@@ -279,9 +279,7 @@ def test_the_table_of_extras_is_that_of_the_package() -> None:
         for package in _names(extras[extra]) - {"ropewalk"}
     }
     with_transformers = {"huggingface_hub": "models", "tokenizers": "models"}
-    with_the_harness = {"lm_eval": "eval"}
-    assert any(each.startswith("lm_eval") for each in extras["eval"])
-    assert brought | with_transformers | with_the_harness == EXTRAS
+    assert brought | with_transformers == EXTRAS
     assert extras["all"] == ["ropewalk[theory,models,plots,gguf,data,train]"]
     assert "ropewalk[all]" in extras["test"]
 

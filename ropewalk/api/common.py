@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Protocol, TypeAlias, TypeVar
 
 from ropewalk.context_plan import ContextPlan
-from ropewalk.data.corpora import Document, Talks, read_documents
+from ropewalk.data.corpora import Document, Vocabulary, read_documents
 from ropewalk.errors import InvalidValue
 from ropewalk.lengths import format_length, parse_length, parse_lengths
 from ropewalk.models.source import Model, Source
@@ -68,16 +68,13 @@ CorpusToUse: TypeAlias = Annotated[
 ]
 TextField: TypeAlias = Annotated[
     str,
-    Option(
-        "The field of rows that holds the text, or a template: 'Q: {question} A: {answer}'.",
-        "NAME",
-    ),
+    Option("The field of rows that holds the text.", "NAME"),
 ]
 WeightsField: TypeAlias = Annotated[
     str | None,
     Option(
-        "The field of .jsonl and .parquet with the loss weights of parts of the text: [[start, "
-        "end, weight], …] in characters; the rest weighs 1.",
+        "The field of rows of tokens with the loss weights of parts of them: [[start, end, "
+        "weight], …]; the rest weighs 1.",
         "NAME",
         advanced=True,
     ),
@@ -211,19 +208,19 @@ def documents_in(
     corpus: Corpus,
     field: str,
     weights: str | None = None,
-    talks: Talks | None = None,
+    vocabulary: Vocabulary | None = None,
     *,
     allow_download: bool = False,
     notice: Notice = log_notice,
 ) -> Iterator[Document]:
-    """All documents of a corpus, one after the other; tokens and conversations need `talks`."""
+    """All documents of a corpus, one after the other; tokens need the `vocabulary`."""
     if isinstance(corpus, str | Path):
         as_path(corpus, "corpus")
         return read_documents(
             corpus,
             field=field,
             weights=weights,
-            talks=talks,
+            vocabulary=vocabulary,
             allow_download=allow_download,
             notice=notice,
         )

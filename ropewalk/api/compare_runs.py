@@ -20,7 +20,7 @@ from ropewalk.untrusted import Fields, text_value
 
 SAME = (
     *("tasks", "lengths", "samples", "seed", "mode"),
-    *("official", "chat", "tokenizer_sha256", "bos", "corpus_sha256"),
+    *("chat", "tokenizer_sha256", "bos", "corpus_sha256"),
 )
 """The settings that decide the samples of a run and the reading of their answers."""
 

@@ -47,8 +47,6 @@ class CostRow(NamedTuple):
     """The part that there is no room for, once a device holds those before it; None if it fits."""
     change: Change | None
     """The cheapest change that fits; None if the default fits, or if none of ours does."""
-    measured: float | None = None
-    """Bytes at its peak, with the allowance, measured on fake tensors; None if it was not."""
 
     @property
     def fits(self) -> bool:
@@ -86,9 +84,6 @@ def cost(
     to: Annotated[Length | None, Option("Length (default: the model's own).")] = None,
     *,
     on: Annotated[str, Option("Machine, such as 8xh100, 2x24GiB, or here.", "MACHINE")] = HERE,
-    measure: Annotated[
-        bool, Option("Also measure a step of training on fake tensors (half a minute).")
-    ] = False,
     allow_download: AllowDownload = False,
 ) -> Cost:
     """Calculate the cost of serving, evaluating, searching, extending and training at a length.
@@ -103,12 +98,7 @@ def cost(
         source = resolve(model, allow_download=allow_download)
         present = source.present_plan
         length = present.target_length if to is None else as_length(to, "to")
-        found = calculated(source, length, on, lambda work: _ways(work, present))
-        if measure:
-            config, work = config_of(source), _work(source, length, on)
-            rows = tuple(_measured(row, config, work) for row in found.rows)
-            found = replace(found, rows=rows)
-        return found
+        return calculated(source, length, on, lambda work: _ways(work, present))
 
 
 def calculated(
@@ -214,16 +204,6 @@ def _row(work: Work, row: Row) -> CostRow:
         breaks=row.breaks,
         change=None if row.change is None else _change(work, row.change),
     )
-
-
-def _measured(row: CostRow, config: dict[str, Any], work: Work) -> CostRow:
-    """Steps of training alone can be run on fake tensors."""
-    if row.what != TRAINING:
-        return row
-    from ropewalk.costs.fake import measured_step
-
-    parts = measured_step(config, work.sizes, work.length, work.machine.devices, recompute=False)
-    return row._replace(measured=estimates.with_allowance(parts, work.machine.devices))
 
 
 def _change(work: Work, way: Way) -> Change:

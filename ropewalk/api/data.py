@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from ropewalk.api.common import (
     as_path,
     documents_in,
 )
+from ropewalk.data.corpora import Vocabulary
 from ropewalk.data.mixtures import Group, Mixture
 from ropewalk.data.packing import Filling, Overflow
 from ropewalk.data.published_mixtures import named, shares_of
@@ -33,8 +34,6 @@ from ropewalk.values import Result, Value
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from ropewalk.evaluation.encoding import Encoder
 
 ALONE = "text"
 """The domain of a corpus that is given without a name."""
@@ -156,23 +155,21 @@ def build_data(
 
     `tokenizer` is the model whose tokenizer to use. A build that was killed goes on where it was.
     Each corpus is a file, a folder, a data set, a list of texts, or `python`, the standard library
-    of the running Python. `field` names what holds a row's text, tokens or conversation, or is a
-    template of several fields. Windows are made when they are read, so one store serves every
-    length.
+    of the running Python. `field` names what holds a row's text or tokens. Windows are made when
+    they are read, so one store serves every length.
     """
     with called("data build", build_data, locals()):
         from ropewalk.evaluation.encoding import Encoder
-        from ropewalk.evaluation.talks import TemplateTalks
         from ropewalk.models.load import load_tokenizer
 
         named = corpora if isinstance(corpora, Mapping) else {ALONE: corpora}
         place = as_path(folder, "folder")
         source = resolve(tokenizer, allow_download=allow_download)
         encoder = Encoder(load_tokenizer(source.folder))
-        talks = TemplateTalks(encoder.tokenizer, _vocabulary(source.folder, encoder))
+        vocabulary = _vocabulary(source.folder, encoder.tokenizer)
         texts = {
             name: documents_in(
-                own, field, weights, talks, allow_download=allow_download, notice=notice
+                own, field, weights, vocabulary, allow_download=allow_download, notice=notice
             )
             for name, own in named.items()
         }
@@ -182,7 +179,6 @@ def build_data(
             texts,
             encoder.batch,
             tokenizer=encoder.sha256,
-            begins=encoder.begins,
             weighted=weights is not None,
             sources=[*source.places, *(path for path in read if path.exists())],
             progress=progress,
@@ -190,13 +186,14 @@ def build_data(
         return _described(store)
 
 
-def _vocabulary(folder: Path, encoder: Encoder) -> int:
+def _vocabulary(folder: Path, tokenizer: Any) -> Vocabulary:
     """The model's, or that of a tokenizer which lies alone in its folder."""
     from ropewalk.models.load import load_stock_config
 
-    if not (folder / "config.json").is_file():
-        return len(encoder.tokenizer)
-    return int(load_stock_config(folder).get_text_config().vocab_size)
+    size = len(tokenizer)
+    if (folder / "config.json").is_file():
+        size = int(load_stock_config(folder).get_text_config().vocab_size)
+    return Vocabulary(size, tokenizer.bos_token_id, tokenizer.eos_token_id)
 
 
 def describe_data(

@@ -65,7 +65,7 @@ def _preview(previewed: _Previewed) -> Cost:
 
     asked = previewed.asked
     check_in_process(asked)
-    source, conditions, settings, _ = settled(asked, weights=False)
+    source, conditions, settings = settled(asked, weights=False)
     settings = asked.within_budget(settings, len(conditions))
     devices = machine(HERE if previewed.on is None else previewed.on).devices
     check_ranks(asked.ranks_per_copy, "evaluate", devices)
@@ -102,9 +102,9 @@ def evaluate(
         Sequence[str] | None,
         Option(
             "Some of passkey, needle, lines, kv, perplexity (default: all of these; for a server "
-            "or a GGUF file, all but perplexity); ruler-syn, RULER's thirteen tasks; ruler, the "
-            "same on the inputs of --official; mrcr-syn, nolima-syn, graphwalks-syn, oolong-syn; "
-            "or auto, all that the model can do within its window."
+            "or a GGUF file, all but perplexity); ruler-syn, RULER's thirteen tasks; mrcr-syn, "
+            "nolima-syn, graphwalks-syn, oolong-syn; or auto, all that the model can do within "
+            "its window."
         ),
     ] = None,
     lengths: Annotated[
@@ -161,15 +161,6 @@ def evaluate(
     corpus: CorpusToUse = "held-out",
     field: TextField = "text",
     seed: Annotated[int, Option("Seed of the samples.")] = 0,
-    official: Annotated[
-        str | Path | None,
-        Option(
-            "Folder of RULER's own inputs, with a manifest.json of their hashes (needs --mode "
-            "generate).",
-            "DIR",
-            advanced=True,
-        ),
-    ] = None,
     run: Annotated[
         str | Path | None,
         RunFolder(
@@ -191,21 +182,19 @@ def evaluate(
 
     The model is scored under each of `methods`, which extend it to `to`, and under each of `plans`;
     "none" is the unchanged model, and the default if neither is given. `tasks` may name a group:
-    "ruler-syn" are RULER's thirteen. "ruler" are the same with RULER's own inputs, from the folder
-    `official` with its manifest of hashes; they are measured in mode "generate". "auto" are all
-    retrieval tasks of which the unmodified model answers a quarter of eight other samples right,
-    at the shortest of `lengths` or the end of its window. The default
-    `lengths` are doublings from a quarter of the window up to the target of the shortest plan. The
-    directory `run` keeps all scored samples, results and figures, and an interrupted evaluation
-    resumes there. `strict` refuses a config that leaves open how the model rotates, instead of
-    warning. The default `tasks` are perplexity, passkey, needle, lines and kv, in mode
-    "teacher_forced".
+    "ruler-syn" are RULER's thirteen. "auto" are all retrieval tasks of which the unmodified model
+    answers a quarter of eight other samples right, at the shortest of `lengths` or the end of its
+    window. The default `lengths` are doublings from a quarter of the window up to the target of the
+    shortest plan. The directory `run` keeps all scored samples, results and figures, and an
+    interrupted evaluation resumes there. `strict` refuses a config that leaves open how the model
+    rotates, instead of warning. The default `tasks` are perplexity, passkey, needle, lines and kv,
+    in mode "teacher_forced".
 
     A `budget` of answers, of tokens ("1e9tok") or of time ("30m", by forwards timed here) decides
     how many `samples` are drawn; a run that resumes within a time keeps the number it began with.
 
     With `chat`, questions go through the model's own template, after the `system` text if one is
-    given, with thinking off where the template can; RULER's own inputs keep their form.
+    given, with thinking off where the template can.
 
     Under torchrun, `ranks_per_copy` ranks hold one copy of the model, each with its heads and their
     part of the cache; copies share the samples, and every rank returns the result.
@@ -249,7 +238,6 @@ def evaluate(
             plans=tuple(as_plan(plan) for plan in as_list(plans, "plans")),
             methods=as_list(methods, "methods"),
             to=None if to is None else as_length(to, "to"),
-            official=None if official is None else as_path(official, "official"),
             server=server,
             tokenizer=None if tokenizer is None else as_path(tokenizer, "tokenizer"),
             model_name=as_name(model_name),

@@ -46,7 +46,7 @@ from ropewalk.data.windows import Arrangement, SpecialTokens, Windows
 from ropewalk.errors import InputError, InvalidValue, Unsupported
 from ropewalk.lengths import format_length
 from ropewalk.models.placement import check_dtype, check_placement
-from ropewalk.models.source import Model, Source, resolve, stated_assumptions
+from ropewalk.models.source import Source, resolve, stated_assumptions
 from ropewalk.options import (
     Option,
     RunFolder,
@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from ropewalk.models.ranks import Ranks
     from ropewalk.training.execution import Execution
 
-TOKENS, START = "tokens", "start"
+TOKENS = "tokens"
 _TRAINED_IN = ("float32", "bfloat16")
 _RECIPES = ("layout", "batch", "learning_rate", "decay", "weight_decay", "betas", "filling")
 """Settings that a recipe has values for."""
@@ -218,9 +218,6 @@ def train(
             "RANK",
         ),
     ] = None,
-    from_config: Annotated[
-        bool, Option("Start from random weights for the model's config.", advanced=True)
-    ] = False,
     decay: Annotated[
         Decay | None,
         Option(
@@ -286,14 +283,6 @@ def train(
     long_from: Annotated[
         Length, Option("The number of tokens from which a document counts as long.", advanced=True)
     ] = 4096,
-    tokenizer: Annotated[
-        Model | None,
-        Option(
-            "With --from-config: the model whose tokenizer to use (default: MODEL's own).",
-            "MODEL",
-            advanced=True,
-        ),
-    ] = None,
     sequence_parallel: Annotated[
         int,
         Option(
@@ -376,7 +365,7 @@ def train(
         if method is not None and method != SEARCH:
             stacked(method)  # says which names there are
         source = resolve(model, allow_download=allow_download)
-        if not from_config and on is None:
+        if on is None:
             source.folder  # noqa: B018 - says why there are no weights
         stated_assumptions(source, notice, strict=strict)
         settings = _settings(
@@ -398,7 +387,7 @@ def train(
             seed=seed,
         )
         served = source.present_plan.target_length
-        if lengths[0] < served and not from_config:
+        if lengths[0] < served:
             raise InvalidValue(
                 "to",
                 lengths[0],
@@ -407,12 +396,6 @@ def train(
             )
         if lengths[0] == served and not plans:
             _check_method(method, known, len(lengths), served, notice)
-        if tokenizer is not None and not from_config:
-            raise InputError(
-                "another tokenizer (`tokenizer`) is only for random weights (`from_config`), since "
-                "trained weights know the model's own; leave it out"
-            )
-        words = source if tokenizer is None else resolve(tokenizer, allow_download=allow_download)
         check_domains(shares or {}, text.domains)
         check_placement("auto", device)
         if on is None and device not in ("auto", "cpu"):  # only torch knows what is there
@@ -442,7 +425,6 @@ def train(
         default = Path("runs") / f"train-{source.short_name}-{format_length(lengths[-1])}"
         asked = _Asked(
             source,
-            words,
             text,
             known,
             plans,
@@ -452,7 +434,6 @@ def train(
             as_path(run, "run") if run else default,
             search_between,
             _budget(budget),
-            from_config,
         )
         asked.check()
         preview_ends(asked)
@@ -504,8 +485,6 @@ class _Asked:
     """The arguments of a run, found and checked."""
 
     source: Source
-    """Config and weights; only the config if weights are to be random."""
-    tokenizer: Source
     text: _Text
     recipe: TrainingRecipe | None
     plans: tuple[ContextPlan, ...]
@@ -517,7 +496,6 @@ class _Asked:
     search_between: bool
     budget: Budget | None
     """The budget of each search."""
-    from_config: bool
 
     def searched(self, number: int) -> bool:
         """True if the plan of a stage is searched."""
@@ -790,22 +768,18 @@ def _held(
                     path, "train", _identity(asked, search_texts), apart_from=asked.apart_from
                 )
             )
-            if asked.from_config:
-                from ropewalk.training.start import write_start
-
-                write_start(asked.source, asked.tokenizer, path / START, asked.settings.seed)
 
         on_first(hold)
         if ranks is not None:
             check_shared(path)
         assert directory is not None or not first()
-        yield (path / START if asked.from_config else asked.source.folder), directory
+        yield asked.source.folder, directory
 
 
 def _identity(asked: _Asked, search_texts: Sequence[Any]) -> dict[str, object]:
     """The identity of a run's computation; the texts are checked by the store."""
     from ropewalk.training.stage import digest_of
-    from ropewalk.training.start import config_sha256, tokenizer_sha256, weights_sha256
+    from ropewalk.training.start import config_sha256, weights_sha256
 
     recipe = None if asked.recipe is None else asked.recipe.name
     chosen: dict[str, object] = {
@@ -813,8 +787,6 @@ def _identity(asked: _Asked, search_texts: Sequence[Any]) -> dict[str, object]:
         "method": asked.method,
         "recipe": recipe,
     }
-    if asked.from_config:
-        chosen["tokenizer_sha256"] = tokenizer_sha256(asked.tokenizer)
     if asked.searches:
         chosen |= {
             "search_between": asked.search_between,
@@ -824,7 +796,7 @@ def _identity(asked: _Asked, search_texts: Sequence[Any]) -> dict[str, object]:
     tokens = asked.text.tokens
     return {
         "config_sha256": config_sha256(asked.source),
-        "weights_sha256": None if asked.from_config else weights_sha256(asked.source.folder),
+        "weights_sha256": weights_sha256(asked.source.folder),
         "present_plan": asked.source.present_plan.id,
         "tokens_sha256": None if tokens is None else digest_of(TokenStore(tokens)),
         **chosen,

@@ -36,8 +36,6 @@ def show_cost(found: Cost, *, as_json: bool) -> None:
     console.print(rows)
     for row in found.rows:
         say(f"{row.what}: {parts(row)}")
-        if row.measured is not None:
-            say(f"{row.what}, on fake tensors: {row.measured / GIB:,.1f} GiB")
     console.print()
     say(found.summary())
     for told in found.assumptions:

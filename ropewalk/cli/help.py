@@ -31,7 +31,7 @@ OF_MOST_VERBS = frozenset(
 GROUPS = {
     "All in one run": ("extend",),
     "From a config alone": ("inspect", "plan", "cost", "bound", "methods"),
-    "On a model": ("search", "evaluate", "compare", "report", "benchmarks", "precision"),
+    "On a model": ("search", "evaluate", "compare", "report", "precision"),
     "For a runtime": ("export", "verify", "fingerprint"),
     "For training": ("data build", "data describe", "train"),
 }

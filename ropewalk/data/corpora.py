@@ -12,11 +12,11 @@ from itertools import chain
 from pathlib import Path
 
 from ropewalk.data import rows
-from ropewalk.data.rows import BY_ENDING, HUB, SHARD_ENDING, Document, Talks, Weighted
+from ropewalk.data.rows import BY_ENDING, HUB, SHARD_ENDING, Document, Vocabulary, Weighted
 from ropewalk.errors import InputError
 from ropewalk.progress import Notice, log_notice
 
-__all__ = ["Document", "Talks", "Weighted", "corpus_digest", "read_documents", "standard_library"]
+__all__ = ["Document", "Vocabulary", "Weighted", "corpus_digest", "read_documents"]
 
 STANDARD_LIBRARY = "python"
 HELD_OUT = "held-out"
@@ -37,18 +37,18 @@ def read_documents(
     *,
     field: str = TEXT_FIELD,
     weights: str | None = None,
-    talks: Talks | None = None,
+    vocabulary: Vocabulary | None = None,
     allow_download: bool = False,
     notice: Notice = log_notice,
 ) -> Iterator[Document]:
     """The documents of a file, of a folder (its text files in the order of their names, or else
     those with rows), of a data set (`hub:NAME`), or of the standard library (`python`). Rows hold
     one document each in `field`, and what parts of it weigh in the field `weights`, if that is
-    given; tokens and conversations need `talks`. `held-out` is text that the bundled models were
+    given; tokens need the `vocabulary`. `held-out` is text that the bundled models were
     not trained on."""
     if source == STANDARD_LIBRARY:
         return standard_library()
-    fields = [*rows.columns(field), *([] if weights is None else [weights])]
+    fields = [field, *([] if weights is None else [weights])]
     if isinstance(source, str) and source.startswith(HUB):
         if not (allow_download or Path(source.removeprefix(HUB).split(":")[0]).exists()):
             raise InputError(
@@ -56,14 +56,14 @@ def read_documents(
                 "`train`; add --allow-download there, or name a file"
             )
         found = rows.hub(source, fields)
-        return (rows.document(row, field, weights, talks) for row in found)
+        return (rows.document(row, field, weights, vocabulary) for row in found)
     path = HELD_OUT_FOLDER if source == HELD_OUT else Path(source)
     try:
         is_folder, is_there = path.is_dir(), path.exists()
     except OSError as error:  # a name that no file system takes
         raise InputError(f"{source}: cannot be read ({error.strerror}); check the path") from None
     if is_folder and (path / rows.STATE).is_file():
-        return (rows.document(row, field, weights, talks) for row in rows.saved(path, fields))
+        return (rows.document(row, field, weights, vocabulary) for row in rows.saved(path, fields))
     if is_folder:
         of, others = _folder(path)
         if others and source != HELD_OUT:
@@ -71,8 +71,8 @@ def read_documents(
             more = f" and {len(others) - 3:,} more" if len(others) > 3 else ""
             notice(f"in {path}, not read as documents: {names}{more}")
         if of and of[0].suffix.lower() not in TEXT_ENDINGS:
-            own = (read_documents(each, field=field, weights=weights, talks=talks) for each in of)
-            return chain.from_iterable(own)
+            own = {"field": field, "weights": weights, "vocabulary": vocabulary}
+            return chain.from_iterable(read_documents(each, **own) for each in of)
         return (Document(each.relative_to(path).as_posix(), _text(each)) for each in of)
     if not is_there:
         raise InputError(
@@ -83,10 +83,10 @@ def read_documents(
     if not path.is_file():  # a pipe or a device may have no end
         raise InputError(f"{source}: is not a regular file; write its text to one, and name that")
     if path.suffix.lower() == SHARD_ENDING:
-        return rows.numpy_shard(path, talks)
+        return rows.numpy_shard(path, vocabulary)
     reader = BY_ENDING.get(path.suffix.lower())
     if reader is not None:
-        return (rows.document(row, field, weights, talks) for row in reader(path, fields))
+        return (rows.document(row, field, weights, vocabulary) for row in reader(path, fields))
     if path.suffix.lower() in COMPRESSED:
         raise InputError(f"{path}: is compressed; unpack it, and name what was in it")
     if path.suffix.lower() in TABLES:

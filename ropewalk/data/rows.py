@@ -1,16 +1,14 @@
 """Rows of data sets: JSONL, Parquet, data sets saved by `datasets`, and those of the hub.
 
-A row is made into a document by what its field holds: text, tokens, or a conversation. A field that
-names others in braces is a template, as "Q: {question}\\nA: {answer}".
+A row is made into a document by what its field holds: text, or the tokens of a model.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,24 +43,19 @@ class Document(NamedTuple):
 
     name: str
     text: str
-    weights: tuple[Weighted, ...] = ()
-    """In their order, with places in characters; the rest weighs 1."""
     tokens: IntArray | None = None
-    """The tokens, instead of a text; places of weights count these."""
+    """The tokens, instead of a text."""
+    weights: tuple[Weighted, ...] = ()
+    """Of tokens, in their order; the rest weighs 1."""
 
 
-class Talks(Protocol):
-    """Makes a model's tokens: needed if rows hold conversations, or tokens."""
+class Vocabulary(NamedTuple):
+    """The tokens of a model: needed if rows hold tokens."""
 
+    size: int
     begin: int | None
     end: int | None
     """The tokens that begin and end a text, which windows put around documents."""
-
-    def conversation(self, messages: list[dict[str, str]]) -> tuple[IntArray, list[Weighted]]:
-        """Tokens by the model's chat template; answers weigh 1, and all else 0."""
-
-    def check(self, ids: Sequence[int]) -> None:
-        """Refuse tokens that the model does not have."""
 
 
 class Row(NamedTuple):
@@ -71,33 +64,16 @@ class Row(NamedTuple):
     place: str
 
 
-def columns(field: str) -> list[str]:
-    """The fields that a template names, or the field itself."""
-    return re.findall(r"\{(\w+)\}", field) or [field]
-
-
-def document(row: Row, field: str, weights: str | None, talks: Talks | None) -> Document:
+def document(row: Row, field: str, weights: str | None, vocabulary: Vocabulary | None) -> Document:
     value = row.fields
     if not isinstance(value, dict):
         raise InputError(
             f"{row.place}: is not a JSON object; each line must be an object that holds the text"
         )
-    own = _filled(row, value, field) if columns(field) != [field] else value.get(field)
-    place = f"{row.place}: {field}"
-    if isinstance(own, list) and own and isinstance(own[0], dict):
-        if weights is not None:
-            raise InvalidValue(
-                "weights", weights, "does not go with conversations", "omit it: answers weigh 1"
-            )
-        talks, messages = _needed(talks, place), _messages(own, place)
-        try:
-            tokens, weighed = talks.conversation(messages)
-        except InputError as error:
-            raise InputError(f"{place}: {error}") from None
-        return _bare(row.name, tokens, weighed, talks)
+    own, place = value.get(field), f"{row.place}: {field}"
     if isinstance(own, list | np.ndarray):
-        tokens = _tokens(own, place, talks := _needed(talks, place))
-        return _bare(row.name, tokens, _weights(value, weights, tokens.size, row), talks)
+        tokens = _tokens(own, place, known := _needed(vocabulary, place))
+        return _bare(row.name, tokens, _weights(value, weights, tokens.size, row), known)
     if own is None and field in value:
         raise InputError(f"{place}: is null; leave such rows out, or name another field")
     if not isinstance(own, str):
@@ -105,78 +81,57 @@ def document(row: Row, field: str, weights: str | None, talks: Talks | None) -> 
         raise InvalidValue(
             place, own, "must be the text of a document", f"give another `field`: {known}"
         )
-    return Document(row.name, own, _weights(value, weights, len(own), row))
+    if weights is not None:
+        raise InvalidValue(
+            "weights", weights, "belongs to tokens, and the rows hold text", "store their tokens"
+        )
+    return Document(row.name, own)
 
 
-def _bare(name: str, tokens: IntArray, weights: Iterable[Weighted], talks: Talks) -> Document:
+def _bare(
+    name: str, tokens: IntArray, weights: Iterable[Weighted], vocabulary: Vocabulary
+) -> Document:
     """A document of tokens, without those around it that windows put there."""
-    first = int(tokens.size > 0 and tokens[0] == talks.begin)
-    last = tokens.size - int(tokens.size > first and tokens[-1] == talks.end)
+    first = int(tokens.size > 0 and tokens[0] == vocabulary.begin)
+    last = tokens.size - int(tokens.size > first and tokens[-1] == vocabulary.end)
     moved = (
         Weighted(max(start, first) - first, min(end, last) - first, weight)
         for start, end, weight in weights
     )
     kept = tuple(own for own in moved if own.start < own.end)
-    return Document(name, "", kept, tokens[first:last])
+    return Document(name, "", tokens[first:last], kept)
 
 
-def _filled(row: Row, value: Mapping[str, object], template: str) -> str:
-    def part(match: re.Match[str]) -> str:
-        found = value.get(match[1])
-        if not isinstance(found, str | int | float):
-            raise InvalidValue(
-                f"{row.place}: {match[1]}", found, "must be text, for the template", "correct it"
-            )
-        return str(found)
-
-    return re.sub(r"\{(\w+)\}", part, template.replace("\\n", "\n"))
-
-
-def _needed(talks: Talks | None, place: str) -> Talks:
-    if talks is None:
+def _needed(vocabulary: Vocabulary | None, place: str) -> Vocabulary:
+    if vocabulary is None:
         raise InputError(
-            f"{place}: holds no text but tokens or a conversation, which only `data build` and "
-            "`train` read; name a field of text (`field`)"
+            f"{place}: holds tokens instead of text, which only `data build` and `train` read; "
+            "name a field of text (`field`)"
         )
-    return talks
+    return vocabulary
 
 
-def _messages(value: list[Any], place: str) -> list[dict[str, str]]:
-    """Roles and texts alone: a template sees nothing else of a file from elsewhere."""
-    found = []
-    for number, message in enumerate(value):
-        said = message if isinstance(message, dict) else {}
-        role, content = said.get("role"), said.get("content")
-        if not isinstance(role, str) or not isinstance(content, str):
-            raise InvalidValue(
-                f"{place}[{number}]",
-                message,
-                "must have a role and a text",
-                'write {"role": "user", "content": "…"}',
-            )
-        found.append({"role": role, "content": content})
-    return found
-
-
-def _tokens(value: object, place: str, talks: Talks) -> IntArray:
+def _tokens(value: object, place: str, vocabulary: Vocabulary) -> IntArray:
     try:
         found = np.asarray(value)
     except ValueError:  # rows of different lengths
         found = np.zeros((0, 0))
     if found.ndim != 1 or (found.size and not np.issubdtype(found.dtype, np.integer)):
         raise InvalidValue(place, "this list", "must be one row of tokens", "write [17, 4, …]")
-    return checked(found, place, talks)
+    return _checked(found, place, vocabulary)
 
 
-def checked(found: NDArray[Any], place: str, talks: Talks) -> IntArray:
+def _checked(found: NDArray[Any], place: str, vocabulary: Vocabulary) -> IntArray:
     """Tokens that the model has."""
     tokens = found.astype(np.int64)
     if tokens.min(initial=0) < 0:
         raise InvalidValue(place, int(tokens.min()), "is not a token", "tokens are 0 or more")
-    try:
-        talks.check([int(tokens.max(initial=0))])
-    except InputError as error:
-        raise InputError(f"{place}: {error}") from None
+    if (largest := int(tokens.max(initial=0))) >= vocabulary.size:
+        raise InputError(
+            f"{place}: holds the token {largest}, and the model's vocabulary has "
+            f"{vocabulary.size}: these tokens are of another tokenizer; give the text, or the "
+            "model that they are for"
+        )
     return tokens
 
 
@@ -187,7 +142,7 @@ def _weights(
     if field is None:
         return ()
     place, given = f"{row.place}: {field}", value.get(field)
-    remedy = "write [[0, 12, 0], [12, 20, 5]], with places counted in characters, or []"
+    remedy = "write [[0, 12, 0], [12, 20, 5]], with places counted in tokens, or []"
     if not isinstance(given, list):
         raise InvalidValue(place, given, "must be a list of [start, end, weight]", remedy)
     found, reached = [], 0
@@ -206,8 +161,7 @@ def _weights(
             raise InvalidValue(
                 place,
                 [start, end],
-                f"must be in rising order without overlap, within the {length} characters of the "
-                "text",
+                f"must be in rising order without overlap, within the {length} tokens",
                 remedy,
             )
         if not 0 <= weight <= MOST_WEIGHT:
@@ -316,10 +270,10 @@ def _of_batches(batches: Iterable[Any], path: Path, name: str) -> Iterator[Row]:
                 yield Row(f"{name}:{number}", row, f"{path}: row {number}")
 
 
-def numpy_shard(path: Path, talks: Talks | None) -> Iterator[Document]:
+def numpy_shard(path: Path, vocabulary: Vocabulary | None) -> Iterator[Document]:
     """Tokens: a row of documents, each ended by the token that ends a text, or one in each row."""
     place = str(path)
-    talks = _needed(talks, place)
+    vocabulary = _needed(vocabulary, place)
     try:
         shard = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
@@ -331,10 +285,10 @@ def numpy_shard(path: Path, talks: Talks | None) -> Iterator[Document]:
         )
     rows: Iterable[NDArray[Any]] = shard
     if shard.ndim == 1:
-        rows = _cut(shard, talks.end)
+        rows = _cut(shard, vocabulary.end)
     for number, row in enumerate(rows, start=1):
-        tokens = checked(row, f"{place}: document {number}", talks)
-        yield _bare(f"{path.name}:{number}", tokens, (), talks)
+        tokens = _checked(row, f"{place}: document {number}", vocabulary)
+        yield _bare(f"{path.name}:{number}", tokens, (), vocabulary)
 
 
 def _cut(shard: NDArray[Any], end: int | None) -> Iterator[NDArray[Any]]:

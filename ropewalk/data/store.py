@@ -10,8 +10,8 @@ A store is a run directory (run_directory.py), so building one can be killed and
     manifest.json          written last: a store without it is not finished
 
 Documents have no special tokens around them. Those depend on how windows are made (windows.py), so
-one store serves every way of making them. A token weighs what the character weighs at which it
-begins. Documents that come as tokens are stored as they are.
+one store serves every way of making them. Documents that come as tokens are stored
+unchanged, and may have weights.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ropewalk.data.corpora import MANIFEST, Document
+from ropewalk.data.corpora import MANIFEST, Document, Weighted
 from ropewalk.data.packing import IntArray
 from ropewalk.errors import InputError, InvalidValue
 from ropewalk.progress import Progress, Status, silent
@@ -52,8 +52,6 @@ TOKEN, FIELD, WEIGHT = np.dtype("<u4"), np.dtype("<i8"), np.dtype("<f4")
 
 Encode = Callable[[Sequence[str]], Sequence[Sequence[int] | NDArray[np.uint32]]]
 """Texts to tokens, without special tokens."""
-Begins = Callable[[str], Sequence[int] | IntArray]
-"""The character at which each token of a text begins."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +88,6 @@ def build(
     encode: Encode,
     *,
     tokenizer: str,
-    begins: Begins | None = None,
     weighted: bool = False,
     sources: Sequence[Path] = (),
     shard: int = SHARD,
@@ -98,13 +95,13 @@ def build(
 ) -> TokenStore:
     """Tokenise texts by domain into a folder, or resume a killed build.
 
-    `tokenizer` is the fingerprint of what `encode` does; `sources` are never written to. `begins`
-    is needed for documents with weights, and `weighted` refuses texts without any.
+    `tokenizer` is the fingerprint of what `encode` does; `sources` are never written to, and
+    `weighted` refuses documents without weights.
     """
     _check_names(list(texts), "corpus")
     configuration = {"tokenizer_sha256": tokenizer, "domains": list(texts), "shard": shard}
     with RunDirectory(folder, COMMAND, configuration, apart_from=sources) as directory:
-        _Build(directory, texts, encode, begins, shard, progress).run(weighted=weighted)
+        _Build(directory, texts, encode, shard, progress).run(weighted=weighted)
     return TokenStore(folder)
 
 
@@ -135,12 +132,10 @@ class _Build:
         directory: RunDirectory,
         texts: Mapping[str, Iterable[Document]],
         encode: Encode,
-        begins: Begins | None,
         shard: int,
         progress: Progress,
     ) -> None:
-        self._directory, self._shard = directory, shard
-        self._encode, self._begins = encode, begins
+        self._directory, self._shard, self._encode = directory, shard, encode
         self._names, self._progress = list(texts), progress
         self._documents = chain.from_iterable(
             ((domain, document) for document in documents)
@@ -263,20 +258,7 @@ class _Build:
         for domain, document in waiting:
             self._hash(domain, document)
             ids = next(encoded) if document.tokens is None else document.tokens
-            yield _Tokenised(domain, np.asarray(ids, dtype=TOKEN), self._weights(document))
-
-    def _weights(self, document: Document) -> NDArray[np.float32] | None:
-        """The weight of predicting each token."""
-        if not document.weights:
-            return None
-        length = len(document.text) if document.tokens is None else document.tokens.size
-        found = np.ones(length + 1, dtype=WEIGHT)
-        for start, end, weight in document.weights:
-            found[start:end] = weight
-        if document.tokens is not None:
-            return found[:-1]
-        assert self._begins is not None, "texts with weights need `begins`"
-        return found[np.asarray(self._begins(document.text), dtype=np.int64)]
+            yield _Tokenised(domain, np.asarray(ids, dtype=TOKEN), document.weights)
 
     def _write(self, documents: list[_Tokenised]) -> None:
         number, content = len(self._done), _contents(documents)
@@ -302,7 +284,7 @@ class _Tokenised(NamedTuple):
 
     domain: int
     tokens: NDArray[np.uint32]
-    weights: NDArray[np.float32] | None
+    weights: tuple[Weighted, ...]
 
 
 def _contents(documents: list[_Tokenised]) -> dict[str, bytes]:
@@ -311,12 +293,16 @@ def _contents(documents: list[_Tokenised]) -> dict[str, bytes]:
         "tokens": b"".join(np.ascontiguousarray(own.tokens).data for own in documents),
         "documents": table.tobytes(),
     }
-    if any(own.weights is not None for own in documents):
-        weights = (
-            np.ones(own.tokens.size, WEIGHT) if own.weights is None else own.weights
-            for own in documents
-        )
-        found["weights"] = b"".join(own.tobytes() for own in weights)
+    if any(own.weights for own in documents):
+        found["weights"] = b"".join(_weights(own).tobytes() for own in documents)
+    return found
+
+
+def _weights(document: _Tokenised) -> NDArray[np.float32]:
+    """The weight of predicting each token."""
+    found = np.ones(document.tokens.size, dtype=WEIGHT)
+    for start, end, weight in document.weights:
+        found[start:end] = weight
     return found
 
 

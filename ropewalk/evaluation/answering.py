@@ -1,8 +1,8 @@
 """The interface of an answerer: all that a run has to know of it. No torch.
 
-An answerer is a model in process, a server, a GGUF file that llama.cpp runs, or an engine; each is
-one file of `answerers/`. The run (runner.py) draws samples, asks, scores and records, and the
-conclusion (conclusion.py) sums up; neither knows who answers.
+An answerer is a model in process, a server, or a GGUF file that llama.cpp runs; each is one file of
+`answerers/`. The run (runner.py) draws samples, asks, scores and records, and the conclusion
+(conclusion.py) sums up; neither knows who answers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from ropewalk.errors import Unsupported
 from ropewalk.evaluation import perplexity
-from ropewalk.evaluation import tasks as known
 from ropewalk.evaluation.encoding import Encoder, IntArray
 from ropewalk.evaluation.samples import Sample
 from ropewalk.evaluation.tasks import Task
@@ -129,8 +128,3 @@ def check_written(tasks: Iterable[str], mode: Mode, *, they: str, instead: str) 
     for name in tasks:
         if name in perplexity.DEFINITIONS:
             raise Unsupported(f"{name} {needs}; leave the task out, or {instead}")
-        if name not in known.every():
-            raise Unsupported(
-                f"the official inputs of {name} need a model in this process, not a server or a "
-                f"file; load it here, or ask for {name}-syn"
-            )

@@ -23,7 +23,7 @@ from ropewalk.lengths import format_length
 from ropewalk.records import EvalRecord, Mode, Subject
 from ropewalk.values import Value
 
-RULER, RULER_GROUPS = 0.856, ("ruler-syn", "ruler")
+RULER, RULER_GROUP = 0.856, "ruler-syn"
 OWN = 0.85
 
 Criterion = Literal["ruler", "own"]
@@ -125,7 +125,7 @@ def effective_lengths(
                 for length in sorted(n for s, m, n in rates if (s, m) == (subject, mode))
             }
             described = (subject.method, subject.plan_id, subject.weights, name, mode)
-            if name in RULER_GROUPS:
+            if name == RULER_GROUP:
                 standings = []
                 for length, tasks in own.items():
                     ends = [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
@@ -13,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ropewalk.data.corpora import Document
-from ropewalk.errors import InputError, Unsupported, shortened
+from ropewalk.errors import InputError, shortened
 from ropewalk.evaluation.chat import Chat
-from ropewalk.evaluation.long_texts import STRETCH, in_stretches, joints
 from ropewalk.evaluation.randomness import identity
 
 IntArray = NDArray[np.int64]
@@ -82,63 +80,19 @@ class Encoder:
         return np.array(self._ids(text), dtype=np.int64)
 
     def batch(self, texts: Sequence[str]) -> list[TokenArray]:
-        """The tokens of whole texts; a fast tokenizer uses every core, and long ones take no more
-        memory than short ones (long_texts.py).
+        """The tokens of whole texts; a fast tokenizer uses every core.
 
         None is special: a text that spells one, as `<|end|>`, does not end there.
         """
-        short = [text for text in texts if len(text) <= self._at_once]
-        encoded = iter(self._plain(short)["input_ids"] if short else ())
-        found = [
-            np.array(next(encoded), dtype=TOKEN)
-            if len(text) <= self._at_once
-            else np.concatenate([part for part, _ in self._long(text)])
-            for text in texts
-        ]
+        if not texts:
+            return []
+        encoded = self.tokenizer(
+            list(texts), add_special_tokens=False, split_special_tokens=True, verbose=False
+        )
+        found = [np.array(ids, dtype=TOKEN) for ids in encoded["input_ids"]]
         for ids in found:
             self.check(ids)
         return found
-
-    def begins(self, text: str) -> IntArray:
-        """The character at which each token of a whole text begins."""
-        if not self.tokenizer.is_fast:
-            raise Unsupported(
-                "this tokenizer does not say where in the text its tokens stand, so no weights can "
-                "be given to them; use its fast version, or leave out `weights`"
-            )
-        whole = len(text) <= self._at_once
-        return np.concatenate(
-            [own for _, own in ([self._read(text)] if whole else self._long(text))]
-        )
-
-    def _plain(self, texts: Sequence[str], **more: Any) -> Any:
-        return self.tokenizer(
-            list(texts), add_special_tokens=False, split_special_tokens=True, verbose=False, **more
-        )
-
-    def _read(self, text: str) -> tuple[TokenArray, IntArray]:
-        encoded = self._plain([text], return_offsets_mapping=True)
-        [ids], [offsets] = encoded["input_ids"], encoded["offset_mapping"]
-        begins = np.fromiter((begin for begin, _ in offsets), np.int64, len(offsets))
-        return np.array(ids, dtype=TOKEN), begins
-
-    def _long(self, text: str) -> Iterator[tuple[TokenArray, IntArray]]:
-        assert self._joints is not None
-        return in_stretches(text, self._read, self._joints)
-
-    @cached_property
-    def _joints(self) -> re.Pattern[str] | None:
-        backend = getattr(self.tokenizer, "backend_tokenizer", None)
-        if backend is None or not self.tokenizer.is_fast:
-            return None
-        if type(backend.model).__name__ == "Unigram" and backend.pre_tokenizer is None:
-            return None
-        return joints(self.tokenizer.get_vocab())
-
-    @cached_property
-    def _at_once(self) -> float:
-        """Characters of a text that is read whole."""
-        return math.inf if self._joints is None else 2 * STRETCH
 
     def sequence(self, text: str) -> IntArray:
         """The tokens of a whole sequence, BOS included."""

@@ -16,12 +16,11 @@ import numpy as np
 
 from ropewalk.data.corpora import Document, corpus_digest
 from ropewalk.errors import InputError
-from ropewalk.evaluation import official, perplexity, tasks
+from ropewalk.evaluation import perplexity, tasks
 from ropewalk.evaluation.answering import Answer, Answerer, TokenScores, at_once
 from ropewalk.evaluation.drawing import drawn
 from ropewalk.evaluation.encoding import Encoder, IntArray
 from ropewalk.evaluation.haystack import Haystack
-from ropewalk.evaluation.official import Official
 from ropewalk.evaluation.perplexity import Definition, Text, Window
 from ropewalk.evaluation.samples import Sample
 from ropewalk.evaluation.settings import EvaluationSettings
@@ -51,17 +50,11 @@ class Evaluation:
     settings: EvaluationSettings
     notice: Callable[[str], None] = field(default=lambda _: None)
     """Called with what the user should know: tasks left out, fewer samples than asked for."""
-    official: Official | None = None
-    """The inputs of tasks that have official ones."""
     _kept: dict[tuple[str, int], Part] = field(default_factory=dict, init=False, repr=False)
     _room: int = field(default=KEPT_TOKENS, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.answerer.check(self.settings)
-        if self.official is not None:
-            named = [name for name in self.settings.tasks if name in official.every()]
-            lengths, count = self.settings.lengths, self.settings.samples
-            self.official.check_tokens(named, lengths, self.encoder, count)
 
     @property
     def configuration(self) -> dict[str, object]:
@@ -70,7 +63,6 @@ class Evaluation:
             **self.answerer.identity,
             "corpus_sha256": self._corpus,
             **asdict(self.settings),
-            **({} if self.official is None else {"official": self.official.digest}),
             **({} if self.encoder.chat is None else {"chat": self.encoder.chat.to_json()}),
         }
 
@@ -154,20 +146,10 @@ class Evaluation:
         settings = self.settings
         if name in perplexity.DEFINITIONS:
             return self._windows(perplexity.DEFINITIONS[name], length)
-        if (read := official.every().get(name)) is not None:
-            return Questions(read, self.encoder, settings.mode, self._official(read, length))
         task = tasks.named(name)
         own = drawn(task, self.encoder, self._haystack, length, settings, self.notice)
         batches = self.answerer.batches(own, settings.mode)
         return Questions(task, self.encoder, settings.mode, batches)
-
-    def _official(self, task: tasks.Task, length: int) -> list[list[Sample]]:
-        assert self.official is not None, "who asks for official inputs gives them"
-        count = self.settings.samples
-        own = list(self.official.samples(task.name, length, self.encoder, count))
-        if len(own) < count:
-            self.notice(f"{task.name} at {length}: only the {len(own)} samples in its file")
-        return [[sample] for sample in own]
 
     def _windows(self, definition: Definition, length: int) -> Windows:
         settings = self.settings
@@ -248,8 +230,7 @@ class Questions:
         self, answerer: Answerer, subject: Subject, sample: Sample, answer: Answer
     ) -> Iterator[EvalRecord]:
         scores = {}
-        # Official inputs have references, and no one answer in tokens.
-        if answer.tokens is not None and sample.parts:
+        if answer.tokens is not None:
             chosen = answer.tokens
             begun = [np.array_equal(chosen[part], sample.answer[part]) for part in sample.parts]
             ended = [

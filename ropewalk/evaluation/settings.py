@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ropewalk.errors import InvalidValue, UnknownName
-from ropewalk.evaluation import official, perplexity, tasks
+from ropewalk.evaluation import perplexity, tasks
 from ropewalk.lengths import check_measured
 from ropewalk.records import MODES, Mode
 from ropewalk.untrusted import check_count, one_of, whole_number
@@ -37,14 +37,6 @@ class EvaluationSettings:
         check_count(self.samples, "samples")
         whole_number(self.seed, "seed")
         one_of(self.mode, MODES, "mode")
-        read = [name for name in self.tasks if name in official.every()]
-        if read and self.mode != "generate":
-            raise InvalidValue(
-                "mode",
-                self.mode,
-                f"{read[0]} has official inputs, whose answers must be generated",
-                "choose generate",
-            )
         if self.mode == "shared_context" and not any(map(shares, self.tasks)):
             raise InvalidValue(
                 "tasks",
@@ -60,23 +52,18 @@ def shares(name: str) -> bool:
 
 
 def task_names() -> tuple[str, ...]:
-    return (*perplexity.DEFINITIONS, *tasks.names(), *official.every())
-
-
-def all_groups() -> dict[str, tuple[str, ...]]:
-    """The tasks of each group, those with official inputs included."""
-    return {**tasks.groups(), **official.groups()}
+    return (*perplexity.DEFINITIONS, *tasks.names())
 
 
 def groups_of(asked: Sequence[str], mode: str) -> dict[str, tuple[str, ...]]:
     """The groups whose means a run shows, without the tasks that its mode always leaves out."""
     scored = [name for name in asked if mode != "shared_context" or shares(name)]
-    return {**all_groups(), **tasks.means_of(scored)}
+    return {**tasks.groups(), **tasks.means_of(scored)}
 
 
 def expanded(names: Sequence[str]) -> tuple[str, ...]:
     """The tasks that are named, with the members of a group in place of its name."""
-    groups = all_groups()
+    groups = tasks.groups()
     for name in names:
         if name not in groups and name not in task_names():
             raise UnknownName("task", name, (*task_names(), *groups))

@@ -234,18 +234,12 @@ def write_tokens(cell: Cell, windows: int, place: Path, tagged: bool = False) ->
     """Write text, questions and answers as last seen in the model's training, at another length;
     where tagged, each document begins with the name of its kind, on which there is no loss."""
     loaded = _loaded(SUBJECTS[cell.subject].path)
-    documents = list(_documents(cell, loaded, windows, tagged))
-    tokens = {str(i).zfill(len(own.tokens)): own.tokens.tolist() for i, own in enumerate(documents)}
     texts = [
-        Document(text, text, _weights(own)) for text, own in zip(tokens, documents, strict=True)
+        Document(str(i), "", own.tokens, _weights(own))
+        for i, own in enumerate(_documents(cell, loaded, windows, tagged))
     ]
-    build(
-        place,
-        {"text": texts},
-        lambda asked: [tokens[text] for text in asked],
-        tokenizer=Encoder(loaded.tokenizer).sha256,
-        begins=lambda text: range(len(text)),
-    )
+    encoder = Encoder(loaded.tokenizer)
+    build(place, {"text": texts}, encoder.batch, tokenizer=encoder.sha256)
 
 
 def _documents(
@@ -291,7 +285,7 @@ def _shares(subject: Subject, length: int) -> dict[str, float]:
 
 
 def _weights(window: Window) -> tuple[Weighted, ...]:
-    """Runs of tokens that do not weigh 1; a character stands for each token."""
+    """Runs of tokens that do not weigh 1."""
     cuts = np.flatnonzero(np.diff(window.weights)) + 1
     runs = zip([0, *cuts.tolist()], [*cuts.tolist(), len(window)], strict=True)
     return tuple(

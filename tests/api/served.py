@@ -25,7 +25,6 @@ UNSUPPORTED: list[tuple[dict[str, Any], str]] = [
     ({"mode": "teacher_forced"}, "choose generate, or measure"),
     ({"tasks": ["perplexity"]}, "perplexity needs the probabilities of prompt tokens"),
     ({"tasks": ["needle", "perplexity"]}, "perplexity needs the probabilities of prompt tokens"),
-    ({"tasks": ["ruler"]}, "the official inputs of"),
 ]
 """What no served model is measured by."""
 REFUSED: list[tuple[dict[str, Any], str]] = [

@@ -13,15 +13,12 @@ import pytest
 
 import ropewalk as rw
 from ropewalk.errors import InputError, RopewalkError
-from ropewalk.evaluation.official import groups
-from ropewalk.evaluation.scoring import Scorer
 from ropewalk.evaluation.statistics import compare_mean_rates, compare_rates, holm
 from ropewalk.records import is_main_answer
 from ropewalk.run_directory import RECORDS
 from tests.api.conformance import check_command, check_result
 from tests.cli.calling import ropewalk
 from tests.evaluation import tiny
-from tests.evaluation.test_official import official_folder
 
 SETTINGS: dict[str, Any] = {
     "methods": ["none", "linear"],
@@ -115,27 +112,6 @@ def test_what_is_shown_comes_from_the_records(runs: tuple[Path, Path], tmp_path:
         assert found.first_results == expected.first_results
         assert found.comparisons == expected.comparisons
         ropewalk("compare", other, runs[1])
-
-
-def test_the_means_of_official_inputs_are_compared(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Scorer, "write", lambda self, prompts, *_: [prompts[0][:3]])
-    names = tuple(name.replace("-", "_") for name in groups()["ruler"])
-    settings = {"mode": "generate", "samples": 1, "corpus": tiny.documents()}
-    for run in ("a", "b"):
-        official = official_folder(tmp_path / "inputs" / run, names)
-        asked: dict[str, Any] = {"tasks": ["ruler"], "official": official, **settings}
-        rw.evaluate(tiny.loaded(), run=tmp_path / run, **asked)
-    found = rw.compare_runs(tmp_path / "a", tmp_path / "b")
-    assert {"ruler", "ruler-11"} <= {c.task for c in found.comparisons}
-    assert {"ruler", "ruler-11"} <= {r.task for r in found.first_results}
-    fewer = official_folder(tmp_path / "inputs" / "c", ("vt",))
-    for run, official in (("c", tmp_path / "inputs" / "a"), ("d", fewer)):
-        asked = {"tasks": ["vt"], "official": official, **settings}
-        rw.evaluate(tiny.loaded(), run=tmp_path / run, **asked)
-    with pytest.raises(InputError, match=r"since they differ in official \("):
-        rw.compare_runs(tmp_path / "c", tmp_path / "d")
 
 
 def test_means_leave_out_the_tasks_that_a_mode_leaves_out(tmp_path: Path) -> None:

@@ -19,7 +19,6 @@ from ropewalk.models.load import load_tokenizer
 from ropewalk.models.source import resolve
 from ropewalk.reports.data import lengths
 from tests.api.conformance import check_command, check_result
-from tests.evaluation.test_talks import CHATML
 from tests.forks import Forks
 
 PROSE = [f"The rope number {i} is {'longer and ' * (i % 7)}long." for i in range(40)]
@@ -150,20 +149,17 @@ def test_the_example_of_the_documentation_runs(
 
 
 def test_answers_weigh_what_their_rows_say(tmp_path: Path) -> None:
-    """The example of the documentation, with a real tokenizer."""
+    """The example of the documentation."""
     page = (Path(__file__).parents[2] / "docs" / "training.md").read_text("utf-8")
-    [row] = re.findall(r"^    (\{.text.*\})$", page, re.MULTILINE)
+    [row] = re.findall(r"^    (\{.input_ids.*\})$", page, re.MULTILINE)
     corpus = tmp_path / "questions.jsonl"
     corpus.write_text(f"{row}\n")
-    rw.build_data("bundled", corpus, tmp_path / "tokens", weights="answers")
+    given: Any = {"field": "input_ids"}
+    rw.build_data("bundled", corpus, tmp_path / "tokens", weights="answers", **given)
     store = TokenStore(tmp_path / "tokens")
-    tokenizer = load_tokenizer(resolve("bundled").folder)
-    weights = store.weights(0).tolist()
-    asked_for = [t for t, w in zip(store.tokens(0).tolist(), weights, strict=True) if w == 5]
-    assert tokenizer.decode(asked_for).strip() == "4"
-    assert set(weights) == {0.0, 5.0}
-    plain = rw.build_data("bundled", corpus, tmp_path / "plain").tokens
-    assert plain == len(weights)
+    assert store.tokens(0).tolist() == json.loads(row)["input_ids"]
+    assert store.weights(0).tolist() == [0, 0, 0, 0, 5, 5]
+    assert rw.build_data("bundled", corpus, tmp_path / "plain", **given).tokens == 6
     assert not TokenStore(tmp_path / "plain").weighted
     with pytest.raises(InvalidValue, match="was built without weights"):
         rw.train("bundled", corpus=tmp_path / "plain", to="1k", steps=1, weights="answers")
@@ -185,49 +181,27 @@ def test_a_picture_shows_where_the_window_ends(corpora: dict[str, str], tmp_path
     assert [mark.x for mark in series[0].marks] == [2, 4, 4, 8, 8, 16]
 
 
-@pytest.fixture
-def talking(tmp_path: Path) -> Path:
-    """The folder of a tokenizer that has a chat template."""
-    tokenizer = load_tokenizer(resolve("bundled").folder)
-    tokenizer.chat_template = CHATML
-    tokenizer.save_pretrained(tmp_path / "talking")
-    return tmp_path / "talking"
-
-
-def test_a_killed_stream_of_conversations_goes_on_with_the_same_bytes(
-    talking: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh: Forks
+def test_a_killed_stream_goes_on_with_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh: Forks
 ) -> None:
     """By the code that streams data sets of the hub, which cannot be reached from a test."""
     assert build.__kwdefaults__ is not None
     monkeypatch.setitem(build.__kwdefaults__, "shard", 2_000)
     (tmp_path / "set").mkdir()
-    rows = [
-        [{"role": "user", "content": f"Add {i}"}, {"role": "assistant", "content": f"{i} " * 40}]
-        for i in range(120)
-    ]
     for part in range(3):
-        lines = (json.dumps({"messages": row}) + "\n" for row in rows[part::3])
-        (tmp_path / "set" / f"{part}.jsonl").write_text("".join(lines))
+        rows = [{"said": f"Add {i}: " + f"{i} " * 40} for i in range(part, 120, 3)]
+        (tmp_path / "set" / f"{part}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
     corpus, whole, killed = f"hub:{tmp_path / 'set'}", tmp_path / "whole", tmp_path / "killed"
-    rw.build_data(talking, corpus, whole, field="messages")
+    rw.build_data("bundled", corpus, whole, field="said")
     assert len(list(whole.glob("tokens-*.bin"))) > 3
-    command = ["-c", KILLED, "2000", "1000", "data", "build", talking, "--field=messages"]
+    command = ["-c", KILLED, "2000", "1000", "data", "build", "bundled", "--field=said"]
     ended = fresh.run([*command, "--corpus", corpus, "-o", killed])
     assert ended.returncode == -signal.SIGKILL, ended.stderr
     assert (killed / "tokens-00001.bin").exists()
-    rw.build_data(talking, corpus, killed, field="messages")
+    rw.build_data("bundled", corpus, killed, field="said")
     for file in whole.iterdir():
         if file.name not in ("events.jsonl", "lock"):
             assert (killed / file.name).read_bytes() == file.read_bytes()
-    store = TokenStore(whole)
-    tokenizer = load_tokenizer(talking)
-    for own in (0, 1, 119):
-        tokens, weights = store.tokens(own), store.weights(own)
-        said = tokenizer.decode(tokens[weights > 0].tolist())
-        asked = tokenizer.decode(tokens[weights == 0].tolist())
-        number = re.findall(r"Add (\d+)", asked)[0]
-        assert said == f"{number} " * 40
-        assert tokens[0] != tokenizer.bos_token_id
 
 
 def test_tokens_of_another_model_are_refused(tmp_path: Path) -> None:

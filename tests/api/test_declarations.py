@@ -27,9 +27,7 @@ PUBLIC = sorted(
     and found.__module__.startswith("ropewalk.api")
 )
 COMMANDS = {
-    name
-    for name in PUBLIC
-    if name not in ("compare_methods", "evaluate_checkpoints", "export_tasks", "register")
+    name for name in PUBLIC if name not in ("compare_methods", "evaluate_checkpoints", "register")
 }
 IN_PYTHON_ALONE = {"progress", "notice", "done"}
 UNDECLARED = {("search", "documents"), ("inspect", "field"), ("check_server", "fingerprint")}

@@ -196,7 +196,6 @@ def test_an_end_of_llama_cpp_is_told_and_loses_nothing(file: Path, tmp_path: Pat
         ({"methods": ["yarn"], "to": "1k"}, "write it with the plan first"),
         *UNSUPPORTED,
         ({"mode": "teacher_forced"}, "llama.cpp's server does not give; choose generate"),
-        ({"official": "folder"}, "official inputs are read in process alone"),
     ],
 )
 def test_what_llama_cpp_cannot_measure(changes: dict[str, Any], told: str, file: Path) -> None:

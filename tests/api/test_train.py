@@ -322,19 +322,6 @@ def test_an_adapter_is_merged_into_the_export_as_peft_merges_it(
     assert all(torch.equal(kept[name], exported[name]) for name in exported)
 
 
-def test_random_weights_of_a_config_are_trained_too(model: Path, tmp_path: Path) -> None:
-    config = tmp_path / "config.json"
-    config.write_bytes((model / "config.json").read_bytes())
-    given = {"from_config": True, "method": None, "to": tiny.WINDOW, "steps": 3}
-    with pytest.raises(InputError, match="holds no tokenizer"):
-        trained(config, tmp_path / "run", **given)
-    found = trained(config, tmp_path / "run", tokenizer=str(model), **given)
-    start = load_file(tmp_path / "run" / "start" / "model.safetensors")
-    assert set(start) == set(load_file(model / "model.safetensors"))
-    assert found.stages[0].steps[0].loss == pytest.approx(np.log(len(tiny.tokenizer())), abs=3)
-    assert found.plan.target_length == tiny.WINDOW
-
-
 @pytest.mark.slow
 def test_a_schedule_is_searched_between_stages(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -43,10 +43,6 @@ def on_a_model(plan: ContextPlan) -> None:
 
     rw.precision("m", arms=["bf16"], quick=True)
     rw.precision("m", arms=3)  # type: ignore[arg-type]
-    rw.benchmarks("m", ["hellaswag"], limit=5)
-    rw.benchmarks("m", limits=3)  # type: ignore[call-arg]
-    rw.export_tasks("folder", "m", lengths=["8k"])
-    rw.export_tasks("folder", "m")  # type: ignore[call-arg]
     rw.load("m")
     rw.load("m", dtyp="auto")  # type: ignore[call-arg]
 

@@ -123,7 +123,6 @@ def compare(alone: Path, ranks: Path) -> None:
         ("--to 256 --lora 4 --dtype bfloat16", ""),
         ("--stages 192,256", ""),
         ("--to 256 --mixed-windows", ""),
-        ("--to 256 --from-config", ""),
     ],
 )
 def test_ranks_train_the_same_model(

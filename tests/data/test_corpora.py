@@ -10,7 +10,7 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from ropewalk.data.corpora import Document, corpus_digest, read_documents
+from ropewalk.data.corpora import Document, Vocabulary, corpus_digest, read_documents
 from ropewalk.errors import InputError, InvalidValue
 
 
@@ -64,21 +64,22 @@ def test_jsonl_has_one_document_a_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
-def test_rows_say_what_parts_of_their_text_weigh(kind: str, tmp_path: Path) -> None:
+def test_rows_say_what_some_of_their_tokens_weigh(kind: str, tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [
-        {"text": "2 + 2 = 4", "answers": [[0, 8, 0.0], [8, 9, 5.0]]},
-        {"text": "plain", "answers": []},
+        {"ids": [5, 6, 7, 8], "answers": [[0, 3, 0.0], [3, 4, 5.0]]},
+        {"ids": [9], "answers": []},
     ]
     path = tmp_path / f"corpus.{kind}"
     if kind == "jsonl":
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     else:
         parquet.write_table(pyarrow.Table.from_pylist(rows), path)
-    found = [document.weights for document in read_documents(path, weights="answers")]
-    assert found == [((0, 8, 0), (8, 9, 5)), ()]
-    assert all(not document.weights for document in read_documents(path))
+    given: Any = {"field": "ids", "vocabulary": Vocabulary(10, None, None)}
+    found = [document.weights for document in read_documents(path, weights="answers", **given)]
+    assert found == [((0, 3, 0), (3, 4, 5)), ()]
+    assert all(not document.weights for document in read_documents(path, **given))
     with pytest.raises(InputError, match="other"):
-        list(read_documents(path, weights="other"))
+        list(read_documents(path, weights="other", **given))
 
 
 @pytest.mark.parametrize(
@@ -87,7 +88,7 @@ def test_rows_say_what_parts_of_their_text_weigh(kind: str, tmp_path: Path) -> N
         (None, "must be a list of"),
         ("[]", "must be a list of"),
         ([[0, 3]], "must be .start, end, weight."),
-        ([[0, 4, 1]], "within the 3 characters"),
+        ([[0, 4, 1]], "within the 3 tokens"),
         ([[2, 1, 1]], "must be in rising order"),
         ([[0, 2, 1], [1, 3, 1]], "without overlap"),
         ([[-1, 2, 1]], "must be in rising order"),
@@ -98,13 +99,17 @@ def test_rows_say_what_parts_of_their_text_weigh(kind: str, tmp_path: Path) -> N
         ([[0, True, 5]], "must be a whole number"),
     ],
 )
-def test_weights_that_do_not_fit_their_text_are_refused(
+def test_weights_that_do_not_fit_their_tokens_are_refused(
     weights: object, says: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "corpus.jsonl"
-    path.write_text(json.dumps({"text": "abc", "weights": weights}))
+    path.write_text(json.dumps({"ids": [1, 2, 3], "weights": weights}))
     with pytest.raises(InputError, match=rf"line 1: weights.*{says}"):
-        list(read_documents(path, weights="weights"))
+        list(
+            read_documents(
+                path, field="ids", weights="weights", vocabulary=Vocabulary(10, None, None)
+            )
+        )
 
 
 def test_jsonl_is_read_as_it_is_asked_for(tmp_path: Path) -> None:

@@ -1,10 +1,10 @@
-"""Rows of data sets become documents: text, tokens, conversations, by whatever file they come."""
+"""Rows of data sets become documents of text or tokens, by whatever file they come."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from pyarrow import parquet
 
 from ropewalk.data import rows
 from ropewalk.data.corpora import read_documents
-from ropewalk.data.rows import Document, Weighted
+from ropewalk.data.rows import Document, Vocabulary, Weighted
 from ropewalk.errors import InputError, InvalidValue, Unsupported
 
 BEGIN, END = 1, 2
@@ -30,23 +30,7 @@ def no_bars() -> Iterator[None]:
     datasets.enable_progress_bars()
 
 
-class Letters:
-    """A model of a hundred tokens, which answers in capitals."""
-
-    begin: int | None = BEGIN
-    end: int | None = END
-
-    def check(self, ids: Sequence[int]) -> None:
-        if max(ids, default=0) >= 100:
-            raise InputError(f"holds the token {max(ids)}, and the vocabulary has 100")
-
-    def conversation(self, messages: list[dict[str, str]]) -> tuple[Any, list[Weighted]]:
-        if messages[0]["role"] == "system":
-            raise InputError("the chat template refuses it")
-        said = [len(message["content"]) for message in messages]
-        return np.array([BEGIN, *said, END]), [Weighted(0, len(said), 0.0)]
-
-
+LETTERS = Vocabulary(100, BEGIN, END)
 ROWS: list[dict[str, Any]] = [
     {"question": f"{i} + 1", "answer": i + 1, "input_ids": [BEGIN, 5, i, END]} for i in range(40)
 ]
@@ -74,18 +58,15 @@ def test_every_kind_gives_the_same_documents(
     kind: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     source = written(tmp_path, kind)
-    template = "Q: {question}\\nA: {answer}"
-    texts = [document.text for document in read_documents(source, field=template)]
-    assert texts == [f"Q: {i} + 1\nA: {i + 1}" for i in range(40)]
-    found = list(read_documents(source, field="input_ids", talks=Letters()))
+    texts = [document.text for document in read_documents(source, field="question")]
+    assert texts == [f"{i} + 1" for i in range(40)]
+    found = list(read_documents(source, field="input_ids", vocabulary=LETTERS))
     assert [own.tokens.tolist() for own in found if own.tokens is not None] == [
         [5, i] if i != END else [5, END] for i in range(40)
     ]  # windows put BOS and EOS around a document
     assert len({own.name for own in found}) == 40
     with pytest.raises(InputError, match="other"):
         list(read_documents(source, field="other"))
-    with pytest.raises(InputError, match="other"):
-        list(read_documents(source, field="{question} {other}"))
     assert capfd.readouterr().err == ""
 
 
@@ -93,29 +74,21 @@ def test_every_kind_gives_the_same_documents(
 def test_a_shard_of_another_vocabulary_is_refused_with_its_row(kind: str, tmp_path: Path) -> None:
     source = written(tmp_path, kind, [*ROWS, {**ROWS[0], "input_ids": [1, 250, 2]}])
     with pytest.raises(InputError, match=r"(row 13|row 41|line 41): input.*: holds the token 250"):
-        list(read_documents(source, field="input_ids", talks=Letters()))
+        list(read_documents(source, field="input_ids", vocabulary=LETTERS))
 
 
-def test_a_conversation_is_tokens_of_which_answers_weigh(tmp_path: Path) -> None:
-    asked = [{"role": "user", "content": "four"}, {"role": "assistant", "content": "no"}]
-    source = written(tmp_path, "jsonl", [{"messages": asked}])
-    [document] = read_documents(source, field="messages", talks=Letters())
-    assert document.tokens is not None
-    assert (document.text, document.tokens.tolist()) == ("", [4, 2])
-    assert document.weights == (Weighted(0, 1, 0.0),)
-    with pytest.raises(InvalidValue, match="does not go with conversations"):
-        list(read_documents(source, field="messages", talks=Letters(), weights="messages"))
+def test_tokens_are_no_text_to_measure_and_text_has_no_weights(tmp_path: Path) -> None:
+    source = written(tmp_path, "jsonl")
     with pytest.raises(InputError, match="only `data build` and `train` read"):
-        list(read_documents(source, field="messages"))
+        list(read_documents(source, field="input_ids"))
+    with pytest.raises(InvalidValue, match="belongs to tokens"):
+        list(read_documents(source, field="question", vocabulary=LETTERS, weights="answer"))
 
 
 @pytest.mark.parametrize(
-    ("messages", "says"),
+    ("content", "says"),
     [
-        ([{"role": "user"}], r"messages\[0\].*must have a role and a text"),
-        ([{"role": "user", "content": "a"}, {"role": 1, "content": "b"}], r"messages\[1\]"),
-        ([{"role": "user", "content": "a"}, 7], r"messages\[1\]"),
-        ([{"role": "system", "content": "a"}], "messages: the chat template refuses it"),
+        ([{"role": "user"}], "must be one row of tokens"),
         ([1.5], "must be one row of tokens"),
         ([[1], [2]], "must be one row of tokens"),
         ([[1], [2, 3]], "must be one row of tokens"),
@@ -123,16 +96,16 @@ def test_a_conversation_is_tokens_of_which_answers_weigh(tmp_path: Path) -> None
         ([2**70], "must be one row of tokens"),
     ],
 )
-def test_rows_that_fit_nothing_are_refused(messages: Any, says: str, tmp_path: Path) -> None:
-    source = written(tmp_path, "jsonl", [{"messages": messages}])
+def test_rows_that_fit_nothing_are_refused(content: Any, says: str, tmp_path: Path) -> None:
+    source = written(tmp_path, "jsonl", [{"input_ids": content}])
     with pytest.raises(InputError, match=rf"line 1.*{says}"):
-        list(read_documents(source, field="messages", talks=Letters()))
+        list(read_documents(source, field="input_ids", vocabulary=LETTERS))
 
 
 def test_weights_of_tokens_move_with_them(tmp_path: Path) -> None:
     row = {"input_ids": [BEGIN, 5, 6, 7, END], "loss": [[0, 2, 0], [3, 5, 2.5]]}
     source = written(tmp_path, "jsonl", [row])
-    [own] = read_documents(source, field="input_ids", weights="loss", talks=Letters())
+    [own] = read_documents(source, field="input_ids", weights="loss", vocabulary=LETTERS)
     assert own.tokens is not None
     assert own.tokens.tolist() == [5, 6, 7]
     assert own.weights == (Weighted(0, 1, 0), Weighted(2, 3, 2.5))
@@ -143,7 +116,7 @@ def test_shards_of_numpy_are_documents_by_their_ends_or_rows(tmp_path: Path) -> 
     np.save(path, np.array([1, 7, 8, 2, 9, 2, 5, 6], dtype=np.uint16))
 
     def read() -> list[list[int]]:
-        found = read_documents(path, talks=Letters())
+        found = read_documents(path, vocabulary=LETTERS)
         return [own.tokens.tolist() for own in found if own.tokens is not None]
 
     assert read() == [[7, 8], [9], [5, 6]]

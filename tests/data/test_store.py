@@ -81,35 +81,33 @@ def test_a_killed_build_goes_on_and_ends_with_the_same_bytes(tmp_path: Path) -> 
         assert files(folder) == files(tmp_path / "whole")
 
 
-WEIGHED = {"code": [Document("a", "x = 1\n" * 60), Document("b", "yes no", (Weighted(4, 6, 5.0),))]}
-WEIGHED["prose"] = [Document("c", "é?" * 9, (Weighted(0, 2, 0.0), Weighted(17, 18, 2.5)))]
+def weighted(name: str, size: int, *weights: Weighted) -> Document:
+    return Document(name, "", np.arange(size), weights)
 
 
-def begins(text: str) -> list[int]:
-    """Of bytes: a letter beyond ASCII has several."""
-    return [i for i, letter in enumerate(text) for _ in letter.encode()]
+WEIGHED = {"code": [Document("a", "x = 1\n" * 60), weighted("b", 3, Weighted(1, 3, 5.0))]}
+WEIGHED["prose"] = [weighted("c", 27, Weighted(0, 3, 0.0), Weighted(26, 27, 2.5))]
 
 
-def test_a_token_weighs_what_the_character_weighs_where_it_begins(tmp_path: Path) -> None:
-    def weighed(folder: Path, encode: Any = encode, **changed: Any) -> TokenStore:
+def test_a_token_weighs_what_its_document_says(tmp_path: Path) -> None:
+    def weighed(folder: Path, **changed: Any) -> TokenStore:
         texts = {**WEIGHED, **changed}
-        return build(folder, texts, encode, tokenizer="bytes", begins=begins, shard=200)
+        return build(folder, texts, encode, tokenizer="bytes", shard=200)
 
-    def killed(texts: Sequence[str]) -> list[list[int]]:
-        if "yes no" in texts:
-            raise KeyboardInterrupt
-        return encode(texts)
+    def killed() -> Iterator[Document]:
+        raise KeyboardInterrupt
+        yield
 
     found = weighed(tmp_path / "whole")
     assert found.weighted
     assert not built(tmp_path / "plain").weighted
     assert len(found.shards) == 2
     assert found.weights(0).tolist() == [1] * 360
-    assert found.weights(1, 3).tolist() == [1, 5, 5]
+    assert found.weights(1).tolist() == [1, 5, 5]
     assert found.weights(2).tolist() == [0, 0, 0] + [1] * 23 + [2.5]
     assert found.weights(2, 5, 5).tolist() == []
     with pytest.raises(KeyboardInterrupt):
-        weighed(tmp_path / "killed", killed)
+        weighed(tmp_path / "killed", prose=killed())
     weighed(tmp_path / "killed")
     assert files(tmp_path / "killed") == files(tmp_path / "whole")
     with pytest.raises(InputError, match="the texts have changed since"):
@@ -118,10 +116,10 @@ def test_a_token_weighs_what_the_character_weighs_where_it_begins(tmp_path: Path
 
 
 def test_weights_that_are_none_are_found(tmp_path: Path) -> None:
-    build(tmp_path, WEIGHED, encode, tokenizer="bytes", begins=begins)
+    build(tmp_path, WEIGHED, encode, tokenizer="bytes")
     place, manifest = tmp_path / "weights-00000.bin", tmp_path / "manifest.json"
     former = hashlib.sha256(place.read_bytes()).hexdigest()
-    place.write_bytes(np.full(393, np.nan, "<f4").tobytes())
+    place.write_bytes(np.full(390, np.nan, "<f4").tobytes())
     with pytest.raises(InputError, match=r"weights-00000\.bin: is damaged \(its checksum"):
         TokenStore(tmp_path).check()
     now = hashlib.sha256(place.read_bytes()).hexdigest()

@@ -52,7 +52,7 @@ class Asked:
     """An evaluation as it is asked for: the arguments of `evaluate`, converted."""
 
     model: Any
-    """A path, a config, or an engine; None with a server alone."""
+    """A path or a config; None with a server alone."""
     documents: Sequence[Document]
     given: frozenset[str]
     """The names of the arguments that are not their defaults."""
@@ -67,7 +67,6 @@ class Asked:
     plans: tuple[ContextPlan, ...]
     methods: tuple[str, ...]
     to: int | None
-    official: Path | None
     server: str | None
     tokenizer: Path | None
     model_name: str | None
@@ -193,8 +192,8 @@ def check_in_process(asked: Asked) -> None:
     """Refuse what cannot be previewed."""
     if _chosen(asked).PLACE != IN_PROCESS:
         raise Unsupported(
-            "a preview calculates for a model that runs in this process, not for a server, a GGUF "
-            "file or an engine; leave out the preview (`--dry-run`), or use `ropewalk cost`"
+            "a preview calculates for a model that runs in this process, not for a server or a "
+            "GGUF file; leave out the preview (`--dry-run`), or use `ropewalk cost`"
         )
 
 
@@ -210,8 +209,8 @@ def opened(asked: Asked) -> AbstractContextManager[Evaluation]:
     if chosen.PLACE != IN_PROCESS:
         if started() > 1:
             raise Unsupported(
-                "ranks can only share a model that runs in their own processes; run a server, a "
-                "GGUF file or an engine without torchrun"
+                "ranks can only share a model that runs in their own processes; run a server or a "
+                "GGUF file without torchrun"
             )
         asked.refuse("ranks_per_copy", "{name} is for a model in process, under torchrun")
     found: AbstractContextManager[Evaluation] = chosen.opened(asked)

@@ -61,11 +61,6 @@ def opened(asked: Asked) -> Iterator[Evaluation]:
         "first (`export`, runtime llama.cpp), and evaluate the file that this makes",
     )
     asked.refuse(
-        "official",
-        "official inputs are read in process alone; measure the folder that the file was "
-        "converted from, or ask for ruler-syn",
-    )
-    asked.refuse(
         "tokenizer model_name fingerprint concurrency timeout",
         "{name} is for a server, and a GGUF file is served by a llama.cpp of its own; leave {name} "
         "out, or serve the file and give its address (`server`)",

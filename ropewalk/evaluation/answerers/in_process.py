@@ -18,7 +18,6 @@ from ropewalk.evaluation.conditions import (
     default_lengths,
 )
 from ropewalk.evaluation.in_process import InProcess
-from ropewalk.evaluation.official import Official, every, read
 from ropewalk.evaluation.over_ranks import OverRanks
 from ropewalk.evaluation.runner import Evaluation
 from ropewalk.evaluation.settings import EvaluationSettings
@@ -49,7 +48,6 @@ class Settled(NamedTuple):
     source: Source
     conditions: Sequence[Condition]
     settings: EvaluationSettings
-    inputs: Official | None
 
 
 def settled(asked: Asked, *, weights: bool = True) -> Settled:
@@ -65,36 +63,23 @@ def settled(asked: Asked, *, weights: bool = True) -> Settled:
     check_methods(asked.methods, asked.to)
     if asked.plans and set(asked.methods) <= {AS_IT_IS}:
         asked.refuse("to", "plans have a length of their own; leave out {name}, or give `methods`")
-    early = asked.settings(TASKS, "teacher_forced", lambda: (2,))
-    inputs = None if asked.official is None else read(asked.official)
-    named = [name for name in early.tasks if name in every()]
-    if named and inputs is None:
-        raise InputError(
-            f"{named[0]} needs RULER's own inputs; give their folder (`official`), or ask for "
-            f"{named[0]}-syn"
-        )
-    if inputs is not None and not named:
-        raise InputError("official inputs are given, but no task reads them; add the task ruler")
-    if inputs is not None:
-        inputs.check(named, asked.lengths or (), asked.samples)
+    asked.settings(TASKS, "teacher_forced", lambda: (2,))  # refuses all but the lengths
     source = asked.source(weights=weights)
     present = source.present_plan
     conditions = conditions_of(present, asked.methods, asked.plans, asked.to)
 
     def lengths() -> Sequence[int]:
-        if inputs is not None:
-            return inputs.lengths(named)
         return default_lengths(present.target_length, conditions, asked.to)
 
     settings = asked.settings(TASKS, "teacher_forced", lengths)
     check_reach(conditions, settings.lengths)
-    return Settled(source, conditions, settings, inputs)
+    return Settled(source, conditions, settings)
 
 
 @contextmanager
 def opened(asked: Asked) -> Iterator[Evaluation]:
     """The loaded model; all that can be refused without it is refused before."""
-    source, conditions, settings, inputs = settled(asked)
+    source, conditions, settings = settled(asked)
     with ExitStack() as stack:
         ranks = _ranks(asked, stack)
         loaded = load_to_read(
@@ -110,7 +95,7 @@ def opened(asked: Asked) -> Iterator[Evaluation]:
         if ranks is not None:
             answerer = OverRanks(loaded, conditions, source.places, ranks)
         answerer.encoder = asked.in_chat(answerer.encoder)
-        evaluation = Evaluation(answerer, asked.documents, settings, asked.notice, inputs)
+        evaluation = Evaluation(answerer, asked.documents, settings, asked.notice)
         evaluation.check_fits()  # what cannot be asked is not timed
         if ranks is None:  # each rank would time its own
             _announce(loaded, settings, len(conditions), asked)

@@ -61,9 +61,8 @@ def claims(asked: Asked) -> bool:
 def opened(asked: Asked) -> Iterator[Evaluation]:
     """The server, its tokenizer, and the plan that it is said to follow."""
     asked.refuse(
-        "methods to official",
-        "a server follows the plan that it was started with, and official inputs are read in "
-        "process; leave out {name}",
+        "methods to",
+        "a server follows the plan that it was started with; leave out {name}",
     )
     if len(asked.plans) > 1:
         raise InputError(f"a server follows one plan, and {len(asked.plans)} are given; give one")

@@ -1,16 +1,20 @@
-"""A step of training measured on fake tensors: its memory on one rank, without using any.
+"""The formula of a training step next to a step on fake tensors, which use no memory.
+
+    python -m benchmarks.fake_step
 
 Model, loss and sharding are the real ones; tensors have shapes and no contents, and the ranks are a
 process group that sends nothing. Two depths are run, and all layers counted by their difference.
 The optimizer is not run: its temporaries would be counted by global shapes. Its state is twice a
-rank's weights.
+rank's weights. Adapters, sequence groups and experts cannot be measured in this way.
 """
 
 from __future__ import annotations
 
 import importlib
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,18 +22,60 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from ropewalk.costs.sizes import Sizes
-from ropewalk.errors import Unsupported, shortened
+from ropewalk.costs.estimates import GIB, Work, step
+from ropewalk.costs.machines import machine
+from ropewalk.costs.sizes import Sizes, sizes_of
 from ropewalk.models.config import Config, for_stock_class
 from ropewalk.models.renamed import recompute_activations
 from ropewalk.models.sharding import layers_of
+from ropewalk.models.source import resolve
+from ropewalk.outputs import write_atomically
 from ropewalk.training.loss import METHOD, prepare_loss
 from ropewalk.training.parallel import mixed_precision
 
+RESULTS = Path(__file__).with_name("results") / "fake_step.json"
 TESTED = ("2.13",)
 """Releases of torch whose private parts (fake tensors, process groups, trackers) this fits."""
 SHALLOW, DEEP = 2, 4
+RANKS, LENGTH = 8, 32_768
+MODELS = ("llama-3.1-8b", "llama-3.2-1b", "mistral-7b-v0.3", "qwen3-8b")
 _ATTENTION = "ropewalk_fake"
+
+
+def main() -> None:
+    rows = []
+    for name in MODELS:
+        source = resolve(name)
+        config = {**source.config, **source.value.sizes}
+        for recompute in (False, True):
+            rows.append({"model": name, "recompute": recompute, **_row(config, recompute)})
+            print(rows[-1], flush=True)
+    found = {"torch": torch.__version__, "ranks": RANKS, "length": LENGTH, "rows": rows}
+    write_atomically(RESULTS, json.dumps(found, indent=1) + "\n")
+
+
+def _row(config: dict[str, Any], recompute: bool) -> dict[str, float]:
+    """Bytes of one rank by fake tensors and by the formula."""
+    sizes = sizes_of(config)
+    fake = measured_step(config, sizes, LENGTH, RANKS, recompute=recompute)
+    work = Work(sizes, LENGTH, machine(f"{RANKS}xh100"), LENGTH)
+    formula = step(work, RANKS, 1, recompute=recompute, lora=False, window=LENGTH).parts
+    return {"fake": sum(fake.values()), "formula": sum(formula.values())}
+
+
+def blocks() -> dict[str, str]:
+    found = json.loads(RESULTS.read_text(encoding="utf-8"))
+    lines = [
+        "| model | recomputed | fake tensors | formula | differs by |",
+        "|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {row['model']} | {'yes' if row['recompute'] else 'no'} | {row['fake'] / GIB:.1f} GiB | "
+        f"{row['formula'] / GIB:.1f} GiB | {row['formula'] / row['fake'] - 1:+.0%} |"
+        for row in found["rows"]
+    ]
+    told = f"A window of {found['length']:,} tokens on {found['ranks']} devices, one rank, with "
+    return {"docs/cost.md": "\n".join(lines) + f"\n\n{told}torch {found['torch']}.\n"}
 
 
 def measured_step(
@@ -37,15 +83,7 @@ def measured_step(
 ) -> dict[str, float]:
     """Bytes of one rank at the peak of a step of one window, all weights trained, by part."""
     if torch.__version__.rpartition(".")[0] not in TESTED:
-        raise Unsupported(
-            f"a step can be measured on fake tensors only with torch {', '.join(TESTED)}, whose "
-            f"private parts this needs, not with {torch.__version__}; leave out --measure"
-        )
-    if ranks < 2:
-        raise Unsupported(
-            "--measure needs a machine of several devices, and this one has one; leave it out, or "
-            "give another, such as 8xh100"
-        )
+        raise SystemExit(f"this needs private parts of torch {TESTED[0]}, not {torch.__version__}")
     depths = (SHALLOW, DEEP)
     with _group(ranks):
         found = [_peak(_cut(config, depth), length, ranks, recompute) for depth in depths]
@@ -57,8 +95,6 @@ def measured_step(
 
 @contextmanager
 def _group(ranks: int) -> Iterator[None]:
-    if dist.is_initialized():
-        raise Unsupported("a step is not measured on fake tensors under torchrun; run without it")
     store = importlib.import_module("torch.testing._internal.distributed.fake_pg").FakeStore()
     dist.init_process_group("fake", rank=0, world_size=ranks, store=store)
     try:
@@ -86,29 +122,23 @@ def _peak(config: dict[str, Any], length: int, ranks: int, recompute: bool) -> d
     AttentionInterface.register(_ATTENTION, _causal)
     mesh = init_device_mesh("cpu", (ranks,), mesh_dim_names=("shard",))
     kind = config.pop("model_type")
-    try:
-        with FakeTensorMode():
-            made = AutoConfig.for_model(kind, **for_stock_class(config))
-            model = AutoModelForCausalLM.from_config(made, dtype=torch.float32)
-            model.set_attn_implementation(_ATTENTION)
-            prepare_loss(model, check=False)
-            model.forward = getattr(model, METHOD)  # the tracker begins with the root's forward
-            model.train()
-            if recompute:
-                recompute_activations(model)
-            for unit in (*layers_of(model), model):
-                fully_shard(unit, mesh=mesh, mp_policy=mixed_precision(bfloat16=True))
-            tokens = torch.zeros((1, length), dtype=torch.long)
-            tracker = FSDPMemTracker(model)
-            tracker.track_inputs((tokens,))
-            with tracker:
-                torch.autograd.backward(model(tokens, {"input_ids": tokens}, None))
-            (snapshot,) = tracker.get_tracker_snapshot("peak").values()
-    except (RuntimeError, NotImplementedError, KeyError, ValueError, TypeError) as error:
-        raise Unsupported(
-            f"a step of a {kind} cannot be measured on fake tensors ({shortened(str(error))}); "
-            "leave out --measure"
-        ) from None
+    with FakeTensorMode():
+        made = AutoConfig.for_model(kind, **for_stock_class(config))
+        model = AutoModelForCausalLM.from_config(made, dtype=torch.float32)
+        model.set_attn_implementation(_ATTENTION)
+        prepare_loss(model, check=False)
+        model.forward = getattr(model, METHOD)  # the tracker begins with the root's forward
+        model.train()
+        if recompute:
+            recompute_activations(model)
+        for unit in (*layers_of(model), model):
+            fully_shard(unit, mesh=mesh, mp_policy=mixed_precision(bfloat16=True))
+        tokens = torch.zeros((1, length), dtype=torch.long)
+        tracker = FSDPMemTracker(model)
+        tracker.track_inputs((tokens,))
+        with tracker:
+            torch.autograd.backward(model(tokens, {"input_ids": tokens}, None))
+        (snapshot,) = tracker.get_tracker_snapshot("peak").values()
     return _named(snapshot)
 
 
@@ -143,3 +173,7 @@ def _causal(
         query, key, value, is_causal=True, scale=kwargs.get("scaling"), enable_gqa=True
     )
     return out.transpose(1, 2).contiguous(), None
+
+
+if __name__ == "__main__":
+    main()

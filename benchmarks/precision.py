@@ -28,7 +28,7 @@ import json, resource, sys, time
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 from ropewalk.number_formats.arms import named
-from ropewalk.number_formats.runner import LENGTHS, REFERENCE, SHIFTS
+from ropewalk.number_formats.measurement import LENGTHS, REFERENCE, SHIFTS
 from ropewalk.number_formats.shifts import shift_differences
 from ropewalk.number_formats.stage import Stage
 

@@ -18,18 +18,16 @@ from ropewalk.api.common import (
     Strict,
     as_documents,
     as_length,
-    as_lengths,
     as_list,
     as_path,
 )
 from ropewalk.errors import InvalidValue
 from ropewalk.lengths import check_measured
 from ropewalk.models.source import runnable
-from ropewalk.number_formats.conclusion import Precision
+from ropewalk.number_formats.results import Precision
 from ropewalk.options import Option, RunFolder, called
 from ropewalk.progress import Notice, Progress, log_notice, share, silent
 from ropewalk.reports.figures import keep_figures
-from ropewalk.reports.precision import figures
 from ropewalk.run_directory import CONFIGURATION, RESULTS, RunDirectory
 from ropewalk.torchrun import check_alone
 from ropewalk.untrusted import whole_number
@@ -38,7 +36,7 @@ from ropewalk.untrusted import whole_number
 def precision(
     model: ModelToRun,
     *,
-    quick: Annotated[bool, Option("Measure few shifts and sequences, no random weights.")] = False,
+    quick: Annotated[bool, Option("Measure few shifts and sequences.")] = False,
     length: Annotated[
         Length | None,
         Option("Tokens per sequence (default: the window, up to 4k, or 512 with --quick)."),
@@ -61,19 +59,7 @@ def precision(
             advanced=True,
         ),
     ] = None,
-    lengths: Annotated[
-        Sequence[Length] | None,
-        Option(
-            "Lengths at which the growth is measured (default: powers of two from 64).",
-            advanced=True,
-        ),
-    ] = None,
-    frozen: Annotated[
-        bool,
-        Option("Keep hidden states, so that each layer shows its own error.", advanced=True),
-    ] = False,
     corpus: CorpusToUse = "held-out",
-    seed: Annotated[int, Option("Seed of random weights and retrieval samples.")] = 0,
     run: Annotated[
         str | Path | None,
         RunFolder(
@@ -104,7 +90,6 @@ def precision(
         tokens = None if length is None else as_length(length)
         if tokens is not None:
             check_measured(tokens, "length")
-        chosen_lengths = None if lengths is None else as_lengths(lengths)
         chosen_shifts = None
         if shifts is not None:
             chosen_shifts = tuple(
@@ -124,7 +109,7 @@ def precision(
         from ropewalk.evaluation.forward_time import announce
         from ropewalk.models.load import load
         from ropewalk.number_formats.arms import named
-        from ropewalk.number_formats.runner import MEASUREMENTS, Measurement, forwards, settings_for
+        from ropewalk.number_formats.measurement import MEASUREMENTS, Measurement, settings_for
 
         for name in chosen_arms or ():
             named(name)
@@ -137,14 +122,11 @@ def precision(
             sequences=sequences,
             arms=chosen_arms,
             shifts=chosen_shifts,
-            lengths=chosen_lengths,
-            frozen=frozen,
-            seed=seed,
         )
         measurement = Measurement(loaded, documents, settings)
 
         def in_all(**fewer: Any) -> list[tuple[int, int]]:
-            return [(settings.length, forwards(replace(settings, **fewer)))]
+            return [(settings.length, replace(settings, **fewer).forwards)]
 
         announce(
             loaded.model,
@@ -168,11 +150,12 @@ def precision(
                     RunDirectory(run, "precision", measurement.identity(), apart_from=source.places)
                 )
                 journal = directory.journal(MEASUREMENTS)
-            findings = measurement.run(
+            found = measurement.run(
                 journal, lambda done, total: measuring(done / total if total else 1.0)
             )
-            found = Precision(**vars(findings))
             if directory is not None:
                 directory.write(RESULTS, json.dumps(found.to_json(), indent=2) + "\n")
-                keep_figures(lambda: figures(found), directory.path / "figures", notice)
+                keep_figures(
+                    lambda: {"precision": found.figure()}, directory.path / "figures", notice
+                )
         return found

@@ -71,8 +71,11 @@ def read_documents(
             more = f" and {len(others) - 3:,} more" if len(others) > 3 else ""
             notice(f"in {path}, not read as documents: {names}{more}")
         if of and of[0].suffix.lower() not in TEXT_ENDINGS:
-            own = {"field": field, "weights": weights, "vocabulary": vocabulary}
-            return chain.from_iterable(read_documents(each, **own) for each in of)
+            own = (
+                read_documents(each, field=field, weights=weights, vocabulary=vocabulary)
+                for each in of
+            )
+            return chain.from_iterable(own)
         return (Document(each.relative_to(path).as_posix(), _text(each)) for each in of)
     if not is_there:
         raise InputError(

@@ -72,8 +72,9 @@ def document(row: Row, field: str, weights: str | None, vocabulary: Vocabulary |
         )
     own, place = value.get(field), f"{row.place}: {field}"
     if isinstance(own, list | np.ndarray):
-        tokens = _tokens(own, place, known := _needed(vocabulary, place))
-        return _bare(row.name, tokens, _weights(value, weights, tokens.size, row), known)
+        owner = _needed(vocabulary, place)
+        tokens = _tokens(own, place, owner)
+        return _bare(row.name, tokens, _weights(value, weights, tokens.size, row), owner)
     if own is None and field in value:
         raise InputError(f"{place}: is null; leave such rows out, or name another field")
     if not isinstance(own, str):

@@ -47,11 +47,6 @@ class Arm:
         assert step in STEPS
         return replace(self, name=f"{self.name}, {step} in {format}", **{step: format})  # type: ignore[arg-type]
 
-    def only(self, step: str) -> Arm:
-        """This arm's format at one step, float64 at all others: the cost of that cast alone."""
-        assert step in STEPS
-        return replace(EXACT, name=f"{self.name}: {step}", **{step: getattr(self, step)})
-
 
 EXACT = Arm("fp64", **dict.fromkeys((*STEPS, "model"), "float64"))  # type: ignore[arg-type]
 _BF16 = Arm("bf16", product="bfloat16")

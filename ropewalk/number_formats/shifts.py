@@ -13,7 +13,7 @@ off as the rows pass.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -21,9 +21,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ropewalk.number_formats.arms import Arm, matmul_format
-from ropewalk.number_formats.results import Mode
-from ropewalk.number_formats.stage import Call, RowListener, Stage, prepared
+from ropewalk.number_formats.arms import Arm
+from ropewalk.number_formats.stage import Call, RowListener, Stage
 
 # Tokens at the end of a sequence whose loss is reported.
 SCORED = 256
@@ -43,8 +42,8 @@ class ShiftDifference(NamedTuple):
     """D_logit of Eq. 5 by [length, layer, head], for the first token."""
     tokens: FloatArray
     """n_j Σ_i |…| at the longest length by [layer, head, position j]."""
-    losses: tuple[float, float] | None
-    """Mean next-token loss of the last tokens at Δ₁ and Δ₂; None if hidden states are frozen."""
+    losses: tuple[float, float]
+    """Mean next-token loss of the last tokens at Δ₁ and Δ₂."""
 
 
 @dataclass(eq=False)
@@ -72,14 +71,9 @@ def shift_differences(
     firsts: Sequence[int],
     *,
     lengths: Sequence[int] = (),
-    mode: Mode = "forward",
     passed: Callable[[], None] = lambda: None,
 ) -> Iterator[ShiftDifference]:
-    """Every Δ₁ of `firsts` against one Δ₂; `passed` is called after each forward pass.
-
-    `frozen` gives all layers the hidden states of the Δ₂ forward, so that a layer shows its own
-    error and not what the layers before it made of theirs.
-    """
+    """Every Δ₁ of `firsts` against one Δ₂; `passed` is called after each forward pass."""
     ends = (*(n for n in sorted(set(lengths)) if n < len(tokens)), len(tokens))
     reference: list[Call] = []
     scored = min(SCORED, len(tokens) - 1)
@@ -88,32 +82,17 @@ def shift_differences(
     passed()
     for first in firsts:
         sums: list[_LayerSums] = []
-        losses = None
-        if mode == "frozen":
-            for call in reference:
-                _hear_again(
-                    moved(stage, call, arm, first), arm, ends, _comparison(call, sums, ends)
-                )
-        else:
-            logits = stage.run(
-                tokens,
-                first,
-                arm,
-                listener=lambda call, sums=sums: _comparison(reference[call.layer], sums, ends),  # type: ignore[misc]
-                edges=ends,
-                keep=scored + 1,
-            )
-            losses = (mean_loss(logits, tokens[-scored:]), loss_second)
+        logits = stage.run(
+            tokens,
+            first,
+            arm,
+            listener=lambda call, sums=sums: _comparison(reference[call.layer], sums, ends),  # type: ignore[misc]
+            edges=ends,
+            keep=scored + 1,
+        )
+        losses = (mean_loss(logits, tokens[-scored:]), loss_second)
         passed()
         yield _collected(first, second, ends, sums, losses)
-
-
-def _hear_again(call: Call, arm: Arm, ends: Sequence[int], hear: RowListener) -> None:
-    with matmul_format(arm):
-        for start, end in call.rows(ends):
-            block = call.logits(start, end)
-            column = block[..., 0].clone()
-            hear(start, end, column, call.weights(block, start, end))
 
 
 def _comparison(reference: Call, sums: list[_LayerSums], ends: Sequence[int]) -> RowListener:
@@ -139,24 +118,12 @@ def _comparison(reference: Call, sums: list[_LayerSums], ends: Sequence[int]) ->
     return hear
 
 
-def moved(stage: Stage, call: Call, arm: Arm, shift: int) -> Call:
-    """A layer at another shift, from the same hidden states."""
-    length = call.query.shape[1]
-    positions = torch.arange(shift, shift + length, device=call.query.device)
-    table = stage.tables(arm, call.layer_type, positions)
-    return replace(
-        call,
-        rotated_query=prepared(call.query, call.layout, table, arm),
-        rotated_key=prepared(call.key, call.layout, table, arm),
-    )
-
-
 def _collected(
     first: int,
     second: int,
     ends: tuple[int, ...],
     sums: Sequence[_LayerSums],
-    losses: tuple[float, float] | None,
+    losses: tuple[float, float],
 ) -> ShiftDifference:
     columns = torch.stack([own.columns for own in sums]).cpu().double().numpy()
 

@@ -10,6 +10,7 @@ simplest combination that predicts it is what happened.
 from __future__ import annotations
 
 import copy
+import math
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -17,8 +18,10 @@ import torch
 from torch import Tensor
 
 from ropewalk.models.anatomy import Anatomy
-from ropewalk.number_formats.arms import Arm, Format, dtype_of, tables
-from ropewalk.number_formats.stage import Stage, own_tables
+from ropewalk.number_formats.arms import EXACT, Arm, Format, dtype_of, matmul_format, tables
+from ropewalk.number_formats.results import Gain
+from ropewalk.number_formats.shifts import SCORED, mean_loss
+from ropewalk.number_formats.stage import Call, Stage, own_tables, prepared
 
 _EXACT_TABLES = Arm("", frequencies="float64", angles="float64", tables="float64")
 CASTS = ("frequencies", "positions", "angles", "tables")
@@ -112,6 +115,46 @@ def _inspect(stage: Stage, path: str, anatomy: Anatomy, format: Format) -> list[
         for step, own in casts:
             found.setdefault((step, own), Trap(path, step, own, error, arm))
     return list(found.values())
+
+
+def gain_of(stage: Stage, trap: Trap, tokens: Tensor) -> Gain:
+    """A trap, measured with and without its remedy on the model's own text."""
+    some = tokens[:256]
+    farthest = max(0, stage.plan.target_length - len(some))
+    scored = min(SCORED, len(tokens) - 1)
+    arms = [replace(arm, model="float32") for arm in (trap.arm, trap.remedied)]
+    logits = [stage.run(tokens, 0, arm, keep=scored + 1).cpu() for arm in arms]
+    return Gain(
+        *(trap.path, trap.name, trap.remedy, trap.error),
+        *(logit_error(stage, some, arm, farthest) for arm in arms),
+        *(mean_loss(own, tokens[-scored:]) for own in logits),
+    )
+
+
+def logit_error(stage: Stage, tokens: Tensor, arm: Arm, shift: int) -> float:
+    """The root mean square error of logits against float64 angles, from equal queries and keys."""
+    calls: list[Call] = []
+    stage.run(tokens, 0, EXACT, listener=calls.append)
+    positions = torch.arange(shift, shift + len(tokens), device=stage.device)
+    squares, count = 0.0, 0
+    for call in calls:
+        ours, exact = (
+            replace(
+                call,
+                rotated_query=prepared(call.query, call.layout, table, own),
+                rotated_key=prepared(call.key, call.layout, table, own),
+            )
+            for own in (arm, EXACT)
+            for table in [stage.tables(own, call.layer_type, positions)]
+        )
+        with matmul_format(arm):
+            for start, end in call.rows():
+                difference = ours.logits(start, end).double() - exact.logits(start, end)
+                difference[..., start:].tril_()
+                squares += float(difference.square().sum())
+        heads, length = call.query.shape[:2]
+        count += heads * length * (length + 1) // 2
+    return math.sqrt(squares / count)
 
 
 def _telling_positions(window: int) -> Tensor:

@@ -1,21 +1,33 @@
-"""Charts of a precision run, after Fig. 1 and Fig. 7 of the BFloat16 article, and its budget."""
+"""Charts of a precision run, after Fig. 1 of the BFloat16 article."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from ropewalk.number_formats.results import TOGETHER, ArmResult, Estimate, Findings
 from ropewalk.reports.chart import Axis, Chart, Mark, Series
-from ropewalk.reports.figures import figure
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from ropewalk.number_formats.results import Estimate, LengthEstimate, ShiftEstimate
 
 DIFFERENCE = "attention difference D"
 
 
-def _chart(
+def chart_of_shifts(arms: Iterable[tuple[str, Sequence[ShiftEstimate]]], reference: int) -> Chart:
+    """D against Δ₁: Fig. 1, left."""
+    axis = Axis("shift Δ₁", "symlog", linear_to=2.0 * reference)
+    lines = ((name, [p.first for p in own], [p.value for p in own]) for name, own in arms)
+    return chart(f"Δ₂ = {reference}", axis, DIFFERENCE, lines)
+
+
+def chart_of_lengths(arms: Iterable[tuple[str, Sequence[LengthEstimate]]]) -> Chart:
+    """First-token logit difference against length: Fig. 1, right."""
+    axis = Axis("sequence length", "log2", "length")
+    lines = ((name, [p.length for p in own], [p.value for p in own]) for name, own in arms)
+    return chart("first token", axis, "logit difference D_logit", lines)
+
+
+def chart(
     title: str,
     x: Axis,
     y_label: str,
@@ -29,124 +41,3 @@ def _chart(
     ]  # fmt: skip
     positive = any(mark.y > 0 for own in series for mark in own.marks)
     return Chart(title, x, Axis(y_label, "log10" if positive else "linear"), tuple(series))
-
-
-def _sure(values: Iterable[float]) -> list[Estimate]:
-    return [Estimate(value, None, None) for value in values]
-
-
-def shift_chart(found: Findings) -> Chart:
-    """D against Δ₁: Fig. 1, left."""
-    lines = (
-        (_label(arm), [p.first for p in arm.curve], [p.value for p in arm.curve])
-        for arm in found.arms
-    )
-    return _chart(f"Δ₂ = {found.reference}", _shift("Δ₁", found), DIFFERENCE, lines)
-
-
-def token_chart(found: Findings) -> Chart:
-    """The parts of D by the token attended to: Fig. 1, middle."""
-    lines = (
-        (_label(arm), range(len(arm.tokens)), _sure(arm.tokens))
-        for arm in found.arms
-        if arm.weights == "given" and arm.arm in ("bf16", "bf16_model")
-    )
-    axis = Axis("token attended to", "symlog")
-    return _chart(f"Δ₁ = 0, Δ₂ = {found.reference}", axis, "its part of D", lines)
-
-
-def length_chart(found: Findings) -> Chart:
-    """First-token logit difference against length: Fig. 1, right."""
-    lines = (
-        (_label(arm), [p.length for p in own], [p.value for p in own])
-        for arm in found.arms
-        for own in [arm.logit_by_length]
-    )
-    axis = Axis("sequence length", "log2", "length")
-    return _chart("first token", axis, "logit difference D_logit", lines)
-
-
-def sample_chart(found: Findings) -> Chart | None:
-    """D against Δ₁ for every sequence alone: Fig. 7, left."""
-    arm = found.arm("bf16")
-    if arm is None:
-        return None
-    shifts = [point.first for point in arm.curve]
-    title = f"bf16, every sequence, Δ₂ = {found.reference}"
-    lines = (("", shifts, _sure(values)) for values in arm.sample_curves)
-    return _chart(title, _shift("Δ₁", found), DIFFERENCE, lines)
-
-
-def anchored_chart(found: Findings) -> Chart | None:
-    """D against Δ₂ with Δ₁ = 0: Fig. 7, right."""
-    arm = found.arm("bf16")
-    if arm is None or not arm.anchored:
-        return None
-    line = ("bf16", [p.second for p in arm.anchored], [p.value for p in arm.anchored])
-    return _chart("bf16, Δ₁ = 0", Axis("shift Δ₂", "symlog", linear_to=32.0), DIFFERENCE, [line])
-
-
-def budget_charts(found: Findings) -> list[Chart]:
-    """The errors of each arm's rotated pairs, near and far; those of logits by the shift."""
-    whole = [error for error in found.budget if error.step == TOGETHER]
-    shifts = sorted({error.shift for error in whole})
-    by_pair = [
-        _chart(
-            f"positions from {shift:,} on",
-            Axis("pair, from fast to slow"),
-            "error of a rotated pair",
-            [
-                (e.arm, range(len(e.pair_errors)), _sure(e.pair_errors))
-                for e in whole
-                if e.shift == shift
-            ],
-        )
-        for shift in dict.fromkeys((shifts[0], shifts[-1]))
-    ]
-    by_shift = [
-        (
-            arm,
-            [e.shift for e in whole if e.arm == arm],
-            _sure(e.logit_error for e in whole if e.arm == arm),
-        )
-        for arm in dict.fromkeys(error.arm for error in whole)
-    ]
-    axis = Axis("shift", "symlog", linear_to=512.0)
-    return [*by_pair, _chart("all steps", axis, "error of a logit (rms)", by_shift)]
-
-
-def charts(found: Findings) -> dict[str, list[Chart]]:
-    """All charts that the measurement has something for, by their figure."""
-    alone = [c for c in (sample_chart(found), anchored_chart(found)) if c is not None]
-    pages = {
-        "shifts": [shift_chart(found), token_chart(found), length_chart(found)],
-        "samples": alone,
-        "budget": budget_charts(found) if found.budget else [],
-    }
-    shown = {name: [c for c in own if c.series] for name, own in pages.items()}
-    return {name: own for name, own in shown.items() if own}
-
-
-def figures(found: Findings) -> dict[str, Figure]:
-    """Every picture that the measurement has something for, by its name."""
-    return {name: figure(own) for name, own in charts(found).items()}
-
-
-def drawn_figure(kept: object) -> Figure:
-    """The figure of charts, as JSON keeps them."""
-    shown = []
-    for title, x, y, lines, *_ in cast("list[list[Any]]", kept):
-        series = (
-            Series(label, tuple(Mark(*mark) for mark in marks), *look)
-            for label, marks, *look in lines
-        )
-        shown.append(Chart(title, Axis(*x), Axis(*y), tuple(series)))
-    return figure(shown)
-
-
-def _shift(name: str, found: Findings) -> Axis:
-    return Axis(f"shift {name}", "symlog", linear_to=2.0 * found.reference)
-
-
-def _label(arm: ArmResult) -> str:
-    return arm.arm if arm.weights == "given" else f"{arm.arm}, {arm.weights} weights"

@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ropewalk.lengths import format_length
-from ropewalk.number_formats.runner import LENGTHS, PrecisionSettings, forwards
+from ropewalk.number_formats.measurement import LENGTHS
+from studies.precision.measurement import StudySettings, forwards
 
 THROUGHPUT = 1e13
 """Operations a second in float32 without TF32: about half of the peak of an A100."""
@@ -40,9 +41,9 @@ SEQUENCES = 20
 ARMS = ("fp32", "bf16", "bf16_model", "bf16_positions")
 
 
-def settings() -> PrecisionSettings:
+def settings() -> StudySettings:
     """Those that `command` asks for."""
-    return PrecisionSettings(
+    return StudySettings(
         LENGTH, arms=ARMS, lengths=tuple(n for n in LENGTHS if n <= LENGTH), sequences=SEQUENCES
     )
 
@@ -68,7 +69,7 @@ class Cost:
         return self.operations / THROUGHPUT / 3600
 
 
-def cost(model: Pretrained, asked: PrecisionSettings) -> Cost:
+def cost(model: Pretrained, asked: StudySettings) -> Cost:
     """By the formulas at the top; the budget of errors and the loading are not counted."""
     passes, length = forwards(asked), asked.length
     attention = 4 * model.layers * model.width * length**2

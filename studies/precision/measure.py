@@ -27,25 +27,12 @@ from ropewalk.evaluation.encoding import Encoder
 from ropewalk.models.config import present_plan
 from ropewalk.models.load import LoadedModel, load
 from ropewalk.number_formats.arms import ARMS, check_device, named
-from ropewalk.number_formats.results import (
-    GIVEN,
-    ArmResult,
-    Estimate,
-    Findings,
-    estimate,
-    times,
-)
-from ropewalk.number_formats.runner import (
-    LENGTHS,
-    MEASUREMENTS,
-    SHIFTS,
-    Measurement,
-    PrecisionSettings,
-    cut,
-)
-from ropewalk.number_formats.weights import WEIGHTS, with_weights
-from ropewalk.reports.precision import charts
+from ropewalk.number_formats.measurement import LENGTHS, MEASUREMENTS, SHIFTS, cut
+from ropewalk.number_formats.results import Estimate, estimate
 from ropewalk.run_directory import RunDirectory
+from studies.precision.findings import GIVEN, ArmResult, Findings, ratio
+from studies.precision.measurement import Measurement, StudySettings
+from studies.precision.pictures import charts
 from studies.precision.tables import DRAWN, RESULTS
 from studies.precision.variants import (
     attention_to_first,
@@ -54,6 +41,7 @@ from studies.precision.variants import (
     with_sink,
     without_bos,
 )
+from studies.precision.weights import WEIGHTS, with_weights
 
 HERE = Path(__file__).parent
 WINDOW, FACTOR = 512, 8
@@ -74,7 +62,7 @@ FAR_ARMS = ("fp32", "bf16", "bf16_positions")
 class Part:
     """One model under one set of settings."""
 
-    settings: PrecisionSettings
+    settings: StudySettings
     model: Callable[[LoadedModel], Any] = lambda loaded: loaded.model
     tokenizer: Callable[[Any], Any] = lambda tokenizer: tokenizer
 
@@ -82,7 +70,7 @@ class Part:
 def parts() -> dict[str, Part]:
     """All parts, those that take longest last."""
     window = tuple(n for n in LENGTHS if n <= WINDOW)
-    one = PrecisionSettings(
+    one = StudySettings(
         WINDOW,
         arms=("bf16",),
         weights=(GIVEN,),
@@ -90,8 +78,6 @@ def parts() -> dict[str, Part]:
         lengths=window,
         sequences=SEQUENCES,
         anchored=False,
-        retrieval_samples=0,
-        loading=False,
     )
     return {
         "no BOS": Part(one, tokenizer=without_bos),
@@ -214,21 +200,21 @@ def comparisons(found: dict[str, Findings]) -> dict[str, Estimate]:
         assert result is not None
         return result
 
-    def ratio(ours: ArmResult, theirs: ArmResult) -> Estimate:
-        found = times(ours, theirs)
-        assert found is not None
-        return found
+    def over(ours: ArmResult, theirs: ArmResult) -> Estimate:
+        times = ratio(ours, theirs)
+        assert times is not None
+        return times
 
     window, reach = arm("all arms", "bf16"), arm("reach", "bf16")
     return {
-        "bf16 over fp32, 512": ratio(window, arm("all arms", "fp32")),
-        "bf16 over fp32, 4096": ratio(reach, arm("reach", "fp32")),
+        "bf16 over fp32, 512": over(window, arm("all arms", "fp32")),
+        "bf16 over fp32, 4096": over(reach, arm("reach", "fp32")),
         **{
-            f"given over {kind}, 512": ratio(window, arm("all arms", "bf16", kind))
+            f"given over {kind}, 512": over(window, arm("all arms", "bf16", kind))
             for kind in WEIGHTS[1:]
         },
         **{
-            f"given over {kind} with logits as trained, 512": ratio(
+            f"given over {kind} with logits as trained, 512": over(
                 window, arm(f"{kind}, logits as trained", "bf16")
             )
             for kind in WEIGHTS[1:]
@@ -242,9 +228,6 @@ def _kept(found: Findings) -> dict[str, object]:
     kept["arms"] = [
         {**asdict(arm), "tokens": _summary(arm.tokens), "sample_curves": len(arm.sample_curves)}
         for arm in found.arms
-    ]
-    kept["budget"] = [
-        {k: v for k, v in asdict(error).items() if k != "pair_errors"} for error in found.budget
     ]
     return kept
 

@@ -13,8 +13,8 @@ from typing import Any
 from docs.figures import Picture, Sentence
 from ropewalk.number_formats.arms import ARMS
 from ropewalk.number_formats.results import Estimate
-from ropewalk.reports.precision import drawn_figure
 from studies.precision import cost
+from studies.precision.pictures import drawn_figure
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.json"

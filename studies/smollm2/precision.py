@@ -25,16 +25,12 @@ from torch import Tensor
 from benchmarks.machine import machine
 from ropewalk.data.corpora import HELD_OUT, read_documents
 from ropewalk.models.load import LoadedModel, load
-from ropewalk.number_formats.results import GIVEN, ArmResult, Estimate, Findings, estimate, times
-from ropewalk.number_formats.runner import (
-    LENGTHS,
-    MEASUREMENTS,
-    SHIFTS,
-    Measurement,
-    PrecisionSettings,
-)
+from ropewalk.number_formats.measurement import LENGTHS, MEASUREMENTS, SHIFTS
+from ropewalk.number_formats.results import Estimate, estimate
 from ropewalk.run_directory import RunDirectory
+from studies.precision.findings import GIVEN, ArmResult, Findings, ratio
 from studies.precision.measure import computed_here
+from studies.precision.measurement import Measurement, StudySettings
 from studies.precision.variants import attention_to_first
 from studies.smollm2.model import PLACE, ready
 
@@ -42,7 +38,7 @@ HERE = Path(__file__).parent
 RESULTS = HERE / "precision.json"
 PAGE = "studies/smollm2/README.md"
 THREADS = 2
-ONE = PrecisionSettings(
+ONE = StudySettings(
     2048,
     arms=("bf16",),
     weights=(GIVEN,),
@@ -50,8 +46,6 @@ ONE = PrecisionSettings(
     lengths=tuple(n for n in LENGTHS if n <= 2048),
     sequences=8,
     anchored=False,
-    retrieval_samples=0,
-    loading=False,
 )
 PARTS = {
     "first token": replace(ONE, arms=("bf16", "fp32")),
@@ -119,7 +113,7 @@ def told_of(found: Findings) -> dict[str, Any]:
         for arm in found.arms
     }
     ours, theirs = found.arm("bf16", GIVEN), found.arm("fp32", GIVEN)
-    over = times(ours, theirs) if ours is not None and theirs is not None else None
+    over = ratio(ours, theirs) if ours is not None and theirs is not None else None
     return {
         "length": found.length,
         "sequences": found.sequences,

@@ -10,7 +10,7 @@ import pytest
 import ropewalk as rw
 from ropewalk.errors import InvalidValue, RopewalkError
 from ropewalk.evaluation.identity import run_identity
-from ropewalk.number_formats.conclusion import Precision
+from ropewalk.number_formats.results import Precision
 from ropewalk.progress import Status
 from ropewalk.run_directory import RECORDS, read_configuration
 from tests.api.conformance import check_command, check_result
@@ -26,7 +26,6 @@ def measured(**changes: object) -> Precision:
         "sequences": 2,
         "arms": ["fp32", "bf16"],
         "shifts": [16, 0],
-        "lengths": [32, "64"],
         "corpus": CORPUS,
     }
     return rw.precision(tiny.loaded(), **{**arguments, **changes})  # type: ignore[arg-type]
@@ -42,7 +41,7 @@ def test_a_result_survives_json_and_is_what_the_run_keeps(found: tuple[Precision
     precision, run = found
     check_result(precision)
     assert Precision.from_json(json.loads((run / "results.json").read_text())) == precision
-    assert {path.name for path in (run / "figures").iterdir()} >= {"shifts.png", "budget.svg"}
+    assert {path.name for path in (run / "figures").iterdir()} >= {"precision.png", "precision.svg"}
     fp32, bf16 = (arm.strays for arm in precision.arms)
     without = " (no intervals: they need five sequences)" if fp32.low is None else ""
     assert f"D = fp32 {fp32}, bf16 {bf16}{without}." in precision.summary()
@@ -53,22 +52,15 @@ def test_json_keeps_estimates_as_lists(found: tuple[Precision, Path]) -> None:
     precision, _ = found
     value = json.loads(json.dumps(precision.to_json()))
     assert list(value) == [
-        *("model", "length", "reference", "sequences", "mode", "device", "arms", "budget"),
-        *("traps", "retrieval", "notes", "diagnosis"),
+        *("model", "length", "reference", "sequences", "device", "arms", "traps", "verdict"),
     ]
     fp32, bf16 = value["arms"]
     (first, second, (strays, low, high)), (_, _, (same, *_)) = bf16["curve"]
     assert (first, second) == (0, 16)
     assert (low, high) == (None, None), "two sequences give no interval"
-    rank, highest, lowest, tokens = bf16["first_token_rank"]
-    assert 1 <= highest <= rank <= lowest <= tokens == 64
-    assert len(bf16["first_token_ratio"]) == 3
     assert same == 0, "a shift compared with itself"
     assert strays > 100 * fp32["curve"][0][2][0]
     assert bf16["attention_by_length"][-1][0] == 64
-    arm, shift, right, total, changed = value["retrieval"][0]
-    assert (arm, shift, total, changed) == ("fp32", 0, 8, 0)
-    assert 0 <= right <= 8
 
 
 def test_no_records_of_another_kind_are_kept(found: tuple[Precision, Path]) -> None:
@@ -79,7 +71,7 @@ def test_no_records_of_another_kind_are_kept(found: tuple[Precision, Path]) -> N
     assert command == "precision"
     identity = run_identity(tiny.loaded(), CORPUS)
     assert {key: configuration[key] for key in identity} == identity
-    assert (configuration["shifts"], configuration["lengths"]) == ([0, 16], [32, 64])
+    assert configuration["shifts"] == [0, 16]
 
 
 def test_a_run_goes_on_where_it_was(found: tuple[Precision, Path]) -> None:
@@ -94,14 +86,11 @@ def test_a_run_goes_on_where_it_was(found: tuple[Precision, Path]) -> None:
 def test_the_command_prints_what_the_function_returns(model: Path, tmp_path: Path) -> None:
     corpus = tmp_path / "text.txt"
     corpus.write_text(CORPUS[1].text)
-    result = rw.precision(
-        model, quick=True, arms=["bf16"], shifts=[0, 16], frozen=True, corpus=corpus
-    )
+    result = rw.precision(model, quick=True, arms=["bf16"], shifts=[0, 16], corpus=corpus)
     assert result.length == tiny.WINDOW
-    assert result.mode == "frozen"
     check_command(
         *(result, "precision", model, "--quick", "--arms", "bf16", "--shifts", "16,0"),
-        *("--frozen", "--corpus", corpus),
+        *("--corpus", corpus),
     )
 
 
@@ -116,7 +105,6 @@ def test_the_command_prints_what_the_function_returns(model: Path, tmp_path: Pat
         ({"shifts": [16, 32]}, "must contain 0"),
         ({"shifts": [0, "16"]}, "must be a whole number"),
         ({"sequences": 0}, "must be positive"),
-        ({"lengths": [128]}, "only 64 tokens"),
         ({"corpus": "nothing.txt"}, "no such file"),
     ],
 )
@@ -128,10 +116,10 @@ def test_bad_input_is_refused(changes: dict[str, object], message: str) -> None:
 
 def test_damaged_results_are_refused_by_key(found: tuple[Precision, Path]) -> None:
     value = json.loads(json.dumps(found[0].to_json()))
-    value["arms"][1]["first_token_share"] = [0.5, 0.4]
-    with pytest.raises(InvalidValue, match=r"arms\[1\]\.first_token_share"):
+    value["arms"][1]["loss"] = [0.5, 0.4]
+    with pytest.raises(InvalidValue, match=r"arms\[1\]\.loss"):
         Precision.from_json(value)
     value = json.loads(json.dumps(found[0].to_json()))
-    value["diagnosis"] = ["all is well"]
-    with pytest.raises(InvalidValue, match="diagnosis"):
+    value["verdict"] = ["all is well"]
+    with pytest.raises(InvalidValue, match="verdict"):
         Precision.from_json(value)

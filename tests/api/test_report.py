@@ -117,7 +117,6 @@ def test_a_precision_run_and_a_search_have_pages(tmp_path: Path) -> None:
         sequences=2,
         arms=["fp32", "bf16"],
         shifts=[16, 0],
-        lengths=[64],
         corpus=tiny.documents(),
         run=tmp_path / "precision",
     )

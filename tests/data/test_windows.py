@@ -128,7 +128,7 @@ def test_a_label_weighs_what_its_token_weighs(
     """Every third token weighs 3, so the token says its weight; a document's end, as its last."""
     assert Windows(store, settings(arrangement, tags=tags), SPECIAL)[0].weights is None
     begins = np.cumsum(store.lengths) - store.lengths
-    documents = []
+    documents: list[Document] = []
     for begin, length in zip(begins.tolist(), store.lengths.tolist(), strict=True):
         thirds = range(-begin % 3, length, 3)
         weights = tuple(Weighted(place, place + 1, 3.0) for place in thirds)

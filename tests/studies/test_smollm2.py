@@ -14,9 +14,10 @@ from ropewalk.data.corpora import HELD_OUT, read_documents
 from ropewalk.errors import RopewalkError
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.models.load import LoadedModel, load
-from ropewalk.number_formats.runner import Measurement, cut
+from ropewalk.number_formats.measurement import cut
 from ropewalk.schedule import RotaryGeometry, RotarySchedule
 from ropewalk.theory.decay import decay
+from studies.precision.measurement import Measurement
 from studies.smollm2 import distance, precision, served
 from studies.smollm2.cells import DOCUMENTS, Cell, kept
 from studies.smollm2.methods import (

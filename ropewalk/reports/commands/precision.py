@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from ropewalk.number_formats.conclusion import Precision
+from ropewalk.number_formats.results import Precision
 from ropewalk.reports.page.blocks import Page, Section
-from ropewalk.reports.precision import charts
 from ropewalk.run_directory import RESULTS
 from ropewalk.run_on_disk import RunOnDisk
-
-TITLES = {
-    "shifts": "Attention that moves when all positions are shifted",
-    "samples": "Each sequence alone, and one end fixed",
-    "budget": "The error of each step",
-}
 
 
 def page(run: RunOnDisk) -> Page:
@@ -23,7 +16,11 @@ def page(run: RunOnDisk) -> Page:
         "How number formats change relative positions",
         found.summary(),
         ("With exact relative positions D would be 0. Bars are 95% intervals over sequences.",),
-        tuple(
-            Section(TITLES[name], tuple(own), run.made_by) for name, own in charts(found).items()
+        (
+            Section(
+                "Attention that moves when all positions are shifted",
+                tuple(found.charts()),
+                run.made_by,
+            ),
         ),
     )

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from ropewalk.errors import UnknownName
-from ropewalk.number_formats.results import GIVEN
+from studies.precision.findings import GIVEN
 
 WEIGHTS = (GIVEN, "kaiming", "initial")
 

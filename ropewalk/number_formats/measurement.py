@@ -1,0 +1,228 @@
+"""A whole measurement: every arm over many sequences, journalled, so that it can go on later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ropewalk.data.corpora import Document
+from ropewalk.errors import InvalidValue
+from ropewalk.evaluation.encoding import Encoder
+from ropewalk.evaluation.identity import run_identity
+from ropewalk.lengths import format_length
+from ropewalk.models.load import LoadedModel
+from ropewalk.number_formats.arms import ARMS, EXACT, check_device, named
+from ropewalk.number_formats.results import Gain, Precision, summarise
+from ropewalk.number_formats.shifts import ShiftDifference, shift_differences
+from ropewalk.number_formats.stage import Stage
+from ropewalk.number_formats.traps import find_traps, gain_of
+from ropewalk.run_directory import Journal
+from ropewalk.untrusted import whole_number
+
+MEASUREMENTS = "measurements.jsonl"
+"""The journal of a measurement in its run directory."""
+
+# The grids of the BFloat16 article.
+REFERENCE = 16
+SHIFTS = (0, 2, 4, 6, 8, 10, 12, 14, 15, 17, 18, 20, 22, 50, 100, 200, 500, 1000, 2000)
+LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
+SEQUENCES = 50
+QUICK_SHIFTS = (0, 8, 50, 500)
+QUICK_SEQUENCES = 5
+"""The fewest that give an interval."""
+LONGEST = 4096
+"""The length of the article's sequences, used if the model reaches that far."""
+QUICK_LENGTH = 512
+
+CPU_ARMS = tuple(name for name in ARMS if name not in ("fp64", "tf32"))
+
+
+def arms_for(device: torch.device) -> tuple[str, ...]:
+    """Every arm that a device computes; float64 is what they are measured against."""
+    try:
+        check_device([named("tf32")], device)
+    except InvalidValue:
+        return CPU_ARMS
+    return (*CPU_ARMS, "tf32")
+
+
+@dataclass(frozen=True)
+class PrecisionSettings:
+    """All settings of a precision measurement."""
+
+    length: int
+    arms: tuple[str, ...] = CPU_ARMS
+    shifts: tuple[int, ...] = SHIFTS
+    sequences: int = SEQUENCES
+
+    def __post_init__(self) -> None:
+        for name in self.arms:
+            named(name)
+        if not self.arms:
+            raise InvalidValue("arms", self.arms, "must not be empty", "name at least one")
+        if self.length < 2:
+            raise InvalidValue("length", self.length, "needs a next token", "give 2 or more")
+        for shift in self.shifts:
+            if whole_number(shift, "shifts") < 0:
+                raise InvalidValue("shifts", shift, "positions begin at 0", "give 0 or more")
+        if 0 not in self.shifts:
+            raise InvalidValue(
+                "shifts",
+                list(self.shifts),
+                "must contain 0",
+                "add 0, the reference of all differences",
+            )
+        if whole_number(self.sequences, "sequences") < 1:
+            raise InvalidValue("sequences", self.sequences, "must be positive", "give 1 or more")
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """The lengths at which the growth is measured."""
+        return tuple(n for n in LENGTHS if n <= self.length) or (self.length,)
+
+    @property
+    def forwards(self) -> int:
+        """The number of full-length sequences through the model."""
+        return len(self.arms) * self.sequences * (len(self.shifts) + 1)
+
+
+def settings_for(
+    loaded: LoadedModel,
+    documents: Sequence[Document],
+    *,
+    quick: bool = False,
+    length: int | None = None,
+    sequences: int | None = None,
+    arms: tuple[str, ...] | None = None,
+    shifts: tuple[int, ...] | None = None,
+) -> PrecisionSettings:
+    """The article's grids as far as the model and the text reach, or what is given instead.
+
+    `quick` measures few shifts and sequences.
+    """
+    if length is None:
+        length = min(loaded.present_plan.target_length, QUICK_LENGTH if quick else LONGEST)
+    settings = PrecisionSettings(
+        length=length,
+        arms=arms_for(loaded.model.device) if arms is None else arms,
+        shifts=shifts if shifts is not None else QUICK_SHIFTS if quick else SHIFTS,
+        sequences=sequences if sequences is not None else QUICK_SEQUENCES if quick else SEQUENCES,
+    )
+    if sequences is not None:
+        return settings
+    encoder = Encoder(loaded.tokenizer, loaded.vocabulary)
+    held = sum(1 for _ in stretches(encoder, documents, length))
+    return replace(settings, sequences=max(1, min(settings.sequences, held)))
+
+
+class Measurement:
+    """One model, some text, and what to measure."""
+
+    def __init__(
+        self, loaded: LoadedModel, documents: Sequence[Document], settings: PrecisionSettings
+    ) -> None:
+        self.loaded, self.settings, self.documents = loaded, settings, documents
+        encoder = Encoder(loaded.tokenizer, loaded.vocabulary)
+        self.sequences = list(cut(encoder, documents, settings.length, settings.sequences))
+        self.stage = Stage(loaded.model)
+        check_device([EXACT, *map(named, settings.arms)], self.stage.device)
+
+    def identity(self) -> dict[str, object]:
+        """All that decides the numbers, for run.json."""
+        return {**run_identity(self.loaded, self.documents), **asdict(self.settings)}
+
+    def run(
+        self,
+        journal: Journal | None = None,
+        progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> Precision:
+        """Run everything; what the journal holds already is not computed again."""
+        settings = self.settings
+        records: list[dict[str, Any]] = [] if journal is None else list(journal.records)
+        known = {(r["arm"], r["sequence"]) for r in records if r["kind"] == "shifts"}
+        units = [(arm, i) for arm in settings.arms for i in range(settings.sequences)]
+        missing = [unit for unit in units if unit not in known]
+        total, done = len(missing) * (len(settings.shifts) + 1), 0
+
+        def step() -> None:
+            nonlocal done
+            done += 1
+            progress(done, total)
+
+        def keep(record: dict[str, Any]) -> None:
+            """One line for what is computed in one go, so that a torn file holds no half of it."""
+            if journal is not None:
+                journal.append([record])
+            records.append(record)
+
+        progress(0, total)
+        for arm, number in missing:
+            found = shift_differences(
+                *(self.stage, self.sequences[number], named(arm), REFERENCE, settings.shifts),
+                lengths=settings.lengths,
+                passed=step,
+            )
+            points = [point_of(difference) for difference in found]
+            keep({"kind": "shifts", "arm": arm, "sequence": number, "points": points})
+        if not any(record["kind"] == "traps" for record in records):
+            gains = [
+                gain_of(self.stage, trap, self.sequences[0]) for trap in find_traps(self.stage)
+            ]
+            keep({"kind": "traps", "gains": [asdict(gain) for gain in gains]})
+        by_unit = {(r["arm"], r["sequence"]): r for r in records if r["kind"] == "shifts"}
+        return Precision(
+            model=self.loaded.name,
+            length=settings.length,
+            reference=REFERENCE,
+            sequences=settings.sequences,
+            device=self.loaded.device,
+            arms=summarise([by_unit[unit] for unit in units]),
+            traps=tuple(Gain(**g) for r in records if r["kind"] == "traps" for g in r["gains"]),
+        )
+
+
+def point_of(found: ShiftDifference) -> dict[str, Any]:
+    """A difference as the journal keeps it."""
+    return {
+        "first": found.first,
+        "second": found.second,
+        "lengths": list(found.lengths),
+        "attention": found.attention.sum((1, 2)).tolist(),
+        "logit": found.logit.sum((1, 2)).tolist(),
+        "losses": list(found.losses),
+    }
+
+
+def cut(
+    encoder: Encoder, documents: Sequence[Document], length: int, count: int
+) -> Iterator[Tensor]:
+    """So many stretches of text, evenly spread, none overlapping; each begins as the tokenizer
+    begins a sequence."""
+    windows = list(stretches(encoder, documents, length))
+    if len(windows) < count:
+        raise InvalidValue(
+            "sequences",
+            count,
+            f"the text holds only {len(windows)} of {format_length(length)} tokens",
+            "give a larger `corpus`, fewer `sequences`, or a shorter `length`",
+        )
+    bos = np.array(encoder.bos, dtype=np.int64)
+    for index in range(count):
+        window = windows[index * len(windows) // count]
+        yield torch.from_numpy(np.concatenate([bos, window]))
+
+
+def stretches(
+    encoder: Encoder, documents: Sequence[Document], length: int
+) -> Iterator[NDArray[np.int64]]:
+    """All that text holds, one after another, each with room for how a sequence begins."""
+    own = length - len(encoder.bos)
+    for tokens in (encoder.pieces(document.text) for document in documents):
+        for start in range(0, len(tokens) - own + 1, own):
+            yield tokens[start : start + own]

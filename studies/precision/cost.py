@@ -4,8 +4,8 @@
 
 A forward of L tokens through N parameters takes 2NL operations, and attention 4·layers·width·L² for
 all pairs of positions. Attention is computed once more for the comparison of each shift. In memory
-are the weights in float32, a copy in bf16 for the arm `bf16_model`, a third in float32 with random
-weights, and the queries and keys of the reference shift, before and after the rotation.
+are the weights in float32, a copy in bf16 for the arm `bf16_model`, and the queries and keys of the
+reference shift, before and after the rotation.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ropewalk.lengths import format_length
-from ropewalk.number_formats.measurement import LENGTHS
-from studies.precision.measurement import StudySettings, forwards
+from ropewalk.number_formats.measurement import PrecisionSettings
 
 THROUGHPUT = 1e13
 """Operations a second in float32 without TF32: about half of the peak of an A100."""
@@ -41,11 +40,9 @@ SEQUENCES = 20
 ARMS = ("fp32", "bf16", "bf16_model", "bf16_positions")
 
 
-def settings() -> StudySettings:
+def settings() -> PrecisionSettings:
     """Those that `command` asks for."""
-    return StudySettings(
-        LENGTH, arms=ARMS, lengths=tuple(n for n in LENGTHS if n <= LENGTH), sequences=SEQUENCES
-    )
+    return PrecisionSettings(LENGTH, arms=ARMS, sequences=SEQUENCES)
 
 
 def command(model: Pretrained) -> str:
@@ -69,15 +66,15 @@ class Cost:
         return self.operations / THROUGHPUT / 3600
 
 
-def cost(model: Pretrained, asked: StudySettings) -> Cost:
-    """By the formulas at the top; the budget of errors and the loading are not counted."""
-    passes, length = forwards(asked), asked.length
+def cost(model: Pretrained, asked: PrecisionSettings) -> Cost:
+    """By the formulas at the top; the traps of loading are not counted."""
+    passes, length = asked.forwards, asked.length
     attention = 4 * model.layers * model.width * length**2
     return Cost(
         passes,
         passes * length,
         passes * (2 * model.parameters * length + 2 * attention),
-        (4 + 2 + 4) * model.parameters + 4 * 4 * model.layers * model.width * length,
+        (4 + 2) * model.parameters + 4 * 4 * model.layers * model.width * length,
     )
 
 

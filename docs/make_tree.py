@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "architecture.md"
-FOLDERS = ("ropewalk", "examples", "benchmarks", "studies", "docs")
+FOLDERS = ("ropewalk", "tools", "examples", "benchmarks", "studies", "docs")
 WIDTH = 120
 BEGIN, END = "<!-- written by docs/make_tree.py -->\n", "<!-- until here -->\n"
 

@@ -1,0 +1,1 @@
+"""Maintainers' programs, run from the repository: nothing here is installed."""

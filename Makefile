@@ -16,7 +16,7 @@ TRL := .venv-trl
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo real gpu test test-slow test-browser test-lm-eval test-trl suite check style types figures study
-.PHONY: figures-check clean
+.PHONY: figures-check observatory clean
 
 # Bytecode is compiled for what is imported, at its first import: for all files it took most of the
 # time of an installation.
@@ -102,6 +102,19 @@ figures-check: $(INSTALLED)
 	$(BIN)/python -m docs.figures --check
 	$(BIN)/python -m pytest tests/test_documents.py tests/test_errors_page.py \
 	  tests/models/test_install.py tests/runtimes/test_features.py
+
+# What the newest releases of runtimes contradict of the facts recorded here (tools/observatory). They are
+# fetched from the package index and read or imported from build/, never installed.
+WHEELS := build/observatory
+observatory: $(INSTALLED)
+	$(BIN)/pip download --quiet --no-deps --dest $(WHEELS) vllm sglang mlx-lm transformers
+	$(BIN)/pip install --quiet --no-deps --target $(WHEELS)/mlx mlx mlx-cpu mlx-lm
+	-$(BIN)/python -m tools.observatory $(WHEELS)/*.whl
+	-$(BIN)/python -m tools.observatory.serving_rotary $(WHEELS) $(WHEELS)/serving_rotary.json
+	-$(BIN)/python -m tools.observatory.readings $(WHEELS) $(WHEELS)/readings.json
+	-$(BIN)/python -m tools.observatory.mlx_lm_classes $(WHEELS)/mlx
+	-$(BIN)/python -m tools.observatory.llama_cpp_architectures
+	-$(BIN)/python -m tools.observatory.stock_converter
 
 clean:
 	rm -rf $(VENV) $(EVAL) $(TRL) runs build dist

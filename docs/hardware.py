@@ -153,7 +153,7 @@ def drawn() -> Figure:
 def sentences() -> list[Sentence]:
     families = (ROOT / "docs/families.md").read_text(encoding="utf-8").splitlines()
     rows = sum(line.startswith("| ") for line in families) - 1
-    readings = json.loads((ROOT / "tests/external/readings.json").read_text(encoding="utf-8"))
+    readings = json.loads((ROOT / "tools/observatory/readings.json").read_text(encoding="utf-8"))
     agreed = {(sum(c["agrees"] for c in r["checks"]), len(r["checks"])) for r in readings.values()}
     [(agree, checks)] = agreed  # the same in each engine, as the page says
     return [

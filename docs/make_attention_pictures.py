@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from docs.figures import Picture
 from ropewalk.attention import AttentionLayout
+from tools.layout_picture import layout_figure
 
 DOCUMENTS = [4, 2, 5]
 
@@ -20,6 +21,6 @@ LAYOUTS = {
 
 def pictures() -> dict[str, Picture]:
     return {
-        f"docs/images/layout_{name}.png": Picture(layout.figure(), dpi=70)
+        f"docs/images/layout_{name}.png": Picture(layout_figure(layout), dpi=70)
         for name, layout in LAYOUTS.items()
     }

@@ -34,8 +34,7 @@ PACKAGES = {
     "searching.model": "costs data evaluation models planning reports scaling searching",
     "number_formats": "data evaluation models reports",
     "training": "attention costs data evaluation exporting models reports runtimes",
-    "audit": "exporting gguf models runtimes scaling theory wheels",
-    "wheels": "models runtimes",
+    "audit": "exporting gguf models runtimes scaling theory",
     "reports": (
         "costs evaluation exporting models number_formats pipeline runtimes searching.model "
         "training"
@@ -66,7 +65,7 @@ NEEDS = {
     "models": "torch transformers safetensors huggingface_hub",
     "gguf": "torch transformers tokenizers gguf xllamacpp",
     "costs": "torch transformers",
-    "attention": "torch transformers matplotlib",
+    "attention": "torch transformers",
     "data": "datasets pyarrow",
     "exporting": "torch transformers safetensors",
     "evaluation": "torch transformers datasets huggingface_hub lm_eval",

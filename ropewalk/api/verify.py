@@ -34,8 +34,9 @@ def verify(
     runtimes: Annotated[
         Sequence[str],
         Option(
-            "Judge by this runtime alone, such as vllm, llama.cpp or mlx-lm; an unknown name lists "
-            "all. Repeatable (default: transformers, vllm and sglang; for a GGUF file, llama.cpp).",
+            "Judge by this runtime alone, such as vllm, vllm==0.33.0 or llama.cpp; an unknown name "
+            "lists all. Repeatable (default: transformers, vllm and sglang; for a GGUF file, "
+            "llama.cpp).",
             "RUNTIME",
             shell=("--runtime",),
         ),
@@ -47,13 +48,6 @@ def verify(
             "any case."
         ),
     ] = True,
-    wheel: Annotated[
-        str | Path | None,
-        Option(
-            "Judge by this release of vllm, sglang, mlx-lm or transformers: its code is read, not "
-            "run (default: the recorded versions)."
-        ),
-    ] = None,
     strict: Strict = False,
     progress: Progress = silent,
 ) -> Audit:
@@ -64,9 +58,6 @@ def verify(
     (after their own converters), mlx-lm, transformers-4 and vllm-2025; the default is the first
     three, and for a GGUF file llama.cpp. If weights and runtime are available, the model is run,
     unless `run` is False. Its files are always checked.
-    `wheel` is a release of vLLM, SGLang, mlx-lm or transformers: the model is judged by the code in
-    it, which is read and not run, and the result's `wheel` says what changed since the recorded
-    version, and what could not be read.
     `strict` refuses a config that leaves open how the model rotates, instead of informing about it.
 
     The result's `verdict` is "OK", "wrong" or "not established"; `verdict_in(runtime)` is that
@@ -83,6 +74,5 @@ def verify(
             length=None if length is None else as_length(length),
             runtimes=as_list(runtimes, "runtimes"),
             run=run,
-            wheel=wheel,
             progress=progress,
         )

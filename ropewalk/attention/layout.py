@@ -26,17 +26,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ropewalk.errors import InvalidValue
-from ropewalk.extras import required_by
 from ropewalk.untrusted import Fields, whole_number
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 IntArray: TypeAlias = NDArray[np.int64]
 BoolArray: TypeAlias = NDArray[np.bool_]
@@ -235,16 +231,6 @@ class AttentionLayout:
     def is_packed(self) -> bool:
         """True if the window is in document order, without padding."""
         return bool(np.array_equal(self.order, np.arange(self.length)))
-
-    @required_by("a figure")
-    def figure(self) -> Figure:
-        """The mask, one colour per document, with the positions along its edge."""
-        from ropewalk.attention.picture import MAX_TOKENS, mask_figure
-
-        # The mask of a layout too long to draw is not built: the figure refuses by its length.
-        mask = self.mask() if self.length <= MAX_TOKENS else np.zeros((0, 0), dtype=bool)
-        is_anchor = self.document_ids == ANCHOR
-        return mask_figure(mask, self.positions, self.document_ids, is_anchor)
 
     # As a value.
 

@@ -22,7 +22,6 @@ from ropewalk.audit.files.tokenizer import tokenizer
 from ropewalk.audit.files.weights import weights
 from ropewalk.audit.finding import Subject
 from ropewalk.audit.gguf_trial import compared, trial
-from ropewalk.audit.release import of_wheel
 from ropewalk.audit.result import Audit
 from ropewalk.audit.stock_trial import Trial, differs
 from ropewalk.audit.traps.gguf import findings
@@ -53,11 +52,10 @@ from ropewalk.models.config import (
 from ropewalk.models.families import FAMILIES
 from ropewalk.models.source import resolve
 from ropewalk.progress import Progress, Status, silent
-from ropewalk.runtimes import every, llama_cpp, of_version, ollama, rules
+from ropewalk.runtimes import every, llama_cpp, of_version, ollama, rules, unchecked
 from ropewalk.runtimes.reading import MEASURED, NOT_MEASURED, RUN, STOCK, Reading, check_counts
 from ropewalk.schedule import RotaryGeometry
 from ropewalk.untrusted import counted, read_json
-from ropewalk.wheels import facts
 
 USUAL = (STOCK, "vllm", "sglang")
 """The runtimes that load a folder as exports write it; the others need another form."""
@@ -70,28 +68,21 @@ def audit(
     length: int | None = None,
     runtimes: Sequence[str] = (),
     run: bool = True,
-    wheel: str | Path | None = None,
     progress: Progress = silent,
 ) -> Audit:
-    """Examine a folder or a file against a plan, or against its own settings.
-
-    `wheel`: of a runtime's release, which is then judged instead of the recorded version.
-    """
+    """Examine a folder or a file against a plan, or against its own settings."""
     if plan is not None and length is not None:
         raise InputError("a plan contains a length; give a plan or a length, not both")
-    for name in runtimes:
-        if name not in (known := (STOCK, *rules())):
-            raise UnknownName("runtime", name, known)
+    releases = {name: release for name, _, release in (each.partition("==") for each in runtimes)}
+    for name, release in releases.items():
+        if name not in (known := (STOCK, *rules())) or (release and not of_version(name).recorded):
+            raise UnknownName("runtime", f"{name}=={release}" if release else name, known)
+    runtimes = tuple(releases)
     source = resolve(model)
     if source.path is None:
         raise InputError(
             f"{source.name}: is known only by name, and verify examines files; give a "
             "model's folder, a config.json or a GGUF file"
-        )
-    if wheel is not None and source.kind == "GGUF file":
-        raise InputError(
-            f"{source.name}: is a GGUF file, and --wheel only judges runtimes that load folders; "
-            "give the folder that it was converted from"
         )
     if source.kind == "GGUF file":
         loading = [name for name, each in every().items() if each.loads_files]
@@ -101,31 +92,22 @@ def audit(
                 "omit --runtime, or give the folder that it was converted from"
             )
         return _of_file(source.path, plan, length, runtimes or (llama_cpp.NAME,), run, progress)
-    return _of_folder(source.path, plan, length, runtimes, run, progress, wheel)
+    return _of_folder(source.path, plan, length, releases, run, progress)
 
 
 def _of_folder(
     path: Path,
     plan: ContextPlan | None,
     length: int | None,
-    runtimes: Sequence[str],
+    releases: Mapping[str, str],
     run: bool,
     progress: Progress,
-    wheel: str | Path | None,
 ) -> Audit:
     progress(Status("verify", 0.0, "reading"))
     stated = load_config(path)
     check_counts(stated)
     config = _without_chunks(stated)
-    release = None if wheel is None else facts.read(wheel, config)
-    if release is not None:
-        if set(runtimes) - {release.runtime}:
-            raise InputError(
-                f"{release.file}: is a wheel of {release.runtime}, and --runtime asks for "
-                f"{', '.join(runtimes)}; leave out --runtime"
-            )
-        runtimes, run = (release.runtime,), False
-    runtimes = runtimes or USUAL
+    runtimes = tuple(releases) or USUAL
     notes: tuple[str, ...] = ()
     if plan is None and (path / PLAN).is_file():  # what ropewalk exports carries its plan
         plan, notes = ContextPlan.read(path / PLAN), (f"compared with its own {PLAN}",)
@@ -143,15 +125,19 @@ def _of_folder(
     checked = weighed.checked.check
     words = tokenizer(path, config, weighed.rows)
     content = of_folder(path, _at(progress, 0.15, "comparing bytes"))
-    if release is not None:
-        readings: tuple[Reading, ...] = (_known_type(of_wheel(release, config), config),)
-    else:
-        readings = tuple(
-            _measured(config, layers, sorted(lengths))
-            if name == STOCK
-            else _known_type(rules()[name](config), config)
-            for name in runtimes
-        )
+    readings = tuple(
+        _measured(config, layers, sorted(lengths))
+        if name == STOCK
+        else _known_type(rules()[name](config), config)
+        for name in runtimes
+    )
+    other = {name: unchecked(name, releases.get(name, "")) for name in runtimes}
+    named = {name: why for name, why in other.items() if why and releases.get(name)}
+    readings = tuple(
+        Reading(r.runtime, r.source, unread=named[r.runtime]) if r.runtime in named else r
+        for r in readings
+    )
+    notes += tuple(f"{name}: {why}" for name, why in other.items() if why and name not in named)
     subject = Subject(
         readings=readings,
         length=length or served,
@@ -162,7 +148,6 @@ def _of_folder(
         chunks=text_config(stated).get(DUAL_CHUNK),
         tokenizer_limit=_limit_in(path, "tokenizer_config.json", "model_max_length"),
         generation_limit=_limit_in(path, "generation_config.json", "max_length"),
-        tables={release.runtime: release.table} if release is not None and release.table else {},
     )
     found = traps.find(subject)
     tried = Trial()
@@ -189,7 +174,6 @@ def _of_folder(
         compared=meant is not None and not all(reading.unread for reading in readings),
         agreement=tried.agreement,
         notes=(*notes, *tried.notes),
-        wheel=release,
     )
 
 

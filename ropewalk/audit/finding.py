@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from ropewalk.context_plan import ContextPlan
 from ropewalk.models.config import Config, ConfigReader
@@ -52,14 +51,11 @@ class Subject:
     generation_limit: int | None = None
     """The length at which `generate()` stops, by the folder's generation config."""
 
-    tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """The facts read in the wheels that were given, by engine."""
-
     def served(self, runtime: str) -> ModelClass | None:
         """The class that serves the model in an engine."""
         if self.config is None or runtime not in ENGINE_NAMES:
             return None
-        return model_class(self.config, runtime, self.tables.get(runtime))
+        return model_class(self.config, runtime)
 
     @property
     def ropes(self) -> dict[str, Config]:

@@ -13,7 +13,6 @@ from ropewalk.audit.finding import Finding
 from ropewalk.lengths import format_length
 from ropewalk.runtimes.reading import Reading
 from ropewalk.values import Result
-from ropewalk.wheels.facts import WheelReading
 
 Target = Literal["transformers folder", "GGUF file"]
 
@@ -35,8 +34,6 @@ class Audit(Result):
     agreement: Agreement | None = None
     """None if it was not run, or if there was nothing to compare its numbers with."""
     notes: tuple[str, ...] = ()
-    wheel: WheelReading | None = None
-    """The facts read in the wheel of a runtime, if one was given."""
 
     @property
     def wrong(self) -> tuple[Finding, ...]:
@@ -70,8 +67,6 @@ class Audit(Result):
             if reading.unread:
                 unread.setdefault(reading.unread, []).append(name)
         lines += [f"{', '.join(names)}: {reason}" for reason, names in unread.items()]
-        if self.wheel is not None:
-            lines += [f"{self.wheel.file}: could not read {what}" for what in self.wheel.unread]
         if not self.compared and not all(reading.unread for reading in self.runtimes.values()):
             lines.append("rotation: nothing to compare it with; give a plan")
         return tuple(lines)

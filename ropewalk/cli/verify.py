@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import typer
 
@@ -17,10 +16,6 @@ from ropewalk.cli.declared import Call, command_of
 from ropewalk.cli.shared import JsonOption, show_result
 from ropewalk.lengths import format_length
 from ropewalk.runtimes.reading import MEASURED, Reading
-
-if TYPE_CHECKING:
-    from ropewalk.cli.terminal import Terminal
-    from ropewalk.wheels.facts import WheelReading
 
 EXAMPLE = "ropewalk verify extended --plan plan.json"
 EXIT: Mapping[Verdict, int] = {"OK": 0, "wrong": 1, "not established": 3}
@@ -53,8 +48,6 @@ def _show(found: Audit) -> None:
         console.print(f"  {line}", soft_wrap=True)
     if found.agreement is not None:
         console.print(f"  run in {found.agreement.runtime}: {found.agreement}", soft_wrap=True)
-    if found.wheel is not None:
-        _show_wheel(console, found.wheel)
     for check in found.checks:
         console.print(f"  {_checked(check)}", soft_wrap=True)
     for note in found.notes:
@@ -66,18 +59,6 @@ def _show(found: Audit) -> None:
         console.print()
     for line in found.not_established:
         console.print(f"not established: {line}", soft_wrap=True)
-
-
-def _show_wheel(console: Terminal, wheel: WheelReading) -> None:
-    name = f"{wheel.runtime} {wheel.version}"
-    console.print(f"  read in {wheel.file} ({name}), not run:", soft_wrap=True)
-    for fact, said in wheel.facts.items():
-        console.print(f"    {fact}: {said}", soft_wrap=True)
-    recorded = f"{wheel.runtime} {wheel.recorded}, the recorded version"
-    if not wheel.changed:
-        console.print(f"    none of this differs from {recorded}", soft_wrap=True)
-    for line in wheel.changed:
-        console.print(f"  changed against {recorded}: {line}", soft_wrap=True)
 
 
 def _basis(reading: Reading) -> str:

@@ -2,7 +2,7 @@
 
 Their engines do not run here. transformers proves the folder's weights and factors; that their
 rotary modules make of this config the cos and sin of the plan is shown for the released wheels by
-tests/external/serving_rotary.py. What they read is in configs.py.
+tools/observatory/serving_rotary.py. What they read is in configs.py.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def export(
             *((ONE_POSITION,) if engine == "sglang" and any(map(loses_a_position, ropes)) else ()),
             *two_servers(job.followed, engine),
             f"not verified in {engine} itself, whose engine does not run here: compared in "
-            "transformers, and its rotary modules by tests/external/serving_rotary.py",
+            "transformers, and its rotary modules by tools/observatory/serving_rotary.py",
         ),
     )
 

@@ -1,7 +1,7 @@
 """The parts of a rotary setting that each architecture of llama.cpp honours.
 
-The table is read in llama.cpp's source by tests/external/llama_cpp_architectures.py, and its rows
-are compared with the real llama.cpp on tiny files (tests/gguf/test_architectures.py). Where a graph
+tools/observatory/llama_cpp_architectures.py reads the table in llama.cpp's source, and its rows are
+compared with the real llama.cpp on tiny files (tests/gguf/test_architectures.py). Where a graph
 takes no factors, llama.cpp refuses a file with the tensor (`refused`), or loads it and computes
 without (`ignored`).
 """

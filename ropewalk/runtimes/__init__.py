@@ -20,7 +20,7 @@ reading's `source` says so. What transformers itself does is measured instead (a
 
 The rules are those of vLLM 0.33, SGLang 0.5.23, llama.cpp, mlx-lm 0.32 and Ollama 0.33, read in
 their sources; those of the first two are compared with the rotary modules of the released wheels by
-tests/external/readings.py, and mlx-lm's with its models by tests/external/mlx_lm_classes.py.
+tools/observatory/readings.py, and mlx-lm's with its models by tools/observatory/mlx_lm_classes.py.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ class Runtime:
     name: str
     versions: Mapping[str, Callable[..., Reading]]
     """By its name with a version (`vllm`, `vllm-2025`), its reading of a folder's config."""
+    recorded: Callable[[], str] | None = None
+    """The release whose rules are recorded here; None if it is measured or run as installed."""
     place: int = 99
     """The place in tables; runtimes of one place are in the order of their files."""
     cell: Callable[[Feature], Cell] | None = None
@@ -105,6 +108,25 @@ def spoken(kind: str) -> Speech | None:
 
 def _speeches() -> list[Speech]:
     return [each.server for each in every().values() if each.server is not None]
+
+
+def unchecked(name: str, version: str = "") -> str:
+    """Why recorded rules may not be those of a release: the named one, or else the installed one.
+
+    Empty if they are, or if there is none.
+    """
+    runtime = every().get(name)
+    if runtime is None or runtime.recorded is None:
+        return ""
+    if not version:
+        try:
+            version = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            return ""
+    recorded, version = runtime.recorded(), version.partition("+")[0]
+    if f"{recorded}.".startswith(f"{version}."):
+        return ""
+    return f"recorded up to {recorded}; not checked for {version}"
 
 
 def of_version(name: str) -> Runtime:

@@ -7,7 +7,7 @@ nothing of the kind (`refused`). Where nobody can say, that stands there too (`u
 
 transformers and llama.cpp were found by running them; vLLM and SGLang by running the rotary modules
 of their released wheels, and by reading what each model class hands to them (model_classes.py,
-tests/external). Only an export proves that a runtime does the same.
+tools/observatory). Only an export proves that a runtime does the same.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 mlx-lm loads a folder as it is, but most of its classes read `rope_theta` and `rope_scaling`, the
 keys of transformers 4: of a config with `rope_parameters` alone they take no setting, and their own
 default base, without a word. What arrives in each class was measured by running it
-(tests/external/mlx_lm_classes.py) and stands in the table next to this file, by the keys of the
+(tools/observatory/mlx_lm_classes.py) and stands in the table next to this file, by the keys of the
 config, layer type and rope type:
 
     own       the rotary class of the type gets the setting
@@ -194,4 +194,4 @@ def _row(model_type: str) -> dict[str, Any] | None:
     return row
 
 
-RUNTIME = Runtime(NAME, {NAME: read}, by_model_type=True)
+RUNTIME = Runtime(NAME, {NAME: read}, recorded=version, by_model_type=True)

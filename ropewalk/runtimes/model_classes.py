@@ -1,8 +1,8 @@
 """Settings that the model classes of vLLM and SGLang hand on: a table, and its reader.
 
 The rotary modules of both engines compute what a setting says; a model class may hand them less, or
-something else. The table beside this file was read in the sources of released wheels by
-tests/external/model_classes.py, which also shows what a newer wheel changes. For each architecture:
+something else. tools/observatory read the table beside this file in the sources of released wheels,
+and shows what a newer wheel changes. For each architecture:
 
     scaling     passed: the setting arrives whole. dropped: only the base arrives. fixed: the class
                 builds a setting of its own from some keys. transformers: it has no class of its
@@ -226,26 +226,20 @@ def _matters(key: str, setting: Config) -> bool:
     return key != "type" and not (key in defaults and setting[key] == defaults[key])
 
 
-def architectures(config: Config) -> tuple[str, ...]:
-    """The architectures that may serve a model: its own, and that of its language model."""
-    names = map(architecture, (config, text_config(config)))
-    return tuple(dict.fromkeys(name for name in names if name))
-
-
 def engine_table(engine: str) -> Mapping[str, Any]:
     """All that is recorded of an engine."""
     table: Mapping[str, Any] = table_in(TABLE)[engine]
     return table
 
 
-def model_class(
-    config: Config, engine: str, own_table: Mapping[str, Any] | None = None
-) -> ModelClass:
-    """The class that serves a model: by its architecture, or that of its model type.
+def recorded(engine: str) -> str:
+    """The release that the table was read in."""
+    return str(engine_table(engine)["version"])
 
-    `own_table`: of another version of the engine, as it was read in its wheel.
-    """
-    table = own_table or table_in(TABLE)[engine]
+
+def model_class(config: Config, engine: str) -> ModelClass:
+    """The class that serves a model: by its architecture, or that of its model type."""
+    table = engine_table(engine)
     name = architecture(config)
     row = table["architectures"].get(name)
     if row is not None and row["scaling"] == "inner":

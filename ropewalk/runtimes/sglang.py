@@ -18,17 +18,17 @@ from typing import Any
 from ropewalk.context_plan import PlanStep
 from ropewalk.models.config import ORIGINAL_LENGTH, Config, ConfigReader, rope_type
 from ropewalk.runtimes import Runtime, engines
-from ropewalk.runtimes.model_classes import model_class
+from ropewalk.runtimes.model_classes import model_class, recorded
 from ropewalk.runtimes.reading import Reading, by_rules, kind_of, known, number, whole, without
 from ropewalk.runtimes.servers import Asking, Speech, members, plain
 
 _LENGTHS = ("max_sequence_length", "seq_length", "max_seq_len", "model_max_length")
 
 
-def read(config: Config, table: Mapping[str, Any] | None = None) -> Reading:
+def read(config: Config) -> Reading:
     """dynamic keeps one base for good; yarn multiplies its own factor by `attn_factor`."""
 
-    served = model_class(config, "sglang", table)
+    served = model_class(config, "sglang")
 
     def seen(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
         if served.scaling == "transformers" or served.by:
@@ -93,6 +93,7 @@ RUNTIME = Runtime(
     "sglang",
     {"sglang": read},
     place=2,
+    recorded=partial(recorded, "sglang"),
     cell=partial(engines.cell, "sglang", "attn_factor, short_mscale and long_mscale"),
     serve=partial(engines.serve, "sglang"),
     line=line,

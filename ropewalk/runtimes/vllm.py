@@ -20,7 +20,7 @@ from ropewalk.context_plan import PlanStep
 from ropewalk.errors import InvalidValue, Unsupported, shortened
 from ropewalk.models.config import Config, ConfigReader, rope_type
 from ropewalk.runtimes import Runtime, engines
-from ropewalk.runtimes.model_classes import model_class
+from ropewalk.runtimes.model_classes import model_class, recorded
 from ropewalk.runtimes.reading import Reading, by_rules, kind_of, known, number, whole, without
 from ropewalk.runtimes.servers import Asking, Speech, members, plain
 
@@ -28,13 +28,10 @@ _RENAMED = (("su", "longrope"), ("mrope", "default"))
 _LENGTHS = ("max_seq_len", "seq_length", "max_sequence_length", "max_seq_length", "seq_len")
 
 
-def read(config: Config, table: Mapping[str, Any] | None = None) -> Reading:
-    """longrope's table is chosen when the server starts, by `--max-model-len`.
+def read(config: Config) -> Reading:
+    """longrope's table is chosen when the server starts, by `--max-model-len`."""
 
-    `table`: of another version, read in its wheel (wheels/facts.py).
-    """
-
-    served = model_class(config, "vllm", table)
+    served = model_class(config, "vllm")
 
     def seen(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
         _refuse_two_types(rope)
@@ -124,6 +121,7 @@ RUNTIME = Runtime(
     "vllm",
     {"vllm": read, "vllm-2025": read_2025},
     place=1,
+    recorded=partial(recorded, "vllm"),
     cell=partial(engines.cell, "vllm", "attention_factor, short_mscale and long_mscale"),
     serve=partial(engines.serve, "vllm"),
     line=line,

@@ -1,6 +1,6 @@
 """Bounds that were computed once and ship with the package, so that planning answers at once.
 
-`python -m ropewalk.theory.make_table` rebuilds them; what is not here, `safe_base` computes.
+`python -m tools.bound_table` rebuilds them; what is not here, `safe_base` computes.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from ropewalk.attention import AttentionLayout
 from ropewalk.attention.layout import ANCHOR, PADDING
 from ropewalk.errors import InvalidValue
-from tests.attention.layouts import PARADIGMS, layouts
+from tests.attention.layouts import layouts
 
 Layout = AttentionLayout
 
@@ -159,20 +159,6 @@ def test_a_layout_does_not_share_the_arrays_it_was_made_from() -> None:
     assert layout.document_ids.tolist() == [0, 0, 0]
 
 
-def test_pictures_colour_what_is_seen() -> None:
-    for make in PARADIGMS.values():
-        layout = make([4, 3])
-        (axes,) = layout.figure().axes
-        image = np.asarray(axes.images[0].get_array())
-        hidden = image[0, -1]
-        assert ((image != hidden).any(axis=-1) == layout.mask()).all()
-
-
-def test_a_picture_too_large_to_see_is_refused() -> None:
-    with pytest.raises(InvalidValue, match=r"513 tokens.*at most 512"):
-        Layout.full([513]).figure()
-
-
 def raw(positions: Any, document_ids: Any, anchor_length: Any = 0) -> Layout:
     return Layout(positions, document_ids, anchor_length)
 
@@ -220,7 +206,7 @@ def test_a_layout_needs_no_torch() -> None:
     code = """
 import sys
 from ropewalk.attention import AttentionLayout
-AttentionLayout.anchor([5, 3]).figure()
+AttentionLayout.anchor([5, 3]).mask()
 assert "torch" not in sys.modules and "transformers" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -18,7 +18,7 @@ from ropewalk.runtimes.configs import stock_config
 from ropewalk.runtimes.reading import Reading, table_in
 from tests.audit.corpus import TARGET, source
 from tests.audit.verified import GOLDEN, PUBLISHED, traps, verified
-from tests.external import mlx_lm_classes
+from tools.observatory import mlx_lm_classes
 
 EVIDENCE = json.loads(
     (Path(mlx_lm_classes.__file__).with_suffix(".json")).read_text(encoding="utf-8")

@@ -22,9 +22,10 @@ from ropewalk.planning.extension import extend_plan
 from ropewalk.runtimes import every as runtimes
 from ropewalk.runtimes.configs import ENGINES, serving_config
 from tests.exporting.folders import TARGET, proven, saved
-from tests.exporting.runtimes_page import two_lists
+from tools.observatory import serving_rotary
+from tools.runtimes_page import two_lists
 
-RESULTS = Path(__file__).parents[1] / "external" / "serving_rotary.json"
+RESULTS = Path(serving_rotary.__file__).with_suffix(".json")
 CONFIGS = Path(__file__).parents[1] / "golden" / "configs"
 
 
@@ -129,7 +130,7 @@ def test_an_unknown_engine_is_named(tmp_path: Path) -> None:
 
 
 def test_the_kept_results_of_the_released_modules_are_whole() -> None:
-    """Written by tests/external/serving_rotary.py, which needs the wheels."""
+    """Written by tools/observatory/serving_rotary.py, which needs the wheels."""
     kept = json.loads(RESULTS.read_text(encoding="utf-8"))
     for engine in ENGINES:
         lines = kept[engine]["checks"]

@@ -22,7 +22,7 @@ from ropewalk.runtimes.features import Cell, expressible, loadable_by, matrix
 from ropewalk.runtimes.reading import Effective
 from ropewalk.runtimes.serving import serving
 from tests.audit.verified import GOLDEN, PUBLISHED
-from tests.exporting import runtimes_page
+from tools import runtimes_page
 
 ALL_BUT_LLAMA_CPP = targets()[:3]
 

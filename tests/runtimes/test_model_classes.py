@@ -1,4 +1,4 @@
-"""What model classes hand to their rotary modules: read in a wheel, and followed everywhere."""
+"""What model classes hand to their rotary modules is followed everywhere."""
 
 from __future__ import annotations
 
@@ -17,125 +17,8 @@ from ropewalk.runtimes.configs import serving_config
 from ropewalk.runtimes.features import WHOLE_BASE, expressible, loadable_by, matrix, untold
 from ropewalk.runtimes.model_classes import TABLE, model_class
 from tests.audit.verified import PUBLISHED, traps, verified
-from tests.external.model_classes import differences, read, written
-from tests.wheels.wheel_files import HOME, wheel
 
 TARGET = 32768
-ATTENTION = {
-    "whole": "get_rope(64, max_position=9, rope_parameters=config.rope_parameters)",
-    "lost": "get_rope(64, max_position=9)",
-    "none": "get_rope(64, max_position=9, rope_parameters=None)",
-    "own": "get_rope(64, 9, rope_parameters={'rope_type': 'yarn', "
-    "'factor': config.rope_parameters['factor'], 'truncate': config.rope_parameters.get('t')})",
-    "layer": "get_rope(64, max_position=9, rope_parameters=config.rope_parameters[kind])",
-    "odd": "get_rope(64, max_position=9, rope_parameters=torch.load(config.path))",
-}
-MODEL = """
-from vllm.model_executor.layers.rotary_embedding import get_rope
-
-class Attention:
-    def __init__(self, config, kind):
-        {before}
-        self.rotary_emb = {call}
-    def forward(self, q):
-        return self.rotary_emb(q)
-
-class ForCausalLM:
-    def __init__(self, config):
-        self.layers = [Attention(config, k) for k in config.layer_types]
-"""
-THROUGH = """
-from .whole import Attention as Shared
-from .whole import get_rope
-
-class Attention(Shared):
-    def __init__(self, config, scaling=None):
-        self.scaling = scaling
-        self.rotary_emb = get_rope(64, max_position=9, rope_parameters=self.scaling)
-
-class Layer:
-    def __init__(self, config):
-        setting = config.rope_parameters
-        self.attention = Attention(config, scaling=setting)
-
-class Model:
-    block = Layer
-    def __init__(self, config):
-        self.layers = [Layer(config)]
-
-class ForCausalLM:
-    def __init__(self, config):
-        self.model = Model(config)
-"""
-FACTORY = """
-def get_rope(head_size, max_position, is_neox_style=True, rope_parameters=None):
-    scaling_type = rope_parameters.get("rope_type", "default")
-    if scaling_type == "default":
-        return 0
-    elif scaling_type in ["deepseek_yarn"]:
-        return rope_parameters["factor"], {k for k in rope_parameters if k in ("mscale",)}
-"""
-RENAME = (
-    "config.rope_parameters['rope_type'] = ("
-    "'deepseek_llama_scaling' if config.rope_parameters.get('attention_factor') == 1.0 "
-    "else 'deepseek_yarn')"
-)
-
-
-def wheel_of(folder: Path, version: str, models: dict[str, str]) -> Path:
-    """A wheel with vLLM's layout, and one model class a file."""
-    registry = {f"{name}Arch": (name, "ForCausalLM") for name in models}
-    files = {f"{HOME}/models/{name}.py": source for name, source in models.items()}
-    files[f"{HOME}/layers/rotary_embedding/__init__.py"] = FACTORY
-    files[f"{HOME}/models/registry.py"] = f"_TEXT_GENERATION_MODELS = {registry}\n"
-    return wheel(folder, files, version=version)
-
-
-def models(**more: str) -> dict[str, str]:
-    plain = {name: MODEL.format(before="pass", call=call) for name, call in ATTENTION.items()}
-    renamed = MODEL.format(before=RENAME, call=ATTENTION["whole"])
-    return {**plain, "renamed": renamed, "through": THROUGH, **more}
-
-
-def test_the_sources_of_a_wheel_say_what_each_class_hands_over(tmp_path: Path) -> None:
-    engine, found = read(wheel_of(tmp_path, "1.0", models()))
-    rows = {name.removesuffix("Arch"): row for name, row in found["architectures"].items()}
-    assert (engine, found["version"]) == ("vllm", "1.0")
-    assert {name: row["scaling"] for name, row in rows.items()} == {
-        "whole": "passed",
-        "lost": "dropped",
-        "none": "dropped",
-        "own": "fixed",
-        "layer": "passed",
-        "odd": "unknown",
-        "renamed": "passed",
-        "through": "passed",  # two classes and an attribute on the way
-    }
-    assert rows["own"]["type"] == "yarn"
-    assert rows["own"]["keys"] == ["factor", "truncate"]
-    assert rows["own"]["must"] == ["factor"]
-    assert rows["layer"]["by_layer"]
-    assert rows["renamed"]["renamed"] == {
-        "deepseek_llama_scaling": "attention_factor == 1.0",
-        "deepseek_yarn": "",
-    }
-    assert found["types"]["deepseek_yarn"] == {"must": ["factor"], "may": ["mscale"]}
-
-
-def test_a_newer_wheel_is_told_by_its_differences(tmp_path: Path) -> None:
-    mended = MODEL.format(before="pass", call=ATTENTION["whole"])
-    _, old = read(wheel_of(tmp_path, "1.0", models()))
-    _, new = read(wheel_of(tmp_path, "1.1", models(none=mended)))
-    assert not list(differences(old, old))
-    assert list(differences(old, new)) == [
-        'architectures.noneArch.scaling: "dropped" -> "passed"',
-        'version: "1.0" -> "1.1"',
-    ]
-
-
-def test_the_table_is_as_the_script_writes_it() -> None:
-    text = TABLE.read_text(encoding="utf-8")
-    assert written(json.loads(text)) == text
 
 
 def test_the_table_holds_what_running_the_classes_found() -> None:

@@ -13,9 +13,9 @@ from ropewalk.errors import InvalidValue, Unsupported
 from ropewalk.schedule import FloatArray
 from ropewalk.theory import table
 from ropewalk.theory.bound import SAMPLING_STEP, infima, islands, safe_bases
-from ropewalk.theory.make_table import HEAD_SIZES, LENGTHS
 from tests.examples import examples
 from tests.theory.naive import cosine_sums, minima
+from tools.bound_table import HEAD_SIZES, LENGTHS
 
 # From an independent certified run, head size 128.
 CHECKED = {

@@ -1,8 +1,8 @@
 """mlx-lm's own model classes, run on a CPU: which keys of a config each of them reads.
 
     pip install --no-deps --target MLX mlx==0.32.4 mlx-cpu==0.32.4 mlx-lm==0.32.2
-    python -m tests.external.mlx_lm_classes MLX           shows where the table differs
-    python -m tests.external.mlx_lm_classes MLX --write   writes the table and the evidence
+    python -m tools.observatory.mlx_lm_classes MLX           shows where the table differs
+    python -m tools.observatory.mlx_lm_classes MLX --write   writes the table and the evidence
 
 Nothing is installed: the folder is put behind the installed packages. Tiny models of each family
 are saved with the configs that exports write, in the keys of transformers 4 and of 5, and loaded by

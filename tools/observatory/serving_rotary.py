@@ -1,7 +1,7 @@
 """vLLM's and SGLang's own rotary modules, given exported configs, beside the plan's cos and sin.
 
     pip download vllm==0.33.0 sglang==0.5.23 --no-deps --dest WHEELS
-    python -m tests.external.serving_rotary WHEELS tests/external/serving_rotary.json
+    python -m tools.observatory.serving_rotary WHEELS tools/observatory/serving_rotary.json
 
 Their engines need a GPU and a torch of their own, but the files that compute rotary embeddings need
 only torch. They are taken out of the released wheels and imported with everything else of the
@@ -38,7 +38,7 @@ from ropewalk.planning.extension import extend_plan
 from ropewalk.runtimes.configs import ENGINES, serving_config
 from ropewalk.runtimes.features import expressible
 from ropewalk.schedule import FloatArray, RotarySchedule
-from tests.exporting.runtimes_page import two_lists
+from tools.runtimes_page import two_lists
 
 WINDOW, TARGET = 256, 2048
 ROTARY = {

@@ -1,8 +1,8 @@
 """The export to GGUF beside llama.cpp's own converter, tensor by tensor, for a tiny model a family.
 
-    python -m tests.external.stock_converter               of the source of the installed xllamacpp,
-                                                           fetched by pip
-    python -m tests.external.stock_converter ARCHIVE       of a source archive that is here
+    python -m tools.observatory.stock_converter [ARCHIVE]
+
+ARCHIVE is a source archive; without it, pip fetches that of the installed xllamacpp.
 
 The converter is in no registry, but in the source that the package xllamacpp publishes. It is run
 in a process of its own, without its vocabulary, for which it knows published tokenizers only. Shows
@@ -25,9 +25,9 @@ from gguf import GGUFReader
 from ropewalk.exporting.llama_cpp import export
 from ropewalk.gguf.families import family_names
 from ropewalk.models.config import present_plan
-from tests.external.llama_cpp_architectures import fetched
 from tests.gguf.gguf_cases import unproven
 from tests.gguf.tiny_families import fields, tiny, weights
+from tools.observatory.llama_cpp_architectures import fetched
 
 CONVERTING = """
 import sys

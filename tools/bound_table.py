@@ -1,4 +1,4 @@
-"""Compute the table of bounds that ships with the package: `python -m ropewalk.theory.make_table`.
+"""Compute the table of bounds that ships with the package: `python -m tools.bound_table`.
 
 About 40 processor minutes, nearly all of it for certified safe bases above 256k: 2 to 6 for a head
 size, and 22 for 256. `--certify-to` says up to which length they are swept with proof; longer ones
@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
+from importlib import resources
 from pathlib import Path
 
 from ropewalk.lengths import parse_length
@@ -18,15 +20,16 @@ from ropewalk.theory.table import FILE
 
 HEAD_SIZES = (64, 80, 96, 128, 256)
 LENGTHS = tuple(1024 << i for i in range(11))
+SHIPPED = Path(str(resources.files("ropewalk.theory"))) / FILE
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--head-dim", type=int, nargs="+", default=HEAD_SIZES)
     parser.add_argument("--lengths", type=parse_length, nargs="+", default=LENGTHS)
     parser.add_argument("--certify-to", type=parse_length, default=LENGTHS[-1])
-    parser.add_argument("--output", type=Path, default=Path(__file__).with_name(FILE))
-    arguments = parser.parse_args()
+    parser.add_argument("--output", type=Path, default=SHIPPED)
+    arguments = parser.parse_args(words)
     rows: list[dict[str, object]] = []
     if arguments.output.exists():
         rows = json.loads(arguments.output.read_text(encoding="utf-8"))["rows"]

@@ -1,7 +1,7 @@
 """The written-down rules of vLLM and SGLang, held against the rotary modules of released wheels.
 
     pip download vllm==0.33.0 sglang==0.5.23 --no-deps --dest WHEELS
-    python -m tests.external.readings WHEELS tests/external/readings.json
+    python -m tools.observatory.readings WHEELS tools/observatory/readings.json
 
 Every config of tests/audit/corpus.py, whole or broken, is given to the engine's own rotary module
 as transformers 5 hands it over, and what comes out is compared with what runtimes/ says: the
@@ -29,7 +29,7 @@ from ropewalk.runtimes.configs import ENGINES
 from ropewalk.runtimes.reading import Effective
 from ropewalk.schedule import RotarySchedule
 from tests.audit.corpus import BROKEN, CLEAN, TARGET, TRAPPED, Config
-from tests.external.serving_rotary import cos_sin, rotary_module, rotary_package
+from tools.observatory.serving_rotary import cos_sin, rotary_module, rotary_package
 
 CLOSE = 1e-5
 """Of angles and scalings, in parts: the modules compute both in float32."""

@@ -1,6 +1,6 @@
 """The page docs/runtimes.md: the matrix from the code, versions and losses from a recorded run.
 
-    python -m tests.exporting.runtimes_page     measures the losses, and writes runtimes.json
+    python -m tools.runtimes_page     measures the losses, and writes runtimes.json
 
 `make figures` then writes the page.
 """
@@ -35,14 +35,15 @@ from ropewalk.runtimes import mlx_lm, targets
 from ropewalk.runtimes.configs import stock_config
 from ropewalk.runtimes.features import Cell, Matrix, expressible, matrix
 from ropewalk.runtimes.model_classes import ENGINE_NAMES, TABLE, model_class
-from tests.external.mlx_lm_classes import FOLLOWS
+from tools.observatory.mlx_lm_classes import FOLLOWS
 
-CONFIGS = Path(__file__).parents[1] / "golden" / "configs"
-SERVING = Path(__file__).parents[1] / "external" / "serving_rotary.json"
+ROOT = Path(__file__).parents[1]
+CONFIGS = ROOT / "tests" / "golden" / "configs"
+SERVING = ROOT / "tools" / "observatory" / "serving_rotary.json"
 RESULTS = Path(__file__).with_name("runtimes.json")
-MLX = Path(__file__).parents[1] / "external" / "mlx_lm_classes.json"
+MLX = SERVING.with_name("mlx_lm_classes.json")
 LLAMA, OTHERS = "llama-2-7b", ("qwen2.5-7b-instruct-yarn", "smollm3-3b", "command-r")
-PUBLISHED = Path(__file__).parents[1] / "models" / "published"
+PUBLISHED = ROOT / "tests" / "models" / "published"
 OF_POSITIONS = {
     "Ministral 3": PUBLISHED / "ministral-3-8b.json",
     "Llama 4": PUBLISHED / "llama-4-scout.json",
@@ -375,7 +376,7 @@ directly.
 
 ## Approximation costs
 
-Measured on the bundled model (`python -m tests.exporting.runtimes_page`). `nats per token` is the
+Measured on the bundled model (`python -m tools.runtimes_page`). `nats per token` is the
 mean Kullback-Leibler divergence of the next-token distribution from the planned one. `--dry-run`
 measures it for your model.
 
@@ -402,7 +403,7 @@ rounding passes: [how small a planted fault is found](verify.md#the-smallest-fau
 These two commands repeat the check of the rotary modules of vLLM and SGLang:
 
     pip download vllm==0.33.0 sglang==0.5.23 --no-deps --dest WHEELS
-    python -m tests.external.serving_rotary WHEELS tests/external/serving_rotary.json
+    python -m tools.observatory.serving_rotary WHEELS tools/observatory/serving_rotary.json
 
 ## Model classes
 
@@ -415,10 +416,10 @@ it on. This list was read in the sources of the released wheels. If a class lose
 The lists hold for the versions of transformers that each engine requires: vLLM {requirement[vllm]},
 SGLang {requirement[sglang]}. Under transformers 5.23, classes of SGLang that read
 `partial_rotary_factor` next to the setting (StableLM, Phi, Persimmon, Llama and its relatives)
-rotate whole heads, and EXAONE 4 and EXAONE MoE use their own default base. One command reads newer
-wheels and shows the changes; `--write` stores them:
+rotate whole heads, and EXAONE 4 and EXAONE MoE use their own default base. One command reads wheels
+of other releases, without running them, and shows the changes; `--write` stores them:
 
-    python -m tests.external.model_classes [--write] [WHEEL ...]
+    python -m tools.observatory [--write] WHEEL ...
 
 ## mlx-lm and Ollama
 
@@ -433,7 +434,7 @@ that were run:
 The first command fetches mlx-lm without installing it, the second compares a newer release:
 
     pip install --no-deps --target MLX mlx mlx-cpu mlx-lm
-    python -m tests.external.mlx_lm_classes MLX [--write]
+    python -m tools.observatory.mlx_lm_classes MLX [--write]
 
 Ollama serves the GGUF file of `ropewalk export --runtime llama.cpp`, up to the file's
 `context_length`. Without `PARAMETER num_ctx` in the Modelfile (or OLLAMA_CONTEXT_LENGTH) it serves

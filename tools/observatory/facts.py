@@ -1,35 +1,24 @@
-"""The facts of a runtime's release about one model, next to the version that ropewalk records.
+"""The facts of a runtime's release, in the form of the tables that ropewalk records.
 
-vLLM and SGLang: which keys the rotary module reads, what the model's class hands to it, the longest
-sequence that is accepted, and the options of the command line. transformers and mlx-lm: the keys
-that each rope type reads, and for mlx-lm the fields of the model's class. All of it comes from the
-code; the version in a wheel's name or metadata is only a label.
+vLLM and SGLang: which keys the rotary module reads, what each model's class hands to it, the
+options of the command line, and the longest sequence that is accepted for a config. transformers
+and mlx-lm: the keys that each rope type reads, and for mlx-lm the fields of each model's class. All
+of it comes from the code; the version in a wheel's name or metadata is only a label.
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, shortened
 from ropewalk.models.config import ORIGINAL_LENGTH, Config, ConfigReader, rope_type
-from ropewalk.runtimes import every
-from ropewalk.runtimes.model_classes import (
-    architectures,
-    engine_table,
-)
-from ropewalk.runtimes.reading import table_in
-from ropewalk.values import Value
-from ropewalk.wheels.classes import SHARE, Factory, kept, registry, row_of, types
-from ropewalk.wheels.interpreter import UNKNOWN, Interpreter, Members, Raised, Unreadable
-from ropewalk.wheels.sources import Place, Sources, called
+from tools.observatory.classes import SHARE, Factory, kept, registry, row_of, types
+from tools.observatory.interpreter import UNKNOWN, Interpreter, Members, Raised, Unreadable
+from tools.observatory.sources import Place, Sources, called
 
-RECORDED = Path(__file__).with_name("recorded.json")
-"""The same facts of the recorded transformers and mlx-lm; the engines have their table."""
 OPTIONS = {
     "vllm": (("vllm.engine.arg_utils",), ("hf-overrides", "rope-scaling", "rope-theta")),
     "sglang": (
@@ -42,54 +31,29 @@ _LIMITS = {
     "sglang": ("sglang.srt.utils.hf_transformers.common", "sglang.srt.utils.hf_transformers_utils"),
 }
 _LONGEST = 2**32
-_WORDS = {
-    "passed": "the whole setting arrives",
-    "dropped": "only the base arrives",
-    "fixed": "it builds a setting of its own",
-    "transformers": "transformers' code serves it",
-    "unknown": "unknown",
-    "inner": "the class of its language model decides",
-}
+RUNTIMES = ("vllm", "sglang", "mlx-lm", "transformers")
 
 
-@dataclass(frozen=True, eq=False)
-class WheelReading(Value):
-    """The facts of a wheel about a model, and their differences from the recorded version."""
-
-    runtime: str
-    file: str
-    version: str
-    recorded: str
-    """The version whose rules ropewalk records."""
-    facts: Mapping[str, str]
-    changed: tuple[str, ...]
-    unread: tuple[str, ...]
-    table: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """The rows that the rules of vLLM and SGLang are applied with."""
-    limit: int | None = None
-
-
-def read(path: str | Path, config: Config) -> WheelReading:
-    """Read how the wheel's code treats the model of a config."""
-    sources = Sources(Path(path))
+def read(path: Path) -> tuple[str, Sources, dict[str, Any]]:
+    """The runtime of a wheel, its sources, and the facts in them."""
+    sources = Sources(path)
     name = re.sub("[-_.]+", "-", "".join(sources.metadata.get("Name", ())[:1]).lower())
-    reads = {"vllm": _engine, "sglang": _engine, "mlx-lm": _mlx_lm, "transformers": _transformers}
-    if name not in reads:
+    if name not in RUNTIMES:
         raise InvalidValue(
             "wheel",
             sources.name[:80],
             f"is {f'of the package {shortened(name)}' if name else 'without METADATA'}, and only "
-            "wheels of vllm, sglang, mlx-lm and transformers are read",
+            f"wheels of {', '.join(RUNTIMES)} are read",
             "pip download --no-deps vllm==VERSION",
         )
+    facts = {"mlx-lm": mlx_lm, "transformers": transformers}
     try:
-        return reads[name](name, sources, config)
+        return name, sources, facts[name](sources) if name in facts else engine(name, sources)
     except RopewalkError:
         raise
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError):
         raise InputError(
-            f"{sources.name}: its code has a form that is not read here; verify against the "
-            "recorded version (without --wheel)"
+            f"{sources.name}: its code has a form that is not read here; extend tools/observatory"
         ) from None
 
 
@@ -106,136 +70,34 @@ def options(engine: str, sources: Sources) -> list[str]:
     return [f"--{name}" for name in names if name in said]
 
 
-def table_of(engine: str, sources: Sources, names: set[str] | None = None) -> dict[str, Any]:
-    """The table of an engine, with the rows of these architectures; all of them without names."""
+def engine(name: str, sources: Sources) -> dict[str, Any]:
+    """The facts of vLLM or SGLang: its row in ropewalk/runtimes/model_classes.json."""
     rows: dict[str, Any] = {}
-    for name, place in registry(engine, sources, names):
-        if name not in rows:
-            rows[name] = row_of(engine, sources, place)
-            inner = rows[name].get("architecture")
-            if names is not None and inner and inner not in names:
-                names.add(inner)
-                rows |= table_of(engine, sources, {inner})["architectures"]
+    for architecture, place in registry(name, sources):
+        if architecture not in rows:
+            rows[architecture] = row_of(name, sources, place)
     return {
         "version": sources.version,
         "transformers": sources.requirement("transformers"),
-        "setting": Factory(engine, sources).setting,
-        "options": options(engine, sources),
-        "kept": kept(engine, sources),
-        "types": types(engine, sources),
+        "setting": Factory(name, sources).setting,
+        "options": options(name, sources),
+        "kept": kept(name, sources),
+        "types": types(name, sources),
         "architectures": dict(sorted(rows.items())),
     }
 
 
-def _engine(engine: str, sources: Sources, config: Config) -> WheelReading:
-    names = architectures(config)
-    here = table_of(engine, sources, set(names))
-    if before_5(here):  # whose config classes keep what those of transformers 5 move
-        rows = here["architectures"].items()
-        here["architectures"] = {n: {**row, "beside": {}} for n, row in rows}
-    recorded = engine_table(engine)
-    accepts = every()[engine].accepts
-    assert accepts is not None, "engines have a longest sequence"
-    unread, limits = [], {"here": "unknown", "recorded": str(accepts(config))}
-    limit = None
-    try:
-        limit = limit_of(engine, sources, config)
-        limits["here"] = str(limit)
-    except Unreadable as error:
-        unread.append(f"the longest sequence that it accepts ({shortened(str(error))})")
-    facts, before = (
-        _words(table, config, names, longest)
-        for table, longest in ((here, limits["here"]), (recorded, limits["recorded"]))
-    )
-    if facts[_class(names)] == "unknown":
-        unread.append(f"what its class for {names[0] if names else 'the model'} hands over")
-    return _reading(engine, sources, facts, before, recorded["version"], unread, here, limit)
+def transformers(sources: Sources) -> dict[str, Any]:
+    """The facts of transformers."""
+    return {"version": sources.version, "types": rope_functions(sources)}
 
 
-def before_5(table: Mapping[str, Any]) -> bool:
-    """True if an engine is made for transformers 4, of which it reads rope_scaling."""
-    majors = re.findall(r"(?<![\d.])\d+", table["transformers"])
-    return table["setting"] == "rope_scaling" and "4" in majors
-
-
-def _class(names: tuple[str, ...]) -> str:
-    return f"class for {names[0] if names else 'this model'}"
-
-
-def _words(
-    table: Mapping[str, Any], config: Config, names: tuple[str, ...], longest: str
-) -> dict[str, str]:
-    """The facts of an engine in words."""
-    rows = [table["architectures"].get(name) for name in names]
-    row = next((own for own in rows if own and own["scaling"] != "inner"), None)
-    kinds = sorted({rope_type(rope) for rope in ConfigReader(config).layer_settings().values()})
-    told = "transformers' code serves it, or nothing does" if row is None else _told(row)
-    renamed = sorted(row.get("renamed", ())) if row else []
-    return {
-        "command line": ", ".join(table["options"]) or "no option for RoPE",
-        "rope setting": table["setting"],
-        _class(names): told,
-        **{f"rope type {kind}": _keys(table, kind) for kind in (*kinds, *renamed)},
-        "longest sequence": longest,
-    }
-
-
-def _told(row: Mapping[str, Any]) -> str:
-    parts = [_WORDS[row["scaling"]]]
-    if row.get("renamed"):
-        parts.append(f"every type becomes {' or '.join(sorted(row['renamed']))}")
-    if row.get("base") == "whole":
-        parts.append("the base is cut to a whole number")
-    if row.get("beside"):
-        parts.append(f"next to the setting only, it reads {' and '.join(row['beside'])}")
-    if row.get("softmax"):
-        parts.append(f"logits times mscale squared if {' or if '.join(row['softmax'])}")
-    if row.get("on_cpu"):
-        parts.append("on a CPU with AMX only the base arrives")
-    if row["scaling"] == "fixed":
-        parts.append(f"from {', '.join(row['keys'])}")
-    return "; ".join(parts)
-
-
-def _keys(table: Mapping[str, Any], kind: str) -> str:
-    row = table["types"].get(kind)
-    if row is None:
-        return "not known to it"
-    keys = sorted({*row["must"], *row["may"]})
-    return f"reads {', '.join(keys)}" if keys else "reads no key of its own"
-
-
-def _reading(
-    runtime: str,
-    sources: Sources,
-    facts: Mapping[str, str],
-    before: Mapping[str, str],
-    recorded: str,
-    unread: list[str],
-    table: Mapping[str, Any] | None = None,
-    limit: int | None = None,
-) -> WheelReading:
-    changed = tuple(
-        f"{name}: {_change(facts.get(name, 'nothing'), before.get(name, 'nothing'))}"
-        for name in dict.fromkeys((*facts, *before))
-        if facts.get(name) != before.get(name) and facts.get(name) != "unknown"
-    )
-    version = sources.version[:40]
-    return WheelReading(
-        runtime, sources.name, version, recorded, facts, changed, tuple(unread), table or {}, limit
-    )
-
-
-def _change(here: str, before: str) -> str:
-    """The difference of a fact from the recorded one; of two lists, the items that only one has."""
-    for start in ("reads ", "--"):
-        if here.startswith(start) and before.startswith(start):
-            one, other = (said.removeprefix("reads ").split(", ") for said in (here, before))
-            more, less = ([k for k in a if k not in b] for a, b in ((one, other), (other, one)))
-            parts = [f"has {', '.join(more)}"] if more else []
-            parts += [f"lacks {', '.join(less)}"] if less else []
-            return "; ".join(parts)
-    return f"{here}; recorded: {before}"
+def mlx_lm(sources: Sources) -> dict[str, Any]:
+    """The facts of mlx-lm: its rope types, and each class of a model type."""
+    kinds = (re.fullmatch(r"mlx_lm/models/(\w+)\.py", file) for file in sorted(sources.files))
+    said = {kind[1]: mlx_lm_fields(sources, kind[1]) for kind in kinds if kind}
+    classes = {kind: fields for kind, fields in said.items() if fields}
+    return {"version": sources.version, "types": mlx_lm_types(sources), "classes": classes}
 
 
 def limit_of(engine: str, sources: Sources, config: Config) -> int | None:
@@ -324,21 +186,6 @@ def _as_loaded(config: Config) -> Members:
     return Members(**{key: value for key, value in members.items() if value is not None})
 
 
-def _transformers(runtime: str, sources: Sources, config: Config) -> WheelReading:
-    here, recorded = rope_functions(sources), table_in(RECORDED)[runtime]
-    kinds = sorted({rope_type(rope) for rope in ConfigReader(config).layer_settings().values()})
-    facts, before = (_of_types(table, kinds) for table in (here, recorded["types"]))
-    unread = [] if here else ["the functions of its rope types"]
-    return _reading(runtime, sources, facts, before, recorded["version"], unread)
-
-
-def _of_types(table: Mapping[str, list[str]], kinds: list[str]) -> dict[str, str]:
-    return {
-        f"rope type {kind}": f"reads {', '.join(table[kind])}" if kind in table else "unknown"
-        for kind in kinds
-    }
-
-
 def rope_functions(sources: Sources) -> dict[str, list[str]]:
     """The keys of a setting, and members of a config, that each of transformers' types reads."""
     module = sources.module("transformers.modeling_rope_utils")
@@ -382,26 +229,12 @@ def _keys_read(node: ast.AST) -> list[str]:
     return sorted(found - {"standardize_rope_params"})
 
 
-def _mlx_lm(runtime: str, sources: Sources, config: Config) -> WheelReading:
-    kind = ConfigReader(config).model_type
-    recorded = table_in(RECORDED)[runtime]
-    kinds = sorted({rope_type(rope) for rope in ConfigReader(config).layer_settings().values()})
-    here = mlx_lm_types(sources)
-    facts, before = (_of_types(table, kinds) for table in (here, recorded["types"]))
-    fields = mlx_lm_fields(sources, kind)
-    facts[f"class of {kind}"] = fields
-    before[f"class of {kind}"] = recorded["classes"].get(kind, "has no class")
-    unread = [] if here else ["the function that makes its rotary modules"]
-    return _reading(runtime, sources, facts, before, recorded["version"], unread)
-
-
 def mlx_lm_fields(sources: Sources, kind: str) -> str:
     """The RoPE fields that mlx-lm's class of a model type takes, and what it makes with them."""
-    safe = re.fullmatch(r"\w{1,80}", kind)
-    module = sources.module(f"mlx_lm.models.{kind}") if safe else None
+    module = sources.module(f"mlx_lm.models.{kind}")
     place = sources.resolve(module, "ModelArgs")
     if module is None or place is None:
-        return "has no class"
+        return ""
     nodes = [node for own in sources.bases(place) for node in own.node.body]
     fields = [
         ast.unparse(node).split("#")[0].strip() for node in nodes if isinstance(node, ast.AnnAssign)

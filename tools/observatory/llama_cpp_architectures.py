@@ -1,9 +1,8 @@
 """What each architecture of llama.cpp honours of a rotary setting, read in llama.cpp's source.
 
-    python -m tests.external.llama_cpp_architectures               of the source of the installed
-                                                                   xllamacpp, fetched by pip
-    python -m tests.external.llama_cpp_architectures ARCHIVE       of a source archive that is here
-    python -m tests.external.llama_cpp_architectures --write [ARCHIVE]    and write the table
+    python -m tools.observatory.llama_cpp_architectures [--write] [ARCHIVE]
+
+ARCHIVE is a source archive; without it, pip fetches that of the installed xllamacpp.
 
 The package xllamacpp publishes the source that it is built from, llama.cpp's among it, so the table
 is of the very llama.cpp that the tests run (tests/gguf/test_architectures.py). Shows where the

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ropewalk.errors import InputError
-from ropewalk.wheels.sources import (
+from tools.observatory.sources import (
     NONE,
     OF_LAYER,
     OMITTED,
@@ -71,7 +71,7 @@ class Factory:
         if place is None or not isinstance(place.node, ast.FunctionDef):
             raise InputError(
                 f"{sources.name}: has no get_rope where earlier versions of {engine} have it, so "
-                "its rotation cannot be read; verify against the recorded version (without --wheel)"
+                "its rotation cannot be read; add its new place to tools/observatory/classes.py"
             )
         self.node = place.node
         self.names = [argument.arg for argument in place.node.args.args]
@@ -89,46 +89,32 @@ class Factory:
         return frozenset(found)
 
 
-def registry(
-    engine: str, sources: Sources, names: set[str] | None = None
-) -> Iterator[tuple[str, Place]]:
-    """The class that serves each architecture which generates text; of these names, if given."""
-    for architecture, place in _registered(engine, sources, names):
-        if not _NO_GENERATION.search(architecture):
+def registry(engine: str, sources: Sources) -> Iterator[tuple[str, Place]]:
+    """The class that serves each architecture which generates text."""
+    for architecture, place in _registered(engine, sources):
+        if place is not None and not _NO_GENERATION.search(architecture):
             yield architecture, place
 
 
-def _registered(
-    engine: str, sources: Sources, names: set[str] | None
-) -> Iterator[tuple[str, Place]]:
+def _registered(engine: str, sources: Sources) -> Iterator[tuple[str, Place | None]]:
     package = MODELS[engine]
     if engine == "sglang":
         for file in sorted(sources.files):
             if not re.fullmatch(rf"{package.replace('.', '/')}/\w+\.py", file):
                 continue
-            text = b"" if names is None else sources.text(file)
-            if names is not None and not any(name.encode() in text for name in names):
-                continue
             module = sources.module(file[:-3].replace("/", "."))
             entry = module.constants.get("EntryClass") if module else None
-            entries = entry.elts if isinstance(entry, ast.List | ast.Tuple) else [entry]
-            for name in entries:
-                if isinstance(name, ast.Name) and (names is None or name.id in names):
-                    place = sources.resolve(module, name.id)
-                    if place is not None:
-                        yield name.id, place
+            for name in entry.elts if isinstance(entry, ast.List | ast.Tuple) else [entry]:
+                if isinstance(name, ast.Name):
+                    yield name.id, sources.resolve(module, name.id)
         return
     module = sources.module(f"{package}.registry")
     constants = module.constants if module else {}
     for table in ("_TEXT_GENERATION", "_MULTIMODAL", "_TRANSFORMERS_SUPPORTED"):
         served = constants.get(f"{table}_MODELS", ast.Dict([], []))
         for architecture, (home, name) in ast.literal_eval(served).items():
-            if names is not None and architecture not in names:
-                continue
             full = home if home.startswith("vllm.") else f"{package}.{home}"
-            place = sources.resolve(sources.module(full), name)
-            if place is not None:
-                yield architecture, place
+            yield architecture, sources.resolve(sources.module(full), name)
 
 
 def reach(sources: Sources, start: Place, package: str) -> list[Place]:

@@ -12,7 +12,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ropewalk.wheels.sources import Place, Sources, defaults, parameters
+from tools.observatory.sources import Place, Sources, defaults, parameters
 
 STEPS = 20_000
 DEPTH = 12

@@ -1,4 +1,4 @@
-"""A layout as a picture: rows are queries, columns are keys, one colour a document."""
+"""The picture of an attention layout: rows are queries, columns are keys, one colour a document."""
 
 from __future__ import annotations
 
@@ -7,34 +7,20 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from ropewalk.errors import InvalidValue
-
-MAX_TOKENS = 512  # beyond it a token is smaller than a pixel
+from ropewalk.attention.layout import ANCHOR, AttentionLayout
 
 ANCHOR_COLOUR = "#444444"
 HIDDEN_COLOUR = "#f2f2f2"
 DOCUMENT_COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377")
 
 
-def mask_figure(
-    mask: NDArray[np.bool_],
-    positions: NDArray[np.int64],
-    document_ids: NDArray[np.int64],
-    is_anchor: NDArray[np.bool_],
-) -> Figure:
+def layout_figure(layout: AttentionLayout) -> Figure:
     """A cell [query, key] takes the colour of the document (or anchor) whose key is seen."""
-    length = len(positions)
-    if length > MAX_TOKENS:
-        raise InvalidValue(
-            "layout",
-            f"{length} tokens",
-            f"a picture shows at most {MAX_TOKENS}",
-            "draw a smaller layout of the same kind",
-        )
+    length, positions = layout.length, layout.positions
     size = min(2.0 + 0.22 * length, 8.0)
     figure = Figure(figsize=(size, size), layout="constrained")
     axes = figure.add_subplot()
-    axes.imshow(_cells(mask, document_ids, is_anchor), interpolation="nearest")
+    axes.imshow(_cells(layout), interpolation="nearest")
     if length <= 40:
         ticks = np.arange(length)
         axes.set_xticks(ticks, [str(p) for p in positions], fontsize=7)
@@ -51,11 +37,9 @@ def mask_figure(
     return figure
 
 
-def _cells(
-    mask: NDArray[np.bool_], document_ids: NDArray[np.int64], is_anchor: NDArray[np.bool_]
-) -> NDArray[np.float64]:
+def _cells(layout: AttentionLayout) -> NDArray[np.float64]:
     palette = np.array([to_rgb(colour) for colour in DOCUMENT_COLOURS])
-    key_colours = palette[document_ids % len(palette)]
-    key_colours[is_anchor] = to_rgb(ANCHOR_COLOUR)
-    cells = np.where(mask[..., np.newaxis], key_colours, to_rgb(HIDDEN_COLOUR))
+    key_colours = palette[layout.document_ids % len(palette)]
+    key_colours[layout.document_ids == ANCHOR] = to_rgb(ANCHOR_COLOUR)
+    cells = np.where(layout.mask()[..., np.newaxis], key_colours, to_rgb(HIDDEN_COLOUR))
     return np.asarray(cells, dtype=np.float64)

@@ -25,7 +25,7 @@ PACKAGES = {
     "models": "gguf scaling",
     "gguf": "models scaling",  # models/source.py reads headers; only a GGUF's plan needs families
     "runtimes": "gguf models scaling",
-    "costs": "models training",  # costs/fake.py, which leaves
+    "costs": "models",
     "attention": "models",
     "data": "attention",
     "exporting": "data gguf models runtimes",
@@ -40,14 +40,14 @@ PACKAGES = {
         "training"
     ),
     "pipeline": (
-        "audit data evaluation exporting models planning reports searching searching.model training"
+        "audit data evaluation exporting models planning reports searching.model training"
     ),
     "api": (
-        "audit costs data evaluation exporting gguf models number_formats pipeline planning "
+        "audit costs data evaluation exporting models number_formats pipeline planning "
         "reports runtimes scaling searching searching.model theory training"
     ),
     "cli": (
-        "api audit costs data evaluation exporting models number_formats pipeline planning reports "
+        "api audit costs evaluation exporting models number_formats pipeline planning reports "
         "runtimes scaling searching searching.model theory training"
     ),
     "__main__": "cli",
@@ -68,20 +68,19 @@ NEEDS = {
     "attention": "torch transformers",
     "data": "datasets pyarrow",
     "exporting": "torch transformers safetensors",
-    "evaluation": "torch transformers datasets huggingface_hub lm_eval",
+    "evaluation": "torch transformers",
     "searching.model": "torch",
     "number_formats": "torch transformers",
     "training": "torch transformers peft",
     "audit": "torch transformers tokenizers",
     "pipeline": "torch",
     "reports": "matplotlib",
-    "api": "lm_eval",
     "cli": "rich typer",
 }
 # Rooms and modules that open without the packages of any extra, torch first of all.
 LIGHT = (
     *("ground", "scaling", "theory", "planning", "runtimes", "data", "searching", "reports"),
-    *("api", "cli", "costs.estimates", "training.recipes", "evaluation.tasks"),
+    *("api", "cli", "costs", "training.recipes", "evaluation.tasks"),
 )
 
 

@@ -1,1 +1,0 @@
-"""Checks that need more than the project installs; each is run by hand and says how."""

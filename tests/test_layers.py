@@ -29,7 +29,7 @@ PACKAGES = {
     "attention": "models",
     "data": "attention",
     "exporting": "data gguf models runtimes",
-    "evaluation": "costs data exporting gguf models planning reports runtimes scaling",
+    "evaluation": "attention costs data exporting gguf models planning reports runtimes scaling",
     "searching": "scaling",
     "searching.model": "costs data evaluation models planning reports scaling searching",
     "number_formats": "data evaluation models reports",

@@ -50,8 +50,17 @@ def attend(
     index = _sequences(layout, batch, query.device)
     packed = [_rows(pack(tensor, layout)) for tensor in (query, key, value)]
     keys, values = (_gather(tensor, index) for tensor in packed[1:])
-    output = _varlen_causal(packed[0], keys, values, index, scale)
+    output = causal(packed[0], keys, values, index.borders, scale)
     return unpack(output.view(batch, -1, heads, head_dim).transpose(1, 2), layout)
+
+
+class Borders(NamedTuple):
+    """Where the sequences of a call begin among its rows, and how long the longest is."""
+
+    queries: Tensor
+    keys: Tensor
+    longest_query: int
+    longest_key: int
 
 
 class _Sequences(NamedTuple):
@@ -65,10 +74,7 @@ class _Sequences(NamedTuple):
     """The packed tokens that are anchors."""
     copies: Tensor
     """[batch, sequence, anchor]: the places of their copies among the keys."""
-    query_borders: Tensor
-    key_borders: Tensor
-    longest_query: int
-    longest_key: int
+    borders: Borders
 
 
 @lru_cache(maxsize=64)  # every layer of a model asks for the same few layouts
@@ -99,10 +105,12 @@ def _sequences(layout: AttentionLayout, batch: int, device: torch.device) -> _Se
         own=batched(own, keys.size),
         anchors=batched(np.arange(anchor), own.size),
         copies=batched(copies, keys.size).view(batch, query_lengths.size, anchor),
-        query_borders=borders(query_lengths),
-        key_borders=borders(key_lengths),
-        longest_query=int(query_lengths.max()),
-        longest_key=int(key_lengths.max()),
+        borders=Borders(
+            borders(query_lengths),
+            borders(key_lengths),
+            int(query_lengths.max()),
+            int(key_lengths.max()),
+        ),
     )
 
 
@@ -137,27 +145,29 @@ def _rows(tensor: Tensor) -> Tensor:
     return tensor.transpose(1, 2).flatten(0, 1)
 
 
-def _varlen_causal(
-    query: Tensor, key: Tensor, value: Tensor, index: _Sequences, scale: float
+def shares_heads() -> bool:
+    """True if torch's kernel lets query heads share a key head; that of torch 2.11 does not."""
+    return "enable_gqa" in inspect.signature(varlen_attn).parameters
+
+
+def causal(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    borders: Borders,
+    scale: float,
+    near: int | None = None,
 ) -> Tensor:
+    """Attend causally, aligned to the last query and the last key of each sequence; rows are
+    [tokens, heads, head_dim], and a query sees the `near` last keys alone, if that is given."""
     options: dict[str, Any] = {}
     if query.shape[1] != key.shape[1]:
-        if "enable_gqa" in inspect.signature(varlen_attn).parameters:
+        if shares_heads():
             options["enable_gqa"] = True
-        else:  # torch 2.11 wants as many key heads as query heads
+        else:
             group = query.shape[1] // key.shape[1]
             key, value = (tensor.repeat_interleave(group, dim=1) for tensor in (key, value))
-    output = varlen_attn(
-        query,
-        key,
-        value,
-        index.query_borders,
-        index.key_borders,
-        index.longest_query,
-        index.longest_key,
-        scale=scale,
-        window_size=(-1, 0),  # causal, aligned to the last query and the last key
-        **options,
-    )
+    window = (-1 if near is None else near - 1, 0)
+    output = varlen_attn(query, key, value, *borders, scale=scale, window_size=window, **options)
     assert isinstance(output, Tensor)  # a tuple only for those who ask for auxiliary outputs
     return output

@@ -1,7 +1,8 @@
 """Reading a long text some tokens at a time, through a cache: nothing but the cache grows with it.
 
 What a model computes for all positions of 131,072 at once, in its widest layer, takes 3.5 GiB each
-time for Llama 3 8B. A chunk takes its share of that, and a mask over all that stands before it.
+time for Llama 3 8B. A chunk takes its share of that, and a mask over all that stands before it,
+unless a kernel needs none (attention/cached.py).
 """
 
 from __future__ import annotations
@@ -20,13 +21,19 @@ from transformers.cache_utils import DynamicLayer
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from ropewalk.attention import cached
+from ropewalk.attention.interface import DeferredMask
 from ropewalk.costs.estimates import AT_ONCE, LARGEST, MASKED, SMALLEST
+from ropewalk.errors import Unsupported
 from ropewalk.models.renamed import cache_name
 
-BY_HEAD = "ropewalk_by_head"
+WITHOUT_MASK, BY_HEAD = "ropewalk_cached", "ropewalk_by_head"
 
 # How models fail that take no cache, or not as this file gives it.
-_FAILURES = (AttributeError, IndexError, KeyError, NotImplementedError, RuntimeError, TypeError)
+_FAILURES = (
+    *(AttributeError, IndexError, KeyError, NotImplementedError, RuntimeError, TypeError),
+    Unsupported,
+)
 
 
 class Reader:
@@ -35,6 +42,8 @@ class Reader:
     def __init__(self, model: Any) -> None:
         self.body = model.base_model
         self._model = model
+        self._attention = BY_HEAD
+        """The attention of chunks, for a model whose own is torch's kernel."""
 
     def whole(self, tokens_BL: Tensor) -> Tensor:
         """The hidden states of all tokens, in one forward without a cache."""
@@ -58,7 +67,7 @@ class Reader:
 
     def step(self, tokens_BL: Tensor, cache: Any) -> Any:
         """One forward over tokens that follow those in the cache, or over the first ones."""
-        with _by_head(self._model.config.get_text_config()):
+        with _attending(self._model.config.get_text_config(), self._attention):
             return self.body(
                 input_ids=tokens_BL.to(self._model.device),
                 use_cache=True,
@@ -79,13 +88,22 @@ class Reader:
         return self._roomy(length) if self.continues else None
 
     @cached_property
-    @torch.no_grad()
     def continues(self) -> bool:
         """True if the model reads in chunks, and more than once from one place, as it does at once.
 
         Not every architecture does, and some do not say so: linear attention may begin anew with
-        each chunk.
+        each chunk. Of the ways to attend, the first under which it does is taken.
         """
+        stock = self._model.config.get_text_config()._attn_implementation
+        slow = cached.obstacle(self._model.device, self._model.dtype, head_dim=8)
+        both = stock == "sdpa" and slow is None
+        for self._attention in (WITHOUT_MASK, BY_HEAD) if both else (BY_HEAD,):
+            if self._goes_on():
+                return True
+        return False
+
+    @torch.no_grad()
+    def _goes_on(self) -> bool:
         config = self._model.config.get_text_config()
         tokens = torch.arange(8).remainder(config.vocab_size)[None].to(self._model.device)
         try:
@@ -107,12 +125,16 @@ class Reader:
 
     def _size(self, total: int) -> int:
         """The size of a chunk, for a text of so many tokens."""
-        if total <= AT_ONCE:
+        if total <= AT_ONCE or self._attention == WITHOUT_MASK:
             return AT_ONCE
         config = self._model.config.get_text_config()
         # Without a kernel the weights of every head exist at once.
         heads = config.num_attention_heads if config._attn_implementation == "eager" else 1
         return max(SMALLEST, min(LARGEST, MASKED // (total * heads)))
+
+
+_SCORES = ("softcap", "s_aux", "position_bias", "cache")
+"""Arguments of changes to the scores that neither way computes."""
 
 
 class _Room(DynamicLayer):  # type: ignore[misc]
@@ -150,15 +172,42 @@ def branch(cache: Any) -> Any:
 
 
 @contextmanager
-def _by_head(config: Any) -> Iterator[None]:
-    """Let attention that transformers computes with torch's kernel be computed head by head."""
+def _attending(config: Any, name: str) -> Iterator[None]:
+    """Let attention that transformers computes with torch's kernel be computed by ours."""
     stock = config._attn_implementation
     if stock == "sdpa":
-        config._attn_implementation = BY_HEAD
+        config._attn_implementation = name
     try:
         yield
     finally:
         config._attn_implementation = stock
+
+
+def attend_without_mask(
+    module: nn.Module,
+    query_BHLD: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: DeferredMask,
+    *,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """Attend by a kernel that aligns causality itself; refuse what it would lose."""
+    near = attention_mask.near if sliding_window is None else sliding_window
+    reason = cached.obstacle(query_BHLD.device, query_BHLD.dtype, query_BHLD.shape[-1])
+    if attention_mask.padding is not None:
+        reason = "it knows no padding"
+    if near is not None and near == getattr(module.config, "attention_chunk_size", None):
+        reason = "its windows slide, and this layer attends within chunks"
+    if named := [name for name in _SCORES if kwargs.get(name) is not None]:
+        reason = f"it computes no {named[0]}"
+    if reason is not None:
+        raise Unsupported(f"attention without a mask: {reason}")
+    scale = query_BHLD.shape[-1] ** -0.5 if scaling is None else scaling
+    output = cached.attend(query_BHLD, key, value, scale=scale, near=near)
+    return output.transpose(1, 2).contiguous(), None
 
 
 def attend_by_head(
@@ -174,7 +223,7 @@ def attend_by_head(
     """Attend like `sdpa`, which under a mask copies keys and values for each query head that shares
     them: 2 GiB for one layer of Llama 3 8B at 131,072 tokens."""
     heads, shared = query_BHLD.shape[1], key.shape[1]
-    others = (kwargs.get(name) for name in ("softcap", "position_bias", "cache"))
+    others = (kwargs.get(name) for name in _SCORES)
     if attention_mask is None or heads == shared or any(other is not None for other in others):
         attended, weights = sdpa_attention_forward(
             module, query_BHLD, key, value, attention_mask, scaling=scaling, **kwargs
@@ -202,3 +251,5 @@ def attend_by_head(
 
 AttentionInterface.register(BY_HEAD, attend_by_head)
 AttentionMaskInterface.register(BY_HEAD, sdpa_mask)
+AttentionInterface.register(WITHOUT_MASK, attend_without_mask)
+AttentionMaskInterface.register(WITHOUT_MASK, lambda **arguments: DeferredMask(arguments))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from ropewalk.attention import cached, varlen
+from ropewalk.attention.interface import DeferredMask
 from ropewalk.errors import Unsupported
 from ropewalk.evaluation import chunks
 from ropewalk.evaluation.chunks import Reader
@@ -17,6 +20,7 @@ from ropewalk.models.config import present_plan
 from ropewalk.models.install import applied
 from ropewalk.planning.extension import extend_plan
 from tests.evaluation import tiny
+from tests.models import tiny as tiny_models
 from tests.models.tiny import VOCABULARY, WINDOW, model_of, tiny_config
 
 # Plain, a window in every layer, layer types, sinks without a kernel, latent attention, soft caps.
@@ -101,6 +105,75 @@ def test_a_plan_holds_one_schedule_for_the_declared_length(method: str) -> None:
         expected = _greedily(model, prompt, 6)
         assert Scorer(model).write([prompt], 6)[0].tolist() == expected
     assert _greedily(model, prompt, 6) != expected
+
+
+def _kernel(
+    query: Any, key: Any, value: Any, queries: Any, keys: Any, *longest: int, **options: Any
+) -> Any:
+    """The semantics of torch's kernel for variable lengths, which runs on CUDA alone."""
+    left, right = options["window_size"]
+    outputs = []
+    for (q0, q1), (k0, k1) in zip(pairwise(queries.tolist()), pairwise(keys.tolist()), strict=True):
+        ahead = torch.arange(k1 - k0) - torch.arange(q1 - q0)[:, None] - (k1 - k0 - (q1 - q0))
+        mask = (ahead <= right) & ((ahead >= -left) if left >= 0 else torch.tensor(True))
+        asked, held, values = (
+            x.transpose(0, 1)[None] for x in (query[q0:q1], key[k0:k1], value[k0:k1])
+        )
+        attended = torch.nn.functional.scaled_dot_product_attention(
+            asked, held, values, attn_mask=mask, scale=options["scale"], enable_gqa=True
+        )
+        outputs.append(attended[0].transpose(0, 1))
+    return torch.cat(outputs)
+
+
+EAGER = ("gemma2", "gpt_oss")
+"""Families that transformers runs without torch's kernel, for caps and sinks."""
+AT_ONCE = ("qwen3_5_text", "lfm2", "llama4_text")
+
+
+@pytest.mark.parametrize("size", [1, 7, 16])
+@pytest.mark.parametrize("grouped", [True, False])  # torch 2.11 lets no heads share in its kernel
+@pytest.mark.parametrize(
+    "family", sorted({*tiny_models.FAMILIES, *tiny_models.RECENT} - {*AT_ONCE})
+)
+def test_without_a_mask_scores_are_those_of_one_forward(
+    family: str, grouped: bool, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The path of a GPU, with a stand-in for the kernel that a CPU lacks."""
+    monkeypatch.setattr(varlen, "varlen_attn", _kernel)
+    monkeypatch.setattr(varlen, "shares_heads", lambda: grouped)
+    monkeypatch.setattr(cached, "obstacle", lambda *_, **__: None)
+    monkeypatch.setattr(chunks, "AT_ONCE", size)
+    model = _model(family)
+    scorer = Scorer(model, in_chunks=True)
+    [whole] = Scorer(model).score(_tokens(LENGTH), [1])
+    [ours] = scorer.score(_tokens(LENGTH), [1])
+    np.testing.assert_allclose(ours.losses, whole.losses, rtol=1e-5)
+    reader = Reader(model)
+    assert reader.continues
+    assert (reader._attention == chunks.WITHOUT_MASK) == (family not in EAGER)
+    prompts = _tokens(LENGTH, LENGTH)
+    for prompt, written in zip(prompts, scorer.write(prompts, 3), strict=True):
+        assert written.tolist() == _greedily(model, prompt, 3)
+
+
+@pytest.mark.parametrize(
+    ("mask", "given", "told"),
+    [
+        ({}, {"softcap": 30.0}, "softcap"),
+        ({"attention_mask": torch.ones(1, 6)}, {}, "padding"),
+        ({"local_size": 4}, {}, "within chunks"),
+    ],
+)
+def test_what_the_kernel_would_lose_is_refused(
+    mask: Any, given: Any, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cached, "obstacle", lambda *_, **__: None)
+    layer: Any = torch.nn.Identity()
+    layer.config = SimpleNamespace(attention_chunk_size=4)
+    query, key, value = (torch.zeros(1, 2, length, 8) for length in (3, 6, 6))
+    with pytest.raises(Unsupported, match=told):
+        chunks.attend_without_mask(layer, query, key, value, DeferredMask(mask), **given)
 
 
 def test_a_row_ends_for_itself() -> None:

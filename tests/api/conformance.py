@@ -29,7 +29,7 @@ def check_result(result: R) -> R:
     assert json.dumps(again.to_json()) == text
     assert again == result
     assert hash(again) == hash(result)
-    with pytest.raises(InvalidValue, match="is not a known key"):
+    with pytest.raises(InvalidValue):
         type(result).from_json({**value, "smuggled": 1})
     for key in value:
         with pytest.raises(InvalidValue, match=key):

@@ -140,7 +140,7 @@ def test_what_fails_the_gate_raises_with_what_was_measured(
     source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spoil_exports(monkeypatch)
-    with pytest.raises(NotTheSame, match="was not written: its logits in transformers") as caught:
+    with pytest.raises(NotTheSame) as caught:
         rw.export(source, planned(source, "yarn"), tmp_path / "out", "transformers")
     assert caught.value.agreement == check_result(caught.value.exported).agreement
     assert not caught.value.agreement.passed

@@ -78,7 +78,7 @@ def test_options_are_named_as_they_are_written(model: Path, corpus: Path, tmp_pa
 def test_a_folder_of_tokens_stands_alone(model: Path, corpus: Path, tmp_path: Path) -> None:
     tokens = tmp_path / "tokens"
     assert call(["data", "build", str(model), "--corpus", str(corpus), "-o", str(tokens)]) == 0
-    with pytest.raises(InvalidValue, match="needs a name of its own"):
+    with pytest.raises(InvalidValue):
         call(words(model, tokens, tmp_path / "run", "--corpus", corpus, "--to", 256))
 
 

@@ -247,7 +247,7 @@ def test_the_mixture_decides_what_is_read(store: TokenStore) -> None:
     only = settings(mixture=Mixture(shares={"prose": 1.0}))
     read = set(store.of_domain[Windows(store, only, SPECIAL).drawn].tolist())
     assert read == {store.domains.index("prose")}
-    with pytest.raises(InvalidValue, match="a share as long as its longest document"):
+    with pytest.raises(InvalidValue):
         Windows(store, settings(mixture=Mixture(tokens=1)), SPECIAL).drawn  # noqa: B018
 
 

@@ -363,7 +363,7 @@ def test_files_of_many_architectures_are_extended(name: str, tmp_path: Path) -> 
         assert set(copied(source, out)) == set(read_header(source).tensors)
     plan = plan_of(source, "ntk_mixed", longer)
     if not own.honours_factors:
-        with pytest.raises(Unsupported, match="the nearest that it can express is"):
+        with pytest.raises(Unsupported, match="nearest"):
             export(source, plan, out, overwrite=True)
         export(source, plan, out, overwrite=True, approximate=True)
         return

@@ -134,7 +134,7 @@ def test_the_gate_sees_another_plan(written: dict[tuple[str, str], Any]) -> None
     """Answers of one plan, held against others: by frequencies, and by the logits alone."""
     job, _, asked, answers = written["llama", "longrope"]
     other = written["llama", "ntk"][0]
-    with pytest.raises(GateFailed, match="turns by"):
+    with pytest.raises(GateFailed):
         folder.prove(replace(job, followed=other.followed), asked, answers)
     (step,) = job.followed.steps()
     louder = replace(step, schedule=replace(step.schedule, attention_scaling=1.101))
@@ -269,7 +269,7 @@ def test_a_failing_gate_leaves_nothing(
     llama: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spoil_exports(monkeypatch)
-    with pytest.raises(NotTheSame, match="was not written") as caught:
+    with pytest.raises(NotTheSame) as caught:
         transformers.export(llama, plan_for(llama, "yarn"), tmp_path / "out")
     assert not proven(caught.value.exported).passed
     assert list(tmp_path.iterdir()) == []

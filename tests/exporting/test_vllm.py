@@ -108,7 +108,7 @@ def test_one_folder_serves_short_text_by_its_own_list(tmp_path: Path) -> None:
     for step, got in zip(plan.steps(), read.layers["full_attention"], strict=True):
         assert got.up_to_length == step.up_to_length
         assert np.allclose(got.inverse_frequencies, step.schedule.inverse_frequencies, rtol=1e-12)
-    with pytest.raises(Unsupported, match="switching by length: the longest schedule"):
+    with pytest.raises(Unsupported, match="switching by length"):
         vllm.export(source, plan, tmp_path / "sglang", engine="sglang")
 
 
@@ -118,7 +118,7 @@ def test_two_lists_with_two_scalings_have_no_folder_that_proves_them(tmp_path: P
     short, long = plan.steps()
     other = replace(long, schedule=replace(long.schedule, attention_scaling=1.2))
     plan = replace(plan, schedules={"full_attention": (short, other)})
-    with pytest.raises(Unsupported, match="switching by length: the longest schedule"):
+    with pytest.raises(Unsupported, match="switching by length"):
         vllm.export(source, plan, tmp_path / "out")
 
 

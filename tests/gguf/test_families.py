@@ -112,9 +112,9 @@ def test_factors_by_pair_are_written_where_a_graph_takes_them(kind: str, tmp_pat
         told = any(f"saved as architecture {taken[0]}" in warning for warning in exported.warnings)
         assert told is (taken[0] != names[0])
         return
-    with pytest.raises(Unsupported, match="refuses a file with factors by pair"):
+    with pytest.raises(Unsupported, match="factors by pair"):
         export(folder, plan, out)
-    with pytest.raises(Unsupported, match="can only approximate this plan"):
+    with pytest.raises(Unsupported, match="approximate"):
         export_for(folder, plan, out, runtime="llama.cpp")
     assert not out.exists()
     exported = export_for(folder, plan, out, runtime="llama.cpp", approximate=True)
@@ -207,11 +207,11 @@ def test_layers_with_a_window_keep_their_own_base_and_nothing_else(tmp_path: Pat
         replace(windowed, rescale_factors=2 * windowed.rescale_factors),
     ):
         schedules = {**plan.schedules, SLIDING_ATTENTION: (PlanStep(TARGET, other),)}
-        with pytest.raises(Unsupported, match="by a base of its own"):
+        with pytest.raises(Unsupported, match="a base"):
             export(folder, replace(plan, schedules=schedules), out, overwrite=True)
     sharper = replace(plan.longest(), attention_scaling=1.2)
     schedules = {**plan.schedules, FULL_ATTENTION: (PlanStep(TARGET, sharper),)}
-    with pytest.raises(Unsupported, match="layers with a sliding window as well"):
+    with pytest.raises(Unsupported, match="sliding window"):
         export(folder, replace(plan, schedules=schedules), out, overwrite=True)
 
 
@@ -470,7 +470,7 @@ def test_rounding_excuses_no_fault(
     monkeypatch.setattr(llama_cpp, "BEYOND", 40)
     for forgotten in FORGOTTEN[:1] if dtype == "Q8_0" else FORGOTTEN:
         monkeypatch.setattr(families, "setting_in", without(honest, forgotten))
-        with pytest.raises(NotTheSame, match="half of them within"):
+        with pytest.raises(NotTheSame):
             export(folder, plan, out, dtype=dtype, overwrite=True)
 
 
@@ -480,5 +480,5 @@ def test_packed_weights_excuse_no_fault(
 ) -> None:
     folder = packed(tiny(tmp_path / "model", "gpt_oss", intermediate_size=64))
     monkeypatch.setattr(families, "setting_in", without(setting_in, forgotten))
-    with pytest.raises(NotTheSame, match="half of them within"):
+    with pytest.raises(NotTheSame):
         export(folder, planned(folder, "yarn"), tmp_path / "model.gguf")

@@ -242,6 +242,10 @@ def test_a_split_model_stays_split(tmp_path: Path) -> None:
     for part, old in zip(new, read_parts(paths[0]), strict=True):
         own = {n: c for n, c in TENSORS_BY_NAME.items() if n in old.tensors}
         assert _last(part, own) == own
+    added = Changes(tensors={"rope_factors_long.weight": np.ones(4)})
+    (tmp_path / "more").mkdir()
+    more = read_parts(rewrite_parts(read_parts(paths[0]), tmp_path / "more", added)[0])
+    assert {part.values["split.tensors.count"] for part in more} == {len(TENSORS) + 1}
 
 
 def test_a_source_that_ends_too_early_is_refused(tmp_path: Path) -> None:

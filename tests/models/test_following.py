@@ -338,7 +338,7 @@ def test_a_failed_gate_names_all_problems_and_leaves_the_model_as_it_was(
     with torch.no_grad():
         before = model(tokens(WINDOW)).logits
         monkeypatch.setattr(queries, "_log_n", lambda log_n, positions: torch.ones(positions.shape))
-        with pytest.raises(GateFailed, match="does not follow plan") as caught:
+        with pytest.raises(GateFailed) as caught:
             install(model, yarn(model, log_n="everywhere"))
         assert torch.equal(model(tokens(WINDOW)).logits, before)
     assert caught.value.exit_status == 1

@@ -425,7 +425,7 @@ def test_a_plan_for_another_model_is_refused_before_anything_changes() -> None:
     model = tiny_model()
     ids = tokens(WINDOW)
     before = logits(model, ids)
-    with pytest.raises(InvalidValue, match="layer types"):
+    with pytest.raises(InvalidValue):
         install(model, planned(tiny_model("gemma3_text")))
     with pytest.raises(InvalidValue, match="8 rotary pairs"):
         install(model, planned(tiny_model("gpt_neox", rotary_pct=0.25)))

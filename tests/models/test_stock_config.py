@@ -24,7 +24,7 @@ def test_what_stock_keys_cannot_say_is_refused() -> None:
     ladder = extend_plan(present, 4096, "dynamic_ntk+resonance")
     with pytest.raises(Unsupported, match="steps up to"):
         rope_parameters(ladder, llama())
-    with pytest.raises(InvalidValue, match="layer types"):
+    with pytest.raises(InvalidValue):
         with_plan(llama(model_type="gemma3_text", head_dim=32), present)
 
 

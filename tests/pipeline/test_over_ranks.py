@@ -144,5 +144,5 @@ def test_what_ranks_cannot_do_together_is_refused_before_loading(
         InvalidValue, match=r"processes would stop at different points; give tokens"
     ):
         asked(budget="30m")
-    with pytest.raises(Unsupported, match="the estimate of extend runs in one process"):
+    with pytest.raises(Unsupported, match="one process"):
         rw.extend.preview(str(folder), TARGET, corpus=tiny.documents(8))

@@ -202,7 +202,7 @@ def test_a_hybrid_trains_as_its_documents_do_alone(
 
 @pytest.mark.parametrize("family", DEAF)
 def test_layers_that_are_not_told_the_layout_are_refused_by_name(family: str) -> None:
-    with pytest.raises(Unsupported, match="mixes tokens outside attention") as refused:
+    with pytest.raises(Unsupported, match="mixes tokens") as refused:
         keep_apart(built(family))
     assert f": {DEAF[family][1]}; these parts ignore" in str(refused.value)
 
@@ -260,5 +260,5 @@ def test_a_kernels_own_boundaries_are_used_where_they_are_proven(kind: str) -> N
 
 def test_ranks_cannot_share_a_window_of_such_a_model() -> None:
     part = ByDocument(nn.Identity())
-    with pytest.raises(Unsupported, match="cannot share a window"):
+    with pytest.raises(Unsupported, match="share a window"):
         part(torch.zeros(1, 22, 8), layout=_LAYOUTS["anchor"])

@@ -66,7 +66,7 @@ def test_how_a_step_is_cut_into_batches_does_not_count(
 
 def test_weights_that_a_loss_would_leave_out_are_refused(store: Path) -> None:
     windows = tiny.weighted(tiny.stream(store), 2)
-    with pytest.raises(Unsupported, match="windows have weights, which the loss of this trainer"):
+    with pytest.raises(Unsupported, match="weights"):
         WindowCollator()(windows)
     short = windows[1]._replace(weights=np.ones(7, np.float32))
     for other in (short, windows[1]._replace(weights=None)):
@@ -385,7 +385,7 @@ def test_other_refusals(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     prompted = peft.get_peft_model(
         tiny.build(), peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=2)
     )
-    with pytest.raises(Unsupported, match="adapters that add tokens"):
+    with pytest.raises(Unsupported, match="add tokens"):
         tiny.trainer(tmp_path, windows, 2, model=prompted)
     with pytest.raises(InputError, match="holds no checkpoint"):
         tiny.trainer(tmp_path, windows, 2).train(True)

@@ -203,7 +203,7 @@ def fetched(folder: Path) -> Path:
     """The source archive of the installed package, by pip."""
     wanted = f"xllamacpp=={version('xllamacpp')}"
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
-    subprocess.run([*command, "--no-binary", ":all:", "-d", str(folder), wanted], check=True)
+    subprocess.run([*command, "--no-binary", "xllamacpp", "-d", str(folder), wanted], check=True)
     return next(folder.glob("xllamacpp-*.tar.gz"))
 
 

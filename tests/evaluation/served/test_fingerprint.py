@@ -139,7 +139,7 @@ def test_nothing_is_named_twice(own: Fingerprint, tmp_path: Path) -> None:
     with pytest.raises(InvalidValue, match=r"probes\[1\] = 1: must not repeat an earlier probe"):
         Fingerprint.read(edited(own, tmp_path / "f.json", ("probes", 1), first))
     twice = [own.answers.tokens[0][0]] * 64
-    with pytest.raises(InvalidValue, match="must name no token twice"):
+    with pytest.raises(InvalidValue):
         Fingerprint.read(edited(own, tmp_path / "f.json", ("answers", "tokens", 0), twice))
 
 

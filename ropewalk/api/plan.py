@@ -55,7 +55,7 @@ class Planned(Result):
     trained_length: int | None
     layers: tuple[str, ...]
     """The layer types that the plan changes; the summary describes the first."""
-    rope_parameters: Mapping[str, object] | None
+    rope_parameters: dict[str, object] | None
     """For the config.json of stock transformers; None if no stock config can express the plan."""
     rope_parameters_refused: str | None
     """Why it cannot."""

@@ -12,7 +12,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from ropewalk.errors import InvalidValue
-from ropewalk.values import SHOWN, FrozenDict, Result, Value
+from ropewalk.values import SHOWN, FrozenDict, FrozenList, Result, Value
 from tests.cli.calling import result_of
 
 R = TypeVar("R", bound=Result)
@@ -74,7 +74,8 @@ def check_frozen(value: Any) -> None:
     elif hasattr(value, "setflags"):
         assert not value.flags.writeable
     else:
-        assert not isinstance(value, list | set)
+        assert not isinstance(value, set)
+        assert not isinstance(value, list) or type(value) is FrozenList
 
 
 def run_command(*arguments: object) -> Any:

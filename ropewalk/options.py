@@ -20,6 +20,8 @@ from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
 from ropewalk.errors import InputError
 from ropewalk.extras import required_by
+from ropewalk.progress import Progress, shown
+from ropewalk.progress_bar import of_a_call
 from ropewalk.untrusted import truth_value
 
 A = TypeVar("A")
@@ -132,12 +134,12 @@ _CALL: ContextVar[tuple[str, dict[str, object]]] = ContextVar("call", default=("
 
 @contextmanager
 def called(
-    command: str, verb: Callable[..., object], values: Mapping[str, object]
-) -> Iterator[frozenset[str]]:
+    command: str, verb: Callable[..., object], values: Mapping[str, Any]
+) -> Iterator[tuple[frozenset[str], Progress]]:
     """The body of a verb: a run directory in it keeps the verb's arguments in its run.json.
 
     `values` are the verb's local variables when it begins. Yields the names of the arguments that
-    differ from their defaults. MissingExtra names the command.
+    differ from their defaults, and the progress to report to. MissingExtra names the command.
     """
     parameters = signature(verb).parameters
     for name, parameter in parameters.items():
@@ -148,12 +150,16 @@ def called(
         for name, parameter in parameters.items()
         if name not in _OF_THIS_CALL and not _is_usual(values[name], parameter.default)
     }
-    before = _CALL.set((command, arguments))
-    try:
-        with required_by(command):
-            yield frozenset(arguments)
+    before, given = _CALL.get()[0], values.get("progress")
+    reset = _CALL.set((command, arguments))
+    try:  # a verb in another one shows nothing of its own
+        with (
+            required_by(command),
+            of_a_call(None if before and given is shown else given) as progress,
+        ):
+            yield frozenset(arguments), progress
     finally:
-        _CALL.reset(before)
+        _CALL.reset(reset)
 
 
 def arguments_of(command: str) -> dict[str, object] | None:

@@ -75,7 +75,7 @@ class FrozenDict(dict[str, Any]):
 class FrozenList(list[Any]):
     """A list in such a mapping: configs have lists where other fields of values have tuples."""
 
-    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse  # type: ignore[assignment]
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
     append = clear = extend = insert = pop = remove = reverse = sort = _refuse
 
     def __reduce__(self) -> tuple[object, ...]:

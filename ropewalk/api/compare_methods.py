@@ -16,13 +16,13 @@ from ropewalk.api.common import (
 )
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, MissingExtra
-from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
 from ropewalk.models.source import Model, Source, resolve, stated_assumptions
+from ropewalk.options import called
 from ropewalk.planning.base import sufficient_base
 from ropewalk.planning.comparison import Candidate, ranking_of
 from ropewalk.planning.extension import chosen_layers
-from ropewalk.progress import Notice, Progress, log_notice, share, silent
+from ropewalk.progress import Notice, Progress, log_notice, share, shown
 from ropewalk.runtimes.serving import Serving, serving
 from ropewalk.values import Result, check_filled
 
@@ -124,7 +124,7 @@ def compare_methods(
     after_training: bool = False,
     allow_download: bool = False,
     strict: bool = False,
-    progress: Progress = silent,
+    progress: Progress | None = shown,
     notice: Notice = log_notice,
 ) -> Comparison:
     """Plan with every method, and rank the plans.
@@ -137,7 +137,7 @@ def compare_methods(
     trained at, where its config leaves that open. `strict` refuses a config that leaves open how
     the model rotates, instead of warning.
     """
-    with required_by("compare_methods"):
+    with called("compare_methods", compare_methods, locals()) as (_, progress):
         source = known_as(resolve(model, allow_download=allow_download), trained_length)
         target = as_length(to, "to")
         present = source.present_plan

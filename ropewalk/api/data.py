@@ -29,7 +29,8 @@ from ropewalk.errors import InvalidValue
 from ropewalk.lengths import format_length
 from ropewalk.models.source import Model, resolve
 from ropewalk.options import Argument, Option, RunFolder, called
-from ropewalk.progress import Notice, Progress, log_notice, silent
+from ropewalk.progress import Notice, Progress, log_notice, shown
+from ropewalk.progress_bar import of_a_call
 from ropewalk.values import Result, Value
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ def build_data(
     field: TextField = "text",
     weights: WeightsField = None,
     allow_download: AllowDownload = False,
-    progress: Progress = silent,
+    progress: Progress | None = shown,
     notice: Notice = log_notice,
 ) -> DataDescription:
     """Tokenise a corpus, or several by the names of their domains, into a folder.
@@ -158,7 +159,7 @@ def build_data(
     of the running Python. `field` names what holds a row's text or tokens. Windows are made when
     they are read, so one store serves every length.
     """
-    with called("data build", build_data, locals()):
+    with called("data build", build_data, locals()) as (_, progress):
         from ropewalk.evaluation.encoding import Encoder
         from ropewalk.models.load import load_tokenizer
 
@@ -230,7 +231,7 @@ def describe_data(
         Option("What to do with the part of a document that does not fit.", advanced=True),
     ] = "cut",
     check: Annotated[bool, Option("Compare every file with its checksum.")] = False,
-    progress: Progress = silent,
+    progress: Progress | None = shown,
 ) -> DataDescription:
     """The documents of a store; with `length`, also how an epoch fills windows of that length.
 
@@ -242,7 +243,8 @@ def describe_data(
         named(shares)  # says which there are
     store = TokenStore(as_path(folder, "folder"))
     if check:
-        store.check(progress)
+        with of_a_call(progress) as progress:
+            store.check(progress)
     if length is None:
         asked = (layout, filling, overflow, shares, tokens, long_from, long_share, target)
         if asked != ("anchor", "best_fit", "cut", None, None, 4096, None, None):

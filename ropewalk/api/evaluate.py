@@ -48,7 +48,7 @@ from ropewalk.options import (
     preview_ends,
     previewed_by,
 )
-from ropewalk.progress import Notice, Progress, log_notice, silent, unheard
+from ropewalk.progress import Notice, Progress, log_notice, shown, silent, unheard
 from ropewalk.records import Mode
 from ropewalk.torchrun import check_ranks, first
 
@@ -175,7 +175,7 @@ def evaluate(
     on: OnMachine = None,
     allow_download: AllowDownload = False,
     strict: Strict = False,
-    progress: Progress = silent,
+    progress: Progress | None = shown,
     notice: Notice = log_notice,
 ) -> Evaluated:
     """Measure retrieval and perplexity at several context lengths, with intervals.
@@ -213,7 +213,7 @@ def evaluate(
     `evaluate.preview(…)` calculates what the forwards would take, here or `on` another machine, by
     the formulas of `cost`; a config is enough for it.
     """
-    with called("evaluate", evaluate, locals()) as given:
+    with called("evaluate", evaluate, locals()) as (given, progress):
         check_previewed(on)
         from ropewalk.evaluation import tasks as retrieval
         from ropewalk.evaluation.able import AUTO, with_able_tasks

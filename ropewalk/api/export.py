@@ -24,7 +24,7 @@ from ropewalk.models.placement import GGUF_TYPES, STORED, check_dtype
 from ropewalk.models.source import Source, resolve, stated_assumptions
 from ropewalk.options import Option, called, is_preview, preview_ends, previewed_by
 from ropewalk.outputs import check_no_part
-from ropewalk.progress import Notice, Progress, Status, log_notice, silent
+from ropewalk.progress import Notice, Progress, Status, log_notice, shown
 from ropewalk.runtimes import every, targets
 from ropewalk.runtimes.features import Cell, check_plan, expressible, matrix
 from ropewalk.values import Result, check_member
@@ -160,7 +160,7 @@ def export(
     overwrite: Annotated[bool, Option("Replace OUT if it exists.")] = False,
     allow_download: AllowDownload = False,
     strict: Strict = False,
-    progress: Progress = silent,
+    progress: Progress | None = shown,
     notice: Notice = log_notice,
 ) -> Exported:
     """Write a model with its plan for a runtime, load it back, and compare it with the plan.
@@ -176,7 +176,7 @@ def export(
     `export.preview(model, plan)`, needs neither `out` nor `runtime`: it shows how each runtime can
     express the plan, and the cost of approximations if the model's weights are available.
     """
-    with called("export", export, locals()):
+    with called("export", export, locals()) as (_, progress):
         if is_preview():
             source, given = resolve(model, allow_download=allow_download), as_plan(plan)
             stated_assumptions(source, notice, strict=strict)

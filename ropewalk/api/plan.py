@@ -32,7 +32,7 @@ from ropewalk.planning.extension import (
     within_trained,
 )
 from ropewalk.planning.measured import measured
-from ropewalk.progress import Notice, Progress, log_notice, share, silent
+from ropewalk.progress import Notice, Progress, log_notice, share, shown
 from ropewalk.runtimes.serving import Serving, serving
 from ropewalk.scaling import stacked
 from ropewalk.schedule import LogNForm, RotarySchedule
@@ -166,7 +166,7 @@ def plan(
     ] = False,
     allow_download: AllowDownload = False,
     strict: Strict = False,
-    progress: Progress = silent,
+    progress: Progress | None = shown,
     notice: Notice = log_notice,
 ) -> Planned:
     """Plan a longer context with a method, or several on top of each other: `yarn+resonance`.
@@ -185,7 +185,7 @@ def plan(
     A target below the trained length changes lengths only. If the model serves the target already
     and the method changes nothing, the plan is the one that the model follows now.
     """
-    with called("plan", plan, locals()):
+    with called("plan", plan, locals()) as (_, progress):
         source = known_as(resolve(model, allow_download=allow_download), trained_length)
         target = as_length(to, "to")
         present = source.present_plan

@@ -26,7 +26,7 @@ from ropewalk.lengths import check_measured
 from ropewalk.models.source import runnable
 from ropewalk.number_formats.results import Precision
 from ropewalk.options import Option, RunFolder, called
-from ropewalk.progress import Notice, Progress, log_notice, share, silent
+from ropewalk.progress import Notice, Progress, log_notice, share, shown
 from ropewalk.reports.figures import keep_figures
 from ropewalk.run_directory import CONFIGURATION, RESULTS, RunDirectory
 from ropewalk.torchrun import check_alone
@@ -74,7 +74,7 @@ def precision(
     device: Device = "auto",
     allow_download: AllowDownload = False,
     strict: Strict = False,
-    progress: Progress = silent,
+    progress: Progress | None = shown,
     notice: Notice = log_notice,
 ) -> Precision:
     """Measure the effect of bf16 and other formats on relative positions, and name the remedy.
@@ -82,7 +82,7 @@ def precision(
     The defaults are the grids of the BFloat16 article, as far as the model and the text allow. An
     interrupted measurement resumes in the directory `run`.
     """
-    with called("precision", precision, locals()):
+    with called("precision", precision, locals()) as (_, progress):
         check_alone("precision")
         if sequences is not None and whole_number(sequences, "sequences") < 1:
             raise InvalidValue("sequences", sequences, "must be positive", "give 1 or more")

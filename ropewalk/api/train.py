@@ -55,7 +55,7 @@ from ropewalk.options import (
     preview_ends,
     previewed_by,
 )
-from ropewalk.progress import Notice, Progress, log_notice, silent, unheard
+from ropewalk.progress import Notice, Progress, log_notice, shown, silent, unheard
 from ropewalk.reports.figures import keep_figures
 from ropewalk.run_directory import RESULTS, RunDirectory, check_run_place
 from ropewalk.scaling import stacked
@@ -332,7 +332,7 @@ def train(
     on: OnMachine = None,
     allow_download: AllowDownload = False,
     strict: Strict = False,
-    progress: Progress = silent,
+    progress: Progress | None = shown,
     notice: Notice = log_notice,
 ) -> Trained:
     """Train a model further at a longer context, and export it with its plan, proven.
@@ -351,7 +351,7 @@ def train(
     `train.preview(…)` calculates what a run would take, here or `on` another machine, by the
     formulas of `cost`; a config is enough for it.
     """
-    with called("train", train, locals()), _together() as ranks:
+    with called("train", train, locals()) as (_, progress), _together() as ranks:
         check_previewed(on)
         # First: without text, nothing else matters.
         text = _Text.of(corpus, field, weights, allow_download)

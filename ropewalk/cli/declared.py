@@ -52,10 +52,10 @@ class Call(Generic[R]):
 
     def __call__(self, **more: object) -> R:
         """Run the verb; its progress and notices go to standard error."""
-        from ropewalk.cli.progress import progress_bar
+        from ropewalk.progress_bar import of_a_command
 
         work = self.verb.__name__.replace("_", " ")
-        with nullcontext(silent) if self.quiet else progress_bar(work) as progress:
+        with nullcontext(silent) if self.quiet else of_a_command(work) as progress:
             heard = {"progress": progress, "notice": _warn if self.quiet else notify}
             known = inspect.signature(self.verb).parameters
             heard = {name: hears for name, hears in heard.items() if name in known}

@@ -8,15 +8,18 @@ A parameter without such a declaration exists in Python alone (`progress`, `noti
 
 from __future__ import annotations
 
+import builtins
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import wraps
-from inspect import signature
+from inspect import Parameter, cleandoc, signature
 from numbers import Integral
 from pathlib import Path
-from typing import Any, ParamSpec, Protocol, TypeVar, cast
+from textwrap import fill
+from typing import Any, ParamSpec, Protocol, TypeVar, cast, get_type_hints
 
 from ropewalk.errors import InputError
 from ropewalk.extras import required_by
@@ -61,6 +64,71 @@ class RunFolder(Option):
     """The name in run.json."""
 
 
+class Names(dict[str, Any]):
+    """The names of a module; one that only a type checker imports is a type of its own."""
+
+    def __missing__(self, name: str) -> Any:
+        if hasattr(builtins, name):
+            raise KeyError(name)
+        return type(name, (Elsewhere,), {"__module__": "builtins"})
+
+
+class Elsewhere:
+    """A type that is not imported."""
+
+
+def declared(verb: Callable[..., Any]) -> list[tuple[Parameter, Any, Option]]:
+    """The parameters that are declared as options, with their types and words."""
+    hints = _hints(verb)
+    return [
+        (parameter, hints[name].__origin__, option)
+        for name, parameter in signature(verb).parameters.items()
+        for option in getattr(hints[name], "__metadata__", ())
+        if isinstance(option, Option)
+    ]
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    names = Names(vars(sys.modules[function.__module__]))
+    return get_type_hints(function, localns=names, include_extras=True)
+
+
+def describe(verb: Any) -> None:
+    """Tell readers of `help` the options: their types in the signature, their words below."""
+    found = declared(verb)
+    own, hints = signature(verb), _hints(verb)
+    hints |= {parameter.name: annotation for parameter, annotation, _ in found}
+    words = {parameter.name: option.help for parameter, _, option in found}
+    words |= {name: told for name, told in _IN_PYTHON.items() if name in own.parameters}
+    told = [
+        fill(f"{name}: {words[name]}", 96, initial_indent=" " * 4, subsequent_indent=" " * 8)
+        for name in own.parameters
+        if name in words and found
+    ]
+    text = "\n".join([cleandoc(verb.__doc__), *(["", "Args:", *told] if told else [])])
+    shown = {verb: hints["return"]}
+    if preview := getattr(verb, "preview", None):
+        shown[preview] = _hints(preview.shows)["return"]
+    for function, returned in shown.items():
+        function.__doc__ = text
+        function.__signature__ = own.replace(
+            parameters=[
+                each.replace(annotation=hints[each.name])
+                for each in own.parameters.values()
+                if each.kind is not Parameter.VAR_KEYWORD
+            ],
+            return_annotation=returned,
+        )
+
+
+_IN_PYTHON = {
+    "progress": "Called with each `Status` of the work; None: shows nothing (default: a bar in "
+    "terminals and notebooks).",
+    "notice": "Called with each notice (default: the logger `ropewalk`, as warnings).",
+    "done": "Called with each stage and its result.",
+}
+
+
 class Verb(Protocol[P, R_co, V_co]):
     """A function with a preview: what it would do with the same arguments, and what it takes."""
 
@@ -100,6 +168,7 @@ def previewed_by(shown: Callable[[A], V_co]) -> Callable[[Callable[P, R_co]], Ve
                 _IS_PREVIEW.reset(before)
             return shown(cast(A, asked))
 
+        cast(Any, preview).shows = shown
         cast(Any, verb).preview = preview
         return cast("Verb[P, R_co, V_co]", verb)
 
@@ -171,7 +240,7 @@ def arguments_of(command: str) -> dict[str, object] | None:
     return arguments if now == command else None
 
 
-_OF_THIS_CALL = ("run", "folder", "progress", "notice", "done")
+_OF_THIS_CALL = ("run", "folder", "progress", "notice", "done", "unknown")
 """Parameters that do not change what is computed."""
 IN_PYTHON = "only in Python"
 """The key of a value in run.json that only Python can hold."""

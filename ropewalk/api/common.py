@@ -47,12 +47,12 @@ ModelToRead: TypeAlias = Annotated[
 ]
 Plans: TypeAlias = Annotated[
     Sequence[PlanLike],
-    Option("A plan of `ropewalk plan`; repeatable.", "FILE", shell=("--plan",)),
+    Option("A plan of `ropewalk plan`.", "FILE", shell=("--plan",)),
 ]
 MethodNames: TypeAlias = Annotated[
     Sequence[str],
     Option(
-        "A method of `ropewalk methods`, or `none` for the unmodified model; repeatable.",
+        "A method of `ropewalk methods`, or `none` for the unmodified model.",
         "METHOD",
         shell=("--method",),
     ),
@@ -113,8 +113,7 @@ RanksPerCopy: TypeAlias = Annotated[
 OnMachine: TypeAlias = Annotated[
     str | None,
     Option(
-        "The machine that a preview (--dry-run) calculates for, such as 8xh100 (default: this "
-        "one).",
+        "The machine that `preview` calculates for, such as 8xh100 (default: this one).",
         "MACHINE",
         advanced=True,
     ),

@@ -131,7 +131,7 @@ def build_data(
         Option(
             "Text to tokenise: a file, a folder, .jsonl, .parquet, .npy, a data set saved by "
             "`datasets`, hub:NAME for a data set of the Hugging Face hub, or `python` for the "
-            "standard library of this Python. Repeat it for more, each with its domain.",
+            "standard library of this Python. If there are several, each needs its domain.",
             "[DOMAIN=]FILE",
             shell=("--corpus",),
         ),
@@ -207,7 +207,7 @@ def describe_data(
     shares: Annotated[
         Mapping[str, float] | str | None,
         Option(
-            "Share of a domain in the tokens of an epoch, repeatable; or the mixture of a paper, "
+            "Share of a domain in the tokens of an epoch; or the mixture of a paper, "
             "such as prolong-64k.",
             "DOMAIN=SHARE",
             shell=("--share",),
@@ -221,7 +221,7 @@ def describe_data(
     tokens: Annotated[int | None, Option("Tokens of an epoch (default: each token once).")] = None,
     target: Annotated[
         Length | None,
-        Option("With --layout skip: the length that positions reach.", advanced=True),
+        Option("With `layout` skip: the length that positions reach.", advanced=True),
     ] = None,
     filling: Annotated[
         Filling, Option("Longest documents first, or documents in their order.", advanced=True)

@@ -89,7 +89,7 @@ def evaluate(
     model: Annotated[
         Model | None,
         Argument(
-            "A model's folder, a GGUF file (run in llama.cpp), or `bundled`; with --server it may "
+            "A model's folder, a GGUF file (run in llama.cpp), or `bundled`; with `server` it may "
             "be left out.",
             "[MODEL]",
         ),
@@ -114,7 +114,7 @@ def evaluate(
     samples: Annotated[int, Option("Samples per task, length and method.")] = 20,
     budget: Annotated[
         int | str | None,
-        Option("Instead of --samples: 200 answers in all, 1e9tok tokens or 30m of time.", "BUDGET"),
+        Option("Instead of `samples`: 200 answers in all, 1e9tok tokens or 30m of time.", "BUDGET"),
     ] = None,
     mode: Annotated[
         Mode | None,
@@ -150,7 +150,7 @@ def evaluate(
         Fingerprint | str | Path | None,
         Option(
             "A file of `ropewalk fingerprint` to compare the server with first (default: one "
-            "computed from MODEL, if given).",
+            "computed from `model`, if given).",
             group=SERVER,
         ),
     ] = None,

@@ -33,7 +33,7 @@ LLAMA_CPP = "llama.cpp"
 
 
 @dataclass(frozen=True, eq=False)
-class Preview(Result):
+class ExportPreview(Result):
     """Each runtime's support of a plan."""
 
     model: str
@@ -71,7 +71,7 @@ class _Asked:
     progress: Progress
 
 
-def _preview(asked: _Asked) -> Preview:
+def _preview(asked: _Asked) -> ExportPreview:
     """Each runtime's support of a plan, and the cost of approximations if the weights are here."""
     source, given = asked.source, asked.plan
     if source.kind == "GGUF file":
@@ -89,10 +89,10 @@ def _preview(asked: _Asked) -> Preview:
     asked.progress(Status("preview", 0.1, "measuring the cost of approximations"))
     measured = _losses(source, given, [*approximations.values()])
     losses = dict(zip(approximations, measured, strict=True))
-    return Preview(source.name, given.id, cells, losses)
+    return ExportPreview(source.name, given.id, cells, losses)
 
 
-def _preview_of_file(source: Source, plan: ContextPlan) -> Preview:
+def _preview_of_file(source: Source, plan: ContextPlan) -> ExportPreview:
     """A GGUF file's support of a plan; no other runtime loads one here."""
     from ropewalk.exporting.gguf_file import said_of
 
@@ -101,7 +101,7 @@ def _preview_of_file(source: Source, plan: ContextPlan) -> Preview:
     elsewhere = Cell("refused", "a GGUF file is exported to GGUF only; give the model's folder")
     cells = dict.fromkeys(targets(), elsewhere) | {LLAMA_CPP: cell}
     near = {LLAMA_CPP: loss} if cell.fit == "approximated" else {}
-    return Preview(source.name, plan.id, {"the plan": cells}, near)
+    return ExportPreview(source.name, plan.id, {"the plan": cells}, near)
 
 
 def _losses(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Never
 
 from ropewalk.api.common import (
     AllowDownload,
@@ -34,7 +34,7 @@ from ropewalk.planning.extension import (
 from ropewalk.planning.measured import measured
 from ropewalk.progress import Notice, Progress, log_notice, share, shown
 from ropewalk.runtimes.serving import Serving, serving
-from ropewalk.scaling import stacked
+from ropewalk.scaling import parameter_names, stacked
 from ropewalk.schedule import LogNForm, RotarySchedule
 from ropewalk.values import Result, check_filled
 
@@ -133,14 +133,14 @@ def plan(
         Option(
             "A method of `ropewalk methods`, or several joined by +, as in yarn+resonance; vendor "
             "is the extension that the model's vendor documents. Without a method, all are "
-            "compared, and -o writes the one that ranks first.",
+            "compared, and the plan is the one that ranks first.",
             "METHOD",
         ),
     ] = None,
     *,
     parameters: Annotated[
         Mapping[str, object] | None,
-        Option("A parameter of the method; repeatable.", "KEY=VALUE", shell=("--set",)),
+        Option("A parameter of the method.", "KEY=VALUE", shell=("--set",)),
     ] = None,
     log_n: Annotated[
         LogNForm | None,
@@ -152,7 +152,7 @@ def plan(
     ] = None,
     layers: Annotated[
         Sequence[str] | None,
-        Option("Layer types to change; others keep their schedule. Repeatable.", "TYPE"),
+        Option("Layer types to change; others keep their schedule.", "TYPE"),
     ] = None,
     from_original: Annotated[
         bool, Option("Start from the plain frequencies, without the model's present scaling.")
@@ -168,6 +168,7 @@ def plan(
     strict: Strict = False,
     progress: Progress | None = shown,
     notice: Notice = log_notice,
+    **unknown: Never,
 ) -> Planned:
     """Plan a longer context with a method, or several on top of each other: `yarn+resonance`.
 
@@ -186,6 +187,8 @@ def plan(
     and the method changes nothing, the plan is the one that the model follows now.
     """
     with called("plan", plan, locals()) as (_, progress):
+        if unknown:
+            raise _unexpected(unknown)
         source = known_as(resolve(model, allow_download=allow_download), trained_length)
         target = as_length(to, "to")
         present = source.present_plan
@@ -266,6 +269,16 @@ def plan(
             if found is not None and found.is_refuted and not parameters:
                 notice(found.warning)
         return _planned(source, extended, chosen)
+
+
+def _unexpected(unknown: Mapping[str, object]) -> Exception:
+    """Of a method's parameters, the error that says where they belong."""
+    for name in unknown.keys() - parameter_names():
+        return TypeError(f"plan() got an unexpected keyword argument {name!r}")
+    return InputError(
+        f"{', '.join(unknown)}: parameters of a method are given together; write "
+        f"parameters={unknown}"
+    )
 
 
 def _same(present: ContextPlan, planned: ContextPlan) -> bool:

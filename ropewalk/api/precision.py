@@ -39,10 +39,10 @@ def precision(
     quick: Annotated[bool, Option("Measure few shifts and sequences.")] = False,
     length: Annotated[
         Length | None,
-        Option("Tokens per sequence (default: the window, up to 4k, or 512 with --quick)."),
+        Option("Tokens per sequence (default: the window, up to 4k, or 512 with `quick`)."),
     ] = None,
     sequences: Annotated[
-        int | None, Option("Number of sequences (default: 50, or 5 with --quick).")
+        int | None, Option("Number of sequences (default: 50, or 5 with `quick`).")
     ] = None,
     arms: Annotated[
         Sequence[str] | None,

@@ -99,7 +99,7 @@ def search(
         str | Own,
         Option(
             "Minimise the loss on the text (perplexity), on the answers (needle) or on both "
-            "(mixed), or with an objective of your own (--plugin).",
+            "(mixed), or with an objective of your own.",
             "NAME",
             advanced=True,
         ),

@@ -159,7 +159,7 @@ def train(
         Corpus | Mapping[str, Corpus] | None,
         Option(
             "Text to train on, as `ropewalk data build` takes it, or the folder that it built. "
-            "With several domains, name the domain of each. Repeatable.",
+            "With several domains, name the domain of each.",
             "[DOMAIN=]FILE",
         ),
     ] = None,
@@ -174,7 +174,7 @@ def train(
         str | None,
         Option(
             "Plan by a method of `ropewalk methods`, or by `search` (default: that of the recipe, "
-            "or the one that `ropewalk plan --after-training` ranks first).",
+            "or the one that ranks first for use after training).",
             "METHOD",
         ),
     ] = None,
@@ -269,7 +269,7 @@ def train(
     shares: Annotated[
         Mapping[str, float] | str | None,
         Option(
-            "The share of a domain in the tokens that are read, repeatable; or the mixture of a "
+            "The share of a domain in the tokens that are read; or the mixture of a "
             "paper, such as prolong-64k.",
             "DOMAIN=SHARE",
             shell=("--share",),
@@ -311,7 +311,7 @@ def train(
     report_to: Annotated[
         Sequence[str],
         Option(
-            "Also log to tensorboard or wandb, as transformers.Trainer does; repeatable.",
+            "Also log to tensorboard or wandb, as transformers.Trainer does.",
             "NAME",
             advanced=True,
         ),

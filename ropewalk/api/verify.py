@@ -35,7 +35,7 @@ def verify(
         Sequence[str],
         Option(
             "Judge by this runtime alone, such as vllm, vllm==0.33.0 or llama.cpp; an unknown name "
-            "lists all. Repeatable (default: transformers, vllm and sglang; for a GGUF file, "
+            "lists all (default: transformers, vllm and sglang; for a GGUF file, "
             "llama.cpp).",
             "RUNTIME",
             shell=("--runtime",),

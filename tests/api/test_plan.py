@@ -61,6 +61,14 @@ def test_a_config_takes_the_setting_as_it_is_given() -> None:
     assert check_result(found).rope_parameters == found.rope_parameters.copy()
 
 
+def test_a_parameter_of_a_method_is_named_as_such() -> None:
+    """As the command line answers --beta-fast."""
+    with pytest.raises(InputError, match=r"write parameters=\{'beta_fast': 16\}"):
+        rw.plan("llama-2-7b", "32k", "yarn", beta_fast=16)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="unexpected keyword argument 'mehtod'"):
+        rw.plan("llama-2-7b", "32k", mehtod="yarn")  # type: ignore[arg-type]
+
+
 def test_the_three_lengths_of_the_model_are_told_apart() -> None:
     geometry: Any = rw.plan("qwen3-8b", "128k", "yarn").to_json()["geometry"]
     lengths = geometry["original_length"], geometry["serves"], geometry["trained_length"]

@@ -31,6 +31,7 @@ from typing import (
     TYPE_CHECKING,
     Annotated,
     Any,
+    ClassVar,
     Literal,
     NoReturn,
     TypeAlias,
@@ -140,6 +141,17 @@ class Result(Value):
     A result that is best shown as a picture also has a `figure()`.
     """
 
+    rows_in: ClassVar[str] = ""
+    """The field with the rows of `to_rows`."""
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """The result as a table: a dict for each row, as `pandas.DataFrame` takes them.
+
+        A part of a part is named by its path, such as `comparison.low`. A result that is no table
+        is one row.
+        """
+        return [flat(row) for row in (getattr(self, self.rows_in) if self.rows_in else [self])]
+
     def summary(self) -> str:
         """Describe the result in one paragraph."""
         raise NotImplementedError
@@ -218,6 +230,14 @@ def encode(value: object) -> Any:
     if isinstance(value, float) and math.isinf(value):
         return None
     return str(value) if isinstance(value, Path) else value
+
+
+def flat(value: object, path: str = "") -> dict[str, Any]:
+    """The JSON form of a value without objects in objects: keys are paths."""
+    found: dict[str, Any] = {}
+    for key, own in encode(value).items():
+        found |= flat(own, f"{path}{key}.") if isinstance(own, dict) else {f"{path}{key}": own}
+    return found
 
 
 def decode(hint: Any, value: object, path: str) -> Any:

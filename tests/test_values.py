@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import ropewalk as rw
 from ropewalk.errors import InvalidValue
 from ropewalk.schedule import FloatArray, RotaryGeometry
 from ropewalk.values import SHOWN, Result, Unbounded, Value
@@ -277,6 +278,16 @@ def test_a_prompt_shows_one_short_line() -> None:
     assert len(long) == SHOWN
     assert long.endswith("…>")
     assert len(repr(Inner((0.5,) * 10_000))) <= SHOWN
+
+
+def test_a_result_is_a_table_of_flat_rows() -> None:
+    """As `pandas.DataFrame` takes them."""
+    found = rw.bound(["8k", "128k"])
+    rows = found.to_rows()
+    assert [row["length"] for row in rows] == [8192, 131072]
+    assert rows[0]["published.men2024"] == found.rows[0].published["men2024"]
+    assert rw.plan("llama-2-7b", "32k", "yarn").to_rows()[1]["runtime"] == "vllm"
+    assert Said("words").to_rows() == [{"text": "words"}]
 
 
 def test_a_result_is_told_by_its_summary_and_escaped_in_a_notebook() -> None:

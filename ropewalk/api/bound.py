@@ -69,6 +69,8 @@ class Bound(NamedTuple):
 class Bounds(Result):
     """Bounds of the base, among bases of at least 1, at several context lengths."""
 
+    rows_in = "rows"
+
     head_dim: int
     rotary_dim: int
     rows: tuple[Bound, ...]

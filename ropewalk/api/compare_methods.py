@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 class Comparison(Result):
     """The plans of all methods for one model and target, best first."""
 
+    rows_in = "candidates"
+
     model: str
     source: str
     """The origin of the config."""

@@ -83,6 +83,8 @@ class Fill(Value):
 class DataDescription(Result):
     """A store of tokens, and how an epoch of it fills windows."""
 
+    rows_in = "domains"
+
     folder: str
     tokenizer_sha256: str
     domains: tuple[Domain, ...]

@@ -42,6 +42,8 @@ _NUMBERED = re.compile(r"(?:.*\D)?(\d+)")
 class EvaluatedCheckpoints(Result):
     """The mean and range of each score over checkpoints, and the measurements of each."""
 
+    rows_in = "spreads"
+
     folder: str
     checkpoints: tuple[str, ...]
     """The names of the checkpoints' folders, in the order of training."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from ropewalk.api.common import (
     AllowDownload,
@@ -27,7 +27,7 @@ from ropewalk.outputs import check_no_part
 from ropewalk.progress import Notice, Progress, Status, log_notice, shown
 from ropewalk.runtimes import every, targets
 from ropewalk.runtimes.features import Cell, check_plan, expressible, matrix
-from ropewalk.values import Result, check_member
+from ropewalk.values import Result, check_member, flat
 
 LLAMA_CPP = "llama.cpp"
 
@@ -49,6 +49,10 @@ class ExportPreview(Result):
         for name, row in self.matrix.items():
             for runtime in targets():
                 check_member(runtime, row, f"matrix.{name}")
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        cells = ((name, *each) for name, row in self.matrix.items() for each in row.items())
+        return [{"feature": name, "runtime": own, **flat(cell)} for name, own, cell in cells]
 
     def refusing(self, runtime: str) -> tuple[str, ...]:
         """The features that keep a runtime from following the plan."""

@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 class Planned(Result):
     """A plan for a longer context, and its form in a stock config."""
 
+    rows_in = "serving"
+
     model: str
     source: str
     """The origin of the config."""

@@ -97,6 +97,8 @@ class PreviewStage(NamedTuple):
 class TrainPreview(Result):
     """The steps and cost of a training run. Nothing was computed or written."""
 
+    rows_in = "stages"
+
     model: str
     stages: tuple[PreviewStage, ...]
     bytes_on_disk: int

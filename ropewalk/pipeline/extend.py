@@ -59,6 +59,9 @@ class Extended(Result):
     def result(self, stage: type[Stage[R]]) -> R:
         return cast(R, self.results[stage.name])
 
+    def to_rows(self) -> list[dict[str, Any]]:
+        return self.result(Evaluate).to_rows()
+
     @property
     def method(self) -> str:
         """The schedule that was exported: a method's name, or `search`."""

@@ -46,6 +46,10 @@ def check_result(result: R) -> R:
     assert len(shown) <= SHOWN
     assert "\n" not in shown
     check_frozen(result)
+    rows = result.to_rows()
+    assert rows
+    assert json.loads(json.dumps(rows, allow_nan=False)) == rows
+    assert not any(isinstance(cell, dict) for row in rows for cell in row.values())
     if not hasattr(result, "figure"):
         assert result._repr_html_().startswith("<p>")
     elif type(result) in _DRAWN:

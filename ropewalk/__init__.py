@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from ropewalk.exporting.exported import Exported as Exported
     from ropewalk.models.install import applied as applied
     from ropewalk.models.load import load as load
-    from ropewalk.number_formats.conclusion import Precision as Precision
+    from ropewalk.number_formats.results import Precision as Precision
     from ropewalk.pipeline.cost import Estimate as Estimate
     from ropewalk.pipeline.extend import Extended as Extended
     from ropewalk.progress import Status as Status
@@ -110,7 +110,7 @@ _NAMES = {
     "exporting.exported": "Exported",
     "models.install": "applied",
     "models.load": "load",
-    "number_formats.conclusion": "Precision",
+    "number_formats.results": "Precision",
     "pipeline.cost": "Estimate",
     "pipeline.extend": "Extended",
     "progress": "Status",

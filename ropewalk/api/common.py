@@ -57,6 +57,21 @@ MethodNames: TypeAlias = Annotated[
         shell=("--method",),
     ),
 ]
+TargetLength: TypeAlias = Annotated[Length, Option("Target length, such as 32768 or 32k.")]
+Layers: TypeAlias = Annotated[
+    Sequence[str] | None,
+    Option("Layer types to change (default: full attention); others keep their schedule.", "TYPE"),
+]
+FromOriginal: TypeAlias = Annotated[
+    bool, Option("Start from the plain frequencies, without the model's present scaling.")
+]
+TrainedLength: TypeAlias = Annotated[
+    Length | None,
+    Option("The length that the model was trained at, where its config leaves that open."),
+]
+AfterTraining: TypeAlias = Annotated[
+    bool, Option("Rank for use after fine-tuning at the target length (default: without it).")
+]
 Target: TypeAlias = Annotated[Length | None, Option("Target length of the methods.")]
 CorpusToUse: TypeAlias = Annotated[
     Corpus,

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Never
 
 from ropewalk.api.common import (
+    AfterTraining,
     AllowDownload,
-    Length,
+    FromOriginal,
+    Layers,
     ModelToRead,
     Strict,
+    TargetLength,
+    TrainedLength,
     as_length,
     changes_only_the_length,
     geometry_json,
@@ -129,7 +133,7 @@ class Planned(Result):
 
 def plan(
     model: ModelToRead,
-    to: Annotated[Length, Option("Target length, such as 32768 or 32k.")],
+    to: TargetLength,
     method: Annotated[
         str | None,
         Option(
@@ -152,20 +156,10 @@ def plan(
         int | None,
         Option("Keep the plain angles at positions below N (no stock runtime supports this).", "N"),
     ] = None,
-    layers: Annotated[
-        Sequence[str] | None,
-        Option("Layer types to change; others keep their schedule.", "TYPE"),
-    ] = None,
-    from_original: Annotated[
-        bool, Option("Start from the plain frequencies, without the model's present scaling.")
-    ] = False,
-    trained_length: Annotated[
-        Length | None,
-        Option("The length that the model was trained at, where its config leaves that open."),
-    ] = None,
-    after_training: Annotated[
-        bool, Option("Rank for use after fine-tuning at the target length (default: without it).")
-    ] = False,
+    layers: Layers = None,
+    from_original: FromOriginal = False,
+    trained_length: TrainedLength = None,
+    after_training: AfterTraining = False,
     allow_download: AllowDownload = False,
     strict: Strict = False,
     progress: Progress | None = shown,

@@ -27,9 +27,7 @@ PUBLIC = sorted(
     if inspect.isfunction(found := getattr(rw, name))
     and found.__module__.startswith("ropewalk.api")
 )
-COMMANDS = {
-    name for name in PUBLIC if name not in ("compare_methods", "evaluate_checkpoints", "register")
-}
+COMMANDS = {name for name in PUBLIC if name not in ("evaluate_checkpoints", "register")}
 IN_PYTHON_ALONE = {"progress", "notice", "done"}
 UNDECLARED = {("search", "documents"), ("inspect", "field"), ("check_server", "fingerprint")}
 """Parameters that only Python has."""

@@ -95,33 +95,31 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
 
 def describe(verb: Any) -> None:
     """Tell readers of `help` the options: their types in the signature, their words below."""
-    found = declared(verb)
-    own, hints = signature(verb), _hints(verb)
-    hints |= {parameter.name: annotation for parameter, annotation, _ in found}
-    words = {parameter.name: option.help for parameter, _, option in found}
-    words |= {name: told for name, told in _IN_PYTHON.items() if name in own.parameters}
+    options, own, hints = declared(verb), signature(verb), _hints(verb)
+    hints |= {parameter.name: annotation for parameter, annotation, _ in options}
+    words = _OF_PYTHON | {parameter.name: option.help for parameter, _, option in options}
     told = [
         fill(f"{name}: {words[name]}", 96, initial_indent=" " * 4, subsequent_indent=" " * 8)
         for name in own.parameters
-        if name in words and found
+        if name in words
     ]
-    text = "\n".join([cleandoc(verb.__doc__), *(["", "Args:", *told] if told else [])])
-    shown = {verb: hints["return"]}
+    text = "\n".join([cleandoc(verb.__doc__), *(["", "Args:", *told] if options else [])])
+    returned = {verb: hints["return"]}
     if preview := getattr(verb, "preview", None):
-        shown[preview] = _hints(preview.shows)["return"]
-    for function, returned in shown.items():
+        returned[preview] = _hints(preview.shows)["return"]
+    for function, kind in returned.items():
         function.__doc__ = text
         function.__signature__ = own.replace(
             parameters=[
                 each.replace(annotation=hints[each.name])
                 for each in own.parameters.values()
-                if each.kind is not Parameter.VAR_KEYWORD
+                if each.name != "unknown"  # which are refused
             ],
-            return_annotation=returned,
+            return_annotation=kind,
         )
 
 
-_IN_PYTHON = {
+_OF_PYTHON = {
     "progress": "Called with each `Status` of the work; None: shows nothing (default: a bar in "
     "terminals and notebooks).",
     "notice": "Called with each notice (default: the logger `ropewalk`, as warnings).",

@@ -111,6 +111,7 @@ def test_help_tells_types_and_then_words(name: str) -> None:
         assert options <= {*told}
         assert ("progress" in parameters) == ("progress" in inspect.signature(verb).parameters)
     assert len(str(inspect.signature(rw.plan))) < 1100
+    assert "settings" in inspect.signature(rw.evaluate_checkpoints).parameters
 
 
 @pytest.mark.slow

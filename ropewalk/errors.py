@@ -4,9 +4,9 @@ RopewalkError             everything below: one line for a user, no traceback; e
 ├── GateFailed            the work is done and a check of ours refuses it: names every problem
 └── InputError            what the user gave is wrong; exit status 2
     ├── InvalidValue      a value breaks a rule: says key, value, rule and remedy
-    ├── UnknownName       nothing has that name: lists the names that exist
+    ├── UnknownName       nothing has that name: lists the names that exist; a ValueError too
     └── Unsupported       refused by name: what was asked for cannot be expressed or done here
-        └── MissingExtra  a package is not installed: says which extra brings it
+        └── MissingExtra  a package is not installed: says which extra brings it; an ImportError too
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class InvalidValue(InputError):
         return InvalidValue(key, self.value, self.rule, self.remedy)
 
 
-class UnknownName(InputError):
+class UnknownName(InputError, ValueError):
     """A name that nothing has, with those that something has."""
 
     def __init__(self, kind: str, name: object, valid: Iterable[str]) -> None:
@@ -85,8 +85,10 @@ class Unsupported(InputError):
     """The request is understood, and refused with its reason."""
 
 
-class MissingExtra(Unsupported):
+class MissingExtra(Unsupported, ImportError):
     """A package is needed that a plain installation does not bring."""
+
+    __str__ = Exception.__str__  # an ImportError shows its first words, even if `args` has others
 
     def __init__(self, what: str, package: str, extra: str) -> None:
         self.what, self.package, self.extra = what, package, extra

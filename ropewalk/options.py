@@ -8,18 +8,23 @@ A parameter without such a declaration exists in Python alone (`progress`, `noti
 
 from __future__ import annotations
 
+import builtins
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import wraps
-from inspect import signature
+from inspect import Parameter, cleandoc, signature
 from numbers import Integral
 from pathlib import Path
-from typing import Any, ParamSpec, Protocol, TypeVar, cast
+from textwrap import fill
+from typing import Any, ParamSpec, Protocol, TypeVar, cast, get_type_hints
 
 from ropewalk.errors import InputError
 from ropewalk.extras import required_by
+from ropewalk.progress import Progress, shown
+from ropewalk.progress_bar import of_a_call
 from ropewalk.untrusted import truth_value
 
 A = TypeVar("A")
@@ -57,6 +62,69 @@ class RunFolder(Option):
 
     command: str = field(kw_only=True)
     """The name in run.json."""
+
+
+class Names(dict[str, Any]):
+    """The names of a module; one that only a type checker imports is a type of its own."""
+
+    def __missing__(self, name: str) -> Any:
+        if hasattr(builtins, name):
+            raise KeyError(name)
+        return type(name, (Elsewhere,), {"__module__": "builtins"})
+
+
+class Elsewhere:
+    """A type that is not imported."""
+
+
+def declared(verb: Callable[..., Any]) -> list[tuple[Parameter, Any, Option]]:
+    """The parameters that are declared as options, with their types and words."""
+    hints = _hints(verb)
+    return [
+        (parameter, hints[name].__origin__, option)
+        for name, parameter in signature(verb).parameters.items()
+        for option in getattr(hints[name], "__metadata__", ())
+        if isinstance(option, Option)
+    ]
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    names = Names(vars(sys.modules[function.__module__]))
+    return get_type_hints(function, localns=names, include_extras=True)
+
+
+def describe(verb: Any) -> None:
+    """Tell readers of `help` the options: their types in the signature, their words below."""
+    options, own, hints = declared(verb), signature(verb), _hints(verb)
+    hints |= {parameter.name: annotation for parameter, annotation, _ in options}
+    words = _OF_PYTHON | {parameter.name: option.help for parameter, _, option in options}
+    told = [
+        fill(f"{name}: {words[name]}", 96, initial_indent=" " * 4, subsequent_indent=" " * 8)
+        for name in own.parameters
+        if name in words
+    ]
+    text = "\n".join([cleandoc(verb.__doc__), *(["", "Args:", *told] if options else [])])
+    returned = {verb: hints["return"]}
+    if preview := getattr(verb, "preview", None):
+        returned[preview] = _hints(preview.shows)["return"]
+    for function, kind in returned.items():
+        function.__doc__ = text
+        function.__signature__ = own.replace(
+            parameters=[
+                each.replace(annotation=hints[each.name])
+                for each in own.parameters.values()
+                if each.name != "unknown"  # which are refused
+            ],
+            return_annotation=kind,
+        )
+
+
+_OF_PYTHON = {
+    "progress": "Called with each `Status` of the work; None: shows nothing (default: a bar in "
+    "terminals and notebooks).",
+    "notice": "Called with each notice (default: the logger `ropewalk`, as warnings).",
+    "done": "Called with each stage and its result.",
+}
 
 
 class Verb(Protocol[P, R_co, V_co]):
@@ -98,6 +166,7 @@ def previewed_by(shown: Callable[[A], V_co]) -> Callable[[Callable[P, R_co]], Ve
                 _IS_PREVIEW.reset(before)
             return shown(cast(A, asked))
 
+        cast(Any, preview).shows = shown
         cast(Any, verb).preview = preview
         return cast("Verb[P, R_co, V_co]", verb)
 
@@ -132,12 +201,12 @@ _CALL: ContextVar[tuple[str, dict[str, object]]] = ContextVar("call", default=("
 
 @contextmanager
 def called(
-    command: str, verb: Callable[..., object], values: Mapping[str, object]
-) -> Iterator[frozenset[str]]:
+    command: str, verb: Callable[..., object], values: Mapping[str, Any]
+) -> Iterator[tuple[frozenset[str], Progress]]:
     """The body of a verb: a run directory in it keeps the verb's arguments in its run.json.
 
     `values` are the verb's local variables when it begins. Yields the names of the arguments that
-    differ from their defaults. MissingExtra names the command.
+    differ from their defaults, and the progress to report to. MissingExtra names the command.
     """
     parameters = signature(verb).parameters
     for name, parameter in parameters.items():
@@ -148,12 +217,16 @@ def called(
         for name, parameter in parameters.items()
         if name not in _OF_THIS_CALL and not _is_usual(values[name], parameter.default)
     }
-    before = _CALL.set((command, arguments))
-    try:
-        with required_by(command):
-            yield frozenset(arguments)
+    before, given = _CALL.get()[0], values.get("progress")
+    reset = _CALL.set((command, arguments))
+    try:  # a verb in another one shows nothing of its own
+        with (
+            required_by(command),
+            of_a_call(None if before and given is shown else given) as progress,
+        ):
+            yield frozenset(arguments), progress
     finally:
-        _CALL.reset(before)
+        _CALL.reset(reset)
 
 
 def arguments_of(command: str) -> dict[str, object] | None:
@@ -165,7 +238,7 @@ def arguments_of(command: str) -> dict[str, object] | None:
     return arguments if now == command else None
 
 
-_OF_THIS_CALL = ("run", "folder", "progress", "notice", "done")
+_OF_THIS_CALL = ("run", "folder", "progress", "notice", "done", "unknown")
 """Parameters that do not change what is computed."""
 IN_PYTHON = "only in Python"
 """The key of a value in run.json that only Python can hold."""

@@ -32,6 +32,10 @@ def silent(status: Status) -> None:
     """Show nothing."""
 
 
+def shown(status: Status) -> None:
+    """Stands for a bar in a terminal or a notebook, and for nothing elsewhere: a verb's default."""
+
+
 def unheard(text: str) -> None:
     """A notice that nobody needs: another process says it, or it was said before."""
 

@@ -13,8 +13,8 @@ it; on the way back it must still follow. So a file that was damaged or edited i
 JSON has no infinity: a number that may be infinite has the type `Unbounded`, and null stands for
 infinity.
 
-Fields are read-only all the way down: a value makes its mappings a `FrozenDict`, its lists tuples,
-and its arrays unwritable.
+Fields are read-only all the way down: a value makes its mappings a `FrozenDict`, the lists in them
+a `FrozenList`, other lists tuples, and its arrays unwritable.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from typing import (
     TYPE_CHECKING,
     Annotated,
     Any,
+    ClassVar,
     Literal,
     NoReturn,
     TypeAlias,
@@ -54,17 +55,32 @@ Unbounded: TypeAlias = Annotated[float, _INFINITE]
 SHOWN = 160  # characters of a value at Python's prompt
 
 
-class FrozenDict(dict[str, Any]):
-    """A mapping that cannot be changed. `dict(…)` is a copy that can."""
+def _refuse(self: object, *_: object, **__: object) -> NoReturn:
+    raise TypeError("this belongs to an immutable value; change a copy: copy()")
 
-    def _refuse(self, *_: object, **__: object) -> NoReturn:
-        raise TypeError("this mapping belongs to an immutable value; change a copy: dict(…)")
+
+class FrozenDict(dict[str, Any]):
+    """A mapping that cannot be changed. Its `copy()` can, and so can all that the copy holds."""
 
     __setitem__ = __delitem__ = __ior__ = _refuse
     clear = pop = popitem = setdefault = update = _refuse
 
+    def copy(self) -> dict[str, Any]:
+        copied: dict[str, Any] = encode(self)
+        return copied
+
     def __reduce__(self) -> tuple[object, ...]:  # else it would be filled item by item
         return FrozenDict, (dict(self),)
+
+
+class FrozenList(list[Any]):
+    """A list in such a mapping: configs have lists where other fields of values have tuples."""
+
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
+    append = clear = extend = insert = pop = remove = reverse = sort = _refuse
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return FrozenList, (list(self),)
 
 
 class Value:
@@ -125,6 +141,17 @@ class Result(Value):
     A result that is best shown as a picture also has a `figure()`.
     """
 
+    rows_in: ClassVar[str] = ""
+    """The field with the rows of `to_rows`."""
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """The result as a table: a dict for each row, as `pandas.DataFrame` takes them.
+
+        A part of a part is named by its path, such as `comparison.low`. A result that is no table
+        is one row.
+        """
+        return [flat(row) for row in (getattr(self, self.rows_in) if self.rows_in else [self])]
+
     def summary(self) -> str:
         """Describe the result in one paragraph."""
         raise NotImplementedError
@@ -171,16 +198,17 @@ def check_member(member: object, members: Collection[object], key: str) -> None:
         )
 
 
-def frozen(value: Any) -> Any:
-    """A value with the same content that cannot be changed."""
+def frozen(value: Any, lists: type[Any] = tuple) -> Any:
+    """A value with the same content that cannot be changed; a list becomes one of `lists`."""
     if isinstance(value, FrozenDict):
         return value
     if isinstance(value, Mapping):
-        return FrozenDict({key: frozen(item) for key, item in value.items()})
+        return FrozenDict({key: frozen(item, FrozenList) for key, item in value.items()})
     if hasattr(value, "_fields"):
         return type(value)(*map(frozen, value))
     if isinstance(value, tuple | list):
-        return tuple(map(frozen, value))
+        kind = lists if isinstance(value, list) else tuple
+        return kind(frozen(item, lists) for item in value)
     if hasattr(value, "setflags") and value.flags.writeable:  # an array: its owner may change it
         value = value.copy()
         value.setflags(write=False)
@@ -202,6 +230,14 @@ def encode(value: object) -> Any:
     if isinstance(value, float) and math.isinf(value):
         return None
     return str(value) if isinstance(value, Path) else value
+
+
+def flat(value: object, path: str = "") -> dict[str, Any]:
+    """The JSON form of a value without objects in objects: keys are paths."""
+    found: dict[str, Any] = {}
+    for key, own in encode(value).items():
+        found |= flat(own, f"{path}{key}.") if isinstance(own, dict) else {f"{path}{key}": own}
+    return found
 
 
 def decode(hint: Any, value: object, path: str) -> Any:

@@ -10,8 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import ropewalk as rw
 from ropewalk import errors
-from ropewalk.errors import InputError, InvalidValue, RopewalkError, UnknownName, Unsupported
+from ropewalk.errors import (
+    InputError,
+    InvalidValue,
+    MissingExtra,
+    RopewalkError,
+    UnknownName,
+    Unsupported,
+)
 
 
 def test_the_docstring_draws_the_whole_tree() -> None:
@@ -26,6 +34,13 @@ def test_wrong_input_exits_with_2_and_a_failure_with_1() -> None:
     for error in (InputError, InvalidValue, UnknownName, Unsupported):
         assert issubclass(error, RopewalkError)
         assert error.exit_status == 2
+
+
+def test_callers_who_do_not_know_ropewalk_catch_them_by_pythons_kinds() -> None:
+    with pytest.raises(ImportError, match=r"pip install 'ropewalk\[models\]'"):
+        raise MissingExtra("this", "torch", "models")
+    with pytest.raises(ValueError, match="unknown method"):
+        rw.plan("llama-2-7b", "32k", "no such method")
 
 
 def test_an_invalid_value_says_key_value_rule_and_remedy() -> None:
@@ -64,6 +79,7 @@ def test_an_unknown_name_lists_the_valid_ones_and_guesses() -> None:
         UnknownName("method", "yran", ("yarn",)),
         Unsupported("no"),
         InputError("no"),
+        MissingExtra("this", "torch", "models"),
     ],
 )
 def test_errors_survive_the_way_out_of_a_worker_process(error: RopewalkError) -> None:

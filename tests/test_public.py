@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import pkgutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 import ropewalk as rw
+from ropewalk import errors
 from tests.forks import Forks
 
 ROOT = Path(__file__).parents[1]
@@ -37,6 +40,21 @@ def test_every_public_name_is_there(name: str) -> None:
     assert name in dir(rw)
     assert name == "__version__" or callable(value)
     assert name == "__version__" or value.__name__ == name
+
+
+def test_results_and_errors_are_public_and_nothing_else_is() -> None:
+    assert dir(rw) == sorted(rw.__all__)
+    # What the verbs return, by their annotations; and what they raise.
+    for name in rw.__all__:
+        verb = getattr(rw, name)
+        if inspect.isfunction(verb) and name not in ("applied", "load", "register"):
+            for each in filter(None, (verb, getattr(verb, "preview", None))):
+                found = inspect.signature(each).return_annotation
+                kinds = {kind.__name__ for kind in get_args(found) or (found,)}
+                assert kinds <= {*rw.__all__}, name
+    for name, error in vars(errors).items():
+        if isinstance(error, type) and issubclass(error, errors.RopewalkError):
+            assert getattr(rw, name) is error
 
 
 def test_other_names_are_not() -> None:
@@ -69,9 +87,9 @@ def test_a_verb_is_its_function_whatever_was_imported_before(seed: int, fresh: F
             f"random.Random({seed}).shuffle(names)\n"
             "for name in names: importlib.import_module(name)\n"
             "import ropewalk as rw\n"
-            "for verb in rw._VERBS:\n"
-            "    own = getattr(sys.modules[f'ropewalk.api.{verb}'], verb)\n"
-            "    assert callable(own) and getattr(rw, verb) is own, verb\n"
+            "for name, home in rw._HOMES.items():\n"
+            "    own = getattr(sys.modules[home], name)\n"
+            "    assert callable(own) and getattr(rw, name) is own, name\n"
             "rw.methods(), rw.bound('4k', only='safe'), rw.inspect('bundled')\n"
             "rw.plan('bundled', '1k', 'yarn'), rw.compare_methods('llama-2-7b', '8k')\n"
             "nowhere = [\n"

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import ropewalk as rw
 from ropewalk.errors import InvalidValue
 from ropewalk.schedule import FloatArray, RotaryGeometry
 from ropewalk.values import SHOWN, Result, Unbounded, Value
@@ -244,14 +245,15 @@ def test_a_value_cannot_be_changed_at_any_depth() -> None:
         lambda: mapping.__setitem__("k", ()),
         lambda: mapping.pop("k"),
         lambda: value.anything["free"][0].clear(),  # type: ignore[index]
+        lambda: value.anything["free"].append(1),  # type: ignore[index]
         lambda: value.array.fill(0),
     ):
-        with pytest.raises((TypeError, ValueError), match=r"change a copy: dict\(|read-only"):
+        with pytest.raises((TypeError, ValueError), match=r"change a copy: copy\(|read-only"):
             change()
     # Neither through what it was made from, nor is that frozen for its owner.
     given["k"].append(False)
     numbers[0] = 7
-    assert value.by_name == {"k": (True,)}
+    assert mapping == {"k": [True]}
     assert value.array[0] == 0.5
     assert {**mapping, "k": 1} == {"k": 1}
     assert json.dumps(mapping) == '{"k": [true]}'
@@ -276,6 +278,16 @@ def test_a_prompt_shows_one_short_line() -> None:
     assert len(long) == SHOWN
     assert long.endswith("…>")
     assert len(repr(Inner((0.5,) * 10_000))) <= SHOWN
+
+
+def test_a_result_is_a_table_of_flat_rows() -> None:
+    """As `pandas.DataFrame` takes them."""
+    found = rw.bound(["8k", "128k"])
+    rows = found.to_rows()
+    assert [row["length"] for row in rows] == [8192, 131072]
+    assert rows[0]["published.men2024"] == found.rows[0].published["men2024"]
+    assert rw.plan("llama-2-7b", "32k", "yarn").to_rows()[1]["runtime"] == "vllm"
+    assert Said("words").to_rows() == [{"text": "words"}]
 
 
 def test_a_result_is_told_by_its_summary_and_escaped_in_a_notebook() -> None:

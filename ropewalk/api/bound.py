@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from ropewalk.api.common import Length, as_lengths
 from ropewalk.errors import InvalidValue
-from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
 from ropewalk.models.source import resolve
-from ropewalk.options import Argument, Option
-from ropewalk.progress import Progress, share, silent
+from ropewalk.options import Argument, Option, called
+from ropewalk.progress import Progress, share, shown
 from ropewalk.theory.asymptote import asymptotic_base
 from ropewalk.theory.bound import (
     ASSUMPTIONS,
@@ -69,6 +68,8 @@ class Bound(NamedTuple):
 @dataclass(frozen=True, eq=False)
 class Bounds(Result):
     """Bounds of the base, among bases of at least 1, at several context lengths."""
+
+    rows_in = "rows"
 
     head_dim: int
     rotary_dim: int
@@ -136,7 +137,7 @@ def bound(
     islands: Annotated[
         bool, Option("List the intervals of bases that work below the safe base.")
     ] = False,
-    progress: Progress = silent,
+    progress: Progress | None = shown,
 ) -> Bounds:
     """Compute lower bounds of the base for context lengths, by default 1k, 2k, … 1M.
 
@@ -144,7 +145,7 @@ def bound(
     by default all of `head_dim`. `only` selects one of the two bounds, infimum or safe base, and
     omits the other. `islands` lists the bases that work between the two.
     """
-    with required_by("bound"):
+    with called("bound", bound, locals()) as (_, progress):
         if lengths is None:
             lengths = LENGTHS
         wanted = as_lengths([lengths] if isinstance(lengths, int | Integral | str) else lengths)

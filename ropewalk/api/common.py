@@ -47,15 +47,30 @@ ModelToRead: TypeAlias = Annotated[
 ]
 Plans: TypeAlias = Annotated[
     Sequence[PlanLike],
-    Option("A plan of `ropewalk plan`; repeatable.", "FILE", shell=("--plan",)),
+    Option("A plan of `ropewalk plan`.", "FILE", shell=("--plan",)),
 ]
 MethodNames: TypeAlias = Annotated[
     Sequence[str],
     Option(
-        "A method of `ropewalk methods`, or `none` for the unmodified model; repeatable.",
+        "A method of `ropewalk methods`, or `none` for the unmodified model.",
         "METHOD",
         shell=("--method",),
     ),
+]
+TargetLength: TypeAlias = Annotated[Length, Option("Target length, such as 32768 or 32k.")]
+Layers: TypeAlias = Annotated[
+    Sequence[str] | None,
+    Option("Layer types to change (default: full attention); others keep their schedule.", "TYPE"),
+]
+FromOriginal: TypeAlias = Annotated[
+    bool, Option("Start from the plain frequencies, without the model's present scaling.")
+]
+TrainedLength: TypeAlias = Annotated[
+    Length | None,
+    Option("The length that the model was trained at, where its config leaves that open."),
+]
+AfterTraining: TypeAlias = Annotated[
+    bool, Option("Rank for use after fine-tuning at the target length (default: without it).")
 ]
 Target: TypeAlias = Annotated[Length | None, Option("Target length of the methods.")]
 CorpusToUse: TypeAlias = Annotated[
@@ -113,8 +128,7 @@ RanksPerCopy: TypeAlias = Annotated[
 OnMachine: TypeAlias = Annotated[
     str | None,
     Option(
-        "The machine that a preview (--dry-run) calculates for, such as 8xh100 (default: this "
-        "one).",
+        "The machine that `preview` calculates for, such as 8xh100 (default: this one).",
         "MACHINE",
         advanced=True,
     ),

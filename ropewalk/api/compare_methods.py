@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ropewalk.api.common import (
-    Length,
+    AfterTraining,
+    AllowDownload,
+    FromOriginal,
+    Layers,
+    ModelToRead,
+    Strict,
+    TargetLength,
+    TrainedLength,
     as_length,
     changes_only_the_length,
     geometry_json,
@@ -16,13 +23,13 @@ from ropewalk.api.common import (
 )
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, MissingExtra
-from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
-from ropewalk.models.source import Model, Source, resolve, stated_assumptions
+from ropewalk.models.source import Source, resolve, stated_assumptions
+from ropewalk.options import called
 from ropewalk.planning.base import sufficient_base
 from ropewalk.planning.comparison import Candidate, ranking_of
 from ropewalk.planning.extension import chosen_layers
-from ropewalk.progress import Notice, Progress, log_notice, share, silent
+from ropewalk.progress import Notice, Progress, log_notice, share, shown
 from ropewalk.runtimes.serving import Serving, serving
 from ropewalk.values import Result, check_filled
 
@@ -33,6 +40,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, eq=False)
 class Comparison(Result):
     """The plans of all methods for one model and target, best first."""
+
+    rows_in = "candidates"
 
     model: str
     source: str
@@ -115,29 +124,25 @@ class Comparison(Result):
 
 
 def compare_methods(
-    model: Model,
-    to: Length,
+    model: ModelToRead,
+    to: TargetLength,
     *,
-    layers: Sequence[str] | None = None,
-    from_original: bool = False,
-    trained_length: Length | None = None,
-    after_training: bool = False,
-    allow_download: bool = False,
-    strict: bool = False,
-    progress: Progress = silent,
+    layers: Layers = None,
+    from_original: FromOriginal = False,
+    trained_length: TrainedLength = None,
+    after_training: AfterTraining = False,
+    allow_download: AllowDownload = False,
+    strict: Strict = False,
+    progress: Progress | None = shown,
     notice: Notice = log_notice,
 ) -> Comparison:
     """Plan with every method, and rank the plans.
 
     The ranks follow two lists of methods, ordered by the mean that small models retrieved: for use
     of the model as it is, and for use after fine-tuning at the target (`after_training`). A method
-    that was not measured has no rank, and comes after those that were. `layers` are the layer types
-    to extend (default: full attention). `from_original` ignores the model's present scaling and
-    starts from the pretrained frequencies. `trained_length` is the length that the model was
-    trained at, where its config leaves that open. `strict` refuses a config that leaves open how
-    the model rotates, instead of warning.
+    that was not measured has no rank, and comes after those that were.
     """
-    with required_by("compare_methods"):
+    with called("compare_methods", compare_methods, locals()) as (_, progress):
         source = known_as(resolve(model, allow_download=allow_download), trained_length)
         target = as_length(to, "to")
         present = source.present_plan

@@ -57,6 +57,8 @@ class CostRow(NamedTuple):
 class Cost(Result):
     """The needs of a model at a length on a machine, by formulas; nothing was measured."""
 
+    rows_in = "rows"
+
     model: str
     length: int
     machine: str

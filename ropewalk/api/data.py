@@ -29,7 +29,8 @@ from ropewalk.errors import InvalidValue
 from ropewalk.lengths import format_length
 from ropewalk.models.source import Model, resolve
 from ropewalk.options import Argument, Option, RunFolder, called
-from ropewalk.progress import Notice, Progress, log_notice, silent
+from ropewalk.progress import Notice, Progress, log_notice, shown
+from ropewalk.progress_bar import of_a_call
 from ropewalk.values import Result, Value
 
 if TYPE_CHECKING:
@@ -82,6 +83,8 @@ class Fill(Value):
 class DataDescription(Result):
     """A store of tokens, and how an epoch of it fills windows."""
 
+    rows_in = "domains"
+
     folder: str
     tokenizer_sha256: str
     domains: tuple[Domain, ...]
@@ -130,7 +133,7 @@ def build_data(
         Option(
             "Text to tokenise: a file, a folder, .jsonl, .parquet, .npy, a data set saved by "
             "`datasets`, hub:NAME for a data set of the Hugging Face hub, or `python` for the "
-            "standard library of this Python. Repeat it for more, each with its domain.",
+            "standard library of this Python. If there are several, each needs its domain.",
             "[DOMAIN=]FILE",
             shell=("--corpus",),
         ),
@@ -148,7 +151,7 @@ def build_data(
     field: TextField = "text",
     weights: WeightsField = None,
     allow_download: AllowDownload = False,
-    progress: Progress = silent,
+    progress: Progress | None = shown,
     notice: Notice = log_notice,
 ) -> DataDescription:
     """Tokenise a corpus, or several by the names of their domains, into a folder.
@@ -158,7 +161,7 @@ def build_data(
     of the running Python. `field` names what holds a row's text or tokens. Windows are made when
     they are read, so one store serves every length.
     """
-    with called("data build", build_data, locals()):
+    with called("data build", build_data, locals()) as (_, progress):
         from ropewalk.evaluation.encoding import Encoder
         from ropewalk.models.load import load_tokenizer
 
@@ -206,7 +209,7 @@ def describe_data(
     shares: Annotated[
         Mapping[str, float] | str | None,
         Option(
-            "Share of a domain in the tokens of an epoch, repeatable; or the mixture of a paper, "
+            "Share of a domain in the tokens of an epoch; or the mixture of a paper, "
             "such as prolong-64k.",
             "DOMAIN=SHARE",
             shell=("--share",),
@@ -220,7 +223,7 @@ def describe_data(
     tokens: Annotated[int | None, Option("Tokens of an epoch (default: each token once).")] = None,
     target: Annotated[
         Length | None,
-        Option("With --layout skip: the length that positions reach.", advanced=True),
+        Option("With `layout` skip: the length that positions reach.", advanced=True),
     ] = None,
     filling: Annotated[
         Filling, Option("Longest documents first, or documents in their order.", advanced=True)
@@ -230,7 +233,7 @@ def describe_data(
         Option("What to do with the part of a document that does not fit.", advanced=True),
     ] = "cut",
     check: Annotated[bool, Option("Compare every file with its checksum.")] = False,
-    progress: Progress = silent,
+    progress: Progress | None = shown,
 ) -> DataDescription:
     """The documents of a store; with `length`, also how an epoch fills windows of that length.
 
@@ -242,7 +245,8 @@ def describe_data(
         named(shares)  # says which there are
     store = TokenStore(as_path(folder, "folder"))
     if check:
-        store.check(progress)
+        with of_a_call(progress) as progress:
+            store.check(progress)
     if length is None:
         asked = (layout, filling, overflow, shares, tokens, long_from, long_share, target)
         if asked != ("anchor", "best_fit", "cut", None, None, 4096, None, None):

@@ -48,7 +48,7 @@ from ropewalk.options import (
     preview_ends,
     previewed_by,
 )
-from ropewalk.progress import Notice, Progress, log_notice, silent, unheard
+from ropewalk.progress import Notice, Progress, log_notice, shown, silent, unheard
 from ropewalk.records import Mode
 from ropewalk.torchrun import check_ranks, first
 
@@ -89,7 +89,7 @@ def evaluate(
     model: Annotated[
         Model | None,
         Argument(
-            "A model's folder, a GGUF file (run in llama.cpp), or `bundled`; with --server it may "
+            "A model's folder, a GGUF file (run in llama.cpp), or `bundled`; with `server` it may "
             "be left out.",
             "[MODEL]",
         ),
@@ -114,7 +114,7 @@ def evaluate(
     samples: Annotated[int, Option("Samples per task, length and method.")] = 20,
     budget: Annotated[
         int | str | None,
-        Option("Instead of --samples: 200 answers in all, 1e9tok tokens or 30m of time.", "BUDGET"),
+        Option("Instead of `samples`: 200 answers in all, 1e9tok tokens or 30m of time.", "BUDGET"),
     ] = None,
     mode: Annotated[
         Mode | None,
@@ -150,7 +150,7 @@ def evaluate(
         Fingerprint | str | Path | None,
         Option(
             "A file of `ropewalk fingerprint` to compare the server with first (default: one "
-            "computed from MODEL, if given).",
+            "computed from `model`, if given).",
             group=SERVER,
         ),
     ] = None,
@@ -175,7 +175,7 @@ def evaluate(
     on: OnMachine = None,
     allow_download: AllowDownload = False,
     strict: Strict = False,
-    progress: Progress = silent,
+    progress: Progress | None = shown,
     notice: Notice = log_notice,
 ) -> Evaluated:
     """Measure retrieval and perplexity at several context lengths, with intervals.
@@ -213,7 +213,7 @@ def evaluate(
     `evaluate.preview(…)` calculates what the forwards would take, here or `on` another machine, by
     the formulas of `cost`; a config is enough for it.
     """
-    with called("evaluate", evaluate, locals()) as given:
+    with called("evaluate", evaluate, locals()) as (given, progress):
         check_previewed(on)
         from ropewalk.evaluation import tasks as retrieval
         from ropewalk.evaluation.able import AUTO, with_able_tasks

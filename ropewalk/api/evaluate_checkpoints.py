@@ -21,7 +21,8 @@ from ropewalk.evaluation.conclusion import Evaluated
 from ropewalk.evaluation.results import Spread, spreads
 from ropewalk.lengths import format_length
 from ropewalk.outputs import write_atomically
-from ropewalk.progress import Notice, Progress, log_notice, silent
+from ropewalk.progress import Notice, Progress, log_notice, shown
+from ropewalk.progress_bar import of_a_call
 from ropewalk.records import PERPLEXITY
 from ropewalk.reports.evaluation import spread_figure
 from ropewalk.reports.figures import keep_figures
@@ -40,6 +41,8 @@ _NUMBERED = re.compile(r"(?:.*\D)?(\d+)")
 @dataclass(frozen=True, eq=False)
 class EvaluatedCheckpoints(Result):
     """The mean and range of each score over checkpoints, and the measurements of each."""
+
+    rows_in = "spreads"
 
     folder: str
     checkpoints: tuple[str, ...]
@@ -97,7 +100,7 @@ def evaluate_checkpoints(
     *,
     last: int = LAST,
     run: str | Path | None = None,
-    progress: Progress = silent,
+    progress: Progress | None = shown,
     notice: Notice = log_notice,
     **settings: Any,
 ) -> EvaluatedCheckpoints:
@@ -126,18 +129,19 @@ def evaluate_checkpoints(
     if settings.get("budget") is not None:
         settings["budget"] = share_of(settings["budget"], len(found))
     evaluated: list[Evaluated] = []
-    for path in found:
-        if evaluated and settings.pop("budget", None) is not None:  # the same samples for all
-            settings["samples"] = max(own.samples for own in evaluated[0].results)
-        evaluated.append(
-            evaluate(
-                path,
-                run=None if runs is None else runs / path.name,
-                progress=_naming(progress, path.name),
-                notice=notice,
-                **settings,
+    with of_a_call(progress) as progress:
+        for path in found:
+            if evaluated and settings.pop("budget", None) is not None:  # the same samples for all
+                settings["samples"] = max(own.samples for own in evaluated[0].results)
+            evaluated.append(
+                evaluate(
+                    path,
+                    run=None if runs is None else runs / path.name,
+                    progress=_naming(progress, path.name),
+                    notice=notice,
+                    **settings,
+                )
             )
-        )
     shared = spreads((*own.results, *own.means) for own in evaluated)
     if not shared:
         raise InputError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from ropewalk.api.common import (
     AllowDownload,
@@ -24,16 +24,16 @@ from ropewalk.models.placement import GGUF_TYPES, STORED, check_dtype
 from ropewalk.models.source import Source, resolve, stated_assumptions
 from ropewalk.options import Option, called, is_preview, preview_ends, previewed_by
 from ropewalk.outputs import check_no_part
-from ropewalk.progress import Notice, Progress, Status, log_notice, silent
+from ropewalk.progress import Notice, Progress, Status, log_notice, shown
 from ropewalk.runtimes import every, targets
 from ropewalk.runtimes.features import Cell, check_plan, expressible, matrix
-from ropewalk.values import Result, check_member
+from ropewalk.values import Result, check_member, flat
 
 LLAMA_CPP = "llama.cpp"
 
 
 @dataclass(frozen=True, eq=False)
-class Preview(Result):
+class ExportPreview(Result):
     """Each runtime's support of a plan."""
 
     model: str
@@ -49,6 +49,10 @@ class Preview(Result):
         for name, row in self.matrix.items():
             for runtime in targets():
                 check_member(runtime, row, f"matrix.{name}")
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        cells = ((name, *each) for name, row in self.matrix.items() for each in row.items())
+        return [{"feature": name, "runtime": own, **flat(cell)} for name, own, cell in cells]
 
     def refusing(self, runtime: str) -> tuple[str, ...]:
         """The features that keep a runtime from following the plan."""
@@ -71,7 +75,7 @@ class _Asked:
     progress: Progress
 
 
-def _preview(asked: _Asked) -> Preview:
+def _preview(asked: _Asked) -> ExportPreview:
     """Each runtime's support of a plan, and the cost of approximations if the weights are here."""
     source, given = asked.source, asked.plan
     if source.kind == "GGUF file":
@@ -89,10 +93,10 @@ def _preview(asked: _Asked) -> Preview:
     asked.progress(Status("preview", 0.1, "measuring the cost of approximations"))
     measured = _losses(source, given, [*approximations.values()])
     losses = dict(zip(approximations, measured, strict=True))
-    return Preview(source.name, given.id, cells, losses)
+    return ExportPreview(source.name, given.id, cells, losses)
 
 
-def _preview_of_file(source: Source, plan: ContextPlan) -> Preview:
+def _preview_of_file(source: Source, plan: ContextPlan) -> ExportPreview:
     """A GGUF file's support of a plan; no other runtime loads one here."""
     from ropewalk.exporting.gguf_file import said_of
 
@@ -101,7 +105,7 @@ def _preview_of_file(source: Source, plan: ContextPlan) -> Preview:
     elsewhere = Cell("refused", "a GGUF file is exported to GGUF only; give the model's folder")
     cells = dict.fromkeys(targets(), elsewhere) | {LLAMA_CPP: cell}
     near = {LLAMA_CPP: loss} if cell.fit == "approximated" else {}
-    return Preview(source.name, plan.id, {"the plan": cells}, near)
+    return ExportPreview(source.name, plan.id, {"the plan": cells}, near)
 
 
 def _losses(
@@ -160,7 +164,7 @@ def export(
     overwrite: Annotated[bool, Option("Replace OUT if it exists.")] = False,
     allow_download: AllowDownload = False,
     strict: Strict = False,
-    progress: Progress = silent,
+    progress: Progress | None = shown,
     notice: Notice = log_notice,
 ) -> Exported:
     """Write a model with its plan for a runtime, load it back, and compare it with the plan.
@@ -176,7 +180,7 @@ def export(
     `export.preview(model, plan)`, needs neither `out` nor `runtime`: it shows how each runtime can
     express the plan, and the cost of approximations if the model's weights are available.
     """
-    with called("export", export, locals()):
+    with called("export", export, locals()) as (_, progress):
         if is_preview():
             source, given = resolve(model, allow_download=allow_download), as_plan(plan)
             stated_assumptions(source, notice, strict=strict)

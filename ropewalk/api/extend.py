@@ -54,7 +54,7 @@ from ropewalk.pipeline.settings import (
     recipe,
     settings_for,
 )
-from ropewalk.progress import Notice, Progress, log_notice, silent, unheard
+from ropewalk.progress import Notice, Progress, log_notice, shown, silent, unheard
 from ropewalk.run_directory import CONFIGURATION, RunDirectory, read_configuration
 from ropewalk.torchrun import check_alone, check_ranks, first, started
 from ropewalk.values import decode
@@ -153,7 +153,7 @@ def extend(
     on: OnMachine = None,
     allow_download: AllowDownload = False,
     strict: Strict = False,
-    progress: Progress = silent,
+    progress: Progress | None = shown,
     notice: Notice = log_notice,
     done: Done = lambda *_: None,
 ) -> Extended:
@@ -181,7 +181,7 @@ def extend(
     `extend.preview(…)` times the model here; `on` another machine, it calculates by the formulas of
     `cost`, and a config is enough for it.
     """
-    with called("extend", extend, locals()):
+    with called("extend", extend, locals()) as (_, progress):
         check_previewed(on)
         there = None if on is None else machine(on).devices
         check_ranks(ranks_per_copy, "extend", there)

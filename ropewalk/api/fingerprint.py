@@ -28,7 +28,7 @@ from ropewalk.errors import InvalidValue
 from ropewalk.lengths import check_measured
 from ropewalk.models.source import Model, runnable
 from ropewalk.options import Argument, Option, called
-from ropewalk.progress import Notice, Progress, log_notice, share, silent, unheard
+from ropewalk.progress import Notice, Progress, log_notice, share, shown, silent, unheard
 from ropewalk.torchrun import check_alone, check_ranks, first, started
 from ropewalk.untrusted import check_seed
 
@@ -60,7 +60,7 @@ def fingerprint(
     ranks_per_copy: RanksPerCopy = 1,
     allow_download: AllowDownload = False,
     strict: Strict = False,
-    progress: Progress = silent,
+    progress: Progress | None = shown,
     notice: Notice = log_notice,
 ) -> Fingerprint:
     """Compute the answers of a model, under a plan or unmodified, to about twenty probes.
@@ -74,7 +74,7 @@ def fingerprint(
     Under torchrun, `ranks_per_copy` ranks hold one copy of the model, as in `evaluate`; copies
     share the causes, and every rank returns the result.
     """
-    with called("fingerprint", fingerprint, locals()):
+    with called("fingerprint", fingerprint, locals()) as (_, progress):
         if not isinstance(model, str | Path):
             check_alone("fingerprint of a model in memory")
             if ranks_per_copy != 1:
@@ -135,7 +135,7 @@ def check_server(
     tokenizer: OwnTokenizer = None,
     model_name: ServedName = None,
     timeout: Timeout = TIMEOUT,
-    progress: Progress = silent,
+    progress: Progress | None = shown,
 ) -> Verdict:
     """Compare a server with the fingerprint of a planned model, and name the cause of a deviation.
 
@@ -143,7 +143,7 @@ def check_server(
     `fingerprint`, or its file. A key, where one is needed, comes from the environment variable
     ROPEWALK_API_KEY. `tokenizer` is the planned model's folder, for servers that take no tokens.
     """
-    with called("check_server", check_server, locals()):
+    with called("check_server", check_server, locals()) as (_, progress):
         from ropewalk.evaluation.answerers.server import encoder_of
         from ropewalk.evaluation.served.check import check
         from ropewalk.evaluation.served.client import Client

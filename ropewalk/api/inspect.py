@@ -21,7 +21,7 @@ from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
 from ropewalk.models.source import Source, resolve, stated_assumptions
 from ropewalk.options import Option, called
-from ropewalk.progress import Notice, Progress, log_notice, silent
+from ropewalk.progress import Notice, Progress, log_notice, shown
 from ropewalk.schedule import FloatArray, RotarySchedule
 from ropewalk.theory.coverage import coverage, critical_dimension, critical_pair
 from ropewalk.theory.decay import decay
@@ -137,7 +137,7 @@ def inspect(
     field: str = "text",
     allow_download: AllowDownload = False,
     strict: Strict = False,
-    progress: Progress = silent,
+    progress: Progress | None = shown,
     notice: Notice = log_notice,
 ) -> Inspection:
     """Describe a model's rotary geometry and its present schedule.
@@ -145,7 +145,7 @@ def inspect(
     `measure` runs the model over some text and weights the theory by the variances of its queries.
     `strict` refuses a config that leaves open how the model rotates, instead of warning.
     """
-    with called("inspect", inspect, locals()):
+    with called("inspect", inspect, locals()) as (_, progress):
         source = resolve(model, allow_download=allow_download)
         plan = source.present_plan
         assumptions = stated_assumptions(source, notice, strict=strict)

@@ -35,6 +35,8 @@ class ScalingMethod(NamedTuple):
 class Methods(Result):
     """All scaling methods, in alphabetical order."""
 
+    rows_in = "methods"
+
     methods: tuple[ScalingMethod, ...]
     published: tuple[PublishedFactors, ...]
     """The factors that longrope knows by name: `factors=longrope:NAME`."""

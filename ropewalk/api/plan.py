@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Never
 
 from ropewalk.api.common import (
+    AfterTraining,
     AllowDownload,
-    Length,
+    FromOriginal,
+    Layers,
     ModelToRead,
     Strict,
+    TargetLength,
+    TrainedLength,
     as_length,
     changes_only_the_length,
     geometry_json,
@@ -32,9 +36,9 @@ from ropewalk.planning.extension import (
     within_trained,
 )
 from ropewalk.planning.measured import measured
-from ropewalk.progress import Notice, Progress, log_notice, share, silent
+from ropewalk.progress import Notice, Progress, log_notice, share, shown
 from ropewalk.runtimes.serving import Serving, serving
-from ropewalk.scaling import stacked
+from ropewalk.scaling import parameter_names, stacked
 from ropewalk.schedule import LogNForm, RotarySchedule
 from ropewalk.values import Result, check_filled
 
@@ -46,6 +50,8 @@ if TYPE_CHECKING:
 class Planned(Result):
     """A plan for a longer context, and its form in a stock config."""
 
+    rows_in = "serving"
+
     model: str
     source: str
     """The origin of the config."""
@@ -55,7 +61,7 @@ class Planned(Result):
     trained_length: int | None
     layers: tuple[str, ...]
     """The layer types that the plan changes; the summary describes the first."""
-    rope_parameters: Mapping[str, object] | None
+    rope_parameters: dict[str, object] | None
     """For the config.json of stock transformers; None if no stock config can express the plan."""
     rope_parameters_refused: str | None
     """Why it cannot."""
@@ -127,20 +133,20 @@ class Planned(Result):
 
 def plan(
     model: ModelToRead,
-    to: Annotated[Length, Option("Target length, such as 32768 or 32k.")],
+    to: TargetLength,
     method: Annotated[
         str | None,
         Option(
             "A method of `ropewalk methods`, or several joined by +, as in yarn+resonance; vendor "
             "is the extension that the model's vendor documents. Without a method, all are "
-            "compared, and -o writes the one that ranks first.",
+            "compared, and the plan is the one that ranks first.",
             "METHOD",
         ),
     ] = None,
     *,
     parameters: Annotated[
         Mapping[str, object] | None,
-        Option("A parameter of the method; repeatable.", "KEY=VALUE", shell=("--set",)),
+        Option("A parameter of the method.", "KEY=VALUE", shell=("--set",)),
     ] = None,
     log_n: Annotated[
         LogNForm | None,
@@ -150,24 +156,15 @@ def plan(
         int | None,
         Option("Keep the plain angles at positions below N (no stock runtime supports this).", "N"),
     ] = None,
-    layers: Annotated[
-        Sequence[str] | None,
-        Option("Layer types to change; others keep their schedule. Repeatable.", "TYPE"),
-    ] = None,
-    from_original: Annotated[
-        bool, Option("Start from the plain frequencies, without the model's present scaling.")
-    ] = False,
-    trained_length: Annotated[
-        Length | None,
-        Option("The length that the model was trained at, where its config leaves that open."),
-    ] = None,
-    after_training: Annotated[
-        bool, Option("Rank for use after fine-tuning at the target length (default: without it).")
-    ] = False,
+    layers: Layers = None,
+    from_original: FromOriginal = False,
+    trained_length: TrainedLength = None,
+    after_training: AfterTraining = False,
     allow_download: AllowDownload = False,
     strict: Strict = False,
-    progress: Progress = silent,
+    progress: Progress | None = shown,
     notice: Notice = log_notice,
+    **unknown: Never,
 ) -> Planned:
     """Plan a longer context with a method, or several on top of each other: `yarn+resonance`.
 
@@ -185,7 +182,9 @@ def plan(
     A target below the trained length changes lengths only. If the model serves the target already
     and the method changes nothing, the plan is the one that the model follows now.
     """
-    with called("plan", plan, locals()):
+    with called("plan", plan, locals()) as (_, progress):
+        if unknown:
+            raise _unexpected(unknown)
         source = known_as(resolve(model, allow_download=allow_download), trained_length)
         target = as_length(to, "to")
         present = source.present_plan
@@ -266,6 +265,16 @@ def plan(
             if found is not None and found.is_refuted and not parameters:
                 notice(found.warning)
         return _planned(source, extended, chosen)
+
+
+def _unexpected(unknown: Mapping[str, object]) -> Exception:
+    """Of a method's parameters, the error that says where they belong."""
+    for name in unknown.keys() - parameter_names():
+        return TypeError(f"plan() got an unexpected keyword argument {name!r}")
+    return InputError(
+        f"{', '.join(unknown)}: parameters of a method are given together; write "
+        f"parameters={unknown}"
+    )
 
 
 def _same(present: ContextPlan, planned: ContextPlan) -> bool:

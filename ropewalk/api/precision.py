@@ -26,7 +26,7 @@ from ropewalk.lengths import check_measured
 from ropewalk.models.source import runnable
 from ropewalk.number_formats.results import Precision
 from ropewalk.options import Option, RunFolder, called
-from ropewalk.progress import Notice, Progress, log_notice, share, silent
+from ropewalk.progress import Notice, Progress, log_notice, share, shown
 from ropewalk.reports.figures import keep_figures
 from ropewalk.run_directory import CONFIGURATION, RESULTS, RunDirectory
 from ropewalk.torchrun import check_alone
@@ -39,10 +39,10 @@ def precision(
     quick: Annotated[bool, Option("Measure few shifts and sequences.")] = False,
     length: Annotated[
         Length | None,
-        Option("Tokens per sequence (default: the window, up to 4k, or 512 with --quick)."),
+        Option("Tokens per sequence (default: the window, up to 4k, or 512 with `quick`)."),
     ] = None,
     sequences: Annotated[
-        int | None, Option("Number of sequences (default: 50, or 5 with --quick).")
+        int | None, Option("Number of sequences (default: 50, or 5 with `quick`).")
     ] = None,
     arms: Annotated[
         Sequence[str] | None,
@@ -74,7 +74,7 @@ def precision(
     device: Device = "auto",
     allow_download: AllowDownload = False,
     strict: Strict = False,
-    progress: Progress = silent,
+    progress: Progress | None = shown,
     notice: Notice = log_notice,
 ) -> Precision:
     """Measure the effect of bf16 and other formats on relative positions, and name the remedy.
@@ -82,7 +82,7 @@ def precision(
     The defaults are the grids of the BFloat16 article, as far as the model and the text allow. An
     interrupted measurement resumes in the directory `run`.
     """
-    with called("precision", precision, locals()):
+    with called("precision", precision, locals()) as (_, progress):
         check_alone("precision")
         if sequences is not None and whole_number(sequences, "sequences") < 1:
             raise InvalidValue("sequences", sequences, "must be positive", "give 1 or more")

@@ -42,7 +42,7 @@ from ropewalk.options import (
     preview_ends,
     previewed_by,
 )
-from ropewalk.progress import Notice, Progress, log_notice, silent, unheard
+from ropewalk.progress import Notice, Progress, log_notice, shown, unheard
 from ropewalk.run_directory import CONFIGURATION, RESULTS, RunDirectory, read_configuration
 from ropewalk.searching.objective import Own
 from ropewalk.torchrun import check_ranks, first, own_device, started
@@ -99,7 +99,7 @@ def search(
         str | Own,
         Option(
             "Minimise the loss on the text (perplexity), on the answers (needle) or on both "
-            "(mixed), or with an objective of your own (--plugin).",
+            "(mixed), or with an objective of your own.",
             "NAME",
             advanced=True,
         ),
@@ -145,7 +145,7 @@ def search(
     on: OnMachine = None,
     allow_download: AllowDownload = False,
     strict: Strict = False,
-    progress: Progress = silent,
+    progress: Progress | None = shown,
     notice: Notice = log_notice,
 ) -> Searched:
     """Search rescale factors for a longer context, by perplexity and retrieval together.
@@ -164,7 +164,7 @@ def search(
     `search.preview(…)` calculates what the forwards would take, here or `on` another machine, by
     the formulas of `cost`; a config is enough for it.
     """
-    with called("search", search, locals()):
+    with called("search", search, locals()) as (_, progress):
         check_previewed(on)
         from ropewalk.searching.model.results import Searched
         from ropewalk.searching.model.settings import SearchSettings, check_target, published

@@ -55,7 +55,7 @@ from ropewalk.options import (
     preview_ends,
     previewed_by,
 )
-from ropewalk.progress import Notice, Progress, log_notice, silent, unheard
+from ropewalk.progress import Notice, Progress, log_notice, shown, silent, unheard
 from ropewalk.reports.figures import keep_figures
 from ropewalk.run_directory import RESULTS, RunDirectory, check_run_place
 from ropewalk.scaling import stacked
@@ -96,6 +96,8 @@ class PreviewStage(NamedTuple):
 @dataclass(frozen=True, eq=False)
 class TrainPreview(Result):
     """The steps and cost of a training run. Nothing was computed or written."""
+
+    rows_in = "stages"
 
     model: str
     stages: tuple[PreviewStage, ...]
@@ -159,7 +161,7 @@ def train(
         Corpus | Mapping[str, Corpus] | None,
         Option(
             "Text to train on, as `ropewalk data build` takes it, or the folder that it built. "
-            "With several domains, name the domain of each. Repeatable.",
+            "With several domains, name the domain of each.",
             "[DOMAIN=]FILE",
         ),
     ] = None,
@@ -174,7 +176,7 @@ def train(
         str | None,
         Option(
             "Plan by a method of `ropewalk methods`, or by `search` (default: that of the recipe, "
-            "or the one that `ropewalk plan --after-training` ranks first).",
+            "or the one that ranks first for use after training).",
             "METHOD",
         ),
     ] = None,
@@ -269,7 +271,7 @@ def train(
     shares: Annotated[
         Mapping[str, float] | str | None,
         Option(
-            "The share of a domain in the tokens that are read, repeatable; or the mixture of a "
+            "The share of a domain in the tokens that are read; or the mixture of a "
             "paper, such as prolong-64k.",
             "DOMAIN=SHARE",
             shell=("--share",),
@@ -311,7 +313,7 @@ def train(
     report_to: Annotated[
         Sequence[str],
         Option(
-            "Also log to tensorboard or wandb, as transformers.Trainer does; repeatable.",
+            "Also log to tensorboard or wandb, as transformers.Trainer does.",
             "NAME",
             advanced=True,
         ),
@@ -332,7 +334,7 @@ def train(
     on: OnMachine = None,
     allow_download: AllowDownload = False,
     strict: Strict = False,
-    progress: Progress = silent,
+    progress: Progress | None = shown,
     notice: Notice = log_notice,
 ) -> Trained:
     """Train a model further at a longer context, and export it with its plan, proven.
@@ -351,7 +353,7 @@ def train(
     `train.preview(…)` calculates what a run would take, here or `on` another machine, by the
     formulas of `cost`; a config is enough for it.
     """
-    with called("train", train, locals()), _together() as ranks:
+    with called("train", train, locals()) as (_, progress), _together() as ranks:
         check_previewed(on)
         # First: without text, nothing else matters.
         text = _Text.of(corpus, field, weights, allow_download)

@@ -17,7 +17,7 @@ from ropewalk.api.common import (
 from ropewalk.audit.result import Audit
 from ropewalk.models.source import resolve, stated_assumptions
 from ropewalk.options import Argument, Option, called
-from ropewalk.progress import Progress, log_notice, silent
+from ropewalk.progress import Progress, log_notice, shown
 
 
 def verify(
@@ -35,7 +35,7 @@ def verify(
         Sequence[str],
         Option(
             "Judge by this runtime alone, such as vllm, vllm==0.33.0 or llama.cpp; an unknown name "
-            "lists all. Repeatable (default: transformers, vllm and sglang; for a GGUF file, "
+            "lists all (default: transformers, vllm and sglang; for a GGUF file, "
             "llama.cpp).",
             "RUNTIME",
             shell=("--runtime",),
@@ -49,7 +49,7 @@ def verify(
         ),
     ] = True,
     strict: Strict = False,
-    progress: Progress = silent,
+    progress: Progress | None = shown,
 ) -> Audit:
     """Examine an exported model, whoever made it, for settings that a runtime silently misreads.
 
@@ -63,7 +63,7 @@ def verify(
     The result's `verdict` is "OK", "wrong" or "not established"; `verdict_in(runtime)` is that
     of one runtime.
     """
-    with called("verify", verify, locals()):
+    with called("verify", verify, locals()) as (_, progress):
         from ropewalk.audit.examination import audit
 
         if strict:

@@ -9,9 +9,7 @@ The function's own keyword parameters are options that only a shell has, such as
 
 from __future__ import annotations
 
-import builtins
 import inspect
-import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -27,16 +25,24 @@ from typing import (
     Union,
     get_args,
     get_origin,
-    get_type_hints,
 )
 
 import typer
 
 from ropewalk import registered
+from ropewalk.cli.naming import in_options
 from ropewalk.cli.shared import notify
 from ropewalk.errors import InputError, InvalidValue
 from ropewalk.lengths import format_length
-from ropewalk.options import Argument, Option, RunFolder, only_in_python
+from ropewalk.options import (
+    Argument,
+    Elsewhere,
+    Names,
+    Option,
+    RunFolder,
+    declared,
+    only_in_python,
+)
 from ropewalk.progress import silent
 
 R = TypeVar("R")
@@ -52,10 +58,10 @@ class Call(Generic[R]):
 
     def __call__(self, **more: object) -> R:
         """Run the verb; its progress and notices go to standard error."""
-        from ropewalk.cli.progress import progress_bar
+        from ropewalk.progress_bar import of_a_command
 
         work = self.verb.__name__.replace("_", " ")
-        with nullcontext(silent) if self.quiet else progress_bar(work) as progress:
+        with nullcontext(silent) if self.quiet else of_a_command(work) as progress:
             heard = {"progress": progress, "notice": _warn if self.quiet else notify}
             known = inspect.signature(self.verb).parameters
             heard = {name: hears for name, hears in heard.items() if name in known}
@@ -76,14 +82,14 @@ def command_of(*verbs: Callable[..., Any]) -> Callable[[Callable[..., None]], Ca
 
     def decorate(run: Callable[..., None]) -> Callable[..., None]:
         forms: list[dict[str, _Form]] = [{} for _ in verbs]
-        names: Any = _Names(getattr(run, "__globals__", {}))
+        names: Any = Names(getattr(run, "__globals__", {}))
         own = list(inspect.signature(run, eval_str=True, locals=names).parameters.values())
         parameters = [
             each
             for verb, its in zip(verbs, forms, strict=True)
             for each in _declared(verb, its, required=verb is verbs[0])
         ]
-        folders = [option for *_, option in _options(verbs[0]) if isinstance(option, RunFolder)]
+        folders = [option for *_, option in declared(verbs[0]) if isinstance(option, RunFolder)]
         parameters += [_CONFIG] if folders else []
         named = {verbs[0].__name__, *(name for its in forms for name in its)}
         parameters += [_QUIET, *([_PLUGIN] if named & _NAMES_OF_CODE else [])]
@@ -192,6 +198,9 @@ def _as_in(file: Path, command: str, call: Call[Any]) -> Mapping[str, Any]:
     return given
 
 
+_LIST = "A,B,…"
+
+
 class _Form(NamedTuple):
     """The form of a type's values in a shell."""
 
@@ -204,59 +213,47 @@ class _Form(NamedTuple):
     """Makes the text of a default in help."""
 
 
-class _Names(dict[str, Any]):
-    """The names of a module; one that only a type checker imports is a type of its own."""
-
-    def __missing__(self, name: str) -> Any:
-        if hasattr(builtins, name):
-            raise KeyError(name)
-        return _Elsewhere
-
-
-class _Elsewhere:
-    """A type that no command makes."""
-
-
-def _options(verb: Callable[..., Any]) -> list[tuple[inspect.Parameter, Any, Option]]:
-    """The parameters that are declared as options, with their annotations and words."""
-    names = _Names(vars(sys.modules[verb.__module__]))
-    hints = get_type_hints(verb, localns=names, include_extras=True)
-    return [
-        (parameter, hints[name], option)
-        for name, parameter in inspect.signature(verb).parameters.items()
-        for option in getattr(hints[name], "__metadata__", ())
-        if isinstance(option, Option)
-    ]
-
-
 def _declared(
     verb: Callable[..., Any], forms: dict[str, _Form], *, required: bool
 ) -> Iterator[inspect.Parameter]:
     """A parameter for typer for each that is declared as an option; its form is added."""
-    for parameter, annotation, option in _options(verb):
+    options = declared(verb)
+    flags = {parameter.name: _flag(parameter, option) for parameter, _, option in options}
+    for parameter, annotation, option in options:
         name = parameter.name
-        form = forms[name] = _form(annotation.__origin__)
+        form = forms[name] = _form(annotation)
         is_needed = required and parameter.default is inspect.Parameter.empty
         yield parameter.replace(
             annotation=Annotated[
                 form.type if is_needed else form.type | None,
-                _info(name, option, form, parameter.default),
+                _info(parameter, option, form, flags),
             ],
             # So that what a shell did not give is not given to the verb, which has its own default.
             default=inspect.Parameter.empty if is_needed else None,
         )
 
 
-def _info(name: str, option: Option, form: _Form, usual: Any) -> Any:
+def _flag(parameter: inspect.Parameter, option: Option) -> str:
+    if isinstance(option, Argument):
+        return option.unit.strip("[]…")
+    return option.shell[0] if option.shell else f"--{parameter.name.replace('_', '-')}"
+
+
+def _info(
+    parameter: inspect.Parameter, option: Option, form: _Form, flags: Mapping[str, str]
+) -> Any:
     """The option for typer; its help shows an informative default."""
-    unit = option.unit or form.unit
+    unit, usual = option.unit or form.unit, parameter.default
     says = usual not in (inspect.Parameter.empty, None, (), "") and usual is not False
-    flag = name.replace("_", "-")
-    told = flag if usual is True else form.shown(usual) if says else ""
-    text = f"{option.help}  [default: {told}]" if says else option.help
+    flag = flags[parameter.name]
+    told = flag.removeprefix("--") if usual is True else form.shown(usual) if says else ""
+    text = in_options(option.help, {"preview": "--dry-run", **flags})
+    if form.type == list[str] and unit != _LIST and not isinstance(option, Argument):
+        text += " Repeatable."
+    text += f"  [default: {told}]" if says else ""
     if isinstance(option, Argument):
         return typer.Argument(metavar=unit, help=text)
-    flag = f"--{flag}/--no-{flag}" if usual is True else f"--{flag}"
+    flag = f"{flag}/--no-{flag.removeprefix('--')}" if usual is True else flag
     return typer.Option(
         *(option.shell or (flag,)),
         metavar=unit,
@@ -267,7 +264,11 @@ def _info(name: str, option: Option, form: _Form, usual: Any) -> Any:
 
 def _form(annotation: Any) -> _Form:
     """The form of a type. Where several kinds of values are taken, a list comes before a text."""
-    members = [each for each in _members(annotation) if each is not _Elsewhere]
+    members = [
+        each
+        for each in _members(annotation)
+        if not (isinstance(each, type) and issubclass(each, Elsewhere))
+    ]
     if Any in members or object in members:  # all that is no text comes from Python
         members = [str]
     for each in members:
@@ -313,7 +314,7 @@ def _list_of(each: _Form) -> _Form:
     def read(words: Sequence[str], key: str) -> list[object]:
         return [_member(each, part.strip(), key) for word in words for part in parts(word)]
 
-    return _Form(list[str], "A,B,…", read, lambda usual: ",".join(map(each.shown, usual)))
+    return _Form(list[str], _LIST, read, lambda usual: ",".join(map(each.shown, usual)))
 
 
 def _named_values(alone: bool, each: _Form) -> _Form:

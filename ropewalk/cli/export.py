@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ropewalk.api.export import Preview, export
+from ropewalk.api.export import ExportPreview, export
 from ropewalk.cli.declared import Call, command_of
 from ropewalk.cli.shared import JsonOption, print_json, say, show_result, table
 from ropewalk.exporting.exported import Exported, NotTheSame
@@ -58,7 +58,7 @@ def _show(exported: Exported) -> None:
         say(f"or, on the source itself:\n  {exported.overrides}")
 
 
-def _show_preview(preview: Preview) -> None:
+def _show_preview(preview: ExportPreview) -> None:
     from ropewalk.cli.terminal import Terminal
 
     rows = table("", *targets())

@@ -78,13 +78,12 @@ def _option(name: str, value: str, options: Collection[str]) -> str:
     meant = meant or _SAME.get(key)
     if meant in options:
         return str(meant)
-    if "--set" in options and key.replace("-", "_") in _parameters():
-        given = f"{key.replace('-', '_')}={value or 'VALUE'}"
-        raise InputError(f"{name}: is a parameter of a method, not an option; write --set {given}")
+    if "--set" in options:
+        from ropewalk.scaling import parameter_names
+
+        if (key := key.replace("-", "_")) in parameter_names():
+            raise InputError(
+                f"{name}: is a parameter of a method, not an option; write --set "
+                f"{key}={value or 'VALUE'}"
+            )
     return name
-
-
-def _parameters() -> set[str]:
-    from ropewalk.scaling import named, names
-
-    return {key for method in names() for key in named(method).parameters}

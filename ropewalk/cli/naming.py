@@ -35,9 +35,10 @@ def options_named(parameters: Iterable[Any]) -> Iterator[None]:
         _OPTIONS.reset(outside)
 
 
-def in_options(text: str) -> str:
-    """A text of the package, for users of the command that runs."""
-    return re.sub(r"`(\w+)`", lambda name: _option(name[1]) or name[0], text)
+def in_options(text: str, options: Mapping[str, str] | None = None) -> str:
+    """A text of the package, with these options, or else for users of the command that runs."""
+    option = _option if options is None else options.get
+    return re.sub(r"`(\w+)`", lambda name: option(name[1]) or name[0], text)
 
 
 def _option(parameter: str) -> str | None:

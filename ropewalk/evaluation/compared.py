@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 class ComparedRuns(Result):
     """The first run minus the second, on the same samples."""
 
+    rows_in = "comparisons"
+
     first: str
     second: str
     """The folders, as they were given."""

@@ -54,6 +54,8 @@ class Evaluated(Result):
     It also holds the number of right answers by depth.
     """
 
+    rows_in = "results"
+
     model: str
     results: tuple[EvalResult, ...]
     means: tuple[EvalResult, ...]

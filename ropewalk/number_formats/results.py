@@ -106,6 +106,8 @@ class Gain:
 class Precision(Result):
     """The effect of a shift of all positions under each number format, and a verdict in words."""
 
+    rows_in = "arms"
+
     model: str
     length: int
     reference: int

@@ -41,6 +41,8 @@ class StageCost(NamedTuple):
 class Estimate(Result):
     """The stages of `extend`, and their cost on this machine."""
 
+    rows_in = "stages"
+
     model: str
     target_length: int
     timed_at: tuple[int, int]

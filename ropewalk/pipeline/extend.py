@@ -59,6 +59,9 @@ class Extended(Result):
     def result(self, stage: type[Stage[R]]) -> R:
         return cast(R, self.results[stage.name])
 
+    def to_rows(self) -> list[dict[str, Any]]:
+        return self.result(Evaluate).to_rows()
+
     @property
     def method(self) -> str:
         """The schedule that was exported: a method's name, or `search`."""
@@ -284,7 +287,8 @@ def training_offered(directory: RunDirectory, found: Extended) -> str | None:
     more = training.cost(settings.target_length).tokens
     took = more * seconds / tokens
     return (
-        f"training may help, as it did on small models (docs/training.md): with `train_steps` "
+        f"training may help; small models gained from text with questions, not from plain text "
+        f"(docs/training.md): with `train_steps` "
         f"{AUTO} about {Range(took, took, took)} more, on documents like those the model "
         "is used for (`train_corpus`)"
     )

@@ -249,6 +249,11 @@ def named(name: str) -> Method[...]:
     return method
 
 
+def parameter_names() -> set[str]:
+    """The parameters of all methods."""
+    return {key for method in names() for key in named(method).parameters}
+
+
 def stacked(methods: str) -> list[Method[...]]:
     """The methods that a name stands for, to be applied on top of each other: `yarn+resonance`."""
     if not isinstance(methods, str):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ropewalk.context_plan import ContextPlan
 from ropewalk.evaluation.statistics import t_interval
@@ -12,7 +12,7 @@ from ropewalk.lengths import format_length
 from ropewalk.reports.figures import figure
 from ropewalk.reports.training import curves
 from ropewalk.training.journal import Step
-from ropewalk.values import Result, Value, check_filled
+from ropewalk.values import Result, Value, check_filled, flat
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -89,6 +89,9 @@ class Found(Result):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_filled(self.stages, "stages")
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        return [{"length": own.length, **flat(step)} for own in self.stages for step in own.steps]
 
     def derived(self) -> dict[str, object]:
         return {"tokens": self.tokens}

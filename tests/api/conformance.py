@@ -12,7 +12,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from ropewalk.errors import InvalidValue
-from ropewalk.values import SHOWN, FrozenDict, Result, Value
+from ropewalk.values import SHOWN, FrozenDict, FrozenList, Result, Value
 from tests.cli.calling import result_of
 
 R = TypeVar("R", bound=Result)
@@ -46,6 +46,10 @@ def check_result(result: R) -> R:
     assert len(shown) <= SHOWN
     assert "\n" not in shown
     check_frozen(result)
+    rows = result.to_rows()
+    assert rows
+    assert json.loads(json.dumps(rows, allow_nan=False)) == rows
+    assert not any(isinstance(cell, dict) for row in rows for cell in row.values())
     if not hasattr(result, "figure"):
         assert result._repr_html_().startswith("<p>")
     elif type(result) in _DRAWN:
@@ -74,7 +78,8 @@ def check_frozen(value: Any) -> None:
     elif hasattr(value, "setflags"):
         assert not value.flags.writeable
     else:
-        assert not isinstance(value, list | set)
+        assert not isinstance(value, set)
+        assert not isinstance(value, list) or type(value) is FrozenList
 
 
 def run_command(*arguments: object) -> Any:

@@ -16,8 +16,9 @@ import pytest
 
 import ropewalk as rw
 from ropewalk.cli import VERBS
-from ropewalk.cli.declared import _declared, _Form, _options
+from ropewalk.cli.declared import _declared, _Form
 from ropewalk.cli.help import module_of
+from ropewalk.options import declared
 from ropewalk.training import recipes
 
 PUBLIC = sorted(
@@ -26,9 +27,7 @@ PUBLIC = sorted(
     if inspect.isfunction(found := getattr(rw, name))
     and found.__module__.startswith("ropewalk.api")
 )
-COMMANDS = {
-    name for name in PUBLIC if name not in ("compare_methods", "evaluate_checkpoints", "register")
-}
+COMMANDS = {name for name in PUBLIC if name not in ("evaluate_checkpoints", "register")}
 IN_PYTHON_ALONE = {"progress", "notice", "done"}
 UNDECLARED = {("search", "documents"), ("inspect", "field"), ("check_server", "fingerprint")}
 """Parameters that only Python has."""
@@ -38,8 +37,8 @@ def test_every_parameter_of_a_command_is_declared() -> None:
     undeclared = set()
     for name in COMMANDS:
         verb = getattr(rw, name)
-        declared = {parameter.name for parameter, *_ in _options(verb)}
-        left = inspect.signature(verb).parameters.keys() - declared - IN_PYTHON_ALONE
+        told = {parameter.name for parameter, *_ in declared(verb)}
+        left = inspect.signature(verb).parameters.keys() - told - IN_PYTHON_ALONE
         undeclared |= {(name, each) for each in left}
     assert undeclared == UNDECLARED
 
@@ -79,10 +78,10 @@ def test_commands_declare_only_what_a_shell_alone_has() -> None:
 def test_choices_for_editors_are_those_that_exist(
     verb: Callable[..., Any], option: str, known: tuple[str, ...]
 ) -> None:
-    [annotation] = [each for parameter, each, _ in _options(verb) if parameter.name == option]
+    [annotation] = [each for parameter, each, _ in declared(verb) if parameter.name == option]
     choices = [
         choice
-        for member in (annotation.__origin__, *get_args(annotation.__origin__))
+        for member in (annotation, *get_args(annotation))
         for choice in get_args(member)
         if isinstance(choice, str)
     ]
@@ -95,6 +94,24 @@ def test_the_traceback_of_a_wrong_argument_ends_in_the_users_call(name: str) -> 
         getattr(rw, name)(no_such_argument=3)
     *_, last = traceback.extract_tb(caught.value.__traceback__)
     assert last.filename == __file__, last
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_help_tells_types_and_then_words(name: str) -> None:
+    """No `Annotated` in the signature, and every option in a section of its own."""
+    verb = getattr(rw, name)
+    for each in filter(None, (verb, getattr(verb, "preview", None))):
+        assert "Option(" not in str(inspect.signature(each))
+        own, _, args = (inspect.getdoc(each) or "").partition("\n\nArgs:\n")
+        assert not re.search("--[a-z]", own + args), "names of a shell"
+        told = re.findall(r"^    (\w+): \S", args, re.M)
+        parameters = [key for key in inspect.signature(each).parameters if key in told]
+        assert told == parameters, "in their order"
+        options = {parameter.name for parameter, *_ in declared(verb)}
+        assert options <= {*told}
+        assert ("progress" in parameters) == ("progress" in inspect.signature(verb).parameters)
+    assert len(str(inspect.signature(rw.plan))) < 1100
+    assert "settings" in inspect.signature(rw.evaluate_checkpoints).parameters
 
 
 @pytest.mark.slow

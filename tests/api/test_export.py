@@ -14,7 +14,7 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 import ropewalk as rw
 from ropewalk.agreement import Agreement
-from ropewalk.api.export import Preview
+from ropewalk.api.export import ExportPreview
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, UnknownName, Unsupported
 from ropewalk.exporting import fresh_process, llama_cpp
@@ -247,7 +247,7 @@ def test_a_preview_needs_no_weights(source: str) -> None:
     found = check_result(
         rw.export.preview(Path(source) / "config.json", planned(source, "dynamic_ntk"))
     )
-    assert isinstance(found, Preview)
+    assert isinstance(found, ExportPreview)
     assert found.losses["vllm"] is None
     config = load_config(GOLDEN / "command-r.json")
     plan = extend_plan(present_plan(config), 2**18, "ntk_mixed")

@@ -47,6 +47,28 @@ def test_a_plan_is_told_flat_for_scripts() -> None:
     assert "32k to 128k by yarn" in rw.plan("qwen3-8b", "128k", "yarn").summary()
 
 
+def test_a_config_takes_the_setting_as_it_is_given() -> None:
+    """With lists, which a config checks for, and in a copy that its class may complete."""
+    from transformers import AutoConfig
+
+    found = rw.plan("bundled", "1k", "longrope", parameters={"factors": [1.0] * 4 + [2.0] * 12})
+    assert found.rope_parameters is not None
+    assert found.rope_parameters["long_factor"] == [1.0] * 4 + [2.0] * 12
+    config = AutoConfig.from_pretrained(resolve("bundled").folder)
+    config.rope_parameters = found.rope_parameters.copy()
+    config.validate_rope()
+    config.rope_parameters["long_factor"].append(3.0)
+    assert check_result(found).rope_parameters == found.rope_parameters.copy()
+
+
+def test_a_parameter_of_a_method_is_named_as_such() -> None:
+    """As the command line answers --beta-fast."""
+    with pytest.raises(InputError, match=r"write parameters=\{'beta_fast': 16\}"):
+        rw.plan("llama-2-7b", "32k", "yarn", beta_fast=16)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="unexpected keyword argument 'mehtod'"):
+        rw.plan("llama-2-7b", "32k", mehtod="yarn")  # type: ignore[arg-type]
+
+
 def test_the_three_lengths_of_the_model_are_told_apart() -> None:
     geometry: Any = rw.plan("qwen3-8b", "128k", "yarn").to_json()["geometry"]
     lengths = geometry["original_length"], geometry["serves"], geometry["trained_length"]

@@ -651,6 +651,7 @@ def test_recipes_say_what_their_papers_say() -> None:
 
     anchor = recipes.named("anchor")
     assert [anchor.base(1024 * k) for k in (16, 32, 64, 128, 256)] == [1e6, 1e6, 5e6, 1e7, 5e7]
+    assert "4.3" in anchor.source, "Table 1 has no base for 32k and 256k"
     assert anchor.base(2048) is None
     assert (anchor.steps, anchor.batch, anchor.learning_rate) == ((2000,), 8, 2e-5)
     llama = recipes.named("longrope-llama")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import assert_type
 
 import ropewalk as rw
-from ropewalk.api.export import Preview
+from ropewalk.api.export import ExportPreview
 from ropewalk.api.train import TrainPreview
 from ropewalk.context_plan import ContextPlan
 from ropewalk.evaluation.conclusion import Evaluated
@@ -53,6 +53,7 @@ def from_a_config(plan: ContextPlan) -> None:
     rw.plan("m", "32k", "yarn", parameters={"beta_fast": 16.0}, log_n="beyond")
     rw.plan("m", 32.5)  # type: ignore[arg-type]
     rw.plan("m", "32k", log_n="always")  # type: ignore[arg-type]
+    rw.plan("m", "32k", beta_fast=16)  # type: ignore[arg-type]
     rw.compare_methods("m", "32k", layers=["full_attention"])
     rw.compare_methods("m", "32k", method="yarn")  # type: ignore[call-arg]
     rw.bound("32k", only="safe")
@@ -63,7 +64,7 @@ def from_a_config(plan: ContextPlan) -> None:
 
 def for_a_runtime(plan: ContextPlan) -> None:
     assert_type(rw.export("m", plan, "out", "vllm"), Exported)
-    assert_type(rw.export.preview("m", "plan.json"), Preview)
+    assert_type(rw.export.preview("m", "plan.json"), ExportPreview)
     rw.export("m", plan, "out", to="vllm")  # type: ignore[call-arg]
     rw.export.preview("m", 3)  # type: ignore[arg-type]
     rw.verify("out", plan=plan, runtimes=["vllm", "sglang"], run=False)

@@ -1,15 +1,32 @@
 from __future__ import annotations
 
+import io
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
 import pytest
 
-from ropewalk.cli import progress
+import ropewalk as rw
+from ropewalk import progress_bar as progress
 from ropewalk.cli.declared import Call
-from ropewalk.cli.progress import progress_bar
-from ropewalk.progress import Notice, Progress, Status
+from ropewalk.progress import Notice, Progress, Status, shown
+from ropewalk.progress_bar import of_a_command
+
+
+class Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Quick work is shown too."""
+    monkeypatch.setattr(progress, "PATIENCE", -1.0)
 
 
 def run_bar() -> None:
-    with progress_bar() as show:
+    with of_a_command("") as show:
         for step in range(3):
             show(Status("[working]", step / 2, f"best {step}"))
 
@@ -20,9 +37,8 @@ def test_quick_work_shows_nothing(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_slow_work_shows_a_bar_on_a_terminal(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    at_once: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(progress, "PATIENCE", -1.0)
     monkeypatch.setenv("FORCE_COLOR", "1")
     run_bar()
     out, err = capsys.readouterr()
@@ -35,7 +51,7 @@ def test_slow_work_writes_lines_to_a_file(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(progress, "EVERY", 0.01)
-    with progress_bar() as show:
+    with of_a_command("") as show:
         show(Status("search", 0.25, "best 1.5"))
         told = ""
         while told.count("\n") < 2:  # also while nothing new is known
@@ -49,7 +65,7 @@ def test_work_that_has_not_reported_yet_is_not_silent(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(progress, "EVERY", 0.01)
-    with progress_bar("fingerprint"):
+    with of_a_command("fingerprint"):
         told = ""
         while not told:
             told = capsys.readouterr().err
@@ -76,3 +92,50 @@ def test_a_line_says_what_is_left() -> None:
         progress.line(Status("export", 0.0, "writing"), 61) == "export: 0% after 0:01:01, writing"
     )
     assert progress.line(Status("export", 1.0), 61) == "export: 100% after 0:01:01"
+
+
+def test_a_call_from_python_shows_a_bar_where_someone_looks_on(
+    at_once: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rw.compare_methods("llama-2-7b", "32k")
+    assert capsys.readouterr() == ("", ""), "standard error is no terminal"
+    screen = Screen()
+    monkeypatch.setattr(sys, "stderr", screen)
+    rw.compare_methods("llama-2-7b", "32k", progress=None)
+    assert screen.getvalue() == ""
+    rw.plan("llama-2-7b", "32k")  # which compares them, and draws one bar for both
+    assert "comparing" in screen.getvalue()
+    assert screen.getvalue().count("\x1b[?25l") == 1, "the cursor is hidden once"
+    assert capsys.readouterr().out == ""
+
+
+def test_what_is_printed_under_a_bar_stays_on_standard_output(
+    at_once: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stderr", Screen())
+    with progress.of_a_call(shown) as show:
+        show(Status("search", 0.5))
+        print("the result")
+    assert capsys.readouterr().out == "the result\n"
+
+
+def test_a_call_in_a_notebook_draws_in_its_cell(
+    at_once: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells: list[dict[str, str]] = []
+
+    def display(data: dict[str, str], **asked: bool) -> Any:
+        assert asked == {"raw": True, "display_id": True}
+        return SimpleNamespace(update=lambda data, raw: cells.append(data))
+
+    jupyter, drawing = ModuleType("IPython"), ModuleType("IPython.display")
+    jupyter.get_ipython = lambda: SimpleNamespace(kernel=0)  # type: ignore[attr-defined]
+    drawing.display = display  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "IPython", jupyter)
+    monkeypatch.setitem(sys.modules, "IPython.display", drawing)
+    rw.compare_methods("llama-2-7b", "32k")
+    first, *_, last = cells
+    assert "<progress value=0." in first["text/html"]
+    assert first["text/plain"].startswith("comparing: ")
+    assert last == {"text/plain": "", "text/html": ""}
+    assert capsys.readouterr() == ("", "")

@@ -99,6 +99,8 @@ class Candidate(Value):
 class Fingerprint(Result):
     """A planned model's answers to the probes: right, rounded, and under each cause."""
 
+    rows_in = "probes"
+
     format: Literal["ropewalk-fingerprint-2"]
     model: str
     plan_id: str
@@ -244,6 +246,8 @@ class ProbeResult(Value):
 @dataclass(frozen=True, eq=False)
 class Verdict(Result):
     """The verdict on a server: whether it answers as the planned model, and if not, why."""
+
+    rows_in = "probes"
 
     server: ServerInfo
     model: str

@@ -100,7 +100,7 @@ TASKS = (
         metric=string_match_all.__name__,
         allowance=120,
         fill=0.98,
-        groups=("ruler-syn", "ruler-11-syn"),
+        groups=("ruler-syn",),
     ),
     Task(
         "fwe-syn",

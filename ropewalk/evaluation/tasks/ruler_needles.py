@@ -166,7 +166,7 @@ def uuid(high: int, low: int) -> str:
     return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
 
 
-def _task(name: str, summary: str, form: Form) -> Task:
+def _task(name: str, summary: str, form: Form, *groups: str) -> Task:
     return Task(
         f"niah-{name}-syn",
         summary,
@@ -176,7 +176,7 @@ def _task(name: str, summary: str, form: Form) -> Task:
         metric=string_match_all.__name__,
         allowance=128,
         fill=0.98,
-        groups=("ruler-syn", "ruler-11-syn"),
+        groups=groups or ("ruler-syn", "ruler-11-syn"),
         # Those that hold keys which are not asked for.
         questions=form.questions if form.keys > form.queries or form.hay == "needles" else None,
     )
@@ -192,6 +192,7 @@ TASKS = (
         "multikey-3",
         "One of many lines of two UUIDs, which fill the context.",
         Form("needles", key="uuid", value="uuid"),
+        "ruler-syn",
     ),
     _task("multivalue", "Four numbers of one key in prose.", Form("essay", values=4)),
     _task("multiquery", "Four numbers of four keys in prose.", Form("essay", keys=4, queries=4)),

@@ -140,7 +140,7 @@ TASKS = tuple(
         metric=string_match_part.__name__,
         allowance=32,
         fill=0.98,
-        groups=("ruler-syn",),
+        groups=("ruler-syn", "ruler-11-syn"),
     )
     for name, summary, draft in (
         ("qa-1-syn", "A question that one of many paragraphs answers.", one_paragraph),

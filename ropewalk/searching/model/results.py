@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from ropewalk.evaluation.select import Paired
 from ropewalk.lengths import format_length
 from ropewalk.schedule import Recipe, RotarySchedule
 from ropewalk.searching.driver import Point
-from ropewalk.values import Result, Unbounded, Value, check_filled, check_member
+from ropewalk.values import Result, Unbounded, Value, check_filled, check_member, flat
 
 if TYPE_CHECKING:
     from typing import Self
@@ -47,6 +47,9 @@ class Arm(NamedTuple):
     search: Score
     selection: Score
     reporting: Score
+
+
+SETS = Arm._fields[1:]
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,6 +174,14 @@ class Found(Result):
                 raise without_query_scales(f"{path}query_tuning")
             value = {key: own for key, own in value.items() if key != "query_tuning"}
         return super().from_json(value, path)
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """The scores of each hand-designed method and of the chosen schedule, at each length."""
+        return [
+            {"length": leg.length, "method": name, **flat(dict(zip(SETS, arm[1:], strict=True)))}
+            for leg in self.legs
+            for name, arm in {**leg.baselines, leg.chosen: leg.best}.items()
+        ]
 
     def derived(self) -> dict[str, object]:
         leg = self.legs[0]

@@ -43,8 +43,8 @@ def _varlen(query: Tensor, key: Tensor, value: Tensor, scale: float, near: int |
     batch, heads, length, width = query.shape
     rows = [tensor.transpose(1, 2).flatten(0, 1) for tensor in (query, key, value)]
     numbers = torch.arange(batch + 1, dtype=torch.int32, device=query.device)
-    lengths = (length, key.shape[2])
-    borders = varlen.Borders(*(numbers * own for own in lengths), *lengths)
+    keys = key.shape[2]
+    borders = varlen.Borders(numbers * length, numbers * keys, length, keys)
     output = varlen.causal(rows[0], rows[1], rows[2], borders, scale, near)
     return output.view(batch, length, heads, width).transpose(1, 2)
 

@@ -382,7 +382,6 @@ def test_a_schedule_is_searched_between_stages(
         ({"window": 2}, "window = 2: must be at least 4"),
         ({"lora": 4096}, "lora = 4096: is more than the model's width, "),
         ({"budget": 5}, "`budget` is for a search, and no stage is searched"),
-        ({"tokenizer": "bundled"}, "is only for random weights"),
         (
             {"corpus": ["short"] * 9},
             r"0 of 9 documents are longer than 128, which the model serves",

@@ -14,24 +14,10 @@ from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import UnknownName
 from ropewalk.exporting.exported import Exported
 from ropewalk.exporting.folder import export_folder, prepare
-from ropewalk.models.config import text_config
 from ropewalk.progress import Progress, silent
-from ropewalk.runtimes import every
-from ropewalk.runtimes.configs import (
-    ENGINES,
-    changes,
-    loses_a_position,
-    rope_settings,
-    serving_config,
-)
-from ropewalk.runtimes.engines import two_servers
+from ropewalk.runtimes import engines, every
+from ropewalk.runtimes.configs import ENGINES, override, serving_config
 from ropewalk.runtimes.features import untold
-
-ONE_POSITION = (
-    "SGLang, when decoding, rotates the token at the original length as the first one: where "
-    "queries grow with their position, its longrope cannot avoid that; plan with ntk, linear or "
-    "yarn and --from-original"
-)
 
 
 def export(
@@ -60,24 +46,19 @@ def export(
     )
     serve = every()[engine].line
     assert serve is not None, "engines are served by a command"
-    command = serve(
-        str(job.checkpoint.folder),
-        plan.target_length,
-        changes(job.checkpoint.config, job.config),
-    )
-    ropes = rope_settings(text_config(job.config)).values()
+    overrides = override(job.checkpoint.config, job.config, engine)
+    command = serve(str(job.checkpoint.folder), plan.target_length, overrides)
     return export_folder(
         engine,
         job,
         out,
         overwrite=overwrite,
         load=serve(str(out), plan.target_length, None),
-        overrides=command,
+        overrides="" if overrides is None else command,
         progress=progress,
         caveats=(
             *(f"unknown: {said}" for said in untold(plan, job.checkpoint.config, engine)),
-            *((ONE_POSITION,) if engine == "sglang" and any(map(loses_a_position, ropes)) else ()),
-            *two_servers(job.followed, engine),
+            *engines.caveats(job.followed, job.config, engine),
             f"not verified in {engine} itself, whose engine does not run here: compared in "
             "transformers, and its rotary modules by tools/observatory/serving_rotary.py",
         ),

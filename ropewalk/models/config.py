@@ -285,6 +285,11 @@ class ConfigReader:
         rope = self.config.get(self.rope_key)
         return isinstance(rope, Mapping) and any(isinstance(v, Mapping) for v in rope.values())
 
+    def stated_setting(self) -> Config:
+        """The rope setting that the file has for all layers; empty if it has none, or several."""
+        rope = self.config.get(self.rope_key)
+        return dict(rope) if isinstance(rope, Mapping) and not self.is_nested else {}
+
     def _names_of(self, key: str) -> tuple[str, ...]:
         """The names under which a config of this type may state a key, the family's own first."""
         own = self.family.names.get(key)

@@ -8,7 +8,10 @@ shows it before there are any weights.
                 the original length stands at the target: with equal lists, nothing else depends on
                 it, except the growth of queries (Ministral 3), which needs it where it is
     yarn        vLLM reads attention_factor; SGLang multiplies its own by attn_factor
-    linear      both multiply max_position_embeddings by the factor, so it stays at the original
+    linear      both multiply max_position_embeddings by the factor, so it stays at the original;
+                but not SGLang if the setting is one by layer type or states an original length,
+                so there it is raised
+    old keys    SGLang's own config classes of some model types erase rope_parameters
 """
 
 from __future__ import annotations
@@ -17,14 +20,25 @@ import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from ropewalk.context_plan import SLIDING_ATTENTION, ContextPlan
+from ropewalk.context_plan import FULL_ATTENTION, SLIDING_ATTENTION, ContextPlan
 from ropewalk.errors import Unsupported
-from ropewalk.models.config import Config, ConfigReader, text_config
+from ropewalk.models.config import (
+    ORIGINAL_LENGTH,
+    Config,
+    ConfigReader,
+    rope_type,
+    text_config,
+)
+from ropewalk.models.families import FAMILIES, UNKNOWN
 from ropewalk.models.stock_config import with_part, with_plan
-from ropewalk.runtimes.model_classes import GROWTH_BESIDE, GROWTH_IN_ROPE, model_class
+from ropewalk.runtimes.model_classes import CHECKED, GROWTH_BESIDE, GROWTH_IN_ROPE, model_class
 
 COMPUTED_HEAD_DIM = frozenset({"falcon"})
 """Model types whose config class computes `head_dim`, and fails if a file states it."""
+_NO_EFFECT = {"factor": 1.0, "mscale": 1.0, "mscale_all_dim": 0.0}
+"""Keys that a vendor's setting may have and a new one lacks, with the values of their absence."""
+_MOVED = dict.fromkeys(("qwen2_vl", "qwen2_5_vl"), ("text_config",))
+"""Model types whose published configs are flat, and the part that their class moves keys to."""
 Engine = Literal["vllm", "sglang"]
 ENGINES: tuple[Engine, ...] = ("vllm", "sglang")
 
@@ -73,14 +87,19 @@ _V4_NAMES = {"gpt_neox": ("rotary_emb_base", "rotary_pct")}
 
 def _to_v4_keys(inner: Config, model_type: str) -> None:
     """`rope_theta` and `rope_scaling`, as transformers 4 and what grew around it read them."""
-    rope = inner.pop("rope_parameters")
-    if any(isinstance(value, Mapping) for value in rope.values()):
-        raise Unsupported(
-            "v4 keys: this model has a setting for every layer type, which transformers 4 kept "
-            "under names of each family's own; write the keys of version 5"
-        )
     base, share = _V4_NAMES.get(model_type, ("rope_theta", "partial_rotary_factor"))
-    scaling = dict(rope)
+    ropes = rope_settings(inner)
+    scaling = dict(ropes.pop("" if "" in ropes else FULL_ATTENTION))
+    own = FAMILIES.get(model_type, UNKNOWN)
+    # transformers 5 takes `rope_theta` for full attention, and its default for windows (OLMo 3).
+    plain = {"rope_type": "default", "rope_theta": own.defaults.get("rope_theta")}
+    one_base = own.local_base == base and scaling["rope_theta"] == plain["rope_theta"]
+    if ropes and not (one_base and ropes == {SLIDING_ATTENTION: plain}):
+        raise Unsupported(
+            "v4 keys: this model has a setting for every layer type, which they cannot hold; write "
+            "the keys of version 5"
+        )
+    del inner["rope_parameters"]
     inner[base] = scaling.pop("rope_theta")
     if "partial_rotary_factor" in scaling:
         inner[share] = scaling.pop("partial_rotary_factor")
@@ -92,7 +111,8 @@ def _to_v4_keys(inner: Config, model_type: str) -> None:
 def serving_config(config: Config, plan: ContextPlan, *, engine: str) -> Config:
     """The config that makes the engine follow the plan."""
     written = complete_config(config, plan)
-    inner = text_config(written)
+    inner, served, reader = text_config(written), model_class(config, engine), ConfigReader(config)
+    length = inner["max_position_embeddings"]
     for layer_type, setting in rope_settings(inner).items():
         schedule = plan.longest(layer_type or next(iter(plan.schedules)))
         kind = setting["rope_type"]
@@ -102,15 +122,27 @@ def serving_config(config: Config, plan: ContextPlan, *, engine: str) -> Config:
                 inner["original_max_position_embeddings"] = plan.target_length
         if kind == "yarn" and engine == "sglang":
             setting["attn_factor"] = schedule.attention_scaling / _sglang_yarn_scaling(setting)
+        unseen = served.old_keys is None and (layer_type or ORIGINAL_LENGTH in setting)
+        if (
+            kind == "linear"
+            and unseen
+            and engine == "sglang"
+            and not reader.family.length_is_scaled
+        ):
+            setting.setdefault(ORIGINAL_LENGTH, schedule.geometry.original_length)
+            length = plan.target_length
         beta = setting.get(GROWTH_IN_ROPE)
-        if beta is not None and model_class(config, engine).growth_key == GROWTH_BESIDE:
+        if beta is not None and served.growth_key == GROWTH_BESIDE:
             original = setting.get("original_max_position_embeddings")
             inner[GROWTH_BESIDE] = {
                 "beta": beta,
                 "original_max_position_embeddings": original,
             }
         if not layer_type:
-            inner |= model_class(config, engine).written_beside(setting)
+            inner |= served.written_beside(setting)
+    if served.old_keys is not None:
+        _to_v4_keys(inner, reader.model_type)
+    inner["max_position_embeddings"] = length
     return written
 
 
@@ -120,7 +152,7 @@ def loses_a_position(setting: Mapping[str, object]) -> bool:
     Its longrope does so unless the original length stands at the target, and the steps in which
     queries grow are of that length too, in transformers and beside rope_parameters in SGLang.
     """
-    return setting["rope_type"] == "longrope" and bool(setting.get(GROWTH_IN_ROPE))
+    return setting.get("rope_type") == "longrope" and bool(setting.get(GROWTH_IN_ROPE))
 
 
 def _sglang_yarn_scaling(setting: dict[str, Any]) -> float:
@@ -161,13 +193,40 @@ def with_length(config: Config, length: int) -> Config:
 
 
 def changes(before: Config, after: Config) -> Config:
-    """The keys of a config that a plan changes, as both engines take them on the command line.
+    """The keys of a config that a plan changes, inside the part for text where there is one."""
+    return _inside(ConfigReader(after).path, _changed(before, after))
 
-    Inside the part for text, where there is one: at the top level they would miss the model. vLLM
-    replaces a dict as a whole, so a rope setting is written with all its keys.
+
+def override(before: Config, after: Config, engine: str) -> Config | None:
+    """The same, as the engine takes them on its command line; None if they would not arrive.
+
+    vLLM replaces a setting as a whole, so it is written with all its keys. SGLang puts the keys of
+    a setting over those that are there. Of a part it replaces the members, but those of a part of
+    a part by a plain dict, on which it fails; and some of its models read them next to the part,
+    where it copied them before.
     """
+    path = ConfigReader(after).path or _MOVED.get(ConfigReader(after).model_type, ())
+    changed = _changed(before, after)
+    if engine != "sglang":
+        return _inside(path, changed)
+    there, key = ConfigReader(before).stated_setting(), ConfigReader(after).rope_key
+    if there and changed.get(key):
+        setting = changed[key]
+        changed[key] = {**{k: v for k, v in _NO_EFFECT.items() if k in there}, **setting}
+        scaled = ORIGINAL_LENGTH in there or rope_type(there) in CHECKED
+        short = scaled and not path and ORIGINAL_LENGTH not in setting
+        if setting.get("rope_type") == "linear" and short:  # then its factor multiplies no length
+            length = text_config(after)["max_position_embeddings"] * setting["factor"]
+            changed["max_position_embeddings"] = round(length)
+    return None if len(path) > 1 else {**changed, **_inside(path, changed)}
+
+
+def _changed(before: Config, after: Config) -> Config:
     own, planned = text_config(before), text_config(after)
-    changed = {key: value for key, value in planned.items() if own.get(key) != value}
-    for part in reversed(ConfigReader(after).path if changed else ()):
+    return {key: value for key, value in planned.items() if own.get(key) != value}
+
+
+def _inside(path: tuple[str, ...], changed: Config) -> Config:
+    for part in reversed(path if changed else ()):
         changed = {part: changed}
     return changed

@@ -20,12 +20,17 @@ from ropewalk.models.config import (
 from ropewalk.models.source import Source
 from ropewalk.models.stock_config import with_part
 from ropewalk.runtimes import every
-from ropewalk.runtimes.configs import Engine, changes, serving_config, with_length
+from ropewalk.runtimes.configs import (
+    Engine,
+    loses_a_position,
+    override,
+    serving_config,
+    with_length,
+)
 from ropewalk.runtimes.features import (
     BY_SERVER,
     EXACT,
     LONGEST,
-    ON_GPU,
     WHOLE_BASE,
     Cell,
     Feature,
@@ -36,6 +41,7 @@ from ropewalk.runtimes.features import (
 from ropewalk.runtimes.model_classes import (
     GROWTH_BESIDE,
     GROWTH_IN_ROPE,
+    SHARE,
     ModelClass,
     model_class,
 )
@@ -52,6 +58,11 @@ from ropewalk.runtimes.serving import (
 from ropewalk.schedule import MAX_FACTOR
 from ropewalk.untrusted import real_number
 
+ONE_POSITION = (
+    "SGLang, when decoding, rotates the token at the original length as the first one: where "
+    "queries grow with their position, its longrope cannot avoid that; plan with ntk, linear or "
+    "yarn and --from-original"
+)
 DRAFTS = (
     "a drafter built from its {layers} MTP layers would never see --hf-overrides (vLLM issue "
     "58080), and past its own length almost no draft is accepted"
@@ -87,6 +98,8 @@ def _turning(engine: Engine, feature: Feature) -> Cell:
         return Cell("unknown", f"what {served} hands to its rotary module is not known")
     if why := served.refusal(setting, nested=feature.nested):
         return Cell("refused", why)
+    if feature.nested and served.old_keys is not None and len(_bases(feature.plan)) > 1:
+        return Cell("refused", f"{served} has one base for layers with a window and without")
     if served.cuts(setting["rope_theta"]):
         return Cell("approximated", WHOLE_BASE)
     found = EXACT
@@ -99,7 +112,14 @@ def _turning(engine: Engine, feature: Feature) -> Cell:
         if not halves and model_class(config, engine).scaling != "transformers":
             why = "its longrope supports only half-split pairs, and these are interleaved"
             found = Cell("refused", why)
-    return Cell(found.fit, ON_GPU) if served.on_cpu and kind != "default" else found
+    lost = served.lost_on_a_cpu([kind])
+    return Cell(found.fit, lost) if lost else found
+
+
+def _bases(plan: ContextPlan) -> set[float]:
+    """The bases of layers whose frequencies are those of a base."""
+    schedules = [steps[-1].schedule for steps in plan.schedules.values()]
+    return {schedule.geometric_base or schedule.geometry.base for schedule in schedules}
 
 
 def _switching(engine: Engine, feature: Feature) -> Cell:
@@ -134,7 +154,7 @@ def serve(engine: Engine, plan: ContextPlan, source: Source) -> Serving:
         written = serving_config(source.config, followed, engine=engine)
     except RopewalkError as error:
         return Serving(engine, "impossible", reason_of(error, engine))
-    not_run = "; ".join((NOT_RUN, *two_servers(followed, engine)))
+    not_run = "; ".join((NOT_RUN, *caveats(followed, written, engine)))
     # The growth of queries has a second name, which the published config may lack.
     own, beside = text_config(source.config), text_config(written).get(GROWTH_BESIDE)
     if plan == source.present_plan and beside == own.get(GROWTH_BESIDE):
@@ -143,20 +163,34 @@ def serve(engine: Engine, plan: ContextPlan, source: Source) -> Serving:
             line = runtime.line(here, length, None)
             return row(engine, near, f"the model's own config, {not_run}", line)
         # The frequencies are right, and the stated length is what the engine goes by.
-        raised = with_length(source.config, length)
-        line = runtime.line(here, length, changes(source.config, raised))
-        return row(engine, near, f"the model's own config with its length, {not_run}", line)
-    line = runtime.line(here, length, changes(source.config, written))
-    lines = [line]
-    if engine == "vllm" and (layers := drafter_layers(source.config)):
-        out = f"{Path(here).name}-{engine}"
+        written = with_length(source.config, length)
+        not_run = f"the model's own config with its length, {not_run}"
+    overrides = override(source.config, written, engine)
+    lines = [] if overrides is None else [runtime.line(here, length, overrides)]
+    if overrides is None:
+        not_run += "; export it: its command line reaches no part of a part of a config"
+    elif engine == "vllm" and (layers := drafter_layers(source.config)):
         not_run += f"; {DRAFTS.format(layers=layers)}: to draft with them, export it"
+    if "export it" in not_run:
+        out = f"{Path(here).name}-{engine}"
         allow = " --approximate" if near else ""
         exported = f"{export_line(source, engine, out)}{allow}"
         lines += [exported, runtime.line(out, length, None)]
     if unknown := untold(plan, source.config, engine):
         return Serving(engine, "unknown", "; ".join((*unknown, *near)), tuple(lines))
     return row(engine, near, not_run, *lines)
+
+
+def caveats(followed: ContextPlan, written: Config, engine: str) -> tuple[str, ...]:
+    """The losses of an engine that neither the plan nor a config can avoid."""
+    ropes = ConfigReader(written).layer_settings().values()
+    lost = model_class(written, engine).lost_on_a_cpu(map(kind_of, ropes))
+    one = engine == "sglang" and any(map(loses_a_position, ropes))
+    return (
+        *((lost,) if lost else ()),
+        *((ONE_POSITION,) if one else ()),
+        *two_servers(followed, engine),
+    )
 
 
 def two_servers(followed: ContextPlan, engine: str) -> tuple[str, ...]:
@@ -213,7 +247,8 @@ def with_losses(reading: Reading, served: ModelClass, config: Config) -> Reading
         settings = reader.layer_settings().values()
     except (InvalidValue, Unsupported):
         return reading
-    ropes = [{key: value for key, value in r.items() if value is not None} for r in settings]
+    beside = {SHARE: reader.get(SHARE)}
+    ropes = [{k: v for k, v in {**beside, **r}.items() if v is not None} for r in settings]
     ropes = [{**rope, "rope_type": kind_of(rope)} for rope in ropes]
     said = (served.refusal(rope, nested=by_layer(reader)) for rope in ropes)
     notes = tuple(dict.fromkeys(why for why in said if why))

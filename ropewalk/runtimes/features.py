@@ -32,7 +32,6 @@ ITS_MEAN = "its mean over the target, at every position"
 LONGEST = "the longest schedule at every length"
 BY_SERVER = "two lists, by the server's --max-model-len"
 WHOLE_BASE = "the base, cut to a whole number"
-ON_GPU = "on a GPU; on a CPU with AMX its class drops the scaling"
 NO_FACTORS = "the nearest base, one factor or YaRN: its graph of this architecture takes no factors"
 
 

@@ -21,23 +21,28 @@ and shows what a newer wheel changes. For each architecture:
     reads       members of the config by which attention depends on positions
 
 For an engine the table also holds the versions of transformers that it asks for, with which alone
-the rows hold, and what its own config classes keep next to the setting (`kept`). `shares` are the
-shares of a head that transformers' config classes fill in.
+the rows hold, what its own config classes keep next to the setting (`kept`), and those that are
+registered for a model type and erase rope_parameters (`configs`): only the keys of transformers 4
+reach the model then. `none_fails`: without a scaling, the class fails after such a config class.
+`shares` are the shares of a head that transformers' config classes fill in.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ropewalk.errors import shortened
 from ropewalk.models.config import QUERY_GROWTH, Config, ConfigReader, text_config
-from ropewalk.runtimes.reading import number, table_in
+from ropewalk.runtimes.reading import number, table_in, without
 
 TABLE = Path(__file__).with_name("model_classes.json")
 ENGINE_NAMES: Mapping[str, str] = {"vllm": "vLLM", "sglang": "SGLang"}
+CHECKED = ("yarn", "longrope", "llama3")
+"""Rope types that transformers 5 checks against members of the config, such as its length."""
 # The same formula in both, where the setting has the keys that the class reads.
 _FORMULAS = {"deepseek_yarn": "yarn", "deepseek_llama_scaling": "yarn"}
 ROUNDING = 2.0**-20
@@ -86,6 +91,9 @@ class ModelClass:
     """The base in the part of the config that it reads instead of the setting."""
     own_share: float | None = None
     """The same of the share of a head that turns."""
+    old_keys: Config | None = None
+    """The defaults next to the setting, if the config's class erases rope_parameters."""
+    none_fails: bool = False
 
     def __str__(self) -> str:
         return f"{ENGINE_NAMES[self.engine]} {self.version}'s class for {self.architecture}"
@@ -96,6 +104,8 @@ class ModelClass:
         Raises a KeyError where it looks for a key that is not there.
         """
         kind = str(setting.get("rope_type") or setting.get("type") or "default")
+        if self.none_fails and kind == "default":
+            raise KeyError("a setting with a scaling")
         plain = {key: setting[key] for key in BASE_AND_SHARE if key in setting}
         if self.architecture in _OWN_BASE:
             if self.own_base is None:
@@ -112,7 +122,8 @@ class ModelClass:
             setting = {**setting, **plain}
         if self.scaling == "dropped":
             return plain
-        if nested and self.scaling == "passed" and not (self.by_layer or self.by):
+        one = not (self.by_layer or self.by or self.old_keys is not None)
+        if nested and self.scaling == "passed" and one:
             raise KeyError("rope_type")  # it looks for one setting for all layers
         if self.scaling == "fixed":
             own = {key: setting[key] for key in (*BASE_AND_SHARE, *self.keys) if key in setting}
@@ -127,6 +138,28 @@ class ModelClass:
         if self.scaling == "passed" and not self.by and not self._divides(kind):
             return {key: value for key, value in setting.items() if key != "factor"}
         return setting
+
+    def as_loaded(self, config: Config) -> Config:
+        """The config as its class keeps it."""
+        if self.old_keys is None:
+            return config
+        return {**self.old_keys, **without(config, {"rope_parameters"})}
+
+    def erased(self, config: Config) -> str:
+        """The setting that the config's class erases, in words; empty if it keeps all."""
+        if self.old_keys is None or not config.get("rope_parameters"):
+            return ""
+        return (
+            f"{ENGINE_NAMES[self.engine]} {self.version}'s own config class for model type "
+            f"{shortened(config.get('model_type'))} erases rope_parameters, and keeps rope_theta "
+            "and rope_scaling only"
+        )
+
+    def lost_on_a_cpu(self, kinds: Iterable[str]) -> str:
+        """The loss of a scaling on a CPU, in words; empty if there is none."""
+        if not self.on_cpu or not set(kinds) - {"default"}:
+            return ""
+        return f"on a CPU with AMX, {self} uses another rotary module, without the scaling"
 
     @property
     def turns_parts(self) -> bool:
@@ -240,7 +273,9 @@ def recorded(engine: str) -> str:
 def model_class(config: Config, engine: str) -> ModelClass:
     """The class that serves a model: by its architecture, or that of its model type."""
     table = engine_table(engine)
-    name = architecture(config)
+    kind = ConfigReader(config).model_type
+    loaded = table["configs"].get(kind, {}) if not ConfigReader(config).path else {}
+    name = loaded.get("architecture") or architecture(config)
     row = table["architectures"].get(name)
     if row is not None and row["scaling"] == "inner":
         inner = row.get("architecture") or architecture(text_config(config))
@@ -250,7 +285,6 @@ def model_class(config: Config, engine: str) -> ModelClass:
     if row is None:  # without a class of its own, transformers' code serves what it knows
         known = name in table_in(TABLE)["model_types"].values()
         row = {"scaling": "transformers" if known else "unknown"}
-    kind = ConfigReader(config).model_type
     beside = row.get("beside", {}) if row["scaling"] in ("passed", "dropped", "fixed") else {}
     kept = table["kept"].get(kind, {})
     own = {key: _own(key, config, beside, kept) for key in beside}
@@ -277,6 +311,8 @@ def model_class(config: Config, engine: str) -> ModelClass:
         kept=tuple(key for key in beside if key in kept or key == SHARE),
         own_base=_own_base(config, name) if name in _OWN_BASE else own.get(BASE),
         own_share=own.get(SHARE) if row.get("part") else None,
+        old_keys=kept if loaded else None,
+        none_fails=bool(loaded) and row.get("none_fails", False),
     )
 
 

@@ -16,12 +16,23 @@ from functools import partial
 from typing import Any
 
 from ropewalk.context_plan import PlanStep
+from ropewalk.errors import InvalidValue
 from ropewalk.models.config import ORIGINAL_LENGTH, Config, ConfigReader, rope_type
 from ropewalk.runtimes import Runtime, engines
-from ropewalk.runtimes.model_classes import model_class, recorded
-from ropewalk.runtimes.reading import Reading, by_rules, kind_of, known, number, whole, without
+from ropewalk.runtimes.model_classes import CHECKED, model_class, recorded
+from ropewalk.runtimes.reading import (
+    BY_ITS_RULES,
+    Reading,
+    by_rules,
+    kind_of,
+    known,
+    number,
+    whole,
+    without,
+)
 from ropewalk.runtimes.servers import Asking, Speech, members, plain
 
+OLD_KEYS = "write rope_theta and rope_scaling (ropewalk export --runtime sglang does)"
 _LENGTHS = ("max_sequence_length", "seq_length", "max_seq_len", "model_max_length")
 
 
@@ -29,6 +40,15 @@ def read(config: Config) -> Reading:
     """dynamic keeps one base for good; yarn multiplies its own factor by `attn_factor`."""
 
     served = model_class(config, "sglang")
+    erased, setting = served.erased(config), config.get("rope_parameters")
+    if erased and isinstance(setting, Mapping) and kind_of(setting) in CHECKED:
+        why = "before that, transformers checks such a setting against a length not yet set"
+        value = kind_of(setting)
+        error = InvalidValue(
+            "rope_parameters.rope_type", value, f"fails: {erased}; {why}", OLD_KEYS
+        )
+        return Reading("sglang", BY_ITS_RULES, refused=str(error))
+    config = served.as_loaded(config)
 
     def seen(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
         if served.scaling == "transformers" or served.by:
@@ -47,20 +67,22 @@ def read(config: Config) -> Reading:
         return reader.steps(known(rope))[-1:]
 
     reading = by_rules("sglang", config, seen, "by the length at hand")
-    return engines.with_losses(replace(reading, limit=accepts(config)), served, config)
+    found = engines.with_losses(replace(reading, limit=accepts(config)), served, config)
+    return replace(found, notes=(erased, *found.notes), remedy=OLD_KEYS) if erased else found
 
 
 def accepts(config: Config) -> int | None:
     """The longest sequence that it accepts."""
-    reader = engines.stating(config)
+    served = model_class(config, "sglang")
+    reader = engines.stating(served.as_loaded(config))
     stated = (whole(reader.config.get(key)) for key in _LENGTHS)
     length = next((each for each in stated if each is not None), None)
     if length is None:
         length = whole(reader.get("max_position_embeddings"))
     ropes = reader.layer_settings()
     factor = 1.0
-    if len(ropes) == 1:  # it does not look into settings by layer type
-        (rope,) = ropes.values()
+    if len(ropes) == 1 or served.old_keys is not None:  # it looks into no setting by layer type
+        rope = reader.main_rope()
         if rope_type(rope) not in engines.STATED_SCALED and rope.get(ORIGINAL_LENGTH) is None:
             factor = number(rope.get("factor")) or factor
     return None if length is None else engines.times(length, factor)

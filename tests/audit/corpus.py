@@ -78,7 +78,8 @@ def export(method: str, family: str = "llama", **parameters: Any) -> Export:
         config |= {**FAMILIES["olmo3"], "num_hidden_layers": 3}
     plan = extend_plan(present_plan(config), TARGET, method, parameters)
     written = with_plan(config, plan)
-    if written["rope_parameters"].get("rope_type") == "longrope":
+    alone = family == "olmo3"  # SGLang has a config class of its own for it
+    if alone or written["rope_parameters"].get("rope_type") == "longrope":
         return Export(plan, written, runtimes=NOT_SGLANG)
     return Export(plan, written)
 

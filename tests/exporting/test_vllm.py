@@ -16,12 +16,13 @@ import ropewalk as rw
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import UnknownName, Unsupported
 from ropewalk.exporting import vllm
-from ropewalk.exporting.vllm import ONE_POSITION
 from ropewalk.models.config import Config, load_config, present_plan
 from ropewalk.planning.extension import extend_plan
 from ropewalk.runtimes import every as runtimes
 from ropewalk.runtimes.configs import ENGINES, serving_config
+from ropewalk.runtimes.engines import ONE_POSITION
 from tests.exporting.folders import TARGET, proven, saved
+from tests.training.hybrids import trainable
 from tools.observatory import serving_rotary
 from tools.runtimes_page import two_lists
 
@@ -122,6 +123,53 @@ def test_two_lists_with_two_scalings_have_no_folder_that_proves_them(tmp_path: P
         vllm.export(source, plan, tmp_path / "out")
 
 
+@pytest.mark.usefixtures("in_process")
+@pytest.mark.parametrize("method", ["linear", "yarn", "ntk_mixed"])
+def test_olmo3_for_sglang_is_proven_with_the_keys_of_transformers_4(
+    method: str, tmp_path: Path
+) -> None:
+    source = saved(tmp_path / "source", "olmo3")
+    plan = extend_plan(present_plan(source), TARGET, method)
+    made = vllm.export(source, plan, tmp_path / "out", engine="sglang")
+    assert proven(made).passed
+    config = load_config(tmp_path / "out")
+    assert config["rope_theta"] == 500000.0
+    assert config["rope_scaling"]["rope_type"] in (method, "longrope")
+    overrides = json.loads(shlex.split(made.overrides)[-1])
+    assert overrides["rope_scaling"] == config["rope_scaling"]
+    assert not rw.verify(tmp_path / "out", runtimes=["sglang", "transformers"]).wrong
+
+
+def test_olmo3_with_another_base_has_no_old_keys_that_both_read(tmp_path: Path) -> None:
+    """transformers 5 takes 500,000 for layers with a window, whatever `rope_theta` says."""
+    plain = {"rope_type": "default", "rope_theta": 20000.0}
+    both = {"full_attention": plain, "sliding_attention": plain}
+    source = saved(tmp_path / "source", "olmo3", rope_parameters=both)
+    plan = extend_plan(present_plan(source), TARGET, "yarn")
+    with pytest.raises(Unsupported, match="v4 keys"):
+        vllm.export(source, plan, tmp_path / "out", engine="sglang")
+
+
+@pytest.mark.usefixtures("in_process")
+def test_qwen3_next_for_sglang_is_proven_with_the_keys_of_transformers_4(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    trainable("qwen3_next").save_pretrained(source)
+    present = present_plan(source)
+    plan = extend_plan(present, 4 * present.target_length, "yarn")
+    made = vllm.export(str(source), plan, tmp_path / "out", engine="sglang")
+    assert proven(made).passed
+    assert load_config(tmp_path / "out")["rope_scaling"]["rope_type"] == "yarn"
+    assert not rw.verify(tmp_path / "out", runtimes=["sglang", "transformers"]).wrong
+
+
+@pytest.mark.usefixtures("in_process")
+def test_an_export_says_what_sglang_loses_on_a_cpu(tmp_path: Path) -> None:
+    source = saved(tmp_path / "source", "gemma3_text")
+    plan = extend_plan(present_plan(source), TARGET, "linear")
+    made = vllm.export(source, plan, tmp_path / "out", engine="sglang")
+    assert any("on a CPU with AMX" in said for said in made.warnings)
+
+
 def test_an_unknown_engine_is_named(tmp_path: Path) -> None:
     source = saved(tmp_path / "source")
     plan = extend_plan(present_plan(source), TARGET, "linear")
@@ -130,7 +178,7 @@ def test_an_unknown_engine_is_named(tmp_path: Path) -> None:
 
 
 def test_the_kept_results_of_the_released_modules_are_whole() -> None:
-    """Written by tools/observatory/serving_rotary.py, which needs the wheels."""
+    """Written by tests/external/serving_rotary.py, which needs the wheels."""
     kept = json.loads(RESULTS.read_text(encoding="utf-8"))
     for engine in ENGINES:
         lines = kept[engine]["checks"]

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import ropewalk as rw
@@ -13,9 +14,10 @@ from ropewalk.errors import Unsupported
 from ropewalk.models.config import Config, load_config, present_plan
 from ropewalk.planning.extension import extend_plan
 from ropewalk.runtimes import rules
-from ropewalk.runtimes.configs import serving_config
+from ropewalk.runtimes.configs import serving_config, stock_config
 from ropewalk.runtimes.features import WHOLE_BASE, expressible, loadable_by, matrix, untold
 from ropewalk.runtimes.model_classes import TABLE, model_class
+from ropewalk.runtimes.reading import Reading, by_rules
 from tests.audit.verified import PUBLISHED, traps, verified
 
 TARGET = 32768
@@ -308,3 +310,95 @@ def test_dbrx_has_one_length_under_two_names() -> None:
     for change, length in (({}, 32768), ({"max_position_embeddings": 65536}, 65536)):
         for engine in ("vllm", "sglang"):
             assert rules()[engine]({**config, **change}).limit == length
+
+
+OLMO3: Config = {
+    **small("olmo3", architectures=["Olmo3ForCausalLM"], sliding_window=1024, rope_theta=5e5),
+    "layer_types": ["sliding_attention", "full_attention"],
+}
+QWEN3_NEXT = small(
+    "qwen3_next", architectures=["Qwen3NextForCausalLM"], head_dim=64, partial_rotary_factor=0.25,
+    num_hidden_layers=4,
+)  # fmt: skip
+LONGCAT = small(
+    "longcat_flash", architectures=["LongcatFlashForCausalLM"], qk_rope_head_dim=64,
+    qk_nope_head_dim=64, num_layers=2,
+)  # fmt: skip
+
+
+def differs(read: Reading, plan: rw.ContextPlan) -> float:
+    """The largest difference of an angle or a scaling, in parts."""
+    return max(
+        float(np.abs(got.inverse_frequencies / schedule.inverse_frequencies - 1).max())
+        + abs(got.attention_scaling / schedule.attention_scaling - 1)
+        for name, steps in plan.schedules.items()
+        for got, schedule in [(read.layers[name][-1], steps[-1].schedule)]
+    )
+
+
+@pytest.mark.parametrize(
+    ("config", "method"),
+    [
+        *((OLMO3, method) for method in ("linear", "yarn", "llama3", "ntk_mixed")),
+        *((QWEN3_NEXT, method) for method in ("linear", "ntk", "yarn", "llama3", "ntk_mixed")),
+        (LONGCAT, "yarn"),
+    ],
+)
+def test_a_config_class_that_erases_rope_parameters_gets_the_old_keys(
+    config: Config, method: str, tmp_path: Path
+) -> None:
+    """OLMo 3, Qwen3-Next and LongCat-Flash in SGLang 0.5.23; stock transformers reads both."""
+    plan = planned(config, method)
+    expressible(plan, config, "sglang", approximate=False)
+    exported = serving_config(config, plan, engine="sglang")
+    assert "rope_parameters" not in exported
+    read = rules()["sglang"](exported)
+    assert (read.refused, read.notes) == (None, ())
+    assert differs(read, plan) < 1e-12
+    assert read.limit == TARGET
+    assert not verified(tmp_path / "ours", exported, "sglang", plan=plan).wrong
+    assert differs(by_rules("any", exported, lambda r, rope: r.steps(rope), "never"), plan) < 1e-12
+    today = stock_config(config, plan)
+    assert not rules()["vllm"](today).refused
+    read = rules()["sglang"](today)
+    if read.refused is None and method != "ntk":
+        assert "erases rope_parameters" in read.notes[0]
+    found = verified(tmp_path / "today", today, "sglang", plan=plan).wrong
+    assert traps(found)
+    assert all("--runtime sglang" in each.remedy + each.what for each in found)
+
+
+def test_a_model_saved_by_transformers_5_is_misread_too(tmp_path: Path) -> None:
+    (wrong, *_) = verified(tmp_path, stock_config(OLMO3, present_plan(OLMO3)), "sglang").wrong
+    assert wrong.trap == "theta-lost"
+    assert "erases rope_parameters" in wrong.what
+    assert not verified(tmp_path, OLMO3, "sglang").wrong
+
+
+def test_what_the_old_keys_cannot_say_is_refused_for_sglang() -> None:
+    """One base turns all layers of OLMo 3; LongCat-Flash fails where there is no scaling."""
+    for config, why in ((OLMO3, "has one base"), (LONGCAT, "looks for a setting with a scaling")):
+        plan = planned(config, "ntk")
+        with pytest.raises(Unsupported, match=why):
+            expressible(plan, config, "sglang", approximate=True)
+        expressible(plan, config, "vllm", approximate=False)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        load_config(PUBLISHED / "ministral-3-8b.json"),  # it states an original length
+        small("modernbert-decoder", global_rope_theta=160000.0, local_rope_theta=10000.0),
+    ],
+    ids=["ministral3", "modernbert-decoder"],
+)
+def test_linear_is_long_enough_where_sglang_does_not_see_its_factor(
+    config: Config, tmp_path: Path
+) -> None:
+    plan = extend_plan(
+        present_plan(config), 4 * present_plan(config).target_length, "linear", from_original=True
+    )
+    for engine in ("vllm", "sglang"):
+        folder = serving_config(config, plan, engine=engine)
+        assert rules()[engine](folder).limit == plan.target_length
+        assert not verified(tmp_path / engine, folder, engine, plan=plan).wrong

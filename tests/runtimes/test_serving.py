@@ -240,14 +240,15 @@ def test_a_tokenizer_that_states_less_limits_no_engine(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("part", ["text_config", "llm_config", "language_config"])
 def test_the_changes_of_a_wrapped_model_stand_inside_its_part(part: str) -> None:
-    """At the top level they would miss the model; vLLM replaces a dict as a whole."""
+    """vLLM replaces a dict as a whole; some models of SGLang read copies next to the part."""
     inner = {**load_config(GOLDEN / "smollm3-3b.json"), "rope_theta": 2e6}
     config = {"model_type": "llava", part: inner}
     found = rows(config, "256k", "yarn")
     assert f"{part} in config.json" in found["transformers"].reason
     for engine, flag in FLAGS.items():
         overrides = json.loads(option(found[engine].lines[0], flag))
-        assert set(overrides) == {part}
+        beside = overrides[part] if engine == "sglang" else {}
+        assert overrides == {part: overrides[part], **beside}
         assert overrides[part]["rope_parameters"]["rope_theta"] == 2e6
         assert overrides[part]["rope_parameters"]["factor"] == 4.0
         assert overrides[part]["max_position_embeddings"] == 2**18
@@ -397,3 +398,99 @@ def test_llama_cpp_follows_the_plan_by_these_flags_on_an_unmodified_file(
     allowed = llama_cpp.tolerance("F32", len(tokens))
     assert llama_cpp.beside(loaded.model, planned.plan, tokens, said, allowed).passed
     assert not llama_cpp.beside(loaded.model, named_plan("plain"), tokens, said, allowed).passed
+
+
+def merged(config: Config, overrides: Config) -> Config:
+    """The top level after SGLang's `get_config`: a setting is put over the one that is there."""
+    keys = ("rope_scaling", "rope_parameters")
+    there: Config = next((config[key] for key in keys if config.get(key)), {})
+    rest = {key: value for key, value in config.items() if key not in keys}
+    new = {k: {**there, **v} if k in keys and v else v for k, v in overrides.items()}
+    return {**rest, **({} if set(keys) & set(new) else {"rope_parameters": there}), **new}
+
+
+HUNYUAN = {
+    **load_config(PUBLISHED / "hunyuan-7b.json"),
+    "model_type": "hunyuan_v1_moe",
+    "architectures": ["HunYuanMoEV1ForCausalLM"],
+    "rope_scaling": {
+        "type": "dynamic",
+        "alpha": 1000.0,
+        "factor": 1.0,
+        "beta_fast": 32,
+        "beta_slow": 1,
+        "mscale": 1.0,
+        "mscale_all_dim": 1.0,
+    },
+}
+OLMO3 = {
+    "model_type": "olmo3",
+    "hidden_size": 512,
+    "num_attention_heads": 4,
+    "vocab_size": 100,
+    "num_hidden_layers": 4,
+    "max_position_embeddings": 8192,
+    "rope_theta": 500000.0,
+    "architectures": ["Olmo3ForCausalLM"],
+    "sliding_window": 4096,
+    "layer_types": [*["sliding_attention"] * 3, "full_attention"],
+}
+BY_YARN = {"rope_type": "yarn", "factor": 2.0, ORIGINAL_LENGTH: 4096, "attention_factor": 1.2}
+
+
+@pytest.mark.parametrize("method", ["linear", "ntk", "yarn", "llama3", "ntk_mixed"])
+@pytest.mark.parametrize(
+    "config",
+    [
+        HUNYUAN,  # with mscale and mscale_all_dim, which would keep YaRN's attention factor at 1
+        OLMO3,  # of which SGLang keeps the keys of transformers 4 only
+        {**OLMO3, "rope_scaling": BY_YARN},
+        load_config(PUBLISHED / "qwen3-next-80b.json"),
+        load_config(PUBLISHED / "qwen3-8b-yarn.json"),
+        load_config(PUBLISHED / "llama2-7b-32k.json"),
+    ],
+    ids=["hunyuan", "olmo3", "olmo3-yarn", "qwen3-next", "qwen3-yarn", "llama2-linear"],
+)
+def test_sglang_puts_a_setting_over_the_one_that_is_there(config: Config, method: str) -> None:
+    length = 16 * present_plan(config).target_length
+    plan = rw.plan(config, length, method, from_original=method == "yarn")
+    row = {row.runtime: row for row in plan.serving}["sglang"]
+    if config["model_type"] == "olmo3" and method == "ntk" and "rope_scaling" not in config:
+        assert row.fit == "impossible"
+        assert "one base for layers with a window" in row.reason
+        return
+    overrides = json.loads(option(row.lines[0], FLAGS["sglang"]))
+    seen = merged(config, overrides)
+    assert (by_sglang(seen) or 0) >= length
+    reading = rules()["sglang"](seen)
+    assert (reading.refused, reading.unread) == (None, None)
+    for layer_type, steps in plan.plan.schedules.items():
+        got = reading.layers[layer_type][-1]
+        wanted = steps[-1].schedule
+        assert got.inverse_frequencies == pytest.approx(wanted.inverse_frequencies, rel=1e-12)
+        assert got.attention_scaling == pytest.approx(wanted.attention_scaling, rel=1e-12)
+
+
+def test_a_part_of_a_part_is_served_from_an_export_in_sglang() -> None:
+    """It would replace the inner part by a dict, and fail."""
+    inner = {**load_config(GOLDEN / "smollm3-3b.json"), "model_type": "qwen3"}
+    outer = {"model_type": "llava", "thinker_config": {"model_type": "t", "text_config": inner}}
+    found = rows(outer, "256k", "yarn")
+    assert "reaches no part of a part" in found["sglang"].reason
+    assert found["sglang"].lines[0].startswith("ropewalk export ")
+    assert "thinker_config" in option(found["vllm"].lines[0], FLAGS["vllm"])
+
+
+def test_keys_that_a_class_moves_are_changed_where_they_go() -> None:
+    """Qwen2.5-VL publishes a flat config, and its class keeps the keys in text_config."""
+    found = rows(load_config(PUBLISHED / "qwen2.5-vl-7b.json"), "256k", "yarn")
+    for engine, flag in FLAGS.items():
+        overrides = json.loads(option(found[engine].lines[0], flag))
+        assert overrides["text_config"]["max_position_embeddings"] == 2**18
+        assert ("rope_parameters" in overrides) == (engine == "sglang")
+
+
+def test_what_a_cpu_loses_is_said_where_sglang_is_named() -> None:
+    found = rows(GOLDEN / "gemma-3-4b.json", "512k", "linear")
+    assert "on a CPU with AMX" in found["sglang"].reason
+    assert "AMX" not in found["vllm"].reason

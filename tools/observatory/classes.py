@@ -44,6 +44,10 @@ CONFIGS = {
     "vllm": r"vllm/transformers_utils/configs/\w+\.py",
     "sglang": r"sglang/srt/configs/\w+\.py",
 }
+REGISTRIES = {
+    "vllm": ("vllm.transformers_utils.config",),
+    "sglang": ("sglang.srt.utils.hf_transformers.common", "sglang.srt.utils.hf_transformers_utils"),
+}
 SHARE = "partial_rotary_factor"
 GET_ROPE = ("get_rope", "get_rope_wrapper")
 DROPPED: Row = {"scaling": "dropped"}
@@ -184,6 +188,8 @@ def row_of(engine: str, sources: Sources, place: Place) -> Row:
         row["part"] = True
     if when := _softmax(places):
         row["softmax"] = when
+    if _looks_in_none(places):
+        row["none_fails"] = True
     renamed = _renames(places)
     return {**row, "renamed": renamed} if renamed else row
 
@@ -225,24 +231,56 @@ def _number(said: set[str]) -> float | None:
 def kept(engine: str, sources: Sources) -> dict[str, dict[str, float | None]]:
     """The keys that an engine's config classes keep next to the rope setting, with defaults."""
     found: dict[str, dict[str, float | None]] = {}
+    for kind, place in _config_classes(engine, sources):
+        own = {
+            name: _number({Reader.default(function, name).what})
+            for base in reversed(sources.bases(place))
+            for function in functions(base.node)
+            if function.name == "__init__"
+            for name in parameters(function)
+            if name in ("rope_theta", SHARE)
+        }
+        if own:
+            found[kind] = own
+    return dict(sorted(found.items()))
+
+
+def configs(engine: str, sources: Sources) -> dict[str, Row]:
+    """The config classes that are loaded instead of transformers', if they lose rope_parameters.
+
+    `architecture`: the model class that serves it, where the config class names another one.
+    """
+    modules = filter(None, map(sources.module, REGISTRIES[engine]))
+    found = (module.constants.get("_CONFIG_REGISTRY") for module in modules)
+    registry = next(filter(None, found), ast.Dict([], []))
+    names = {getattr(n, "id", getattr(n, "value", None)) for n in ast.walk(registry)}
+    rows: dict[str, Row] = {}
+    for kind, place in _config_classes(engine, sources):
+        if place.name in names and any(map(_erases, functions(place.node))):
+            row: Row = {"old_keys": True}
+            text = ast.unparse(place.node)
+            if named := re.search(r"\['architectures'\]\.append\('(\w+)'\)", text):
+                row["architecture"] = named[1]
+            rows[kind] = row
+    return dict(sorted(rows.items()))
+
+
+def _erases(function: ast.FunctionDef) -> bool:
+    """True if the setting of transformers 4, or None, is written over what transformers 5 read."""
+    if function.name != "__init__" or SETTINGS[0] in parameters(function):
+        return False
+    lines = [ast.unparse(line) for line in function.body]
+    read = next((n for n, line in enumerate(lines) if line.startswith("super().__init__(")), None)
+    return read is not None and any(f"self.{s} = rope_scaling" in lines[read:] for s in SETTINGS)
+
+
+def _config_classes(engine: str, sources: Sources) -> Iterator[tuple[str, Place]]:
+    """The engine's own config classes, registered or not, by model type."""
     homes = sorted(f for f in sources.files if re.match(CONFIGS[engine], f))
     for module in (sources.module(f[:-3].replace("/", ".")) for f in homes):
         for node in module.definitions.values() if module else ():
-            place = Place(module, node)  # type: ignore[arg-type]
-            kind = model_type(node)
-            if kind is None:
-                continue
-            own = {
-                name: _number({Reader.default(function, name).what})
-                for base in reversed(sources.bases(place))
-                for function in functions(base.node)
-                if function.name == "__init__"
-                for name in parameters(function)
-                if name in ("rope_theta", SHARE)
-            }
-            if own:
-                found[kind] = own
-    return dict(sorted(found.items()))
+            if (kind := model_type(node)) is not None:
+                yield kind, Place(module, node)  # type: ignore[arg-type]
 
 
 def model_type(node: ast.AST) -> str | None:
@@ -333,6 +371,18 @@ def _softmax(places: list[Place]) -> list[str]:
             if ast.unparse(line.value).count("mscale") >= 2 and "yarn_get" not in ast.unparse(line)
         }
     )
+
+
+def _looks_in_none(places: list[Place]) -> bool:
+    """True if a class looks for a key in a setting that may be None."""
+    inside = (
+        node.comparators[0]
+        for place in places
+        for node in ast.walk(place.node)
+        if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In)
+    )
+    names = (n.args[1] for n in inside if called(n) == "getattr" and len(n.args) == 3)  # type: ignore[attr-defined]
+    return any(isinstance(name, ast.Constant) and name.value == SETTINGS[0] for name in names)
 
 
 def _key_of(test: ast.expr) -> str:

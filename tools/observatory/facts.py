@@ -15,7 +15,7 @@ from typing import Any
 
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, shortened
 from ropewalk.models.config import ORIGINAL_LENGTH, Config, ConfigReader, rope_type
-from tools.observatory.classes import SHARE, Factory, kept, registry, row_of, types
+from tools.observatory.classes import SHARE, Factory, configs, kept, registry, row_of, types
 from tools.observatory.interpreter import UNKNOWN, Interpreter, Members, Raised, Unreadable
 from tools.observatory.sources import Place, Sources, called
 
@@ -82,6 +82,7 @@ def engine(name: str, sources: Sources) -> dict[str, Any]:
         "setting": Factory(name, sources).setting,
         "options": options(name, sources),
         "kept": kept(name, sources),
+        "configs": configs(name, sources),
         "types": types(name, sources),
         "architectures": dict(sorted(rows.items())),
     }

@@ -98,8 +98,8 @@ class Module:
         return {
             target.id: node.value
             for node in _outside_functions(self.tree)
-            if isinstance(node, ast.Assign)
-            for target in node.targets
+            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None
+            for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
             if isinstance(target, ast.Name)
         }
 

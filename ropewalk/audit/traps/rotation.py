@@ -61,15 +61,15 @@ def _rounded(found: float, wanted: float) -> bool:
 
 def on_a_cpu(subject: Subject) -> Iterator[Finding]:
     """A class with another rotary module for CPUs."""
-    kinds = {kind_of(rope) for rope in subject.ropes.values()} - {"default"}
+    kinds = {kind_of(rope) for rope in subject.ropes.values()}
     for reading in subject.readings:
         served = subject.served(reading.runtime)
         loads = not (reading.refused or reading.unread)
-        if kinds and loads and served is not None and served.on_cpu:
+        if loads and served is not None and (lost := served.lost_on_a_cpu(kinds)):
             yield Finding(
                 "dropped-on-cpu",
                 (reading.runtime,),
-                f"on a CPU with AMX, {served} uses another rotary module, without the scaling",
+                lost,
                 "there, the pairs turn at their plain speeds, as if nothing were extended",
                 "serve it on a GPU, or in another runtime",
                 wrong=False,

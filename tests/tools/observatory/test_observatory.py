@@ -19,6 +19,7 @@ from ropewalk.runtimes.vllm import accepts as by_vllm
 from tests.tools.observatory.wheel_files import FACTORY_NEW, HOME, MODEL, NEW, OLD, REQUIRES, wheel
 from tools.observatory import __main__ as observatory
 from tools.observatory import facts, sources
+from tools.observatory.classes import configs
 from tools.observatory.interpreter import Unreadable
 
 QWEN3 = load_config(observatory.CONFIGS / "qwen3-8b-yarn.json")
@@ -343,3 +344,50 @@ def test_released_wheels(pattern: str, differs: str, capsys: pytest.CaptureFixtu
         pytest.skip(f"no {pattern}*.whl")
     assert observatory.main([str(paths[0])]) == bool(differs)
     assert differs in capsys.readouterr().out
+
+
+CONFIG = """
+class {name}Config(PretrainedConfig):
+    model_type = "{kind}"
+
+    def __init__(self, rope_theta=10000.0, rope_scaling=None, **kwargs):
+        {first}
+        {second}
+"""
+ERASING = ("super().__init__(**kwargs)", "self.rope_scaling = rope_scaling")
+
+
+def test_config_classes_count_if_they_are_registered_and_erase_the_setting(tmp_path: Path) -> None:
+    home = "sglang/srt/configs"
+    classes = {"Late": ERASING, "Early": ERASING[::-1], "Unregistered": ERASING}
+    files = {
+        f"{home}/{name.lower()}.py": CONFIG.format(
+            name=name, kind=name.lower(), first=first, second=second
+        )
+        for name, (first, second) in classes.items()
+    }
+    files["sglang/srt/utils/hf_transformers/common.py"] = (
+        "_CONFIG_REGISTRY: Dict[str, type] = {c.model_type: c for c in [LateConfig, EarlyConfig]}"
+    )
+    path = wheel(tmp_path, files, name="sglang", version="1.0")
+    assert configs("sglang", sources.Sources(path)) == {"late": {"old_keys": True}}
+    files = {
+        **NEW,
+        "vllm/transformers_utils/configs/late.py": files[f"{home}/late.py"],
+        "vllm/transformers_utils/config.py": "_CONFIG_REGISTRY: dict = Lazy(late='LateConfig')",
+    }
+    _, _, new = facts.read(wheel(tmp_path, files))
+    _, _, old = facts.read(wheel(tmp_path / "old", NEW))
+    assert list(observatory.differences(old, new)) == ['configs.late: null -> {"old_keys": true}']
+
+
+def test_order_alone_is_no_difference(tmp_path: Path) -> None:
+    """Of the types in a union, and of keys."""
+    found = []
+    for number, kind in enumerate(("Union[float, str]", "Union[str, float]")):
+        code = f"class ModelArgs:\n    rope_scaling: Optional[Dict[str, {kind}]] = None\n"
+        path = wheel(tmp_path / str(number), {"mlx_lm/models/afm7.py": code}, name="mlx-lm")
+        found.append({"keys": ["a", "b"][:: 1 - 2 * number], **facts.read(path)[2]["classes"]})
+    assert found[0] != found[1]
+    assert not list(observatory.differences(*found))
+    assert list(observatory.differences(found[0], {**found[1], "keys": ["a"]}))

@@ -73,6 +73,8 @@ _METHOD_KEYS = (
     *("low_freq_factor", "high_freq_factor", "alpha", QUERY_GROWTH),
 )
 ORIGINAL_LENGTH = "original_max_position_embeddings"
+_LENGTH_BESIDE = ("phi3", "phi4_multimodal")
+"""Model types whose config class puts the length beside the setting over the one inside."""
 MAX_WIDTH = 2**24
 MAX_CONFIG_BYTES = 2**20
 """Published configs have a few kilobytes, and with the names of 20,000 classes less than this."""
@@ -666,10 +668,12 @@ class ConfigReader:
 
     def _original_length(self, rope: Config, place: str) -> tuple[int | None, str]:
         """The original length, if it is stated, and the key that states the length."""
-        # Phi-3 keeps it next to the dict, and there it has priority.
-        if self.get(ORIGINAL_LENGTH) is not None:
+        inside = rope.get(ORIGINAL_LENGTH) is not None
+        if self.get(ORIGINAL_LENGTH) is not None and not (
+            inside and self.model_type not in _LENGTH_BESIDE
+        ):
             return self._count(ORIGINAL_LENGTH, MAX_LENGTH), self.written(ORIGINAL_LENGTH)
-        if rope.get(ORIGINAL_LENGTH) is not None:
+        if inside:
             key = f"{place}.{ORIGINAL_LENGTH}"
             return counted(rope[ORIGINAL_LENGTH], key, MAX_LENGTH), key
         return None, self.written("max_position_embeddings")

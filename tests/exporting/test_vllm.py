@@ -187,6 +187,8 @@ def test_the_kept_results_of_the_released_modules_are_whole() -> None:
         assert kept[engine]["worst"] == max(measured)
         assert len(lines) == 32
     assert kept["sglang"]["error_at_original_length"] > 0.1
+    beyond = kept["sglang"]["error_beyond_the_table"]
+    assert beyond["yarn"] < 1e-3 < 0.1 < beyond["linear"]
     # Servers of the original length, of one more, and of the target, with the same folder.
     assert list(kept["vllm"]["two_lists"]) == ["256", "257", "2048"]
     assert max(kept["vllm"]["two_lists"].values()) <= 1

@@ -189,6 +189,21 @@ def test_dynamic_is_a_ladder_that_stands_on_transformers_values(
     assert present_plan(with_plan(config, plan)).schedules == plan.schedules
 
 
+@pytest.mark.parametrize("model_type", ["llama", "ministral3", "phi3"])
+def test_of_two_original_lengths_the_one_inside_counts_except_for_phi3(model_type: str) -> None:
+    longrope = {"short_factor": [1.5] * 8, "long_factor": [2.0] * 8}
+    rope = {
+        **{"rope_type": "longrope", "rope_theta": 1e4, "factor": 4.0, **longrope},
+        "original_max_position_embeddings": 512,
+    }
+    config = tiny(model_type, rope_parameters=rope, max_position_embeddings=2048)
+    stated = {**config.to_dict(), "rope_parameters": rope, "original_max_position_embeddings": 1024}
+    read = CONFIG_MAPPING[model_type].from_dict(stated)
+    original = present_plan(stated).longest().geometry.original_length
+    assert original == read.rope_parameters["original_max_position_embeddings"]
+    assert original == (1024 if model_type == "phi3" else 512)
+
+
 @pytest.mark.parametrize("model_type", CHECKED)
 @pytest.mark.parametrize("method", ["linear", "ntk", "ntk_mixed", "yarn", "llama3", "two_band"])
 def test_a_written_plan_is_what_the_model_then_does(model_type: str, method: str) -> None:

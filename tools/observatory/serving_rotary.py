@@ -99,6 +99,12 @@ class _Nothing:
         return False
 
 
+class _Settings(_Nothing):
+    """The settings of an engine's environment, of which only one is a number."""
+
+    SGLANG_ROPE_CACHE_ALIGN = types.SimpleNamespace(get=lambda: 128)
+
+
 class _StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Any module of an engine that was not taken out of its wheel."""
 
@@ -114,6 +120,7 @@ class _StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             "publish_role": lambda: None,
             "get_compiler_backend": lambda *_, **__: "eager",
             "get_current_vllm_config": lambda: config,
+            "envs": _Settings(),
         }
 
     def find_spec(self, name: str, path: object, target: object = None) -> Any:
@@ -245,6 +252,24 @@ def boundary_of_sglang(package: Any) -> float:
     return float(np.abs(found - wanted).max())
 
 
+def beyond_the_table(package: Any, method: str) -> float:
+    """What SGLang's cos and sin are off by in rows that are added once a table is too short.
+
+    Linear's are added without its factor (sglang issue 35171, open), YaRN's were before #38786.
+    """
+    config = {**_SIZES, **CONFIGS["llama"]}
+    plan = extend_plan(present_plan(config), TARGET, method)
+    schedule = plan.longest()
+    written = serving_config(config, plan, engine="sglang")
+    module = rotary_module("sglang", package, written, schedule.geometry)
+    rows = len(module.cos_sin_cache)
+    module._ensure_cos_sin_cache_length(2 * rows)
+    added = list(range(rows, 2 * rows))
+    wanted = np.concatenate(schedule.cos_sin(added), axis=-1)
+    package._ROPE_DICT.clear()
+    return float(np.abs(module.cos_sin_cache[added].double().numpy() - wanted).max())
+
+
 def main(wheels: Path, result: Path) -> int:
     torch.set_grad_enabled(False)
     torch.compiler.set_stance("force_eager")
@@ -270,6 +295,8 @@ def main(wheels: Path, result: Path) -> int:
                 answer[engine]["verified"] &= max(own.values()) <= 1
             if engine == "sglang":
                 answer[engine]["error_at_original_length"] = boundary_of_sglang(package)
+                own = {method: beyond_the_table(package, method) for method in ("linear", "yarn")}
+                answer[engine]["error_beyond_the_table"] = own
     result.write_text(json.dumps(answer, indent=2) + "\n", encoding="utf-8")
     for name, own in answer.items():
         print(name, {key: value for key, value in own.items() if key != "checks"})

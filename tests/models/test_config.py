@@ -191,13 +191,14 @@ def test_dynamic_is_a_ladder_that_stands_on_transformers_values(
 
 @pytest.mark.parametrize("model_type", ["llama", "ministral3", "phi3"])
 def test_of_two_original_lengths_the_one_inside_counts_except_for_phi3(model_type: str) -> None:
-    longrope = {"short_factor": [1.5] * 8, "long_factor": [2.0] * 8}
+    config = tiny(model_type, max_position_embeddings=2048).to_dict()
+    factors = [2.0] * (present_plan(config).longest().geometry.rotary_dim // 2)
     rope = {
-        **{"rope_type": "longrope", "rope_theta": 1e4, "factor": 4.0, **longrope},
+        **{"rope_type": "longrope", "rope_theta": 1e4, "factor": 4.0},
+        **{"short_factor": factors, "long_factor": factors},
         "original_max_position_embeddings": 512,
     }
-    config = tiny(model_type, rope_parameters=rope, max_position_embeddings=2048)
-    stated = {**config.to_dict(), "rope_parameters": rope, "original_max_position_embeddings": 1024}
+    stated = {**config, "rope_parameters": rope, "original_max_position_embeddings": 1024}
     read = CONFIG_MAPPING[model_type].from_dict(stated)
     original = present_plan(stated).longest().geometry.original_length
     assert original == read.rope_parameters["original_max_position_embeddings"]

@@ -378,7 +378,7 @@ def test_config_classes_count_if_they_are_registered_and_erase_the_setting(tmp_p
     }
     _, _, new = facts.read(wheel(tmp_path, files))
     _, _, old = facts.read(wheel(tmp_path / "old", NEW))
-    assert list(observatory.differences(old, new)) == ['configs.late: null -> {"old_keys": true}']
+    assert 'configs.late: null -> {"old_keys": true}' in observatory.differences(old, new)
 
 
 def test_order_alone_is_no_difference(tmp_path: Path) -> None:

@@ -20,12 +20,12 @@ BUDGET = {
     "ropewalk/pipeline": 1617,
     "ropewalk/planning": 443,
     "ropewalk/reports": 2064,
-    "ropewalk/runtimes": 1883,
+    "ropewalk/runtimes": 1970,
     "ropewalk/scaling": 600,
     "ropewalk/searching": 2179,
     "ropewalk/theory": 744,
     "ropewalk/training": 2331,
-    "tests": 37700,
+    "tests": 37930,
 }
 """As `python -m tools.size` counts: no blank lines, comments or docstrings."""
 

@@ -213,6 +213,10 @@ def classes_list() -> str:
             found = [n for n in found if not n.endswith("ForConditionalGeneration")]
             if found:
                 lines.append(f"- {words}: {', '.join(found)}")
+        if erasing := table[engine]["configs"]:
+            lines.append(
+                f"- a config class of its own erases rope_parameters: {', '.join(erasing)}"
+            )
         lines.append("")
     return "\n".join(lines).rstrip()
 
@@ -327,6 +331,7 @@ def page(measured: dict[str, Any]) -> str:
         mlx=mlx_lm_list(),
         losses=losses_table(measured["losses"]),
         boundary=serving["sglang"]["error_at_original_length"],
+        beyond=serving["sglang"]["error_beyond_the_table"],
     )
 
 
@@ -369,6 +374,14 @@ directly.
   decoding its longrope rotates the position at the original length as position 0 (cos and sin off
   by {boundary:.1f}), so the export writes the target as the original length, which no position
   reaches.
+  Its own config classes of some model types erase `rope_parameters`, so an export for it writes
+  `rope_theta` and `rope_scaling` for these; other folders with today's keys are misread there
+  (`verify` says so). It multiplies the stated length by the factor of linear scaling only if the
+  setting is one for all layers and states no original length; else the export states the target.
+  Rows that it adds to linear's table beyond stated length · factor are not scaled (sglang issue
+  35171: cos and sin off by {beyond[linear]:.1f}; YaRN's are right since #38786, to
+  {beyond[yarn]:.0e}); no export reaches them. Its `--json-model-override-args` are put over a
+  model's setting, key by key, so the printed line sets stale keys to no effect.
 - **llama.cpp.** [gguf.md](gguf.md#what-is-written) has the keys.
 - **Folding** (`--fold`): multiplies the query weights by m² in place of a constant attention
   scaling m, if all dimensions rotate and no norm follows the projection. Weights in half precision

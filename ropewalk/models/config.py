@@ -73,8 +73,6 @@ _METHOD_KEYS = (
     *("low_freq_factor", "high_freq_factor", "alpha", QUERY_GROWTH),
 )
 ORIGINAL_LENGTH = "original_max_position_embeddings"
-_LENGTH_BESIDE = ("phi3", "phi4_multimodal")
-"""Model types whose config class puts the length beside the setting over the one inside."""
 MAX_WIDTH = 2**24
 MAX_CONFIG_BYTES = 2**20
 """Published configs have a few kilobytes, and with the names of 20,000 classes less than this."""
@@ -286,11 +284,6 @@ class ConfigReader:
         """True if the file has one rope setting for each layer type."""
         rope = self.config.get(self.rope_key)
         return isinstance(rope, Mapping) and any(isinstance(v, Mapping) for v in rope.values())
-
-    def stated_setting(self) -> Config:
-        """The rope setting that the file has for all layers; empty if it has none, or several."""
-        rope = self.config.get(self.rope_key)
-        return dict(rope) if isinstance(rope, Mapping) and not self.is_nested else {}
 
     def _names_of(self, key: str) -> tuple[str, ...]:
         """The names under which a config of this type may state a key, the family's own first."""
@@ -668,14 +661,12 @@ class ConfigReader:
 
     def _original_length(self, rope: Config, place: str) -> tuple[int | None, str]:
         """The original length, if it is stated, and the key that states the length."""
-        inside = rope.get(ORIGINAL_LENGTH) is not None
-        if self.get(ORIGINAL_LENGTH) is not None and not (
-            inside and self.model_type not in _LENGTH_BESIDE
-        ):
+        # Phi-3 and 4 always have one next to the setting, and there it has priority.
+        own, key = rope.get(ORIGINAL_LENGTH), f"{place}.{ORIGINAL_LENGTH}"
+        if own is not None and self.model_type not in ("phi3", "phi4_multimodal"):
+            return counted(own, key, MAX_LENGTH), key
+        if self.get(ORIGINAL_LENGTH) is not None:
             return self._count(ORIGINAL_LENGTH, MAX_LENGTH), self.written(ORIGINAL_LENGTH)
-        if inside:
-            key = f"{place}.{ORIGINAL_LENGTH}"
-            return counted(rope[ORIGINAL_LENGTH], key, MAX_LENGTH), key
         return None, self.written("max_position_embeddings")
 
     def _names(self, place: str, setting: Config, length_key: str) -> dict[str, str]:

@@ -22,14 +22,7 @@ from typing import Any, Literal
 
 from ropewalk.context_plan import FULL_ATTENTION, SLIDING_ATTENTION, ContextPlan
 from ropewalk.errors import Unsupported
-from ropewalk.models.config import (
-    ORIGINAL_LENGTH,
-    Config,
-    ConfigReader,
-    rope_type,
-    text_config,
-)
-from ropewalk.models.families import FAMILIES, UNKNOWN
+from ropewalk.models.config import ORIGINAL_LENGTH, Config, ConfigReader, rope_type, text_config
 from ropewalk.models.stock_config import with_part, with_plan
 from ropewalk.runtimes.model_classes import CHECKED, GROWTH_BESIDE, GROWTH_IN_ROPE, model_class
 
@@ -53,7 +46,7 @@ def stock_config(config: Config, plan: ContextPlan, *, v4_keys: bool = False) ->
             setting.pop("short_mscale", None)
             setting.pop("long_mscale", None)
     if v4_keys:
-        _to_v4_keys(inner, reader.model_type)
+        _to_v4_keys(inner, reader)
     return written
 
 
@@ -85,12 +78,11 @@ def rope_settings(inner: Config) -> dict[str, dict[str, Any]]:
 _V4_NAMES = {"gpt_neox": ("rotary_emb_base", "rotary_pct")}
 
 
-def _to_v4_keys(inner: Config, model_type: str) -> None:
+def _to_v4_keys(inner: Config, reader: ConfigReader) -> None:
     """`rope_theta` and `rope_scaling`, as transformers 4 and what grew around it read them."""
-    base, share = _V4_NAMES.get(model_type, ("rope_theta", "partial_rotary_factor"))
-    ropes = rope_settings(inner)
+    base, share = _V4_NAMES.get(reader.model_type, ("rope_theta", "partial_rotary_factor"))
+    ropes, own = rope_settings(inner), reader.family
     scaling = dict(ropes.pop("" if "" in ropes else FULL_ATTENTION))
-    own = FAMILIES.get(model_type, UNKNOWN)
     # transformers 5 takes `rope_theta` for full attention, and its default for windows (OLMo 3).
     plain = {"rope_type": "default", "rope_theta": own.defaults.get("rope_theta")}
     one_base = own.local_base == base and scaling["rope_theta"] == plain["rope_theta"]
@@ -122,13 +114,9 @@ def serving_config(config: Config, plan: ContextPlan, *, engine: str) -> Config:
                 inner["original_max_position_embeddings"] = plan.target_length
         if kind == "yarn" and engine == "sglang":
             setting["attn_factor"] = schedule.attention_scaling / _sglang_yarn_scaling(setting)
-        unseen = served.old_keys is None and (layer_type or ORIGINAL_LENGTH in setting)
-        if (
-            kind == "linear"
-            and unseen
-            and engine == "sglang"
-            and not reader.family.length_is_scaled
-        ):
+        unseen = served.old_keys is None and bool(layer_type or ORIGINAL_LENGTH in setting)
+        unseen &= engine == "sglang" and not reader.family.length_is_scaled
+        if kind == "linear" and unseen:
             setting.setdefault(ORIGINAL_LENGTH, schedule.geometry.original_length)
             length = plan.target_length
         beta = setting.get(GROWTH_IN_ROPE)
@@ -141,7 +129,7 @@ def serving_config(config: Config, plan: ContextPlan, *, engine: str) -> Config:
         if not layer_type:
             inner |= served.written_beside(setting)
     if served.old_keys is not None:
-        _to_v4_keys(inner, reader.model_type)
+        _to_v4_keys(inner, reader)
     inner["max_position_embeddings"] = length
     return written
 
@@ -193,8 +181,9 @@ def with_length(config: Config, length: int) -> Config:
 
 
 def changes(before: Config, after: Config) -> Config:
-    """The keys of a config that a plan changes, inside the part for text where there is one."""
-    return _inside(ConfigReader(after).path, _changed(before, after))
+    """The keys that a plan changes, in the part for text where there is one."""
+    own, planned = text_config(before), text_config(after)
+    return {key: value for key, value in planned.items() if own.get(key) != value}
 
 
 def override(before: Config, after: Config, engine: str) -> Config | None:
@@ -205,28 +194,20 @@ def override(before: Config, after: Config, engine: str) -> Config | None:
     a part by a plain dict, on which it fails; and some of its models read them next to the part,
     where it copied them before.
     """
-    path = ConfigReader(after).path or _MOVED.get(ConfigReader(after).model_type, ())
-    changed = _changed(before, after)
-    if engine != "sglang":
-        return _inside(path, changed)
-    there, key = ConfigReader(before).stated_setting(), ConfigReader(after).rope_key
-    if there and changed.get(key):
-        setting = changed[key]
-        changed[key] = {**{k: v for k, v in _NO_EFFECT.items() if k in there}, **setting}
+    reader, changed = ConfigReader(after), changes(before, after)
+    path = reader.path or _MOVED.get(reader.model_type, ())
+    setting, there = changed.get(reader.rope_key) or {}, ConfigReader(before).main_rope()
+    if engine == "sglang" and "rope_type" in setting:
+        none = {key: value for key, value in _NO_EFFECT.items() if key in there}
+        changed[reader.rope_key] = {**none, **setting}
         scaled = ORIGINAL_LENGTH in there or rope_type(there) in CHECKED
-        short = scaled and not path and ORIGINAL_LENGTH not in setting
-        if setting.get("rope_type") == "linear" and short:  # then its factor multiplies no length
-            length = text_config(after)["max_position_embeddings"] * setting["factor"]
-            changed["max_position_embeddings"] = round(length)
-    return None if len(path) > 1 else {**changed, **_inside(path, changed)}
-
-
-def _changed(before: Config, after: Config) -> Config:
-    own, planned = text_config(before), text_config(after)
-    return {key: value for key, value in planned.items() if own.get(key) != value}
-
-
-def _inside(path: tuple[str, ...], changed: Config) -> Config:
+        unseen = scaled and not path and ORIGINAL_LENGTH not in setting
+        if setting["rope_type"] == "linear" and unseen:
+            length = round(reader.need("max_position_embeddings") * setting["factor"])
+            changed["max_position_embeddings"] = length
+    if engine == "sglang" and len(path) > 1:
+        return None
+    beside = changed if engine == "sglang" else {}
     for part in reversed(path if changed else ()):
         changed = {part: changed}
-    return changed
+    return {**beside, **changed}

@@ -185,12 +185,8 @@ def caveats(followed: ContextPlan, written: Config, engine: str) -> tuple[str, .
     """The losses of an engine that neither the plan nor a config can avoid."""
     ropes = ConfigReader(written).layer_settings().values()
     lost = model_class(written, engine).lost_on_a_cpu(map(kind_of, ropes))
-    one = engine == "sglang" and any(map(loses_a_position, ropes))
-    return (
-        *((lost,) if lost else ()),
-        *((ONE_POSITION,) if one else ()),
-        *two_servers(followed, engine),
-    )
+    one = ONE_POSITION if engine == "sglang" and any(map(loses_a_position, ropes)) else ""
+    return tuple(filter(None, (lost, one, *two_servers(followed, engine))))
 
 
 def two_servers(followed: ContextPlan, engine: str) -> tuple[str, ...]:

@@ -16,20 +16,10 @@ from functools import partial
 from typing import Any
 
 from ropewalk.context_plan import PlanStep
-from ropewalk.errors import InvalidValue
 from ropewalk.models.config import ORIGINAL_LENGTH, Config, ConfigReader, rope_type
 from ropewalk.runtimes import Runtime, engines
 from ropewalk.runtimes.model_classes import CHECKED, model_class, recorded
-from ropewalk.runtimes.reading import (
-    BY_ITS_RULES,
-    Reading,
-    by_rules,
-    kind_of,
-    known,
-    number,
-    whole,
-    without,
-)
+from ropewalk.runtimes.reading import Reading, by_rules, kind_of, known, number, whole, without
 from ropewalk.runtimes.servers import Asking, Speech, members, plain
 
 OLD_KEYS = "write rope_theta and rope_scaling (ropewalk export --runtime sglang does)"
@@ -40,14 +30,7 @@ def read(config: Config) -> Reading:
     """dynamic keeps one base for good; yarn multiplies its own factor by `attn_factor`."""
 
     served = model_class(config, "sglang")
-    erased, setting = served.erased(config), config.get("rope_parameters")
-    if erased and isinstance(setting, Mapping) and kind_of(setting) in CHECKED:
-        why = "before that, transformers checks such a setting against a length not yet set"
-        value = kind_of(setting)
-        error = InvalidValue(
-            "rope_parameters.rope_type", value, f"fails: {erased}; {why}", OLD_KEYS
-        )
-        return Reading("sglang", BY_ITS_RULES, refused=str(error))
+    erased, kind = served.erased(config), kind_of(config.get("rope_parameters") or {})
     config = served.as_loaded(config)
 
     def seen(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
@@ -68,6 +51,9 @@ def read(config: Config) -> Reading:
 
     reading = by_rules("sglang", config, seen, "by the length at hand")
     found = engines.with_losses(replace(reading, limit=accepts(config)), served, config)
+    if erased and kind in CHECKED:
+        why = f"{erased}; it fails before, for transformers checks {kind} by a length not yet set"
+        found = replace(found, layers={}, refused=f"{why}; {OLD_KEYS}")
     return replace(found, notes=(erased, *found.notes), remedy=OLD_KEYS) if erased else found
 
 

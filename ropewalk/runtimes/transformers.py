@@ -76,8 +76,6 @@ def serve(plan: ContextPlan, source: Source) -> Serving:
     if plan == source.present_plan:
         return row("transformers", near, "the model's own config, unchanged")
     path = ConfigReader(source.config).path if changed else ()
-    for part in path:
-        changed = changed[part]
     where = " in ".join((*([".".join(path)] if path else ()), "config.json"))
     what = f"set these members of {where}"
     if gone := _contradicting(text_config(source.config), text_config(written)):

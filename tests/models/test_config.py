@@ -194,8 +194,11 @@ def test_of_two_original_lengths_the_one_inside_counts_except_for_phi3(model_typ
     config = tiny(model_type, max_position_embeddings=2048).to_dict()
     factors = [2.0] * (present_plan(config).longest().geometry.rotary_dim // 2)
     rope = {
-        **{"rope_type": "longrope", "rope_theta": 1e4, "factor": 4.0},
-        **{"short_factor": factors, "long_factor": factors},
+        "rope_type": "longrope",
+        "rope_theta": 1e4,
+        "factor": 4.0,
+        "short_factor": factors,
+        "long_factor": factors,
         "original_max_position_embeddings": 512,
     }
     stated = {**config, "rope_parameters": rope, "original_max_position_embeddings": 1024}

@@ -295,8 +295,10 @@ def main(wheels: Path, result: Path) -> int:
                 answer[engine]["verified"] &= max(own.values()) <= 1
             if engine == "sglang":
                 answer[engine]["error_at_original_length"] = boundary_of_sglang(package)
-                own = {method: beyond_the_table(package, method) for method in ("linear", "yarn")}
-                answer[engine]["error_beyond_the_table"] = own
+                beyond = {
+                    method: beyond_the_table(package, method) for method in ("linear", "yarn")
+                }
+                answer[engine]["error_beyond_the_table"] = beyond
     result.write_text(json.dumps(answer, indent=2) + "\n", encoding="utf-8")
     for name, own in answer.items():
         print(name, {key: value for key, value in own.items() if key != "checks"})

@@ -11,10 +11,8 @@ from ropewalk.audit.finding import Finding, Subject
 from ropewalk.lengths import format_length
 from ropewalk.models.config import DUAL_CHUNK, ORIGINAL_LENGTH, drafter_layers
 from ropewalk.runtimes import mlx_lm
-from ropewalk.runtimes.model_classes import CHECKED
 from ropewalk.runtimes.model_classes import GROWTH_BESIDE as BESIDE
 from ropewalk.runtimes.model_classes import GROWTH_IN_ROPE as IN_ROPE
-from ropewalk.runtimes.reading import kind_of
 
 _STEP_IN_SGLANG = 16384
 """The default of its class for Ministral 3."""
@@ -51,8 +49,6 @@ def _other_steps(subject: Subject) -> Iterator[Finding]:
     taken = subject.inner.get(ORIGINAL_LENGTH, _STEP_IN_SGLANG)
     for rope in subject.stated_settings:
         stated = rope.get(ORIGINAL_LENGTH)
-        if stated is None and kind_of(rope) in CHECKED:  # transformers fills this in, and no other
-            stated = subject.inner.get("max_position_embeddings")
         if rope.get(IN_ROPE) and stated is not None and stated != taken:
             yield Finding(
                 "position-scaling-lost",

@@ -61,7 +61,7 @@ def _rounded(found: float, wanted: float) -> bool:
 
 def on_a_cpu(subject: Subject) -> Iterator[Finding]:
     """A class with another rotary module for CPUs."""
-    kinds = {kind_of(rope) for rope in subject.ropes.values()}
+    kinds = list(map(kind_of, subject.ropes.values()))
     for reading in subject.readings:
         served = subject.served(reading.runtime)
         loads = not (reading.refused or reading.unread)

@@ -147,7 +147,7 @@ class ModelClass:
 
     def erased(self, config: Config) -> str:
         """The setting that the config's class erases, in words; empty if it keeps all."""
-        if self.old_keys is None or not config.get("rope_parameters"):
+        if self.old_keys is None or not isinstance(config.get("rope_parameters"), Mapping):
             return ""
         return (
             f"{ENGINE_NAMES[self.engine]} {self.version}'s own config class for model type "

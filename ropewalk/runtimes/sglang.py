@@ -30,7 +30,8 @@ def read(config: Config) -> Reading:
     """dynamic keeps one base for good; yarn multiplies its own factor by `attn_factor`."""
 
     served = model_class(config, "sglang")
-    erased, kind = served.erased(config), kind_of(config.get("rope_parameters") or {})
+    erased = served.erased(config)
+    kind = kind_of(config["rope_parameters"]) if erased else ""
     config = served.as_loaded(config)
 
     def seen(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:

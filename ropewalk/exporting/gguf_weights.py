@@ -47,12 +47,12 @@ def against_weights(
     if stored in llama_cpp.TOLERANCES:
         allowed = llama_cpp.tolerance(stored, len(tokens))
     else:
-        allowed = ROUNDING * _rounding(parts, model, asked, len(tokens) - said.start)
+        allowed = ROUNDING * _rounding(parts, model, asked, said.positions)
     return llama_cpp.beside(model, _plan(schedule), asked, said, allowed)
 
 
 def _rounding(
-    parts: Sequence[GGUFHeader], model: nn.Module, tokens: NDArray[np.int64], count: int
+    parts: Sequence[GGUFHeader], model: nn.Module, tokens: NDArray[np.int64], positions: range
 ) -> float:
     """The distance of llama.cpp from the source's weights under the source's setting."""
     header = whole(parts)
@@ -61,7 +61,7 @@ def _rounding(
         raise Unsupported("its factors change with the length, so its rounding was not measured")
     asked = tokens[: present.target_length - 1]
     said = llama_cpp_run.log_probabilities(
-        header.path, asked.tolist(), start=max(0, len(asked) - count)
+        header.path, asked.tolist(), start=min(positions.start, len(asked) - 1), step=positions.step
     )
     return llama_cpp.difference(model, present, asked, said)
 

@@ -314,10 +314,11 @@ def _planned(
     check: bool = True,
 ) -> NDArray[np.float64]:
     """The log-probabilities of the tokens that llama.cpp named, by a model under the plan."""
-    count = len(tokens) - said.start
     with torch.inference_mode(), applied(model, plan, exact_angles=True, check=check):
         logits = model(
-            torch.from_numpy(tokens)[None], logits_to_keep=count, use_cache=False
+            torch.from_numpy(tokens)[None],
+            logits_to_keep=torch.tensor(said.positions),
+            use_cache=False,
         ).logits[0]
     chosen: NDArray[np.float64] = (
         logits.double().log_softmax(-1).gather(1, torch.from_numpy(said.tokens)).numpy()

@@ -48,6 +48,8 @@ equal to the last bit, and each wrong rotation that was planted moves nearly eve
 than a hundred times the tolerance (tests/exporting/test_gguf_file.py), so that one would do."""
 _SHORT = 64
 """The context in which a file is only loaded."""
+COMPARED_WITH_WEIGHTS = 64
+"""The same where both round: one factor of all that is left out shows at some positions only."""
 BEYOND = 256
 """The number of positions beyond the trained length, if the plan goes there."""
 SAME = 1e-3
@@ -237,25 +239,26 @@ def _agreement(
     if not tokens:
         with llama_cpp_run.running(written, length=_SHORT):
             raise NotCompared("the file holds no vocabulary")
-    step = max(1, len(tokens) // COMPARED)
+    step = max(1, len(tokens) // (COMPARED if setting.by_flags else COMPARED_WITH_WEIGHTS))
     said = llama_cpp_run.log_probabilities(
         *(written, tokens),
         start=(len(tokens) - 1) % step,
         step=step,
         told=_reading(progress, 0.0, "the exported file", len(tokens)),
     )
-    told = _reading(progress, 0.5, "the source with the plan as flags", len(tokens))
     if setting.by_flags:
         if not settings.flags_reach_all_layers(whole(parts)):
             raise NotCompared(
                 "llama.cpp's flags leave its layers with a sliding window as they are, so there is "
                 "nothing to compare with"
             )
+        told = _reading(progress, 0.5, "the source with the plan as flags", len(tokens))
         return against_flags(parts, said, tokens, setting, schedule, told)
     try:
         with required_by("comparing factors with the file's own weights"):
             from ropewalk.exporting.gguf_weights import against_weights
-        return against_weights(parts, said, tokens, schedule)
+        told = _reading(progress, 0.5, "the source as it is", len(tokens))
+        return against_weights(parts, said, tokens, schedule, told)
     except InputError as error:  # its weights are no model that can be computed here
         raise NotCompared(str(error)) from None
 

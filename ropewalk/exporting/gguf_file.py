@@ -244,7 +244,7 @@ def _agreement(
         *(written, tokens),
         start=(len(tokens) - 1) % step,
         step=step,
-        told=_reading(progress, 0.0, "the exported file", len(tokens)),
+        told=reading(progress, 0.0, "the exported file", len(tokens)),
     )
     if setting.by_flags:
         if not settings.flags_reach_all_layers(whole(parts)):
@@ -252,23 +252,25 @@ def _agreement(
                 "llama.cpp's flags leave its layers with a sliding window as they are, so there is "
                 "nothing to compare with"
             )
-        told = _reading(progress, 0.5, "the source with the plan as flags", len(tokens))
+        told = reading(progress, 0.5, "the source with the plan as flags", len(tokens))
         return against_flags(parts, said, tokens, setting, schedule, told)
     try:
         with required_by("comparing factors with the file's own weights"):
             from ropewalk.exporting.gguf_weights import against_weights
-        told = _reading(progress, 0.5, "the source as it is", len(tokens))
+        told = reading(progress, 0.5, "the source as it is", len(tokens))
         return against_weights(parts, said, tokens, schedule, told)
     except InputError as error:  # its weights are no model that can be computed here
         raise NotCompared(str(error)) from None
 
 
-def _reading(progress: Progress, begun: float, what: str, count: int) -> Callable[[int], None]:
-    """The progress of one of two readings of the text."""
+def reading(
+    progress: Progress, begun: float, what: str, count: int, share: float = 0.5
+) -> Callable[[int], None]:
+    """The progress of a reading of the text, by default one of two."""
 
     def told(read: int) -> None:
         detail = f"llama.cpp reads {what}: {read:,} of {count:,} tokens"
-        progress(Status("compare", begun + read / count / 2, detail))
+        progress(Status("compare", begun + share * read / count, detail))
 
     told(0)
     return told

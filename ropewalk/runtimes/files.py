@@ -227,12 +227,18 @@ def _flags(plan: ContextPlan, source: Source, file: str) -> str:
     if not _is_plain(source.present_plan):
         raise Unsupported("llama.cpp's flags do not replace a scaling that the file has already")
     flags = _rope_flags(plan.longest())
-    if length <= source.present_plan.target_length:
-        return _llama_server(file, length, *flags)
     if source.kind == "GGUF file":
-        name = str(source.present_plan.provenance["model_type"])
+        name = source.header.architecture
+        reached = settings.flags_reach_all_layers(source.header)
     else:
         name = _architecture_of(source)
+        reached = architecture(name).windows != "same in the file, not by flags"
+    if flags and not reached:
+        raise Unsupported(
+            "llama.cpp's flags leave the layers with a sliding window as they are in the file"
+        )
+    if length <= source.present_plan.target_length:
+        return _llama_server(file, length, *flags)
     if not name:
         raise Unsupported("llama.cpp's name for this architecture is not known here")
     # llama-server serves no more than the file states. Since #28030 YaRN's flags raise that by

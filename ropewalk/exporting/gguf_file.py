@@ -236,9 +236,15 @@ def _agreement(
     if setting.yarn != 1:  # by flags, llama.cpp serves what YaRN's factor comes to, and no more
         length = min(length, int(schedule.geometry.original_length * setting.yarn))
     tokens = _text_for(parts, schedule, length)
-    if not tokens:
+    unknown = "" if tokens else "the file holds no vocabulary"
+    if setting.by_flags and not settings.flags_reach_all_layers(whole(parts)):
+        unknown = (
+            "llama.cpp's flags leave its layers with a sliding window as they are, so there is "
+            "nothing to compare with"
+        )
+    if unknown:
         with llama_cpp_run.running(written, length=_SHORT):
-            raise NotCompared("the file holds no vocabulary")
+            raise NotCompared(unknown)
     step = max(1, len(tokens) // (COMPARED if setting.by_flags else COMPARED_WITH_WEIGHTS))
     said = llama_cpp_run.log_probabilities(
         *(written, tokens),
@@ -247,11 +253,6 @@ def _agreement(
         told=reading(progress, 0.0, "the exported file", len(tokens)),
     )
     if setting.by_flags:
-        if not settings.flags_reach_all_layers(whole(parts)):
-            raise NotCompared(
-                "llama.cpp's flags leave its layers with a sliding window as they are, so there is "
-                "nothing to compare with"
-            )
         told = reading(progress, 0.5, "the source with the plan as flags", len(tokens))
         return against_flags(parts, said, tokens, setting, schedule, told)
     try:

@@ -38,6 +38,10 @@ WRITTEN: tuple[Mode, ...] = ("generate", "shared_context")
 
 AS_IT_IS = "none"
 """The method of an unmodified model."""
+AS_SERVED = "as served"
+"""The same for a file or server, which is measured as it is; other methods end with it."""
+UNKNOWN = "unknown"
+"""The plan's id of a server that does not say what it follows."""
 
 
 class Metric(NamedTuple):

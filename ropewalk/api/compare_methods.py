@@ -167,9 +167,7 @@ def compare_methods(
             from_original=from_original,
             parameters=given,
             after_training=after_training,
-            runtimes=None
-            if source.kind == "GGUF file"
-            else lambda plan: _loadable_by(plan, source),
+            runtimes=lambda plan: _loadable_by(plan, source),
             progress=share(progress, "comparing"),
         )
         refused = {**refused, **without}
@@ -206,7 +204,9 @@ def compare_methods(
         )
 
 
-def _loadable_by(plan: ContextPlan, source: Source) -> tuple[str, ...]:
-    from ropewalk.runtimes.features import loadable_by
+def _loadable_by(plan: ContextPlan, source: Source) -> tuple[str, ...] | None:
+    from ropewalk.runtimes import features, files
 
-    return loadable_by(plan, source.config)
+    if source.kind == "GGUF file":
+        return files.loadable_by(plan, source.header)
+    return features.loadable_by(plan, source.config)

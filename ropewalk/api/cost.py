@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from ropewalk.api.common import AllowDownload, Length, as_length
 from ropewalk.costs import estimates
 from ropewalk.costs.estimates import GIB, Forwards, Row, Way, Work
-from ropewalk.costs.machines import HERE, machine
+from ropewalk.costs.machines import HERE, Machine, machine
 from ropewalk.costs.sizes import sizes_of
+from ropewalk.errors import Unsupported
+from ropewalk.gguf.cache import TYPES, cache_bytes
+from ropewalk.gguf.facts import Facts
 from ropewalk.lengths import format_length
 from ropewalk.models.source import Model, Source, resolve
 from ropewalk.options import Argument, Option, called
@@ -81,7 +84,10 @@ class Cost(Result):
 def cost(
     model: Annotated[
         Model,
-        Argument("A model's folder, a config.json, or a known name such as llama-3-8b.", "MODEL"),
+        Argument(
+            "A model's folder, a config.json, a GGUF file, or a known name such as llama-3-8b.",
+            "MODEL",
+        ),
     ],
     to: Annotated[Length | None, Option("Length (default: the model's own).")] = None,
     *,
@@ -93,13 +99,16 @@ def cost(
     `to` is the length, `on` a machine: a name of the table with a number of devices (`8xh100`), the
     memory of any (`2x24GiB`), or `here`. For each thing: the peak memory of a device by part, the
     time where the machine's speed is known, and, where it does not fit, the cheapest change that
-    does. Weights and cache are counted in bfloat16.
+    does. Weights and cache are counted in bfloat16; those of a GGUF file as it stores them, with
+    the types of cache that llama.cpp has.
     """
     with called("cost", cost, locals()):
         machine(on)  # says which there are
         source = resolve(model, allow_download=allow_download)
         present = source.present_plan
         length = present.target_length if to is None else as_length(to, "to")
+        if source.kind == "GGUF file":
+            return _of_file(source, length, machine(on))
         return calculated(source, length, on, lambda work: _ways(work, present))
 
 
@@ -128,6 +137,41 @@ def calculated(
 def _work(source: Source, length: int, on: str) -> Work:
     served = source.present_plan.target_length
     return Work(sizes_of(config_of(source)), length, machine(on), served)
+
+
+def _of_file(source: Source, length: int, on: Machine) -> Cost:
+    """Serving a GGUF file by llama.cpp, which shares layers out between devices."""
+    facts, ways = Facts.of(source.header), dict[str, Way]()
+    for kind in TYPES:
+        cache = cache_bytes(source.header, length, kind)
+        if cache is None:
+            raise Unsupported(
+                f"{source.name}: the cache of architecture {facts.architecture} is not known here, "
+                "since its layers do not all keep keys and values; llama-server prints its size"
+            )
+        parts = {"weights": facts.bytes / on.devices, "cache": cache / on.devices}
+        told = f"--cache-type-k {kind} --cache-type-v {kind}"
+        ways[f"{SERVING} with a cache in {kind.upper()}"] = Way(told, parts, None, on.devices)
+    fits = [way for way in ways.values() if way.breaks(on.memory) is None]
+    change = Change(fits[0].told, fits[0].bytes, on.devices) if fits else None
+    always = estimates.with_allowance({}, on.devices) / GIB
+    return Cost(
+        model=source.name,
+        length=length,
+        machine=str(on),
+        memory=on.memory,
+        weights=facts.weights,
+        rows=tuple(
+            CostRow(what, way.bytes, way.parts, None, told, change if told else None)
+            for what, way in ways.items()
+            for told in (way.breaks(on.memory),)
+        ),
+        assumptions=(
+            f"one sequence in llama.cpp; weights as the file stores them; an allowance of "
+            f"{always:.0f} GiB and {estimates.ALLOWED_SHARE:.0%} for what the formulas do not see",
+            "a GGUF file is only served: for searching and training, give the model's folder",
+        ),
+    )
 
 
 def config_of(source: Source) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from ropewalk.api.common import (
 )
 from ropewalk.context_plan import ContextPlan
 from ropewalk.extras import required_by
+from ropewalk.gguf.facts import Facts
 from ropewalk.lengths import format_length
 from ropewalk.models.source import Source, resolve, stated_assumptions
 from ropewalk.options import Option, called
@@ -84,6 +85,8 @@ class Inspection(Result):
     measured: Measured | None = None
     assumptions: tuple[str, ...] = ()
     """The assumptions made in reading the config, as in the warnings."""
+    file: Facts | None = None
+    """The sizes, quantisation and windows of a GGUF file."""
 
     @property
     def schedule(self) -> RotarySchedule:
@@ -99,6 +102,7 @@ class Inspection(Result):
 
     def summary(self) -> str:
         geometry, theory = self.schedule.geometry, self.theory
+        file = "" if self.file is None else f" It has {'; '.join(self.file.told())}."
         if self.schedule.has_no_positions:
             reach = "it has no positions, since no pair turns"
         elif theory.effective_length is None:
@@ -114,7 +118,7 @@ class Inspection(Result):
             f"were pretrained at {format_length(geometry.original_length)}. "
             f"{geometry.turning_pairs} pairs rotate, "
             f"{len(theory.out_of_distribution_pairs)} of them to angles that pretraining never "
-            f"met. In theory, {reach}. {SCOPE}"
+            f"met. In theory, {reach}. {SCOPE}{file}"
         )
 
     def figure(self) -> Figure:
@@ -158,6 +162,7 @@ def inspect(
             theory=theory_of(plan.longest(plan.main_layer)),
             measured=measured,
             assumptions=assumptions,
+            file=Facts.of(source.header) if source.kind == "GGUF file" else None,
         )
 
 

@@ -62,9 +62,10 @@ class Planned(Result):
     layers: tuple[str, ...]
     """The layer types that the plan changes; the summary describes the first."""
     rope_parameters: dict[str, object] | None
-    """For the config.json of stock transformers; None if no stock config can express the plan."""
+    """For the config.json of stock transformers; None if no stock config can express the plan, or
+    if the model is a GGUF file, which has none."""
     rope_parameters_refused: str | None
-    """Why it cannot."""
+    """Why no stock config can."""
     serving: tuple[Serving, ...]
     """By runtime, its support of the plan, and the lines that start it."""
     assumptions: tuple[str, ...] = ()
@@ -109,7 +110,10 @@ class Planned(Result):
         speeds = f"rescale factors from {factors.min():.4g} to {factors.max():.4g}"
         if self.schedule.has_no_positions:
             speeds = "no positions"
-        if self.rope_parameters is None:
+        if not (self.rope_parameters or self.rope_parameters_refused):
+            stock = "; ".join(f"{row.runtime}: {row.fit} ({row.reason})" for row in self.serving)
+            stock += "."
+        elif self.rope_parameters is None:
             stock = f"No stock config can express it: {self.rope_parameters_refused}."
         else:
             stock = "A stock config expresses it in its rope_parameters."
@@ -294,7 +298,8 @@ def _planned(source: Source, planned: ContextPlan, layers: tuple[str, ...]) -> P
 
     setting, refused = None, None
     try:
-        setting = rope_parameters(planned, source.config)
+        if source.kind != "GGUF file":
+            setting = rope_parameters(planned, source.config)
     except RopewalkError as error:
         refused = str(error)
     return Planned(

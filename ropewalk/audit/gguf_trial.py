@@ -82,6 +82,7 @@ def trial(header: GGUFHeader) -> Iterator[Finding]:
 def compared(header: GGUFHeader, schedule: RotarySchedule) -> Agreement:
     """llama.cpp against the file's own weights under this schedule, beyond the trained length."""
     from ropewalk.exporting import llama_cpp
+    from ropewalk.exporting.gguf_file import COMPARED_WITH_WEIGHTS
     from ropewalk.gguf.weights import model_of, stored_type
 
     stored = stored_type(header)
@@ -92,12 +93,13 @@ def compared(header: GGUFHeader, schedule: RotarySchedule) -> Agreement:
     model = model_of(header)
     plan = ContextPlan(header.path.name, {FULL_ATTENTION: (PlanStep(schedule.length, schedule),)})
     vocabulary = int(model.state_dict()["model.embed_tokens.weight"].shape[0])
-    length = min(
-        schedule.geometry.original_length + llama_cpp.BEYOND, schedule.length, _longest(header)
-    )
-    start = max(0, length - llama_cpp.BEYOND)
+    most = min(schedule.geometry.original_length + llama_cpp.BEYOND, llama_cpp.MOST_TOKENS)
+    length = min(most, schedule.length, _longest(header))
+    step = max(1, length // COMPARED_WITH_WEIGHTS)
     tokens = np.random.default_rng(0).integers(vocabulary, size=length)
-    said = llama_cpp_run.log_probabilities(header.path, tokens.tolist(), start=start)
+    said = llama_cpp_run.log_probabilities(
+        header.path, tokens.tolist(), start=(length - 1) % step, step=step
+    )
     return llama_cpp.beside(model, plan, tokens, said, llama_cpp.tolerance(stored, length))
 
 

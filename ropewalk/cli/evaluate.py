@@ -17,6 +17,7 @@ from ropewalk.evaluation.conclusion import Evaluated
 from ropewalk.evaluation.results import Spread, labels
 from ropewalk.lengths import format_length
 from ropewalk.records import (
+    AS_SERVED,
     NEXT_TOKEN_ACCURACY,
     NLL,
     PERPLEXITY,
@@ -208,8 +209,14 @@ def _show_effective_lengths(console: Terminal, found: Evaluated) -> None:
         soft_wrap=True,
     )
     if not any(e.criterion == "own" for e in found.effective_lengths):
+        needs = f"--method none at {window}"
+        if all(result.method.endswith(AS_SERVED) for result in found.results):
+            needs = (
+                f"the unmodified model's at {window}: evaluate the file or server of that at this "
+                "length too, and `ropewalk compare` sets two runs side by side"
+            )
         console.print(
-            f"  85% of the model's own score: not measured (needs --method none at {window})"
+            f"  85% of the model's own score: not measured (needs {needs})", soft_wrap=True
         )
     own = f"85% of unmodified at {window}"
     for e in found.effective_lengths:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ropewalk.api.fingerprint import check_server, fingerprint
+from ropewalk.api.fingerprint import as_fingerprint, check_server, fingerprint
 from ropewalk.cli.declared import Call, command_of
 from ropewalk.cli.shared import (
     JsonOption,
@@ -20,6 +20,7 @@ from ropewalk.cli.shared import (
     table,
 )
 from ropewalk.errors import InputError
+from ropewalk.gguf.header import is_gguf
 from ropewalk.outputs import STANDARD_OUTPUT, write_atomically
 from ropewalk.torchrun import check_alone, first
 
@@ -58,8 +59,9 @@ def command(
         address(server)
         check_alone("fingerprint --server")
     model = Path(call.given["model"])
-    file = model if model.is_file() else None
+    file = model if model.is_file() and not is_gguf(model) else None
     if file is not None and ({"plan", "length"} & set(call.given) or output is not None):
+        as_fingerprint(file)
         raise InputError(f"{file}: is a fingerprint, made with its plan; give only --server URL")
     check_outputs(output=output, sources=(model,) if model.is_dir() else (), overwrite=overwrite)
     own = file or call()

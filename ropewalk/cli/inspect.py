@@ -33,6 +33,8 @@ def _show(found: Inspection) -> None:
     schedule = found.schedule
     geometry = schedule.geometry
     console.print(headed(found.model, f" ({found.source})"), soft_wrap=True)
+    for line in () if found.file is None else found.file.told():
+        console.print(f"  {line}", soft_wrap=True)
     console.print(
         f"  heads of {geometry.head_dim}, {geometry.rotary_dim} dimensions rotate as "
         f"{geometry.pairs} pairs ({geometry.pair_layout} layout), base {geometry.base:,.10g}"

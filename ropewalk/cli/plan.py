@@ -144,7 +144,7 @@ def _show_plan(found: Planned, *, saved: bool) -> None:
             )
         console.print()
         console.print(pairs)
-        if found.rope_parameters is None:
+        if found.rope_parameters_refused is not None:
             refused = in_options(f"no stock config can express it: {found.rope_parameters_refused}")
             console.print(refused, soft_wrap=True)
     _show_serving(console, found.serving, saved=saved)
@@ -190,7 +190,7 @@ def _show_comparison(found: Comparison, *, details: bool, saved: bool) -> None:
             "needs training" if candidate.needs_training else untrained,
             _ranked(candidate.rank_after_training, by, trained=True),
             *(cells if details else ()),
-            _loads_in(candidate.runtimes),
+            _loads_in(candidate.runtimes, {row.runtime for row in found.serving}),
         )
     console.print(rows)
     console.print(
@@ -248,9 +248,12 @@ def _where(found: Comparison) -> str:
     return f" ({', '.join(told)} their length)" if told else ""
 
 
-def _loads_in(runtimes: tuple[str, ...] | None) -> str:
+def _loads_in(runtimes: tuple[str, ...] | None, among: set[str]) -> str:
+    """The runtimes, of those `among` which the model is loaded at all."""
     if runtimes is None:
         return "unknown"
+    if not among.issuperset(targets()):  # a GGUF file
+        return ", ".join(runtimes) or "none exactly"
     missing = [runtime for runtime in targets() if runtime not in runtimes]
     if not runtimes:
         return "ropewalk only"

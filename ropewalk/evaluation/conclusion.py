@@ -30,7 +30,9 @@ from ropewalk.lengths import format_length
 from ropewalk.progress import Progress, share
 from ropewalk.records import (
     AS_IT_IS,
+    AS_SERVED,
     PERPLEXITY,
+    UNKNOWN,
     EvalRecord,
     EvalResult,
     Subject,
@@ -176,7 +178,8 @@ def concluded(
     """The results of scored samples."""
     groups = groups_of(settings.tasks, settings.mode)
     longest, original = max(settings.lengths), answerer.original_length
-    base = next((r.subject for r in records if r.method == AS_IT_IS), None)
+    own = (r.subject for r in records if r.method in (AS_IT_IS, AS_SERVED) and r.plan_id != UNKNOWN)
+    base = next(own, None)
     retrieved = dict.fromkeys(r.task for r in records if r.depth is not None)
     found = Evaluated(
         model=answerer.model,

@@ -10,8 +10,8 @@ from __future__ import annotations
 import shlex
 import shutil
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -38,24 +38,23 @@ from ropewalk.schedule import RotarySchedule
 TARGET = "llama.cpp"
 MOST_BYTES = 2**30
 """The largest model that is run after its export."""
-MOST_TOKENS = 8192
-"""The length of the sequence on which it is run."""
+MOST_TOKENS = 768
+"""The longest text on which it is run: some seconds of a model of this size on a CPU."""
+MOST_MEASURED = 8192
+"""The longest text on which the cost of an approximation is measured."""
+COMPARED = 16
+"""The positions compared, evenly spread over the text. A file and the same setting as flags are
+equal to the last bit, and each wrong rotation that was planted moves nearly every position by more
+than a hundred times the tolerance (tests/exporting/test_gguf_file.py), so that one would do."""
 _SHORT = 64
 """The context in which a file is only loaded."""
+COMPARED_WITH_WEIGHTS = 64
+"""The same where both round: one factor of all that is left out shows at some positions only."""
 BEYOND = 256
-"""The number of positions compared, beyond the trained length if the plan goes there."""
+"""The number of positions beyond the trained length, if the plan goes there."""
 SAME = 1e-3
 """The tolerance between a file and the same setting as flags: angles in float32."""
-_PER_POSITION = 1e-3 / 1024
 _VERIFY = "run `ropewalk verify` on it"
-
-
-@dataclass(frozen=True)
-class _Run:
-    """The tokens that both are run on."""
-
-    tokens: Sequence[int]
-    start: int
 
 
 def export(
@@ -109,9 +108,8 @@ def export(
         exported = exported.with_warnings((f"written: {setting.said}",))
         if why:
             return exported.with_warnings((f"written, and not run: {why}; {_VERIFY}",))
-        progress(Status("export", 0.6, "running llama.cpp"))
         try:
-            agreement = _agreement(parts, written, schedule, setting, plan.target_length)
+            agreement = _agreement(parts, written, schedule, setting, plan.target_length, progress)
         except CannotLoad as error:
             raise _refused(out, parts, error) from None
         except NotCompared as error:
@@ -153,7 +151,7 @@ def _write(
     """Write what is asked for, and return the file that llama.cpp is given."""
 
     def told(done: float) -> None:
-        progress(Status("export", 0.5 * done, "copying tensors"))
+        progress(Status("export", 0.9 * done, "copying tensors"))
 
     keys = {**changes.keys, carried.PLAN: rewriting.text(_told(plan))}
     ours = {carried.SHA256, carried.SIZE, carried.PLAN}
@@ -170,7 +168,7 @@ def _write(
         carried.SIZE: rewriting.number("<Q", 0),
     }
     rewriting.join(parts, place, replace(changes, keys=keys), told)
-    progress(Status("export", 0.5, "digesting the file"))
+    progress(Status("export", 0.9, "digesting the file"))
     carried.seal(place)
     return place
 
@@ -233,27 +231,50 @@ def _agreement(
     schedule: RotarySchedule,
     setting: Setting,
     length: int,
+    progress: Progress,
 ) -> Agreement:
     if setting.yarn != 1:  # by flags, llama.cpp serves what YaRN's factor comes to, and no more
         length = min(length, int(schedule.geometry.original_length * setting.yarn))
-    run = _on(parts, schedule, length)
-    if run is None:
+    tokens = _text_for(parts, schedule, length)
+    unknown = "" if tokens else "the file holds no vocabulary"
+    if setting.by_flags and not settings.flags_reach_all_layers(whole(parts)):
+        unknown = (
+            "llama.cpp's flags leave its layers with a sliding window as they are, so there is "
+            "nothing to compare with"
+        )
+    if unknown:
         with llama_cpp_run.running(written, length=_SHORT):
-            raise NotCompared("the file holds no vocabulary")
-    said = llama_cpp_run.log_probabilities(written, run.tokens, start=run.start)
+            raise NotCompared(unknown)
+    step = max(1, len(tokens) // (COMPARED if setting.by_flags else COMPARED_WITH_WEIGHTS))
+    said = llama_cpp_run.log_probabilities(
+        *(written, tokens),
+        start=(len(tokens) - 1) % step,
+        step=step,
+        told=reading(progress, 0.0, "the exported file", len(tokens)),
+    )
     if setting.by_flags:
-        if not settings.flags_reach_all_layers(whole(parts)):
-            raise NotCompared(
-                "llama.cpp's flags leave its layers with a sliding window as they are, so there is "
-                "nothing to compare with"
-            )
-        return against_flags(parts, said, run.tokens, setting, schedule)
+        told = reading(progress, 0.5, "the source with the plan as flags", len(tokens))
+        return against_flags(parts, said, tokens, setting, schedule, told)
     try:
         with required_by("comparing factors with the file's own weights"):
             from ropewalk.exporting.gguf_weights import against_weights
-        return against_weights(parts, said, run.tokens, schedule)
+        told = reading(progress, 0.5, "the source as it is", len(tokens))
+        return against_weights(parts, said, tokens, schedule, told)
     except InputError as error:  # its weights are no model that can be computed here
         raise NotCompared(str(error)) from None
+
+
+def reading(
+    progress: Progress, begun: float, what: str, count: int, share: float = 0.5
+) -> Callable[[int], None]:
+    """The progress of a reading of the text, by default one of two."""
+
+    def told(read: int) -> None:
+        detail = f"llama.cpp reads {what}: {read:,} of {count:,} tokens"
+        progress(Status("compare", begun + share * read / count, detail))
+
+    told(0)
+    return told
 
 
 def against_flags(
@@ -262,6 +283,7 @@ def against_flags(
     tokens: Sequence[int],
     setting: Setting,
     schedule: RotarySchedule,
+    told: Callable[[int], None],
 ) -> Agreement:
     """Compare llama.cpp's answers with those of the source with the setting as flags.
 
@@ -277,13 +299,16 @@ def against_flags(
             factor=setting.linear * setting.yarn,
             original_length=schedule.geometry.original_length,
         )
-        beside = llama_cpp_run.log_probabilities(copy, tokens, start=said.start, flags=flags)
+        start, step = said.positions.start, said.positions.step
+        beside = llama_cpp_run.log_probabilities(
+            copy, tokens, start=start, step=step, flags=flags, told=told
+        )
     return Agreement(
         runtime=llama_cpp_run.runtime(),
         quantity="log-probabilities",
         max_difference=difference(said, beside),
-        tolerance=max(SAME, _PER_POSITION * len(tokens)),
-        tokens=len(tokens) - said.start,
+        tolerance=SAME,
+        tokens=len(said.positions),
     )
 
 
@@ -329,14 +354,13 @@ def difference(one: LogProbabilities, other: LogProbabilities) -> float:
     return float(found)
 
 
-def _on(parts: Sequence[GGUFHeader], schedule: RotarySchedule, length: int) -> _Run | None:
-    """Random tokens beyond the trained length, as far as that is bearable; None without any."""
+def _text_for(parts: Sequence[GGUFHeader], schedule: RotarySchedule, length: int) -> list[int]:
+    """Random tokens beyond the trained length, as far as that is bearable; none without any."""
     vocabulary = whole(parts).lengths.get("tokenizer.ggml.tokens", 0)
-    if not vocabulary:
-        return None
     count = min(schedule.geometry.original_length + BEYOND, length - 1, MOST_TOKENS)
-    tokens = np.random.default_rng(8).integers(vocabulary, size=max(2, count)).tolist()
-    return _Run(tokens, max(0, len(tokens) - BEYOND))
+    random = np.random.default_rng(8)
+    tokens: list[int] = random.integers(max(1, vocabulary), size=max(2, count)).tolist()
+    return tokens if vocabulary else []
 
 
 def _nearest(
@@ -372,7 +396,7 @@ def loss_of_nearest(
     """The divergence of what the file's weights compute, on a text if llama.cpp is here."""
     with required_by("measuring the cost"):
         from ropewalk.exporting.gguf_weights import loss_of_nearest
-    length = min(schedule.geometry.original_length + BEYOND, schedule.length, MOST_TOKENS)
+    length = min(schedule.geometry.original_length + BEYOND, schedule.length, MOST_MEASURED)
     return loss_of_nearest(parts, schedule, nearest, _text(parts, length))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -35,24 +35,28 @@ def against_weights(
     said: LogProbabilities,
     tokens: Sequence[int],
     schedule: RotarySchedule,
+    told: Callable[[int], None],
 ) -> Agreement:
     """Compare llama.cpp's answers with the source's dequantised weights under the schedule.
 
-    llama.cpp rounds what it multiplies with quantised weights. For types of which it is not known
-    how much that comes to, it is measured: on the source under its own setting, before the plan.
+    llama.cpp rounds what it multiplies with weights that are no F32. How much that comes to is
+    measured: on the source under its own setting, before the plan.
     """
     header = whole(parts)
-    stored = stored_type(header)
     model, asked = model_of(header), np.array(tokens)
-    if stored in llama_cpp.TOLERANCES:
+    if (stored := stored_type(header)) == "F32":
         allowed = llama_cpp.tolerance(stored, len(tokens))
     else:
-        allowed = ROUNDING * _rounding(parts, model, asked, len(tokens) - said.start)
+        allowed = ROUNDING * _rounding(parts, model, asked, said.positions, told)
     return llama_cpp.beside(model, _plan(schedule), asked, said, allowed)
 
 
 def _rounding(
-    parts: Sequence[GGUFHeader], model: nn.Module, tokens: NDArray[np.int64], count: int
+    parts: Sequence[GGUFHeader],
+    model: nn.Module,
+    tokens: NDArray[np.int64],
+    positions: range,
+    told: Callable[[int], None],
 ) -> float:
     """The distance of llama.cpp from the source's weights under the source's setting."""
     header = whole(parts)
@@ -61,7 +65,10 @@ def _rounding(
         raise Unsupported("its factors change with the length, so its rounding was not measured")
     asked = tokens[: present.target_length - 1]
     said = llama_cpp_run.log_probabilities(
-        header.path, asked.tolist(), start=max(0, len(asked) - count)
+        *(header.path, asked.tolist()),
+        start=min(positions.start, len(asked) - 1),
+        step=positions.step,
+        told=told,
     )
     return llama_cpp.difference(model, present, asked, said)
 

@@ -26,6 +26,7 @@ from ropewalk.errors import GateFailed, InvalidValue, Unsupported
 from ropewalk.exporting import gate
 from ropewalk.exporting.approximating import nearest
 from ropewalk.exporting.exported import Exported, NotTheSame
+from ropewalk.exporting.gguf_file import reading
 from ropewalk.exporting.staging import staged
 from ropewalk.exporting.tokens import PROBE, first_difference
 from ropewalk.gguf import carried, llama_cpp_run
@@ -67,6 +68,8 @@ _CHOOSING = (".router", ".gate")
 """The modules that choose among experts, which a file has in F32."""
 BEYOND = 500
 """The number of positions beyond the trained length that are compared."""
+MOST_TOKENS = 2048
+"""The longest text on which it is run."""
 _WITHIN = 12
 """And how many before its end."""
 _SEED = 8
@@ -146,10 +149,9 @@ def export(
             return exported.with_warnings(
                 (f"written, and not run: {llama_cpp_run.absent()}; then {_VERIFY}",)
             )
-        progress(Status("export", 0.4, "running llama.cpp and the planned model"))
         try:
             with gate.named_as(out, path):
-                agreement = _agreement(model, plan, path, words)
+                agreement = _agreement(model, plan, path, words, progress)
         except CannotLoad as error:
             told = f"llama.cpp cannot load it: {error.reason}"
             raise GateFailed(f"{out} was not written", [told, _CHECK]) from None
@@ -185,16 +187,21 @@ def _schedule(checkpoint: Checkpoint, plan: ContextPlan) -> RotarySchedule:
     return schedule
 
 
-def _agreement(model: GGUFModel, plan: ContextPlan, path: Path, words: GGUFTokenizer) -> Agreement:
+def _agreement(
+    model: GGUFModel, plan: ContextPlan, path: Path, words: GGUFTokenizer, progress: Progress
+) -> Agreement:
     """Run both on the same tokens: log-probabilities of llama.cpp's likeliest tokens."""
     loaded = load(str(model.checkpoint.folder), dtype="float32", device="cpu")
-    length = min(model.original_length + BEYOND, plan.target_length - 1)  # it keeps one to write
+    longest = plan.target_length - 1  # it keeps one to write
+    length = min(model.original_length + BEYOND, longest, MOST_TOKENS)
     start = max(0, length - BEYOND - _WITHIN)
     vocabulary = len(loaded.tokenizer)
     tokens = np.random.default_rng(_SEED).integers(vocabulary, size=length)
     with llama_cpp_run.running(path, length=length + 1) as llama:
         _check_tokenizer(loaded.tokenizer, llama, words)
-        said = llama.log_probabilities(tokens.tolist(), start=start)
+        told = reading(progress, 0.0, "the exported file", length, 0.7)
+        said = llama.log_probabilities(tokens.tolist(), start=start, told=told)
+    progress(Status("compare", 0.7, "transformers reads the same under the plan"))
     exact = _planned(loaded.model, plan, tokens, said)
     again = partial(_planned, loaded.model, plan, tokens, said, check=False)
     usual = max(tolerance(model.rounded, length), model.family.tolerance)
@@ -314,10 +321,11 @@ def _planned(
     check: bool = True,
 ) -> NDArray[np.float64]:
     """The log-probabilities of the tokens that llama.cpp named, by a model under the plan."""
-    count = len(tokens) - said.start
     with torch.inference_mode(), applied(model, plan, exact_angles=True, check=check):
         logits = model(
-            torch.from_numpy(tokens)[None], logits_to_keep=count, use_cache=False
+            torch.from_numpy(tokens)[None],
+            logits_to_keep=torch.tensor(said.positions),
+            use_cache=False,
         ).logits[0]
     chosen: NDArray[np.float64] = (
         logits.double().log_softmax(-1).gather(1, torch.from_numpy(said.tokens)).numpy()

@@ -4,32 +4,59 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ropewalk.gguf.header import GGUFHeader
+from ropewalk.gguf.header import MOST_LAYERS, GGUFHeader
+from ropewalk.gguf.settings import window_of
 
-BYTES = 2
-"""The bytes of a value: by default, llama.cpp keeps them in F16."""
+TYPES = {"f16": 2.0, "q8_0": 34 / 32, "q4_0": 18 / 32}
+"""The bytes of a value in the types that --cache-type-k and --cache-type-v name; the first is
+llama.cpp's default."""
 _OTHER = (
-    *("attention.sliding_window", "attention.kv_lora_rank", "ssm.state_size", "wkv.head_size"),
-    *("full_attention_interval", "shortconv.l_cache"),
+    *("attention.kv_lora_rank", "ssm.state_size", "wkv.head_size", "full_attention_interval"),
+    *("shortconv.l_cache", "attention.key_length_swa", "attention.shared_kv_layers"),
 )
-"""Keys of models whose layers do not all keep all keys and values."""
+"""Keys of models whose layers keep something else."""
+_EVERY = {"gemma2": 2, "gemma3": 6, "gpt-oss": 2, "cohere2": 4, "olmo2": 4}
+"""The architectures of which llama.cpp leaves every n-th layer without a window."""
+_CELLS, _AT_ONCE = 256, 512
+"""The cells of a cache come in so many at once; one of a window has room for what is read at once.
+"""
 _MEMORY, _LIMIT = Path("/proc/meminfo"), Path("/sys/fs/cgroup/memory.max")
 
 
-def cache_bytes(header: GGUFHeader, length: int) -> int | None:
-    """The bytes of the cache; None for a model whose layers do not all keep the same."""
-    layers, width = header.count("block_count"), header.count("embedding_length")
+def windowed(header: GGUFHeader) -> tuple[bool, ...] | None:
+    """By layer, whether it attends to a window only; None if that is not known."""
+    layers, key = header.count("block_count"), "attention.sliding_window_pattern"
+    if layers is None or layers > MOST_LAYERS:
+        return None
+    if window_of(header) is None:
+        return (False,) * layers
+    listed = header.counts(key)
+    if len(listed) == layers:
+        return tuple(map(bool, listed))
+    every = header.count(key) or _EVERY.get(header.architecture)
+    return (every and tuple((i + 1) % every != 0 for i in range(layers))) or None
+
+
+def cache_bytes(header: GGUFHeader, length: int, kind: str = "f16") -> int | None:
+    """The bytes of the cache of one sequence; None for a model that keeps something else."""
+    layers, width = windowed(header), header.count("embedding_length")
     heads = header.count("attention.head_count")
+    listed = header.counts("attention.head_count_kv")
     key_heads = header.count("attention.head_count_kv")
     if f"{header.architecture}.attention.head_count_kv" not in header.spans:
         key_heads = heads
-    if not (layers and heads and key_heads and width):
+    if not (layers and heads and width and (key_heads or len(listed) == len(layers))):
         return None
     if any(f"{header.architecture}.{key}" in header.spans for key in _OTHER):
         return None
     key = header.count("attention.key_length") or width // heads
     value = header.count("attention.value_length") or width // heads
-    return layers * key_heads * (key + value) * BYTES * length
+    within = min(length, (window_of(header) or 0) + _AT_ONCE)
+    cells = sum(
+        (listed[i] if listed else key_heads or 0) * -(-(within if small else length) // _CELLS)
+        for i, small in enumerate(layers)
+    )
+    return int(cells * _CELLS * (key + value) * TYPES[kind])
 
 
 def free_memory() -> int | None:

@@ -33,6 +33,7 @@ _MOST_NAME = 1 << 16
 _MOST_TEXT = 1 << 26
 """Bytes of all names and strings that are kept: a chat template, a plan, a licence."""
 _MOST_ALIGNMENT = 1 << 24
+MOST_LAYERS = 4096
 _STRING, _ARRAY = 8, 9
 _SCALARS = {
     0: "<B",
@@ -98,6 +99,22 @@ class GGUFHeader:
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             return None
         return value
+
+    def counts(self, key: str) -> tuple[int, ...]:
+        """The numbers that this architecture lists for its layers; empty without a list of such."""
+        name = f"{self.architecture}.{key}"
+        count = self.lengths.get(name, 0)
+        if not 0 < count <= MOST_LAYERS:
+            return ()
+        begin, end = self.spans[name]
+        with self.path.open("rb") as file:
+            file.seek(begin + 8 + len(name.encode()) + 4)  # behind the key and its type
+            content = file.read(end - file.tell())
+        (inner,) = struct.unpack_from("<I", content)
+        form = _SCALARS.get(inner, "<f")[1]
+        if form in "fd":
+            return ()
+        return tuple(map(int, struct.unpack_from(f"<{count}{form}", content, 12)))
 
     def floats(self, tensor: str) -> FloatArray:
         """The values of an F32 tensor."""

@@ -18,7 +18,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from http.client import HTTPConnection, HTTPException
@@ -51,12 +51,12 @@ _SERVER = Path(__file__).with_name("llama_cpp_server.py")
 
 @dataclass(frozen=True, eq=False)
 class LogProbabilities:
-    """The likeliest tokens after each position, and how likely they are over the whole vocabulary.
+    """The likeliest tokens after some positions, and how likely they are over the whole vocabulary.
 
-    Row i says what may follow `tokens[: start + i + 1]`.
+    Row i says what may follow `tokens[: positions[i] + 1]`.
     """
 
-    start: int
+    positions: range
     tokens: NDArray[np.int64]
     """[positions, top]; each row from the likeliest down."""
     values: NDArray[np.float64]
@@ -82,12 +82,17 @@ def log_probabilities(
     tokens: Sequence[int],
     *,
     start: int = 0,
+    step: int = 1,
     top: int = TOP,
     flags: Flags | None = None,
+    told: Callable[[int], None] = lambda read: None,
 ) -> LogProbabilities:
-    """llama.cpp's log-probabilities after each token from position `start` on."""
+    """llama.cpp's log-probabilities after every `step`-th token from position `start` on.
+
+    `told` hears how many of the tokens have been read.
+    """
     with running(path, length=len(tokens) + 1, flags=flags) as llama:
-        return llama.log_probabilities(tokens, start=start, top=top)
+        return llama.log_probabilities(tokens, start=start, step=step, top=top, told=told)
 
 
 def available() -> bool:
@@ -219,9 +224,15 @@ class LlamaCpp:
         return tokens
 
     def log_probabilities(
-        self, tokens: Sequence[int], *, start: int = 0, top: int = TOP
+        self,
+        tokens: Sequence[int],
+        *,
+        start: int = 0,
+        step: int = 1,
+        top: int = TOP,
+        told: Callable[[int], None] = lambda read: None,
     ) -> LogProbabilities:
-        """Log-probabilities after each token from position `start` on, decoded one by one."""
+        """Log-probabilities after every `step`-th token from position `start` on."""
         if not 0 <= start < len(tokens):
             raise InvalidValue(
                 "start", start, f"there are {len(tokens)} tokens", "give one of their positions"
@@ -230,14 +241,14 @@ class LlamaCpp:
         # neither EOS nor half a character. So it must write this; the probabilities are of the
         # model as it is, before any bias.
         (*_, whole_text) = self._ask("/tokenize", {"content": "a"})["tokens"]
-        rows = [
-            self._complete(tokens[: end + 1], 1, n_probs=top, logit_bias=[[whole_text, _CERTAIN]])[
-                "completion_probabilities"
-            ][0]["top_logprobs"]
-            for end in range(start, len(tokens))
-        ]
+        rows, positions = [], range(start, len(tokens), step)
+        for end in positions:  # each prompt begins with the one before, which is not read again
+            asked = {"n_probs": top, "logit_bias": [[whole_text, _CERTAIN]]}
+            (answer,) = self._complete(tokens[: end + 1], 1, **asked)["completion_probabilities"]
+            rows.append(answer["top_logprobs"])
+            told(end + 1)
         return LogProbabilities(
-            start=start,
+            positions=positions,
             tokens=np.array([[entry["id"] for entry in row] for row in rows]),
             values=np.array(  # what is not a number is null in JSON
                 [[entry["logprob"] for entry in row] for row in rows], dtype=np.float64
@@ -254,7 +265,7 @@ class LlamaCpp:
             "prompt": [int(token) for token in tokens],
             "n_predict": count,
             "temperature": 0.0,
-            "cache_prompt": True,  # the next prompt begins with this one
+            "cache_prompt": True,
             "return_tokens": True,
             "response_fields": ["tokens", "completion_probabilities"],
             **settings,

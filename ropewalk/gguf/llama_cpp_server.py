@@ -36,6 +36,8 @@ def main() -> None:
         params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
         params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
     params.cache_prompt = asked["keeps_prompts"]
+    # Else a model with windows reads each prompt that is shorter than these from its beginning.
+    params.swa_full = asked["keeps_prompts"]
     params.model_alias = {asked["name"]}
     params.fit_params = False  # it would lower n_ctx without a word
     params.cache_ram_mib = 0

@@ -16,7 +16,13 @@ from ropewalk.errors import InvalidValue, Unsupported
 from ropewalk.gguf.architectures import Architecture, architecture, build
 from ropewalk.gguf.header import FREQUENCIES, LONG, SHORT, GGUFHeader
 from ropewalk.gguf.rewriting import Changes, number, text
-from ropewalk.gguf.rotation import check_beside_factors, default_yarn, geometry_of, lengths_of
+from ropewalk.gguf.rotation import (
+    DEFAULT_BASE,
+    check_beside_factors,
+    default_yarn,
+    geometry_of,
+    lengths_of,
+)
 from ropewalk.scaling import log_growth, yarn
 from ropewalk.schedule import FloatArray, RotaryGeometry, RotarySchedule
 
@@ -171,7 +177,7 @@ def without_scaling(header: GGUFHeader, length: int) -> Changes:
 def flags_reach_all_layers(header: GGUFHeader) -> bool:
     """True if llama.cpp's flags turn the layers with a sliding window as the file's keys do."""
     windows = architecture(header.architecture).windows
-    return windows in ("none", "same", "own") or _window(header) is None
+    return windows in ("none", "same", "own") or window_of(header) is None
 
 
 def check_plan(header: GGUFHeader, plan: ContextPlan) -> RotarySchedule:
@@ -255,7 +261,7 @@ def nearest_in_words(header: GGUFHeader, schedule: RotarySchedule) -> str:
 def warnings(header: GGUFHeader, setting: Setting) -> tuple[str, ...]:
     """The layers that the architecture keeps from following the plan, in words."""
     own = architecture(header.architecture)
-    window = _window(header)
+    window = window_of(header)
     if own.windows == "none" or window is None:
         return ()
     said = {
@@ -267,7 +273,7 @@ def warnings(header: GGUFHeader, setting: Setting) -> tuple[str, ...]:
     return (f"the layers with a sliding window of {window:,} {said}, by llama.cpp's rules",)
 
 
-def _window(header: GGUFHeader) -> int | None:
+def window_of(header: GGUFHeader) -> int | None:
     """The sliding window that some layers have."""
     if header.get("attention.sliding_window") is None:
         return _OWN_WINDOWS.get(header.architecture)
@@ -276,7 +282,15 @@ def _window(header: GGUFHeader) -> int | None:
 
 def has_own_windows(header: GGUFHeader) -> bool:
     """True if some layers have a window and a base of their own."""
-    return architecture(header.architecture).windows == "own" and _window(header) is not None
+    return architecture(header.architecture).windows == "own" and window_of(header) is not None
+
+
+def base_of_windows(header: GGUFHeader) -> float | None:
+    """The base of layers with a sliding window, if they have their own and it is known."""
+    if not has_own_windows(header):
+        return None
+    usual = DEFAULT_BASE if header.architecture == "gemma3" else None
+    return header.number("rope.freq_base_swa") or usual
 
 
 def _usable(header: GGUFHeader) -> Architecture:

@@ -20,6 +20,18 @@ _SIZES = {
         )
     ),
 }
+NAMES = {
+    **dict(enumerate(("F32", "F16", "Q4_0", "Q4_1"))),
+    **dict(enumerate(("Q5_0", "Q5_1", "Q8_0", "Q8_1", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"), 6)),
+    **dict(enumerate(("Q8_K", "IQ2_XXS", "IQ2_XS", "IQ3_XXS", "IQ1_S", "IQ4_NL", "IQ3_S"), 15)),
+    **dict(enumerate(("IQ2_S", "IQ4_XS", "I8", "I16", "I32", "I64", "F64", "IQ1_M", "BF16"), 22)),
+    34: "TQ1_0",
+    35: "TQ2_0",
+    39: "MXFP4",
+    40: "NVFP4",
+    41: "Q1_0",
+}
+"""GGML's names of types, by its numbers."""
 BLOCKS = {kind: (block, size) for block, own in _SIZES.items() for kind, size in own.items()}
 
 

@@ -29,6 +29,7 @@ from ropewalk.run_directory import check_run_place
 
 if TYPE_CHECKING:
     # All that reads configs is imported where one is read: `--help` reads none.
+    from ropewalk.gguf.header import GGUFHeader
     from ropewalk.models.config import Config
     from ropewalk.models.recipes import Documented
 
@@ -110,14 +111,20 @@ class Source:
         return load_config(self.value if self.path is None else self.path)
 
     @cached_property
+    def header(self) -> GGUFHeader:
+        """The header of a GGUF file, with the tensors of all its parts."""
+        from ropewalk.gguf.parts import read_model
+
+        assert self.path is not None
+        return read_model(self.path)
+
+    @cached_property
     def present_plan(self) -> ContextPlan:
         """The model's present plan."""
         if self.kind == "GGUF file":
             from ropewalk.gguf import rotation
-            from ropewalk.gguf.parts import read_model
 
-            assert self.path is not None
-            return rotation.present_plan(read_model(self.path), self.name)
+            return rotation.present_plan(self.header, self.name)
         if self.kind == "live model":
             plan: ContextPlan = self.value.present_plan
             return plan
@@ -141,10 +148,8 @@ class Source:
         """The assumptions made in reading the config or the GGUF header."""
         if self.kind == "GGUF file":
             from ropewalk.gguf import rotation
-            from ropewalk.gguf.parts import read_model
 
-            assert self.path is not None
-            return rotation.assumptions(read_model(self.path))
+            return rotation.assumptions(self.header)
         from ropewalk.models.assumptions import assumptions
 
         found = assumptions(
@@ -219,7 +224,10 @@ _IN_MEMORY = (
 )
 _NO_WEIGHTS = {
     "config file": "is a file; give the folder that holds config.json and weights",
-    "GGUF file": "is a GGUF file; give the folder of safetensors that it was converted from",
+    "GGUF file": (
+        "is a GGUF file; give the folder of safetensors that it was converted from (to measure the "
+        "file itself, use `ropewalk evaluate`)"
+    ),
     "catalogue": (
         "the catalogue knows its config and holds no weights; give the model's folder, or allow a "
         "download from the Hugging Face hub (`allow_download`)"

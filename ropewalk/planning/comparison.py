@@ -158,7 +158,7 @@ def ranking_of(
     layer_types: Sequence[str] | None = None,
     from_original: bool = False,
     parameters: Mapping[str, Mapping[str, object]] | None = None,
-    runtimes: Callable[[ContextPlan], tuple[str, ...]] | None = None,
+    runtimes: Callable[[ContextPlan], tuple[str, ...] | None] = lambda plan: None,
     after_training: bool = False,
     progress: Callable[[float], None] | None = None,
 ) -> Ranking:
@@ -217,7 +217,7 @@ def ranking_of(
                 out_of_distribution_pairs=len(angles.out_of_distribution),
                 fast_stretch=_fast_stretch(start, schedule),
                 measured=() if unchanged else _measured(method, target_length / start.length),
-                runtimes=None if runtimes is None else runtimes(plan),
+                runtimes=runtimes(plan),
                 from_plain=from_plain,
                 needs_training=named(method).needs_training and not start.has_no_positions,
             )

@@ -47,7 +47,6 @@ from ropewalk.runtimes.model_classes import (
 )
 from ropewalk.runtimes.reading import Reading, Switch, kind_of, known, scaled, with_base
 from ropewalk.runtimes.serving import (
-    NO_CONFIG,
     NOT_RUN,
     Serving,
     export_line,
@@ -143,8 +142,6 @@ def _growth(served: ModelClass) -> Cell:
 
 def serve(engine: Engine, plan: ContextPlan, source: Source) -> Serving:
     """The command, with the changes to the config on its line."""
-    if source.kind == "GGUF file":
-        return Serving(engine, "impossible", NO_CONFIG)
     runtime = every()[engine]
     assert runtime.line is not None
     assert runtime.accepts is not None

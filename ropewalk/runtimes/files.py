@@ -17,10 +17,11 @@ from ropewalk.gguf import settings
 from ropewalk.gguf.architectures import architecture
 from ropewalk.gguf.families import family, family_names, rotation_of
 from ropewalk.gguf.family import Stated
-from ropewalk.gguf.parts import read_model
+from ropewalk.gguf.header import GGUFHeader
 from ropewalk.gguf.settings import NoFactors
 from ropewalk.models.config import ORIGINAL_LENGTH, ConfigReader, text_config
 from ropewalk.models.source import Source
+from ropewalk.runtimes import every
 from ropewalk.runtimes.configs import window_everywhere
 from ropewalk.runtimes.features import expressible
 from ropewalk.runtimes.serving import NOT_RUN, Fit, Serving, export_line, reason_of, row
@@ -55,6 +56,17 @@ def served(plan: ContextPlan, source: Source) -> tuple[Serving, Serving]:
     return llama_cpp, _ollama(plan, source, exported)
 
 
+def loadable_by(plan: ContextPlan, header: GGUFHeader) -> tuple[str, ...] | None:
+    """The runtimes that can follow the plan with a GGUF file; None if its rules are not known."""
+    if not architecture(header.architecture).known:
+        return None
+    try:
+        settings.setting_of(header, settings.check_plan(header, plan))
+    except RopewalkError:
+        return ()
+    return tuple(name for name, each in every().items() if each.loads_files)
+
+
 def _of_file(plan: ContextPlan, source: Source) -> tuple[Serving, Serving]:
     """llama.cpp and Ollama, of a GGUF file that is here."""
     path, length = str(source.path), plan.target_length
@@ -67,7 +79,7 @@ def _of_file(plan: ContextPlan, source: Source) -> tuple[Serving, Serving]:
     export, refused = export_line(source, "llama.cpp", EXTENDED), ""
     near: tuple[str, ...] = ()
     try:
-        header = read_model(path)
+        header = source.header
         setting = settings.setting_of(header, settings.check_plan(header, plan))
         how = f"the exported file ({setting.said})"
     except NoFactors as error:
@@ -215,12 +227,18 @@ def _flags(plan: ContextPlan, source: Source, file: str) -> str:
     if not _is_plain(source.present_plan):
         raise Unsupported("llama.cpp's flags do not replace a scaling that the file has already")
     flags = _rope_flags(plan.longest())
-    if length <= source.present_plan.target_length:
-        return _llama_server(file, length, *flags)
     if source.kind == "GGUF file":
-        name = str(source.present_plan.provenance["model_type"])
+        name = source.header.architecture
+        reached = settings.flags_reach_all_layers(source.header)
     else:
         name = _architecture_of(source)
+        reached = architecture(name).windows != "same in the file, not by flags"
+    if flags and not reached:
+        raise Unsupported(
+            "llama.cpp's flags leave the layers with a sliding window as they are in the file"
+        )
+    if length <= source.present_plan.target_length:
+        return _llama_server(file, length, *flags)
     if not name:
         raise Unsupported("llama.cpp's name for this architecture is not known here")
     # llama-server serves no more than the file states. Since #28030 YaRN's flags raise that by

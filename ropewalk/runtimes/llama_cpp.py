@@ -14,7 +14,7 @@ from ropewalk.errors import Unsupported
 from ropewalk.gguf.families import family, family_names, followed_by, rotation_of
 from ropewalk.gguf.header import GGUFHeader
 from ropewalk.gguf.rotation import DEFAULT_BASE, LLAMA_CPP_FACTORS, present_plan
-from ropewalk.gguf.settings import NoFactors, has_own_windows
+from ropewalk.gguf.settings import NoFactors, base_of_windows
 from ropewalk.models.config import Config, ConfigReader
 from ropewalk.runtimes import Runtime, files
 from ropewalk.runtimes.features import EXACT, LONGEST, NO_FACTORS, Cell, Feature, approximation
@@ -71,7 +71,7 @@ def read_file(header: GGUFHeader) -> Reading:
     steps = present_plan(header, str(header.path)).steps()
     context = header.count("context_length")
     layers = {FULL_ATTENTION: tuple(map(Effective.of, steps))}
-    if own := _own_base(header):  # these layers are never scaled, only multiplied
+    if own := base_of_windows(header):  # these layers are never scaled, only multiplied
         plain = replace(
             RotarySchedule.plain(replace(steps[-1].schedule.geometry, base=own)),
             attention_scaling=header.number("rope.scaling.attn_factor") or 1.0,
@@ -84,14 +84,6 @@ def read_file(header: GGUFHeader) -> Reading:
         "by the declared length" if len(steps) > 1 else "never",
         limit=context or steps[-1].up_to_length,
     )
-
-
-def _own_base(header: GGUFHeader) -> float | None:
-    """The base of layers with a sliding window, if they have their own and it is known."""
-    if not has_own_windows(header):
-        return None
-    usual = DEFAULT_BASE if header.architecture == "gemma3" else None
-    return header.number("rope.freq_base_swa") or usual
 
 
 def cell(feature: Feature) -> Cell:

@@ -25,9 +25,6 @@ OF_GGUF = (
     "their RoPE settings"
 )
 NOT_RUN = "by its rules, not tested here"
-NO_CONFIG = (
-    "a GGUF file holds no transformers config; plan from the folder that it was converted from"
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,8 +39,12 @@ class Serving(Value):
 
 
 def serving(plan: ContextPlan, source: Source) -> tuple[Serving, ...]:
-    """One row for each runtime that can be told to follow a plan."""
-    return tuple(each.serve(plan, source) for each in every().values() if each.serve is not None)
+    """One row for each runtime that loads the model and can be told to follow a plan."""
+    return tuple(
+        each.serve(plan, source)
+        for each in every().values()
+        if each.serve is not None and (each.loads_files or source.kind != "GGUF file")
+    )
 
 
 def export_line(source: Source, runtime: str, out: str) -> str:

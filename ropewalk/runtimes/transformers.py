@@ -18,7 +18,7 @@ from ropewalk.runtimes.configs import changes, stock_config
 from ropewalk.runtimes.features import EXACT, LONGEST, Cell, Feature, expressible, two_lists
 from ropewalk.runtimes.model_classes import GROWTH_IN_ROPE
 from ropewalk.runtimes.reading import Reading, by_rules, known, without
-from ropewalk.runtimes.serving import NO_CONFIG, Serving, reason_of, row
+from ropewalk.runtimes.serving import Serving, reason_of, row
 
 # PhimoeRotaryEmbedding asks for its frequencies anew in each forward, and gives no length.
 _SHORT_LIST_ONLY = {"phimoe"}
@@ -65,8 +65,6 @@ def cell(feature: Feature) -> Cell:
 
 def serve(plan: ContextPlan, source: Source) -> Serving:
     """The members of config.json that make it follow the plan."""
-    if source.kind == "GGUF file":
-        return Serving("transformers", "impossible", NO_CONFIG)
     try:
         followed, near = expressible(plan, source.config, "transformers", approximate=True)
         written = stock_config(source.config, followed)

@@ -96,10 +96,30 @@ def test_layers_and_start_are_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyP
         rw.compare_methods("gemma-3-4b", "256k", layers=["chunked"])
 
 
-def test_of_a_gguf_file_nobody_can_say_who_loads_the_plans(tmp_path: Path) -> None:
-    path = header_only(tmp_path / "small.gguf", keys={"context_length": 512})
+@pytest.mark.parametrize(
+    ("architecture", "by_factors", "others"),
+    [
+        ("llama", ("llama.cpp", "ollama"), ("llama.cpp", "ollama")),
+        ("gemma3", (), ("llama.cpp", "ollama")),
+        ("baichuan", None, None),
+    ],
+)
+def test_of_a_gguf_file_llama_cpps_rules_say_who_loads_the_plans(
+    architecture: str,
+    by_factors: tuple[str, ...] | None,
+    others: tuple[str, ...] | None,
+    tmp_path: Path,
+) -> None:
+    path = header_only(
+        tmp_path / "small.gguf",
+        architecture=architecture,
+        keys={"context_length": 512},
+    )
     found = check_result(rw.compare_methods(path, 1024))
-    assert {candidate.runtimes for candidate in found.candidates} == {None}
+    runtimes = {candidate.method: candidate.runtimes for candidate in found.candidates}
+    assert runtimes["llama3"] == runtimes["two_band"] == by_factors
+    assert {runtimes[method] for method in ("yarn", "ntk", "linear", "base_change")} == {others}
+    assert {row.runtime for row in found.serving} == {"llama.cpp", "ollama"}
 
 
 def test_the_picture_shows_all_candidates() -> None:

@@ -29,6 +29,7 @@ from tests.api.served import (
     check_scores,
     without_figures,
 )
+from tests.cli.calling import ropewalk
 from tests.evaluation.served import made
 from tests.gguf.gguf_files import header_only
 
@@ -81,6 +82,18 @@ def test_the_scores_are_those_of_the_model_in_process(
 def test_the_command_prints_the_same(file: Path, whole: tuple[EvaluatedServer, Path]) -> None:
     words = ("--tasks", "needle", "--lengths", "128,256", "--samples", SAMPLES)
     check_command(whole[0], "evaluate", file, *words)
+
+
+def test_its_own_threshold_needs_no_refused_method(file: Path, tmp_path: Path) -> None:
+    """That of an extended file comes from another file, that of an unmodified one from itself."""
+    words = ("--tasks", "kv,needle", "--samples", 2, "--lengths")
+    shown = ropewalk("evaluate", file, *words, 128)
+    assert "--method" not in shown
+    assert "needs the unmodified model's at 512: evaluate the file or server of that" in shown
+    plain = made.gguf(tmp_path / "plain.gguf", made.plain())
+    with pytest.raises(Unsupported, match="a GGUF file is measured as it is"):
+        ropewalk("evaluate", plain, *words, 128, "--method", "yarn", "--to", 1024)
+    assert "85% of unmodified at 512" in ropewalk("evaluate", plain, *words, 512)
 
 
 def test_another_quantisation_is_compared_on_the_same_samples(
@@ -247,6 +260,6 @@ def test_an_architecture_without_rotation(architecture: str, tmp_path: Path) -> 
 
 
 def test_more_than_memory_holds(tmp_path: Path) -> None:
-    keys = {"block_count": 10**6, "context_length": 131072}
+    keys = {"block_count": 4096, "attention.head_count_kv": 4096, "context_length": 131072}
     with pytest.raises(InvalidValue, match=r"the cache of llama\.cpp takes .* GiB at that length"):
         evaluated(header_only(tmp_path / "large.gguf", keys=keys), lengths=[131072])

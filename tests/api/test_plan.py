@@ -160,8 +160,9 @@ def test_a_gguf_file_is_planned_from_its_header(tmp_path: Path) -> None:
     assert found.present == rw.inspect(path).plan
     assert found.schedule.attention_scaling == pytest.approx(0.1 * np.log(8) + 1)
     assert found.rope_parameters is None
-    assert found.rope_parameters_refused is not None
-    assert "GGUF file, which holds no transformers config" in found.rope_parameters_refused
+    assert found.rope_parameters_refused is None
+    assert [row.runtime for row in found.serving] == ["llama.cpp", "ollama"]
+    assert "llama.cpp: exact (" in found.summary()
     check_command(found, "plan", path, "--to", "4k", "--method", "yarn")
 
 

@@ -13,9 +13,12 @@ from typer.testing import CliRunner
 from benchmarks.llama_server import serving
 from ropewalk.__main__ import run
 from ropewalk.cli import command_line
+from ropewalk.errors import InputError, InvalidValue
 from ropewalk.evaluation.served.fingerprint import Fingerprint
+from tests.cli.calling import result_of
 from tests.evaluation.served import made
 from tests.evaluation.served.bad_server import completed, misbehaving, said
+from tests.gguf.gguf_files import header_only
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +48,19 @@ def test_a_file_is_made_of_a_model(model: Path, tmp_path: Path) -> None:
     assert own == Fingerprint.from_json(json.loads(done.stdout))
     assert own.method == "plain"
     assert "wrote" in done.stderr
+
+
+def test_what_is_no_fingerprint_is_not_called_one(tmp_path: Path) -> None:
+    path = header_only(tmp_path / "a.gguf")
+    for words in (["-o", tmp_path / "b.json"], ["--server", "http://127.0.0.1:1"]):
+        with pytest.raises(
+            InputError, match=r"a\.gguf: is a GGUF file; give the folder of safetens"
+        ):
+            result_of("fingerprint", path, *words)
+    plan = tmp_path / "plan.json"
+    plan.write_text(made.plan().dumps(), "utf-8")
+    with pytest.raises(InvalidValue, match=r"format = 'ropewalk-plan-1'.*ropewalk-fingerprint"):
+        result_of("fingerprint", plan, "-o", tmp_path / "b.json")
 
 
 def test_a_server_that_answers_so(url: str, file: Path) -> None:

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from gguf import GGUFReader
 
+import ropewalk as rw
+from ropewalk.audit.examination import audit
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.data.corpora import Document
 from ropewalk.errors import GateFailed, InputError, InvalidValue, UnknownName, Unsupported
@@ -29,6 +31,7 @@ from ropewalk.gguf.settings import Setting, setting_in
 from ropewalk.models.config import BUNDLED, BUNDLED_FOLDER, present_plan
 from ropewalk.models.load import LoadedModel, load, load_tokenizer
 from ropewalk.models.placement import GGUF_TYPES
+from ropewalk.progress import Status
 from ropewalk.schedule import RotaryGeometry, RotarySchedule
 from tests.exporting.folders import proven
 from tests.gguf.gguf_cases import (
@@ -385,3 +388,20 @@ def test_the_size_that_is_checked_is_the_size_that_is_written(tmp_path: Path) ->
         unproven(export)(BUNDLED, named_plan("searched"), out, dtype=dtype)
         total = sum(tensor.n_bytes for tensor in tensors(out).values())
         assert total <= out.stat().st_size < total + 200_000  # the vocabulary
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_long_trained_length_is_no_long_comparison(tmp_path: Path) -> None:
+    """Nor is that of `verify`; both tell or bound what they read."""
+    folder = tiny_folder(tmp_path / "model", max_position_embeddings=32768)
+    plan = rw.plan(folder, 65536, "linear").plan
+    told: list[Status] = []
+    made = export(folder, plan, tmp_path / "out.gguf", progress=told.append)
+    compared = [status for status in told if status.stage == "compare"]
+    assert compared[0].detail == "llama.cpp reads the exported file: 0 of 2,048 tokens"
+    assert [status.done for status in compared] == sorted(status.done for status in compared)
+    assert proven(made).passed
+    agreement = audit(tmp_path / "out.gguf").agreement
+    assert agreement is not None
+    assert agreement.passed
+    assert 64 <= agreement.tokens < 128

@@ -19,6 +19,7 @@ from ropewalk.gguf.llama_cpp_run import LlamaCpp, log_probabilities, running
 from ropewalk.models.config import BUNDLED
 from ropewalk.models.load import LoadedModel, load, load_tokenizer
 from tests.gguf.gguf_cases import plan_of, start_of, tiny_folder, unproven
+from tests.gguf.tiny_architectures import deep
 
 LENGTH = 256
 
@@ -90,6 +91,26 @@ def test_it_goes_back_to_an_earlier_prompt(llama: LlamaCpp) -> None:
     np.testing.assert_allclose(
         llama.log_probabilities(first, start=28).values, before.values, atol=1e-4
     )
+
+
+def test_every_few_positions_are_the_same_rows_and_told_as_they_are_read(file: Path) -> None:
+    tokens, heard = some_tokens(40), list[int]()
+    whole = log_probabilities(file, tokens, top=8)
+    some = log_probabilities(file, tokens, start=9, step=10, top=8, told=heard.append)
+    assert [*some.positions] == [9, 19, 29, 39]
+    assert heard == [10, 20, 30, 40]
+    np.testing.assert_allclose(some.values, whole.values[9::10], atol=1e-4)
+
+
+def test_a_model_with_windows_reads_no_token_twice(tmp_path: Path) -> None:
+    """With a cache of the windows alone, prompts shorter than these are read again as a whole."""
+    keys = {"context_length": 512, "attention__sliding_window": 512}
+    path = deep(tmp_path / "a.gguf", "gemma3", 6, **keys)
+    with running(path, length=512) as llama:
+        for length in (300, 340):
+            asked = {"response_fields": ["timings"]}
+            timings = llama._complete([3 + i % 29 for i in range(length)], 1, **asked)["timings"]
+        assert timings["prompt_n"] == 40
 
 
 def test_a_start_outside_the_tokens_is_refused(llama: LlamaCpp) -> None:

@@ -172,6 +172,27 @@ def made(path: Path, architecture: str) -> Path:
     return write(path, architecture, found["keys"], found["tensors"])
 
 
+def deep(path: Path, architecture: str, layers: int, **keys: Any) -> Path:
+    """The same with more layers, llama.cpp's own pattern of windows, and other keys (`__`: a dot).
+
+    It holds no keys of other architectures, which `keys_of` gives to all.
+    """
+    found = json.loads(TABLE.read_text("utf-8"))[architecture]
+    given = {key.replace("__", "."): value for key, value in keys.items()}
+    own = {**found["keys"], "block_count": layers, **given}
+    for key in ("attention.sliding_window_pattern", "rope.scaling.original_context_length"):
+        own.pop(key, None)
+    others = ("ssm.", "shortconv.", "attention.q_lora", "attention.kv_", "attention.key_length_")
+    own = {key: value for key, value in own.items() if not key.startswith(others)}
+    tensors = {
+        name.replace("blk.0.", f"blk.{i}."): shape
+        for name, shape in found["tensors"].items()
+        if not name.startswith("blk.") or name.startswith("blk.0.")
+        for i in range(layers if name.startswith("blk.") else 1)
+    }
+    return write(path, architecture, own, tensors)
+
+
 def known() -> tuple[str, ...]:
     return tuple(json.loads(TABLE.read_text("utf-8")))
 

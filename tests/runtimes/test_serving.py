@@ -34,13 +34,15 @@ from tests.gguf.gguf_files import header_only
 
 LLAMA2 = GOLDEN / "llama-2-7b.json"
 RUNTIMES = ["transformers", "vllm", "sglang", "llama.cpp", "ollama"]
+OF_FILES = ["llama.cpp", "ollama"]
 FLAGS = {"vllm": "--hf-overrides", "sglang": "--json-model-override-args"}
 """By engine, the flag that changes the config."""
 
 
 def rows(model: object, to: str, method: str, **parameters: Any) -> dict[str, Serving]:
     found = rw.plan(model, to, method, parameters=parameters).serving
-    assert [row.runtime for row in found] == RUNTIMES
+    of_file = str(model).endswith(".gguf")
+    assert [row.runtime for row in found] == (OF_FILES if of_file else RUNTIMES)
     return {row.runtime: row for row in found}
 
 
@@ -320,7 +322,6 @@ def test_the_stated_length_agrees_with_the_factor(tmp_path: Path) -> None:
 def test_a_gguf_file_is_served_with_flags_or_as_it_is(tmp_path: Path) -> None:
     path = header_only(tmp_path / "a model.gguf", keys={"context_length": 512})
     found = rows(path, "1k", "linear")
-    assert found["transformers"].fit == "impossible"
     # A Modelfile has no setting of RoPE, so Ollama is given an exported file.
     export = f"ropewalk export '{path}' --plan plan.json --runtime llama.cpp -o extended.gguf"
     assert found["ollama"].lines[0] == export
@@ -341,6 +342,13 @@ def test_a_gguf_file_is_served_with_flags_or_as_it_is(tmp_path: Path) -> None:
     still = header_only(tmp_path / "m.gguf", architecture="kolibri", keys={"context_length": 512})
     assert rows(still, "1k", "ntk_mixed")["llama.cpp"].fit == "impossible"
     assert rows(still, "1k", "linear")["ollama"].fit == "impossible"
+    # In its layers with a window, this architecture follows the file alone.
+    keys = {"context_length": 512, "attention.sliding_window": 64}
+    windows = header_only(tmp_path / "w.gguf", architecture="gemma2", keys=keys)
+    by_file = rows(windows, "1k", "linear")["llama.cpp"]
+    assert by_file.fit == "exact"
+    assert by_file.lines[0].startswith("ropewalk export ")
+    assert "flags leave the layers with a sliding window as they are" in by_file.reason
     same = rows(path, "512", "linear")
     assert same["llama.cpp"].lines == (f"llama-server -m '{path}' -c 512",)
     assert f"FROM {path}" in same["ollama"].lines[0]

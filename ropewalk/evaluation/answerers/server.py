@@ -34,7 +34,7 @@ from ropewalk.evaluation.settings import EvaluationSettings
 from ropewalk.evaluation.tasks import Task
 from ropewalk.lengths import check_measured
 from ropewalk.progress import share
-from ropewalk.records import AS_IT_IS, Mode, Subject
+from ropewalk.records import AS_IT_IS, AS_SERVED, UNKNOWN, Mode, Subject
 from ropewalk.run_directory import RunDirectory, check_run_place
 from ropewalk.untrusted import check_count, read_json
 
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 PLACE = 1
 TASKS = ("passkey", "needle", "lines", "kv")
-AS_SERVED = "as served"
 VERDICT, CANARY = "verdict.json", "canary.json"
 MOST_AT_ONCE = 256
 CHECKED_EVERY = 64
@@ -304,7 +303,7 @@ def served_subject(
         return subject_of(weights, follows)
     if own is not None:
         return Subject(weights[:16], own.plan_id, f"{own.method} {AS_SERVED}")
-    return Subject(weights[:16], "unknown", AS_SERVED)
+    return Subject(weights[:16], UNKNOWN, AS_SERVED)
 
 
 def _doublings(info: ServerInfo, known: ContextPlan | Fingerprint | None) -> tuple[int, ...]:

@@ -30,6 +30,7 @@ from ropewalk.models.source import Source, resolve, stated_assumptions
 from ropewalk.options import Option, called
 from ropewalk.planning.extension import (
     begins_plain,
+    check_not_shorter,
     chosen_layers,
     extend_plan,
     kept_parameters,
@@ -179,8 +180,9 @@ def plan(
     `vendor` is the extension that the model's vendor documents for the target. `strict` refuses a
     config that leaves open how the model rotates, instead of warning.
 
-    A target below the trained length changes lengths only. If the model serves the target already
-    and the method changes nothing, the plan is the one that the model follows now.
+    A target below the length that the model serves is refused, unless `from_original` gives that
+    up; one that it was trained at and does not state changes lengths only. If the model serves the
+    target already and the method changes nothing, the plan is the one that the model follows now.
     """
     with called("plan", plan, locals()) as (_, progress):
         if unknown:
@@ -190,6 +192,8 @@ def plan(
         present = source.present_plan
         said = {f"warning: {each}" for each in stated_assumptions(source, notice, strict=strict)}
         chosen = chosen_layers(present, layers)
+        if not from_original:
+            check_not_shorter(present, target)
         if method is None:
             if parameters or log_n is not None or kept_initial_positions is not None:
                 raise InputError(

@@ -185,7 +185,7 @@ def test_pairs_that_stand_still_are_no_long_numbers(tmp_path: Path) -> None:
 
 def test_the_lines_to_paste_come_last_and_whole(tmp_path: Path) -> None:
     args = (LLAMA2, "--to", "16k", "--method", "ntk_mixed")
-    text = planned(*args)
+    text = planned(*args, "--details")
     serving = json.loads(planned(*args, "--json"))["serving"]
     end = text[text.index("To serve it:") :]
     for row in serving:
@@ -196,6 +196,37 @@ def test_the_lines_to_paste_come_last_and_whole(tmp_path: Path) -> None:
     assert "add -o" not in saved
     compared = planned(LLAMA2, "--to", "16k", "-o", tmp_path / "plan.json")
     assert "vllm serve MODEL --max-model-len 16384" in compared
+
+
+def test_lists_of_factors_are_shown_where_the_plan_is_saved_or_details_are_asked_for(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "plan.json"
+    args = ("llama-3.1-8b", "--to", "512k")
+    text = planned(*args)
+    assert "[… 64 factors …]" in text
+    assert "left out of these lines: add -o plan.json or --details" in text
+    assert len(text) < 5000
+    for more in (("-o", file), ("--details",)):
+        whole = planned(*args, *more)
+        assert whole.count("[1.0, 1.0, 1.0") == 6
+        assert "64 factors" not in whole
+
+
+def test_a_rank_below_a_smaller_share_has_its_reason() -> None:
+    text = planned("llama-3.1-8b", "--to", "512k")
+    assert "from plain: ranks after the others, since the model's training under llama3" in text
+    assert "rank by the mean over all models and lengths of the study" in text
+    assert "from plain" not in planned(LLAMA2, "--to", "16k")
+
+
+def test_details_of_a_method_are_all_its_pairs_and_are_refused_where_nothing_is_shown() -> None:
+    args = (LLAMA2, "--to", "16k", "--method", "yarn")
+    assert "\n 51 " not in planned(*args)
+    assert "\n 51 " in planned(*args, "--details")
+    for more in (("--json",), ("-o", "-")):
+        with pytest.raises(InputError, match="--details is for the text"):
+            planned(*args, "--details", *more)
 
 
 @pytest.mark.parametrize("more", [("--method", "ntk_mixed"), ()])

@@ -108,6 +108,19 @@ def for_stock_class(value: Any) -> Any:
     return [for_stock_class(own) for own in value] if isinstance(value, list) else value
 
 
+def _refuse_adapter(file: Path) -> None:
+    """Name the folder of an adapter, which holds a part of a model."""
+    if not file.is_file():
+        return
+    own = read_json(file, max_bytes=MAX_CONFIG_BYTES)
+    base = own.get("base_model_name_or_path") if isinstance(own, dict) else None
+    of = f" of {shortened(base)}" if base else ""
+    raise InputError(
+        f"{file.parent}: is the folder of an adapter{of}, not of a model; merge it into its base "
+        "(PEFT: merge_and_unload, then save_pretrained), and give that folder"
+    )
+
+
 def load_config(source: object) -> Config:
     """A config as plain JSON: from a config.json, a model's folder, or a transformers object."""
     if isinstance(source, Mapping):
@@ -120,6 +133,7 @@ def load_config(source: object) -> Config:
         )
     path = config_file(source)
     if path != Path(source) and not path.is_file():
+        _refuse_adapter(path.with_name("adapter_config.json"))
         raise InputError(
             f"{path}: there is no such file: the folder holds no config.json, so it is not a "
             "transformers model; give the folder that save_pretrained wrote"

@@ -93,8 +93,8 @@ def command(
         found = Call(compare_methods, given, call.quiet)()
     if output is not None and output != STANDARD_OUTPUT:
         found = replace(found, serving=tuple(_naming(row, output) for row in found.serving))
+    save_plot(found.figure, plot)  # first: without its figure, no plan is left behind
     write_plan(found.plan, output)
-    save_plot(found.figure, plot)
     if as_json:
         print_json(found)
     elif output == STANDARD_OUTPUT:

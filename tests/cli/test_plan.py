@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from functools import partial
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from ropewalk.context_plan import ContextPlan
-from ropewalk.errors import InputError
+from ropewalk.errors import InputError, RopewalkError
 from ropewalk.gguf.header import FREQUENCIES
 from tests.cli.calling import result_of, ropewalk
 from tests.cli.test_cli import CONFIGS
@@ -124,6 +125,18 @@ def test_the_picture_is_drawn(tmp_path: Path, ending: str) -> None:
     done = result_of("plan", "llama-2-7b", "--to", "16k", "--method", "dynamic_ntk", "--plot", file)
     assert f"wrote {file}" in done.stdout
     assert file.read_bytes().startswith({"png": b"\x89PNG", "svg": b"<?xml"}[ending])
+
+
+def test_a_figure_that_fails_leaves_no_plan(tmp_path: Path) -> None:
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    args = ("llama-2-7b", "--to", "16k", "--method", "yarn", "-o", tmp_path / "plan.json")
+    try:  # room for the plan, and not for the figure
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8192, limit[1]))
+        with pytest.raises(RopewalkError, match=r"factors\.svg: cannot be written"):
+            planned(*args, "--plot", tmp_path / "factors.svg")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_gguf_file_is_planned_without_its_config(tmp_path: Path) -> None:

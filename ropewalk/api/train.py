@@ -44,6 +44,7 @@ from ropewalk.data.published_mixtures import shares_of
 from ropewalk.data.store import TokenStore
 from ropewalk.data.windows import Arrangement, SpecialTokens, Windows
 from ropewalk.errors import InputError, InvalidValue, Unsupported
+from ropewalk.extras import check_installed
 from ropewalk.lengths import format_length
 from ropewalk.models.placement import check_dtype, check_placement
 from ropewalk.models.source import Source, resolve, stated_assumptions
@@ -400,6 +401,8 @@ def train(
             _check_method(method, known, len(lengths), served, notice)
         check_domains(shares or {}, text.domains)
         check_placement("auto", device)
+        if on is None:
+            check_installed("train", "torch", "accelerate", *(["peft"] if lora else []))
         if on is None and device not in ("auto", "cpu"):  # only torch knows what is there
             from ropewalk.models.load import placement
 

@@ -217,7 +217,9 @@ def plan(
             raise InvalidValue("parameters", parameters, "must be a mapping", "write {'base': 1e6}")
         given = dict(parameters or {})
         recipe = None
-        if method == VENDOR:
+        if method != VENDOR:
+            stacked(method, VENDOR)  # says which names there are
+        else:
             recipe, extension = _by_vendor(source, target, given)
             method, given = extension.method, dict(extension.parameters)
         within = target < present.longest(chosen[0]).length

@@ -366,7 +366,7 @@ def train(
         lengths = _lengths(to, stages, plans)
         _check_plans(plans, len(lengths))
         if method is not None and method != SEARCH:
-            stacked(method)  # says which names there are
+            stacked(method, SEARCH)  # says which names there are
         source = resolve(model, allow_download=allow_download)
         if on is None:
             source.folder  # noqa: B018 - says why there are no weights

@@ -36,6 +36,7 @@ from ropewalk.outputs import STANDARD_OUTPUT
 from ropewalk.planning.extension import chosen_layers, parse_settings
 from ropewalk.runtimes import targets
 from ropewalk.runtimes.serving import OF_GGUF
+from ropewalk.scaling import stacked
 
 if TYPE_CHECKING:
     from ropewalk.api.compare_methods import Comparison
@@ -75,6 +76,7 @@ def command(
     given = dict(call.given)
     method = given.get("method")
     if "parameters" in given and method not in (None, VENDOR):
+        stacked(method, VENDOR)
         given["parameters"] = parse_settings(method, given["parameters"])
     source = resolve(given["model"], allow_download=given.pop("allow_download", False))
     given["model"] = source = known_as(source, given.pop("trained_length", None))

@@ -186,6 +186,7 @@ def test_the_picture_shows_the_factors_now_and_planned() -> None:
         (("llama-2-7b", "2k", "yarn"), "must be at least 4096, the length that the model already"),
         (("llama-2-7b", "2k"), "must be at least 4096"),
         (("qwen2.5-7b", "64k", "yarn"), "must be at least 131072"),
+        (("llama-2-7b", "8k", "vend"), r"did you mean 'vendor'\?\); valid: .*, vendor$"),
         (("llama-2-7b", "8k", "yran"), "did you mean 'yarn'"),
         (("llama-2-7b", "8k", "longrope"), "pass factors"),
         (("nothing-like-it", "8k", "yarn"), "no known model of that name"),

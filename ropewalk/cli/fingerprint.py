@@ -64,7 +64,9 @@ def command(
         from ropewalk.evaluation.served.client import Client
         from ropewalk.evaluation.served.server import discover
 
-        discover(Client.of(server, check.given.get("timeout", TIMEOUT)), check.given.get("model_name"))
+        discover(
+            Client.of(server, check.given.get("timeout", TIMEOUT)), check.given.get("model_name")
+        )
     own = file or call()
     if not first():
         return

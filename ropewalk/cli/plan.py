@@ -84,7 +84,9 @@ def command(
         output=output, plot=plot, sources=source.places, overwrite=overwrite, as_json=as_json
     )
     if details and (as_json or output == STANDARD_OUTPUT):
-        raise InputError("--details is for the text of a terminal, which is not shown here; omit it")
+        raise InputError(
+            "--details is for the text of a terminal, which is not shown here; omit it"
+        )
     found: Planned | Comparison
     of_a_method = ("parameters", "log_n", "kept_initial_positions")
     if method or not given.keys().isdisjoint(of_a_method) or _is_within(given):

@@ -20,7 +20,7 @@ from ropewalk.models.config import (
     named_in,
     rope_type,
 )
-from ropewalk.models.families import ENCODERS, FAMILIES
+from ropewalk.models.families import FAMILIES
 from ropewalk.models.native import STATE_IT
 from ropewalk.untrusted import real_number
 
@@ -109,7 +109,7 @@ def _lengths(reader: ConfigReader, trained: int | None, by: str) -> Iterator[Ass
 
 
 def _model_type(reader: ConfigReader) -> Iterator[Assumption]:
-    if reader.model_type in ENCODERS:
+    if reader.is_encoder:
         yield Assumption(
             "encoder",
             f"a {reader.model_type} is an encoder, which predicts no next token; its rotation is "

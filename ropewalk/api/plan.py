@@ -259,7 +259,14 @@ def plan(
         start = RotarySchedule.plain(present.longest(chosen[0]).geometry)
         scale = target / (start if from_original else present.longest(chosen[0])).length
         before = present.longest(chosen[0])
-        for name in (each.name for each in stacked(method)):
+        chain = [each.name for each in stacked(method)]
+        untrained = [measured(name, scale, trained=False) for name in chain]
+        if after_training and not any(each is not None and each.is_refuted for each in untrained):
+            raise InputError(
+                f"`after_training` changes the order of all methods, and for {method} alone it "
+                "changes nothing; leave it out"
+            )
+        for name in chain:
             if stacked(name)[0].needs_training and not before.has_no_positions:
                 trained_at = format_length(before.geometry.original_length)
                 notice(

@@ -442,7 +442,7 @@ def train(
         )
         asked.check()
         preview_ends(asked)
-        search_texts = as_documents(search_corpus, field, notice) if asked.searches else []
+        search_texts = as_documents(search_corpus, field, notice, corpus) if asked.searches else []
         path = asked.path
         with _held(asked, search_texts, ranks) as (folder, directory):
             from ropewalk.pipeline.training import TrainingRun, check_store

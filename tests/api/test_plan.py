@@ -198,6 +198,15 @@ def test_bad_input_is_named(arguments: tuple[Any, ...], text: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_after_training_is_refused_for_a_method_that_it_changes_nothing_of() -> None:
+    with pytest.raises(InputError, match="for yarn alone it changes nothing; leave it out"):
+        rw.plan("llama-2-7b", "16k", "yarn", after_training=True)
+    said: list[str] = []
+    rw.plan("llama-2-7b", "16k", "linear", notice=said.append)
+    rw.plan("llama-2-7b", "16k", "linear", after_training=True, notice=said.append)
+    assert len(said) == 1, "the warning of a method that fails without training"
+
+
 def test_bad_parameters_are_named() -> None:
     with pytest.raises(RopewalkError, match="unknown parameter of yarn 'beta'"):
         rw.plan("llama-2-7b", "8k", "yarn", parameters={"beta": 1})

@@ -86,14 +86,15 @@ class Unsupported(InputError):
 
 
 class MissingExtra(Unsupported, ImportError):
-    """A package is needed that a plain installation does not bring."""
+    """A package is needed that a plain installation does not bring; or several, as `a, b`."""
 
     __str__ = Exception.__str__  # an ImportError shows its first words, even if `args` has others
 
     def __init__(self, what: str, package: str, extra: str) -> None:
         self.what, self.package, self.extra = what, package, extra
+        which = "which are" if ", " in package else "which is"
         super().__init__(
-            f"{what} needs {package}, which is not installed: pip install 'ropewalk[{extra}]'"
+            f"{what} needs {package}, {which} not installed: pip install 'ropewalk[{extra}]'"
         )
 
     def __reduce__(self) -> tuple[object, ...]:

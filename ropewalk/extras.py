@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 
 from ropewalk.errors import MissingExtra
 
@@ -40,6 +41,13 @@ def required_by(what: str) -> Iterator[None]:
         raise missing(what, error.name) from None
 
 
-def missing(what: str, package: str) -> MissingExtra:
-    """The error that says what needs a package, and which extra to install."""
-    return MissingExtra(what, package, EXTRAS[package])
+def check_installed(what: str, *packages: str) -> None:
+    """Refuse work that would only later lack a package, with all that is lacking at once."""
+    if absent := [package for package in packages if find_spec(package) is None]:
+        raise missing(what, *absent)
+
+
+def missing(what: str, *packages: str) -> MissingExtra:
+    """The error that says what needs packages, and which extras to install."""
+    extras = dict.fromkeys(EXTRAS[package] for package in packages)
+    return MissingExtra(what, ", ".join(packages), ",".join(extras))

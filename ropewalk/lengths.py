@@ -25,7 +25,10 @@ def parse_length(text: str) -> int:
         if length.denominator == 1 and 1 <= length <= MAX_LENGTH:
             return int(length)
     raise InvalidValue(
-        "length", text, "must be a whole number of tokens, at least 1", "write 4096, 4k, 128k or 1M"
+        "length",
+        text,
+        f"must be a whole number of tokens, from 1 to {format_length(MAX_LENGTH)}",
+        "write 4096, 4k, 128k or 1M",
     )
 
 
@@ -55,9 +58,9 @@ def parse_lengths(words: Sequence[str]) -> list[int]:
 
 
 def format_length(length: int) -> str:
-    """The shortest exact way to write a length."""
+    """The shortest exact way to write a length; a round decimal one (128000) stays in digits."""
     for unit in ("M", "k"):
         size = _UNITS[unit.lower()]
-        if length >= size and length % size == 0:
+        if length >= size and length % size == 0 and length % 1000:
             return f"{length // size}{unit}"
     return str(length)

@@ -47,6 +47,16 @@ def test_an_ellipsis_stands_for_the_doublings(ellipsis: str) -> None:
             parse_lengths(words)
 
 
+@pytest.mark.parametrize("length", [128000, 1024000])
+def test_a_round_decimal_length_is_shown_as_it_was_given(length: int) -> None:
+    assert format_length(parse_length(f"{length:,}")) == str(length)
+
+
+def test_a_length_beyond_the_limit_is_told_the_limit() -> None:
+    with pytest.raises(InvalidValue, match="from 1 to 1048576M"):
+        parse_length("9999999M")
+
+
 @given(st.integers(1, MAX_LENGTH))
 def test_formatting_is_exact(length: int) -> None:
     assert parse_length(format_length(length)) == length

@@ -201,6 +201,15 @@ def test_a_missing_extra_is_one_line(
     assert done.stderr == f"error: {subject} needs {package}, which is not installed: {install}\n"
 
 
+def test_a_training_names_all_extras_that_it_lacks(light: Call, plan_file: Path) -> None:
+    corpus = ROOT / "README.md"
+    words = ("train", "bundled", "--plan", plan_file, "--corpus", corpus, "--steps", 1, "--lora", 2)
+    assert light(*map(str, words)).stderr == (
+        "error: train needs torch, accelerate, peft, which are not installed: "
+        "pip install 'ropewalk[models,train]'\n"
+    )
+
+
 def test_the_same_from_python() -> None:
     program = f"""{LIGHT}
 import ropewalk as rw

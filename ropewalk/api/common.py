@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Protocol, TypeAlias, TypeVar
 
 from ropewalk.context_plan import ContextPlan
-from ropewalk.data.corpora import Document, Vocabulary, read_documents
+from ropewalk.data.corpora import TEXT_FIELD, Document, Vocabulary, may_have_rows, read_documents
 from ropewalk.errors import InvalidValue
 from ropewalk.lengths import format_length, parse_length, parse_lengths
 from ropewalk.models.source import Model, Source
@@ -205,8 +205,20 @@ def as_path(value: str | Path, key: str) -> Path:
     return Path(value)
 
 
-def as_documents(corpus: Corpus, field: str, notice: Notice) -> list[Document]:
-    """The texts to measure on; a corpus may be larger than memory, and little of it is needed."""
+def as_documents(
+    corpus: Corpus, field: str, notice: Notice, also: Corpus | None = None
+) -> list[Document]:
+    """The texts to measure on; a corpus may be larger than memory, and little of it is needed.
+
+    `also` is another corpus that the field is for; if there is none, this one must have rows.
+    """
+    if field != TEXT_FIELD and also is None and not may_have_rows(corpus):
+        raise InvalidValue(
+            "field",
+            field,
+            "is the name of a field of rows, and this text has no rows",
+            "leave it out, or give a file with rows (`corpus`)",
+        )
     taken: list[Document] = []
     characters = 0
     for document in documents_in(corpus, field, notice=notice):

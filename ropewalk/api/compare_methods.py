@@ -28,7 +28,7 @@ from ropewalk.models.source import Source, resolve, stated_assumptions
 from ropewalk.options import called
 from ropewalk.planning.base import sufficient_base
 from ropewalk.planning.comparison import Candidate, ranking_of
-from ropewalk.planning.extension import chosen_layers
+from ropewalk.planning.extension import check_not_shorter, chosen_layers
 from ropewalk.progress import Notice, Progress, log_notice, share, shown
 from ropewalk.runtimes.serving import Serving, serving
 from ropewalk.values import Result, check_filled
@@ -148,6 +148,8 @@ def compare_methods(
         present = source.present_plan
         assumptions = stated_assumptions(source, notice, strict=strict)
         chosen = chosen_layers(present, layers)
+        if not from_original:
+            check_not_shorter(present, target)
         given, without = {}, {}
         try:
             base = sufficient_base(

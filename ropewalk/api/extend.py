@@ -193,7 +193,7 @@ def extend(
         limit = None if budget is None else as_budget(budget)
         if started() > 1 or (on is not None and ranks_per_copy > 1):
             _check_over_ranks(limit, train_steps)
-        documents = as_documents(corpus, field, notice)
+        documents = as_documents(corpus, field, notice, train_corpus)
         found = runnable(
             model,
             dtype=dtype,
@@ -220,7 +220,7 @@ def extend(
                 raise InputError(
                     "`train_corpus` is read only for training: give its steps (`train_steps`)"
                 )
-            to_train = as_documents(train_corpus, field, notice)
+            to_train = as_documents(train_corpus, field, notice, corpus)
         if on is not None:
             if limit is not None and limit.unit != "evaluations":
                 raise InvalidValue(

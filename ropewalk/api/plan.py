@@ -30,6 +30,7 @@ from ropewalk.models.source import Source, resolve, stated_assumptions
 from ropewalk.options import Option, called
 from ropewalk.planning.extension import (
     begins_plain,
+    check_not_shorter,
     chosen_layers,
     extend_plan,
     kept_parameters,
@@ -183,8 +184,9 @@ def plan(
     `vendor` is the extension that the model's vendor documents for the target. `strict` refuses a
     config that leaves open how the model rotates, instead of warning.
 
-    A target below the trained length changes lengths only. If the model serves the target already
-    and the method changes nothing, the plan is the one that the model follows now.
+    A target below the length that the model serves is refused, unless `from_original` gives that
+    up; one that it was trained at and does not state changes lengths only. If the model serves the
+    target already and the method changes nothing, the plan is the one that the model follows now.
     """
     with called("plan", plan, locals()) as (_, progress):
         if unknown:
@@ -194,6 +196,8 @@ def plan(
         present = source.present_plan
         said = {f"warning: {each}" for each in stated_assumptions(source, notice, strict=strict)}
         chosen = chosen_layers(present, layers)
+        if not from_original:
+            check_not_shorter(present, target)
         if method is None:
             if parameters or log_n is not None or kept_initial_positions is not None:
                 raise InputError(
@@ -217,7 +221,9 @@ def plan(
             raise InvalidValue("parameters", parameters, "must be a mapping", "write {'base': 1e6}")
         given = dict(parameters or {})
         recipe = None
-        if method == VENDOR:
+        if method != VENDOR:
+            stacked(method, VENDOR)  # says which names there are
+        else:
             recipe, extension = _by_vendor(source, target, given)
             method, given = extension.method, dict(extension.parameters)
         within = target < present.longest(chosen[0]).length
@@ -257,7 +263,14 @@ def plan(
         start = RotarySchedule.plain(present.longest(chosen[0]).geometry)
         scale = target / (start if from_original else present.longest(chosen[0])).length
         before = present.longest(chosen[0])
-        for name in (each.name for each in stacked(method)):
+        chain = [each.name for each in stacked(method)]
+        untrained = [measured(name, scale, trained=False) for name in chain]
+        if after_training and not any(each is not None and each.is_refuted for each in untrained):
+            raise InputError(
+                f"`after_training` changes the order of all methods, and for {method} alone it "
+                "changes nothing; leave it out"
+            )
+        for name in chain:
             if stacked(name)[0].needs_training and not before.has_no_positions:
                 trained_at = format_length(before.geometry.original_length)
                 notice(

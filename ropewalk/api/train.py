@@ -44,6 +44,7 @@ from ropewalk.data.published_mixtures import shares_of
 from ropewalk.data.store import TokenStore
 from ropewalk.data.windows import Arrangement, SpecialTokens, Windows
 from ropewalk.errors import InputError, InvalidValue, Unsupported
+from ropewalk.extras import check_installed
 from ropewalk.lengths import format_length
 from ropewalk.models.placement import check_dtype, check_placement
 from ropewalk.models.source import Source, resolve, stated_assumptions
@@ -365,7 +366,7 @@ def train(
         lengths = _lengths(to, stages, plans)
         _check_plans(plans, len(lengths))
         if method is not None and method != SEARCH:
-            stacked(method)  # says which names there are
+            stacked(method, SEARCH)  # says which names there are
         source = resolve(model, allow_download=allow_download)
         if on is None:
             source.folder  # noqa: B018 - says why there are no weights
@@ -400,6 +401,8 @@ def train(
             _check_method(method, known, len(lengths), served, notice)
         check_domains(shares or {}, text.domains)
         check_placement("auto", device)
+        if on is None:
+            check_installed("train", "torch", "accelerate", *(["peft"] if lora else []))
         if on is None and device not in ("auto", "cpu"):  # only torch knows what is there
             from ropewalk.models.load import placement
 
@@ -439,7 +442,7 @@ def train(
         )
         asked.check()
         preview_ends(asked)
-        search_texts = as_documents(search_corpus, field, notice) if asked.searches else []
+        search_texts = as_documents(search_corpus, field, notice, corpus) if asked.searches else []
         path = asked.path
         with _held(asked, search_texts, ranks) as (folder, directory):
             from ropewalk.pipeline.training import TrainingRun, check_store

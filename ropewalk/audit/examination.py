@@ -223,7 +223,7 @@ def _of_file(
     found = [*weighed.findings, *words.findings, *content.findings]
     found += [*findings(header), *traps.find(subject)]
     agreement, checked = None, weighed.check
-    run = run and llama_cpp.NAME in runtimes and not weighed.findings
+    run = run and llama_cpp.NAME in runtimes and weighed.check.verdict != "wrong"
     if run and llama_cpp_run.available():
         progress(Status("verify", 0.3, "running llama.cpp"))
         found += trial(header)

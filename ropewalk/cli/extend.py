@@ -59,13 +59,14 @@ def _show_cost(console: Terminal, estimate: Estimate) -> None:
     from rich.text import Text
 
     for row in estimate.stages:
-        tokens = f"{row.tokens:,} tokens, " if row.tokens else ""
+        tokens = f"{row.tokens:,} tokens{' at most' if row.early else ''}, " if row.tokens else ""
         cost = f"{tokens}{row.range}" if row.seconds_high else "quick"
+        cost += f": {row.early}" if row.early and row.tokens else ""
         told = Text.assemble(f"{row.stage:>9}  {row.does} ", (f"({cost})", "dim"))
         console.print(told, soft_wrap=True)
     console.print(
-        f"{estimate.total} in all, by forwards timed at {estimate.timed_at[0]:,} and "
-        f"{estimate.timed_at[1]:,} tokens on this machine",
+        f"{estimate.total} in all, the least if each stage ends as early as it can, by forwards "
+        f"timed at {estimate.timed_at[0]:,} and {estimate.timed_at[1]:,} tokens on this machine",
         soft_wrap=True,
     )
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ropewalk.api.fingerprint import as_fingerprint, check_server, fingerprint
+from ropewalk.api.fingerprint import TIMEOUT, as_fingerprint, check_server, fingerprint
 from ropewalk.cli.declared import Call, command_of
+from ropewalk.cli.naming import in_options
 from ropewalk.cli.shared import (
     JsonOption,
     OverwriteOption,
@@ -54,9 +55,6 @@ def command(
     if output == STANDARD_OUTPUT:
         raise InputError("output = '-': a fingerprint is not printed; give the name of a file")
     if server is not None:
-        from ropewalk.evaluation.served.client import address
-
-        address(server)
         check_alone("fingerprint --server")
     model = Path(call.given["model"])
     file = model if model.is_file() and not is_gguf(model) else None
@@ -64,6 +62,13 @@ def command(
         as_fingerprint(file)
         raise InputError(f"{file}: is a fingerprint, made with its plan; give only --server URL")
     check_outputs(output=output, sources=(model,) if model.is_dir() else (), overwrite=overwrite)
+    if server is not None and file is None:  # the fingerprint takes minutes
+        from ropewalk.evaluation.served.client import Client
+        from ropewalk.evaluation.served.server import discover
+
+        discover(
+            Client.of(server, check.given.get("timeout", TIMEOUT)), check.given.get("model_name")
+        )
     own = file or call()
     if not first():
         return
@@ -97,4 +102,4 @@ def _show(verdict: Verdict) -> None:
         f"total distance {verdict.distance:.3g} (threshold {verdict.threshold:.3g})",
         soft_wrap=True,
     )
-    console.print(verdict.summary(), soft_wrap=True)
+    console.print(in_options(verdict.summary()), soft_wrap=True)

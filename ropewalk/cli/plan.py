@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -27,6 +28,7 @@ from ropewalk.cli.shared import (
     table,
     write_plan,
 )
+from ropewalk.errors import InputError
 from ropewalk.lengths import format_length
 from ropewalk.models.recipes import VENDOR
 from ropewalk.models.source import resolve
@@ -34,6 +36,7 @@ from ropewalk.outputs import STANDARD_OUTPUT
 from ropewalk.planning.extension import chosen_layers, parse_settings
 from ropewalk.runtimes import targets
 from ropewalk.runtimes.serving import OF_GGUF
+from ropewalk.scaling import stacked
 
 if TYPE_CHECKING:
     from ropewalk.api.compare_methods import Comparison
@@ -61,7 +64,10 @@ def command(
     ] = None,
     details: Annotated[
         bool,
-        typer.Option(help="Without --method: also show the theory of each, and those left out."),
+        typer.Option(
+            help="Show every list of factors whole, all pairs of a method, and without --method "
+            "the theory of each, and those left out."
+        ),
     ] = False,
     overwrite: OverwriteOption = False,
     as_json: JsonOption = False,
@@ -70,12 +76,17 @@ def command(
     given = dict(call.given)
     method = given.get("method")
     if "parameters" in given and method not in (None, VENDOR):
+        stacked(method, VENDOR)
         given["parameters"] = parse_settings(method, given["parameters"])
     source = resolve(given["model"], allow_download=given.pop("allow_download", False))
     given["model"] = source = known_as(source, given.pop("trained_length", None))
     check_outputs(
         output=output, plot=plot, sources=source.places, overwrite=overwrite, as_json=as_json
     )
+    if details and (as_json or output == STANDARD_OUTPUT):
+        raise InputError(
+            "--details is for the text of a terminal, which is not shown here; omit it"
+        )
     found: Planned | Comparison
     of_a_method = ("parameters", "log_n", "kept_initial_positions")
     if method or not given.keys().isdisjoint(of_a_method) or _is_within(given):
@@ -86,14 +97,14 @@ def command(
         found = Call(compare_methods, given, call.quiet)()
     if output is not None and output != STANDARD_OUTPUT:
         found = replace(found, serving=tuple(_naming(row, output) for row in found.serving))
+    save_plot(found.figure, plot)  # first: without its figure, no plan is left behind
     write_plan(found.plan, output)
-    save_plot(found.figure, plot)
     if as_json:
         print_json(found)
     elif output == STANDARD_OUTPUT:
         pass  # the plan alone stands there
     elif isinstance(found, Planned):
-        _show_plan(found, saved=output is not None)
+        _show_plan(found, details=details, saved=output is not None)
     else:
         _show_comparison(found, details=details, saved=output is not None)
     show_written(output, plot, as_json=as_json)
@@ -112,7 +123,7 @@ def _naming(row: Serving, output: Path) -> Serving:
     return replace(row, lines=tuple(line.replace(usual, own) for line in row.lines))
 
 
-def _show_plan(found: Planned, *, saved: bool) -> None:
+def _show_plan(found: Planned, *, details: bool, saved: bool) -> None:
     from ropewalk.cli.terminal import Terminal, headed
 
     console = Terminal()
@@ -134,7 +145,8 @@ def _show_plan(found: Planned, *, saved: bool) -> None:
         )
         show_steps(console, found.plan)
         pairs = table("pair", "wavelength now", "planned", "factor now", "planned")
-        for i in pair_rows(after.geometry.pairs):
+        every = after.geometry.pairs
+        for i in range(every) if details else pair_rows(every):
             pairs.add_row(
                 str(i),
                 f"{before.wavelengths[i]:,.2f}",
@@ -147,7 +159,7 @@ def _show_plan(found: Planned, *, saved: bool) -> None:
         if found.rope_parameters_refused is not None:
             refused = in_options(f"no stock config can express it: {found.rope_parameters_refused}")
             console.print(refused, soft_wrap=True)
-    _show_serving(console, found.serving, saved=saved)
+    _show_serving(console, found.serving, details=details, saved=saved)
 
 
 def _show_serves_already(console: Terminal, found: Planned | Comparison) -> None:
@@ -155,18 +167,40 @@ def _show_serves_already(console: Terminal, found: Planned | Comparison) -> None
     console.print(told, style="bold", soft_wrap=True)
 
 
-def _show_serving(console: Terminal, rows: Sequence[Serving], *, saved: bool) -> None:
-    """The lines to paste, whole: a terminal may wrap them, a copy must not."""
+_LIST = re.compile(r"\[(?:[-+.e0-9]+, ){8,}[-+.e0-9]+\]")
+"""A list of factors, one for each pair."""
+
+
+def _show_serving(
+    console: Terminal, rows: Sequence[Serving], *, details: bool, saved: bool
+) -> None:
+    """The lines to paste, whole: a terminal may wrap them, a copy must not.
+
+    Lists of factors are whole only if the plan is saved, or details are asked for.
+    """
+    shortened = False
     console.print("\nTo serve it:")
     for row in rows:
         told = in_options(f"\n# {row.runtime} ({row.fit}): {row.reason}")
         console.print(told, soft_wrap=True)
         for line in row.lines:
+            if not (details or saved):
+                line, lists = _LIST.subn(_count, line)
+                shortened |= bool(lists)
             console.print(line, soft_wrap=True)
     if any(row.runtime == "ollama" and row.lines for row in rows):
         console.print(f"\n# {OF_GGUF}", soft_wrap=True)
+    if shortened:
+        console.print(
+            f"\n# lists of factors are left out of these lines: add -o {USUAL_PLAN} or --details",
+            soft_wrap=True,
+        )
     if not saved and any(USUAL_PLAN in line for row in rows for line in row.lines):
         console.print(f"\n# {USUAL_PLAN} is this plan: add -o {USUAL_PLAN} to write it")
+
+
+def _count(found: re.Match[str]) -> str:
+    return f"[… {found[0].count(',') + 1} factors …]"
 
 
 def _show_comparison(found: Comparison, *, details: bool, saved: bool) -> None:
@@ -194,10 +228,17 @@ def _show_comparison(found: Comparison, *, details: bool, saved: bool) -> None:
         )
     console.print(rows)
     console.print(
-        f"untrained, fine-tuned: rank, and the share that small models retrieved{_where(found)}\n"
+        "untrained, fine-tuned: rank by the mean over all models and lengths of the study, and the "
+        f"share that small models retrieved{_where(found)}\n"
         "*: less than half of what the best method retrieved, on most of these models",
         soft_wrap=True,
     )
+    if any(candidate.from_plain for candidate in found.candidates):
+        console.print(
+            "from plain: ranks after the others, since the model's training under "
+            f"{found.present.longest(found.layers[0]).method} is not carried over",
+            soft_wrap=True,
+        )
     if details:
         _show_theory(console, found)
     told = found.changes_nothing or (
@@ -205,7 +246,7 @@ def _show_comparison(found: Comparison, *, details: bool, saved: bool) -> None:
         "`ropewalk evaluate` and `ropewalk extend` measure it)"
     )
     console.print(f"\n{told}", style="bold", soft_wrap=True)
-    _show_serving(console, found.serving, saved=saved)
+    _show_serving(console, found.serving, details=details, saved=saved)
     if not details:
         console.print("\n# the theory of each method, and those not listed: --details")
 

@@ -116,7 +116,7 @@ def cheapest(work: Work, ways: Callable[[Work], Iterator[Way]]) -> Way | None:
             if way.bytes <= work.machine.memory:
                 return way
         count *= 2
-        if count > MOST_DEVICES:
+        if count > min(MOST_DEVICES, work.machine.at_most):
             return None
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ropewalk.costs.estimates import GIB, Way, Work, cheapest, evaluating, reading, training
-from ropewalk.costs.machines import Machine, main_memory
+from ropewalk.costs.machines import Machine, main_memory, of_main_memory
 from ropewalk.costs.sizes import Sizes, sizes_of
 from ropewalk.errors import InvalidValue, RopewalkError
 from ropewalk.models.config import Config
@@ -77,7 +77,8 @@ def check_config(
     there, sizes = memory_of(device), sizes_where_known(config)
     if there is None or sizes is None:
         return
-    here = Machine(str(device), 1, there)
+    kind = Machine if str(device).startswith("cuda") else of_main_memory
+    here = kind(str(device), 1, there)
     work = Work(sizes, length, here, length, number)
     parts = reading(work, in_chunks=in_chunks, ranks=ranks, cache_whole=cache_whole)
     if held is not None:
@@ -99,7 +100,9 @@ def check_training(work: Work, own: Way) -> None:
     if sum(own.parts.values()) <= there:
         return
     fits = cheapest(work, training)
-    remedy = "give shorter windows, or more ranks"
+    remedy = "give shorter windows"
+    if work.machine.at_most > work.machine.devices:
+        remedy += ", or more ranks"
     if fits is not None:
         more = f"{fits.devices} ranks, " if fits.devices > own.devices else ""
         remedy = f"{more}{fits.told} would fit".replace(",  ", " ")

@@ -29,6 +29,8 @@ class Machine:
     operations: float | None = None
     """A second, of one device, in bfloat16 without sparsity, by its data sheet."""
     source: str = ""
+    at_most: int = MOST
+    """The devices there can be: more ranks on one machine have no more of its main memory."""
 
     def __str__(self) -> str:
         told = self.name if self.devices == 1 else f"{self.devices}x{self.name}"
@@ -45,7 +47,7 @@ def machine(text: str) -> Machine:
     if count > MOST:
         raise InvalidValue("on", text, f"must be at most {MOST:,} devices", "give fewer")
     if kind.lower() == HERE and count == 1:
-        return _here()
+        return of_main_memory(HERE, 1, _here())
     if (memory := _MEMORY.fullmatch(kind)) and float(memory[1]) > 0:
         return Machine(kind, count, int(float(memory[1]) * GIB))
     known = next((row for row in table() if row.name == kind.lower()), None)
@@ -74,13 +76,18 @@ def main_memory() -> int | None:
         return None
 
 
-def _here() -> Machine:
+def of_main_memory(name: str, ranks: int, memory: int) -> Machine:
+    """Ranks on processors, each with so many bytes of one machine's memory."""
+    return Machine(name, ranks, memory, source="this machine's main memory", at_most=ranks)
+
+
+def _here() -> int:
     memory = main_memory()
     if memory is None:
         raise InvalidValue(
             "on", HERE, "this system does not say how much memory it has", "write 1x16GiB"
         )
-    return Machine(HERE, 1, memory, source="this machine's main memory")
+    return memory
 
 
 def _unknown(text: str) -> InvalidValue:

@@ -32,6 +32,12 @@ COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip", ".tar", ".tgz")
 TEXT_FIELD = "text"
 
 
+def may_have_rows(source: object) -> bool:
+    """True for a file, folder or data set that may hold rows: no text file, list or own text."""
+    named = isinstance(source, str | Path) and source not in (STANDARD_LIBRARY, HELD_OUT)
+    return named and Path(str(source)).suffix.lower() not in TEXT_ENDINGS
+
+
 def read_documents(
     source: str | Path,
     *,

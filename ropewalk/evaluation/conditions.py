@@ -29,7 +29,7 @@ def check_methods(methods: Iterable[str], target: int | None) -> None:
     """Refuse unknown methods, and methods without a length to extend to, before a model loads."""
     for method in methods:
         if method != AS_IT_IS:
-            stacked(method)
+            stacked(method, AS_IT_IS)
             _length_for(method, target)
 
 

@@ -21,8 +21,8 @@ import torch
 from numpy.typing import NDArray
 
 from ropewalk.agreement import Agreement
-from ropewalk.context_plan import FULL_ATTENTION, ContextPlan
-from ropewalk.errors import GateFailed, InvalidValue, Unsupported
+from ropewalk.context_plan import ContextPlan
+from ropewalk.errors import GateFailed, InvalidValue
 from ropewalk.exporting import gate
 from ropewalk.exporting.approximating import nearest
 from ropewalk.exporting.exported import Exported, NotTheSame
@@ -30,7 +30,7 @@ from ropewalk.exporting.gguf_file import reading
 from ropewalk.exporting.staging import staged
 from ropewalk.exporting.tokens import PROBE, first_difference
 from ropewalk.gguf import carried, llama_cpp_run
-from ropewalk.gguf.families import family, rotation_of
+from ropewalk.gguf.families import check_reaches, family, rotation_of
 from ropewalk.gguf.llama_cpp_run import CannotLoad, LlamaCpp, LogProbabilities
 from ropewalk.gguf.model import GGUFModel, check_installed
 from ropewalk.gguf.sentencepiece import OTHER_SPACES
@@ -106,7 +106,8 @@ def export(
     """Write one GGUF file that makes llama.cpp follow the plan, and compare before it is there."""
     check_installed()
     checkpoint = Checkpoint.open(str(source), packed=PACKED)
-    own = family(ConfigReader(checkpoint.config).model_type)
+    reader = ConfigReader(checkpoint.config)
+    own = family(reader.model_type, reader.outer_type)
     schedule = _schedule(checkpoint, plan)
     whole = load_stock_config(checkpoint.folder)
     config, tokenizer = whole.get_text_config(), load_tokenizer(checkpoint.folder)
@@ -170,11 +171,7 @@ def _schedule(checkpoint: Checkpoint, plan: ContextPlan) -> RotarySchedule:
     """The one schedule of a plan that this model can follow in llama.cpp."""
     present = present_plan(checkpoint.config)
     plan.check_layer_types(present.schedules)
-    if FULL_ATTENTION not in plan.schedules:
-        raise Unsupported(
-            f"layer types {sorted(plan.schedules)}: the export to GGUF only writes models in which "
-            "some layers attend to the whole text"
-        )
+    check_reaches(plan)
     schedule = only_schedule(plan)
     geometry, pairs = schedule.geometry, present.longest().geometry.pairs
     if geometry.pairs != pairs:

@@ -62,6 +62,8 @@ class Family:
     """Its names in llama.cpp, the plainest first; a later one takes more plans."""
     activations: tuple[str, ...] = ("silu", "swish")
     """The allowed values of `hidden_act`: llama.cpp computes this one, whatever the file says."""
+    inside: tuple[str, ...] = ()
+    """Model types that hold it as their language model, and that transformers runs on text."""
     windows: bool = False
     """True if its graph has the sliding windows of some layers."""
     tolerance: float = 0.0

@@ -20,6 +20,7 @@ from ropewalk.context_plan import FULL_ATTENTION, SLIDING_ATTENTION, ContextPlan
 from ropewalk.errors import InputError, InvalidValue, Unsupported, shortened
 from ropewalk.lengths import MAX_LENGTH
 from ropewalk.models.families import (
+    ENCODERS,
     FAMILIES,
     NOT_ATTENTION,
     ROTATES_OTHERWISE,
@@ -108,6 +109,19 @@ def for_stock_class(value: Any) -> Any:
     return [for_stock_class(own) for own in value] if isinstance(value, list) else value
 
 
+def _refuse_adapter(file: Path) -> None:
+    """Name the folder of an adapter, which holds a part of a model."""
+    if not file.is_file():
+        return
+    own = read_json(file, max_bytes=MAX_CONFIG_BYTES)
+    base = own.get("base_model_name_or_path") if isinstance(own, dict) else None
+    of = f" of {shortened(base)}" if base else ""
+    raise InputError(
+        f"{file.parent}: is the folder of an adapter{of}, not of a model; merge it into its base "
+        "(PEFT: merge_and_unload, then save_pretrained), and give that folder"
+    )
+
+
 def load_config(source: object) -> Config:
     """A config as plain JSON: from a config.json, a model's folder, or a transformers object."""
     if isinstance(source, Mapping):
@@ -120,6 +134,7 @@ def load_config(source: object) -> Config:
         )
     path = config_file(source)
     if path != Path(source) and not path.is_file():
+        _refuse_adapter(path.with_name("adapter_config.json"))
         raise InputError(
             f"{path}: there is no such file: the folder holds no config.json, so it is not a "
             "transformers model; give the folder that save_pretrained wrote"
@@ -275,6 +290,16 @@ class ConfigReader:
             )
 
     @property
+    def outer_type(self) -> str:
+        """The type of the model that holds this one; empty if none does."""
+        return str(self.outer.get("model_type") or "") if self.path else ""
+
+    @property
+    def is_encoder(self) -> bool:
+        """True if it predicts no next token."""
+        return self.model_type in ENCODERS
+
+    @property
     def rope_key(self) -> str:
         """The key of the rope settings. With both keys, transformers follows the first."""
         return "rope_scaling" if self.config.get("rope_scaling") else "rope_parameters"
@@ -324,8 +349,11 @@ class ConfigReader:
             )
         return value
 
-    def layer_settings(self) -> dict[str, Config]:
-        """The rope settings by layer type, each a flat dict with its base."""
+    def layer_settings(self, *, unused: bool = False) -> dict[str, Config]:
+        """The rope settings by layer type, each a flat dict with its base.
+
+        Types that no layer has are left out, unless `unused` asks for them.
+        """
         rope = self.config.get(self.rope_key) or self._own_scaling() or self.family.rope
         if not isinstance(rope, Mapping):
             raise InvalidValue(self.written(self.rope_key), rope, "must be an object", "write {…}")
@@ -362,7 +390,9 @@ class ConfigReader:
                     f"rope_parameters or rotary_emb_base{self._in_part}, so it has no RoPE that "
                     "ropewalk can change"
                 )
-        return layers
+        kinds = self.config.get("layer_types")
+        used = {key: own for key, own in layers.items() if isinstance(kinds, list) and key in kinds}
+        return layers if unused or not used else used
 
     def main_rope(self) -> Config:
         """The rope setting of the layers that see furthest."""

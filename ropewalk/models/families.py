@@ -232,6 +232,14 @@ def _families() -> dict[str, Family]:
 FAMILIES: Mapping[str, Family] = _families()
 """All model types that are known to rotate, or to be no text models although they do."""
 
+ENCODERS = frozenset(
+    (
+        *("esmc", "eurobert", "gte", "jina_embeddings_v3", "modernbert", "neomme", "nomic_bert"),
+        "ultrabert",
+    )
+)
+"""Those that read a text in both directions and predict no next token."""
+
 WITHOUT_ROPE: Mapping[str, str] = {
     **dict.fromkeys(
         (

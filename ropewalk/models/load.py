@@ -19,7 +19,7 @@ from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, InvalidValue, Unsupported, first_line, shortened
 from ropewalk.extras import required_by
 from ropewalk.lengths import format_length
-from ropewalk.models.config import Config, load_config, present_plan
+from ropewalk.models.config import Config, ConfigReader, load_config, present_plan
 from ropewalk.models.dividing import distributed
 from ropewalk.models.placement import check_placement
 from ropewalk.models.source import resolve
@@ -233,10 +233,15 @@ def _check_is_text_model(folder: Path) -> None:
 
     config = load_stock_config(folder)
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        kind, remedy = shortened(config.model_type), "serve it with the settings of `ropewalk plan`"
+        if ConfigReader(load_config(folder)).is_encoder:
+            raise Unsupported(
+                f"{folder}: a {kind} is an encoder, which predicts no next token, so ropewalk "
+                f"cannot run it; {remedy}"
+            )
         raise Unsupported(
-            f"{folder}: transformers has no class that runs a {shortened(config.model_type)} on "
-            "text alone, so ropewalk cannot; serve it with the settings that `ropewalk plan` "
-            "prints, or give its text model in a folder of its own"
+            f"{folder}: transformers has no class that runs a {kind} on text alone, so ropewalk "
+            f"cannot; {remedy}, or give its text model in a folder of its own"
         )
 
 

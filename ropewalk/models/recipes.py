@@ -122,8 +122,9 @@ def is_documented(config: Config) -> bool:
 
 def _matches(reader: ConfigReader, row: Mapping[str, Any]) -> bool:
     """True if type, place, sizes and geometry are those of a row."""
-    outer = str(reader.outer.get("model_type") or "") if reader.path else ""
-    if reader.model_type not in row["model_type"] or outer not in row.get("outer", [""]):
+    if reader.model_type not in row["model_type"] or reader.outer_type not in row.get(
+        "outer", [""]
+    ):
         return False
     size = [reader.get("hidden_size"), reader.get("num_hidden_layers")]
     if "sizes" in row and size not in row["sizes"]:

@@ -20,6 +20,7 @@ from ropewalk.models.config import (
     Config,
     ConfigReader,
     load_config,
+    rope_type,
     text_config,
 )
 from ropewalk.models.native import Stated, three_lengths
@@ -58,8 +59,13 @@ def with_plan(source: object, plan: ContextPlan) -> Config:
     stale = ("rope_scaling", "rope_parameters", *ALIASES["rope_theta"], local_base)
     for key in stale:
         inner.pop(key, None)
-    nested = bool(local_base) or len(ropes) > 1
-    inner["rope_parameters"] = ropes if nested else next(iter(ropes.values()))
+    every = reader.layer_settings(unused=True)
+    nested = bool(local_base) or len(every) > 1
+    for setting in every.values():
+        del setting["layer_type"]
+        setting["rope_type"] = rope_type(setting)
+    # Runtimes look up those of no layer too.
+    inner["rope_parameters"] = every | ropes if nested else next(iter(ropes.values()))
     own_name = reader.written("max_position_embeddings").removeprefix(reader.prefix)
     inner["max_position_embeddings"] = inner[own_name] = length
     if isinstance(by_layer := inner.get("layer_rope_theta"), list):  # it stands above rope_theta

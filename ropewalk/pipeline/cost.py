@@ -30,7 +30,10 @@ class StageCost(NamedTuple):
     """The most tokens that the model will read."""
     seconds: float
     seconds_low: float
+    """The least, if it ends as early as it can."""
     seconds_high: float
+    early: str = ""
+    """Why it may take less than the most; empty if it reads all of its tokens."""
 
     @property
     def range(self) -> Range:
@@ -71,9 +74,13 @@ def estimate(name: str, loaded: LoadedModel, settings: ExtendSettings) -> Estima
     start = _fresh_process() if any(cost.processes for cost in costs) else 0.0
     rows = []
     for each, cost in zip(to_do, costs, strict=True):
-        spread = timed.range(cost.forwards, besides=start * cost.processes)
+        besides = start * cost.processes
+        spread = timed.range(cost.forwards, besides)
+        low, early = spread.low, ""
+        if cost.least is not None:
+            low, early = timed.range(cost.least, besides).low, each.early
         rows.append(
-            StageCost(each.name, each.does, cost.tokens, spread.middle, spread.low, spread.high)
+            StageCost(each.name, each.does, cost.tokens, spread.middle, low, spread.high, early)
         )
     return Estimate(name, target, timed.at, tuple(rows))
 

@@ -37,6 +37,8 @@ class Cost(NamedTuple):
     forwards: tuple[Forwards, ...] = ()
     processes: int = 0
     """Fresh processes that load a model library of their own."""
+    least: tuple[Forwards, ...] | None = None
+    """Those that it takes if it ends as early as it can; None if it always takes all of them."""
 
     @property
     def tokens(self) -> int:
@@ -104,6 +106,8 @@ class Stage(Generic[R]):
     """Also that of its file in the run directory."""
     does: ClassVar[str]
     result_type: ClassVar[type[Result]]
+    early: ClassVar[str] = ""
+    """Why it may take less than its cost."""
     over_ranks: ClassVar[bool] = False
     """True if all ranks run it; else the first one does, and the others wait."""
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from ropewalk.context_plan import ContextPlan, PlanStep, ladder
 from ropewalk.errors import InputError, InvalidValue, UnknownName, Unsupported
+from ropewalk.lengths import format_length
 from ropewalk.registered import told
 from ropewalk.scaling import Method, doublings, log_growth, stacked
 from ropewalk.schedule import LogN, LogNForm, RotarySchedule
@@ -144,6 +145,18 @@ def kept_parameters(start: RotarySchedule, methods: str) -> dict[str, object]:
         if not follows:
             kept["attention_factor"] = attention
     return kept
+
+
+def check_not_shorter(present: ContextPlan, target_length: int) -> None:
+    """Refuse a target below the length that the model serves: a plan would only shorten it."""
+    served = present.target_length
+    if target_length < served:
+        raise InvalidValue(
+            "to",
+            target_length,
+            f"must be at least {served}, the length that the model already serves",
+            f"give a target above {format_length(served)}; to serve less, limit the server",
+        )
 
 
 def within_trained(present: ContextPlan, length: int, layers: Sequence[str]) -> ContextPlan:

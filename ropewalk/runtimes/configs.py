@@ -106,6 +106,8 @@ def serving_config(config: Config, plan: ContextPlan, *, engine: str) -> Config:
     inner, served, reader = text_config(written), model_class(config, engine), ConfigReader(config)
     length = inner["max_position_embeddings"]
     for layer_type, setting in rope_settings(inner).items():
+        if layer_type and layer_type not in plan.schedules:
+            continue  # no layer is of this type
         schedule = plan.longest(layer_type or next(iter(plan.schedules)))
         kind = setting["rope_type"]
         if kind == "longrope" and engine == "sglang" and not loses_a_position(setting):

@@ -114,7 +114,7 @@ def _exported(plan: ContextPlan, source: Source) -> _Export:
         followed, near = expressible(plan, source.config, "llama.cpp", approximate=True)
         if not near and (command := _of_converted(followed, source)):
             return _Export(command=command, out=EXTENDED)
-        own = family(reader.model_type)
+        own = family(reader.model_type, reader.outer_type)
         own.check_config(Stated(text_config(source.config)))
         rotation_of(own, followed)
         window = None if own.windows else window_everywhere(source.config)

@@ -153,6 +153,8 @@ def _is_own_attention(setting: Mapping[str, object]) -> bool:
     return not {"attention_factor", "mscale", "mscale_all_dim"} & set(setting)
 
 
+_NO_BUILD = "b0-unknown"
+"""The build of a server that was made outside its repository, as the one of xllamacpp."""
 _TOLD = ("n_ctx_train", "n_params", "n_vocab", "size", "ftype")
 
 
@@ -161,8 +163,9 @@ def _tell(server: Asking, entry: Mapping[str, Any], name: str) -> dict[str, obje
     settings = members(props.get("default_generation_settings"))
     meta = members(entry.get("meta"))
     file = props.get("model_path")
+    build = props.get("build_info")
     return {
-        "version": props.get("build_info"),
+        "version": None if build == _NO_BUILD else build,
         "length": settings.get("n_ctx"),
         **plain({"slots": props.get("total_slots")}),
         **plain({"file": PurePosixPath(file).name if isinstance(file, str) else None}),

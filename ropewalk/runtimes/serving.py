@@ -8,13 +8,14 @@ tests; vLLM, SGLang and Ollama go by their rules.
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from ropewalk.context_plan import PLAN, ContextPlan
 from ropewalk.errors import RopewalkError
 from ropewalk.models.source import Source
 from ropewalk.runtimes import every
+from ropewalk.runtimes.configs import window_everywhere
 from ropewalk.values import Value
 
 Fit = Literal["exact", "approximate", "impossible", "unknown"]
@@ -40,11 +41,17 @@ class Serving(Value):
 
 def serving(plan: ContextPlan, source: Source) -> tuple[Serving, ...]:
     """One row for each runtime that loads the model and can be told to follow a plan."""
-    return tuple(
+    is_gguf = source.kind == "GGUF file"
+    rows = tuple(
         each.serve(plan, source)
         for each in every().values()
-        if each.serve is not None and (each.loads_files or source.kind != "GGUF file")
+        if each.serve is not None and (each.loads_files or not is_gguf)
     )
+    window = None if is_gguf else window_everywhere(source.config)
+    if window is None or window >= plan.target_length:
+        return rows
+    told = f"; the model was trained to see the last {window} positions only (sliding_window)"
+    return tuple(replace(row, reason=f"{row.reason}{told}") for row in rows)
 
 
 def export_line(source: Source, runtime: str, out: str) -> str:

@@ -254,11 +254,17 @@ def parameter_names() -> set[str]:
     return {key for method in names() for key in named(method).parameters}
 
 
-def stacked(methods: str) -> list[Method[...]]:
-    """The methods that a name stands for, to be applied on top of each other: `yarn+resonance`."""
+def stacked(methods: str, *words: str) -> list[Method[...]]:
+    """The methods that a name stands for, to be applied on top of each other: `yarn+resonance`.
+
+    `words` are those that the caller takes instead of a method, to be named with the methods.
+    """
     if not isinstance(methods, str):
-        raise UnknownName("method", methods, names())
-    return [named(name) for name in methods.split("+")]
+        raise UnknownName("method", methods, (*names(), *words))
+    try:
+        return [named(name) for name in methods.split("+")]
+    except UnknownName as error:
+        raise UnknownName(error.kind, error.name, (*error.valid, *words)) from None
 
 
 def rebuild(recipe: Iterable[Recipe], geometry: RotaryGeometry) -> RotarySchedule:

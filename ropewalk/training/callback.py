@@ -48,7 +48,8 @@ class NotFinite(RopewalkError):
 class RopewalkCallback(TrainerCallback):  # type: ignore[misc]
     """`data` says what is read, in JSON: it goes into each checkpoint, and a resume with other data
     is refused. `keep` are the steps whose models are kept for evaluation. `final` is the folder of
-    the trained model; None leaves saving to the script. `by_current_length` lets each window follow
+    the trained model, with the tokenizer that is given here or to the Trainer (`processing_class`);
+    None leaves saving to the script. `by_current_length` lets each window follow
     the step of the plan that serves its own length."""
 
     def __init__(
@@ -131,12 +132,13 @@ class RopewalkCallback(TrainerCallback):  # type: ignore[misc]
         state: TrainerState,
         control: TrainerControl,
         model: Any = None,
+        processing_class: Any = None,
         **_: Any,
     ) -> None:
         self._record(args, state)
         if state.global_step in self.keep:
             folder = Path(args.output_dir) / KEPT / f"step-{state.global_step}"
-            save_whole(model, folder, self._tokenizer, plan=self.plan)
+            save_whole(model, folder, self._tokenizer or processing_class, plan=self.plan)
         self._stops = most_of_ranks(self._signals.came, args.device)
         if self._stops:
             control.should_save = True
@@ -148,6 +150,7 @@ class RopewalkCallback(TrainerCallback):  # type: ignore[misc]
         state: TrainerState,
         control: TrainerControl,
         model: Any = None,
+        processing_class: Any = None,
         **_: Any,
     ) -> None:
         if self._stops:
@@ -156,7 +159,7 @@ class RopewalkCallback(TrainerCallback):  # type: ignore[misc]
                 raise KeyboardInterrupt
             raise SystemExit(TERMINATED)
         if self.final is not None:
-            save_whole(model, self.final, self._tokenizer, plan=self.plan)
+            save_whole(model, self.final, self._tokenizer or processing_class, plan=self.plan)
         self._signals.leave(pass_on=True)
 
     def _per_step(self, args: TrainingArguments) -> int:

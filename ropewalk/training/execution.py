@@ -13,7 +13,7 @@ from pathlib import Path
 from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.costs.estimates import BYTES, HALF, Way, Work, step
 from ropewalk.costs.here import accelerated, check_training, memory_of, sizes_where_known
-from ropewalk.costs.machines import Machine
+from ropewalk.costs.machines import Machine, of_main_memory
 from ropewalk.errors import InvalidValue, UnknownName, Unsupported
 from ropewalk.lengths import format_length
 from ropewalk.models.config import Config, load_config, text_config
@@ -210,7 +210,7 @@ def step_cost(
     know the model or the machine."""
     sizes, ranks, each = sizes_where_known(config), execution.ranks, execution.on
     if each is None and (there := memory_of("cpu" if execution.on_cpu else "cuda")) is not None:
-        each = Machine("rank", ranks, there)
+        each = (of_main_memory if execution.on_cpu else Machine)("rank", ranks, there)
     if sizes is None or each is None:
         return None
     trained = BYTES[execution.trained_in]

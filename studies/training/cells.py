@@ -194,7 +194,7 @@ def plan_of(cell: Cell) -> ContextPlan:
         texts = read_text().tuning
         return rw.search(path, to=cell.target, corpus=texts, run=place).plan
     method = "base_change" if cell.arm == BASE else "yarn"
-    return rw.plan(path, cell.target, method, after_training=cell.steps > 0).plan
+    return rw.plan(path, cell.target, method).plan
 
 
 def trained(

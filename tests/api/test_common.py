@@ -32,6 +32,9 @@ REFUSED: list[tuple[str, Callable[[], object]]] = [
     ("layers = 'full': must be a list", lambda: rw.plan(LLAMA, "8k", layers="full")),
     (r"layers of type \['a'\]", lambda: rw.plan(LLAMA, "8k", layers=[["a"]])),  # type: ignore[list-item]
     ("plan = 3: must be a plan", lambda: rw.verify("x", plan=3)),  # type: ignore[arg-type]
+    ("field = 'a': is the name of a field of rows", lambda: rw.evaluate("bundled", field="a")),
+    ("field = 'a': is the name", lambda: rw.extend("bundled", field="a", corpus=["a text"])),
+    ("field = 'a': is the name", lambda: rw.search("bundled", "1k", field="a", corpus="a.txt")),
     ("runtimes = 'vllm': must be a list", lambda: rw.verify("x", runtimes="vllm")),
 ]  # fmt: skip
 

@@ -217,6 +217,7 @@ def test_progress_and_notices_reach_the_caller() -> None:
     [
         ({"methods": ["yarn"]}, "needs a target length"),
         ({"methods": ["yern"], "to": "1k"}, "did you mean 'yarn'"),
+        ({"methods": ["nome"], "to": "1k"}, r"did you mean 'none'.*, none$"),
         ({"methods": "yarn", "to": "1k"}, "methods = 'yarn': must be a list"),
         ({"plans": PRESENT}, "plans = .*must be a list"),
         ({"tasks": ["neddle"]}, "did you mean 'needle'"),

@@ -361,6 +361,7 @@ def test_a_schedule_is_searched_between_stages(
         ({"search_between": True}, "`search_between` is for several stages"),
         ({"method": "yarm"}, r"unknown method 'yarm' \(did you mean 'yarn'\?\)"),
         ({"method": "yarm", "to": 128}, "unknown method 'yarm'"),
+        ({"method": "serch"}, "did you mean 'search'"),
         (
             {"to": 128},
             "method = 'linear': the model serves 128 already, so there is nothing to plan",

@@ -17,7 +17,7 @@ from ropewalk.errors import InputError, InvalidValue
 from ropewalk.evaluation.served.fingerprint import Fingerprint
 from tests.cli.calling import result_of
 from tests.evaluation.served import made
-from tests.evaluation.served.bad_server import completed, misbehaving, said
+from tests.evaluation.served.bad_server import completed, listed, misbehaving, said
 from tests.gguf.gguf_files import header_only
 
 
@@ -68,6 +68,17 @@ def test_a_server_that_answers_so(url: str, file: Path) -> None:
     assert done.exit_code == 0, done.output
     assert "answers like bundled under yarn in 21 probes up to 1,023 tokens" in done.stdout
     assert "context" in done.stdout
+
+
+def test_a_server_is_asked_before_the_model_is_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The folder has no weights, so that running it would fail otherwise."""
+    config = Path(__file__).parents[1] / "golden" / "configs" / "llama-2-7b.json"
+    (tmp_path / "config.json").write_bytes(config.read_bytes())
+    with misbehaving(lambda asked, _: said(completed(asked)), lambda: listed("a", "b")) as two:
+        assert run(["fingerprint", str(tmp_path), "--server", two.url]) == 2
+    assert "serves 2 models; name one (--model-name)" in capsys.readouterr().err
 
 
 def test_a_server_that_does_not(file: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from functools import partial
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from ropewalk.context_plan import ContextPlan
-from ropewalk.errors import InputError
+from ropewalk.errors import InputError, RopewalkError
 from ropewalk.gguf.header import FREQUENCIES
 from tests.cli.calling import result_of, ropewalk
 from tests.cli.test_cli import CONFIGS
@@ -126,6 +127,18 @@ def test_the_picture_is_drawn(tmp_path: Path, ending: str) -> None:
     assert file.read_bytes().startswith({"png": b"\x89PNG", "svg": b"<?xml"}[ending])
 
 
+def test_a_figure_that_fails_leaves_no_plan(tmp_path: Path) -> None:
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    args = ("llama-2-7b", "--to", "16k", "--method", "yarn", "-o", tmp_path / "plan.json")
+    try:  # room for the plan, and not for the figure
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8192, limit[1]))
+        with pytest.raises(RopewalkError, match=r"factors\.svg: cannot be written"):
+            planned(*args, "--plot", tmp_path / "factors.svg")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_gguf_file_is_planned_without_its_config(tmp_path: Path) -> None:
     path = header_only(tmp_path / "small.gguf", keys={"context_length": 512})
     text = planned(path, "--to", "1k", "--method", "linear")
@@ -187,7 +200,7 @@ def test_pairs_that_stand_still_are_no_long_numbers(tmp_path: Path) -> None:
 
 def test_the_lines_to_paste_come_last_and_whole(tmp_path: Path) -> None:
     args = (LLAMA2, "--to", "16k", "--method", "ntk_mixed")
-    text = planned(*args)
+    text = planned(*args, "--details")
     serving = json.loads(planned(*args, "--json"))["serving"]
     end = text[text.index("To serve it:") :]
     for row in serving:
@@ -198,6 +211,37 @@ def test_the_lines_to_paste_come_last_and_whole(tmp_path: Path) -> None:
     assert "add -o" not in saved
     compared = planned(LLAMA2, "--to", "16k", "-o", tmp_path / "plan.json")
     assert "vllm serve MODEL --max-model-len 16384" in compared
+
+
+def test_lists_of_factors_are_shown_where_the_plan_is_saved_or_details_are_asked_for(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "plan.json"
+    args = ("llama-3.1-8b", "--to", "512k")
+    text = planned(*args)
+    assert "[… 64 factors …]" in text
+    assert "left out of these lines: add -o plan.json or --details" in text
+    assert len(text) < 5000
+    for more in (("-o", file), ("--details",)):
+        whole = planned(*args, *more)
+        assert whole.count("[1.0, 1.0, 1.0") == 6
+        assert "64 factors" not in whole
+
+
+def test_a_rank_below_a_smaller_share_has_its_reason() -> None:
+    text = planned("llama-3.1-8b", "--to", "512k")
+    assert "from plain: ranks after the others, since the model's training under llama3" in text
+    assert "rank by the mean over all models and lengths of the study" in text
+    assert "from plain" not in planned(LLAMA2, "--to", "16k")
+
+
+def test_details_of_a_method_are_all_its_pairs_and_are_refused_where_nothing_is_shown() -> None:
+    args = (LLAMA2, "--to", "16k", "--method", "yarn")
+    assert "\n 51 " not in planned(*args)
+    assert "\n 51 " in planned(*args, "--details")
+    for more in (("--json",), ("-o", "-")):
+        with pytest.raises(InputError, match="--details is for the text"):
+            planned(*args, "--details", *more)
 
 
 @pytest.mark.parametrize("more", [("--method", "ntk_mixed"), ()])

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ropewalk.costs.estimates import Way, Work, cheapest, evaluating, rows, serving, training
-from ropewalk.costs.machines import GIB, machine
+from ropewalk.costs.machines import GIB, machine, of_main_memory
 from ropewalk.costs.sizes import sizes_of
 from ropewalk.models import catalogue
 
@@ -59,6 +59,9 @@ def test_an_evaluation_is_shortened_to_what_fits() -> None:
     assert row.change is not None
     assert row.change.told == "--ranks-per-copy 2"
     assert row.change.bytes < machine("h100").memory
+    here = replace(work(2**20, "h100"), machine=of_main_memory("here", 1, 8 * GIB))
+    [shared] = rows(here, {"evaluate": evaluating})
+    assert shared.change is None, "ranks on one machine would share its memory"
     [alone] = rows(work(2**20, "h100"), {"evaluate": evaluating})
     assert alone.change is not None
     assert alone.change.told == "lengths of at most 256k"

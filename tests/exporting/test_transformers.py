@@ -258,6 +258,19 @@ def test_v4_keys_of_several_layer_types_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("in_process")
+@pytest.mark.parametrize("kind", ["sliding_attention", "full_attention"])
+def test_a_layer_type_that_no_layer_has_is_left_alone(kind: str, tmp_path: Path) -> None:
+    source = saved(tmp_path / "source", "gemma3_text", layer_types=[kind] * 3)
+    plan = plan_for(source, "ntk")
+    assert set(plan.schedules) == {kind}
+    assert proven(transformers.export(source, plan, tmp_path / "out")).passed
+    before, after = (load_config(tmp_path / name)["rope_parameters"] for name in ("source", "out"))
+    [other] = before.keys() - {kind}
+    assert before[other] == after[other]
+    assert before[kind] != after[kind]
+
+
+@pytest.mark.usefixtures("in_process")
 def test_folding_into_a_mixture_of_experts(tmp_path: Path) -> None:
     source = saved(tmp_path / "source", "mixtral")
     made = transformers.export(source, plan_for(source, "yarn"), tmp_path / "out", fold=True)

@@ -5,6 +5,7 @@ A family is found by its file. What a tiny model of one needs besides stands in 
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -348,6 +349,18 @@ def test_what_the_export_refuses_is_no_line_of_a_plan(tmp_path: Path) -> None:
     assert "swiglu_limit = 5" in row.reason
 
 
+def test_a_model_that_reads_pictures_is_refused_by_plan_and_export(tmp_path: Path) -> None:
+    folder = tiny(tmp_path / "model", "llama")
+    text = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({"model_type": "llava", "text_config": text}))
+    found = rw.plan(folder, "4k", "ntk")
+    row = next(row for row in found.serving if row.runtime == "ollama")
+    assert row.fit == "impossible"
+    assert "model type 'llava': the export to GGUF does not write the language model" in row.reason
+    with pytest.raises(InputError, match="does not write the language model inside it"):
+        unproven(export)(folder, found.plan, tmp_path / "model.gguf")
+
+
 def test_one_tensor_in_two_forms_is_refused(tmp_path: Path) -> None:
     folder = tiny(tmp_path / "model", "gemma3_text")
     path = folder / "model.safetensors"
@@ -460,7 +473,7 @@ def test_rounding_excuses_no_fault(
     assert "half of them within" in str(agreement)
     own, honest = family(kind), setting_in
     for place in (families, gguf_model, llama_cpp):
-        monkeypatch.setattr(place, "family", lambda kind: with_gate_for_up(own))
+        monkeypatch.setattr(place, "family", lambda *_: with_gate_for_up(own))
     with pytest.raises(NotTheSame) as caught:
         export(folder, plan, out, dtype=dtype, overwrite=True)
     wrong = caught.value.agreement

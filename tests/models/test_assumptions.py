@@ -14,7 +14,7 @@ from ropewalk.errors import InputError, InvalidValue, Unsupported
 from ropewalk.models import catalogue
 from ropewalk.models.assumptions import assumptions
 from ropewalk.models.config import present_plan
-from ropewalk.models.families import FAMILIES, WITHOUT_ROPE
+from ropewalk.models.families import ENCODERS, FAMILIES, WITHOUT_ROPE
 from ropewalk.models.source import resolve
 from tests.gguf.gguf_files import header_only
 from tests.models import test_config, tiny
@@ -73,6 +73,7 @@ def stated(config: dict[str, Any]) -> dict[str, str]:
         ({"seq_length": 128}, "key-not-read", "max_position_embeddings = 512 is taken for the len"),
         ({"rope_ratio": 500}, "key-not-read", "rope_ratio = 500 is not read"),
         ({"model_type": "qwenny"}, "unknown-model-type", "model_type 'qwenny' is not known"),
+        ({"model_type": "nomic_bert"}, "encoder", "is an encoder, which predicts no next token"),
         ({"model_type": None}, "unknown-model-type", "no model_type is stated"),
         ({"model_type": "x" * 5000}, "unknown-model-type", "xxx...xxx"),
     ],
@@ -140,6 +141,13 @@ def test_linear_scaling_over_one_length_is_read_as_the_engines_do_and_said() -> 
     assert plan.longest().geometry.original_length == 4096
     vicuna = {**config, "max_position_embeddings": 4096, "rope_scaling": {**LINEAR, "factor": 4.0}}
     assert stated(vicuna) == {}, "nothing was pretrained at 1,024"
+
+
+def test_encoders_are_the_types_that_stock_classes_run_on_masked_text_alone() -> None:
+    from transformers.models.auto import modeling_auto as auto
+
+    masked, causal = auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES, auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    assert set(FAMILIES) & set(masked) - set(causal) == ENCODERS
 
 
 def test_known_models_need_no_assumption() -> None:

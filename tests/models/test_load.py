@@ -102,6 +102,16 @@ def test_unknown_dtypes_and_absent_devices_are_refused(saved: Path) -> None:
         load(str(saved), device="abacus")
 
 
+def encoder(folder: Path) -> None:
+    edit_config(folder, model_type="eurobert", architectures=["EuroBertForMaskedLM"])
+
+
+def adapter(folder: Path) -> None:
+    remove_config(folder)
+    own = {"peft_type": "LORA", "base_model_name_or_path": "vendor/base-model"}
+    (folder / "adapter_config.json").write_text(json.dumps(own))
+
+
 def remove_config(folder: Path) -> None:
     (folder / "config.json").unlink()
 
@@ -180,6 +190,8 @@ def lose_tokenizer(folder: Path) -> None:
     ("damage", "error", "says"),
     [
         (remove_config, InputError, "holds no config.json, so it is not a transformers model"),
+        (adapter, InputError, "an adapter of 'vendor/base-model', not of a model; .*merge_and_unl"),
+        (encoder, Unsupported, "is an encoder, which predicts no next token, so ropewalk cannot"),
         (break_config, InputError, "is not JSON"),
         (no_rope, Unsupported, "not a rotary embedding"),
         (alien, Unsupported, "does not know model type 'alien'; a newer one may"),

@@ -15,7 +15,7 @@ from ropewalk.models.config import ConfigReader, load_config, present_plan
 from ropewalk.models.native import Stated, three_lengths
 from ropewalk.models.source import resolve
 from ropewalk.models.stock_config import with_plan
-from ropewalk.planning.extension import within_trained
+from ropewalk.planning.extension import extend_plan, within_trained
 
 PUBLISHED = Path(__file__).parent / "published"
 GOLDEN = Path(__file__).parents[1] / "golden" / "configs"
@@ -264,3 +264,10 @@ def test_a_shorter_plan_does_not_shorten_the_length_of_pretraining(
     assert written["max_position_embeddings"] == target
     assert ConfigReader(written).lengths().reference == 64 * K
     assert present_plan(written).schedules == plan.schedules
+
+
+def test_two_lists_are_cut_where_the_target_lies() -> None:
+    present = present_plan(load_config(GOLDEN / "phi-3-mini-128k.json"))
+    for target, steps in ((65536, 2), (4096, 1), (2048, 1)):
+        found = extend_plan(present, target, "linear").steps()
+        assert ([step.up_to_length for step in found][-1], len(found)) == (target, steps)

@@ -49,6 +49,9 @@ NEXT = load_config(PUBLISHED / "qwen3-next-80b.json")
         (QWEN3, 65536, 2.0, 32768),
         (sized("qwen3_moe", 40960, 4096, 94), 131072, 4.0, 32768),
         (QWEN25, 131072, 4.0, 32768),
+        (sized("qwen2", 40960, 5120, 64, intermediate_size=27648), 131072, 4.0, 32768),
+        (load_config(PUBLISHED / "qwen2.5-vl-7b.json"), 131072, 4.0, 32768),
+        (sized("glm4", 32768, 6144, 61, partial_rotary_factor=0.5), 131072, 4.0, 32768),
         (NEXT, 1010000, 4.0, 262144),
         (VL, 1000000, 3.0, 262144),
         (QWEN35, 1010000, 4.0, 262144),
@@ -153,11 +156,12 @@ def test_the_catalogues_models_have_their_recipes() -> None:
         ("qwen3-30b-a3b", "Qwen3 30B-A3B, 235B-A22B"),
         ("qwen2.5-7b-instruct", "Qwen2-Instruct and Qwen2.5-Instruct, 7B to 72B"),
         ("smollm3-3b", "SmolLM3 3B"),
+        ("qwq-32b", "QwQ 32B"),
     ):
         found = resolve(name).documented
         assert found is not None
         assert found.models == models
-    for name in ("llama-3.1-8b", "qwen2.5-7b", "qwq-32b", "gpt-oss-20b", "mistral-7b-v0.1"):
+    for name in ("llama-3.1-8b", "qwen2.5-7b", "gpt-oss-20b", "mistral-7b-v0.1"):
         assert resolve(name).documented is None
 
 

@@ -71,6 +71,12 @@ def test_the_estimate_counts_what_the_stages_read(folder: Path) -> None:
     for row in found.stages:
         assert 0 <= row.seconds_low <= row.seconds <= row.seconds_high
     assert rows["search"].seconds_low > 0
+    # Its samples are those of the evaluation if these decide already.
+    assert rows["verdict"].seconds_low == 0 < rows["verdict"].seconds_high
+    # Of eight conditions two are always measured, and a range allows half as much besides.
+    assert rows["evaluate"].seconds_low < rows["evaluate"].seconds / 3
+    assert all(row.early for row in (rows["verdict"], rows["evaluate"], rows["search"]))
+    assert not rows["export"].early
     assert rows["export"].seconds_low > 0.5  # two processes that load a model library
     assert found.total.high >= found.total.low > 0
 

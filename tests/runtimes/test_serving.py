@@ -200,6 +200,12 @@ def test_a_base_reaches_the_classes_that_lose_a_scaling() -> None:
     assert rows("mixtral-8x7b", "64k", "ntk")["sglang"].fit == "exact"
 
 
+def test_a_window_in_every_layer_is_said_for_every_runtime() -> None:
+    rows = rw.plan("mistral-7b-v0.1", "32k", "yarn", notice=lambda _: None).serving
+    assert all("was trained to see the last 4096 positions only" in row.reason for row in rows)
+    assert "sliding_window" not in str(rw.plan("mistral-7b-v0.3", "64k", "yarn").serving)
+
+
 def test_an_approximation_names_what_is_approximated() -> None:
     found = {row.runtime: row for row in rw.plan(LLAMA2, "16k", "dynamic_ntk").serving}
     assert {row.fit for row in found.values()} == {"approximate"}

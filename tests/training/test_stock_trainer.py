@@ -15,6 +15,8 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError
+from ropewalk.models.config import BUNDLED_FOLDER
+from ropewalk.models.load import load_tokenizer
 from ropewalk.training.callback import NotFinite, RopewalkCallback
 from ropewalk.training.collator import WindowCollator
 from tests.training import tiny
@@ -23,22 +25,26 @@ from tests.training import tiny
 def stock(
     folder: Path, windows: Any, steps: int = 3, *, model: Any = None, data: Any = None, **more: Any
 ) -> Trainer:
-    final = more.pop("final", None)
+    final, tokenizer = more.pop("final", None), more.pop("tokenizer", None)
     changes = {"remove_unused_columns": False, "train_sampling_strategy": "sequential", **more}
     return Trainer(
         tiny.build() if model is None else model,
         tiny.arguments(folder, steps, **changes),
         train_dataset=windows,
         data_collator=WindowCollator(),
+        processing_class=tokenizer,
         callbacks=[RopewalkCallback(tiny.plan(), data=data or {}, final=final)],
     )
 
 
 def test_it_trains_as_a_plain_loop(store: Path, tmp_path: Path) -> None:
     windows = tiny.stream(store, count=16)
-    trained = stock(tmp_path, windows, final=tmp_path / "final")
+    tokenizer = load_tokenizer(BUNDLED_FOLDER)
+    trained = stock(tmp_path, windows, final=tmp_path / "final", tokenizer=tokenizer)
     trained.train()
     tiny.check_course(trained, windows, 3, tmp_path / "final")
+    own = load_tokenizer(tmp_path / "final")
+    assert own("def f(x):")["input_ids"] == tokenizer("def f(x):")["input_ids"]
 
 
 def test_a_checkpoint_knows_plan_and_data_and_goes_on(store: Path, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ropewalk.audit.files.check import listed
 from ropewalk.audit.finding import Finding
 from ropewalk.gguf.rewriting import stretches
 
@@ -46,17 +47,47 @@ class Numbers(NamedTuple):
     size: int
     kind: str | Blocks
     """The name of a float in safetensors; of other types, nothing is known."""
+    matrix: bool = False
+    """True if it has several rows: a bias or a norm may well be zero."""
 
 
-def not_finite(tensors: Sequence[Numbers], told: Told = lambda done: None) -> tuple[str, ...]:
-    """The names of the tensors that hold NaN or an infinite value."""
-    total, done, found = max(1, sum(tensor.size for tensor in tensors)), 0, []
+class Odd(NamedTuple):
+    """The names of tensors whose numbers are not those of a trained model."""
+
+    not_finite: tuple[str, ...]
+    """They hold NaN or an infinite value."""
+    zero: tuple[str, ...]
+    """Matrices of zeros alone."""
+
+
+def odd(tensors: Sequence[Numbers], told: Told = lambda done: None) -> Odd:
+    """Read every tensor."""
+    total, done = max(1, sum(tensor.size for tensor in tensors)), 0
+    not_finite, zero = [], []
     for tensor in sorted(tensors, key=lambda tensor: (tensor.path, tensor.start)):
-        if _holds_one(tensor):
-            found.append(tensor.name)
+        broken, empty = _looked_at(tensor)
+        not_finite += [tensor.name] if broken else []
+        zero += [tensor.name] if empty and tensor.matrix else []
         done += tensor.size
         told(done / total)
-    return tuple(found)
+    return Odd(tuple(not_finite), tuple(zero))
+
+
+def all_zero(names: Sequence[str]) -> tuple[Finding, ...]:
+    """A note on such matrices, if there are any."""
+    if not names:
+        return ()
+    what = f"{listed(names)} {'holds' if len(names) == 1 else 'hold'} zeros alone"
+    return (
+        Finding(
+            "weights-zero",
+            (),
+            what,
+            "such a matrix passes nothing on, as after a copy or a training that left it out",
+            "copy or convert the weights again, unless the model was trained so",
+            wrong=False,
+        ),
+    )
 
 
 def not_numbers(names: Sequence[str]) -> Finding:
@@ -73,11 +104,12 @@ def not_numbers(names: Sequence[str]) -> Finding:
     )
 
 
-def _holds_one(tensor: Numbers) -> bool:
-    kind = tensor.kind
+def _looked_at(tensor: Numbers) -> tuple[bool, bool]:
+    """True if it holds a value that is no finite number; and true if all of it is zero."""
+    kind, zero = tensor.kind, True
     step = kind.size if isinstance(kind, Blocks) else 8
     if not step or (not isinstance(kind, Blocks) and kind not in _NO_NUMBERS):
-        return False
+        return False, False
     at_once = _AT_ONCE // step * step
     with tensor.path.open("rb") as file:
         end = tensor.start + tensor.size
@@ -89,11 +121,12 @@ def _holds_one(tensor: Numbers) -> bool:
                 file.seek(at)
                 content = file.read(min(at_once, stop - at))
                 if not content:
-                    return False
+                    return False, False
                 if _in(content, kind):
-                    return True
+                    return True, False
+                zero = zero and not np.frombuffer(content, np.uint8).any()
                 at += len(content)
-    return False
+    return False, zero
 
 
 def _in(content: bytes, kind: str | Blocks) -> bool:

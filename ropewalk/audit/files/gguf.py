@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ropewalk.audit.files.check import Checked, passed, unknown, wrong
-from ropewalk.audit.files.finite import Blocks, Numbers, Told, not_finite, not_numbers
+from ropewalk.audit.files.finite import Blocks, Numbers, Told, all_zero, not_numbers, odd
 from ropewalk.audit.finding import Finding
 from ropewalk.gguf import tensors
 from ropewalk.gguf.header import FREQUENCIES, LONG, SHORT, GGUFHeader, TensorPlace
@@ -60,8 +60,9 @@ def weights(
     all_numbers = [
         numbers(part, name, place) for part in parts for name, place in part.tensors.items()
     ]
-    if bad := not_finite(all_numbers, told):
-        return wrong("weights", not_numbers(bad))
+    read = odd(all_numbers, told)
+    if read.not_finite:
+        return wrong("weights", not_numbers(read.not_finite))
     if strange:
         kind = header.tensors[strange[0]].kind
         said = f"{strange[0]} is stored as type {kind}, whose size is not known here"
@@ -72,7 +73,8 @@ def weights(
     if unknown_here := tensors.untold(header) or tensors.unfamiliar(header):
         return unknown("weights", unknown_here, "run it in llama.cpp (leave --no-run away)")
     where = "the file" if len(parts) == 1 else f"{len(parts)} files"
-    return passed("weights", f"{len(sizes):,} tensors, all within {where}")
+    said = f"{len(sizes):,} tensors, all within {where}"
+    return passed("weights", said, *all_zero(read.zero))
 
 
 def tokenizer(header: GGUFHeader) -> Checked:
@@ -147,7 +149,8 @@ def numbers(header: GGUFHeader, name: str, place: TensorPlace) -> Numbers:
     _, size = BLOCKS.get(place.kind, (0, 0))
     kind = _FLOATS.get(place.kind) or Blocks(size, SCALES.get(place.kind, ()))
     path = place.path or header.path
-    return Numbers(name, path, place.start, bytes_of(place) or 0, kind)
+    matrix = len(place.shape) > 1
+    return Numbers(name, path, place.start, bytes_of(place) or 0, kind, matrix)
 
 
 def _damaged(what: str) -> Finding:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ropewalk.audit.files.check import SHOWN, Checked, passed, unknown, wrong
-from ropewalk.audit.files.finite import Numbers, Told, not_finite, not_numbers
+from ropewalk.audit.files.finite import Numbers, Told, all_zero, not_numbers, odd
 from ropewalk.audit.files.safetensors import Stored, read_header
 from ropewalk.audit.files.shapes import check_shapes, quantised
 from ropewalk.audit.finding import Finding
@@ -73,9 +73,13 @@ def weights(folder: Path, config: Config, told: Told = lambda done: None) -> Wei
     except InputError as error:
         return Weights(wrong("weights", _damaged(str(error))))
     found = _compared(files, config)
-    if found.checked.check.verdict != "wrong" and (bad := not_finite(numbers(files), told)):
-        return replace(found, checked=wrong("weights", not_numbers(bad)))
-    return found
+    if found.checked.check.verdict == "wrong":
+        return found
+    read = odd(numbers(files), told)
+    if read.not_finite:
+        return replace(found, checked=wrong("weights", not_numbers(read.not_finite)))
+    notes = (*found.checked.findings, *all_zero(read.zero))
+    return replace(found, checked=found.checked._replace(findings=notes))
 
 
 def numbers(files: Mapping[Path, Mapping[str, Stored]]) -> list[Numbers]:
@@ -85,7 +89,10 @@ def numbers(files: Mapping[Path, Mapping[str, Stored]]) -> list[Numbers]:
         # The tensors fill the file from the end of its header to its last byte.
         first = path.stat().st_size - max((own.end for own in tensors.values()), default=0)
         found += [
-            Numbers(name, path, first + own.start, own.end - own.start, own.dtype)
+            Numbers(
+                *(name, path, first + own.start, own.end - own.start, own.dtype),
+                matrix=len(own.shape) > 1,
+            )
             for name, own in tensors.items()
         ]
     return found

@@ -20,6 +20,8 @@ BASE_RATIOS = (0.1, 0.25, 0.5, 0.8, 1.25, 2.0, 4.0, 10.0)
 RATIOS = (0.25, 0.5, 2.0, 4.0)
 """The ratios by which a factor, or an original length, may be off."""
 METHODS = ("linear", "ntk", "yarn")
+FORGOTTEN = "plan"
+"""The cause of a server that follows a plan if the fingerprint is of the unmodified model."""
 AND = " and "
 """Between the two causes of a pair, in its name and its description."""
 _PAIRED = (0.5, 2.0)
@@ -93,6 +95,12 @@ def _schedules(own: RotarySchedule, present: RotarySchedule) -> Named:
         "without its factors, as the model was before, with its attention factor",
         replace(present, attention_scaling=m * present.attention_scaling),
     )
+    if _computed(own) == _computed(present):
+        for method in METHODS:
+            for ratio in RATIOS[2:]:
+                for schedule in _extended(plain, own, method, round(own.length * ratio)):
+                    told = f"by {method} to {format_length(schedule.length)}, which was not given"
+                    yield FORGOTTEN, f"{told} for this fingerprint (`plan`)", schedule
     yield from _twice(own)
     for method in METHODS:
         if method != own.method:

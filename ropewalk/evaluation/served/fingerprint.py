@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ropewalk.errors import InputError, InvalidValue
-from ropewalk.evaluation.served.causes import AND
+from ropewalk.evaluation.served.causes import AND, FORGOTTEN
 from ropewalk.evaluation.served.probes import MOST, SHORTEST, Probe
 from ropewalk.evaluation.served.server import TOP, ServerInfo
 from ropewalk.lengths import MAX_LENGTH, MAX_MEASURED_LENGTH
@@ -433,7 +433,13 @@ def _cause(fingerprint: Fingerprint, seen: _Compared) -> Cause:
     if explained >= _EXPLAINED and least <= _NEAREST * seen.threshold:
         told = f"deviates{where}; the nearest known cause, the plan {best.told}, explains "
         return Cause(best.name, f"{told}{explained:.0%} of the deviation", certain=False)
-    return Cause("unknown", f"deviates{where}, of unknown cause", certain=False)
+    told = f"deviates{where}, of unknown cause"
+    if any(each.name == FORGOTTEN for each in fingerprint.candidates):
+        told += (
+            "; this fingerprint is of the unmodified model: if the server follows a plan, make it "
+            "with that (`plan`)"
+        )
+    return Cause("unknown", told, certain=False)
 
 
 def _begins(fingerprint: Fingerprint, seen: _Compared) -> str:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 
-from ropewalk.context_plan import SLIDING_ATTENTION, ContextPlan
-from ropewalk.errors import Unsupported
+from ropewalk.context_plan import FULL_ATTENTION, SLIDING_ATTENTION, ContextPlan
+from ropewalk.errors import Unsupported, shortened
 from ropewalk.gguf.architectures import Architecture, architecture
 from ropewalk.gguf.family import Family
 from ropewalk.gguf.settings import NoFactors, Setting, check_windows_unscaled, setting_in
@@ -25,8 +25,11 @@ def family_names() -> tuple[str, ...]:
 
 
 @cache
-def family(model_type: str) -> Family:
-    """The family that writes models of a type, or a refusal that names the known ones."""
+def family(model_type: str, outer: str = "") -> Family:
+    """The family that writes models of a type, or a refusal that names the known ones.
+
+    `outer` is the type of the model that holds it as its language model.
+    """
     if model_type not in family_names():
         raise Unsupported(
             f"model type {model_type!r}: the export to GGUF writes {', '.join(family_names())}; "
@@ -34,6 +37,12 @@ def family(model_type: str) -> Family:
             "(ropewalk verify)"
         )
     found: Family = import_module(f"{__name__}.{model_type}").FAMILY
+    if outer and outer not in found.inside:
+        raise Unsupported(
+            f"model type {shortened(outer)}: the export to GGUF does not write the language model "
+            "inside it; give that in a folder of its own, or convert the model with llama.cpp's "
+            "own converter and check the result (ropewalk verify)"
+        )
     return found
 
 
@@ -47,8 +56,18 @@ class Rotation:
     """The base of the layers with a sliding window, if they have their own."""
 
 
+def check_reaches(plan: ContextPlan) -> None:
+    """Refuse a model in which no layer attends to the whole text."""
+    if FULL_ATTENTION not in plan.schedules:
+        raise Unsupported(
+            f"layer types {sorted(plan.schedules)}: the export to GGUF only writes models in which "
+            "some layers attend to the whole text"
+        )
+
+
 def rotation_of(own: Family, plan: ContextPlan) -> Rotation:
     """The rotation that makes a family follow a plan in llama.cpp, or a refusal by name."""
+    check_reaches(plan)
     schedule = plan.longest()
     computed_as, setting = followed_by(own, schedule)
     return Rotation(computed_as, setting, _sliding_base(plan, setting))

@@ -61,6 +61,7 @@ def _check(config: Any) -> None:
 FAMILY = Family(
     ("gemma3",),
     activations=("gelu_pytorch_tanh",),
+    inside=("gemma3",),
     windows=True,
     tolerance=_GELU,
     parts=_parts,

@@ -8,7 +8,7 @@ from ropewalk.errors import Unsupported
 from ropewalk.evaluation.select import SHORT_LIMIT
 from ropewalk.pipeline.stage import Cost, Forwards, Stage, Start, Work
 from ropewalk.progress import Progress
-from ropewalk.searching.model.forwards import most_forwards, short_forwards
+from ropewalk.searching.model.forwards import fewest_forwards, most_forwards, short_forwards
 from ropewalk.searching.model.results import Found
 from ropewalk.searching.model.settings import SearchSettings
 
@@ -27,6 +27,7 @@ class Search(Stage[Found]):
 
     name = "search"
     does = "rescale factors and attention scaling, starting from the hand-designed methods"
+    early = "schedules that are clearly worse are dropped after a few documents"
     result_type = Found
     over_ranks = True
 
@@ -34,7 +35,8 @@ class Search(Stage[Found]):
         """Each document is one forward; a search may end before its budget is spent."""
         count = most_forwards(self.settings, self.target_length)
         short = Forwards(window, short_forwards(self.settings, self.target_length))
-        return Cost((Forwards(self.target_length, count), short))
+        least = Forwards(self.target_length, fewest_forwards(self.settings))
+        return Cost((Forwards(self.target_length, count), short), least=(least,))
 
     @property
     def settings(self) -> SearchSettings:

@@ -40,6 +40,7 @@ class Train(Stage[Training]):
 
     name = TRAINING
     does = "the model under the chosen schedule, on text that the evaluation does not read"
+    early = "it is left out if the schedule works without it"
     result_type = Training
 
     @property
@@ -53,7 +54,8 @@ class Train(Stage[Training]):
         return not self.if_needed or work.result(JudgePlanned).verdict == "does not work"
 
     def cost(self, window: int) -> Cost:
-        return Cost((Forwards(self.target_length, _BACKWARD * self.steps * self.batch),))
+        steps = (Forwards(self.target_length, _BACKWARD * self.steps * self.batch),)
+        return Cost(steps, least=() if self.if_needed else None)
 
     def check(self, start: Start) -> None:
         settings = self.settings

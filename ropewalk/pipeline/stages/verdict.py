@@ -34,6 +34,7 @@ class Judge(Stage[Judged]):
 
     name = "verdict"
     does = "whether the chosen schedule works at the target, with more samples where they can tell"
+    early = "it ends as soon as the samples decide, and those of the evaluation may"
     result_type = Judged
     over_ranks = True
     of: ClassVar[type[Evaluate]] = Evaluate
@@ -44,7 +45,7 @@ class Judge(Stage[Judged]):
 
     def cost(self, window: int) -> Cost:
         more = blocks(self.samples, self.looks)[-1] - self.samples
-        return Cost((Forwards(self.target_length, len(self.tasks) * more),))
+        return Cost((Forwards(self.target_length, len(self.tasks) * more),), least=())
 
     def run(self, work: Work, progress: Progress) -> Judged:
         chosen, plan = work.result(self.of).chosen, work.result(Search).plan

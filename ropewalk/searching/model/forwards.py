@@ -32,6 +32,12 @@ def most_forwards(settings: SearchSettings, length: int) -> int:
     return _scored(settings, length) + besides
 
 
+def fewest_forwards(settings: SearchSettings) -> int:
+    """The number of forwards at its length that a leg takes if the first methods decide it."""
+    to_search, _, to_report = settings.sizes
+    return len(HAND_DESIGNED) * to_search + to_report
+
+
 def short_forwards(settings: SearchSettings, length: int) -> int:
     """The most forwards that it takes at the original length: of the present, the best method and
     the chosen, and if short text counts, of all that are compared in the search or may be

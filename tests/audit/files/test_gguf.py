@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ropewalk.audit.examination import audit
-from ropewalk.audit.files.finite import Blocks, Numbers, not_finite
+from ropewalk.audit.files.finite import Blocks, Numbers, odd
 from ropewalk.audit.files.gguf import SCALES, numbers
 from ropewalk.exporting.llama_cpp import export
 from ropewalk.gguf.header import read_header
@@ -76,7 +76,7 @@ def test_numbers_that_are_none_are_found_in_each_type(
     writer.close()
     header = read_header(tmp_path / "a.gguf")
     place = header.tensors[name]
-    assert not_finite([numbers(header, name, place)]) == (name,)
+    assert odd([numbers(header, name, place)]).not_finite == (name,)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in SCALES if kind not in (2, 3, 6, 7, 8)])
@@ -93,7 +93,7 @@ def test_the_scales_of_a_block_are_where_gguf_reads_them(kind: int, tmp_path: Pa
         path = tmp_path / f"{at}.bin"
         path.write_bytes(block.tobytes())
         own = Numbers("a", path, 0, size, Blocks(size, SCALES[kind]))
-        assert bool(not_finite([own])) == bool(np.isnan(read).any()) == (at in SCALES[kind])
+        assert bool(odd([own]).not_finite) == bool(np.isnan(read).any()) == (at in SCALES[kind])
 
 
 def test_the_table_is_that_of_the_tiny_files() -> None:

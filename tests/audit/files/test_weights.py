@@ -19,7 +19,7 @@ from safetensors.torch import load_file as load_torch
 from safetensors.torch import save_file as save_torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from ropewalk.audit.files.finite import not_finite
+from ropewalk.audit.files.finite import odd
 from ropewalk.audit.files.names import NAMINGS, after_the_layers, in_each_layer
 from ropewalk.audit.files.safetensors import read_header
 from ropewalk.audit.files.shapes import USUAL, check_shapes
@@ -444,7 +444,7 @@ def test_a_number_that_is_none_is_found_without_a_manifest(
     stored = {tmp_path / SINGLE: read_header(tmp_path / SINGLE)}
     # F8_E4M3 has no infinite values: torch writes its largest number for them.
     none = dtype == "F8_E4M3" and value != "nan"
-    assert not_finite(numbers(stored)) == (() if none else ("b",))
+    assert odd(numbers(stored)).not_finite == (() if none else ("b",))
 
 
 @pytest.mark.parametrize("value", [1e300, 3.4028235677973366e38, -3.4028235677973366e38, 3.4e38])
@@ -452,7 +452,7 @@ def test_a_float64_that_float32_cannot_hold_is_found(value: float, tmp_path: Pat
     weights = torch.tensor([1.0, value], dtype=torch.float64)
     save_torch({"a": weights}, tmp_path / SINGLE)
     stored = {tmp_path / SINGLE: read_header(tmp_path / SINGLE)}
-    found = not_finite(numbers(stored))
+    found = odd(numbers(stored)).not_finite
     assert found == (() if weights.float().isfinite().all() else ("a",))
 
 
@@ -467,6 +467,20 @@ def test_a_model_with_nan_is_wrong(sharded: bool, folder: Path) -> None:
     assert found.verdict == found.verdict_in("vllm") == "wrong"
     (finding,) = found.wrong
     assert finding.what == f"{QUERIES} holds NaN or values that are infinite in float32"
+
+
+def test_one_matrix_of_zeros_is_a_note_and_a_bias_of_zeros_is_none(folder: Path) -> None:
+    weights = load_torch(folder / SINGLE)
+    weights[QUERIES].zero_()
+    for name, own in weights.items():
+        if own.ndim == 1:
+            weights[name] = torch.zeros_like(own)
+    save_torch(weights, folder / SINGLE, metadata={"format": "pt"})
+    found = judged(folder)
+    [note] = [each for each in found.warnings if each.trap == "weights-zero"]
+    assert note.what == f"{QUERIES} holds zeros alone"
+    assert not note.wrong
+    assert found.verdict == "OK"
 
 
 @pytest.mark.parametrize("kind", [torch.int32, torch.int8, torch.bool])

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from ropewalk.errors import InputError, InvalidValue
+from ropewalk.evaluation.served.causes import FORGOTTEN
 from ropewalk.evaluation.served.fingerprint import (
     MARGIN,
     Answers,
@@ -300,6 +301,9 @@ def test_an_unknown_cause_and_where_it_begins(own: Fingerprint) -> None:
     lengths = [probe.length for probe in own.probes if probe.kind == "context"]
     before, after = max(n for n in lengths if n <= 700), min(n for n in lengths if n > 700)
     assert cause.told == f"deviates between {before:,} and {after:,} tokens, of unknown cause"
+    forgotten = replace(own.candidates[0], name=FORGOTTEN)
+    (cause,) = judged(replace(own, candidates=(forgotten,)), observed, INFO).causes
+    assert "if the server follows a plan, make it with that (`plan`)" in cause.told
 
 
 def test_a_server_without_log_probabilities_is_not_judged(own: Fingerprint) -> None:

@@ -67,4 +67,5 @@ def test_a_key_in_front_of_the_real_server(planned: Path, monkeypatch: pytest.Mo
         monkeypatch.setenv("ROPEWALK_API_KEY", "a-key")
         verdict = rw.check_server(url, made.fingerprint())
     assert verdict.status == "same"
+    assert verdict.summary().startswith("llama.cpp, model "), "its build is unknown"
     assert "a-key" not in str(verdict.to_json())

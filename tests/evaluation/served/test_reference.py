@@ -18,7 +18,7 @@ from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.haystack import Haystack
 from ropewalk.evaluation.scoring import Scorer
 from ropewalk.evaluation.served import rounding
-from ropewalk.evaluation.served.causes import causes
+from ropewalk.evaluation.served.causes import FORGOTTEN, causes
 from ropewalk.evaluation.served.probes import CONTEXTS, SHORTEST, Probe, draft, probe_lengths
 from ropewalk.evaluation.served.reference import _Asking, _Way
 from ropewalk.models.config import BUNDLED, BUNDLED_FOLDER, present_plan
@@ -167,6 +167,8 @@ def test_causes_of_an_unmodified_model_and_of_steps() -> None:
     names = {cause.name for cause in causes(PRESENT, PRESENT)}
     assert "base" in names
     assert "no scaling" not in names
+    assert FORGOTTEN in names
+    assert FORGOTTEN not in {cause.name for cause in causes(made.plan(), PRESENT)}
     own, plain = made.plan().longest(), PRESENT.longest()
     steps = (PlanStep(512, plain), PlanStep(made.TARGET, own))
     plan = replace(made.plan(), schedules={FULL_ATTENTION: steps})

@@ -43,11 +43,11 @@ PACKAGES = {
         "audit data evaluation exporting models planning reports searching.model training"
     ),
     "api": (
-        "audit costs data evaluation exporting models number_formats pipeline planning "
+        "audit costs data evaluation exporting gguf models number_formats pipeline planning "
         "reports runtimes scaling searching searching.model theory training"
     ),
     "cli": (
-        "api audit costs evaluation exporting models number_formats pipeline planning reports "
+        "api audit costs evaluation exporting gguf models number_formats pipeline planning reports "
         "runtimes scaling searching searching.model theory training"
     ),
     "__main__": "cli",
@@ -61,6 +61,7 @@ NOT_BELOW = {
 # function.
 NEEDS = {
     "torchrun": "torch",
+    "progress_bar": "rich IPython",
     "theory.kernels": "numba",
     "models": "torch transformers safetensors huggingface_hub",
     "gguf": "torch transformers tokenizers gguf xllamacpp",

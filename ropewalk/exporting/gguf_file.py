@@ -27,7 +27,7 @@ from ropewalk.exporting.tokens import PROBE
 from ropewalk.extras import required_by
 from ropewalk.gguf import carried, llama_cpp_run, rewriting, settings, tensors
 from ropewalk.gguf.header import GGUFHeader
-from ropewalk.gguf.llama_cpp_run import CannotLoad, Flags, LogProbabilities
+from ropewalk.gguf.llama_cpp_run import CannotLoad, Flags, LogProbabilities, reading
 from ropewalk.gguf.parts import read_parts, size, whole
 from ropewalk.gguf.settings import NoFactors, Setting
 from ropewalk.progress import Progress, Status, silent
@@ -262,19 +262,6 @@ def _agreement(
         return against_weights(parts, said, tokens, schedule, told)
     except InputError as error:  # its weights are no model that can be computed here
         raise NotCompared(str(error)) from None
-
-
-def reading(
-    progress: Progress, begun: float, what: str, count: int, share: float = 0.5
-) -> Callable[[int], None]:
-    """The progress of a reading of the text, by default one of two."""
-
-    def told(read: int) -> None:
-        detail = f"llama.cpp reads {what}: {read:,} of {count:,} tokens"
-        progress(Status("compare", begun + share * read / count, detail))
-
-    told(0)
-    return told
 
 
 def against_flags(

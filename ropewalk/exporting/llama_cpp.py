@@ -26,12 +26,11 @@ from ropewalk.errors import GateFailed, InvalidValue
 from ropewalk.exporting import gate
 from ropewalk.exporting.approximating import nearest
 from ropewalk.exporting.exported import Exported, NotTheSame
-from ropewalk.exporting.gguf_file import reading
 from ropewalk.exporting.staging import staged
 from ropewalk.exporting.tokens import PROBE, first_difference
 from ropewalk.gguf import carried, llama_cpp_run
 from ropewalk.gguf.families import check_reaches, family, rotation_of
-from ropewalk.gguf.llama_cpp_run import CannotLoad, LlamaCpp, LogProbabilities
+from ropewalk.gguf.llama_cpp_run import CannotLoad, LlamaCpp, LogProbabilities, reading
 from ropewalk.gguf.model import GGUFModel, check_installed
 from ropewalk.gguf.sentencepiece import OTHER_SPACES
 from ropewalk.gguf.settings import only_schedule

@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 
 from ropewalk.errors import InputError, InvalidValue, MissingExtra, RopewalkError, shortened
 from ropewalk.extras import missing
+from ropewalk.progress import Progress, Status
 
 TOP = 64
 """The number of likeliest tokens asked for at each position. More of them cost only time."""
@@ -310,3 +311,16 @@ def _status(code: int) -> str:
     name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
     memory = ", as the system does when memory runs out" if name == "SIGKILL" else ""
     return f"ended by {name}{memory}"
+
+
+def reading(
+    progress: Progress, begun: float, what: str, count: int, share: float = 0.5
+) -> Callable[[int], None]:
+    """The progress of a reading of the text, by default one of two."""
+
+    def told(read: int) -> None:
+        detail = f"llama.cpp reads {what}: {read:,} of {count:,} tokens"
+        progress(Status("compare", begun + share * read / count, detail))
+
+    told(0)
+    return told

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ropewalk.confined import trial
 from ropewalk.errors import GateFailed, InputError
 from ropewalk.exporting.gate import Tokens
 from ropewalk.exporting.stock_run import tokens_of
@@ -22,6 +23,7 @@ def of_source(folder: Path) -> tuple[Tokens | None, tuple[str, ...]]:
     files = tokenizer_files(folder)
     if not files:
         return None, (NONE,)
+    trial(folder, PROBE)
     tokens = Tokens.of(tokens_of(str(folder), PROBE))
     if not tokens.error:
         return tokens, ()

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
+from ropewalk.confined import trial
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, InvalidValue, Unsupported, first_line, shortened
 from ropewalk.extras import required_by
@@ -246,9 +247,10 @@ def _check_is_text_model(folder: Path) -> None:
 
 
 def load_tokenizer(folder: Path) -> Any:
-    """The tokenizer of a model folder."""
+    """The tokenizer of a model folder, which a child has loaded before (confined.py)."""
     from transformers import AutoTokenizer
 
+    trial(folder)
     try:
         return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # whatever the many tokenizer classes raise for missing files

@@ -92,6 +92,17 @@ def test_what_no_stock_runtime_says_is_named(tmp_path: Path) -> None:
     assert named(found.warnings) == {"kept-positions-lost", "log-n-lost"}
 
 
+def test_a_plan_that_sharpens_all_logits_is_not_followed_by_a_config_without(
+    tmp_path: Path,
+) -> None:
+    export = CLEAN["any λ"]
+    schedule = replace(export.plan.longest(), softmax_scaling=4.0)
+    plan = ContextPlan("more", {FULL_ATTENTION: (PlanStep(export.plan.target_length, schedule),)})
+    found = audit(export.write(tmp_path), plan=plan, runtimes=export.runtimes, run=False)
+    assert found.verdict == "wrong"
+    assert named(found.warnings) == {"softmax-scaling-differs"}
+
+
 def test_every_trap_stands_in_the_document_and_no_other() -> None:
     table = DOCUMENT.read_text(encoding="utf-8").split("## The traps")[1]
     documented = {name for row in re.findall(r"^\| (`.*?) \|", table, re.M) for name in _names(row)}

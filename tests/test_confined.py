@@ -81,7 +81,7 @@ def test_a_tokenizer_that_grows_text_builds_nothing(
 @pytest.mark.usefixtures("tight")
 def test_a_long_text_without_any_joint_is_refused() -> None:
     encoder = Encoder(load_tokenizer(resolve("bundled").folder))
-    with pytest.raises(InputError, match="its tokenizer .* split texts without line breaks"):
+    with pytest.raises(InputError, match=r"its tokenizer .* split texts without line breaks"):
         encoder.batch(["x" * 5_000_000])
     assert encoder.pieces("and the next text is read").size, "by a new child"
 

@@ -128,9 +128,7 @@ def _asked(rotaries: list[Any], layer_type: str, length: int) -> tuple[Tensor, T
     raise Unsupported(f"no rotary module of this model serves layers of type {layer_type}")
 
 
-def _effective(
-    config: Config, layer_type: str, length: int, cos: Tensor, sin: Tensor
-) -> Effective:
+def _effective(config: Config, layer_type: str, length: int, cos: Tensor, sin: Tensor) -> Effective:
     """The angle that a pair turns in one position, and its factor.
 
     That of all logits is set where attention is computed, by the config.

@@ -278,9 +278,14 @@ def read_model(folder: Path, dtype: torch.dtype | str, **asked: Any) -> Any:
                 output_loading_info=True,
                 **asked,
             )
-    except (OSError, ValueError, RuntimeError, ImportError, SafetensorError) as error:
+    except MemoryError:
+        raise
+    except Exception as error:  # whatever the many model classes raise for what a config says
         _check_is_text_model(folder)
-        raise InputError(f"{folder}: transformers cannot load it: {first_line(error)}") from None
+        said = first_line(error)
+        raise InputError(
+            f"{folder}: transformers cannot load it: {type(error).__name__}: {said}"
+        ) from None
     # transformers would fill these with random numbers, and go on.
     absent = sorted(report["missing_keys"])
     other = sorted(name for name, *_ in report["mismatched_keys"])

@@ -214,7 +214,10 @@ class Words:
     ) -> dict[str, Any]:
         if not self._in_steps:
             how = {"split_special_tokens": True} if split_special_tokens else {}
-            return self._own(text, add_special_tokens=add_special_tokens, verbose=verbose, **how)
+            found: dict[str, Any] = self._own(
+                text, add_special_tokens=add_special_tokens, verbose=verbose, **how
+            )
+            return found
         ids, places = self._child.encode(
             [text] if isinstance(text, str) else text,
             special=add_special_tokens,

@@ -117,6 +117,7 @@ def _of_folder(
         meant, notes = _present(config, path)
     else:
         plan.check_layer_types(layers)
+        _check_heads(plan, config)
     notes += _edited(plan)
     served = meant.target_length if meant else length or _stated_length(config)
     lengths = {served, length or served}
@@ -257,6 +258,25 @@ def _of_file(
         agreement=agreement,
         notes=notes,
     )
+
+
+def _check_heads(plan: ContextPlan, config: Config) -> None:
+    """Refuse a plan of other heads: with the same frequencies, they turn other pairs."""
+    reader = ConfigReader(config)
+    for layer_type, rope in reader.layer_settings().items():
+        try:
+            own = reader.geometry(rope, 1)
+        except RopewalkError:  # those who read the config say why
+            continue
+        planned = plan.longest(layer_type).geometry
+        for key in ("head_dim", "pair_layout"):
+            if getattr(planned, key) != getattr(own, key):
+                raise InvalidValue(
+                    f"plan.schedules.{layer_type}: {key}",
+                    getattr(planned, key),
+                    f"this model has {getattr(own, key)}",
+                    "create the plan from this model's config",
+                )
 
 
 def _edited(plan: ContextPlan | None) -> tuple[str, ...]:

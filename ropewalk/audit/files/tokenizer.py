@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from ropewalk.audit.files.check import Checked, passed, unknown, wrong
 from ropewalk.audit.finding import Finding
-from ropewalk.confined import trial
+from ropewalk.confined import FAST, trial
 from ropewalk.errors import InputError, MissingExtra, first_line, shortened
-from ropewalk.exporting.tokens import FAST, PROBE, SETTINGS, tokenizer_files
+from ropewalk.exporting.tokens import PROBE, SETTINGS, tokenizer_files
 from ropewalk.extras import required_by
 from ropewalk.models.config import Config, ConfigReader
 from ropewalk.untrusted import read_json

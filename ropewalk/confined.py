@@ -48,6 +48,11 @@ _MOST_BYTES = 64 * 2**20  # of a file
 _LENGTH = struct.Struct("<Q")
 FAST = "tokenizer.json"
 """The one file from which the library `tokenizers` makes a whole tokenizer."""
+_READ = (
+    *("*token*.json", "vocab.*", "merges.txt", "*.model", "*.tiktoken"),
+    *("*.jinja", "additional_chat_templates/*.jinja"),
+)
+"""The files that transformers makes a tokenizer and its templates of."""
 _BESIDE = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 Numbers: TypeAlias = NDArray[np.uint32]
 
@@ -267,7 +272,13 @@ def confined(tokenizer: Any) -> Any:
 
 def trial(folder: Path, *texts: str) -> Confined | None:
     """The child that has loaded a folder's tokenizer.json, and read these texts and all that
-    loading reads; None for a folder without one."""
+    loading reads; None for a folder without one. A file that is too large to load is refused."""
+    for path in (path for kind in _READ for path in folder.glob(kind)):
+        if path.is_file() and path.stat().st_size > _MOST_BYTES:
+            raise InputError(
+                f"{path}: larger than the limit of {_MOST_BYTES:,} bytes for a file of a "
+                "tokenizer; copy it again from its publisher, or remove it"
+            )
     if not (folder / FAST).is_file():
         return None
     child = _shared(str(folder), read_text(folder / FAST, max_bytes=_MOST_BYTES))

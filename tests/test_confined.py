@@ -97,6 +97,13 @@ def test_a_chat_template_without_end_is_refused(template: str, limit: str) -> No
         chat_of(render, None)
 
 
+def test_a_template_that_is_too_large_to_load_is_refused(folder: Path) -> None:
+    with (folder / "chat_template.jinja").open("wb") as file:
+        file.truncate(2**27)
+    with pytest.raises(InputError, match=r"chat_template\.jinja: larger than the limit of"):
+        load_tokenizer(folder)
+
+
 def test_tokens_are_those_of_the_tokenizer_itself() -> None:
     own = load_tokenizer(resolve("bundled").folder)
     words = confined.confined(own)

@@ -72,16 +72,12 @@ class Confined:
         found: int = self._tokenizer("largest", 0)[0]
         return found
 
-    def encode(
-        self, texts: Sequence[str], *, special: bool, split: bool = False, offsets: bool = False
-    ) -> tuple[list[Numbers], list[Numbers]]:
-        """The ids of each text; with `offsets`, where each token begins and ends in it."""
-        how = {"special": special, "split": split, "offsets": offsets}
+    def encode(self, texts: Sequence[str], *, special: bool, split: bool = False) -> list[Numbers]:
+        """The ids of each text; `split`: none is special, whatever the text spells."""
+        how = {"special": special, "split": split}
         counts, raw = self._tokenizer("encode", sum(map(len, texts)), texts=texts, **how)
-        whole, total = np.frombuffer(raw, np.uint32), sum(counts)
         ends = np.cumsum(counts, dtype=np.int64)[:-1]
-        places = np.split(whole[total:].reshape(-1, 2), ends) if offsets else []
-        return np.split(whole[:total], ends), places
+        return np.split(np.frombuffer(raw, np.uint32), ends)
 
     def decode(self, tokens: Sequence[Sequence[int]], *, skip: bool) -> list[str]:
         """The text of each list of tokens; `skip`: without the special ones."""
@@ -91,18 +87,13 @@ class Confined:
         ]
         return found
 
-    def rendered(
-        self, template: str, messages: Sequence[Any], variables: dict[str, object]
-    ) -> tuple[str, list[tuple[int, int]]]:
-        """A conversation by a chat template, and the places that it marks as generated.
-
-        The template's own error is a ValueError.
-        """
+    def rendered(self, template: str, messages: Sequence[Any], variables: dict[str, object]) -> str:
+        """A conversation by a chat template, whose own error is a ValueError."""
         characters = len(template) + sum(len(str(each)) for each in messages)
         asked = {"template": template, "messages": messages, "variables": variables}
         remedy = "measure without it (`chat` off), or copy it again from its publisher"
-        [text, marked], _ = self._ask("render", characters, "chat template", remedy, **asked)
-        return text, marked
+        text: str = self._ask("render", characters, "chat template", remedy, **asked)[0]
+        return text
 
     def _tokenizer(self, does: str, characters: int, **asked: object) -> tuple[Any, bytes]:
         remedy = "copy the tokenizer files of the model there, or split texts without line breaks"
@@ -214,7 +205,6 @@ class Words:
         *,
         add_special_tokens: bool = True,
         split_special_tokens: bool = False,
-        return_offsets_mapping: bool = False,
         verbose: bool = False,
     ) -> dict[str, Any]:
         if not self._in_steps:
@@ -223,15 +213,12 @@ class Words:
                 text, add_special_tokens=add_special_tokens, verbose=verbose, **how
             )
             return found
-        ids, places = self._child.encode(
+        ids = self._child.encode(
             [text] if isinstance(text, str) else text,
             special=add_special_tokens,
             split=split_special_tokens,
-            offsets=return_offsets_mapping,
         )
-        if isinstance(text, str):
-            return {"input_ids": ids[0].tolist(), "offset_mapping": places and places[0]}
-        return {"input_ids": ids, "offset_mapping": places}
+        return {"input_ids": ids[0].tolist() if isinstance(text, str) else ids}
 
     def decode(self, tokens: Sequence[int], **how: Any) -> str:
         return self.batch_decode([tokens], **how)[0]
@@ -253,15 +240,9 @@ class Words:
             return list(map(own.clean_up_tokenization, found))
         return found
 
-    def rendered(
-        self, messages: Sequence[Any], **variables: object
-    ) -> tuple[str, list[tuple[int, int]]]:
-        """A conversation by the chat template, and the places that it marks as generated."""
+    def apply_chat_template(self, messages: Sequence[Any], **variables: object) -> str:
         variables = {**self._own.special_tokens_map, **variables}
         return self._child.rendered(self._own.get_chat_template(), messages, variables)
-
-    def apply_chat_template(self, messages: Sequence[Any], **variables: object) -> str:
-        return self.rendered(messages, **variables)[0]
 
 
 def confined(tokenizer: Any) -> Any:

@@ -39,15 +39,11 @@ def largest() -> tuple[int, bytes]:
     return max(_tokenizer.get_vocab(with_added_tokens=True).values(), default=-1), b""
 
 
-def encode(texts: list[str], special: bool, split: bool, offsets: bool) -> tuple[Any, bytes]:
-    """The number of tokens of each text; their ids, and the ends of each in its text."""
+def encode(texts: list[str], special: bool, split: bool) -> tuple[list[int], bytes]:
+    """The number of tokens of each text, and their ids."""
     _tokenizer.encode_special_tokens = split
-    read = _tokenizer.encode_batch if offsets else _tokenizer.encode_batch_fast
-    found = read(texts, add_special_tokens=special)
+    found = _tokenizer.encode_batch_fast(texts, add_special_tokens=special)
     more = array("I", chain.from_iterable(each.ids for each in found))
-    if offsets:
-        pairs = chain.from_iterable(each.offsets for each in found)
-        more.extend(chain.from_iterable(pairs))
     return [len(each.ids) for each in found], more.tobytes()
 
 
@@ -56,17 +52,12 @@ def decode(tokens: list[list[int]], skip: bool) -> tuple[list[str], bytes]:
     return [_tokenizer.decode(each, skip_special_tokens=skip) for each in tokens], b""
 
 
-def render(template: str, messages: list[Any], variables: dict[str, Any]) -> tuple[Any, bytes]:
-    """A conversation by a chat template, and the places that it marks as generated."""
+def render(template: str, messages: list[Any], variables: dict[str, Any]) -> tuple[str, bytes]:
+    """A conversation by a chat template."""
     from transformers.utils.chat_template_utils import render_jinja_template
 
-    [text], [marked] = render_jinja_template(
-        conversations=[messages],
-        chat_template=template,
-        return_assistant_tokens_mask=True,
-        **variables,
-    )
-    return (text, marked), b""
+    [text], _ = render_jinja_template(conversations=[messages], chat_template=template, **variables)
+    return text, b""
 
 
 def _answer(does: str, seconds: int, **request: Any) -> tuple[dict[str, Any], bytes]:

@@ -88,7 +88,7 @@ def _fast(folder: Path) -> _Loaded:
     child = trial(folder, PROBE)
     if child is None:
         raise InputError(f"{FAST}: is not a file")
-    return _Loaded(child.largest, child.encode([PROBE], special=True)[0][0].tolist())
+    return _Loaded(child.largest, child.encode([PROBE], special=True)[0].tolist())
 
 
 def _older(folder: Path, files: Sequence[str], settings: Config) -> _Loaded:

@@ -37,7 +37,7 @@ def main() -> NoReturn:
         signal.signal(number, signal.SIG_DFL)
     # What is still to be flushed belongs to a reader or a device that failed.
     if status == BROKEN_PIPE or not _flushed():
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     sys.exit(status)
 
 
@@ -140,13 +140,24 @@ def _open_streams() -> None:
 def _flushed() -> bool:
     try:
         sys.stdout.flush()
-    except OSError:
+    except (OSError, ValueError, AttributeError):  # full, closed, or replaced by a plugin
         return False
     return True
 
 
+def _output_is_open() -> bool:
+    try:
+        os.fstat(1)
+        return not (sys.stdout.closed or sys.stderr.closed)
+    except (OSError, AttributeError):
+        return False
+
+
 def _fault(error: Exception, arguments: Sequence[str]) -> int:
     """The last resort: one line for the user, and the traceback in a file."""
+    if not _output_is_open():
+        complain("error: an output was closed meanwhile; a plugin must leave both open")
+        return 2
     import platform
     import shlex
     import tempfile

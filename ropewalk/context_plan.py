@@ -8,21 +8,24 @@ NTK.
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 
-from ropewalk.errors import InputError, InvalidValue, Unsupported
+from ropewalk.errors import InputError, InvalidValue, Unsupported, printable
 from ropewalk.lengths import MAX_LENGTH, format_length
-from ropewalk.outputs import UNSIGNED, signed
+from ropewalk.outputs import UNSIGNED, is_signed, signed
 from ropewalk.schedule import RotarySchedule
-from ropewalk.untrusted import Fields, parse_json, read_json, whole_number
+from ropewalk.untrusted import Fields, parse_json, read_text, whole_number
 
 FORMAT = "ropewalk-plan-1"
 PLAN = "plan.json"
 """The file of a plan in a run, and in an exported folder, where `verify` compares with it."""
+EDITED, EDITED_SINCE = "edited", "the plan was edited since ropewalk wrote it"
+"""The provenance of a plan whose file does not match its checksum."""
 MAX_STEPS = 64
 MAX_BYTES = 16 * 2**20  # of a file
 FULL_ATTENTION = "full_attention"
@@ -243,11 +246,17 @@ class ContextPlan:
 
     @classmethod
     def loads(cls, text: str, source: str = "plan") -> ContextPlan:
-        return cls.from_json(parse_json(text, source=source), f"{source}: ")
+        """The plan in a file. One that was edited by hand is used, and says so from then on."""
+        value = parse_json(text, source=source)
+        plan = cls.from_json(value, f"{source}: ")
+        if not isinstance(value, dict) or "checksum" not in value or is_signed(text.encode()):
+            return plan
+        warnings.warn(f"{printable(source)}: {EDITED_SINCE}; what it says is used", stacklevel=2)
+        return replace(plan, provenance={**plan.provenance, EDITED: EDITED_SINCE})
 
     @classmethod
     def read(cls, path: str | Path) -> ContextPlan:
-        return cls.from_json(read_json(path, max_bytes=MAX_BYTES), f"{path}: ")
+        return cls.loads(read_text(path, max_bytes=MAX_BYTES), str(path))
 
 
 def without_query_scales(key: str) -> InputError:

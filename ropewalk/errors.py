@@ -24,13 +24,17 @@ class RopewalkError(Exception):
 
     exit_status = 1
 
+    def __init__(self, text: str = "") -> None:
+        # Names and values come from files too, and are shown in terminals.
+        super().__init__(printable(text))
+
 
 class GateFailed(RopewalkError):
     """A check between a result and its use was not met."""
 
     def __init__(self, subject: str, problems: Iterable[str]) -> None:
         self.subject, self.problems = subject, tuple(problems)
-        super().__init__(printable(f"{subject}: {'; '.join(self.problems)}"))
+        super().__init__(f"{subject}: {'; '.join(self.problems)}")
 
     def __reduce__(self) -> tuple[object, ...]:
         return GateFailed, (self.subject, self.problems)
@@ -47,9 +51,7 @@ class InvalidValue(InputError):
 
     def __init__(self, key: str, value: object, rule: str, remedy: str) -> None:
         self.key, self.value, self.rule, self.remedy = key, value, rule, remedy
-        super().__init__(
-            printable(f"{_clipped(key, SHOWN_KEY)} = {shortened(value)}: {rule}; {remedy}")
-        )
+        super().__init__(f"{_clipped(key, SHOWN_KEY)} = {shortened(value)}: {rule}; {remedy}")
 
     def __reduce__(self) -> tuple[object, ...]:
         return InvalidValue, (self.key, self.value, self.rule, self.remedy)
@@ -75,7 +77,7 @@ class UnknownName(InputError, ValueError):
         close = difflib.get_close_matches(text, self.valid, n=1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""
         listed = ", ".join(self.valid) if self.valid else "there are none"
-        super().__init__(printable(f"unknown {kind} {shortened(name)}{hint}; valid: {listed}"))
+        super().__init__(f"unknown {kind} {shortened(name)}{hint}; valid: {listed}")
 
     def __reduce__(self) -> tuple[object, ...]:
         return UnknownName, (self.kind, self.name, self.valid)

@@ -21,7 +21,7 @@ import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
-from ropewalk.errors import InputError, InvalidValue, RopewalkError
+from ropewalk.errors import InputError, InvalidValue, RopewalkError, Unsupported
 
 STANDARD_OUTPUT = Path("-")
 RUN_FILE, EXPORT_FILE = "run.json", "ropewalk.manifest.json"
@@ -103,6 +103,17 @@ def check_place(path: Path, *, key: str = "output", sources: Iterable[Path] = ()
                 "written to",
                 "choose another path",
             )
+
+
+def check_unicode(path: Path) -> None:
+    """Refuse a place that the libraries of weights do not open."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise Unsupported(
+            f"{path}: has a name that is not UTF-8, and the libraries that read and write weights "
+            "do not open such names; rename it, or give a link to it"
+        ) from None
 
 
 def check_no_part(path: Path, key: str) -> None:
@@ -209,7 +220,8 @@ def cannot_write(path: str | Path, error: OSError) -> RopewalkError:
 def write_atomically(path: str | Path, content: str | bytes) -> None:
     """Replace a file in one step: a reader sees all of the old content or all of the new."""
     path = Path(path)
-    data = content.encode() if isinstance(content, str) else content
+    # A path may hold bytes that are no text, which a reader would refuse.
+    data = content.encode(errors="replace") if isinstance(content, str) else content
     try:
         # Not with the file's own name, which may be as long as a name can be.
         descriptor, temporary = tempfile.mkstemp(

@@ -71,9 +71,9 @@ def guarded(kind: Kind, name: str, function: F, returns: type) -> F:
     def call(*args: Any, **given: Any) -> Any:
         try:
             found = function(*args, **given)
-        except RopewalkError:
+        except (RopewalkError, KeyboardInterrupt):
             raise
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             raise InputError(f"{kind} {name}: {_failure(error)}") from error
         if not isinstance(found, returns):
             told = f"{kind} {name}: returned {shortened(found)}"
@@ -103,7 +103,9 @@ def load(path: Path) -> None:
         exec(compile(path.read_bytes(), module.__file__, "exec"), module.__dict__)
     except RopewalkError as error:
         raise InputError(f"{path}: {error}") from None
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise InputError(f"{path}: {_failure(error)}") from error
     if before == {kind: set(own) for kind, own in _ALL.items()} and not again:
         raise InputError(f"{path}: registers nothing; decorate a function with @rw.register(…)")

@@ -30,12 +30,14 @@ from pathlib import Path
 from types import TracebackType
 
 from ropewalk import __version__
-from ropewalk.errors import InputError, InvalidValue, RopewalkError
+from ropewalk.errors import InputError, InvalidValue, RopewalkError, printable
 from ropewalk.options import arguments_of
 from ropewalk.outputs import (
+    FULL,
     RUN_FILE,
     RUN_FORMAT,
     TEMPORARY,
+    cannot_write,
     check_place,
     sync_directory,
     write_atomically,
@@ -84,6 +86,8 @@ class RunDirectory:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = _hold(self.path / LOCK)
         except (OSError, ValueError) as error:  # ValueError: a path with a zero byte
+            if isinstance(error, OSError) and error.errno in FULL:
+                raise cannot_write(self.path, error) from None
             reason = getattr(error, "strerror", None) or error
             raise InputError(f"{path!s}: cannot be a run directory ({reason})") from None
         try:
@@ -135,6 +139,7 @@ class RunDirectory:
         if arguments is not None:
             content[ARGUMENTS] = arguments
         text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        text = text.encode(errors="replace").decode()  # as it is written
         file = self.path / CONFIGURATION
         if not file.exists():
             # What begins with a dot may be the temporary file of a run killed in its first moment.
@@ -329,7 +334,7 @@ def _line_of() -> str | None:
     program = Path(sys.argv[0])
     if "ropewalk" not in (program.stem, program.parent.name):
         return None
-    return shlex.join(["ropewalk", *sys.argv[1:]])
+    return printable(shlex.join(["ropewalk", *sys.argv[1:]]))
 
 
 class DamagedJournal(InputError):
@@ -352,7 +357,7 @@ class Journal:
                 os.fsync(self._descriptor)
             sync_directory(self.path.parent)
         except OSError as error:
-            raise InputError(f"{path}: cannot be opened ({error.strerror})") from None
+            raise cannot_write(path, error) from None
 
     def append(self, records: Iterable[Mapping[str, object]]) -> None:
         """Add records. If the disk is full, the file stays as it was and the error says so."""
@@ -446,7 +451,7 @@ def _record(line: bytes, source: str) -> dict[str, object] | None:
     body = line[:-_CHECKSUM] + b"}"
     if line[-_CHECKSUM:] != _checksum(body):
         return None
-    record = parse_json(body.decode(), source=source)
+    record = parse_json(body.decode(errors="replace"), source=source)
     return record if isinstance(record, dict) else None
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 from ropewalk.context_plan import PLAN, ContextPlan
-from ropewalk.errors import InputError
+from ropewalk.errors import InputError, InvalidValue
 from ropewalk.records import EvalRecord
 from ropewalk.run_directory import (
     CONFIGURATION,
@@ -99,7 +99,7 @@ class RunOnDisk:
     def facts(self) -> tuple[str, ...]:
         """The date of its beginning, its working time, and its machine."""
         events = self.lines(EVENTS)
-        times = [datetime.fromisoformat(str(event["time"])) for event in events if "time" in event]
+        times = [_time(event["time"], self.path) for event in events if "time" in event]
         if not times:
             return ()
         seconds, began = 0.0, times[0]
@@ -112,3 +112,15 @@ class RunOnDisk:
         took = took or (f"{seconds / 3600:.1f} h" if seconds else "")
         machine = next((str(e["machine"]) for e in reversed(events) if "machine" in e), "")
         return tuple(filter(None, (f"{times[0]:%d %B %Y}", took, machine)))
+
+
+def _time(value: object, run: Path) -> datetime:
+    try:
+        found = datetime.fromisoformat(str(value))
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None:
+        raise InvalidValue(
+            f"{run / EVENTS}: time", value, "is not a time with its zone", "restore the file"
+        )
+    return found

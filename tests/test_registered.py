@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -202,3 +204,26 @@ def test_a_plugin_that_exits_is_refused(tmp_path: Path) -> None:
     path.write_text("import sys\nsys.exit(0)\n")
     with pytest.raises(InputError, match=r"script\.py: called sys\.exit"):
         registered.load(path)
+
+
+@pytest.mark.parametrize(
+    "body", ["class Odd(BaseException): pass\nraise Odd('mine')\n", "raise GeneratorExit\n"]
+)
+def test_a_plugin_that_raises_what_no_one_catches_is_refused(tmp_path: Path, body: str) -> None:
+    path = tmp_path / "script.py"
+    path.write_text(body)
+    with pytest.raises(InputError, match=r"script\.py: failed with (Odd|GeneratorExit)"):
+        registered.load(path)
+
+
+@pytest.mark.parametrize("body", ["sys.stdout.close()", "os.close(1)", "sys.stdout = None"])
+def test_a_plugin_that_closes_the_output_is_one_error(tmp_path: Path, body: str) -> None:
+    path = tmp_path / "script.py"
+    path.write_text(f"import os, sys\n{body}\n")
+    words = ["plan", "bundled", "--to", "2k", "--plugin", str(path)]
+    path.write_text(path.read_text() + METHOD.read_text())
+    done = subprocess.run(
+        [sys.executable, "-m", "ropewalk", *words], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr == "error: an output was closed meanwhile; a plugin must leave both open\n"

@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -118,6 +119,17 @@ def test_a_full_disk_leaves_the_journal_as_it_was(
     opened.append([{"name": "e"}])
     opened.close()
     assert read_journal(journal) == [*RECORDS, {"name": "e"}]
+
+
+def test_a_full_disk_that_cannot_hold_the_lock_is_no_mistake_of_the_user(tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        with pytest.raises(RopewalkError, match=r"File too large.*make room") as caught:
+            RunDirectory(tmp_path / "run", "test", {})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert caught.value.exit_status == 1
 
 
 def test_nan_is_not_written(journal: Path) -> None:

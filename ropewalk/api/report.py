@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from ropewalk.api.common import as_path
-from ropewalk.errors import InputError, InvalidValue
+from ropewalk.errors import InputError, InvalidValue, printable
 from ropewalk.options import Argument, Option
 from ropewalk.outputs import check_file, write_atomically
 from ropewalk.progress import Notice
@@ -33,7 +33,8 @@ class Reported(Result):
 
     def summary(self) -> str:
         told = f" Still missing: {', '.join(self.missing)}." if self.missing else ""
-        return f"Wrote {self.path} ({self.bytes / 2**20:.2g} MiB): {self.verdict}{told}"
+        wrote = printable(f"Wrote {self.path}")
+        return f"{wrote} ({self.bytes / 2**20:.2g} MiB): {self.verdict}{told}"
 
 
 def report(

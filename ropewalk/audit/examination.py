@@ -25,7 +25,7 @@ from ropewalk.audit.gguf_trial import compared, trial
 from ropewalk.audit.result import Audit
 from ropewalk.audit.stock_trial import Trial, differs
 from ropewalk.audit.traps.gguf import findings
-from ropewalk.context_plan import FULL_ATTENTION, PLAN, ContextPlan
+from ropewalk.context_plan import EDITED, EDITED_SINCE, FULL_ATTENTION, PLAN, ContextPlan
 from ropewalk.errors import (
     InputError,
     InvalidValue,
@@ -117,6 +117,8 @@ def _of_folder(
         meant, notes = _present(config, path)
     else:
         plan.check_layer_types(layers)
+        _check_heads(plan, config)
+    notes += _edited(plan)
     served = meant.target_length if meant else length or _stated_length(config)
     lengths = {served, length or served}
     if meant is not None:
@@ -196,6 +198,7 @@ def _of_file(
         notes = ("compared with the plan in its metadata",)
     elif plan is None and (path.parent / PLAN).is_file():  # of the run that wrote the file
         plan, notes = _plan_next_to(path, geometry)
+    notes += _edited(plan)
     reading = llama_cpp.read_file(header)
     if plan is not None and set(plan.schedules) not in ({FULL_ATTENTION}, {*reading.layers}):
         raise InvalidValue(
@@ -255,6 +258,30 @@ def _of_file(
         agreement=agreement,
         notes=notes,
     )
+
+
+def _check_heads(plan: ContextPlan, config: Config) -> None:
+    """Refuse a plan of other heads: with the same frequencies, they turn other pairs."""
+    reader = ConfigReader(config)
+    for layer_type, rope in reader.layer_settings().items():
+        try:
+            own = reader.geometry(rope, 1)
+        except RopewalkError:  # those who read the config say why
+            continue
+        planned = plan.longest(layer_type).geometry
+        for key in ("head_dim", "pair_layout"):
+            if getattr(planned, key) != getattr(own, key):
+                raise InvalidValue(
+                    f"plan.schedules.{layer_type}: {key}",
+                    getattr(planned, key),
+                    f"this model has {getattr(own, key)}",
+                    "create the plan from this model's config",
+                )
+
+
+def _edited(plan: ContextPlan | None) -> tuple[str, ...]:
+    """A note for a plan that is not the one ropewalk wrote, here or before an export."""
+    return (EDITED_SINCE,) if plan is not None and EDITED in plan.provenance else ()
 
 
 def _at(progress: Progress, begin: float, what: str) -> Callable[[float], None]:

@@ -10,6 +10,7 @@ from typing import Literal
 from ropewalk.agreement import Agreement
 from ropewalk.audit.files.check import Check, Verdict
 from ropewalk.audit.finding import Finding
+from ropewalk.errors import printable
 from ropewalk.lengths import format_length
 from ropewalk.runtimes.reading import Reading
 from ropewalk.values import Result
@@ -84,7 +85,7 @@ class Audit(Result):
             for name, reading in self.runtimes.items()
         )
         length = format_length(self.length)
-        text = f"{self.path} ({self.target}, for {length}): {self.verdict}; {told}"
+        text = f"{printable(str(self.path))} ({self.target}, for {length}): {self.verdict}; {told}"
         if self.wrong:
             names = dict.fromkeys(finding.trap for finding in self.wrong)
             text += f"; wrong: {', '.join(names)}"

@@ -21,9 +21,9 @@ from transformers import (
     AutoModelForCausalLM,
 )
 
-from ropewalk.errors import InvalidValue, Unsupported, first_line
+from ropewalk.errors import InvalidValue, RopewalkError, Unsupported, first_line
 from ropewalk.models.anatomy import INVERSE_FREQUENCIES, arrangement_of, by_pair
-from ropewalk.models.config import Config, for_stock_class
+from ropewalk.models.config import Config, for_stock_class, present_plan
 from ropewalk.models.load import quiet
 from ropewalk.runtimes.reading import (
     MEASURED,
@@ -42,7 +42,7 @@ def measure(config: Config, layer_types: Sequence[str], lengths: Sequence[int]) 
             rotaries = _rotaries(config)
             layers = {
                 layer_type: tuple(
-                    _effective(length, *_asked(rotaries, layer_type, length))
+                    _effective(config, layer_type, length, *_asked(rotaries, layer_type, length))
                     for length in sorted(set(lengths))
                 )
                 for layer_type in layer_types
@@ -128,6 +128,15 @@ def _asked(rotaries: list[Any], layer_type: str, length: int) -> tuple[Tensor, T
     raise Unsupported(f"no rotary module of this model serves layers of type {layer_type}")
 
 
-def _effective(length: int, cos: Tensor, sin: Tensor) -> Effective:
-    """The angle that a pair turns in one position, and its factor."""
-    return Effective(length, torch.atan2(sin, cos).numpy(), float(torch.hypot(cos, sin).median()))
+def _effective(config: Config, layer_type: str, length: int, cos: Tensor, sin: Tensor) -> Effective:
+    """The angle that a pair turns in one position, and its factor.
+
+    That of all logits is set where attention is computed, by the config.
+    """
+    try:
+        plan = present_plan(config)
+        softmax = plan.schedule(min(length, plan.target_length), layer_type).softmax_scaling
+    except RopewalkError:  # such a config states none
+        softmax = 1.0
+    turned = torch.atan2(sin, cos).numpy()
+    return Effective(length, turned, float(torch.hypot(cos, sin).median()), softmax)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ropewalk.agreement import Agreement
 from ropewalk.audit.finding import Finding
 from ropewalk.context_plan import ContextPlan
-from ropewalk.errors import GateFailed, InputError, RopewalkError, Unsupported
+from ropewalk.errors import GateFailed, InputError, Unsupported
 from ropewalk.exporting.tokens import PROBE
 from ropewalk.runtimes.reading import STOCK
 
@@ -69,29 +69,18 @@ def _compared(
     checkpoint: Checkpoint, plan: ContextPlan, text: str
 ) -> tuple[Agreement, gate.Tokens | None, bool]:
     """The agreement, the tokens of the text, and whether the model says nothing."""
+    import torch
+
     from ropewalk.exporting import gate
     from ropewalk.exporting.stock_run import settle
+    from ropewalk.models.load import read_model
 
-    model = settle(_loaded(checkpoint.folder))
+    model = settle(read_model(checkpoint.folder, torch.float32))
     asked = gate.sequences(plan, gate.probe_ids(checkpoint.folder))
     (answered,) = gate.ask_stock([(checkpoint.folder, asked)], text=text)
     agreement = gate.agreement_with(model, plan, asked, answered.answers)
     silent = all(answer.logits.std() == 0 for answer in answered.answers)
     return agreement, answered.tokens, silent
-
-
-def _loaded(folder: Path) -> Any:
-    import torch
-
-    from ropewalk.models.load import read_model
-
-    try:
-        return read_model(folder, torch.float32)
-    except RopewalkError:
-        raise
-    except Exception as error:  # whatever the many model classes raise for what a config says
-        said = (str(error).strip().splitlines() or [""])[0]
-        raise InputError(f"transformers cannot load it: {type(error).__name__}: {said}") from None
 
 
 def differs(runtime: str, agreement: Agreement) -> Finding:

@@ -12,7 +12,7 @@ from ropewalk.api.evaluate_checkpoints import EvaluatedCheckpoints, evaluate_che
 from ropewalk.cli.cost import show_cost
 from ropewalk.cli.declared import Call, command_of
 from ropewalk.cli.shared import HOW_COMPARED, DryRunOption, JsonOption, print_json, say, table
-from ropewalk.errors import InputError
+from ropewalk.errors import InputError, printable
 from ropewalk.evaluation.conclusion import Evaluated
 from ropewalk.evaluation.results import Spread, labels
 from ropewalk.lengths import format_length
@@ -72,7 +72,7 @@ def command(
     else:
         _show_checkpoints(found)
     if "run" in call.given:
-        say(f"records, results and figures are in {call.given['run']}")
+        say(f"records, results and figures are in {printable(str(call.given['run']))}")
 
 
 def _show_checkpoints(found: EvaluatedCheckpoints) -> None:

@@ -10,6 +10,7 @@ import typer
 from ropewalk.api.export import ExportPreview, export
 from ropewalk.cli.declared import Call, command_of
 from ropewalk.cli.shared import JsonOption, print_json, say, show_result, table
+from ropewalk.errors import printable
 from ropewalk.exporting.exported import Exported, NotTheSame
 from ropewalk.runtimes import targets
 
@@ -43,7 +44,7 @@ def command(
 
 
 def _show(exported: Exported) -> None:
-    say(f"wrote {exported.path}")
+    say(f"wrote {printable(str(exported.path))}")
     if exported.agreement is not None:
         say(f"  {exported.agreement.runtime} follows the plan: {exported.agreement}")
     for warning in exported.warnings:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ropewalk.api.precision import precision
 from ropewalk.cli.declared import Call, command_of
 from ropewalk.cli.shared import JsonOption, print_json, say, table
+from ropewalk.errors import printable
 from ropewalk.evaluation.statistics import FEWEST
 from ropewalk.lengths import format_length
 from ropewalk.number_formats.results import Precision
@@ -21,7 +22,7 @@ def command(call: Call[Precision], *, as_json: JsonOption = False) -> None:
         return
     _show(found)
     if "run" in call.given:
-        say(f"measurements, results and figures are in {call.given['run']}")
+        say(f"measurements, results and figures are in {printable(str(call.given['run']))}")
 
 
 def _show(found: Precision) -> None:

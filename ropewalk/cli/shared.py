@@ -118,7 +118,7 @@ def show_written(*paths: Path | None, as_json: bool) -> None:
     """The files that a command wrote, if any; with --json, standard output holds that alone."""
     for path in paths:
         if path is not None and path != STANDARD_OUTPUT:
-            (notify if as_json else say)(f"wrote {path}")
+            (notify if as_json else say)(f"wrote {printable(str(path))}")
 
 
 def show_steps(console: Terminal, plan: ContextPlan) -> None:

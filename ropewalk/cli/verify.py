@@ -14,6 +14,7 @@ from ropewalk.audit.finding import TOLERANCE, Finding
 from ropewalk.audit.result import Audit
 from ropewalk.cli.declared import Call, command_of
 from ropewalk.cli.shared import JsonOption, show_result
+from ropewalk.errors import printable
 from ropewalk.lengths import format_length
 from ropewalk.runtimes.reading import MEASURED, Reading
 
@@ -38,7 +39,9 @@ def _show(found: Audit) -> None:
     from ropewalk.cli.terminal import Terminal, headed
 
     console = Terminal()
-    title = headed(str(found.path), f" ({found.target}, for {format_length(found.length)}): ")
+    title = headed(
+        printable(str(found.path)), f" ({found.target}, for {format_length(found.length)}): "
+    )
     console.print(title.append(found.verdict, _COLOUR[found.verdict]), soft_wrap=True)
     for name, reading in found.runtimes.items():
         verdict, basis = found.verdict_in(name), _basis(reading)

@@ -156,7 +156,7 @@ class _Build:
         if file.exists():
             if next(self._documents, None) is not None:
                 raise self._changed("the store was finished")
-            if file.read_text(encoding="utf-8") != self._manifest():
+            if file.read_bytes() != self._manifest().encode():
                 raise InputError(
                     f"{file}: was edited since it was written; remove it, and run the same command "
                     "again to write it anew"

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ropewalk.errors import InputError, shortened
+from ropewalk.confined import confined
+from ropewalk.errors import InputError, RopewalkError, shortened
 from ropewalk.evaluation.tasks import Draft
 
 _ASKED, _ANSWERED, _AGAIN = "What was asked?", "What was answered.", "What was asked then?"
@@ -56,6 +57,8 @@ def chat_of(render: Rendered, system: str | None) -> Chat:
     ]
     try:
         prompt, whole = render(said), render(again)
+    except RopewalkError:  # beyond its limits
+        raise
     except Exception as error:  # templates are programs, and raise what they like
         raise InputError(
             f"the model's chat template fails: {shortened(str(error))}; "
@@ -78,13 +81,13 @@ def chat_of(render: Rendered, system: str | None) -> Chat:
 
 
 def rendered_by(tokenizer: Any) -> Rendered | None:
-    """The template of a tokenizer; thinking is off if the template can."""
+    """The template of a tokenizer, confined; thinking is off if the template can."""
     if getattr(tokenizer, "chat_template", None) is None:
         return None
 
     def render(messages: Messages) -> str:
-        text: str = tokenizer.apply_chat_template(
-            messages, tokenize=False, add_generation_prompt=True, **SETTINGS
+        text: str = confined(tokenizer).apply_chat_template(
+            messages, add_generation_prompt=True, **SETTINGS
         )
         return text
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ropewalk.confined import confined
 from ropewalk.data.corpora import Document
 from ropewalk.errors import InputError, shortened
 from ropewalk.evaluation.chat import Chat
@@ -37,12 +38,12 @@ class Encoder:
         self, tokenizer: Any, vocabulary: int | None = None, ends: Sequence[int] = ()
     ) -> None:
         """`ends`: tokens that end a text besides the tokenizer's own."""
-        self.tokenizer = tokenizer
+        self.tokenizer = confined(tokenizer)
         self._ends = tuple(ends)
         self.vocabulary = vocabulary
         self._beginning: dict[str, NDArray[np.bool_]] = {}
         bos = tokenizer.bos_token_id
-        begins = tokenizer("a")["input_ids"][:1] == [bos]
+        begins = self.tokenizer("a")["input_ids"][:1] == [bos]
         self.bos: tuple[int, ...] = (int(bos),) if bos is not None and begins else ()
         self.check(self.bos)
 

@@ -31,12 +31,13 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from ropewalk.agreement import Agreement
+from ropewalk.confined import confined
 from ropewalk.context_plan import ContextPlan
 from ropewalk.data.corpora import HELD_OUT, read_documents
 from ropewalk.errors import GateFailed, RopewalkError
 from ropewalk.exporting import fresh_process, stock_run
 from ropewalk.models.install import applied, install
-from ropewalk.models.load import load_stock_config
+from ropewalk.models.load import load_stock_config, load_tokenizer
 from ropewalk.models.logits import check_finite
 from ropewalk.schedule import FloatArray, RotarySchedule
 
@@ -129,17 +130,12 @@ def ending_at(length: int, ids: Sequence[int]) -> GateAsked:
 
 def probe_ids(folder: Path) -> list[int]:
     """Tokens of real text if the folder has a tokenizer, else any tokens."""
-    from transformers import AutoTokenizer
-
     # Its config class knows the vocabulary where the file leaves that to it.
     vocabulary = int(load_stock_config(folder).get_text_config().vocab_size)
 
     try:
-        tokenizer = AutoTokenizer.from_pretrained(
-            folder, local_files_only=True, trust_remote_code=False
-        )
         text = next(read_documents(HELD_OUT)).text[:20_000]
-        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+        ids = confined(load_tokenizer(folder))(text, add_special_tokens=False)["input_ids"]
     except Exception:  # whatever the many tokenizer classes raise for missing files
         ids = []
     ids = [int(i) for i in ids if i < vocabulary]

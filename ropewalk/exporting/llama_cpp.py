@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 from ropewalk.agreement import Agreement
+from ropewalk.confined import confined
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import GateFailed, InvalidValue
 from ropewalk.exporting import gate
@@ -331,7 +332,7 @@ def _planned(
 
 def _check_tokenizer(tokenizer: Any, llama: LlamaCpp, words: GGUFTokenizer) -> None:
     """Raise GateFailed if a text becomes other tokens, for more than was warned of."""
-    text = PROBE
+    text, tokenizer = PROBE, confined(tokenizer)
     if OTHER_SPACES not in words.warnings:
         text += "".join(f"a {token} b{token}\n" for token in tokenizer.all_special_tokens)
     ours, theirs = tokenizer(text)["input_ids"], llama.tokenize(text)

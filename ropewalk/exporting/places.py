@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ropewalk.errors import InputError, InvalidValue
 from ropewalk.exporting.manifest import MANIFEST, Manifest
-from ropewalk.outputs import STANDARD_OUTPUT, check_place
+from ropewalk.outputs import STANDARD_OUTPUT, check_place, check_unicode
 
 
 def check_export_place(
@@ -26,6 +26,7 @@ def check_export_place(
     if out == STANDARD_OUTPUT:
         raise InvalidValue("out", "-", "cannot be printed", "give the path to write to")
     check_place(out, key="out", sources=sources)
+    check_unicode(out)
     if not os.path.lexists(out):
         return
     if is_folder is not None and out.is_dir() != is_folder:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ropewalk.confined import FAST, trial
 from ropewalk.errors import GateFailed, InputError
 from ropewalk.exporting.gate import Tokens
 from ropewalk.exporting.stock_run import tokens_of
-from ropewalk.exporting.tokens import FAST, PROBE, SETTINGS, first_difference, tokenizer_files
+from ropewalk.exporting.tokens import PROBE, SETTINGS, first_difference, tokenizer_files
 from ropewalk.untrusted import read_json
 
 NONE = "the source has no tokenizer, so the export has none"
@@ -22,6 +23,7 @@ def of_source(folder: Path) -> tuple[Tokens | None, tuple[str, ...]]:
     files = tokenizer_files(folder)
     if not files:
         return None, (NONE,)
+    trial(folder, PROBE)
     tokens = Tokens.of(tokens_of(str(folder), PROBE))
     if not tokens.error:
         return tokens, ()

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-FAST = "tokenizer.json"
-"""The one file from which the library `tokenizers` makes a whole tokenizer."""
+from ropewalk.confined import FAST
+
 OLDER = (
     *("tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "vocab.json", "vocab.txt"),
     *("tekken.json", "tokenizer.tiktoken", "qwen.tiktoken", "tiktoken.model", "vocab.bpe"),

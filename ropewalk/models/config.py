@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ropewalk.context_plan import FULL_ATTENTION, SLIDING_ATTENTION, ContextPlan, PlanStep, ladder
-from ropewalk.errors import InputError, InvalidValue, Unsupported, shortened
+from ropewalk.errors import InputError, InvalidValue, Unsupported, printable, shortened
 from ropewalk.lengths import MAX_LENGTH
 from ropewalk.models.families import (
     ENCODERS,
@@ -40,7 +40,7 @@ from ropewalk.scaling import (
     yarn,
 )
 from ropewalk.schedule import MAX_DIM, MAX_FACTOR, LogN, RotaryGeometry, RotarySchedule
-from ropewalk.untrusted import counted, read_json, real_number, truth_value
+from ropewalk.untrusted import counted, read_json, real_number, text_value, truth_value
 
 Config = dict[str, Any]
 _FLOATS = {text: float(text) for text in ("Infinity", "-Infinity", "NaN")}
@@ -147,6 +147,9 @@ def load_config(source: object) -> Config:
             f"{path}: is a plan, not a model; give the model's folder (a plan goes with --plan; to "
             "check what a plan does, export the model with it, and verify the export)"
         )
+    for place, own in (("model_type", value), ("text_config.model_type", value.get("text_config"))):
+        if isinstance(own, dict) and own.get("model_type") is not None:
+            text_value(own["model_type"], f"{path}: {place}")
     return value
 
 
@@ -192,7 +195,9 @@ def named_in(file: str | Path | None) -> Iterator[None]:
 
 
 def _present_plan(reader: ConfigReader, model: str | None) -> ContextPlan:
-    name = model or str(reader.outer.get("_name_or_path") or reader.model_type or "model")
+    name = printable(
+        model or str(reader.outer.get("_name_or_path") or reader.model_type or "model")
+    )
     layers = reader.layer_settings()
     steps = {layer: reader.steps(rope) for layer, rope in layers.items()}
     found = reader.rotating_layers()

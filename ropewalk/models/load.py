@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
+from ropewalk.confined import trial
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, InvalidValue, Unsupported, first_line, shortened
 from ropewalk.extras import required_by
@@ -246,9 +247,10 @@ def _check_is_text_model(folder: Path) -> None:
 
 
 def load_tokenizer(folder: Path) -> Any:
-    """The tokenizer of a model folder."""
+    """The tokenizer of a model folder, which a child has loaded before (confined.py)."""
     from transformers import AutoTokenizer
 
+    trial(folder)
     try:
         return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # whatever the many tokenizer classes raise for missing files
@@ -276,9 +278,14 @@ def read_model(folder: Path, dtype: torch.dtype | str, **asked: Any) -> Any:
                 output_loading_info=True,
                 **asked,
             )
-    except (OSError, ValueError, RuntimeError, ImportError, SafetensorError) as error:
+    except MemoryError:
+        raise
+    except Exception as error:  # whatever the many model classes raise for what a config says
         _check_is_text_model(folder)
-        raise InputError(f"{folder}: transformers cannot load it: {first_line(error)}") from None
+        said = first_line(error)
+        raise InputError(
+            f"{folder}: transformers cannot load it: {type(error).__name__}: {said}"
+        ) from None
     # transformers would fill these with random numbers, and go on.
     absent = sorted(report["missing_keys"])
     other = sorted(name for name, *_ in report["mismatched_keys"])

@@ -21,9 +21,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ropewalk.context_plan import ContextPlan
-from ropewalk.errors import InputError, InvalidValue, RopewalkError, UnknownName, first_line
+from ropewalk.errors import (
+    InputError,
+    InvalidValue,
+    RopewalkError,
+    UnknownName,
+    first_line,
+    printable,
+)
 from ropewalk.extras import required_by
 from ropewalk.models.placement import check_placement
+from ropewalk.outputs import check_unicode
 from ropewalk.progress import Notice
 from ropewalk.run_directory import check_run_place
 
@@ -90,7 +98,7 @@ class Source:
         path = self.path.resolve()
         if path.parent.name == "snapshots":  # of the hub's cache, models--ORG--NAME/snapshots/HASH
             return path.parents[1].name.rpartition("--")[2]
-        return path.name
+        return printable(path.name)
 
     @cached_property
     def config(self) -> Config:
@@ -212,6 +220,7 @@ class Source:
         """The folder with config, weights and tokenizer; a source without one is refused."""
         if self.kind in ("folder", "bundled"):
             assert self.path is not None
+            check_unicode(self.path)
             return self.path
         if self.allow_download and self.kind in ("hub", "catalogue"):
             return _download(self.value.hub_id if self.kind == "catalogue" else self.name)
@@ -273,15 +282,16 @@ def _installed(model: object) -> ContextPlan | None:
 
 
 def _named(name: str, allow_download: bool) -> Source:
-    if not name.strip() or not name.isprintable():
+    if not name.strip():
         raise InputError(f"{name[:80]!r}: is not a model; give a folder, a file or a known name")
     path = Path(name)
     try:
         exists = path.exists()
-    except OSError as error:
-        raise InputError(f"{name[:80]}: is not a path ({error.strerror}); check it") from None
+    except (OSError, ValueError) as error:  # ValueError: a zero byte
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{name[:80]}: is not a path ({reason}); check it") from None
     if exists:
-        return _of_path(name, path)
+        return _of_path(printable(name), path)
     from ropewalk.models import catalogue
     from ropewalk.models.config import BUNDLED, BUNDLED_FOLDERS
 

@@ -36,11 +36,14 @@ class Effective(Value):
     up_to_length: int
     inverse_frequencies: FloatArray
     attention_scaling: float
+    softmax_scaling: float = 1.0
+    """The factor of all logits, with those of dimensions that do not rotate."""
 
     @classmethod
     def of(cls, step: PlanStep) -> Effective:
-        schedule = step.schedule
-        return cls(step.up_to_length, schedule.inverse_frequencies, schedule.attention_scaling)
+        own = step.schedule
+        factors = (own.attention_scaling, own.softmax_scaling)
+        return cls(step.up_to_length, own.inverse_frequencies, *factors)
 
     @property
     def slowest_period(self) -> float:

@@ -17,7 +17,7 @@ import pytest
 import ropewalk as rw
 from ropewalk.api.report import keep_report
 from ropewalk.errors import InputError
-from ropewalk.run_directory import RunDirectory
+from ropewalk.run_directory import Journal, RunDirectory
 from tests.api.conformance import check_command, check_result
 from tests.evaluation import tiny
 from tests.reports.page.test_html import Read
@@ -198,6 +198,14 @@ def test_a_fault_of_the_page_does_not_end_the_run(copied: Path) -> None:
     keep_report(copied, said.append)
     assert len(said) == 1
     assert said[0].startswith("no report: ")
+
+
+@pytest.mark.parametrize("time", ["yesterday", "2026-01-01T00:00:00", 7])
+def test_a_sealed_event_without_a_time_is_refused(copied: Path, time: object) -> None:
+    journal = Journal(copied / "events.jsonl")
+    journal.append([{"time": time, "event": "finished"}])
+    journal.close()
+    assert "events.jsonl: time = " in refused(copied)
 
 
 def test_runs_of_other_samples_are_not_put_side_by_side(run: Path, tmp_path: Path) -> None:

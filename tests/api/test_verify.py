@@ -269,3 +269,17 @@ def test_a_gguf_file_is_compared_with_the_plan_next_to_it(tmp_path: Path) -> Non
     assert not other.wrong
     assert not other.compared
     assert "not compared with the plan.json next to it, which is of another model" in other.notes
+
+
+def test_an_edited_plan_is_used_and_named_by_every_command(tmp_path: Path) -> None:
+    """The edit travels: through the export, whose own checksums hold, and to what is verified."""
+    plan, out = tmp_path / PLAN, tmp_path / "out"
+    text = rw.plan("bundled", "2k", "yarn").plan.dumps()
+    plan.write_text(text.replace('"up_to_length": 2048', '"up_to_length": 6048'))
+    with pytest.warns(UserWarning, match="plan.json: the plan was edited since") as told:
+        rw.export("bundled", plan, out, "transformers")
+    assert len(told) == 1
+    found = rw.verify(out, run=False)
+    assert "the plan was edited since ropewalk wrote it" in found.notes
+    plan.write_text(text)
+    assert "edited" not in ContextPlan.read(plan).provenance

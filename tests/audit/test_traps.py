@@ -6,12 +6,14 @@ import ast
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ropewalk.audit import examination, traps
 from ropewalk.audit.examination import audit
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
+from ropewalk.errors import InvalidValue
 from ropewalk.schedule import LogN
 from tests.audit.corpus import BROKEN, CLEAN, Export
 from tests.audit.verified import GOLDEN
@@ -90,6 +92,27 @@ def test_what_no_stock_runtime_says_is_named(tmp_path: Path) -> None:
     plan = ContextPlan("more", {FULL_ATTENTION: (PlanStep(export.plan.target_length, schedule),)})
     found = audit(export.write(tmp_path), plan=plan, runtimes=export.runtimes)
     assert named(found.warnings) == {"kept-positions-lost", "log-n-lost"}
+
+
+def test_a_plan_that_sharpens_all_logits_is_not_followed_by_a_config_without(
+    tmp_path: Path,
+) -> None:
+    export = CLEAN["any λ"]
+    schedule = replace(export.plan.longest(), softmax_scaling=4.0)
+    plan = ContextPlan("more", {FULL_ATTENTION: (PlanStep(export.plan.target_length, schedule),)})
+    found = audit(export.write(tmp_path), plan=plan, runtimes=export.runtimes, run=False)
+    assert found.verdict == "wrong"
+    assert named(found.warnings) == {"softmax-scaling-differs"}
+
+
+@pytest.mark.parametrize("edited", [{"head_dim": 128}, {"pair_layout": "interleaved"}])
+def test_a_plan_of_other_heads_is_refused(edited: dict[str, object], tmp_path: Path) -> None:
+    """Its frequencies are the same, and would pass."""
+    export = CLEAN["any λ"]
+    value: Any = export.plan.to_json()
+    value["schedules"][FULL_ATTENTION][0]["schedule"]["geometry"] |= edited
+    with pytest.raises(InvalidValue, match="this model has"):
+        audit(export.write(tmp_path), plan=ContextPlan.from_json(value), run=False)
 
 
 def test_every_trap_stands_in_the_document_and_no_other() -> None:

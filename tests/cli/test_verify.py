@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from ropewalk.__main__ import run
 from ropewalk.errors import InputError
+from ropewalk.models.config import BUNDLED_FOLDER
 from ropewalk.outputs import write_atomically
 from tests.audit.corpus import BROKEN, CLEAN
 from tests.audit.files.folders import bundled, edit
@@ -92,3 +96,21 @@ def test_the_exit_status_is_the_verdict(tmp_path: Path) -> None:
 def test_bad_input_is_raised_as_it_is(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no such file or folder"):
         verify(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("name", [b"a\nb: OK", b"red\x1b[31m", b"caf\xe9"])
+def test_a_folder_of_any_name_is_a_model_and_is_shown_escaped(
+    name: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / os.fsdecode(name)
+    shutil.copytree(BUNDLED_FOLDER, folder)
+    assert run(["inspect", str(folder)]) == 0
+    assert run(["plan", str(folder), "--to", "2k", "--json"]) == 0
+    capsys.readouterr()
+    assert run(["verify", str(folder), "--no-run"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.replace("\n", "").isprintable()
+    assert shown.splitlines()[0].endswith(" (transformers folder, for 512): OK")
+    if name.endswith(b"\xe9"):  # safetensors takes no such path
+        assert run(["evaluate", str(folder), "--task", "passkey", "--length", "512"]) == 2
+        assert "has a name that is not UTF-8" in capsys.readouterr().err

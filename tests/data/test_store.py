@@ -288,9 +288,9 @@ def test_an_edited_manifest_is_not_built_upon(tmp_path: Path) -> None:
     built(tmp_path / "store")
     path = tmp_path / "store" / "manifest.json"
     kept = path.read_text()
-    for edited in (kept.replace('"bytes"', '"words"'), kept.replace('"prose"', '"verse"'), "{}"):
+    for edited in (kept.replace('"bytes"', '"words"'), kept.replace('"prose"', '"verse"'), "\xff"):
         assert edited != kept
-        path.write_text(edited)
+        path.write_text(edited, encoding="latin-1")
         with pytest.raises(InputError, match=r"manifest\.json: was edited since it was written"):
             built(tmp_path / "store")
     path.unlink()

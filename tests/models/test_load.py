@@ -181,6 +181,18 @@ def unloadable(folder: Path) -> None:
     edit_config(folder, quantization_config={"quant_method": "gptq", "bits": 4})
 
 
+def unknown_activation(folder: Path) -> None:
+    edit_config(folder, hidden_act="blorp")
+
+
+def padding_beyond(folder: Path) -> None:
+    edit_config(folder, pad_token_id=10**6)
+
+
+def types_in_a_list(folder: Path) -> None:
+    edit_config(folder, model_type=["llama"])
+
+
 def lose_tokenizer(folder: Path) -> None:
     for path in folder.glob("tokenizer*"):
         path.unlink()
@@ -213,6 +225,9 @@ def lose_tokenizer(folder: Path) -> None:
             r"6 tensors have another shape than .* for \(model.*mlp",
         ),
         (unloadable, InputError, "transformers cannot load it: .*GPTQ"),
+        (unknown_activation, InputError, "transformers cannot load it: KeyError: 'blorp'"),
+        (padding_beyond, InputError, "transformers cannot load it: AssertionError: Padding_idx"),
+        (types_in_a_list, InvalidValue, "config.json: model_type = .* must be a string"),
         (lose_tokenizer, InputError, "its tokenizer cannot be loaded"),
     ],
 )

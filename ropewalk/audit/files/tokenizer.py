@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 from ropewalk.audit.files.check import Checked, passed, unknown, wrong
 from ropewalk.audit.finding import Finding
+from ropewalk.confined import FAST, trial
 from ropewalk.errors import InputError, MissingExtra, first_line, shortened
-from ropewalk.exporting.tokens import FAST, PROBE, SETTINGS, tokenizer_files
+from ropewalk.exporting.tokens import PROBE, SETTINGS, tokenizer_files
 from ropewalk.extras import required_by
 from ropewalk.models.config import Config, ConfigReader
 from ropewalk.untrusted import read_json
@@ -25,8 +26,9 @@ _OTHER_JSON = ("special_tokens_map.json", "chat_template.json")
 
 
 class _Loaded(NamedTuple):
-    vocabulary: dict[str, int]
-    encode: Callable[[str], Sequence[int]]
+    largest: int
+    probe: Sequence[int]
+    """The tokens of the probe text."""
 
 
 def tokenizer(folder: Path, config: Config, rows: int | None) -> Checked:
@@ -41,20 +43,20 @@ def tokenizer(folder: Path, config: Config, rows: int | None) -> Checked:
     try:
         settings, more = _side_files(folder)
         with required_by("loading the tokenizer"):
-            loaded = _fast(folder / FAST) if files[0] == FAST else _older(folder, files, settings)
-        ids = [*loaded.vocabulary.values(), *_added(settings, more)]
-        encoded = list(_guarded(files[0], lambda: loaded.encode(PROBE)))
+            loaded = _fast(folder) if files[0] == FAST else _older(folder, files, settings)
+        added = list(_added(settings, more))
     except (MissingExtra, _Unknown) as error:
         return unknown("tokenizer", str(error), getattr(error, "remedy", ""))
     except InputError as error:
-        return wrong("tokenizer", _broken(str(error)))
-    if not encoded:
+        said = str(error).removeprefix(f"{folder}: ").partition("; ")[0]
+        return wrong("tokenizer", _broken(said))
+    if not loaded.probe:
         return wrong("tokenizer", _broken(f"{files[0]}: text becomes no token at all"))
-    largest, most = max([*ids, *encoded]), _vocabulary(config, rows)
+    largest, most = max(loaded.largest, *added, *loaded.probe), _vocabulary(config, rows)
     if most is None:
         said = f"{files[0]} loads; the size of the vocabulary is stated nowhere"
         return unknown("tokenizer", said, "add vocab_size to the config")
-    if largest >= most or min(encoded) < 0:
+    if largest >= most or min(loaded.probe) < 0:
         return wrong("tokenizer", _beyond(files[0], largest, most))
     return passed("tokenizer", f"{files[0]} loads, its largest id {largest:,} of {most:,}")
 
@@ -80,14 +82,13 @@ def _side_files(folder: Path) -> tuple[Config, Config]:
     return read.get(SETTINGS, {}), read.get(ADDED, {})
 
 
-def _fast(path: Path) -> _Loaded:
-    from tokenizers import Tokenizer
+def _fast(folder: Path) -> _Loaded:
+    import tokenizers  # noqa: F401  # so that it is named if it is not installed
 
-    if not path.is_file() or path.stat().st_size > MOST_BYTES:
-        raise InputError(f"{FAST}: is not a file of at most {MOST_BYTES:,} bytes")
-    loaded = _guarded(FAST, lambda: Tokenizer.from_file(str(path)))
-    vocabulary = loaded.get_vocab(with_added_tokens=True)
-    return _Loaded(vocabulary, lambda text: loaded.encode(text).ids)
+    child = trial(folder, PROBE)
+    if child is None:
+        raise InputError(f"{FAST}: is not a file")
+    return _Loaded(child.largest, child.encode([PROBE], special=True)[0].tolist())
 
 
 def _older(folder: Path, files: Sequence[str], settings: Config) -> _Loaded:
@@ -107,8 +108,8 @@ def _older(folder: Path, files: Sequence[str], settings: Config) -> _Loaded:
             folder, local_files_only=True, trust_remote_code=False
         ),
     )
-
-    return _Loaded(loaded.get_vocab(), lambda text: loaded(text, verbose=False)["input_ids"])
+    probe = _guarded(files[0], lambda: loaded(PROBE, verbose=False)["input_ids"])
+    return _Loaded(max(loaded.get_vocab().values(), default=-1), probe)
 
 
 def _guarded(name: str, load: Callable[[], Any]) -> Any:

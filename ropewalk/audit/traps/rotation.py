@@ -2,7 +2,7 @@
 
 factors-dropped, factors-doubled, frequencies-differ, theta-lost, truncate-ignored, wrong-step,
 short-text-taxed, attention-factor-dropped, attention-factor-squared, attention-factor-ignored,
-dropped-on-cpu, kept-positions-lost, log-n-lost.
+softmax-scaling-differs, dropped-on-cpu, kept-positions-lost, log-n-lost.
 """
 
 from __future__ import annotations
@@ -37,6 +37,19 @@ def rotation(subject: Subject) -> Iterator[Finding]:
                 _remedy(reading, remedy),
             )
         wanted, found = want.attention_scaling, got.attention_scaling
+        logits = want.softmax_scaling
+        if subject.config is None and want.geometry.rotary_dim == want.geometry.head_dim:
+            # A GGUF file has no key for it, and an export multiplies cos and sin instead.
+            wanted, logits = wanted * logits**0.5, 1.0
+        if abs(got.softmax_scaling / logits - 1) > TOLERANCE:
+            yield Finding(
+                "softmax-scaling-differs",
+                (reading.runtime,),
+                f"{where}logits are multiplied by {got.softmax_scaling:.6g} instead of {logits:.6g}"
+                f"{_because(reading)}",
+                f"attention is {got.softmax_scaling / logits:.3g} times as sharp as it should be",
+                _remedy(reading, _REWRITE),
+            )
         if abs(found / wanted - 1) > TOLERANCE and not _rounded(found, wanted):
             yield Finding(
                 _attention_trap(wanted, found),

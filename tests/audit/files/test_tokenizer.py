@@ -55,12 +55,12 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "garbage": (
         lambda folder: (folder / FAST).write_text('{"garbage": 1}'),
         "tokenizer-broken",
-        "tokenizer.json: cannot be loaded",
+        "its tokenizer cannot be used",
     ),
     "cut": (
         lambda folder: (folder / FAST).write_bytes((folder / FAST).read_bytes()[:20_000]),
         "tokenizer-broken",
-        "cannot be loaded",
+        "cannot be used",
     ),
     "empty": (lambda folder: (folder / FAST).write_bytes(b""), "tokenizer-broken", "cannot be"),
     "no words": (_fast(_no_words), "tokenizer-broken", "text becomes no token at all"),

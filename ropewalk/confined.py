@@ -1,0 +1,281 @@
+"""Work that a stranger's file asks for, in a process with limits of memory and time.
+
+A tokenizer.json is a program: its steps replace, split and repeat text, and five of them ask for
+more memory than any machine has. So is a chat template. Neither a look at such a file nor a trial
+on other text says what it will take, so the work itself is done by a child, which the system ends
+beyond its limits. The child imports neither torch nor ropewalk, starts in a tenth of a second and
+is kept for all who need the same tokenizer. It uses every core, as a tokenizer does here, and a
+pipe carries tokens faster than Python makes lists of them.
+
+What is left in the process of the caller is loading, which `trial` does in a child before, and
+tokenizers without a tokenizer.json, whose files hold vocabularies and no steps.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+from weakref import finalize
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ropewalk.errors import InputError, first_line
+from ropewalk.untrusted import read_json, read_text
+
+MEMORY: Final = 4 * 2**30
+"""Bytes of data that a child may have. A million characters of ordinary text take a tenth."""
+SECONDS: Final = 60
+"""Seconds of computing for one request, and one more for `PER_SECOND` characters."""
+PER_SECOND: Final = 10_000
+PATIENCE: Final = 4
+"""Seconds by the clock for each of computing: a library without memory may wait for ever."""
+_SCRIPT = str(Path(__file__).with_name("confined_work.py"))
+# Rust would make a backtrace of having no memory, which takes memory.
+_SET = {"RUST_BACKTRACE": "0", "HF_HUB_OFFLINE": "1"}
+_MOST_ANSWERED = MEMORY // 8
+_MOST_BYTES = 64 * 2**20  # of a file
+_LENGTH = struct.Struct("<Q")
+FAST = "tokenizer.json"
+"""The one file from which the library `tokenizers` makes a whole tokenizer."""
+_READ = (
+    *("*token*.json", "vocab.*", "merges.txt", "*.model", "*.tiktoken"),
+    *("*.jinja", "additional_chat_templates/*.jinja"),
+)
+"""The files that transformers makes a tokenizer and its templates of."""
+_BESIDE = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+Numbers: TypeAlias = NDArray[np.uint32]
+
+
+class Confined:
+    """A child that has the tokenizer.json of `text`, if any; `name` is for errors."""
+
+    def __init__(self, name: str, text: str = "") -> None:
+        self._name, self._text = name, text
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._owner = 0
+
+    @property
+    def largest(self) -> int:
+        """The largest id of the tokenizer."""
+        found: int = self._tokenizer("largest", 0)[0]
+        return found
+
+    def encode(self, texts: Sequence[str], *, special: bool, split: bool = False) -> list[Numbers]:
+        """The ids of each text; `split`: none is special, whatever the text spells."""
+        how = {"special": special, "split": split}
+        counts, raw = self._tokenizer("encode", sum(map(len, texts)), texts=texts, **how)
+        ends = np.cumsum(counts, dtype=np.int64)[:-1]
+        return np.split(np.frombuffer(raw, np.uint32), ends)
+
+    def decode(self, tokens: Sequence[Sequence[int]], *, skip: bool) -> list[str]:
+        """The text of each list of tokens; `skip`: without the special ones."""
+        asked = [list(map(int, each)) for each in tokens]
+        found: list[str] = self._tokenizer("decode", sum(map(len, asked)), tokens=asked, skip=skip)[
+            0
+        ]
+        return found
+
+    def rendered(self, template: str, messages: Sequence[Any], variables: dict[str, object]) -> str:
+        """A conversation by a chat template, whose own error is a ValueError."""
+        characters = len(template) + sum(len(str(each)) for each in messages)
+        asked = {"template": template, "messages": messages, "variables": variables}
+        remedy = "measure without it (`chat` off), or copy it again from its publisher"
+        text: str = self._ask("render", characters, "chat template", remedy, **asked)[0]
+        return text
+
+    def _tokenizer(self, does: str, characters: int, **asked: object) -> tuple[Any, bytes]:
+        remedy = "copy the tokenizer files of the model there, or split texts without line breaks"
+        try:
+            return self._ask(does, characters, "tokenizer", remedy, **asked)
+        except ValueError as error:
+            raise InputError(
+                f"{self._name}: its tokenizer cannot be used ({first_line(error)[:200]}); {remedy}"
+            ) from None
+
+    def _ask(
+        self, does: str, characters: int, what: str, remedy: str, **asked: object
+    ) -> tuple[Any, bytes]:
+        seconds = SECONDS + characters // PER_SECOND
+        with self._lock:
+            try:
+                if self._process is None or self._owner != os.getpid():  # its pipes are of another
+                    self._start()
+                answer, more = self._answer({"does": does, "seconds": seconds, **asked})
+            except (EOFError, BrokenPipeError):
+                assert self._process is not None
+                code, self._process = self._process.wait(), None
+                most = {
+                    -signal.SIGXCPU: f"{seconds} s of computing",
+                    -signal.SIGALRM: f"{PATIENCE * seconds} s",
+                }.get(code, f"{MEMORY >> 20:,} MiB of memory")
+                raise InputError(
+                    f"{self._name}: its {what} takes more than {most} for {characters:,} "
+                    f"characters, which is the limit for files from elsewhere; {remedy}"
+                ) from None
+        if "error" in answer:
+            raise ValueError(answer["error"])
+        return answer["found"], more
+
+    def _start(self) -> None:
+        # A session of its own: Ctrl-C is for the parent, whose end closes the pipe.
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", _SCRIPT, str(MEMORY), str(PATIENCE)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, **_SET},
+            start_new_session=True,
+        )
+        self._owner = os.getpid()
+        finalize(self, _end, self._process, self._owner)
+        if self._text:
+            answer, _ = self._answer({"does": "load", "seconds": SECONDS, "text": self._text})
+            if "error" in answer:
+                _end(self._process, self._owner)
+                self._process = None
+                raise ValueError(answer["error"])
+
+    def _answer(self, asked: dict[str, object]) -> tuple[Any, bytes]:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        head = json.dumps(asked, ensure_ascii=False).encode("utf-8", "surrogatepass")
+        self._process.stdin.write(_LENGTH.pack(len(head)) + head)
+        self._process.stdin.flush()
+        return json.loads(self._read()), self._read()
+
+    def _read(self) -> bytes:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        head = self._process.stdout.read(_LENGTH.size)
+        length = _LENGTH.unpack(head)[0] if len(head) == _LENGTH.size else _MOST_ANSWERED + 1
+        found = self._process.stdout.read(length) if length <= _MOST_ANSWERED else b""
+        if len(found) < length:
+            self._process.kill()
+            raise EOFError
+        return found
+
+
+def _end(process: subprocess.Popen[bytes], owner: int) -> None:
+    if owner != os.getpid():
+        return
+    process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        with suppress(OSError):  # what was still to be written
+            assert pipe is not None
+            pipe.close()
+
+
+_shared = lru_cache(maxsize=4)(Confined)
+
+
+class Words:
+    """A tokenizer of transformers as ropewalk uses it: what its files ask for is confined."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._own = tokenizer
+        backend = getattr(tokenizer, "backend_tokenizer", None)
+        self._in_steps = backend is not None
+        self._child = _shared(str(tokenizer.name_or_path), backend.to_str() if backend else "")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Words, (self._own,)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._own, name)
+
+    def __len__(self) -> int:
+        return len(self._own)
+
+    def __call__(
+        self,
+        text: str | Sequence[str],
+        *,
+        add_special_tokens: bool = True,
+        split_special_tokens: bool = False,
+        verbose: bool = False,
+    ) -> dict[str, Any]:
+        if not self._in_steps:
+            how = {"split_special_tokens": True} if split_special_tokens else {}
+            found: dict[str, Any] = self._own(
+                text, add_special_tokens=add_special_tokens, verbose=verbose, **how
+            )
+            return found
+        ids = self._child.encode(
+            [text] if isinstance(text, str) else text,
+            special=add_special_tokens,
+            split=split_special_tokens,
+        )
+        return {"input_ids": ids[0].tolist() if isinstance(text, str) else ids}
+
+    def decode(self, tokens: Sequence[int], **how: Any) -> str:
+        return self.batch_decode([tokens], **how)[0]
+
+    def batch_decode(
+        self,
+        tokens: Sequence[Sequence[int]],
+        skip_special_tokens: bool = False,
+        clean_up_tokenization_spaces: bool | None = None,
+    ) -> list[str]:
+        own, clean = self._own, clean_up_tokenization_spaces
+        if not self._in_steps:
+            how = {"skip_special_tokens": skip_special_tokens}
+            return [own.decode(each, clean_up_tokenization_spaces=clean, **how) for each in tokens]
+        found = self._child.decode(tokens, skip=skip_special_tokens)
+        clean = own.clean_up_tokenization_spaces if clean is None else clean
+        # As transformers, which leaves BPE out.
+        if clean and type(own.backend_tokenizer.model).__name__ != "BPE":
+            return list(map(own.clean_up_tokenization, found))
+        return found
+
+    def apply_chat_template(self, messages: Sequence[Any], **variables: object) -> str:
+        variables = {**self._own.special_tokens_map, **variables}
+        return self._child.rendered(self._own.get_chat_template(), messages, variables)
+
+
+def confined(tokenizer: Any) -> Any:
+    """A tokenizer of transformers in a child; another kind as it is."""
+    ours = isinstance(tokenizer, Words) or not hasattr(tokenizer, "get_chat_template")
+    return tokenizer if ours else Words(tokenizer)
+
+
+def trial(folder: Path, *texts: str) -> Confined | None:
+    """The child that has loaded a folder's tokenizer.json, and read these texts and all that
+    loading reads; None for a folder without one. A file that is too large to load is refused."""
+    for path in (path for kind in _READ for path in folder.glob(kind)):
+        if path.is_file() and path.stat().st_size > _MOST_BYTES:
+            raise InputError(
+                f"{path}: larger than the limit of {_MOST_BYTES:,} bytes for a file of a "
+                "tokenizer; copy it again from its publisher, or remove it"
+            )
+    if not (folder / FAST).is_file():
+        return None
+    child = _shared(str(folder), read_text(folder / FAST, max_bytes=_MOST_BYTES))
+    beside = [folder / name for name in _BESIDE if (folder / name).is_file()]
+    values = [read_json(path, max_bytes=_MOST_BYTES) for path in beside]
+    child.encode([*texts, *_strings(values)], special=True)
+    return child
+
+
+def _strings(value: object) -> Iterator[str]:
+    """All strings, as the added tokens among them are read once; no template."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for each in value:
+            yield from _strings(each)
+    elif isinstance(value, dict):
+        yield from value
+        yield from _strings([each for key, each in value.items() if key != "chat_template"])

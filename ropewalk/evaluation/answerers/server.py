@@ -199,6 +199,7 @@ class Served(Answerer):
             )
 
     def begin(self, directory: RunDirectory | None) -> None:
+        self.opened.check_no_echo(self._canary)
         self._check_canary(directory)
         self.verdict = self._compared(directory)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -166,7 +165,7 @@ def measure(evaluation: Evaluation, run: Path | None, progress: Progress) -> Eva
             found = found or Evaluated.from_json(told)
         assert found is not None
         if directory is not None:
-            directory.write(RESULTS, json.dumps(found.to_json(), indent=2) + "\n")
+            directory.keep(RESULTS, found.to_json())
             place = directory.path / "figures"
             keep_figures(lambda: found.figures(records), place, evaluation.notice)
     return found

@@ -90,9 +90,8 @@ class Evaluation:
         subjects: Sequence[Subject] = (),
     ) -> list[EvalRecord]:
         """Ask these subjects, or all; known answers, in the journal too, are not asked again."""
-        kept = self.answerer.shared([] if journal is None else journal.records)
-        records = [EvalRecord.from_json(r, f"record {i}") for i, r in enumerate(kept, start=1)]
-        records = [*known, *records]
+        told = ([], "") if journal is None else (journal.records, str(journal.path))
+        records = EvalRecord.of_lines(*self.answerer.shared(told), known)
         done = {record.key for record in records}
         subjects, settings = subjects or self.answerer.subjects, self.settings
         total, behind = len(subjects) * sum(settings.lengths), 0.0

@@ -3,8 +3,8 @@
 What a runtime's server says of itself, and what it takes, stands in the runtime's own module
 (`runtimes/`). Of other servers only what `/v1/models` says is known. Every answer must say how many
 tokens it read (`usage.prompt_tokens`): that shows a cut prompt, a second BOS, and a template nobody
-asked for. An answer that is longer than was asked for, or that repeats the prompt, is refused: tasks
-look for values in what was written, and would find them there.
+asked for. An answer that is longer than was asked for, or that repeats the prompt, is refused:
+tasks look for values in what was written, and would find them there.
 """
 
 from __future__ import annotations

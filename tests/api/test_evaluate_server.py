@@ -327,11 +327,14 @@ def _number(prompt: str) -> str:
     return " 12345" if found is None else f" {found[0]}"
 
 
-def test_a_server_that_says_that_it_wrote_more(tmp_path: Path) -> None:
-    usage = lambda asked: {"prompt_tokens": len(asked["prompt"]), "completion_tokens": 65}  # noqa: E731
-    with misbehaving(lambda asked, n: said(completed(asked, usage=usage(asked)))) as wire:
-        with pytest.raises(RopewalkError, match="has 65 tokens, and at most 1 were asked for"):
-            evaluated(wire.url, tasks=["passkey"])
+def test_a_server_that_says_that_it_wrote_more() -> None:
+    def complete(asked: dict[str, Any], number: int) -> Reply:
+        usage = {"prompt_tokens": len(asked["prompt"]), "completion_tokens": 65}
+        return said(completed(asked, usage=usage))
+
+    told = "has 65 tokens, and at most 1 were asked for"
+    with misbehaving(complete) as wire, pytest.raises(RopewalkError, match=told):
+        evaluated(wire.url, tasks=["passkey"])
 
 
 class Midway:

@@ -92,11 +92,6 @@ class Judge(Stage[Judged]):
                 found.append(record)
         return found
 
-    def recalled(self, work: Work, result: Judged) -> Judged:
-        """The result, if it speaks of the schedule that was evaluated."""
-        self.check_recalled(work, "chosen", result.chosen, work.result(self.of).chosen, self.of)
-        return result
-
 
 @dataclass(frozen=True)
 class JudgePlanned(Judge):

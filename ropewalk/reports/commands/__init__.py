@@ -40,7 +40,9 @@ def index_of(folder: Path) -> Page:
             f"{folder}: is not a run directory and holds none; give one, or a folder of them"
         )
     rows.sort(key=lambda row: -row[0])
-    table = Table("", ("run", "command", "begun", "took", "verdict"), tuple(cells for _, cells in rows))
+    table = Table(
+        "", ("run", "command", "begun", "took", "verdict"), tuple(cells for _, cells in rows)
+    )
     return Page(f"Runs in {folder.name}", f"{len(rows)} runs.", (), (Section("Runs", (table,)),))
 
 

@@ -33,6 +33,7 @@ from ropewalk import __version__
 from ropewalk.errors import InputError, InvalidValue, RopewalkError
 from ropewalk.options import arguments_of
 from ropewalk.outputs import (
+    FULL,
     RUN_FILE,
     RUN_FORMAT,
     TEMPORARY,
@@ -87,7 +88,10 @@ class RunDirectory:
             self._lock = _hold(self.path / LOCK)
         except (OSError, ValueError) as error:  # ValueError: a path with a zero byte
             reason = getattr(error, "strerror", None) or error
-            raise InputError(f"{path!s}: cannot be a run directory ({reason})") from None
+            kind = RopewalkError if getattr(error, "errno", None) in FULL else InputError
+            raise kind(
+                f"{path!s}: cannot be a run directory ({reason}); make room, or give another place"
+            ) from None
         try:
             self.resumed = self._identify(command, configuration)
             self._sweep()

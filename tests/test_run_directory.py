@@ -120,6 +120,19 @@ def test_a_full_disk_leaves_the_journal_as_it_was(
     assert read_journal(journal) == [*RECORDS, {"name": "e"}]
 
 
+@pytest.mark.parametrize(("number", "status"), [(errno.ENOSPC, 1), (errno.EACCES, 2)])
+def test_a_disk_too_full_for_the_lock_is_no_wrong_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, status: int
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "pwrite", refuse)
+    with pytest.raises(RopewalkError, match=os.strerror(number)) as refused:
+        RunDirectory(tmp_path / "run", "evaluate", {})
+    assert refused.value.exit_status == status
+
+
 def test_nan_is_not_written(journal: Path) -> None:
     before = journal.read_bytes()
     with pytest.raises(ValueError, match="JSON compliant"):

@@ -244,11 +244,11 @@ def check_kept(file: Path, run: Path) -> None:
     """Refuse a result in a run that was edited since. What earlier versions kept has no seal."""
     events = run / EVENTS
     name = str(file.relative_to(run))
-    seals = {
+    seals = [
         event.get("digest")
         for event in (read_journal(events) if events.exists() else ())
         if (event.get("event"), event.get("file")) == (KEPT, name)
-    }
+    ]
     if seals and _digest(file.read_bytes()) not in seals:
         raise InputError(
             f"{file}: was edited since it was written; restore it, or remove {file.name} to have "

@@ -158,6 +158,13 @@ def measure(evaluation: Evaluation, run: Path | None, progress: Progress) -> Eva
             journal = directory.journal(RECORDS)
         answerer.begin(directory)
         records = evaluation.run(journal, share(progress, "scoring"))
+        others = (i for i, r in enumerate(records, start=1) if r.key not in evaluation.asked)
+        if directory is not None and (line := next(others, None)) is not None:
+            raise InputError(
+                f"{directory.path / RECORDS}: line {line} scores sample {records[line - 1].sample} "
+                f"at {records[line - 1].length}, which this run does not ask; remove the line, or "
+                "restore the file"
+            )
         answerer.end(directory)
         found = concluded(answerer, evaluation.settings, records) if root else None
         if ranks is not None:

@@ -204,6 +204,13 @@ def test_a_record_stands_once(run: Path, copied: Path, tmp_path: Path) -> None:
         assert told in refused(copied)
         with pytest.raises(InputError, match=re.escape(told)):
             rw.evaluate(tiny.loaded(), run=copied, **SETTINGS)
+    journal.path.unlink()
+    journal = Journal(tmp_path / "elsewhere.jsonl")
+    journal.append([{**own, "sample": "of another run"}])
+    journal.close()
+    records.write_bytes(journal.path.read_bytes() + b"".join(lines))
+    with pytest.raises(InputError, match=r"line 1 scores sample of another run at .* does not ask"):
+        rw.evaluate(tiny.loaded(), run=copied, **SETTINGS)
     records.write_bytes(b"".join(lines))
     rw.evaluate(tiny.loaded(), run=copied, **SETTINGS)
     assert (copied / "results.json").read_bytes() == (run / "results.json").read_bytes()

@@ -251,8 +251,9 @@ class Server:
             raise self._odd(f"has {len(text):,} characters for {count:,} tokens")
         if self.encoder is None or len(text) <= count:
             return
-        # What is no whole character takes several tokens to spell, and one to write.
-        written = len(self.encoder.pieces(text.replace("\N{REPLACEMENT CHARACTER}", "")))
+        # What is no whole character takes several tokens to spell, and one writes several.
+        whole = text.replace("\N{REPLACEMENT CHARACTER}", "")
+        written = len(self.encoder.pieces(whole)) + (len(text) - len(whole)) // MARGIN
         if written > (1 + SPARE) * count + MARGIN:
             raise self._longer(written, count)
 

@@ -65,6 +65,8 @@ class Watch:
         self._heard: dict[int, tuple[str, float]] = {}
         """The last new beat of each rank, and when it came."""
         self._exchanged = monotonic()
+        self._ended: list[int] = []
+        self._certain = True
         self._lost: str | None = None
         self._leaves, self._over = Event(), Event()
         self._exchanging = Thread(target=self._exchange, daemon=True)
@@ -89,7 +91,7 @@ class Watch:
         for rank, (beat, came) in sorted(self._heard.items()):
             if beat == _LEFT:
                 continue
-            if _has_ended(beat):
+            if rank in self._ended:
                 return f"rank {rank} has ended without a word, as if it had been killed; {_AGAIN}"
             # While nobody can be heard, only who may hold the store is known to be silent.
             if now - came > self._silent and (rank == 0 or now - self._exchanged < self._silent):
@@ -103,6 +105,9 @@ class Watch:
         own = f"{_place()} {os.getpid()}"
         leaves = False
         for number in count():
+            # Who leaves says so before it ends: what is read afterwards tells who did not.
+            gone = [r for r, (beat, _) in self._heard.items() if beat != _LEFT and _has_ended(beat)]
+            self._certain = False
             with suppress(RuntimeError):  # the store is gone, and who held it
                 self._store.set(str(self._rank), _LEFT if leaves else f"{own} {number}")
                 for rank in self._others:
@@ -110,13 +115,17 @@ class Watch:
                         beat = self._store.get(str(rank)).decode()
                         if beat != self._heard.get(rank, ("", 0.0))[0]:
                             self._heard[rank] = beat, monotonic()
-                self._exchanged = monotonic()
+                self._exchanged, self._certain = monotonic(), True
+            self._ended = gone
             if leaves:
                 return
             leaves = self._leaves.wait(self._every)
 
     def _look(self) -> None:
         while not self._over.wait(self._every):
+            # Without the store, who held it may have left as it should.
+            if self._ended and not self._certain:
+                continue
             if (lost := self.lost()) is not None and not self._over.wait(_GRACE):
                 os.write(2, f"error: {lost}\n".encode())
                 os._exit(RopewalkError.exit_status)

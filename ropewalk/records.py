@@ -24,10 +24,11 @@ lower bound of its score there.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
-from ropewalk.errors import InvalidValue
+from ropewalk.errors import InputError, InvalidValue
 from ropewalk.values import Value
 
 Mode = Literal["teacher_forced", "generate", "shared_context"]
@@ -155,6 +156,24 @@ class EvalRecord(Value):
         if isinstance(value, dict):
             value = {"prompt": None, "server": None, **value}
         return super().from_json(value, path)
+
+    @classmethod
+    def of_lines(
+        cls, lines: Iterable[object], path: str, known: Sequence[EvalRecord] = ()
+    ) -> list[EvalRecord]:
+        """The records of a journal after those that are known; each must stand there once."""
+        records = list(known)
+        places = {record.key: "another journal of the run" for record in known}
+        for i, line in enumerate(lines, start=1):
+            record = cls.from_json(line, f"{path}: record {i}")
+            if (before := places.setdefault(record.key, f"line {i}")) != f"line {i}":
+                raise InputError(
+                    f"{path}: line {i} scores sample {record.sample} by {record.metric} under "
+                    f"{record.method}, as {before} does, and would count twice; remove one of "
+                    "them, or restore the file"
+                )
+            records.append(record)
+        return records
 
     @property
     def subject(self) -> Subject:

@@ -13,7 +13,7 @@ bytes, `events.jsonl` aside; started with another one it is refused, with the di
 A journal (`*.jsonl`) is only ever appended to, and each line carries a checksum of its own. What
 stands behind the last good line is what a crash tore off: it is dropped, with a warning. A bad line
 before a good one is no crash but damage, and is refused. Only a damaged `events.jsonl`, which
-decides nothing, is put aside as `events.damaged.jsonl`, and the run goes on.
+holds no number, is put aside as `events.damaged.jsonl`, and the run goes on.
 """
 
 from __future__ import annotations
@@ -52,6 +52,8 @@ RESULTS = "results.json"
 ARGUMENTS = "arguments"
 """The key of the arguments in run.json, from which `--config` repeats the run."""
 DAMAGED_EVENTS = "events.damaged.jsonl"
+KEPT = "kept"
+"""The event of a result, with its checksum."""
 # What decides the numbers of a run besides its configuration.
 PACKAGES = ("numpy", "safetensors", "tokenizers", "torch", "transformers")
 
@@ -86,10 +88,11 @@ class RunDirectory:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = _hold(self.path / LOCK)
         except (OSError, ValueError) as error:  # ValueError: a path with a zero byte
-            if isinstance(error, OSError) and error.errno in FULL:
-                raise cannot_write(self.path, error) from None
             reason = getattr(error, "strerror", None) or error
-            raise InputError(f"{path!s}: cannot be a run directory ({reason})") from None
+            kind = RopewalkError if getattr(error, "errno", None) in FULL else InputError
+            raise kind(
+                f"{path!s}: cannot be a run directory ({reason}); make room, or give another place"
+            ) from None
         try:
             self.resumed = self._identify(command, configuration)
             self._sweep()
@@ -225,12 +228,40 @@ class RunDirectory:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         self._events().append([{"time": now, "event": kind, **details}])
 
+    def keep(self, name: str, result: object) -> None:
+        """A result as JSON. An event seals it, so that an edited one is not taken for it."""
+        content = json.dumps(result, indent=2, allow_nan=False) + "\n"
+        self.event(KEPT, file=name, digest=_digest(content.encode()))
+        self.write(name, content)
+
     def write(self, name: str, content: str | bytes) -> Path:
         """A file of this directory, replaced in one step."""
         path = self.path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, content)
         return path
+
+
+def check_kept(file: Path, run: Path) -> None:
+    """Refuse a result in a run that was edited since. What earlier versions kept has no seal."""
+    events = run / EVENTS
+    name = str(file.relative_to(run))
+    seals = [
+        event.get("digest")
+        for event in (read_journal(events) if events.exists() else ())
+        if (event.get("event"), event.get("file")) == (KEPT, name)
+    ]
+    if seals and _digest(file.read_bytes()) not in seals:
+        raise InputError(
+            f"{file}: was edited since it was written; restore it, or remove {file.name} to have "
+            "it made again by the same command"
+        )
+
+
+def _digest(content: bytes) -> str:
+    import hashlib  # slow, and `--help` signs nothing
+
+    return hashlib.sha256(content).hexdigest()
 
 
 def _identifying(content: object) -> object:
@@ -338,7 +369,7 @@ def _line_of() -> str | None:
 
 
 class DamagedJournal(InputError):
-    """A bad line before a good one."""
+    """A bad line before a good one, or a line that stands there twice."""
 
 
 class Journal:
@@ -439,9 +470,7 @@ def _line(record: Mapping[str, object]) -> bytes:
 
 def _checksum(body: bytes) -> bytes:
     """The end of a line whose record is this object."""
-    import hashlib  # slow, and `--help` signs nothing
-
-    return f',"sha256":"{hashlib.sha256(body).hexdigest()}"}}'.encode()
+    return f',"sha256":"{_digest(body)}"}}'.encode()
 
 
 def _record(line: bytes, source: str) -> dict[str, object] | None:
@@ -458,6 +487,7 @@ def _record(line: bytes, source: str) -> dict[str, object] | None:
 def _good_lines(content: bytes, path: Path) -> tuple[list[dict[str, object]], int]:
     """The records up to the torn tail, and how many bytes they take."""
     records: list[dict[str, object]] = []
+    places: dict[bytes, int] = {}
     size = position = 0
     bad: int | None = None
     for number, line in enumerate(_lines(content), start=1):
@@ -470,6 +500,11 @@ def _good_lines(content: bytes, path: Path) -> tuple[list[dict[str, object]], in
             raise DamagedJournal(
                 f"{path}: line {bad} is damaged and line {number} is not, so this is no "
                 "interrupted write; restore the file, or start a new run"
+            )
+        elif (before := places.setdefault(line, number)) != number:
+            raise DamagedJournal(
+                f"{path}: line {number} repeats line {before}, and would count twice; remove it, "
+                "or restore the file"
             )
         else:
             records.append(record)

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 from ropewalk.context_plan import PLAN, ContextPlan
-from ropewalk.errors import InputError, InvalidValue
+from ropewalk.errors import InputError
 from ropewalk.records import EvalRecord
 from ropewalk.run_directory import (
     CONFIGURATION,
     EVENTS,
     RECORDS,
+    check_kept,
     read_configuration,
     read_journal,
     read_versions,
@@ -55,15 +56,14 @@ class RunOnDisk:
         file = self.path / name
         if not file.exists():
             return None
-        return kind.from_json(read_json(file, max_bytes=MAX_BYTES), f"{file}: ")
+        found = kind.from_json(read_json(file, max_bytes=MAX_BYTES), f"{file}: ")
+        check_kept(file, self.path)
+        return found
 
     @cached_property
     def records(self) -> list[EvalRecord]:
         """The scored samples so far."""
-        return [
-            EvalRecord.from_json(line, f"{self.path / RECORDS}: record {i}")
-            for i, line in enumerate(self.lines(RECORDS), start=1)
-        ]
+        return EvalRecord.of_lines(self.lines(RECORDS), str(self.path / RECORDS))
 
     def lines(self, journal: str) -> list[dict[str, object]]:
         """The lines of a journal so far."""
@@ -96,31 +96,34 @@ class RunOnDisk:
             if isinstance(value, str | int | float)
         )
 
-    def facts(self) -> tuple[str, ...]:
-        """The date of its beginning, its working time, and its machine."""
-        events = self.lines(EVENTS)
-        times = [_time(event["time"], self.path) for event in events if "time" in event]
-        if not times:
-            return ()
-        seconds, began = 0.0, times[0]
-        for event, now in zip(events, times, strict=False):
-            if event.get("event") in ("started", "resumed"):
+    @property
+    def machine(self) -> str | None:
+        """The machine that worked on it last."""
+        told = (event.get("machine") for event in reversed(self.lines(EVENTS)))
+        return next((machine for machine in told if isinstance(machine, str)), None)
+
+    def times(self) -> tuple[str, str]:
+        """The date of its beginning and its working time, as far as they are known.
+
+        Its page has neither, or a run that was killed and went on would not end with the same page.
+        """
+        timed = [(event, _time(event.get("time"))) for event in self.lines(EVENTS)]
+        known = [(event.get("event"), time) for event, time in timed if time is not None]
+        if not known:
+            return "", ""
+        seconds, began = 0.0, known[0][1]
+        for kind, now in known:
+            if kind in ("started", "resumed"):
                 began = now
-            elif event.get("event") in ("finished", "stopped"):
+            elif kind in ("finished", "stopped"):
                 seconds += (now - began).total_seconds()
-        took = "" if not seconds else f"{seconds / 60:.1f} min" if seconds < 5400 else ""
-        took = took or (f"{seconds / 3600:.1f} h" if seconds else "")
-        machine = next((str(e["machine"]) for e in reversed(events) if "machine" in e), "")
-        return tuple(filter(None, (f"{times[0]:%d %B %Y}", took, machine)))
+        took = f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+        return f"{known[0][1]:%d %B %Y}", took if seconds > 0 else ""
 
 
-def _time(value: object, run: Path) -> datetime:
+def _time(told: object) -> datetime | None:
     try:
-        found = datetime.fromisoformat(str(value))
+        found = datetime.fromisoformat(str(told))
     except ValueError:
-        found = None
-    if found is None or found.tzinfo is None:
-        raise InvalidValue(
-            f"{run / EVENTS}: time", value, "is not a time with its zone", "restore the file"
-        )
-    return found
+        return None
+    return found if found.tzinfo is not None else None

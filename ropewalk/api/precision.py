@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -154,7 +153,7 @@ def precision(
                 journal, lambda done, total: measuring(done / total if total else 1.0)
             )
             if directory is not None:
-                directory.write(RESULTS, json.dumps(found.to_json(), indent=2) + "\n")
+                directory.keep(RESULTS, found.to_json())
                 keep_figures(
                     lambda: {"precision": found.figure()}, directory.path / "figures", notice
                 )

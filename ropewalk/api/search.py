@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from contextlib import ExitStack
 from dataclasses import asdict, replace
@@ -336,5 +335,5 @@ def _keep(found: Found, directory: RunDirectory, notice: Notice) -> None:
     from ropewalk.reports.figures import keep_figures
 
     directory.write(PLAN, found.plan.dumps())
-    directory.write(RESULTS, json.dumps(found.to_json(), indent=2) + "\n")
+    directory.keep(RESULTS, found.to_json())
     keep_figures(found.figures, directory.path / "figures", notice)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
@@ -478,7 +477,7 @@ def train(
                 run=str(path),
             )
             if directory is not None:
-                directory.write(RESULTS, json.dumps(trained.to_json(), indent=2) + "\n")
+                directory.keep(RESULTS, trained.to_json())
                 keep_figures(lambda: {"training": trained.figure()}, path / "figures", notice)
         if directory is not None:
             keep_report(path, notice)

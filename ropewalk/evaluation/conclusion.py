@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -159,6 +158,13 @@ def measure(evaluation: Evaluation, run: Path | None, progress: Progress) -> Eva
             journal = directory.journal(RECORDS)
         answerer.begin(directory)
         records = evaluation.run(journal, share(progress, "scoring"))
+        others = (i for i, r in enumerate(records, start=1) if r.key not in evaluation.asked)
+        if directory is not None and (line := next(others, None)) is not None:
+            raise InputError(
+                f"{directory.path / RECORDS}: line {line} scores sample {records[line - 1].sample} "
+                f"at {records[line - 1].length}, which this run does not ask; remove the line, or "
+                "restore the file"
+            )
         answerer.end(directory)
         found = concluded(answerer, evaluation.settings, records) if root else None
         if ranks is not None:
@@ -166,7 +172,7 @@ def measure(evaluation: Evaluation, run: Path | None, progress: Progress) -> Eva
             found = found or Evaluated.from_json(told)
         assert found is not None
         if directory is not None:
-            directory.write(RESULTS, json.dumps(found.to_json(), indent=2) + "\n")
+            directory.keep(RESULTS, found.to_json())
             place = directory.path / "figures"
             keep_figures(lambda: found.figures(records), place, evaluation.notice)
     return found

@@ -7,7 +7,7 @@ and ends with the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from statistics import fmean
@@ -50,6 +50,8 @@ class Evaluation:
     settings: EvaluationSettings
     notice: Callable[[str], None] = field(default=lambda _: None)
     """Called with what the user should know: tasks left out, fewer samples than asked for."""
+    asked: set[Key] = field(default_factory=set, init=False, repr=False)
+    """The identities of the records of the last run."""
     _kept: dict[tuple[str, int], Part] = field(default_factory=dict, init=False, repr=False)
     _room: int = field(default=KEPT_TOKENS, init=False, repr=False)
 
@@ -90,10 +92,10 @@ class Evaluation:
         subjects: Sequence[Subject] = (),
     ) -> list[EvalRecord]:
         """Ask these subjects, or all; known answers, in the journal too, are not asked again."""
-        kept = self.answerer.shared([] if journal is None else journal.records)
-        records = [EvalRecord.from_json(r, f"record {i}") for i, r in enumerate(kept, start=1)]
-        records = [*known, *records]
+        told = ([], "") if journal is None else (journal.records, str(journal.path))
+        records = EvalRecord.of_lines(*self.answerer.shared(told), known)
         done = {record.key for record in records}
+        self.asked.clear()
         subjects, settings = subjects or self.answerer.subjects, self.settings
         total, behind = len(subjects) * sum(settings.lengths), 0.0
         for subject in subjects:
@@ -102,6 +104,7 @@ class Evaluation:
                 with self.answerer.under(subject, length):
                     for name in settings.tasks:
                         part = self._made(name, length)
+                        self.asked.update(*part.keys(self.answerer, subject))
                         for step, scored in part.scored(self.answerer, subject, done):
                             new = [record for record in scored if record.key not in done]
                             if journal is not None:
@@ -183,6 +186,7 @@ class Evaluation:
         )
 
 
+Key = tuple[object, ...]
 Scored = Iterator[tuple[int, list[EvalRecord]]]
 """The number of each batch that was asked, and its records."""
 
@@ -200,20 +204,23 @@ class Questions:
     def tokens(self) -> int:
         return sum(len(each.prompt) + len(each.answer) for own in self.batches for each in own)
 
-    def scored(
-        self, answerer: Answerer, subject: Subject, done: Collection[tuple[object, ...]]
-    ) -> Scored:
-        """The records of every batch that is not done."""
+    def keys(self, answerer: Answerer, subject: Subject) -> list[set[Key]]:
+        """The identities of the records of each batch."""
         text = None if self.mode == "teacher_forced" else ""
 
-        def is_done(sample: Sample) -> bool:
-            blank = Answer(text, sample.answer if answerer.chooses else None)
-            return all(r.key in done for r in self._records(answerer, subject, sample, blank))
+        def blank(sample: Sample) -> Iterator[EvalRecord]:
+            answer = Answer(text, sample.answer if answerer.chooses else None)
+            return self._records(answerer, subject, sample, answer)
 
+        return [{r.key for sample in batch for r in blank(sample)} for batch in self.batches]
+
+    def scored(self, answerer: Answerer, subject: Subject, done: Set[Key]) -> Scored:
+        """The records of every batch that is not done."""
+        keys = self.keys(answerer, subject)
         asked = [
             (step, batch)
             for step, batch in enumerate(self.batches, start=1)
-            if not all(map(is_done, batch))
+            if not keys[step - 1] <= done
         ]
         answers = answerer.answers(self.task, self.mode, [batch for _, batch in asked])
         for (step, batch), own in zip(asked, answers, strict=True):
@@ -275,13 +282,19 @@ class Windows:
     def tokens(self) -> int:
         return 0  # windows are views of the text, which is kept anyway
 
-    def scored(
-        self, answerer: Answerer, subject: Subject, done: Collection[tuple[object, ...]]
-    ) -> Scored:
+    def keys(self, answerer: Answerer, subject: Subject) -> list[set[Key]]:
+        """The identities of the records of each batch."""
+
+        def blank(window: Window, name: str) -> Iterator[EvalRecord]:
+            return self._records(subject, window, name, self._blank(window))
+
+        return [{r.key for named in batch for r in blank(*named)} for batch in self.batches]
+
+    def scored(self, answerer: Answerer, subject: Subject, done: Set[Key]) -> Scored:
         """The records of every batch that is not done."""
+        keys = self.keys(answerer, subject)
         for step, batch in enumerate(self.batches, start=1):
-            blank = [self._records(subject, *named, self._blank(named[0])) for named in batch]
-            if all(record.key in done for own in blank for record in own):
+            if keys[step - 1] <= done:
                 continue
             windows = [window for window, _ in batch]
             scores = answerer.losses([w.tokens for w in windows], list(map(self._start, windows)))

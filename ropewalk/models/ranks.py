@@ -2,15 +2,21 @@
 
 Between copies no collective is involved, so a slow one holds nobody up: what they exchange goes
 through the store. The ranks of one copy have a process group of their own. Who fails says so in the
-store, and whoever waits there ends too; the one that failed leaves after them.
+store, and whoever waits there ends too; the one that failed leaves after them. One that was killed
+or stopped says nothing: the others miss its beat, and name it.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import platform
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from itertools import count
+from pathlib import Path
+from threading import Event, Thread
 from time import monotonic, sleep
 from typing import Any, Self
 
@@ -26,6 +32,14 @@ _STAYS, _STAYS_MET = 30.0, 10.0
 """Seconds for which the rank that failed waits for the others; the second with a process group."""
 _FAILED, _ENDING, _ALL_END = "ropewalk/failed", "ropewalk/ending", "ropewalk/all end"
 
+SILENT = 60.0
+"""Seconds without a beat after which a rank is given up."""
+_GRACE = 5.0
+"""Seconds in which a rank may notice by itself that another is lost, before it is ended: whoever
+waits in a collective for one that was stopped waits for ever."""
+_LEFT = "left"
+_AGAIN = "run the same command again, which goes on from its `run`, if it has one"
+
 _CALLS = count()
 
 
@@ -36,6 +50,104 @@ def _met() -> tuple[Any, int, int]:
     return store, rank, size
 
 
+class Watch:
+    """The beats of all ranks: each gives its own, and names one that gives none.
+
+    One thread exchanges beats, and is held up if the rank that holds the store is stopped. Another
+    one looks at the time.
+    """
+
+    def __init__(self, store: Any, rank: int, size: int, prefix: str, silent: float) -> None:
+        # A connection of its own: a call that waits in another thread would hold it up.
+        self._store = PrefixStore(f"{prefix}/beat", store.clone())
+        self._rank, self._others = rank, [other for other in range(size) if other != rank]
+        self._silent, self._every = silent, min(1.0, silent / 10)
+        self._heard: dict[int, tuple[str, float]] = {}
+        """The last new beat of each rank, and when it came."""
+        self._exchanged = monotonic()
+        self._ended: list[int] = []
+        self._certain = True
+        self._lost: str | None = None
+        self._leaves, self._over = Event(), Event()
+        self._exchanging = Thread(target=self._exchange, daemon=True)
+        for thread in (self._exchanging, Thread(target=self._look, daemon=True)):
+            thread.start()
+
+    def leave(self) -> None:
+        """Say that this rank leaves, so that nobody misses it."""
+        self._leaves.set()
+        self._exchanging.join(_GRACE)
+
+    def end(self) -> None:
+        self._over.set()
+
+    def lost(self) -> str | None:
+        """The rank that went without a word, if any did: the first, since others end for it."""
+        self._lost = self._lost or self._missed()
+        return self._lost
+
+    def _missed(self) -> str | None:
+        now = monotonic()
+        for rank, (beat, came) in sorted(self._heard.items()):
+            if beat == _LEFT:
+                continue
+            if rank in self._ended:
+                return f"rank {rank} has ended without a word, as if it had been killed; {_AGAIN}"
+            # While nobody can be heard, only who may hold the store is known to be silent.
+            if now - came > self._silent and (rank == 0 or now - self._exchanged < self._silent):
+                return (
+                    f"rank {rank} has been silent for {now - came:.0f} s, as if it was stopped or "
+                    f"cut off; {_AGAIN}"
+                )
+        return None
+
+    def _exchange(self) -> None:
+        own = f"{_place()} {os.getpid()}"
+        leaves = False
+        for number in count():
+            # Who leaves says so before it ends: what is read afterwards tells who did not.
+            gone = [r for r, (beat, _) in self._heard.items() if beat != _LEFT and _has_ended(beat)]
+            self._certain = False
+            with suppress(RuntimeError):  # the store is gone, and who held it
+                self._store.set(str(self._rank), _LEFT if leaves else f"{own} {number}")
+                for rank in self._others:
+                    if self._store.check([str(rank)]):
+                        beat = self._store.get(str(rank)).decode()
+                        if beat != self._heard.get(rank, ("", 0.0))[0]:
+                            self._heard[rank] = beat, monotonic()
+                self._exchanged, self._certain = monotonic(), True
+            self._ended = gone
+            if leaves:
+                return
+            leaves = self._leaves.wait(self._every)
+
+    def _look(self) -> None:
+        while not self._over.wait(self._every):
+            # Without the store, who held it may have left as it should.
+            if self._ended and not self._certain:
+                continue
+            if (lost := self.lost()) is not None and not self._over.wait(_GRACE):
+                os.write(2, f"error: {lost}\n".encode())
+                os._exit(RopewalkError.exit_status)
+
+
+def _place() -> str:
+    """This machine, or this container on it: where numbers of processes mean the same."""
+    space = Path("/proc/self/ns/pid")
+    return f"{platform.node()} {os.readlink(space)}" if space.exists() else ""
+
+
+def _has_ended(beat: str) -> bool:
+    """True if the process of a beat is of this machine and has ended, as Linux alone tells."""
+    place, pid, _ = beat.rsplit(" ", 2)
+    if not place or place != _place():
+        return False
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except OSError:
+        return True
+
+
 class Ranks:
     """The store that all ranks share, and this one's place among them.
 
@@ -43,38 +155,73 @@ class Ranks:
     """
 
     def __init__(
-        self, store: Any, rank: int, size: int, per_copy: int = 1, prefix: str = "ropewalk"
+        self,
+        store: Any,
+        rank: int,
+        size: int,
+        per_copy: int = 1,
+        prefix: str = "ropewalk",
+        silent: float = SILENT,
     ) -> None:
         self._store, self.rank, self.size = store, rank, size
         self.per_copy, self.copies = per_copy, size // per_copy
         self.copy, self.member = divmod(rank, per_copy)
-        self._prefix = prefix
+        self._prefix, self._silent = prefix, silent
+        self._watch: Watch | None = None
 
     @classmethod
-    def of_environment(cls, per_copy: int = 1) -> Self:
+    def of_environment(cls, per_copy: int = 1, silent: float = SILENT) -> Self:
         """The ranks as `torchrun` set them up, so many of them to a copy of the model.
 
         Each call has keys of its own in their store; all ranks make the same calls.
         """
         store, rank, size = _met()
-        return cls(store, rank, size, per_copy, f"ropewalk/{next(_CALLS)}")
+        return cls(store, rank, size, per_copy, f"ropewalk/{next(_CALLS)}", silent)
 
     def apart(self, name: str) -> Self:
         """The same ranks with keys of their own: for one series of requests."""
         prefix = f"{self._prefix}/{name}"
-        return type(self)(self._store, self.rank, self.size, self.per_copy, prefix)
+        found = type(self)(self._store, self.rank, self.size, self.per_copy, prefix)
+        found._watch = self._watch
+        return found
 
     def __enter__(self) -> Self:
+        if self.size > 1:
+            self._watch = Watch(self._store, self.rank, self.size, self._prefix, self._silent)
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is None:
-            if self.per_copy > 1:
-                dist.destroy_process_group()
-        elif self._ends_first(isinstance(error, Exception)):
-            return
-        elif isinstance(error, RuntimeError):  # a collective breaks where a rank is gone
-            self._end_with_the_failed()
+        lost = None if error is None else self._lost_in(error)
+        if self._watch is not None:
+            self._watch.leave()
+        try:
+            if error is None:
+                if self.per_copy > 1:
+                    dist.destroy_process_group()
+            elif not self._ends_first(isinstance(error, Exception) and lost is None) and isinstance(
+                error, RuntimeError
+            ):  # a collective breaks where a rank is gone
+                self._end_with_the_failed()
+        finally:
+            if self._watch is not None:
+                self._watch.end()
+        if lost is not None and isinstance(error, RuntimeError):
+            raise RopewalkError(lost) from error
+        if lost is not None and isinstance(error, KeyboardInterrupt):
+            error.add_note(lost)
+
+    def _lost(self) -> str | None:
+        return None if self._watch is None else self._watch.lost()
+
+    def _lost_in(self, error: BaseException) -> str | None:
+        """The rank that was lost when this error came up: a connection may break first."""
+        broken = isinstance(error, dist.DistError) or "gloo" in str(error)
+        until = monotonic() + (self._silent + _GRACE if broken else 1.0)
+        while isinstance(error, RuntimeError) and monotonic() < until:
+            if self._lost() or self._failed():
+                break
+            sleep(0.05)
+        return self._lost()
 
     def _ends_first(self, waits: bool) -> bool:
         """Tell the others that this rank ends; False if another has failed before.
@@ -168,9 +315,11 @@ class Ranks:
             pause = min(2 * pause, 0.05)
 
     def _end_with_the_failed(self) -> None:
-        failed = self._failed()
+        failed, lost = self._failed(), self._lost()
         if failed is not None:
-            raise RopewalkError(f"rank {failed} failed; see its output") from None
+            raise RopewalkError(lost or f"rank {failed} failed; see its output") from None
+        if lost is not None:
+            raise RopewalkError(lost)
 
     def _failed(self) -> str | None:
         """The rank that failed first, if any did."""

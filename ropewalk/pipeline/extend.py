@@ -7,7 +7,6 @@ damaged, or comes from another run, is named and not believed.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -300,4 +299,4 @@ def _file(each: Stage[Any], directory: RunDirectory) -> Path:
 
 def _write(each: Stage[Any], directory: RunDirectory, result: Result) -> None:
     value = {"stage": each.name, "run": run_id(directory.configuration), "result": result.to_json()}
-    directory.write(f"{each.name}.json", json.dumps(value, indent=2, allow_nan=False) + "\n")
+    directory.keep(f"{each.name}.json", value)

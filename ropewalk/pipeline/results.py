@@ -22,6 +22,7 @@ from ropewalk.records import AS_IT_IS, NLL, PERPLEXITY
 from ropewalk.reports.chart import Chart
 from ropewalk.reports.extend import MethodBars, by_length
 from ropewalk.reports.figures import figure
+from ropewalk.run_directory import check_kept
 from ropewalk.schedule import RotaryGeometry
 from ropewalk.training.results import TrainedStage
 from ropewalk.untrusted import Fields, read_json
@@ -349,6 +350,8 @@ def read_result(file: Path, name: str, kind: type[R], run: str) -> R:
         fields.close()
         if found != (name, run):
             raise InputError(f"{file}: is the result of stage {found[0]!r} of another run")
-        return kind.from_json(value, fields.of("result"))
+        result = kind.from_json(value, fields.of("result"))
     except InputError as error:
         raise InputError(f"{error}; {remedy}") from None
+    check_kept(file, file.parent)
+    return result

@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, ClassVar, Generic, NamedTuple, TypeVar, cast
 
 from ropewalk.context_plan import ContextPlan
 from ropewalk.data.corpora import Document
-from ropewalk.errors import InvalidValue
 from ropewalk.evaluation.conditions import Condition
 from ropewalk.evaluation.in_process import InProcess
 from ropewalk.progress import Notice, Progress
@@ -133,18 +132,6 @@ class Stage(Generic[R]):
     def recalled(self, work: Work, result: R) -> R | None:
         """An earlier result as it holds now; None to have the stage and all later ones redone."""
         return result
-
-    def check_recalled(
-        self, work: Work, key: str, value: object, found: object, stage: type[Stage[Any]]
-    ) -> None:
-        """Refuse a value of an earlier result that differs from what an earlier stage found."""
-        if value != found:
-            raise InvalidValue(
-                f"{work.directory.path / self.name}.json: result.{key}",
-                value,
-                f"must be {found!r}, as in {stage.name}.json",
-                f"remove {self.name}.json to have the stage done again",
-            )
 
     def model_after(self, result: R) -> str | None:
         """The folder of the model that later stages continue with, if this one changed it."""

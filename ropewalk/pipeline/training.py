@@ -14,7 +14,6 @@ A stage begins with the export of the one before, so its plan composes on that o
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -40,7 +39,7 @@ from ropewalk.models.load import load_stock_config
 from ropewalk.models.source import resolve
 from ropewalk.outputs import check_room, write_atomically
 from ropewalk.progress import Notice, Progress, Status
-from ropewalk.run_directory import RunDirectory
+from ropewalk.run_directory import RunDirectory, check_kept
 from ropewalk.torchrun import local_rank
 from ropewalk.training.callback import KEPT, TERMINATED
 from ropewalk.training.checkpoint import checkpoints_in
@@ -147,6 +146,7 @@ class TrainingRun:
         else:
             on_first(lambda: check_unchanged(whole))
         on_first(lambda: _clean(job))
+        on_first(lambda: check_kept(proof, self.path))
         return replace(Exported.from_json(read_json(proof), f"{proof}: "), path=whole)
 
     def _export(self, job: StageJob, whole: Path, proof: Path) -> None:
@@ -154,7 +154,8 @@ class TrainingRun:
         found = exporting.export(str(job.place / TRAINED), job.plan, whole, overwrite=True)
         if job.rounding:
             found = found.with_warnings((job.rounding,))
-        write_atomically(proof, json.dumps(found.to_json(), indent=2) + "\n")
+        assert self.directory is not None, "the first rank holds it"
+        self.directory.keep(str(proof.relative_to(self.path)), found.to_json())
 
     def _train(self, job: StageJob, number: int) -> None:
         try:

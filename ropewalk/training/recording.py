@@ -16,7 +16,7 @@ from ropewalk.errors import InputError
 from ropewalk.lengths import format_length
 from ropewalk.progress import Progress, Status
 from ropewalk.run_directory import Journal
-from ropewalk.training.journal import JOURNAL, Step
+from ropewalk.training.journal import Step
 from ropewalk.training.settings import StageSettings
 
 
@@ -25,26 +25,22 @@ class StepJournal:
 
     def __init__(self, journal: Journal, stage: int) -> None:
         self._journal, self._stage = journal, stage
-        lines = (
-            Step.of_line(line, f"{JOURNAL}: line {number}")
-            for number, line in enumerate(journal.records, start=1)
-        )
-        self.steps = {step.step: step for own, step in lines if own == stage}
+        self.steps = Step.of_lines(journal.records, str(journal.path)).get(stage, [])
 
     def add(self, step: Step) -> None:
-        if step.step not in self.steps:
+        if step.step > len(self.steps):
             self._journal.append([{"stage": self._stage, **step._asdict()}])
-            self.steps[step.step] = step
+            self.steps.append(step)
 
     def whole(self, count: int) -> tuple[Step, ...]:
         """All steps of a finished stage."""
-        missing = [number for number in range(1, count + 1) if number not in self.steps]
-        if missing:
+        if len(self.steps) < count:
             raise InputError(
-                f"{self._journal.path}: step {missing[0]} of stage {self._stage} was trained, but "
-                "its line is missing; restore the file, or give another run directory (`run`)"
+                f"{self._journal.path}: step {len(self.steps) + 1} of stage {self._stage} was "
+                "trained, but its line is missing; restore the file, or give another run directory "
+                "(`run`)"
             )
-        return tuple(self.steps[number] for number in range(1, count + 1))
+        return tuple(self.steps[:count])
 
 
 class Recorder(TrainerCallback):  # type: ignore[misc]

@@ -108,6 +108,7 @@ def test_what_is_shown_comes_from_the_records(runs: tuple[Path, Path], tmp_path:
             result["value"] = math.nextafter(result["value"], 2)
             result["low"] = None
         (other / "results.json").write_text(json.dumps(told))
+        (other / "events.jsonl").unlink()  # with the seal of what was written here
         found = rw.compare_runs(other, runs[1])
         assert found.first_results == expected.first_results
         assert found.comparisons == expected.comparisons
@@ -208,7 +209,7 @@ def test_unfinished_and_damaged_runs_are_named(runs: tuple[Path, Path], tmp_path
     told = json.loads((edited / "results.json").read_text())
     told["results"][0]["value"] += 1
     (edited / "results.json").write_text(json.dumps(told))
-    with pytest.raises(InputError, match=r"edited: is damaged"):
+    with pytest.raises(InputError, match=r"edited/results.json: was edited since it was"):
         rw.compare_runs(runs[0], edited)
     other = copy("other")
     of = json.loads((other / "run.json").read_text())

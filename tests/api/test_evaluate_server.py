@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,6 +18,7 @@ from ropewalk.errors import InputError, InvalidValue, RopewalkError, Unsupported
 from ropewalk.evaluation.answerers.server import CANARY
 from ropewalk.evaluation.conclusion import EvaluatedServer
 from ropewalk.models.config import BUNDLED, BUNDLED_FOLDER
+from ropewalk.models.load import load_tokenizer
 from ropewalk.records import EvalRecord
 from ropewalk.run_directory import RECORDS, read_journal
 from tests.api.conformance import check_command, check_result
@@ -288,6 +290,51 @@ def test_a_run_goes_on_with_the_fingerprint_that_it_began_with(tmp_path: Path) -
 def test_what_no_server_is_measured_by(changes: dict[str, Any], told: str) -> None:
     with pytest.raises(Unsupported, match=told):
         evaluated("http://127.0.0.1:9", **changes)
+
+
+WORDS = " and so it goes on" * 40
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (lambda prompt, most: prompt + " 1", "repeats the prompt|at most 1 were asked for"),
+        (lambda prompt, most: prompt[:most], "repeats the prompt"),
+        (lambda prompt, most: prompt[-most:], "repeats the prompt"),
+        (lambda prompt, most: _number(prompt) + WORDS, r"at most \d+ were asked for"),
+        (lambda prompt, most: f"{_number(prompt)} " * 40, r"at most \d+ were asked for"),
+    ],
+    ids=["echo", "echo, cut", "end of the prompt", "200 words more", "a long list"],
+)
+def test_what_only_looks_like_an_answer_is_not_scored(
+    answer: Any, told: str, tmp_path: Path
+) -> None:
+    """Each of them has the number first that is asked for."""
+    tokenizer = load_tokenizer(BUNDLED_FOLDER)
+
+    def complete(asked: dict[str, Any], number: int) -> Reply:
+        prompt = tokenizer.decode(asked["prompt"], skip_special_tokens=True)
+        return said(completed(asked, choices=[{"text": answer(prompt, asked["max_tokens"])}]))
+
+    with misbehaving(complete) as wire, pytest.raises(RopewalkError, match=told):
+        evaluated(wire.url, tmp_path / "run", tasks=["passkey"])
+    kept = tmp_path / "run" / RECORDS
+    assert not kept.exists() or not kept.read_bytes()
+
+
+def _number(prompt: str) -> str:
+    found = re.search(r"\d{5}", prompt)
+    return " 12345" if found is None else f" {found[0]}"
+
+
+def test_a_server_that_says_that_it_wrote_more() -> None:
+    def complete(asked: dict[str, Any], number: int) -> Reply:
+        usage = {"prompt_tokens": len(asked["prompt"]), "completion_tokens": 65}
+        return said(completed(asked, usage=usage))
+
+    told = "has 65 tokens, and at most 1 were asked for"
+    with misbehaving(complete) as wire, pytest.raises(RopewalkError, match=told):
+        evaluated(wire.url, tasks=["passkey"])
 
 
 class Midway:

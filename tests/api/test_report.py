@@ -8,7 +8,9 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,8 @@ import pytest
 import ropewalk as rw
 from ropewalk.api.report import keep_report
 from ropewalk.errors import InputError
-from ropewalk.run_directory import Journal, RunDirectory
+from ropewalk.progress import Status
+from ropewalk.run_directory import Journal, RunDirectory, read_journal
 from tests.api.conformance import check_command, check_result
 from tests.evaluation import tiny
 from tests.reports.page.test_html import Read
@@ -162,6 +165,8 @@ def test_bad_input_is_named(copied: Path, run: Path, tmp_path: Path) -> None:
     told = json.loads(text)
     told["results"][0]["value"] += 1
     results.write_text(json.dumps(told))
+    assert f"{results}: was edited since it was written" in refused(copied)
+    (copied / "events.jsonl").unlink()  # with the seal
     assert "results.json does not follow from records.jsonl" in refused(copied)
     results.write_text(text[: len(text) // 2])
     assert str(results) in refused(copied)
@@ -173,7 +178,66 @@ def test_results_of_another_model_are_refused(run: Path, other: Path, tmp_path: 
         mixed = tmp_path / name
         shutil.copytree(run, mixed)
         shutil.copy(other / name, mixed / name)
+        (mixed / "events.jsonl").unlink()
         assert f"{mixed / name}: holds scores of the weights" in refused(mixed)
+
+
+def test_a_record_stands_once(run: Path, copied: Path, tmp_path: Path) -> None:
+    """Copied, or scored by another run; the page and the command refuse both alike."""
+    (copied / "results.json").unlink()
+    records = copied / "records.jsonl"
+    lines = records.read_bytes().splitlines(keepends=True)
+    number = len(lines)
+    own = read_journal(records)[2]
+    journal = Journal(tmp_path / "elsewhere.jsonl")
+    journal.append([{**own, "score": 0.25}])
+    journal.close()
+    for added, told in (
+        (lines[2] * 20, f"line {number + 1} repeats line 3, and would count twice; remove it"),
+        (
+            journal.path.read_bytes(),
+            f"line {number + 1} scores sample {own['sample']} by {own['metric']} under "
+            f"{own['method']}, as line 3 does, and would count twice; remove one of them",
+        ),
+    ):
+        records.write_bytes(b"".join(lines) + added)
+        assert told in refused(copied)
+        with pytest.raises(InputError, match=re.escape(told)):
+            rw.evaluate(tiny.loaded(), run=copied, **SETTINGS)
+    journal.path.unlink()
+    journal = Journal(tmp_path / "elsewhere.jsonl")
+    journal.append([{**own, "sample": "of another run"}])
+    journal.close()
+    records.write_bytes(journal.path.read_bytes() + b"".join(lines))
+    with pytest.raises(InputError, match=r"line 1 scores sample of another run at .* does not ask"):
+        rw.evaluate(tiny.loaded(), run=copied, **SETTINGS)
+    records.write_bytes(b"".join(lines))
+    rw.evaluate(tiny.loaded(), run=copied, **SETTINGS)
+    assert (copied / "results.json").read_bytes() == (run / "results.json").read_bytes()
+
+
+@pytest.mark.parametrize("digits", ["results", "comparisons", "depth_grids"])
+def test_an_edited_digit_does_not_reach_the_page(copied: Path, digits: str) -> None:
+    """Nowhere in a result, derived from the records or not."""
+    results = copied / "results.json"
+    told = json.loads(results.read_text())
+    place = next(_numbers(told[digits]))
+    place[0][place[1]] += 1
+    results.write_text(json.dumps(told, indent=2) + "\n")
+    assert f"{results}: was edited since it was written" in refused(copied)
+    results.unlink()
+    rw.evaluate(tiny.loaded(), run=copied, **SETTINGS)
+    rw.report(copied)
+
+
+def _numbers(value: Any) -> Iterator[tuple[Any, Any]]:
+    """The places of all numbers in a value of JSON."""
+    inside = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, own in inside:
+        if isinstance(own, dict | list):
+            yield from _numbers(own)
+        elif type(own) in (int, float):
+            yield value, key
 
 
 def test_a_pipe_among_the_files_is_not_waited_for(copied: Path) -> None:
@@ -189,6 +253,7 @@ def test_a_run_that_does_not_belong_together_is_not_compared(
     shutil.copytree(run, mixed)
     for name in ("results.json", "records.jsonl"):
         shutil.copy(other / name, mixed / name)
+    (mixed / "events.jsonl").unlink()
     assert "holds scores of the weights" in refused(run, mixed, out=tmp_path / "both.html")
 
 
@@ -198,14 +263,6 @@ def test_a_fault_of_the_page_does_not_end_the_run(copied: Path) -> None:
     keep_report(copied, said.append)
     assert len(said) == 1
     assert said[0].startswith("no report: ")
-
-
-@pytest.mark.parametrize("time", ["yesterday", "2026-01-01T00:00:00", 7])
-def test_a_sealed_event_without_a_time_is_refused(copied: Path, time: object) -> None:
-    journal = Journal(copied / "events.jsonl")
-    journal.append([{"time": time, "event": "finished"}])
-    journal.close()
-    assert "events.jsonl: time = " in refused(copied)
 
 
 def test_runs_of_other_samples_are_not_put_side_by_side(run: Path, tmp_path: Path) -> None:
@@ -251,7 +308,43 @@ def test_a_folder_of_runs_becomes_an_index_with_the_verdict_of_each(
         rw.report(tmp_path / "runs" / "deep" / "one" / "figures")
 
 
-def test_a_page_says_when_for_how_long_and_on_which_machine(run: Path) -> None:
+def test_the_index_says_when_and_for_how_long_and_the_page_on_which_machine(run: Path) -> None:
     told = texts(run / "report.html")
-    assert re.search(r"\d\d \w+ 20\d\d · \d+\.\d min · \d+ cores of ", told)
+    assert re.search(r"\d+ cores of ", told)
     assert "weights_sha256: " in told, "among the details"
+    index = texts(rw.report(run.parent).path)
+    assert re.search(r"\d\d \w+ 20\d\d", index)
+    assert re.search(r"\d+\.\d min", index)
+
+
+def test_a_run_that_was_stopped_and_went_on_has_the_same_page(run: Path, tmp_path: Path) -> None:
+    """Even if it went on a day later: times are in the events alone."""
+
+    def stop(status: Status) -> None:
+        if (again / "records.jsonl").exists() and (again / "records.jsonl").stat().st_size:
+            raise KeyboardInterrupt
+
+    again = tmp_path / "a"
+    with pytest.raises(KeyboardInterrupt):
+        rw.evaluate(tiny.loaded(), run=again, progress=stop, **SETTINGS)
+    assert not (again / "results.json").exists()
+    events = read_journal(again / "events.jsonl")
+    (again / "events.jsonl").unlink()
+    journal = Journal(again / "events.jsonl")
+    day = timedelta(days=1)
+    journal.append(
+        {**event, "time": (datetime.fromisoformat(str(event["time"])) - day).isoformat()}
+        for event in events
+    )
+    journal.close()
+    rw.evaluate(tiny.loaded(), run=again, **SETTINGS)
+    assert (again / "report.html").read_bytes() == (run / "report.html").read_bytes()
+
+
+def test_an_event_whose_time_is_none(copied: Path, tmp_path: Path) -> None:
+    journal = Journal(copied / "events.jsonl")
+    journal.append([{"time": "yesterday", "event": "stopped"}, {"time": None, "event": "started"}])
+    journal.append([{"time": "2026-01-01T00:00:00", "event": "finished"}])
+    journal.close()
+    rw.report(copied)
+    assert re.search(r"\d\d \w+ 20\d\d", texts(rw.report(tmp_path).path))

@@ -100,6 +100,41 @@ def test_the_page_of_a_training_that_has_moved_names_it_as_it_is_now(
         assert str(place) not in content
 
 
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda lines: lines + lines, f"line {STEPS + 1} repeats line 1, and would count twice"),
+        (lambda lines: [*lines[:2], lines[3], lines[2], *lines[4:]], "line 3 is step 4 of stage 1"),
+        (lambda lines: [*lines[:4], *lines[5:]], "line 5 is step 6 of stage 1, and step 5 comes"),
+    ],
+    ids=["doubled", "swapped", "without one"],
+)
+def test_each_step_stands_once_and_in_order(
+    done: Trained, model: Path, tmp_path: Path, change: Any, told: str
+) -> None:
+    run = Path(shutil.copytree(done.run, tmp_path / "run"))
+    journal = run / "training.jsonl"
+    journal.write_bytes(b"".join(change(journal.read_bytes().splitlines(keepends=True))))
+    with pytest.raises(InputError, match=told):
+        trained(model, run)
+    (run / "results.json").unlink()
+    with pytest.raises(InputError, match=told):
+        rw.report(run)
+
+
+@pytest.mark.parametrize("name", ["results.json", "export.json"])
+def test_an_edited_digit_of_a_training_is_refused(
+    done: Trained, model: Path, tmp_path: Path, name: str
+) -> None:
+    run = Path(shutil.copytree(done.run, tmp_path / "run"))
+    text = (run / name).read_text()
+    place = re.search(r"(?<=\.)[0-8]", text)
+    assert place is not None
+    (run / name).write_text(f"{text[: place.start()]}9{text[place.end() :]}")
+    with pytest.raises(InputError, match=f"{name}: was edited since it was written"):
+        rw.report(run) if name == "results.json" else trained(model, run)
+
+
 def test_the_last_checkpoints_are_there_to_be_evaluated(done: Trained) -> None:
     """Every tenth step up to the end, with the plan in their config; the last is the model."""
     assert done.kept == ("step-2", "step-12")

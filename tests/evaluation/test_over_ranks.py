@@ -311,6 +311,8 @@ def test_a_rank_that_dies_ends_all_within_a_minute_by_name(
     assert time.monotonic() - began < 60
     assert process.returncode != 0
     assert "local_rank: 1" in errors
+    assert "rank 1 has ended without a word, as if it had been killed" in errors
+    assert "please report" not in errors
     kept = read_journal(run / RECORDS)
     assert 20 <= len(kept) < 400 * 2
     alone = subprocess.run(

@@ -35,7 +35,7 @@ from ropewalk.evaluation.tasks import Task
 from ropewalk.lengths import check_measured
 from ropewalk.progress import share
 from ropewalk.records import AS_IT_IS, AS_SERVED, UNKNOWN, Mode, Subject
-from ropewalk.run_directory import RunDirectory, check_run_place
+from ropewalk.run_directory import RunDirectory, check_kept, check_run_place
 from ropewalk.untrusted import check_count, read_json
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def opened(asked: Asked) -> Iterator[Evaluation]:
         if verdict is None and (fingerprint := made()) is not None:
             verdict = check(server, fingerprint, share(asked.progress, "comparing"))
             if directory is not None:
-                directory.write(VERDICT, json.dumps(verdict.to_json(), indent=2) + "\n")
+                directory.keep(VERDICT, verdict.to_json())
         elif verdict is not None and own is not None and verdict.plan_id != own.plan_id:
             raise InputError(
                 f"the run's verdict is about the plan {verdict.plan_id}, and the fingerprint given "
@@ -199,6 +199,7 @@ class Served(Answerer):
             )
 
     def begin(self, directory: RunDirectory | None) -> None:
+        self.opened.check_no_echo(self._canary)
         self._check_canary(directory)
         self.verdict = self._compared(directory)
 
@@ -332,7 +333,9 @@ def _verdict(directory: RunDirectory | None) -> Verdict | None:
     if directory is None or not (directory.path / VERDICT).exists():
         return None
     file = directory.path / VERDICT
-    return Verdict.from_json(read_json(file), f"{file}: ")
+    found = Verdict.from_json(read_json(file), f"{file}: ")
+    check_kept(file, directory.path)
+    return found
 
 
 def _pairs(value: Mapping[str, Any]) -> list[tuple[int, float]]:

@@ -94,16 +94,6 @@ class Evaluate(Stage[EvaluatedExtension]):
         [leg] = work.result(Search).legs
         return TRAINED if self.trained and TRAINING in work.results else leg.chosen
 
-    def recalled(self, work: Work, result: EvaluatedExtension) -> EvaluatedExtension:
-        """The result, if it speaks of the schedule that the search stage chose."""
-        [leg] = work.result(Search).legs
-        for key, own in (
-            ("chosen", self._chosen(work)),
-            ("best_hand_designed", leg.best_hand_designed),
-        ):
-            self.check_recalled(work, key, getattr(result, key), own, Search)
-        return result
-
     def evaluated(
         self, found: Evaluated, records: Sequence[EvalRecord], leg: Leg, chosen: str
     ) -> EvaluatedExtension:

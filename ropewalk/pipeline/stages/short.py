@@ -21,13 +21,10 @@ class CheckShort(Stage[ShortText]):
 
     def run(self, work: Work, progress: Progress) -> ShortText:
         chosen, window = work.result(Evaluate).chosen, work.present.target_length
-        records = [
-            EvalRecord.from_json(record, f"record {i}")
-            for i, record in enumerate(work.directory.journal(RECORDS).records, start=1)
-        ]
+        journal = work.directory.journal(RECORDS)
         both = [
             record
-            for record in records
+            for record in EvalRecord.of_lines(journal.records, str(journal.path))
             if record.length <= window
             and record.method in (AS_IT_IS, chosen)
             and is_compared(record)

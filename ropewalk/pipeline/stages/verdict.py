@@ -55,11 +55,13 @@ class Judge(Stage[Judged]):
             for name in self.journals
             if work.held is not None and (work.held.path / name).exists()
         }
+        scored: list[EvalRecord] = []
+        for name, own in answerer.shared(kept).items():
+            scored = EvalRecord.of_lines(own, name, scored)
         known = [
             record
-            for name, own in answerer.shared(kept).items()
-            for i, each in enumerate(own, start=1)
-            if (record := EvalRecord.from_json(each, f"{name}: record {i}")).method == chosen
+            for record in scored
+            if record.method == chosen
             and record.length == self.target_length
             and record.task in self.tasks
         ]
@@ -89,11 +91,6 @@ class Judge(Stage[Judged]):
             if count[key] <= samples:
                 found.append(record)
         return found
-
-    def recalled(self, work: Work, result: Judged) -> Judged:
-        """The result, if it speaks of the schedule that was evaluated."""
-        self.check_recalled(work, "chosen", result.chosen, work.result(self.of).chosen, self.of)
-        return result
 
 
 @dataclass(frozen=True)

@@ -29,18 +29,20 @@ def index_of(folder: Path) -> Page:
         link = str(place / "report.html") if page else ""
         try:
             run = RunOnDisk.read(file.parent)
-            began = next(iter(run.facts()), "")
+            began, took = run.times()
             told, command, newest = page_of(run).verdict, run.command, file.stat().st_mtime
         except InputError as error:
-            told, command, newest, began = str(error), "", 0.0, ""
-        cells = Cell(str(place), None, link), Cell(command), Cell(began, newest), Cell(told)
-        rows.append((newest, cells))
+            told, command, newest, began, took = str(error), "", 0.0, "", ""
+        cells = Cell(str(place), None, link), Cell(command), Cell(began, newest), Cell(took)
+        rows.append((newest, (*cells, Cell(told))))
     if not rows:
         raise InputError(
             f"{folder}: is not a run directory and holds none; give one, or a folder of them"
         )
     rows.sort(key=lambda row: -row[0])
-    table = Table("", ("run", "command", "begun", "verdict"), tuple(cells for _, cells in rows))
+    table = Table(
+        "", ("run", "command", "begun", "took", "verdict"), tuple(cells for _, cells in rows)
+    )
     return Page(f"Runs in {folder.name}", f"{len(rows)} runs.", (), (Section("Runs", (table,)),))
 
 
@@ -54,6 +56,6 @@ def page_of(run: RunOnDisk) -> Page:
     page: Page = import_module(f"{__name__}.{run.command}").page(run)
     return page._replace(
         notes=(*page.notes, *run.notes()),
-        facts=(*run.facts(), *page.facts),
+        facts=(*filter(None, [run.machine]), *page.facts),
         folded=run.asked(),
     )

@@ -40,8 +40,5 @@ def page(run: RunOnDisk) -> Page:
 
 def _so_far(run: RunOnDisk) -> list[tuple[str, tuple[Step, ...]]]:
     """The steps of each stage in the journal."""
-    stages: dict[int, list[Step]] = {}
-    for i, line in enumerate(run.lines(JOURNAL), start=1):
-        number, step = Step.of_line(line, f"{run.path / JOURNAL}: line {i}")
-        stages.setdefault(number, []).append(step)
+    stages = Step.of_lines(run.lines(JOURNAL), str(run.path / JOURNAL))
     return [(f"stage {number}", tuple(own)) for number, own in sorted(stages.items())]

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ropewalk.audit.files.check import Verdict
-from ropewalk.audit.finding import Finding
 from ropewalk.errors import InputError
 from ropewalk.evaluation.conclusion import Evaluated
 from ropewalk.evaluation.statistics import NO_INTERVAL, is_significant
@@ -22,6 +21,7 @@ from ropewalk.records import AS_IT_IS, NLL, PERPLEXITY
 from ropewalk.reports.chart import Chart
 from ropewalk.reports.extend import MethodBars, by_length
 from ropewalk.reports.figures import figure
+from ropewalk.runtimes.finding import Finding
 from ropewalk.schedule import RotaryGeometry
 from ropewalk.training.results import TrainedStage
 from ropewalk.untrusted import Fields, read_json

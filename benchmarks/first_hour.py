@@ -3,8 +3,9 @@
     python -m benchmarks.first_hour
 
 A new virtual environment gets the versions of constraints.txt. The model is the bundled one, at
-four times its window, and llama.cpp serves it; README's other runtimes need a GPU. The times go to
-results/first_hour.json.
+four times its window. It is exported for each runtime, and each export is verified; llama.cpp
+serves its own, and README's other servers need a GPU. The times go to results/first_hour.json,
+without those of the other runtimes' exports.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ INSTALL, SERVE = "pip install '.[all]'", "llama-server -m longer.gguf -c 2048"
 PLAN = "ropewalk plan bundled --to 2k"
 EXTEND = "ropewalk extend bundled --to 2k --run runs/mine"
 EXPORT = "ropewalk export bundled --plan runs/mine/plan.json --runtime llama.cpp -o longer.gguf"
+FOLDERS = ("transformers", "vllm", "sglang")
+EXPORT_FOLDER = "ropewalk export bundled --plan runs/mine/plan.json --runtime RUNTIME -o RUNTIME"
+VERIFY = "ropewalk verify OUT --plan runs/mine/plan.json"
 CHECK = "ropewalk fingerprint bundled --plan runs/mine/plan.json --server URL"
 
 
@@ -53,6 +57,10 @@ def measured(folder: Path) -> dict[str, float]:
     taken[INSTALL] = time.perf_counter() - began
     for command in (PLAN, EXTEND, EXPORT):
         taken[command] = _timed(command, programs, folder)
+    for runtime in FOLDERS:
+        _timed(EXPORT_FOLDER.replace("RUNTIME", runtime), programs, folder)
+    for out in (*FOLDERS, "longer.gguf"):
+        _timed(VERIFY.replace("OUT", out), programs, folder)
     began = time.perf_counter()
     with serving(folder / "longer.gguf", programs / "python", n_ctx=TARGET) as url:
         taken[SERVE] = time.perf_counter() - began

@@ -26,6 +26,8 @@ PLAN = "plan.json"
 """The file of a plan in a run, and in an exported folder, where `verify` compares with it."""
 EDITED, EDITED_SINCE = "edited", "the plan was edited since ropewalk wrote it"
 """The provenance of a plan whose file does not match its checksum."""
+APPROXIMATES = "approximates"
+"""The key of the provenance that names the plan which a runtime cannot follow exactly."""
 MAX_STEPS = 64
 MAX_BYTES = 16 * 2**20  # of a file
 FULL_ATTENTION = "full_attention"
@@ -151,6 +153,10 @@ class ContextPlan:
         length = min(end, self.target_length)
         schedules = {name: (PlanStep(end, self.schedule(length, name)),) for name in self.schedules}
         return ContextPlan(self.model, {**schedules, layer_type: steps})
+
+    def approximating(self, other: ContextPlan) -> ContextPlan:
+        """The same plan, as the nearest to another that its runtime can follow."""
+        return replace(self, provenance={**self.provenance, APPROXIMATES: other.id})
 
     def rotates_like(self, other: ContextPlan) -> bool:
         """True if each layer type has the same steps, apart from their lengths and recipes."""

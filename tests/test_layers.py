@@ -24,7 +24,7 @@ PACKAGES = {
     "planning": "scaling theory",
     "models": "gguf scaling",
     "gguf": "models scaling",  # models/source.py reads headers; only a GGUF's plan needs families
-    "runtimes": "gguf models scaling",
+    "runtimes": "gguf models scaling theory",
     "costs": "models",
     "attention": "models",
     "data": "attention",
@@ -40,7 +40,7 @@ PACKAGES = {
         "training"
     ),
     "pipeline": (
-        "audit data evaluation exporting models planning reports searching.model training"
+        "audit data evaluation exporting models planning reports runtimes searching.model training"
     ),
     "api": (
         "audit costs data evaluation exporting gguf models number_formats pipeline planning "
@@ -62,6 +62,7 @@ NOT_BELOW = {
 NEEDS = {
     "torchrun": "torch",
     "progress_bar": "rich IPython",
+    "confined_work": "tokenizers transformers",
     "theory.kernels": "numba",
     "models": "torch transformers safetensors huggingface_hub",
     "gguf": "torch transformers tokenizers gguf xllamacpp",

@@ -17,7 +17,6 @@ import numpy as np
 import torch
 import transformers
 
-from ropewalk.audit.finding import TOLERANCE
 from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.errors import RopewalkError
 from ropewalk.exporting.approximating import losses_between
@@ -34,6 +33,7 @@ from ropewalk.planning.extension import extend_plan
 from ropewalk.runtimes import mlx_lm, targets
 from ropewalk.runtimes.configs import stock_config
 from ropewalk.runtimes.features import Cell, Matrix, expressible, matrix
+from ropewalk.runtimes.finding import TOLERANCE
 from ropewalk.runtimes.model_classes import ENGINE_NAMES, TABLE, model_class
 from tools.observatory.mlx_lm_classes import FOLLOWS
 

@@ -26,7 +26,7 @@ from ropewalk.api.common import (
 )
 from ropewalk.errors import InvalidValue
 from ropewalk.lengths import check_measured
-from ropewalk.models.source import Model, runnable
+from ropewalk.models.source import Model, Source, runnable
 from ropewalk.options import Argument, Option, called
 from ropewalk.progress import Notice, Progress, log_notice, share, shown, silent, unheard
 from ropewalk.torchrun import check_alone, check_ranks, first, started
@@ -98,6 +98,8 @@ def fingerprint(
             strict=strict,
             notice=notice,
         )
+        if source.kind == "folder" and given in (None, source.present_plan):
+            warn_of_engines(source, notice)
         from ropewalk.evaluation.answerers.in_process import load_to_read
         from ropewalk.evaluation.served import reference
         from ropewalk.models.ranks import Ranks
@@ -118,6 +120,21 @@ def fingerprint(
             shown = share(progress if first() else silent, "fingerprint")
             return reference.fingerprint(
                 loaded, given, documents, seed, longest, shown, notice, ranks
+            )
+
+
+def warn_of_engines(source: Source, notice: Notice) -> None:
+    """The servers that would not answer so from this very folder."""
+    from ropewalk.runtimes import follows
+    from ropewalk.runtimes.configs import ENGINES
+
+    for engine in ENGINES:
+        plan = source.present_plan
+        found = follows(engine, source.config, plan, folder=source.path, own=True)
+        if found.wrong:
+            notice(
+                f"warning: {engine} would misread this folder: {found}; serve it with the line of "
+                f"`ropewalk plan`, or export it with --runtime {engine}"
             )
 
 

@@ -35,8 +35,8 @@ def verify(
         Sequence[str],
         Option(
             "Judge by this runtime alone, such as vllm, vllm==0.33.0 or llama.cpp; an unknown name "
-            "lists all (default: transformers, vllm and sglang; for a GGUF file, "
-            "llama.cpp).",
+            "lists all (default: the one that the export was written for; without a manifest "
+            "transformers, vllm and sglang; for a GGUF file, llama.cpp).",
             "RUNTIME",
             shell=("--runtime",),
         ),
@@ -55,13 +55,14 @@ def verify(
 
     It is compared with `plan`, with the plan.json in its folder, or with its own settings, for
     `length` or its own length. `runtimes` are transformers, vllm, sglang, llama.cpp and ollama
-    (after their own converters), mlx-lm, transformers-4 and vllm-2025; the default is the first
-    three, and for a GGUF file llama.cpp. If weights and runtime are available, the model is run,
-    unless `run` is False. Its files are always checked.
+    (after their own converters), mlx-lm, transformers-4 and vllm-2025. By default an export is
+    judged by the runtime that it was written for, and others that would misread it are only named;
+    other folders by the first three, and a GGUF file by llama.cpp. If weights and runtime are
+    available, the model is run, unless `run` is False. Its files are always checked.
     `strict` refuses a config that leaves open how the model rotates, instead of informing about it.
 
     The result's `verdict` is "OK", "wrong" or "not established"; `verdict_in(runtime)` is that
-    of one runtime.
+    of one runtime, and `misread_by` are other runtimes than that of an export.
     """
     with called("verify", verify, locals()) as (_, progress):
         from ropewalk.audit.examination import audit

@@ -9,23 +9,28 @@ is left out where transformers or llama.cpp is not installed is said, and is not
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-from ropewalk.audit import stock_trial, traps
+from ropewalk.audit import stock_trial
 from ropewalk.audit.files import gguf as gguf_file
 from ropewalk.audit.files.check import Check
 from ropewalk.audit.files.content import of_file, of_folder
 from ropewalk.audit.files.tokenizer import tokenizer
 from ropewalk.audit.files.weights import weights
-from ropewalk.audit.finding import Subject
 from ropewalk.audit.gguf_trial import compared, trial
 from ropewalk.audit.result import Audit
 from ropewalk.audit.stock_trial import Trial, differs
-from ropewalk.audit.traps.gguf import findings
-from ropewalk.context_plan import EDITED, EDITED_SINCE, FULL_ATTENTION, PLAN, ContextPlan
+from ropewalk.context_plan import (
+    APPROXIMATES,
+    EDITED,
+    EDITED_SINCE,
+    FULL_ATTENTION,
+    PLAN,
+    ContextPlan,
+)
 from ropewalk.errors import (
     InputError,
     InvalidValue,
@@ -33,29 +38,30 @@ from ropewalk.errors import (
     RopewalkError,
     UnknownName,
     Unsupported,
-    shortened,
 )
+from ropewalk.exporting.manifest import MANIFEST, Manifest
 from ropewalk.extras import required_by
 from ropewalk.gguf import carried, llama_cpp_run
 from ropewalk.gguf.parts import read_parts, whole
 from ropewalk.gguf.rotation import geometry_of
 from ropewalk.lengths import MAX_LENGTH
 from ropewalk.models.config import (
-    DUAL_CHUNK,
     KNOWN_KEYS,
     Config,
     ConfigReader,
     load_config,
     present_plan,
-    text_config,
 )
-from ropewalk.models.families import FAMILIES
 from ropewalk.models.source import resolve
 from ropewalk.progress import Progress, Status, silent
-from ropewalk.runtimes import every, llama_cpp, of_version, ollama, rules, unchecked
+from ropewalk.runtimes import every, llama_cpp, of_version, ollama, rules, traps, unchecked
+from ropewalk.runtimes.features import loadable_by
+from ropewalk.runtimes.finding import Finding, Subject
+from ropewalk.runtimes.following import read, subject_of, without_chunks
 from ropewalk.runtimes.reading import MEASURED, NOT_MEASURED, RUN, STOCK, Reading, check_counts
+from ropewalk.runtimes.traps.gguf import findings
 from ropewalk.schedule import RotaryGeometry
-from ropewalk.untrusted import counted, read_json
+from ropewalk.untrusted import counted
 
 USUAL = (STOCK, "vllm", "sglang")
 """The runtimes that load a folder as exports write it; the others need another form."""
@@ -75,7 +81,7 @@ def audit(
         raise InputError("a plan contains a length; give a plan or a length, not both")
     releases = {name: release for name, _, release in (each.partition("==") for each in runtimes)}
     for name, release in releases.items():
-        if name not in (known := (STOCK, *rules())) or (release and not of_version(name).recorded):
+        if name not in (known := tuple(rules())) or (release and not of_version(name).recorded):
             raise UnknownName("runtime", f"{name}=={release}" if release else name, known)
     runtimes = tuple(releases)
     source = resolve(model)
@@ -106,11 +112,13 @@ def _of_folder(
     progress(Status("verify", 0.0, "reading"))
     stated = load_config(path)
     check_counts(stated)
-    config = _without_chunks(stated)
-    runtimes = tuple(releases) or USUAL
+    config = without_chunks(stated)
+    manifest = _manifest(path)
+    judged = "" if releases else manifest.runtime
+    runtimes = tuple(releases) or tuple(dict.fromkeys((*filter(None, [judged]), *USUAL)))
     notes: tuple[str, ...] = ()
-    if plan is None and (path / PLAN).is_file():  # what ropewalk exports carries its plan
-        plan, notes = ContextPlan.read(path / PLAN), (f"compared with its own {PLAN}",)
+    if (path / PLAN).is_file():  # what ropewalk exports carries its plan
+        plan, notes = _asked(plan, partial(ContextPlan.read, path / PLAN), f"its own {PLAN}")
     layers = tuple(ConfigReader(config).layer_settings())
     meant = plan
     if plan is None:
@@ -128,9 +136,7 @@ def _of_folder(
     words = tokenizer(path, config, weighed.rows)
     content = of_folder(path, _at(progress, 0.15, "comparing bytes"))
     readings = tuple(
-        _measured(config, layers, sorted(lengths))
-        if name == STOCK
-        else _known_type(rules()[name](config), config)
+        _measured(config, layers, sorted(lengths)) if name == STOCK else read(name, config)
         for name in runtimes
     )
     other = {name: unchecked(name, releases.get(name, "")) for name in runtimes}
@@ -140,18 +146,16 @@ def _of_folder(
         for r in readings
     )
     notes += tuple(f"{name}: {why}" for name, why in other.items() if why and name not in named)
-    subject = Subject(
-        readings=readings,
+    subject = subject_of(
+        readings,
+        stated,
+        meant,
+        folder=path,
         length=length or served,
-        plan=meant,
         planned=plan is not None,
         asked=plan is not None or length is not None,
-        config=config,
-        chunks=text_config(stated).get(DUAL_CHUNK),
-        tokenizer_limit=_limit_in(path, "tokenizer_config.json", "model_max_length"),
-        generation_limit=_limit_in(path, "generation_config.json", "max_length"),
     )
-    found = traps.find(subject)
+    found = tuple(_elsewhere(each, judged, meant, config) for each in traps.find(subject))
     tried = Trial()
     measured = any(reading.source == MEASURED and not reading.unread for reading in readings)
     loadable = bool(weighed.files) and checked.verdict != "wrong"
@@ -167,11 +171,12 @@ def _of_folder(
         path=path,
         length=subject.length,
         runtimes={reading.runtime: reading for reading in readings},
+        written_for=judged,
         checks=(checked, words.check, content.check),
         warnings=(
             *(*weighed.checked.findings, *words.findings, *content.findings, *found),
             # What the traps have named already, the run would only say again.
-            *(() if explained else tried.findings),
+            *(() if explained else (_of_export(each, judged) for each in tried.findings)),
         ),
         compared=meant is not None and not all(reading.unread for reading in readings),
         agreement=tried.agreement,
@@ -193,9 +198,9 @@ def _of_file(
     geometry = geometry_of(header)
     notes: tuple[str, ...] = ()
     own = header.values.get(carried.PLAN)
-    if plan is None and isinstance(own, str):
-        plan = ContextPlan.loads(own, f"{path}: {carried.PLAN}")
-        notes = ("compared with the plan in its metadata",)
+    if isinstance(own, str):
+        read_own = partial(ContextPlan.loads, own, f"{path}: {carried.PLAN}")
+        plan, notes = _asked(plan, read_own, "the plan in its metadata")
     elif plan is None and (path.parent / PLAN).is_file():  # of the run that wrote the file
         plan, notes = _plan_next_to(path, geometry)
     notes += _edited(plan)
@@ -295,44 +300,6 @@ def _established(check: Check, how: str) -> Check:
     return replace(check, verdict="OK", what=f"{check.what}; {how}", remedy="")
 
 
-def _known_type(reading: Reading, config: Config) -> Reading:
-    """A runtime's rules are those of its classes: of an unknown model type nothing is known."""
-    if reading.unread:
-        return reading
-    kind = ConfigReader(config).model_type
-    if kind in FAMILIES:
-        by_type = of_version(reading.runtime).by_model_type
-        other = "" if by_type else _other_class(config, kind)
-        return replace(reading, unread=other) if other else reading
-    return replace(
-        reading,
-        unread=f"model type {kind[:40]!r} is not in ropewalk's table of model types; "
-        "judge it by running it there",
-    )
-
-
-def _other_class(config: Config, kind: str) -> str:
-    """Why nothing is known of the class that is chosen by `architectures`, if it is another."""
-    names = config.get("architectures")
-    if not isinstance(names, list) or not names:
-        return ""
-    kinds = {kind.removesuffix("_text"), str(config.get("model_type")).removesuffix("_text")}
-    for name in names:
-        for own in kinds:
-            rest = _letters(name).removeprefix(_letters(own))
-            if rest != _letters(name) and rest.startswith(("for", "model", "lmhead")):
-                return ""
-    return (
-        f"chooses its class by the architecture {shortened(names[0])}, which is not known for "
-        f"model type {kind!r}; judge it by running it there"
-    )
-
-
-def _letters(name: object) -> str:
-    """A name as model types and classes have it in common: Ernie4_5 is ernie4_5."""
-    return re.sub("[^a-z0-9]", "", str(name)[:200].lower())
-
-
 def _measured(config: Config, layers: Sequence[str], lengths: Sequence[int]) -> Reading:
     """The reading of transformers, measured if it is installed."""
     try:
@@ -341,6 +308,46 @@ def _measured(config: Config, layers: Sequence[str], lengths: Sequence[int]) -> 
     except MissingExtra as error:
         return Reading(STOCK, NOT_MEASURED, unread=str(error))
     return stock_rotary.measure(config, layers, lengths)
+
+
+def _manifest(folder: Path) -> Manifest:
+    """The manifest of a folder; an empty one if it has none that can be read."""
+    try:
+        return Manifest.read(folder) if (folder / MANIFEST).is_file() else Manifest({})
+    except InputError:  # named when the bytes are compared
+        return Manifest({})
+
+
+def _asked(
+    plan: ContextPlan | None, read_own: Callable[[], ContextPlan], told: str
+) -> tuple[ContextPlan, tuple[str, ...]]:
+    """The plan to compare with: an export's own, if none is given, or if it is the nearest one."""
+    try:
+        own = read_own()
+    except RopewalkError:
+        if plan is None:
+            raise
+        return plan, ()
+    if plan is None:
+        return own, (f"compared with {told}",)
+    if own.provenance.get(APPROXIMATES) == plan.id:
+        return own, (f"compared with {told}, the approximation that its export was allowed",)
+    return plan, ()
+
+
+def _elsewhere(finding: Finding, judged: str, plan: ContextPlan | None, config: Config) -> Finding:
+    """A finding that does not concern the runtime of an export, with the remedy for its own."""
+    if not judged or not finding.wrong or finding.concerns(judged) or plan is None:
+        return finding
+    able = [name for name in finding.runtimes if name in loadable_by(plan, config)]
+    remedy = " or ".join(f"export with --runtime {name}" for name in able)
+    return replace(finding, remedy=remedy or "no export makes it follow this plan")
+
+
+def _of_export(finding: Finding, judged: str) -> Finding:
+    """Running it in transformers is the proof of an export for an engine that cannot run here."""
+    runtimes = (*finding.runtimes, *([judged] if judged else []))
+    return replace(finding, runtimes=tuple(dict.fromkeys(runtimes)))
 
 
 def _plan_next_to(
@@ -361,15 +368,6 @@ def _present(config: Config, path: Path) -> tuple[ContextPlan | None, tuple[str,
         return present_plan(_readable(config), str(path)), ()
     except RopewalkError as error:
         return None, (f"nothing to compare with: {error}",)
-
-
-def _without_chunks(config: Config) -> Config:
-    """Dual chunk attention is a finding of its own; all else is read as the runtimes do today."""
-    return {
-        key: _without_chunks(value) if isinstance(value, dict) else value
-        for key, value in config.items()
-        if key != DUAL_CHUNK
-    }
 
 
 def _readable(config: Config) -> Config:
@@ -395,15 +393,3 @@ def _stated_length(config: Config) -> int:
     if stated is None:
         raise InputError("the config states no max_position_embeddings; give a length or a plan")
     return counted(stated, "max_position_embeddings", MAX_LENGTH)
-
-
-def _limit_in(path: Path, name: str, key: str) -> int | None:
-    file = (path if path.is_dir() else path.parent) / name
-    if not file.is_file():
-        return None
-    try:
-        value = read_json(file, max_bytes=64 * 2**20)
-    except InputError:  # named when the tokenizer is checked
-        return None
-    limit = value.get(key) if isinstance(value, dict) else None
-    return limit if isinstance(limit, int) and not isinstance(limit, bool) else None

@@ -17,11 +17,11 @@ from pathlib import Path
 import numpy as np
 
 from ropewalk.agreement import Agreement
-from ropewalk.audit.finding import Finding
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.errors import RopewalkError, Unsupported
 from ropewalk.gguf import llama_cpp_run
 from ropewalk.gguf.header import F32, FREQUENCIES, LONG, GGUFHeader
+from ropewalk.runtimes.finding import Finding
 from ropewalk.runtimes.llama_cpp import NAME
 from ropewalk.schedule import FloatArray, RotarySchedule
 

@@ -9,9 +9,9 @@ from typing import Literal
 
 from ropewalk.agreement import Agreement
 from ropewalk.audit.files.check import Check, Verdict
-from ropewalk.audit.finding import Finding
 from ropewalk.errors import printable
 from ropewalk.lengths import format_length
+from ropewalk.runtimes.finding import Finding
 from ropewalk.runtimes.reading import Reading
 from ropewalk.values import Result
 
@@ -32,6 +32,8 @@ class Audit(Result):
     warnings: tuple[Finding, ...]
     compared: bool
     """There was something to compare the rotation with."""
+    written_for: str = ""
+    """The runtime of its export, whose verdict counts; empty if those of all runtimes count."""
     agreement: Agreement | None = None
     """None if it was not run, or if there was nothing to compare its numbers with."""
     notes: tuple[str, ...] = ()
@@ -39,7 +41,14 @@ class Audit(Result):
     @property
     def wrong(self) -> tuple[Finding, ...]:
         """The findings that fail it; the others inform."""
-        return tuple(finding for finding in self.warnings if finding.wrong)
+        own = self.written_for
+        return tuple(f for f in self.warnings if f.wrong and (not own or f.concerns(own)))
+
+    @property
+    def misread_by(self) -> tuple[str, ...]:
+        """Other runtimes than that of its export, which would not follow the plan."""
+        others = [f.runtimes for f in self.warnings if f.wrong and f not in self.wrong]
+        return tuple(dict.fromkeys(name for names in others for name in names))
 
     @property
     def verdict(self) -> Verdict:
@@ -50,7 +59,7 @@ class Audit(Result):
 
     def verdict_in(self, runtime: str) -> Verdict:
         """The verdict for one runtime. Faults of the files count in all."""
-        if any(not finding.runtimes or runtime in finding.runtimes for finding in self.wrong):
+        if any(finding.wrong and finding.concerns(runtime) for finding in self.warnings):
             return "wrong"
         return "OK" if self.compared and not self.runtimes[runtime].unread else "not established"
 
@@ -65,7 +74,7 @@ class Audit(Result):
         ]
         unread: dict[str, list[str]] = {}
         for name, reading in self.runtimes.items():
-            if reading.unread:
+            if reading.unread and self.written_for in ("", name):
                 unread.setdefault(reading.unread, []).append(name)
         lines += [f"{', '.join(names)}: {reason}" for reason, names in unread.items()]
         if not self.compared and not all(reading.unread for reading in self.runtimes.values()):
@@ -75,6 +84,7 @@ class Audit(Result):
     def derived(self) -> dict[str, object]:
         return {
             "verdict": self.verdict,
+            "misread_by": self.misread_by,
             "verdicts": {name: self.verdict_in(name) for name in self.runtimes},
             "not_established": self.not_established,
         }
@@ -84,13 +94,16 @@ class Audit(Result):
             f"{name} {self.verdict_in(name)} ({reading.basis})"
             for name, reading in self.runtimes.items()
         )
-        length = format_length(self.length)
-        text = f"{printable(str(self.path))} ({self.target}, for {length}): {self.verdict}; {told}"
+        length, own = format_length(self.length), self.written_for
+        verdict = f"{self.verdict}{f' for {own}' if own else ''}"
+        text = f"{printable(str(self.path))} ({self.target}, for {length}): {verdict}; {told}"
         if self.wrong:
             names = dict.fromkeys(finding.trap for finding in self.wrong)
             text += f"; wrong: {', '.join(names)}"
         elif self.not_established:
             text += f"; not established: {'; '.join(self.not_established)}"
+        if self.misread_by:
+            text += f"; {' and '.join(self.misread_by)} would misread it"
         if self.agreement is not None:
             text += f"; {self.agreement.runtime} gives {self.agreement}"
         return f"{text}."

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ropewalk.agreement import Agreement
-from ropewalk.audit.finding import Finding
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import GateFailed, InputError, Unsupported
 from ropewalk.exporting.tokens import PROBE
+from ropewalk.runtimes.finding import Finding
 from ropewalk.runtimes.reading import STOCK
 
 if TYPE_CHECKING:

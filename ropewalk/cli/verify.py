@@ -10,12 +10,12 @@ import typer
 
 from ropewalk.api.verify import verify
 from ropewalk.audit.files.check import Check, Verdict
-from ropewalk.audit.finding import TOLERANCE, Finding
 from ropewalk.audit.result import Audit
 from ropewalk.cli.declared import Call, command_of
 from ropewalk.cli.shared import JsonOption, show_result
 from ropewalk.errors import printable
 from ropewalk.lengths import format_length
+from ropewalk.runtimes.finding import TOLERANCE, Finding
 from ropewalk.runtimes.reading import MEASURED, Reading
 
 EXAMPLE = "ropewalk verify extended --plan plan.json"
@@ -42,9 +42,12 @@ def _show(found: Audit) -> None:
     title = headed(
         printable(str(found.path)), f" ({found.target}, for {format_length(found.length)}): "
     )
-    console.print(title.append(found.verdict, _COLOUR[found.verdict]), soft_wrap=True)
+    own = f" for {found.written_for}" if found.written_for else ""
+    title = title.append(found.verdict, _COLOUR[found.verdict]).append(own)
+    console.print(title, soft_wrap=True)
     for name, reading in found.runtimes.items():
-        verdict, basis = found.verdict_in(name), _basis(reading)
+        misread, basis = name in found.misread_by, _basis(reading)
+        verdict = "would misread this folder" if misread else found.verdict_in(name)
         line = f"{name}: {verdict} ({basis})"
         if not reading.unread:  # else its reason is given below
             line += f": {_in_words(reading)}"
@@ -57,7 +60,7 @@ def _show(found: Audit) -> None:
         console.print(f"  {note}", soft_wrap=True)
     for finding in found.warnings:
         console.print()
-        console.print(_told(finding), soft_wrap=True)
+        console.print(_told(finding, fails=finding in found.wrong), soft_wrap=True)
     if found.not_established:
         console.print()
     for line in found.not_established:
@@ -97,9 +100,9 @@ def _in_words(reading: Reading) -> str:
     return "; ".join([*parts, *reading.notes])
 
 
-def _told(finding: Finding) -> str:
+def _told(finding: Finding, *, fails: bool) -> str:
     where = f" ({', '.join(finding.runtimes)})" if finding.runtimes else ""
-    mark = "wrong" if finding.wrong else "note"
+    mark = "wrong" if fails else "note"
     lines = [f"{mark}: {finding.trap}{where}"]
     lines += textwrap.wrap(f"{finding.what}: {finding.consequence}.", 96, break_long_words=False)
     lines += textwrap.wrap(f"What to do: {finding.remedy}.", 96, break_long_words=False)

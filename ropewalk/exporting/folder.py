@@ -43,7 +43,7 @@ class Job:
     asked: ContextPlan
     """The plan that was given."""
     carried: ContextPlan
-    """The plan that goes along: as given, except for what is folded into weights."""
+    """The plan that goes along: the same, except for what is folded into weights."""
     followed: ContextPlan
     """The plan that the export follows: the same, or the nearest that its runtime has."""
     approximations: tuple[str, ...]
@@ -95,7 +95,7 @@ def prepare(
         config.pop("torch_dtype", None)
         config["dtype"] = dtype
     rewrite = _chained(rewrites)
-    return Job(checkpoint, plan, carried, followed, near, config, rewrite, wanted, folded)
+    return Job(checkpoint, plan, written, followed, near, config, rewrite, wanted, folded)
 
 
 def write(job: Job, folder: Path) -> tuple[str, ...]:
@@ -198,7 +198,7 @@ def export_folder(
         def hashed(done: float) -> None:
             progress(Status("export", 0.9 + done / 10, "writing the manifest"))
 
-        Manifest.of(folder, hashed).write(folder)
+        Manifest.of(folder, hashed, runtime=target).write(folder)
     return exported
 
 

@@ -88,7 +88,8 @@ def export(
         progress(Status("export", 0.0, "measuring the nearest plan that it can express"))
         schedule, setting, near = _nearest(parts, schedule, error, approximate=approximate)
         warnings += near
-        plan = replace(plan, schedules=_one(schedule, plan.target_length))
+        schedules = _one(schedule, plan.target_length)
+        plan = replace(plan, schedules=schedules).approximating(plan)
     changes = settings.changes(
         model, setting, plan.target_length, schedule.geometry.original_length
     )
@@ -161,7 +162,7 @@ def _write(
         written = rewriting.rewrite_parts(
             parts, place, replace(changes, keys=keys, without=without), told
         )
-        Manifest.of(place).write(place)
+        Manifest.of(place, runtime="llama.cpp").write(place)
         return written[0]
     keys |= {
         carried.SHA256: rewriting.text(carried.BLANK),

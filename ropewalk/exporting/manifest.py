@@ -1,8 +1,8 @@
-"""The manifest of an exported folder: the size and SHA-256 of each of its files.
+"""The manifest of an exported folder: its runtime, and the size and SHA-256 of each of its files.
 
-It is written last, into the folder, and `verify` compares the folder with it. So it tells a copy
-that arrived whole from one that did not; it is no signature, for whoever changes a file on purpose
-can change the manifest too.
+It is written last, into the folder, and `verify` judges the folder by that runtime, and compares
+the files with it. So it tells a copy that arrived whole from one that did not; it is no signature,
+for whoever changes a file on purpose can change the manifest too.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 
 from ropewalk.errors import InputError, InvalidValue
 from ropewalk.outputs import EXPORT_FILE
+from ropewalk.runtimes import targets
 from ropewalk.untrusted import read_json
 from ropewalk.values import RESTORE, Value
 
@@ -42,12 +43,17 @@ class FileDigest(Value):
 
 @dataclass(frozen=True, eq=False)
 class Manifest(Value):
-    """The files of a folder, by name."""
+    """The files of a folder by name, and what they were written for."""
 
     files: Mapping[str, FileDigest]
+    runtime: str = ""
+    """The runtime; empty if none is known."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.runtime and self.runtime not in targets():
+            rule = f"must be one of {', '.join(targets())}"
+            raise InvalidValue("runtime", self.runtime, rule, RESTORE)
         if len(self.files) > MOST_FILES:
             raise InvalidValue("files", len(self.files), f"are more than {MOST_FILES}", RESTORE)
         for name in self.files:
@@ -59,7 +65,13 @@ class Manifest(Value):
         return sum(digest.size for digest in self.files.values())
 
     @classmethod
-    def of(cls, folder: Path, progress: Callable[[float], None] = lambda done: None) -> Manifest:
+    def of(
+        cls,
+        folder: Path,
+        progress: Callable[[float], None] = lambda done: None,
+        *,
+        runtime: str = "",
+    ) -> Manifest:
         """The manifest of a folder in its present state."""
         paths = [path for path in sorted(folder.iterdir()) if path.name != MANIFEST]
         total = sum(path.stat().st_size for path in paths)
@@ -68,13 +80,16 @@ class Manifest(Value):
             size = path.stat().st_size
             found[path.name] = FileDigest(size, sha256(path, progress, before, total))
             before += size
-        return cls(found)
+        return cls(found, runtime)
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
         """The manifest that a folder carries; a damaged one is refused by key."""
         path = folder / MANIFEST
-        return cls.from_json(read_json(path, max_bytes=MOST_BYTES), f"{path}: ")
+        value = read_json(path, max_bytes=MOST_BYTES)
+        if isinstance(value, dict):  # older ones list files alone
+            value = {"runtime": "", **value}
+        return cls.from_json(value, f"{path}: ")
 
     def write(self, folder: Path) -> None:
         text = json.dumps(self.to_json(), indent=2, ensure_ascii=False)

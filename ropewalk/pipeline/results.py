@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ropewalk.audit.files.check import Verdict
-from ropewalk.audit.finding import Finding
 from ropewalk.errors import InputError
 from ropewalk.evaluation.conclusion import Evaluated
 from ropewalk.evaluation.statistics import NO_INTERVAL, is_significant
@@ -23,6 +22,7 @@ from ropewalk.reports.chart import Chart
 from ropewalk.reports.extend import MethodBars, by_length
 from ropewalk.reports.figures import figure
 from ropewalk.run_directory import check_kept
+from ropewalk.runtimes.finding import Finding
 from ropewalk.schedule import RotaryGeometry
 from ropewalk.training.results import TrainedStage
 from ropewalk.untrusted import Fields, read_json

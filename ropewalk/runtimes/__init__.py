@@ -8,10 +8,11 @@
     RUNTIME = Runtime("name", {"name": read})
 
 That is enough for a runtime that is only read: `verify --runtime name` judges folders by it. One
-that exports are written for says more: `cell`, what it makes of a feature of a plan; `serve`, the
-lines that start it; `server`, how that says what it is; `writer`, the function that writes an
-export for it, which is imported when it is called and may need torch. Whether it is run here the
-writer and the audit know.
+that exports are written for says more: `cell`, what it makes of a feature of a plan; `written`, the
+config of an export; `serve`, the lines that start it; `server`, how that says what it is; `writer`,
+the function that writes an export for it, which is imported when it is called and may need torch.
+Whether it is run here the writer and the audit know. Whether a runtime follows a config under a
+plan is answered in one place, following.py.
 
 A runtime differs from transformers in which keys it reads, not in the formulas behind them. So its
 rules leave out of a setting what the runtime does not see, put in what it would fill in, and hand
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from ropewalk.models.config import Config
     from ropewalk.models.source import Source
     from ropewalk.runtimes.features import Cell, Feature
+    from ropewalk.runtimes.following import Followed
     from ropewalk.runtimes.reading import Reading
     from ropewalk.runtimes.servers import Speech
     from ropewalk.runtimes.serving import Serving
@@ -56,6 +58,8 @@ class Runtime:
     """The place in tables; runtimes of one place are in the order of their files."""
     cell: Callable[[Feature], Cell] | None = None
     """Its support of a feature of a plan; None for a runtime that is only read."""
+    written: Callable[[Config, ContextPlan], Config] | None = None
+    """The config that makes it follow a plan; None if its exports are no folders."""
     serve: Callable[[ContextPlan, Source], Serving] | None = None
     """The lines that serve a plan."""
     writer: str = ""
@@ -94,6 +98,13 @@ def targets() -> tuple[str, ...]:
 def rules() -> dict[str, Callable[..., Reading]]:
     """Every version of every runtime, with its reader of a folder's config."""
     return {name: read for each in every().values() for name, read in each.versions.items()}
+
+
+def follows(runtime: str, config: Config, plan: ContextPlan, **folder: Any) -> Followed:
+    """The answer of following.py, which knows all runtimes, so it is imported when it is asked."""
+    asked = importlib.import_module(f"{__name__}.following").follows
+    found: Followed = asked(runtime, config, plan, **folder)
+    return found
 
 
 def served_by(owner: str) -> Speech | None:

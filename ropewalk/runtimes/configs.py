@@ -32,6 +32,8 @@ _NO_EFFECT = {"factor": 1.0, "mscale": 1.0, "mscale_all_dim": 0.0}
 """Keys that a vendor's setting may have and a new one lacks, with the values of their absence."""
 _MOVED = dict.fromkeys(("qwen2_vl", "qwen2_5_vl"), ("text_config",))
 """Model types whose published configs are flat, and the part that their class moves keys to."""
+OTHER_LENGTHS = ("model_max_length", "max_seq_len", "seq_length", "max_sequence_length")
+"""Keys of some configs that runtimes take for the longest sequence, next to the usual one."""
 Engine = Literal["vllm", "sglang"]
 ENGINES: tuple[Engine, ...] = ("vllm", "sglang")
 
@@ -60,11 +62,19 @@ def complete_config(config: Config, plan: ContextPlan) -> Config:
     if single is not None and "original_max_position_embeddings" in single:
         original = single["original_max_position_embeddings"]
         inner["original_max_position_embeddings"] = original
+    _raise_lengths(inner)
     computed = reader.get("qk_rope_head_dim") or reader.model_type in COMPUTED_HEAD_DIM
     if inner.get("head_dim") is None and not computed:
         # Some code takes this attribute for granted, some divides, and not always evenly.
         inner["head_dim"] = next(iter(plan.schedules.values()))[-1].schedule.geometry.head_dim
     return written
+
+
+def _raise_lengths(inner: Config) -> None:
+    """No other key may state less than `max_position_embeddings`."""
+    for key in OTHER_LENGTHS:
+        if isinstance(inner.get(key), int):
+            inner[key] = max(inner[key], inner["max_position_embeddings"])
 
 
 def rope_settings(inner: Config) -> dict[str, dict[str, Any]]:
@@ -112,6 +122,7 @@ def serving_config(config: Config, plan: ContextPlan, *, engine: str) -> Config:
         kind = setting["rope_type"]
         if kind == "longrope" and engine == "sglang" and not loses_a_position(setting):
             setting["original_max_position_embeddings"] = plan.target_length
+            setting["factor"] = 1.0  # which reaches from there to the target
             if "original_max_position_embeddings" in inner:
                 inner["original_max_position_embeddings"] = plan.target_length
         if kind == "yarn" and engine == "sglang":
@@ -179,7 +190,9 @@ def with_length(config: Config, length: int) -> Config:
     """The config with another stated length, and nothing else."""
     reader = ConfigReader(config)
     key = reader.written("max_position_embeddings").removeprefix(reader.prefix)
-    return with_part(config, reader.path, {**reader.config, key: length})
+    inner = {"max_position_embeddings": length, **reader.config, key: length}
+    _raise_lengths(inner)
+    return with_part(config, reader.path, inner)
 
 
 def changes(before: Config, after: Config) -> Config:

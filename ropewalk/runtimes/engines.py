@@ -19,7 +19,7 @@ from ropewalk.models.config import (
 )
 from ropewalk.models.source import Source
 from ropewalk.models.stock_config import with_part
-from ropewalk.runtimes import every
+from ropewalk.runtimes import every, follows
 from ropewalk.runtimes.configs import (
     Engine,
     loses_a_position,
@@ -122,11 +122,12 @@ def _bases(plan: ContextPlan) -> set[float]:
 
 
 def _switching(engine: Engine, feature: Feature) -> Cell:
-    """vLLM takes one of two lists for good when it starts; SGLang changes with every batch.
+    """vLLM's own code takes one of two lists for good when it starts; others change with a batch.
 
     Its folder is proven in transformers, so only where that has the two lists as well.
     """
-    if engine == "vllm" and support("transformers", feature).fit == "exact":
+    by_server = engine == "vllm" and model_class(feature.config, engine).scaling != "transformers"
+    if by_server and support("transformers", feature).fit == "exact":
         return Cell("equivalent", BY_SERVER)
     return Cell("approximated", LONGEST)
 
@@ -144,7 +145,6 @@ def serve(engine: Engine, plan: ContextPlan, source: Source) -> Serving:
     """The command, with the changes to the config on its line."""
     runtime = every()[engine]
     assert runtime.line is not None
-    assert runtime.accepts is not None
     length, here = plan.target_length, place(source)
     try:
         followed, near = expressible(plan, source.config, engine, approximate=True)
@@ -152,21 +152,22 @@ def serve(engine: Engine, plan: ContextPlan, source: Source) -> Serving:
     except RopewalkError as error:
         return Serving(engine, "impossible", reason_of(error, engine))
     not_run = "; ".join((NOT_RUN, *caveats(followed, written, engine)))
-    # The growth of queries has a second name, which the published config may lack.
-    own, beside = text_config(source.config), text_config(written).get(GROWTH_BESIDE)
-    if plan == source.present_plan and beside == own.get(GROWTH_BESIDE):
-        accepted = runtime.accepts(source.config)
-        if accepted is None or accepted >= length:
-            line = runtime.line(here, length, None)
-            return row(engine, near, f"the model's own config, {not_run}", line)
-        # The frequencies are right, and the stated length is what the engine goes by.
-        written = with_length(source.config, length)
-        not_run = f"the model's own config with its length, {not_run}"
-    overrides = override(source.config, written, engine)
-    lines = [] if overrides is None else [runtime.line(here, length, overrides)]
+    # Of a config whose frequencies are right, the stated length may be too short for the engine.
+    raised = with_length(source.config, length)
+    for own, what in ((source.config, ""), (raised, " with its length")):
+        if plan != source.present_plan:
+            break
+        found = follows(engine, own, plan, folder=source.path, own=True)
+        if found.unknown or found.exactly:
+            written = own
+            not_run = found.unknown or f"the model's own config{what}, {not_run}"
+            break
+    same = written is source.config
+    overrides = {} if same else override(source.config, written, engine)
+    lines = [] if overrides is None else [runtime.line(here, length, overrides or None)]
     if overrides is None:
         not_run += "; export it: its command line reaches no part of a part of a config"
-    elif engine == "vllm" and (layers := drafter_layers(source.config)):
+    elif engine == "vllm" and (layers := drafter_layers(source.config)) and overrides:
         not_run += f"; {DRAFTS.format(layers=layers)}: to draft with them, export it"
     if "export it" in not_run:
         out = f"{Path(here).name}-{engine}"

@@ -19,9 +19,9 @@ from typing import Literal, NamedTuple
 from ropewalk.context_plan import SLIDING_ATTENTION, ContextPlan, PlanStep
 from ropewalk.errors import InvalidValue, RopewalkError, UnknownName, Unsupported
 from ropewalk.gguf import settings
-from ropewalk.models.config import Config, present_plan
+from ropewalk.models.config import Config, ConfigReader, present_plan
 from ropewalk.models.stock_config import rope_parameters
-from ropewalk.runtimes import every, targets
+from ropewalk.runtimes import every, follows, targets
 from ropewalk.schedule import LogN, RotaryGeometry, RotarySchedule
 from ropewalk.values import Value
 
@@ -32,7 +32,12 @@ ITS_MEAN = "its mean over the target, at every position"
 LONGEST = "the longest schedule at every length"
 BY_SERVER = "two lists, by the server's --max-model-len"
 WHOLE_BASE = "the base, cut to a whole number"
+AS_READ = "the setting as it is read"
 NO_FACTORS = "the nearest base, one factor or YaRN: its graph of this architecture takes no factors"
+
+
+# Their attention in transformers is not told the positions of its queries.
+_WITHOUT_POSITIONS = {"llama4_text"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +74,16 @@ class Feature(NamedTuple):
 
 
 def matrix(plan: ContextPlan, config: Config) -> Matrix:
-    """Every feature that the plan uses, in every runtime that exports are written for."""
+    """Every feature that the plan uses, in every runtime that exports are written for.
+
+    A runtime that would misread the setting of all of them together has a row of its own.
+    """
+    rows = _features(plan, config)
+    read = {runtime: _as_read(plan, config, runtime, rows) for runtime in targets()}
+    return rows if set(map(str, read.values())) == {"exact"} else {**rows, AS_READ: read}
+
+
+def _features(plan: ContextPlan, config: Config) -> Matrix:
     followed = plan if is_dynamic(plan) else approximation(plan, config)
     settings, nested = _settings(followed, config)
     schedules = [step.schedule for steps in plan.schedules.values() for step in steps]
@@ -87,6 +101,24 @@ def matrix(plan: ContextPlan, config: Config) -> Matrix:
 
 def _row(feature: Feature) -> dict[str, Cell]:
     return {name: support(name, feature) for name in targets()}
+
+
+def _as_read(plan: ContextPlan, config: Config, runtime: str, rows: Matrix) -> Cell:
+    """What a runtime makes of the config that its export would have."""
+    written = every()[runtime].written
+    cells = [row[runtime] for row in rows.values()]
+    if written is None or is_dynamic(plan) or {"refused", "unknown"} & {c.fit for c in cells}:
+        return EXACT  # it reads no config, or one without end, or another row tells
+    near = any(cell.fit == "approximated" for cell in cells)
+    try:
+        followed = _nearest(plan, config, runtime, rows) if near else plan
+        setting = written(config, followed)
+    except RopewalkError:  # the writer tells
+        return EXACT
+    found = follows(runtime, setting, followed)
+    if found.exactly:
+        return EXACT
+    return Cell("unknown" if found.unknown else "refused", str(found))
 
 
 def support(runtime: str, feature: Feature) -> Cell:
@@ -171,13 +203,13 @@ def expressible(
     """
     if runtime not in targets():
         raise UnknownName("runtime", runtime, targets())
-    near = []
-    for feature, cells in matrix(plan, config).items():
-        cell = cells[runtime]
+    rows = _features(plan, config)
+    own = {name: row[runtime] for name, row in rows.items()}
+    own[AS_READ] = _as_read(plan, config, runtime, rows)
+    for feature, cell in own.items():
         if cell.fit == "refused":
             raise Unsupported(f"{runtime}: {feature} is refused: {cell.how}")
-        if cell.fit == "approximated":
-            near.append(f"{feature}: {cell.how}")
+    near = [f"{name}: {cell.how}" for name, cell in own.items() if cell.fit == "approximated"]
     if not near:
         return plan, ()
     if not approximate:
@@ -186,19 +218,26 @@ def expressible(
             "(`approximate`) to export the approximation with its measured cost, or create a plan "
             "without it"
         )
+    return _nearest(plan, config, runtime, rows), tuple(near)
+
+
+def _nearest(plan: ContextPlan, config: Config, runtime: str, rows: Matrix) -> ContextPlan:
+    """The plan that the runtime follows instead of one that it can only approximate."""
+    nearest = plan if is_dynamic(plan) else approximation(plan, config)
+    nearest = nearest.approximating(plan)
     if runtime == "transformers":
-        return (plan if is_dynamic(plan) else approximation(plan, config)), tuple(near)
-    nearest = approximation(plan, config)
+        return nearest
     longest = {name: steps[-1:] for name, steps in nearest.schedules.items()}
-    if any(WHOLE_BASE in said for said in near):
+    how = {row[runtime].how for row in rows.values() if row[runtime].fit == "approximated"}
+    if WHOLE_BASE in how:
         longest = {name: (_with_whole_base(step),) for name, (step,) in longest.items()}
-    if any(NO_FACTORS in said for said in near):
+    if NO_FACTORS in how:
         windows = SLIDING_ATTENTION in longest  # whose attention would be scaled as well
         longest = {
             name: (_without_factors(step, own_attention=windows),)
             for name, (step,) in longest.items()
         }
-    return replace(nearest, schedules=longest), tuple(near)
+    return replace(nearest, schedules=longest)
 
 
 def untold(plan: ContextPlan, config: Config, runtime: str) -> tuple[str, ...]:
@@ -302,7 +341,10 @@ def _beside_the_factors(plan: ContextPlan, config: Config) -> Matrix:
         if step.schedule.log_n is not None
     }
     if any(planned != own for planned, own in log_ns):
-        rows["log-n"] = dict.fromkeys(targets(), Cell("approximated", ITS_MEAN))
+        cell = Cell("approximated", ITS_MEAN)
+        if ConfigReader(config).model_type in _WITHOUT_POSITIONS:
+            cell = Cell("refused", "its attention gets no positions, so its mean has no known cost")
+        rows["log-n"] = dict.fromkeys(targets(), cell)
     if any(planned == own for planned, own in log_ns):
         rows["query growth"] = _row(Feature("query growth", "growth", {}, plan, config))
     if any(len(own) > 1 for own in plan.schedules.values()) and not is_dynamic(plan):

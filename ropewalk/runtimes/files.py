@@ -21,8 +21,8 @@ from ropewalk.gguf.header import GGUFHeader
 from ropewalk.gguf.settings import NoFactors
 from ropewalk.models.config import ORIGINAL_LENGTH, ConfigReader, text_config
 from ropewalk.models.source import Source
-from ropewalk.runtimes import every
-from ropewalk.runtimes.configs import window_everywhere
+from ropewalk.runtimes import every, follows
+from ropewalk.runtimes.configs import window_everywhere, with_length
 from ropewalk.runtimes.features import expressible
 from ropewalk.runtimes.serving import NOT_RUN, Fit, Serving, export_line, reason_of, row
 from ropewalk.scaling import rebuild
@@ -49,8 +49,10 @@ def served(plan: ContextPlan, source: Source) -> tuple[Serving, Serving]:
         return _of_file(plan, source)
     exported = _exported(plan, source)
     if not _is_plain(source.present_plan) and plan.rotates_like(source.present_plan):
-        written = _written_by_the_converter(source)
-        if written or exported.refused:
+        longer = with_length(source.config, plan.target_length)
+        converted = follows("llama.cpp", longer, plan, folder=source.path, own=True)
+        written = converted.exactly and _written_by_the_converter(source)
+        if written or (exported.refused and not converted.wrong):
             return _unmodified(plan, source, known=written)
     llama_cpp = _llama_cpp(plan, source, exported, FILE, _UNMODIFIED)
     return llama_cpp, _ollama(plan, source, exported)

@@ -117,7 +117,7 @@ def check_counts(config: Mapping[str, Any]) -> None:
         if isinstance(value, Mapping):
             check_counts(value)
         elif isinstance(value, int):
-            layers = "layer" in key
+            layers = "layer" in key and "size" not in key  # as Gemma 4's vocab_size_per_layer_input
             most = MOST_LAYERS if layers else MOST_OF_ANYTHING
             if (layers or key.startswith(("num_", "n_"))) and value > most:
                 raise InvalidValue(

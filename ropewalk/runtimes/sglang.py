@@ -18,6 +18,7 @@ from typing import Any
 from ropewalk.context_plan import PlanStep
 from ropewalk.models.config import ORIGINAL_LENGTH, Config, ConfigReader, rope_type
 from ropewalk.runtimes import Runtime, engines
+from ropewalk.runtimes.configs import serving_config
 from ropewalk.runtimes.model_classes import CHECKED, model_class, recorded
 from ropewalk.runtimes.reading import Reading, by_rules, kind_of, known, number, whole, without
 from ropewalk.runtimes.servers import Asking, Speech, members, plain
@@ -104,6 +105,7 @@ RUNTIME = Runtime(
     place=2,
     recorded=partial(recorded, "sglang"),
     cell=partial(engines.cell, "sglang", "attn_factor, short_mscale and long_mscale"),
+    written=partial(serving_config, engine="sglang"),
     serve=partial(engines.serve, "sglang"),
     line=line,
     accepts=accepts,

@@ -1,7 +1,7 @@
-"""transformers: measured, if it is installed (audit/stock_rotary.py), and never by rules.
+"""transformers: `verify` measures it, if it is installed (audit/stock_rotary.py).
 
-The rules here are those of transformers 4, and of all that reads its keys: `rope_theta` and
-`rope_scaling`.
+By rules, it reads what this package's own reader of configs reads; transformers 4, and all that
+reads its keys, only `rope_theta` and `rope_scaling`.
 """
 
 from __future__ import annotations
@@ -9,29 +9,38 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from ropewalk.context_plan import ContextPlan
-from ropewalk.errors import RopewalkError
+from ropewalk.context_plan import ContextPlan, PlanStep
+from ropewalk.errors import RopewalkError, Unsupported
 from ropewalk.models.config import Config, ConfigReader, text_config
 from ropewalk.models.source import Source
-from ropewalk.runtimes import Runtime
+from ropewalk.runtimes import Runtime, follows
 from ropewalk.runtimes.configs import changes, stock_config
 from ropewalk.runtimes.features import EXACT, LONGEST, Cell, Feature, expressible, two_lists
 from ropewalk.runtimes.model_classes import GROWTH_IN_ROPE
-from ropewalk.runtimes.reading import Reading, by_rules, known, without
+from ropewalk.runtimes.reading import STOCK, Reading, by_rules, known, without
 from ropewalk.runtimes.serving import Serving, reason_of, row
 
 # PhimoeRotaryEmbedding asks for its frequencies anew in each forward, and gives no length.
 _SHORT_LIST_ONLY = {"phimoe"}
+# Their folders bring code of their own, which is never run here.
+_NOT_STOCK = {"kimi_k2", "minicpm"}
 
 
-def read(config: Config) -> Reading:
+def read(config: Config, name: str = STOCK) -> Reading:
+    """Keys that it does not know have no effect."""
+
+    def seen(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
+        if name == STOCK and reader.model_type in _NOT_STOCK:
+            raise Unsupported(f"model type {reader.model_type!r} is not known to transformers")
+        steps = reader.steps(known(rope))
+        return steps[:1] if reader.model_type in _SHORT_LIST_ONLY else steps
+
+    return by_rules(name, config, seen, "by the length at hand")
+
+
+def read_4(config: Config) -> Reading:
     """Nothing of `rope_parameters` is read."""
-    return by_rules(
-        "transformers-4",
-        without_todays_keys(config),
-        lambda reader, rope: reader.steps(known(rope)),
-        "by the length at hand",
-    )
+    return read(without_todays_keys(config), "transformers-4")
 
 
 def without_todays_keys(config: Config) -> Config:
@@ -71,15 +80,22 @@ def serve(plan: ContextPlan, source: Source) -> Serving:
         changed = changes(source.config, written)
     except RopewalkError as error:
         return Serving("transformers", "impossible", reason_of(error, "transformers"))
-    if plan == source.present_plan:
-        return row("transformers", near, "the model's own config, unchanged")
+    for own, config in ((True, source.config), (False, written)):
+        if own and plan != source.present_plan:
+            continue
+        found = follows(STOCK, config, followed, folder=source.path, own=own)
+        limits = "".join(f"; {limit.remedy}" for limit in found.beside)
+        if found.unknown:
+            return Serving(STOCK, "unknown", f"{found.unknown}{limits}")
+        if own and not found.wrong:
+            return row(STOCK, near, f"the model's own config, unchanged{limits}")
     path = ConfigReader(source.config).path if changed else ()
     where = " in ".join((*([".".join(path)] if path else ()), "config.json"))
     what = f"set these members of {where}"
     if gone := _contradicting(text_config(source.config), text_config(written)):
         what += f", and remove {' and '.join(gone)}"
     lines = (f'"{key}": {json.dumps(value)},' for key, value in changed.items())
-    return row("transformers", near, what, *lines)
+    return row(STOCK, near, f"{what}{limits}", *lines)
 
 
 def _contradicting(former: Config, written: Config) -> list[str]:
@@ -95,9 +111,10 @@ def _contradicting(former: Config, written: Config) -> list[str]:
 
 RUNTIME = Runtime(
     "transformers",
-    {"transformers-4": read},
+    {STOCK: read, "transformers-4": read_4},
     place=0,
     cell=cell,
+    written=stock_config,
     serve=serve,
     writer="ropewalk.exporting.transformers:export",
     by_model_type=True,

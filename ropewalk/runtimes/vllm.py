@@ -20,6 +20,7 @@ from ropewalk.context_plan import PlanStep
 from ropewalk.errors import InvalidValue, Unsupported, shortened
 from ropewalk.models.config import Config, ConfigReader, rope_type
 from ropewalk.runtimes import Runtime, engines
+from ropewalk.runtimes.configs import serving_config
 from ropewalk.runtimes.model_classes import model_class, recorded
 from ropewalk.runtimes.reading import Reading, by_rules, kind_of, known, number, whole, without
 from ropewalk.runtimes.servers import Asking, Speech, members, plain
@@ -123,6 +124,7 @@ RUNTIME = Runtime(
     place=1,
     recorded=partial(recorded, "vllm"),
     cell=partial(engines.cell, "vllm", "attention_factor, short_mscale and long_mscale"),
+    written=partial(serving_config, engine="vllm"),
     serve=partial(engines.serve, "vllm"),
     line=line,
     accepts=accepts,

@@ -35,7 +35,7 @@ def save_whole(
                 _write_plan(staging, plan)
             if tokenizer is not None:
                 tokenizer.save_pretrained(str(staging))
-            Manifest.of(staging).write(staging)
+            Manifest.of(staging, runtime="transformers").write(staging)
 
     on_first(write)
 

@@ -349,7 +349,7 @@ def write_trained(
                 config = stock_config(config, plan)
                 write_json(staging / PLAN, plan.to_json())
             write_json(staging / "config.json", config)
-            Manifest.of(staging).write(staging)
+            Manifest.of(staging, runtime="transformers").write(staging)
 
     on_first(write)
 

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from ropewalk.audit import examination, traps
+from ropewalk.audit import examination
 from ropewalk.audit.examination import audit
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.errors import InvalidValue
+from ropewalk.runtimes import traps
 from ropewalk.schedule import LogN
 from tests.audit.corpus import BROKEN, CLEAN, Export
 from tests.audit.verified import GOLDEN
@@ -118,7 +119,8 @@ def test_a_plan_of_other_heads_is_refused(edited: dict[str, object], tmp_path: P
 def test_every_trap_stands_in_the_document_and_no_other() -> None:
     table = DOCUMENT.read_text(encoding="utf-8").split("## The traps")[1]
     documented = {name for row in re.findall(r"^\| (`.*?) \|", table, re.M) for name in _names(row)}
-    assert documented == set().union(*(_found_in(path) for path in PACKAGE.rglob("*.py")))
+    files = [*PACKAGE.rglob("*.py"), *Path(traps.__file__).parent.glob("*.py")]
+    assert documented == set().union(*map(_found_in, files))
     assert {broken.trap for broken in BROKEN.values()} <= documented
 
 

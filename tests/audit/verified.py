@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import ropewalk as rw
-from ropewalk.audit.finding import Finding
 from ropewalk.audit.result import Audit
 from ropewalk.models.config import Config
+from ropewalk.runtimes.finding import Finding
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "configs"
 PUBLISHED = Path(__file__).parents[1] / "models" / "published"

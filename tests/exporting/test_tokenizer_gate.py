@@ -44,7 +44,7 @@ def test_an_export_with_its_tokenizer_is_well_and_carries_a_manifest(
     assert made.warnings == ()
     manifest = Manifest.read(made.path)
     assert set(manifest.files) == {path.name for path in made.path.iterdir()} - {MANIFEST}
-    assert manifest == Manifest.of(made.path)
+    assert manifest == Manifest.of(made.path, runtime="transformers")
     found = audit(made.path, runtimes=["vllm"], run=False)
     assert found.verdict == "OK"
     assert all(check.verdict == "OK" for check in found.checks)

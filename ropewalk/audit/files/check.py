@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from ropewalk.audit.finding import Finding
+from ropewalk.runtimes.finding import Finding
 from ropewalk.values import Value
 
 Verdict = Literal["OK", "wrong", "not established"]

@@ -10,11 +10,11 @@ from ropewalk.audit.files.check import Checked, listed, passed, unknown, wrong
 from ropewalk.audit.files.finite import Told
 from ropewalk.audit.files.gguf import ends_at
 from ropewalk.audit.files.weights import INDEX, SINGLE
-from ropewalk.audit.finding import Finding
 from ropewalk.errors import InputError, InvalidValue, shortened
 from ropewalk.exporting.manifest import MANIFEST, Manifest, sha256
 from ropewalk.gguf import carried
 from ropewalk.gguf.header import GGUFHeader
+from ropewalk.runtimes.finding import Finding
 
 NO_MANIFEST = "not compared: no manifest"
 CONFIG = "config.json"

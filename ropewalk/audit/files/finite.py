@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ropewalk.audit.files.check import listed
-from ropewalk.audit.finding import Finding
 from ropewalk.gguf.rewriting import stretches
+from ropewalk.runtimes.finding import Finding
 
 Told = Callable[[float], None]
 _AT_ONCE = 16 * 2**20

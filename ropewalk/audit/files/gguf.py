@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 
 from ropewalk.audit.files.check import Checked, passed, unknown, wrong
 from ropewalk.audit.files.finite import Blocks, Numbers, Told, all_zero, not_numbers, odd
-from ropewalk.audit.finding import Finding
 from ropewalk.gguf import tensors
 from ropewalk.gguf.header import FREQUENCIES, LONG, SHORT, GGUFHeader, TensorPlace
 from ropewalk.gguf.sizes import BLOCKS, bytes_of
 from ropewalk.gguf.tensors import EMBEDDING
+from ropewalk.runtimes.finding import Finding
 
 TOKENS, MERGES = "tokenizer.ggml.tokens", "tokenizer.ggml.merges"
 # By GGML's number of a type: how a number is stored, or where the scales of a block are, in F16.

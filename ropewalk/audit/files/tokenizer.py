@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ropewalk.audit.files.check import Checked, passed, unknown, wrong
-from ropewalk.audit.finding import Finding
 from ropewalk.confined import FAST, trial
 from ropewalk.errors import InputError, MissingExtra, first_line, shortened
 from ropewalk.exporting.tokens import PROBE, SETTINGS, tokenizer_files
 from ropewalk.extras import required_by
 from ropewalk.models.config import Config, ConfigReader
+from ropewalk.runtimes.finding import Finding
 from ropewalk.untrusted import read_json
 
 MOST_BYTES = 64 * 2**20

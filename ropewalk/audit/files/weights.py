@@ -14,9 +14,9 @@ from ropewalk.audit.files.check import SHOWN, Checked, passed, unknown, wrong
 from ropewalk.audit.files.finite import Numbers, Told, all_zero, not_numbers, odd
 from ropewalk.audit.files.safetensors import Stored, read_header
 from ropewalk.audit.files.shapes import check_shapes, quantised
-from ropewalk.audit.finding import Finding
 from ropewalk.errors import InputError, RopewalkError, Unsupported, shortened
 from ropewalk.models.config import Config
+from ropewalk.runtimes.finding import Finding
 from ropewalk.untrusted import read_json
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"

@@ -89,12 +89,12 @@ def loading(written: Sequence[Exported], plan: ContextPlan | None, folder: Path 
         if each.overrides:
             blocks.append(Code("Or run the source itself under the plan", each.overrides))
     if plan is not None and folder is not None:
-        blocks += _served(folder)
+        blocks += served(folder)
         blocks.append(_in_runtimes(plan, folder))
     return Section("Load it", tuple(blocks))
 
 
-def _served(folder: Path) -> list[Block]:
+def served(folder: Path) -> list[Block]:
     """The line that starts the written folder in each runtime that takes one."""
     try:
         source = resolve(folder)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ropewalk.audit.finding import Finding, Subject
 from ropewalk.errors import RopewalkError
 from ropewalk.lengths import format_length
 from ropewalk.models.config import QUERY_GROWTH, Config
+from ropewalk.runtimes.finding import Finding, Subject
 from ropewalk.runtimes.reading import kind_of
 
 # What at least one runtime reads, by rope type.

@@ -27,7 +27,10 @@ class Finding(Value):
     consequence: str
     remedy: str
     wrong: bool = True
-    """True if it fails the verification; else it only informs."""
+    """True if it fails the verification of these runtimes; else it only informs."""
+
+    def concerns(self, runtime: str) -> bool:
+        return not self.runtimes or runtime in self.runtimes
 
 
 @dataclass(frozen=True, eq=False)

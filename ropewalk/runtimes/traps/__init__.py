@@ -18,8 +18,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ropewalk.audit.finding import Finding, Subject, Trap
-from ropewalk.audit.traps import (
+from ropewalk.runtimes.finding import Finding, Subject, Trap
+from ropewalk.runtimes.traps import (
     assumptions,
     config_keys,
     lengths,
@@ -68,7 +68,7 @@ def find(subject: Subject) -> tuple[Finding, ...]:
     merged: dict[tuple[object, ...], Finding] = {}
     for trap in TRAPS:
         for found in trap(subject):
-            key = (found.trap, found.what, found.consequence, found.remedy)
+            key = (found.trap, found.what, found.consequence, found.remedy, found.wrong)
             known = merged.get(key, replace(found, runtimes=()))
             runtimes = dict.fromkeys((*known.runtimes, *found.runtimes))
             merged[key] = replace(known, runtimes=tuple(runtimes))

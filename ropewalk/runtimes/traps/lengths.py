@@ -10,13 +10,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ropewalk.audit.finding import Finding, Subject
 from ropewalk.context_plan import FULL_ATTENTION
 from ropewalk.errors import RopewalkError
 from ropewalk.lengths import format_length
 from ropewalk.models.assumptions import assumptions
 from ropewalk.runtimes import ollama
 from ropewalk.runtimes.configs import window_everywhere
+from ropewalk.runtimes.finding import Finding, Subject
 from ropewalk.runtimes.reading import Reading, kind_of
 from ropewalk.theory.published import MEN_2024
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ropewalk.audit.finding import Finding, Subject
-from ropewalk.audit.traps.config_keys import factor_count
+from ropewalk.runtimes.finding import Finding, Subject
+from ropewalk.runtimes.traps.config_keys import factor_count
 
 HEADS = ("num_attention_heads", "num_key_value_heads")
 

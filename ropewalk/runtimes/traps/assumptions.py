@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ropewalk.audit.finding import Finding, Subject
 from ropewalk.errors import RopewalkError
 from ropewalk.models.assumptions import assumptions
+from ropewalk.runtimes.finding import Finding, Subject
 
 _FOUND_ELSEWHERE = {"scaling-conflict", "theta-conflict"}
 """By config_keys.py."""

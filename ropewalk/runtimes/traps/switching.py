@@ -7,11 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ropewalk.audit.finding import Finding, Subject
-from ropewalk.runtimes.reading import kind_of
+from ropewalk.context_plan import APPROXIMATES
+from ropewalk.runtimes.features import two_lists
+from ropewalk.runtimes.finding import Finding, Subject
+from ropewalk.runtimes.reading import STOCK, kind_of
 
 
 def cache_switch(subject: Subject) -> Iterator[Finding]:
+    """Wrong, unless that is how transformers follows the plan: two lists, or one only near it."""
+    plan = subject.plan
+    meant = plan is not None and (
+        APPROXIMATES in plan.provenance
+        or all(len(steps) == 1 or two_lists(steps) for steps in plan.schedules.values())
+    )
     for reading in subject.readings:
         if reading.switches == "by the length at hand":
             yield Finding(
@@ -22,6 +30,7 @@ def cache_switch(subject: Subject) -> Iterator[Finding]:
                 "decoding across the change gives other text than a full recompute; a long "
                 "sequence changes the short ones of its batch",
                 "write one list of factors for all lengths (ropewalk export does)",
+                wrong=not meant or reading.runtime != STOCK,
             )
 
 

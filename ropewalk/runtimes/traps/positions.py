@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ropewalk.audit.finding import Finding, Subject
 from ropewalk.lengths import format_length
 from ropewalk.models.config import DUAL_CHUNK, ORIGINAL_LENGTH, drafter_layers
 from ropewalk.runtimes import mlx_lm
+from ropewalk.runtimes.finding import Finding, Subject
 from ropewalk.runtimes.model_classes import GROWTH_BESIDE as BESIDE
 from ropewalk.runtimes.model_classes import GROWTH_IN_ROPE as IN_ROPE
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from ropewalk.audit.finding import TOLERANCE, Finding
 from ropewalk.gguf.header import F32, FREQUENCIES, LONG, SHORT, GGUFHeader
 from ropewalk.gguf.rotation import DEFAULT_BASE, geometry_of, honours_factors, scaling_type
+from ropewalk.runtimes.finding import TOLERANCE, Finding
 from ropewalk.runtimes.llama_cpp import NAME
 
 

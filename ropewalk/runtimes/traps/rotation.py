@@ -12,9 +12,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from ropewalk.audit.finding import TOLERANCE, Finding, Subject
 from ropewalk.errors import RopewalkError
 from ropewalk.lengths import format_length
+from ropewalk.runtimes.finding import TOLERANCE, Finding, Subject
 from ropewalk.runtimes.reading import Effective, Reading, kind_of
 from ropewalk.scaling import rebuild
 from ropewalk.schedule import MAX_BASE, FloatArray, RotarySchedule
@@ -235,9 +235,11 @@ def _attention_remedy(subject: Subject, runtime: str, wanted: float) -> str:
         return _REWRITE
     if any(kind_of(rope) == "longrope" for rope in subject.ropes.values()):
         return f"add short_mscale and long_mscale = {wanted:.6g} to the rope setting"
+    if runtime == "sglang":
+        return "write attn_factor, which SGLang reads: export with --runtime sglang"
     return (
         "write it as longrope with equal lists, and with short_mscale and long_mscale, which both "
-        "vLLM and SGLang read (ropewalk export does)"
+        "vLLM and SGLang read"
     )
 
 

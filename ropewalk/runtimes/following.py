@@ -1,0 +1,171 @@
+"""The one answer to "does this runtime follow this config under this plan", for every command.
+
+`plan`, `export`, `verify`, the reports and `fingerprint` all ask here, so they cannot contradict
+each other. A config is read as the runtime reads it, and the reading is searched for traps: none
+that is wrong in this runtime, and it follows. `verify` does the same with more eyes: it measures
+transformers and runs the model, and has several runtimes in one `Subject`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ropewalk.context_plan import PLAN, ContextPlan
+from ropewalk.errors import InputError, shortened
+from ropewalk.models.config import DUAL_CHUNK, Config, ConfigReader, text_config
+from ropewalk.models.families import FAMILIES
+from ropewalk.runtimes import of_version, rules, traps
+from ropewalk.runtimes.finding import Finding, Subject
+from ropewalk.runtimes.model_classes import architecture
+from ropewalk.runtimes.reading import Reading
+from ropewalk.untrusted import read_json
+
+LIMITS = ("tokenizer-limit", "generation-limit")
+
+
+@dataclass(frozen=True)
+class Followed:
+    """A runtime's answer."""
+
+    wrong: tuple[Finding, ...] = ()
+    """The traps in which this runtime does something other than the plan."""
+    beside: tuple[Finding, ...] = ()
+    """The limits in files beside the config."""
+    unknown: str = ""
+    """Why nothing is known of it."""
+
+    @property
+    def exactly(self) -> bool:
+        return not self.wrong and not self.unknown
+
+    def __str__(self) -> str:
+        return self.unknown or "; ".join(finding.what for finding in self.wrong)
+
+
+def follows(
+    runtime: str,
+    config: Config,
+    plan: ContextPlan,
+    *,
+    folder: Path | None = None,
+    own: bool = False,
+) -> Followed:
+    """How a runtime follows a config under a plan, by its rules.
+
+    `folder`: its other files may limit the length. `own`: the plan is the folder's own, or if it
+    has none, what the config means.
+    """
+    reading = read(runtime, config)
+    if reading.unread:
+        return Followed(unknown=reading.unread)
+    subject = subject_of(
+        [reading],
+        config,
+        plan,
+        folder=folder,
+        planned=not own or (folder is not None and (folder / PLAN).is_file()),
+    )
+    wrong = [f for f in traps.find(subject) if f.wrong and f.concerns(runtime)]
+    beside = tuple(finding for finding in wrong if finding.trap in LIMITS)
+    return Followed(tuple(f for f in wrong if f not in beside), beside)
+
+
+def read(runtime: str, config: Config) -> Reading:
+    """The reading of a config by a runtime's rules, as far as its class of the model is known."""
+    config = without_chunks(config)
+    return _known_type(rules()[runtime](config), config)
+
+
+def subject_of(
+    readings: Sequence[Reading],
+    config: Config,
+    plan: ContextPlan | None,
+    *,
+    folder: Path | None = None,
+    length: int | None = None,
+    planned: bool = True,
+    asked: bool = True,
+) -> Subject:
+    """A config, what runtimes make of it, and what it is to follow."""
+    served = length or (plan.target_length if plan else 0)
+    return Subject(
+        readings=tuple(readings),
+        length=served,
+        plan=plan,
+        planned=planned,
+        asked=asked,
+        config=without_chunks(config),
+        chunks=text_config(config).get(DUAL_CHUNK),
+        tokenizer_limit=_limit_in(folder, "tokenizer_config.json", "model_max_length"),
+        generation_limit=_limit_in(folder, "generation_config.json", "max_length"),
+    )
+
+
+def _known_type(reading: Reading, config: Config) -> Reading:
+    """A runtime's rules are those of its classes: of an unknown model type nothing is known."""
+    if reading.unread:
+        return reading
+    kind = ConfigReader(config).model_type
+    if kind in FAMILIES:
+        by_type = of_version(reading.runtime).by_model_type
+        other = "" if by_type else _other_class(config, kind)
+        return replace(reading, unread=other) if other else reading
+    return replace(
+        reading,
+        unread=f"model type {kind[:40]!r} is not in ropewalk's table of model types; "
+        "judge it by running it there",
+    )
+
+
+def _other_class(config: Config, kind: str) -> str:
+    """Why nothing is known of the class that is chosen by `architectures`, if it is another."""
+    names = config.get("architectures")
+    if not isinstance(names, list) or not names:
+        return ""
+    if names[0] in map(_usual_class, (kind, config.get("model_type"))):
+        return ""
+    kinds = {kind.removesuffix("_text"), str(config.get("model_type")).removesuffix("_text")}
+    for name in names:
+        for own in kinds:
+            rest = _letters(name).removeprefix(_letters(own))
+            if rest != _letters(name) and rest.startswith(("for", "model", "lmhead")):
+                return ""
+    return (
+        f"chooses its class by the architecture {shortened(names[0])}, which is not known for "
+        f"model type {kind!r}; judge it by running it there"
+    )
+
+
+def _usual_class(kind: object) -> str:
+    return architecture({"model_type": kind})
+
+
+def _letters(name: object) -> str:
+    """A name as model types and classes have it in common: Ernie4_5 is ernie4_5."""
+    return re.sub("[^a-z0-9]", "", str(name)[:200].lower())
+
+
+def without_chunks(config: Config) -> Config:
+    """Dual chunk attention is a finding of its own; all else is read as the runtimes do today."""
+    return {
+        key: without_chunks(value) if isinstance(value, dict) else value
+        for key, value in config.items()
+        if key != DUAL_CHUNK
+    }
+
+
+def _limit_in(path: Path | None, name: str, key: str) -> int | None:
+    if path is None:
+        return None
+    file = (path if path.is_dir() else path.parent) / name
+    if not file.is_file():
+        return None
+    try:
+        value = read_json(file, max_bytes=64 * 2**20)
+    except InputError:  # named when the tokenizer is checked
+        return None
+    limit = value.get(key) if isinstance(value, dict) else None
+    return limit if isinstance(limit, int) and not isinstance(limit, bool) else None

@@ -16,13 +16,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
+from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 from weakref import finalize
@@ -38,14 +37,14 @@ MEMORY: Final = 4 * 2**30
 SECONDS: Final = 60
 """Seconds of computing for one request, and one more for `PER_SECOND` characters."""
 PER_SECOND: Final = 10_000
-PATIENCE: Final = 4
-"""Seconds by the clock for each of computing: a library without memory may wait for ever."""
+PATIENCE: Final = 10
+"""Seconds by the clock for each of computing: a library without memory may wait for ever, and a
+machine may be busy with other work."""
 _SCRIPT = str(Path(__file__).with_name("confined_work.py"))
 # Rust would make a backtrace of having no memory, which takes memory.
 _SET = {"RUST_BACKTRACE": "0", "HF_HUB_OFFLINE": "1"}
 _MOST_ANSWERED = MEMORY // 8
 _MOST_BYTES = 64 * 2**20  # of a file
-_LENGTH = struct.Struct("<Q")
 FAST = "tokenizer.json"
 """The one file from which the library `tokenizers` makes a whole tokenizer."""
 _READ = (
@@ -60,11 +59,15 @@ Numbers: TypeAlias = NDArray[np.uint32]
 class Confined:
     """A child that has the tokenizer.json of `text`, if any; `name` is for errors."""
 
+    _process: subprocess.Popen[bytes]
+    _pipe: Connection
+
     def __init__(self, name: str, text: str = "") -> None:
         self._name, self._text = name, text
         self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
         self._owner = 0
+        """The process that started the child: one that was forked from it needs its own."""
+        self._end: Callable[[], object] = lambda: None
 
     @property
     def largest(self) -> int:
@@ -82,10 +85,9 @@ class Confined:
     def decode(self, tokens: Sequence[Sequence[int]], *, skip: bool) -> list[str]:
         """The text of each list of tokens; `skip`: without the special ones."""
         asked = [list(map(int, each)) for each in tokens]
-        found: list[str] = self._tokenizer("decode", sum(map(len, asked)), tokens=asked, skip=skip)[
-            0
-        ]
-        return found
+        found, _ = self._tokenizer("decode", sum(map(len, asked)), tokens=asked, skip=skip)
+        texts: list[str] = found
+        return texts
 
     def rendered(self, template: str, messages: Sequence[Any], variables: dict[str, object]) -> str:
         """A conversation by a chat template, whose own error is a ValueError."""
@@ -109,73 +111,61 @@ class Confined:
     ) -> tuple[Any, bytes]:
         seconds = SECONDS + characters // PER_SECOND
         with self._lock:
+            if self._owner != os.getpid() or self._process.poll() is not None:
+                self._start()
             try:
-                if self._process is None or self._owner != os.getpid():  # its pipes are of another
-                    self._start()
-                answer, more = self._answer({"does": does, "seconds": seconds, **asked})
-            except (EOFError, BrokenPipeError):
-                assert self._process is not None
-                code, self._process = self._process.wait(), None
+                if self._text and not self._loaded:
+                    self._answer("load", SECONDS, text=self._text)
+                    self._loaded = True
+                return self._answer(does, seconds, **asked)
+            except ValueError:  # an answer
+                raise
+            except BaseException as error:
+                self._end()  # what it may still answer would be taken for the next answer
+                if not isinstance(error, EOFError | OSError):
+                    raise
                 most = {
                     -signal.SIGXCPU: f"{seconds} s of computing",
                     -signal.SIGALRM: f"{PATIENCE * seconds} s",
-                }.get(code, f"{MEMORY >> 20:,} MiB of memory")
+                }.get(self._process.returncode, f"{MEMORY >> 20:,} MiB of memory")
                 raise InputError(
                     f"{self._name}: its {what} takes more than {most} for {characters:,} "
                     f"characters, which is the limit for files from elsewhere; {remedy}"
                 ) from None
+
+    def _start(self) -> None:
+        self._end()
+        self._pipe, theirs = Pipe()
+        with theirs:
+            # A session of its own: Ctrl-C is for the parent, whose end closes the pipe.
+            own = map(str, (theirs.fileno(), MEMORY, PATIENCE))
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", _SCRIPT, *own],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, **_SET},
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+        self._owner, self._loaded = os.getpid(), False
+        self._end = finalize(self, _end, self._process, self._pipe, self._owner)
+
+    def _answer(self, does: str, seconds: int, **asked: object) -> tuple[Any, bytes]:
+        request = json.dumps({"does": does, "seconds": seconds, **asked}, ensure_ascii=False)
+        self._pipe.send_bytes(request.encode("utf-8", "surrogatepass"))
+        answer = json.loads(self._pipe.recv_bytes(_MOST_ANSWERED))
+        more = self._pipe.recv_bytes(_MOST_ANSWERED)
         if "error" in answer:
             raise ValueError(answer["error"])
         return answer["found"], more
 
-    def _start(self) -> None:
-        # A session of its own: Ctrl-C is for the parent, whose end closes the pipe.
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", _SCRIPT, str(MEMORY), str(PATIENCE)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, **_SET},
-            start_new_session=True,
-        )
-        self._owner = os.getpid()
-        finalize(self, _end, self._process, self._owner)
-        if self._text:
-            answer, _ = self._answer({"does": "load", "seconds": SECONDS, "text": self._text})
-            if "error" in answer:
-                _end(self._process, self._owner)
-                self._process = None
-                raise ValueError(answer["error"])
 
-    def _answer(self, asked: dict[str, object]) -> tuple[Any, bytes]:
-        assert self._process is not None
-        assert self._process.stdin is not None
-        head = json.dumps(asked, ensure_ascii=False).encode("utf-8", "surrogatepass")
-        self._process.stdin.write(_LENGTH.pack(len(head)) + head)
-        self._process.stdin.flush()
-        return json.loads(self._read()), self._read()
-
-    def _read(self) -> bytes:
-        assert self._process is not None
-        assert self._process.stdout is not None
-        head = self._process.stdout.read(_LENGTH.size)
-        length = _LENGTH.unpack(head)[0] if len(head) == _LENGTH.size else _MOST_ANSWERED + 1
-        found = self._process.stdout.read(length) if length <= _MOST_ANSWERED else b""
-        if len(found) < length:
-            self._process.kill()
-            raise EOFError
-        return found
-
-
-def _end(process: subprocess.Popen[bytes], owner: int) -> None:
-    if owner != os.getpid():
-        return
-    process.kill()
-    process.wait()
-    for pipe in (process.stdin, process.stdout):
-        with suppress(OSError):  # what was still to be written
-            assert pipe is not None
-            pipe.close()
+def _end(process: subprocess.Popen[bytes], pipe: Connection, owner: int) -> None:
+    pipe.close()
+    if owner == os.getpid():
+        process.kill()
+        process.wait()
 
 
 _shared = lru_cache(maxsize=4)(Confined)

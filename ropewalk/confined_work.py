@@ -1,25 +1,24 @@
 """The child of confined.py. Run as a script, which imports nothing of ropewalk.
 
-    python -P confined_work.py BYTES PATIENCE
+    python -P confined_work.py PIPE BYTES PATIENCE
 
-It reads requests from standard input and answers on standard output: a JSON value, and bytes. The
-system ends it beyond its memory, and beyond the seconds of computing that a request names, or
-`PATIENCE` times as many by the clock.
+It reads requests from a pipe and answers each there: a JSON value, then bytes. The system ends it
+beyond its memory, and beyond the seconds of computing that a request names, or `PATIENCE` times as
+many by the clock.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import resource
 import signal
-import struct
 import sys
 from array import array
+from contextlib import suppress
 from itertools import chain
-from typing import Any, NoReturn
+from multiprocessing.connection import Connection
+from typing import Any
 
-_LENGTH = struct.Struct("<Q")
 _tokenizer: Any = None
 
 
@@ -60,37 +59,40 @@ def render(template: str, messages: list[Any], variables: dict[str, Any]) -> tup
     return text, b""
 
 
+_WORK = {each.__name__: each for each in (load, largest, encode, decode, render)}
+
+
 def _answer(does: str, seconds: int, **request: Any) -> tuple[dict[str, Any], bytes]:
     used = resource.getrusage(resource.RUSAGE_SELF)
-    limit = int(used.ru_utime + used.ru_stime) + seconds
-    resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
-    signal.alarm(int(sys.argv[2]) * seconds)
+    _limit(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime) + seconds)
+    signal.alarm(int(sys.argv[3]) * seconds)
     try:
-        found, more = {each.__name__: each for each in _WORK}[does](**request)
+        found, more = _WORK[does](**request)
     except MemoryError:
         raise
     except BaseException as error:  # templates raise what they like, and Rust panics
         return {"error": str(error).strip() or type(error).__name__}, b""
+    finally:
+        signal.alarm(0)
     return {"found": found}, more
 
 
-_WORK = (load, largest, encode, decode, render)
+def _limit(kind: int, most: int) -> None:
+    """Set a limit of the system, which may have a lower one that nobody can raise."""
+    _, hard = resource.getrlimit(kind)
+    resource.setrlimit(kind, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
 
 
-def main() -> NoReturn:
+def main() -> None:
     # Data alone: code and files that are mapped take no memory, and threads reserve much of it.
-    most = int(sys.argv[1])
-    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    asked, told = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what libraries print is no answer
-    while len(head := asked.read(_LENGTH.size)) == _LENGTH.size:
-        answer, more = _answer(**json.loads(asked.read(*_LENGTH.unpack(head))))
-        for part in (json.dumps(answer).encode(), more):
-            told.write(_LENGTH.pack(len(part)) + part)
-        told.flush()
-        signal.alarm(0)
-    sys.exit()
+    _limit(resource.RLIMIT_DATA, int(sys.argv[2]))
+    _limit(resource.RLIMIT_CORE, 0)
+    pipe = Connection(int(sys.argv[1]))
+    with suppress(EOFError):  # nobody asks any more
+        while True:
+            answer, more = _answer(**json.loads(pipe.recv_bytes()))
+            pipe.send_bytes(json.dumps(answer).encode())
+            pipe.send_bytes(more)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
+import signal
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -128,3 +131,43 @@ def test_a_forked_process_asks_a_child_of_its_own() -> None:
         os._exit(int(encoder.pieces("one text").tolist() != expected))
     assert os.waitpid(child, 0)[1] == 0
     assert encoder.pieces("one text").tolist() == expected
+
+
+def descriptors() -> int:
+    return len(os.listdir("/dev/fd"))
+
+
+@pytest.mark.usefixtures("tight")
+def test_an_interrupted_request_leaves_no_answer_for_the_next() -> None:
+    encoder = Encoder(load_tokenizer(resolve("bundled").folder))
+    expected = encoder.pieces("one text").tolist()
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        encoder.tokenizer._child.rendered(NESTED, [], {})
+    assert encoder.pieces("one text").tolist() == expected
+
+
+@pytest.mark.usefixtures("tight")
+def test_children_that_end_leave_nothing_open_and_nobody_is_blamed() -> None:
+    child = confined.Confined("a file")
+    opened = []
+    for _ in range(3):
+        with pytest.raises(InputError, match="its chat template takes more than"):
+            child.rendered(NESTED, [], {})
+        opened.append(descriptors())
+    assert len(set(opened)) == 1
+    assert child.rendered("{{ 1 + 1 }}", [], {}) == "2"
+    os.kill(child._process.pid, signal.SIGKILL)  # as a system without memory does
+    os.waitid(os.P_PID, child._process.pid, os.WEXITED | os.WNOWAIT)
+    assert child.rendered("{{ 1 + 2 }}", [], {}) == "3"
+
+
+def test_a_machine_that_has_limits_of_its_own_is_no_fault_of_a_file() -> None:
+    words = confined.confined(load_tokenizer(resolve("bundled").folder))
+    expected = words("one text")
+    child = os.fork()
+    if not child:
+        for kind, most in ((resource.RLIMIT_CPU, 10**5), (resource.RLIMIT_DATA, 2**31)):
+            resource.setrlimit(kind, (most, most))
+        os._exit(int(words("one text") != expected))
+    assert os.waitpid(child, 0)[1] == 0

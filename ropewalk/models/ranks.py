@@ -38,6 +38,8 @@ _GRACE = 5.0
 """Seconds in which a rank may notice by itself that another is lost, before it is ended: whoever
 waits in a collective for one that was stopped waits for ever."""
 _LEFT = "left"
+_GONE, _STOPPED = ("Z", "X"), ("T", "t")
+"""States of a process."""
 _AGAIN = "run the same command again, which goes on from its `run`, if it has one"
 
 _CALLS = count()
@@ -93,8 +95,10 @@ class Watch:
                 continue
             if rank in self._ended:
                 return f"rank {rank} has ended without a word, as if it had been killed; {_AGAIN}"
-            # While nobody can be heard, only who may hold the store is known to be silent.
-            if now - came > self._silent and (rank == 0 or now - self._exchanged < self._silent):
+            # While nobody can be heard, only who may hold the store is known to be silent; and who
+            # runs here may be held up, as by an import on a busy machine.
+            heard = rank == 0 or now - self._exchanged < self._silent
+            if now - came > self._silent and heard and _state(beat) in ("", *_STOPPED):
                 return (
                     f"rank {rank} has been silent for {now - came:.0f} s, as if it was stopped or "
                     f"cut off; {_AGAIN}"
@@ -106,7 +110,8 @@ class Watch:
         leaves = False
         for number in count():
             # Who leaves says so before it ends: what is read afterwards tells who did not.
-            gone = [r for r, (beat, _) in self._heard.items() if beat != _LEFT and _has_ended(beat)]
+            beats = ((rank, beat) for rank, (beat, _) in self._heard.items() if beat != _LEFT)
+            gone = [rank for rank, beat in beats if _state(beat) in _GONE]
             self._certain = False
             with suppress(RuntimeError):  # the store is gone, and who held it
                 self._store.set(str(self._rank), _LEFT if leaves else f"{own} {number}")
@@ -137,15 +142,15 @@ def _place() -> str:
     return f"{platform.node()} {os.readlink(space)}" if space.exists() else ""
 
 
-def _has_ended(beat: str) -> bool:
-    """True if the process of a beat is of this machine and has ended, as Linux alone tells."""
+def _state(beat: str) -> str:
+    """The state of a beat's process, if it is of this machine, as Linux alone tells; else empty."""
     place, pid, _ = beat.rsplit(" ", 2)
     if not place or place != _place():
-        return False
+        return ""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
-        return True
+        return "X"
 
 
 class Ranks:
@@ -191,24 +196,33 @@ class Ranks:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        ended = error
+        try:
+            self._leave(error)
+        except KeyboardInterrupt as interrupt:
+            ended = interrupt
+            raise
+        finally:
+            if self._watch is not None:
+                self._watch.leave()
+                self._watch.end()
+            # torchrun interrupts the others as soon as one is gone, before it is missed.
+            if isinstance(ended, KeyboardInterrupt) and (lost := self._lost()) is not None:
+                ended.add_note(lost)
+
+    def _leave(self, error: BaseException | None) -> None:
         lost = None if error is None else self._lost_in(error)
         if self._watch is not None:
             self._watch.leave()
-        try:
-            if error is None:
-                if self.per_copy > 1:
-                    dist.destroy_process_group()
-            elif not self._ends_first(isinstance(error, Exception) and lost is None) and isinstance(
-                error, RuntimeError
-            ):  # a collective breaks where a rank is gone
-                self._end_with_the_failed()
-        finally:
-            if self._watch is not None:
-                self._watch.end()
+        if error is None:
+            if self.per_copy > 1:
+                dist.destroy_process_group()
+        elif not self._ends_first(isinstance(error, Exception) and lost is None) and isinstance(
+            error, RuntimeError
+        ):  # a collective breaks where a rank is gone
+            self._end_with_the_failed()
         if lost is not None and isinstance(error, RuntimeError):
             raise RopewalkError(lost) from error
-        if lost is not None and isinstance(error, KeyboardInterrupt):
-            error.add_note(lost)
 
     def _lost(self) -> str | None:
         return None if self._watch is None else self._watch.lost()

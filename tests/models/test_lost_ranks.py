@@ -91,6 +91,24 @@ with Ranks.of_environment(1, 0.5) as ranks:
         assert ended.returncode == 0, ended.stderr
 
 
+def test_a_rank_that_holds_up_its_threads_is_not_missed(tmp_path: Path, fresh: Forks) -> None:
+    """As an import may on a busy machine."""
+    program = """
+import ctypes, time
+from ropewalk.models.ranks import Ranks
+with Ranks.of_environment(1, 1.0) as ranks:
+    ranks.share("begun")
+    time.sleep(0.5)  # a beat is known
+    if ranks.rank == 1:
+        ctypes.PyDLL(None).sleep(4)  # which keeps the lock of the interpreter
+        ranks.put("done", "")
+    ranks.awaited("done")
+"""
+    for rank in processes(fresh, program, [], 2):
+        ended = rank.wait()
+        assert ended.returncode == 0, ended.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_training_ends_by_name(sent: signal.Signals, tmp_path: Path) -> None:

@@ -205,6 +205,8 @@ class Client:
             own.settimeout(self.timeout)
             with self._lock:
                 self._open.add(own)
+                if self._stopped.is_set():  # while it connected
+                    _shut(own)
 
             def end() -> None:
                 late.set()

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from http.client import HTTPConnection
 from typing import Any
 
 import pytest
@@ -334,3 +335,21 @@ def test_a_key_that_a_server_writes_otherwise_is_taken_out_too() -> None:
         assert KEY.lower() not in refusal(client(wire.url)).lower()
     with pytest.raises(InputError, match="holds the key"):
         client("http://host/%73k-verysecret-0123456789/v1")
+
+
+def test_a_client_that_is_stopped_while_it_connects_leaves_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with raw(PLAIN + b"Content-Length: 100000\r\n\r\n", forever=b" ", pause=0.05) as url:
+        own = client(url)
+        connects = HTTPConnection.connect
+
+        def slowly(connection: HTTPConnection) -> None:
+            connects(connection)
+            own.stop()
+
+        monkeypatch.setattr(HTTPConnection, "connect", slowly)
+        began = time.monotonic()
+        with pytest.raises(ServerError):
+            own.post("/v1/completions", ASKED)
+        assert time.monotonic() - began < 5

@@ -346,17 +346,19 @@ def _hold(path: Path) -> int:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        os.ftruncate(descriptor, 0)
+        import socket  # not needed to refuse a place, which quick verbs do
+
+        os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+    except OSError as error:
         holder = os.pread(descriptor, 4096, 0).decode(errors="replace").strip()
         os.close(descriptor)
+        if not isinstance(error, BlockingIOError):
+            raise
         raise RopewalkError(
             f"{path.parent}: is in use by {holder or 'another process'}; "
             "wait for it, or give another directory"
         ) from None
-    os.ftruncate(descriptor, 0)
-    import socket  # not needed to refuse a place, which quick verbs do
-
-    os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
     return descriptor
 
 

@@ -27,7 +27,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -35,6 +35,7 @@ from numpy.typing import ArrayLike, NDArray
 from ropewalk.errors import InvalidValue
 from ropewalk.lengths import MAX_LENGTH, format_length
 from ropewalk.untrusted import Fields, one_of, parse_json, real_number
+from ropewalk.values import Members
 
 FloatArray: TypeAlias = NDArray[np.float64]
 PairLayout = Literal["half", "interleaved"]
@@ -52,8 +53,10 @@ MAX_METHODS = 64
 
 
 @dataclass(frozen=True)
-class RotaryGeometry:
+class RotaryGeometry(Members):
     """The rotary embedding a model was pretrained with."""
+
+    _optional = ("resting_pairs",)  # so that plans of models without any keep their ids
 
     head_dim: int
     rotary_dim: int
@@ -130,33 +133,9 @@ class RotaryGeometry:
         factors[turning] = self.plain_frequencies[turning] / frequencies[turning]
         return factors
 
-    def to_json(self) -> dict[str, object]:
-        value: dict[str, object] = {
-            "head_dim": self.head_dim,
-            "rotary_dim": self.rotary_dim,
-            "base": self.base,
-            "original_length": self.original_length,
-            "pair_layout": self.pair_layout,
-        }
-        # Only where there are any, so that plans of other models keep their ids.
-        return value | ({"resting_pairs": self.resting_pairs} if self.resting_pairs else {})
-
-    @classmethod
-    def from_json(cls, value: object, path: str = "geometry") -> RotaryGeometry:
-        fields = Fields(value, path)
-        return fields.build(
-            cls,
-            head_dim=fields.integer("head_dim"),
-            rotary_dim=fields.integer("rotary_dim"),
-            base=fields.number("base"),
-            original_length=fields.integer("original_length"),
-            pair_layout=fields.text("pair_layout"),
-            resting_pairs=fields.integer("resting_pairs") if "resting_pairs" in fields else 0,
-        )
-
 
 @dataclass(frozen=True)
-class LogN:
+class LogN(Members):
     """Log-n scaling: the query at position p is multiplied by a factor that grows as a logarithm.
 
     `everywhere`, for models trained with it, and `beyond` multiply by log_L(p + 1); `beyond` leaves
@@ -165,7 +144,9 @@ class LogN:
     Mistral 4).
     """
 
-    form: LogNForm | Literal["steps"]
+    _optional = ("growth",)
+
+    form: Literal[LogNForm, "steps"]
     length: int
     """The trained length, where the factor is 1."""
     growth: float | None = None
@@ -204,20 +185,6 @@ class LogN:
         start = min(self.length, count) if self.form == "beyond" else 0
         logs = math.lgamma(count + 1) - math.lgamma(start + 1)
         return (start + logs / math.log(self.length)) / count
-
-    def to_json(self) -> dict[str, object]:
-        value: dict[str, object] = {"form": self.form, "length": self.length}
-        return value if self.growth is None else {**value, "growth": self.growth}
-
-    @classmethod
-    def from_json(cls, value: object, path: str) -> LogN:
-        fields = Fields(value, path)
-        return fields.build(
-            cls,
-            form=fields.text("form"),
-            length=fields.integer("length"),
-            growth=fields.number("growth") if "growth" in fields else None,
-        )
 
 
 @dataclass(frozen=True)
@@ -260,7 +227,7 @@ class Recipe:
 
 
 @dataclass(frozen=True, eq=False)
-class RotarySchedule:
+class RotarySchedule(Members):
     """The rotation speed of each pair and all related settings. Immutable, compares by content."""
 
     geometry: RotaryGeometry
@@ -306,6 +273,13 @@ class RotarySchedule:
                 )
         _check_count("kept_initial_positions", self.kept_initial_positions, 0, MAX_LENGTH)
         object.__setattr__(self, "recipe", tuple(self.recipe))
+        if len(self.recipe) > MAX_METHODS:
+            raise InvalidValue(
+                "recipe",
+                f"{len(self.recipe)} methods",
+                f"must be at most {MAX_METHODS}, on top of each other",
+                "plan again from the pretrained frequencies",
+            )
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuilt_from_fields(self)
@@ -399,45 +373,6 @@ class RotarySchedule:
         scaled = (self.rescale_factors != 1).any()
         return "+".join(step.method for step in self.recipe) or ("factors" if scaled else "plain")
 
-    def to_json(self) -> dict[str, object]:
-        return {
-            "geometry": self.geometry.to_json(),
-            "rescale_factors": self.rescale_factors.tolist(),
-            "length": self.length,
-            "attention_scaling": self.attention_scaling,
-            "softmax_scaling": self.softmax_scaling,
-            "kept_initial_positions": self.kept_initial_positions,
-            "log_n": None if self.log_n is None else self.log_n.to_json(),
-            "recipe": [step.to_json() for step in self.recipe],
-        }
-
-    @classmethod
-    def from_json(cls, value: object, path: str = "schedule") -> RotarySchedule:
-        fields = Fields(value, path)
-        log_n = fields.take("log_n")
-        recipe = fields.items("recipe")
-        if len(recipe) > MAX_METHODS:
-            raise InvalidValue(
-                fields.of("recipe"),
-                f"{len(recipe)} methods",
-                f"must be at most {MAX_METHODS}, on top of each other",
-                "plan again from the pretrained frequencies",
-            )
-        return fields.build(
-            cls,
-            geometry=RotaryGeometry.from_json(fields.take("geometry"), fields.of("geometry")),
-            rescale_factors=fields.numbers("rescale_factors"),
-            length=fields.integer("length"),
-            attention_scaling=fields.number("attention_scaling"),
-            softmax_scaling=fields.number("softmax_scaling"),
-            kept_initial_positions=fields.integer("kept_initial_positions"),
-            log_n=None if log_n is None else LogN.from_json(log_n, fields.of("log_n")),
-            recipe=tuple(
-                Recipe.from_json(step, f"{fields.of('recipe')}[{i}]")
-                for i, step in enumerate(recipe)
-            ),
-        )
-
     def dumps(self) -> str:
         return json.dumps(self.to_json(), indent=2, ensure_ascii=False, allow_nan=False)
 
@@ -446,16 +381,8 @@ class RotarySchedule:
         return cls.from_json(parse_json(text, source=source), f"{source}: ")
 
     def _identity(self) -> tuple[object, ...]:
-        return (
-            self.geometry,
-            self.rescale_factors.tobytes(),
-            self.length,
-            self.attention_scaling,
-            self.softmax_scaling,
-            self.kept_initial_positions,
-            self.log_n,
-            self.recipe,
-        )
+        _, (geometry, factors, *others) = _rebuilt_from_fields(self)
+        return geometry, factors.tobytes(), *others
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, RotarySchedule):
@@ -466,7 +393,7 @@ class RotarySchedule:
         return hash(self._identity())
 
 
-def _rebuilt_from_fields(value: RotaryGeometry | RotarySchedule) -> tuple[object, ...]:
+def _rebuilt_from_fields(value: RotaryGeometry | RotarySchedule) -> tuple[type, tuple[Any, ...]]:
     """Pickle and copy it as its fields, since numpy forgets that an array is read-only."""
     return type(value), tuple(getattr(value, item.name) for item in dataclasses.fields(value))
 

@@ -192,7 +192,6 @@ class Fields:
         self._members.pop(key, None)
 
     def number(self, key: str) -> float:
-        """A finite number. JSON has one number type, so 1 stands for 1.0."""
         return real_number(self.take(key), self.of(key))
 
     def integer(self, key: str) -> int:
@@ -202,20 +201,10 @@ class Fields:
         return text_value(self.take(key), self.of(key))
 
     def items(self, key: str) -> list[object]:
-        value = self.take(key)
-        if not isinstance(value, list):
-            raise InvalidValue(self.of(key), value, "must be a list", "write [a, b, …]")
-        return value
+        return list_value(self.take(key), self.of(key))
 
     def numbers(self, key: str) -> list[float]:
-        path = self.of(key)
-        return [
-            # The path costs more than the check, and there may be half a million numbers.
-            item
-            if type(item) is float and math.isfinite(item)
-            else real_number(item, f"{path}[{i}]")
-            for i, item in enumerate(self.items(key))
-        ]
+        return real_numbers(self.take(key), self.of(key))
 
     def mapping(self, key: str) -> dict[str, object]:
         """An object whose keys are free."""
@@ -249,6 +238,7 @@ class Fields:
 
 
 def real_number(value: object, path: str) -> float:
+    """A finite number. JSON has one number type, so 1 stands for 1.0."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         remedy = "give float(…) of it" if hasattr(value, "dtype") else "write it without quotes"
         raise InvalidValue(path, value, "must be a number", remedy)
@@ -259,6 +249,20 @@ def real_number(value: object, path: str) -> float:
     if not math.isfinite(number):
         raise InvalidValue(path, value, "must be a finite number", "write digits, as in 0.5")
     return number
+
+
+def real_numbers(value: object, path: str) -> list[float]:
+    return [
+        # The path costs more than the check, and there may be half a million numbers.
+        item if type(item) is float and math.isfinite(item) else real_number(item, f"{path}[{i}]")
+        for i, item in enumerate(list_value(value, path))
+    ]
+
+
+def list_value(value: object, path: str) -> list[object]:
+    if not isinstance(value, list):
+        raise InvalidValue(path, value, "must be a list", "write [a, b, …]")
+    return value
 
 
 def text_value(value: object, path: str) -> str:

@@ -19,7 +19,7 @@ from ropewalk.errors import InputError, InvalidValue, Unsupported, printable
 from ropewalk.lengths import MAX_LENGTH, format_length
 from ropewalk.outputs import UNSIGNED, is_signed, signed
 from ropewalk.schedule import RotarySchedule
-from ropewalk.untrusted import Fields, parse_json, read_text, whole_number
+from ropewalk.untrusted import Fields, check_between, parse_json, read_text, whole_number
 from ropewalk.values import Members, decode, encode
 
 FORMAT = "ropewalk-plan-1"
@@ -43,13 +43,8 @@ class PlanStep(Members):
     schedule: RotarySchedule
 
     def __post_init__(self) -> None:
-        if not 1 <= whole_number(self.up_to_length, "up_to_length") <= MAX_LENGTH:
-            raise InvalidValue(
-                "up_to_length",
-                self.up_to_length,
-                f"must lie between 1 and {MAX_LENGTH}",
-                "give the longest sequence of this step, in tokens",
-            )
+        length, remedy = self.up_to_length, "give the longest sequence of this step, in tokens"
+        check_between(whole_number(length, key := "up_to_length"), 1, MAX_LENGTH, key, remedy)
 
 
 @dataclass(frozen=True)
@@ -129,6 +124,11 @@ class ContextPlan:
     def original_length(self) -> int:
         """The original length: that of pretraining, before any extension."""
         return max(steps[-1].schedule.geometry.original_length for steps in self.schedules.values())
+
+    @property
+    def methods(self) -> str:
+        """The methods that it was made with, by name."""
+        return self.provenance.get("methods") or self.longest(self.main_layer).method
 
     @property
     def main_layer(self) -> str:

@@ -34,7 +34,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ropewalk.errors import InvalidValue
 from ropewalk.lengths import MAX_LENGTH, format_length
-from ropewalk.untrusted import Fields, one_of, parse_json, real_number
+from ropewalk.untrusted import Fields, check_between, one_of, parse_json, real_number
 from ropewalk.values import Members
 
 FloatArray: TypeAlias = NDArray[np.float64]
@@ -163,11 +163,7 @@ class LogN(Members):
         if self.growth is not None:
             growth = _real("growth", self.growth)
             object.__setattr__(self, "growth", growth)
-            if not 0 <= growth <= MAX_SCALING:
-                raise InvalidValue(
-                    "growth", growth, f"must lie between 0 and {MAX_SCALING:g}",
-                    "0.1 is Ministral 3's",
-                )  # fmt: skip
+            check_between(growth, 0, MAX_SCALING, "growth", "0.1 is Ministral 3's")
 
     def scaling(self, positions: ArrayLike) -> FloatArray:
         positions = np.asarray(positions, dtype=np.float64)
@@ -424,10 +420,7 @@ def _check_count(key: str, value: object, lowest: int, highest: int) -> None:
     """A whole number in a range. numpy's integers are refused: they do not go into JSON."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise InvalidValue(key, value, "must be a whole number", "give an int")
-    if not lowest <= value <= highest:
-        raise InvalidValue(
-            key, value, f"must lie between {lowest} and {highest}", "check the value"
-        )
+    check_between(value, lowest, highest, key, "check the value")
 
 
 def _real(key: str, value: object) -> float:

@@ -287,17 +287,23 @@ def whole_number(value: object, path: str) -> int:
 def counted(value: object, key: str, most: int) -> int:
     """A whole number from 1 to `most`."""
     count = whole_number(value, key)
-    if not 1 <= count <= most:
-        raise InvalidValue(key, count, f"must lie between 1 and {most}", "correct it")
+    check_between(count, 1, most, key, "correct it")
     return count
 
 
 def check_count(value: object, key: str, usual: int = 20) -> None:
     """Refuse a number of samples or scores that nobody means."""
-    if not 1 <= whole_number(value, key) <= MOST_COUNTED:
-        raise InvalidValue(
-            key, value, f"must lie between 1 and {MOST_COUNTED:,}", f"{usual:,} is a usual number"
-        )
+    count = whole_number(value, key)
+    check_between(count, 1, MOST_COUNTED, key, f"{usual:,} is a usual number", f"{MOST_COUNTED:,}")
+
+
+def check_between(
+    value: float, least: int, most: float, key: str, remedy: str, told: str = ""
+) -> None:
+    """Refuse a number outside a range; `told`: its upper end as people write it."""
+    if not least <= value <= most:
+        rule = f"must lie between {least} and {told or f'{most:.15g}'}"
+        raise InvalidValue(key, value, rule, remedy)
 
 
 def check_seed(value: object) -> None:

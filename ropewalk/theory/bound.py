@@ -47,6 +47,7 @@ import numpy as np
 from ropewalk.errors import InvalidValue, Unsupported
 from ropewalk.lengths import format_length
 from ropewalk.schedule import MAX_DIM, FloatArray
+from ropewalk.untrusted import check_between
 
 if TYPE_CHECKING:
     from ropewalk.theory.kernels import Workspace
@@ -391,11 +392,7 @@ def check_question(head_dim: int, lengths: Sequence[int], rotary_dim: int | None
             "rotary_dim", rotary_dim, "must be even and at most head_dim", "omit it to rotate all"
         )
     for length in lengths:
-        if not 2 <= length <= MAX_BOUND_LENGTH:
-            raise InvalidValue(
-                "length",
-                length,
-                f"must lie between 2 and {format_length(MAX_BOUND_LENGTH)}",
-                "a bound needs two positions, and beyond 16M a scan of one base takes too long",
-            )
+        remedy = "a bound needs two positions, and beyond 16M a scan of one base takes too long"
+        most = format_length(MAX_BOUND_LENGTH)
+        check_between(length, 2, MAX_BOUND_LENGTH, "length", remedy, most)
     return rotary_dim

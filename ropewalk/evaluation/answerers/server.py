@@ -289,9 +289,9 @@ def canary_of(encoder: Encoder, documents: Sequence[Document]) -> list[int]:
 
 def subject_of(weights: str, follows: ContextPlan) -> Subject:
     """The subject of the answers: these weights under this plan, as they are served."""
-    method = follows.provenance.get("methods") or follows.longest(follows.main_layer).method
-    plain = method in ("plain", AS_IT_IS)
-    return Subject(weights[:16], follows.id, AS_SERVED if plain else f"{method} {AS_SERVED}")
+    plain = follows.methods in ("plain", AS_IT_IS)
+    told = AS_SERVED if plain else f"{follows.methods} {AS_SERVED}"
+    return Subject(weights[:16], follows.id, told)
 
 
 def served_subject(

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
@@ -83,9 +84,7 @@ if TYPE_CHECKING:
 # The names are listed once, above, where type checkers and editors look for them.
 _HOMES = {
     name: home
-    for home, name in re.findall(
-        r"from (\S+) import (\w+) as", __spec__.loader.get_source(__name__)
-    )
+    for home, name in re.findall(r"from (\S+) import (\w+) as", Path(__file__).read_text("utf-8"))
 }
 
 __all__ = [*sorted(_HOMES), "__version__"]

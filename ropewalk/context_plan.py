@@ -13,14 +13,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from types import MappingProxyType
 
 from ropewalk.errors import InputError, InvalidValue, Unsupported, printable
 from ropewalk.lengths import MAX_LENGTH, format_length
 from ropewalk.outputs import UNSIGNED, is_signed, signed
 from ropewalk.schedule import RotarySchedule
 from ropewalk.untrusted import Fields, check_between, parse_json, read_text, whole_number
-from ropewalk.values import Members, decode, encode
+from ropewalk.values import Members, decode, encode, frozen
 
 FORMAT = "ropewalk-plan-1"
 PLAN = "plan.json"
@@ -101,12 +100,9 @@ class ContextPlan:
                 "must end at the same length for all layer types",
                 "end each at the target",
             )
-        frozen = {name: tuple(steps) for name, steps in self.schedules.items()}
-        object.__setattr__(self, "schedules", MappingProxyType(frozen))
-        object.__setattr__(self, "provenance", MappingProxyType(dict(self.provenance)))
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return ContextPlan, (self.model, dict(self.schedules), dict(self.provenance))
+        steps_by_layer = {name: tuple(steps) for name, steps in self.schedules.items()}
+        object.__setattr__(self, "schedules", frozen(steps_by_layer))
+        object.__setattr__(self, "provenance", frozen(self.provenance))
 
     def __repr__(self) -> str:
         method, length = self.longest(self.main_layer).method, format_length(self.target_length)

@@ -26,7 +26,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -35,7 +34,7 @@ from numpy.typing import ArrayLike, NDArray
 from ropewalk.errors import InvalidValue
 from ropewalk.lengths import MAX_LENGTH, format_length
 from ropewalk.untrusted import Fields, check_between, one_of, parse_json, real_number
-from ropewalk.values import Members
+from ropewalk.values import Members, frozen
 
 FloatArray: TypeAlias = NDArray[np.float64]
 PairLayout = Literal["half", "interleaved"]
@@ -194,13 +193,10 @@ class Recipe:
         values = {
             key: _parameter(value, f"parameters.{key}") for key, value in self.parameters.items()
         }
-        object.__setattr__(self, "parameters", MappingProxyType(values))
+        object.__setattr__(self, "parameters", frozen(values))
 
     def __hash__(self) -> int:
         return hash((self.method, tuple(sorted(self.parameters))))
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return Recipe, (self.method, dict(self.parameters))
 
     def __str__(self) -> str:
         """`yarn to 128k (beta_fast 16, beta_slow 1)`, with what was left at None left out."""

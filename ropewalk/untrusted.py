@@ -13,6 +13,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -63,16 +64,10 @@ def parse_json(text: str, *, source: str) -> object:
             refused.append(_Refused(digits, rule, remedy))
         return refused[0]
 
-    def integer(digits: str) -> object:
+    def number(kind: type[int | float], digits: str) -> object:
         if len(digits) > MAX_DIGITS:
             return refuse(digits, f"has more than {MAX_DIGITS} digits", "round it")
-        return int(digits)
-
-    def real(digits: str) -> object:
-        if len(digits) > MAX_DIGITS:
-            return refuse(digits, f"has more than {MAX_DIGITS} digits", "round it")
-        value = float(digits)
-        if math.isinf(value):
+        if abs(value := kind(digits)) == math.inf:
             return refuse(digits, "is too large for float64", "write a finite number")
         return value
 
@@ -96,8 +91,8 @@ def parse_json(text: str, *, source: str) -> object:
     try:
         value: object = json.loads(
             text,
-            parse_int=integer,
-            parse_float=real,
+            parse_int=partial(number, int),
+            parse_float=partial(number, float),
             parse_constant=constant,
             object_pairs_hook=members,
         )

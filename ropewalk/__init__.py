@@ -14,7 +14,9 @@ docs/python.md is a tour.
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
@@ -79,46 +81,11 @@ if TYPE_CHECKING:
     from ropewalk.searching.model.results import Searched as Searched
     from ropewalk.training.results import Trained as Trained
 
-_NAMES = {
-    "api.bound": "bound Bounds",
-    "api.compare_methods": "compare_methods Comparison",
-    "api.compare_runs": "compare_runs",
-    "api.cost": "cost Cost",
-    "api.data": "build_data describe_data DataDescription",
-    "api.evaluate": "evaluate",
-    "api.evaluate_checkpoints": "evaluate_checkpoints EvaluatedCheckpoints",
-    "api.export": "export ExportPreview",
-    "api.extend": "extend",
-    "api.fingerprint": "check_server fingerprint",
-    "api.inspect": "inspect Inspection",
-    "api.methods": "methods Methods",
-    "api.plan": "plan Planned",
-    "api.precision": "precision",
-    "api.register": "register",
-    "api.report": "report Reported",
-    "api.search": "search",
-    "api.train": "train TrainPreview",
-    "api.verify": "verify",
-    "attention.layout": "AttentionLayout",
-    "audit.result": "Audit",
-    "context_plan": "ContextPlan",
-    "errors": "GateFailed InputError InvalidValue MissingExtra "
-    "RopewalkError UnknownName Unsupported",
-    "evaluation.compared": "ComparedRuns",
-    "evaluation.conclusion": "Evaluated EvaluatedServer",
-    "evaluation.served.fingerprint": "Fingerprint Verdict",
-    "exporting.exported": "Exported",
-    "models.install": "applied",
-    "models.load": "load",
-    "number_formats.results": "Precision",
-    "pipeline.cost": "Estimate",
-    "pipeline.extend": "Extended",
-    "progress": "Status",
-    "schedule": "RotaryGeometry RotarySchedule",
-    "searching.model.results": "Searched",
-    "training.results": "Trained",
+# The names are listed once, above, where type checkers and editors look for them.
+_HOMES = {
+    name: home
+    for home, name in re.findall(r"from (\S+) import (\w+) as", Path(__file__).read_text("utf-8"))
 }
-_HOMES = {name: f"ropewalk.{home}" for home, names in _NAMES.items() for name in names.split()}
 
 __all__ = [*sorted(_HOMES), "__version__"]
 

@@ -61,6 +61,7 @@ class Confined:
 
     _process: subprocess.Popen[bytes]
     _pipe: Connection
+    _loaded: bool
 
     def __init__(self, name: str, text: str = "") -> None:
         self._name, self._text = name, text

@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from types import MappingProxyType
 
 from ropewalk.errors import InputError, InvalidValue, Unsupported, printable
 from ropewalk.lengths import MAX_LENGTH, format_length
 from ropewalk.outputs import UNSIGNED, is_signed, signed
 from ropewalk.schedule import RotarySchedule
-from ropewalk.untrusted import Fields, parse_json, read_text, whole_number
+from ropewalk.untrusted import Fields, check_between, parse_json, read_text, whole_number
+from ropewalk.values import Members, decode, encode, frozen
 
 FORMAT = "ropewalk-plan-1"
 PLAN = "plan.json"
@@ -35,20 +35,15 @@ SLIDING_ATTENTION = "sliding_attention"
 
 
 @dataclass(frozen=True)
-class PlanStep:
+class PlanStep(Members):
     """One schedule, and the longest sequence that it is used for."""
 
     up_to_length: int
     schedule: RotarySchedule
 
     def __post_init__(self) -> None:
-        if not 1 <= whole_number(self.up_to_length, "up_to_length") <= MAX_LENGTH:
-            raise InvalidValue(
-                "up_to_length",
-                self.up_to_length,
-                f"must lie between 1 and {MAX_LENGTH}",
-                "give the longest sequence of this step, in tokens",
-            )
+        length, remedy = self.up_to_length, "give the longest sequence of this step, in tokens"
+        check_between(whole_number(length, key := "up_to_length"), 1, MAX_LENGTH, key, remedy)
 
 
 @dataclass(frozen=True)
@@ -105,12 +100,9 @@ class ContextPlan:
                 "must end at the same length for all layer types",
                 "end each at the target",
             )
-        frozen = {name: tuple(steps) for name, steps in self.schedules.items()}
-        object.__setattr__(self, "schedules", MappingProxyType(frozen))
-        object.__setattr__(self, "provenance", MappingProxyType(dict(self.provenance)))
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return ContextPlan, (self.model, dict(self.schedules), dict(self.provenance))
+        steps_by_layer = {name: tuple(steps) for name, steps in self.schedules.items()}
+        object.__setattr__(self, "schedules", frozen(steps_by_layer))
+        object.__setattr__(self, "provenance", frozen(self.provenance))
 
     def __repr__(self) -> str:
         method, length = self.longest(self.main_layer).method, format_length(self.target_length)
@@ -128,6 +120,11 @@ class ContextPlan:
     def original_length(self) -> int:
         """The original length: that of pretraining, before any extension."""
         return max(steps[-1].schedule.geometry.original_length for steps in self.schedules.values())
+
+    @property
+    def methods(self) -> str:
+        """The methods that it was made with, by name."""
+        return self.provenance.get("methods") or self.longest(self.main_layer).method
 
     @property
     def main_layer(self) -> str:
@@ -173,7 +170,7 @@ class ContextPlan:
         """A short identifier of exactly these schedules, whatever their provenance."""
         import hashlib  # slow, and `--help` signs nothing
 
-        value = {n: _steps_to_json(steps) for n, steps in sorted(self.schedules.items())}
+        value = encode(dict(sorted(self.schedules.items())))
         return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
 
     def schedule(self, length: int, layer_type: str = FULL_ATTENTION) -> RotarySchedule:
@@ -216,7 +213,7 @@ class ContextPlan:
         return {
             "format": FORMAT,
             "model": self.model,
-            "schedules": {name: _steps_to_json(steps) for name, steps in self.schedules.items()},
+            "schedules": encode(self.schedules),
             "provenance": dict(self.provenance),
         }
 
@@ -233,10 +230,12 @@ class ContextPlan:
         fields.ignore("checksum")  # of the file, for whoever would replace it
         if fields.holds("query_scales"):
             raise without_query_scales(fields.of("query_scales"))
-        schedules = {
-            name: _steps_from_json(steps, f"{fields.of('schedules')}.{name}")
-            for name, steps in fields.mapping("schedules").items()
-        }
+        schedules = {}
+        for name, steps in fields.mapping("schedules").items():
+            key = f"{fields.of('schedules')}.{name}"
+            if not isinstance(steps, list):
+                raise InvalidValue(key, steps, "must be a list of steps", "write [{…}, …]")
+            schedules[name] = decode(tuple[PlanStep, ...], steps, key)
         provenance = fields.texts("provenance")
         if provenance.get("folded", "").startswith("query scales "):
             raise without_query_scales(fields.of("provenance.folded"))
@@ -297,25 +296,3 @@ def ladder(
         PlanStep(length, start if length <= start.length else method(start, length))
         for length in lengths
     )
-
-
-def _steps_to_json(steps: Iterable[PlanStep]) -> list[dict[str, object]]:
-    return [
-        {"up_to_length": step.up_to_length, "schedule": step.schedule.to_json()} for step in steps
-    ]
-
-
-def _steps_from_json(value: object, path: str) -> tuple[PlanStep, ...]:
-    if not isinstance(value, list):
-        raise InvalidValue(path, value, "must be a list of steps", "write [{…}, …]")
-    steps = []
-    for i, item in enumerate(value):
-        fields = Fields(item, f"{path}[{i}]")
-        steps.append(
-            fields.build(
-                PlanStep,
-                up_to_length=fields.integer("up_to_length"),
-                schedule=RotarySchedule.from_json(fields.take("schedule"), fields.of("schedule")),
-            )
-        )
-    return tuple(steps)

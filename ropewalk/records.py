@@ -97,6 +97,8 @@ class Subject(NamedTuple):
 class EvalRecord(Value):
     """One scored sample by one metric."""
 
+    _optional = ("prompt", "server")  # which only a chat or a server has
+
     method: str
     plan_id: str
     weights: str
@@ -142,20 +144,6 @@ class EvalRecord(Value):
                 f"{self.metric} must be from 0 to 1",
                 f"check `score` of the task {self.task}",
             )
-
-    def to_json(self) -> dict[str, object]:
-        """Without the members that only a server or a chat has, if there is none."""
-        value = super().to_json()
-        for name in ("prompt", "server"):
-            if value[name] is None:
-                del value[name]
-        return value
-
-    @classmethod
-    def from_json(cls, value: object, path: str = "") -> EvalRecord:
-        if isinstance(value, dict):
-            value = {"prompt": None, "server": None, **value}
-        return super().from_json(value, path)
 
     @classmethod
     def of_lines(

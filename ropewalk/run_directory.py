@@ -27,7 +27,6 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 
 from ropewalk import __version__
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, printable
@@ -107,14 +106,10 @@ class RunDirectory:
     def __enter__(self) -> RunDirectory:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
-            self.event("finished" if kind is None else "stopped", reason=kind and kind.__name__)
+            reason = None if error is None else type(error).__name__
+            self.event("finished" if error is None else "stopped", reason=reason)
         finally:
             if isinstance(error, InputError) and not self.resumed:
                 self._abandon()  # while no other process can hold the lock
@@ -346,17 +341,19 @@ def _hold(path: Path) -> int:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        os.ftruncate(descriptor, 0)
+        import socket  # not needed to refuse a place, which quick verbs do
+
+        os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+    except OSError as error:
         holder = os.pread(descriptor, 4096, 0).decode(errors="replace").strip()
         os.close(descriptor)
+        if not isinstance(error, BlockingIOError):
+            raise
         raise RopewalkError(
             f"{path.parent}: is in use by {holder or 'another process'}; "
             "wait for it, or give another directory"
         ) from None
-    os.ftruncate(descriptor, 0)
-    import socket  # not needed to refuse a place, which quick verbs do
-
-    os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
     return descriptor
 
 

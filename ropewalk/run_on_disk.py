@@ -28,6 +28,16 @@ R = TypeVar("R", bound=Result)
 MAX_BYTES = 64 * 2**20
 
 
+def result_in(run: Path, name: str, kind: type[R]) -> R | None:
+    """The result that a command left in a file of a run; None if there is none yet."""
+    file = run / name
+    if not file.exists():
+        return None
+    found = kind.from_json(read_json(file, max_bytes=MAX_BYTES), f"{file}: ")
+    check_kept(file, run)
+    return found
+
+
 @dataclass(frozen=True)
 class RunOnDisk:
     path: Path
@@ -53,12 +63,7 @@ class RunOnDisk:
 
     def result(self, name: str, kind: type[R]) -> R | None:
         """The result that a command left in one of its files; None if there is none yet."""
-        file = self.path / name
-        if not file.exists():
-            return None
-        found = kind.from_json(read_json(file, max_bytes=MAX_BYTES), f"{file}: ")
-        check_kept(file, self.path)
-        return found
+        return result_in(self.path, name, kind)
 
     @cached_property
     def records(self) -> list[EvalRecord]:

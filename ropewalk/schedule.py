@@ -26,15 +26,15 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from types import MappingProxyType
-from typing import Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ropewalk.errors import InvalidValue
 from ropewalk.lengths import MAX_LENGTH, format_length
-from ropewalk.untrusted import Fields, one_of, parse_json, real_number
+from ropewalk.untrusted import Fields, check_between, one_of, parse_json, real_number
+from ropewalk.values import Members, frozen
 
 FloatArray: TypeAlias = NDArray[np.float64]
 PairLayout = Literal["half", "interleaved"]
@@ -52,8 +52,10 @@ MAX_METHODS = 64
 
 
 @dataclass(frozen=True)
-class RotaryGeometry:
+class RotaryGeometry(Members):
     """The rotary embedding a model was pretrained with."""
+
+    _optional = ("resting_pairs",)  # so that plans of models without any keep their ids
 
     head_dim: int
     rotary_dim: int
@@ -130,33 +132,9 @@ class RotaryGeometry:
         factors[turning] = self.plain_frequencies[turning] / frequencies[turning]
         return factors
 
-    def to_json(self) -> dict[str, object]:
-        value: dict[str, object] = {
-            "head_dim": self.head_dim,
-            "rotary_dim": self.rotary_dim,
-            "base": self.base,
-            "original_length": self.original_length,
-            "pair_layout": self.pair_layout,
-        }
-        # Only where there are any, so that plans of other models keep their ids.
-        return value | ({"resting_pairs": self.resting_pairs} if self.resting_pairs else {})
-
-    @classmethod
-    def from_json(cls, value: object, path: str = "geometry") -> RotaryGeometry:
-        fields = Fields(value, path)
-        return fields.build(
-            cls,
-            head_dim=fields.integer("head_dim"),
-            rotary_dim=fields.integer("rotary_dim"),
-            base=fields.number("base"),
-            original_length=fields.integer("original_length"),
-            pair_layout=fields.text("pair_layout"),
-            resting_pairs=fields.integer("resting_pairs") if "resting_pairs" in fields else 0,
-        )
-
 
 @dataclass(frozen=True)
-class LogN:
+class LogN(Members):
     """Log-n scaling: the query at position p is multiplied by a factor that grows as a logarithm.
 
     `everywhere`, for models trained with it, and `beyond` multiply by log_L(p + 1); `beyond` leaves
@@ -165,7 +143,9 @@ class LogN:
     Mistral 4).
     """
 
-    form: LogNForm | Literal["steps"]
+    _optional = ("growth",)
+
+    form: Literal[LogNForm, "steps"]
     length: int
     """The trained length, where the factor is 1."""
     growth: float | None = None
@@ -182,11 +162,7 @@ class LogN:
         if self.growth is not None:
             growth = _real("growth", self.growth)
             object.__setattr__(self, "growth", growth)
-            if not 0 <= growth <= MAX_SCALING:
-                raise InvalidValue(
-                    "growth", growth, f"must lie between 0 and {MAX_SCALING:g}",
-                    "0.1 is Ministral 3's",
-                )  # fmt: skip
+            check_between(growth, 0, MAX_SCALING, "growth", "0.1 is Ministral 3's")
 
     def scaling(self, positions: ArrayLike) -> FloatArray:
         positions = np.asarray(positions, dtype=np.float64)
@@ -205,20 +181,6 @@ class LogN:
         logs = math.lgamma(count + 1) - math.lgamma(start + 1)
         return (start + logs / math.log(self.length)) / count
 
-    def to_json(self) -> dict[str, object]:
-        value: dict[str, object] = {"form": self.form, "length": self.length}
-        return value if self.growth is None else {**value, "growth": self.growth}
-
-    @classmethod
-    def from_json(cls, value: object, path: str) -> LogN:
-        fields = Fields(value, path)
-        return fields.build(
-            cls,
-            form=fields.text("form"),
-            length=fields.integer("length"),
-            growth=fields.number("growth") if "growth" in fields else None,
-        )
-
 
 @dataclass(frozen=True)
 class Recipe:
@@ -231,13 +193,10 @@ class Recipe:
         values = {
             key: _parameter(value, f"parameters.{key}") for key, value in self.parameters.items()
         }
-        object.__setattr__(self, "parameters", MappingProxyType(values))
+        object.__setattr__(self, "parameters", frozen(values))
 
     def __hash__(self) -> int:
         return hash((self.method, tuple(sorted(self.parameters))))
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return Recipe, (self.method, dict(self.parameters))
 
     def __str__(self) -> str:
         """`yarn to 128k (beta_fast 16, beta_slow 1)`, with what was left at None left out."""
@@ -260,7 +219,7 @@ class Recipe:
 
 
 @dataclass(frozen=True, eq=False)
-class RotarySchedule:
+class RotarySchedule(Members):
     """The rotation speed of each pair and all related settings. Immutable, compares by content."""
 
     geometry: RotaryGeometry
@@ -306,6 +265,13 @@ class RotarySchedule:
                 )
         _check_count("kept_initial_positions", self.kept_initial_positions, 0, MAX_LENGTH)
         object.__setattr__(self, "recipe", tuple(self.recipe))
+        if len(self.recipe) > MAX_METHODS:
+            raise InvalidValue(
+                "recipe",
+                f"{len(self.recipe)} methods",
+                f"must be at most {MAX_METHODS}, on top of each other",
+                "plan again from the pretrained frequencies",
+            )
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuilt_from_fields(self)
@@ -399,45 +365,6 @@ class RotarySchedule:
         scaled = (self.rescale_factors != 1).any()
         return "+".join(step.method for step in self.recipe) or ("factors" if scaled else "plain")
 
-    def to_json(self) -> dict[str, object]:
-        return {
-            "geometry": self.geometry.to_json(),
-            "rescale_factors": self.rescale_factors.tolist(),
-            "length": self.length,
-            "attention_scaling": self.attention_scaling,
-            "softmax_scaling": self.softmax_scaling,
-            "kept_initial_positions": self.kept_initial_positions,
-            "log_n": None if self.log_n is None else self.log_n.to_json(),
-            "recipe": [step.to_json() for step in self.recipe],
-        }
-
-    @classmethod
-    def from_json(cls, value: object, path: str = "schedule") -> RotarySchedule:
-        fields = Fields(value, path)
-        log_n = fields.take("log_n")
-        recipe = fields.items("recipe")
-        if len(recipe) > MAX_METHODS:
-            raise InvalidValue(
-                fields.of("recipe"),
-                f"{len(recipe)} methods",
-                f"must be at most {MAX_METHODS}, on top of each other",
-                "plan again from the pretrained frequencies",
-            )
-        return fields.build(
-            cls,
-            geometry=RotaryGeometry.from_json(fields.take("geometry"), fields.of("geometry")),
-            rescale_factors=fields.numbers("rescale_factors"),
-            length=fields.integer("length"),
-            attention_scaling=fields.number("attention_scaling"),
-            softmax_scaling=fields.number("softmax_scaling"),
-            kept_initial_positions=fields.integer("kept_initial_positions"),
-            log_n=None if log_n is None else LogN.from_json(log_n, fields.of("log_n")),
-            recipe=tuple(
-                Recipe.from_json(step, f"{fields.of('recipe')}[{i}]")
-                for i, step in enumerate(recipe)
-            ),
-        )
-
     def dumps(self) -> str:
         return json.dumps(self.to_json(), indent=2, ensure_ascii=False, allow_nan=False)
 
@@ -446,16 +373,8 @@ class RotarySchedule:
         return cls.from_json(parse_json(text, source=source), f"{source}: ")
 
     def _identity(self) -> tuple[object, ...]:
-        return (
-            self.geometry,
-            self.rescale_factors.tobytes(),
-            self.length,
-            self.attention_scaling,
-            self.softmax_scaling,
-            self.kept_initial_positions,
-            self.log_n,
-            self.recipe,
-        )
+        _, (geometry, factors, *others) = _rebuilt_from_fields(self)
+        return geometry, factors.tobytes(), *others
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, RotarySchedule):
@@ -466,7 +385,7 @@ class RotarySchedule:
         return hash(self._identity())
 
 
-def _rebuilt_from_fields(value: RotaryGeometry | RotarySchedule) -> tuple[object, ...]:
+def _rebuilt_from_fields(value: RotaryGeometry | RotarySchedule) -> tuple[type, tuple[Any, ...]]:
     """Pickle and copy it as its fields, since numpy forgets that an array is read-only."""
     return type(value), tuple(getattr(value, item.name) for item in dataclasses.fields(value))
 
@@ -497,10 +416,7 @@ def _check_count(key: str, value: object, lowest: int, highest: int) -> None:
     """A whole number in a range. numpy's integers are refused: they do not go into JSON."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise InvalidValue(key, value, "must be a whole number", "give an int")
-    if not lowest <= value <= highest:
-        raise InvalidValue(
-            key, value, f"must lie between {lowest} and {highest}", "check the value"
-        )
+    check_between(value, lowest, highest, key, "check the value")
 
 
 def _real(key: str, value: object) -> float:

@@ -13,6 +13,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -63,16 +64,10 @@ def parse_json(text: str, *, source: str) -> object:
             refused.append(_Refused(digits, rule, remedy))
         return refused[0]
 
-    def integer(digits: str) -> object:
+    def number(kind: type[int | float], digits: str) -> object:
         if len(digits) > MAX_DIGITS:
             return refuse(digits, f"has more than {MAX_DIGITS} digits", "round it")
-        return int(digits)
-
-    def real(digits: str) -> object:
-        if len(digits) > MAX_DIGITS:
-            return refuse(digits, f"has more than {MAX_DIGITS} digits", "round it")
-        value = float(digits)
-        if math.isinf(value):
+        if abs(value := kind(digits)) == math.inf:
             return refuse(digits, "is too large for float64", "write a finite number")
         return value
 
@@ -96,8 +91,8 @@ def parse_json(text: str, *, source: str) -> object:
     try:
         value: object = json.loads(
             text,
-            parse_int=integer,
-            parse_float=real,
+            parse_int=partial(number, int),
+            parse_float=partial(number, float),
             parse_constant=constant,
             object_pairs_hook=members,
         )
@@ -192,7 +187,6 @@ class Fields:
         self._members.pop(key, None)
 
     def number(self, key: str) -> float:
-        """A finite number. JSON has one number type, so 1 stands for 1.0."""
         return real_number(self.take(key), self.of(key))
 
     def integer(self, key: str) -> int:
@@ -202,20 +196,10 @@ class Fields:
         return text_value(self.take(key), self.of(key))
 
     def items(self, key: str) -> list[object]:
-        value = self.take(key)
-        if not isinstance(value, list):
-            raise InvalidValue(self.of(key), value, "must be a list", "write [a, b, …]")
-        return value
+        return list_value(self.take(key), self.of(key))
 
     def numbers(self, key: str) -> list[float]:
-        path = self.of(key)
-        return [
-            # The path costs more than the check, and there may be half a million numbers.
-            item
-            if type(item) is float and math.isfinite(item)
-            else real_number(item, f"{path}[{i}]")
-            for i, item in enumerate(self.items(key))
-        ]
+        return real_numbers(self.take(key), self.of(key))
 
     def mapping(self, key: str) -> dict[str, object]:
         """An object whose keys are free."""
@@ -249,6 +233,7 @@ class Fields:
 
 
 def real_number(value: object, path: str) -> float:
+    """A finite number. JSON has one number type, so 1 stands for 1.0."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         remedy = "give float(…) of it" if hasattr(value, "dtype") else "write it without quotes"
         raise InvalidValue(path, value, "must be a number", remedy)
@@ -259,6 +244,20 @@ def real_number(value: object, path: str) -> float:
     if not math.isfinite(number):
         raise InvalidValue(path, value, "must be a finite number", "write digits, as in 0.5")
     return number
+
+
+def real_numbers(value: object, path: str) -> list[float]:
+    return [
+        # The path costs more than the check, and there may be half a million numbers.
+        item if type(item) is float and math.isfinite(item) else real_number(item, f"{path}[{i}]")
+        for i, item in enumerate(list_value(value, path))
+    ]
+
+
+def list_value(value: object, path: str) -> list[object]:
+    if not isinstance(value, list):
+        raise InvalidValue(path, value, "must be a list", "write [a, b, …]")
+    return value
 
 
 def text_value(value: object, path: str) -> str:
@@ -283,17 +282,23 @@ def whole_number(value: object, path: str) -> int:
 def counted(value: object, key: str, most: int) -> int:
     """A whole number from 1 to `most`."""
     count = whole_number(value, key)
-    if not 1 <= count <= most:
-        raise InvalidValue(key, count, f"must lie between 1 and {most}", "correct it")
+    check_between(count, 1, most, key, "correct it")
     return count
 
 
 def check_count(value: object, key: str, usual: int = 20) -> None:
     """Refuse a number of samples or scores that nobody means."""
-    if not 1 <= whole_number(value, key) <= MOST_COUNTED:
-        raise InvalidValue(
-            key, value, f"must lie between 1 and {MOST_COUNTED:,}", f"{usual:,} is a usual number"
-        )
+    count = whole_number(value, key)
+    check_between(count, 1, MOST_COUNTED, key, f"{usual:,} is a usual number", f"{MOST_COUNTED:,}")
+
+
+def check_between(
+    value: float, least: int, most: float, key: str, remedy: str, told: str = ""
+) -> None:
+    """Refuse a number outside a range; `told`: its upper end as people write it."""
+    if not least <= value <= most:
+        rule = f"must lie between {least} and {told or f'{most:.15g}'}"
+        raise InvalidValue(key, value, rule, remedy)
 
 
 def check_seed(value: object) -> None:

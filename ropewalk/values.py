@@ -42,7 +42,16 @@ from typing import (
 )
 
 from ropewalk.errors import InvalidValue, MissingExtra
-from ropewalk.untrusted import Fields, one_of, real_number, text_value, truth_value, whole_number
+from ropewalk.untrusted import (
+    Fields,
+    list_value,
+    one_of,
+    real_number,
+    real_numbers,
+    text_value,
+    truth_value,
+    whole_number,
+)
 
 if TYPE_CHECKING:
     from typing import Self
@@ -83,7 +92,24 @@ class FrozenList(list[Any]):
         return FrozenList, (list(self),)
 
 
-class Value:
+class Members:
+    """A frozen dataclass whose JSON form is its fields."""
+
+    _optional: ClassVar[tuple[str, ...]] = ()
+    """Fields that the JSON has only if they are not their defaults."""
+
+    def to_json(self) -> dict[str, object]:
+        return _members(self)
+
+    @classmethod
+    def from_json(cls, value: object, path: str = "") -> Self:
+        """The value that this JSON was made of; what does not belong to it is named by its key."""
+        built = _from_members(cls, value, path or cls.__name__.lower(), strict=True)
+        assert isinstance(built, cls)
+        return built
+
+
+class Value(Members):
     """A frozen dataclass with a JSON form. Equal when its JSON is equal."""
 
     def __init_subclass__(cls) -> None:
@@ -109,17 +135,16 @@ class Value:
         return {}
 
     def to_json(self) -> dict[str, object]:
-        return {**_members(self), **{k: encode(v) for k, v in self.derived().items()}}
+        return {**super().to_json(), **{k: encode(v) for k, v in self.derived().items()}}
 
     @classmethod
     def from_json(cls, value: object, path: str = "") -> Self:
-        """The value that this JSON was made of; what does not belong to it is named by its key."""
+        if cls.derived is Value.derived:
+            return super().from_json(value, path)
         path = path or cls.__name__.lower()
-        only_fields = cls.derived is Value.derived
-        built = _from_members(cls, value, path, strict=only_fields)
+        built = _from_members(cls, value, path, strict=False)
         assert isinstance(built, cls)
-        if not only_fields:
-            built.check_json(value, path)
+        built.check_json(value, path)
         return built
 
     def check_json(self, given: object, path: str) -> None:
@@ -266,7 +291,7 @@ def decode(hint: Any, value: object, path: str) -> Any:
     if origin is not None and origin.__name__ == "ndarray":
         import numpy as np
 
-        array = np.array(decode(tuple[float, ...], value, path), dtype=np.float64)
+        array = np.array(real_numbers(value, path), dtype=np.float64)
         array.setflags(write=False)
         return array
     if hasattr(hint, "from_json"):
@@ -290,27 +315,29 @@ _LEAVES: Mapping[object, Any] = {
 
 
 def _tuple(kinds: tuple[Any, ...], value: object, path: str) -> tuple[Any, ...]:
-    if not isinstance(value, list):
-        raise InvalidValue(path, value, "must be a list", "write [a, b, …]")
+    items = list_value(value, path)
     if kinds[-1] is not Ellipsis:
-        if len(value) != len(kinds):
+        if len(items) != len(kinds):
             raise InvalidValue(path, value, f"must hold {len(kinds)} values", "complete the list")
     else:
-        kinds = (kinds[0],) * len(value)
-    pairs = zip(kinds, value, strict=True)
+        kinds = (kinds[0],) * len(items)
+    pairs = zip(kinds, items, strict=True)
     return tuple(decode(kind, item, f"{path}[{i}]") for i, (kind, item) in enumerate(pairs))
 
 
 def _members(value: Any) -> dict[str, object]:
     kind: Any = type(value)
-    return {name: encode(getattr(value, name)) for name in _hints(kind)}
+    own = {name: getattr(value, name) for name in _hints(kind)}
+    left_out = [name for name in getattr(kind, "_optional", ()) if own[name] == getattr(kind, name)]
+    return {name: encode(item) for name, item in own.items() if name not in left_out}
 
 
 def _from_members(kind: Any, value: object, path: str, *, strict: bool) -> object:
-    fields = Fields(value, path)
+    fields, may_lack = Fields(value, path), getattr(kind, "_optional", ())
     taken = {
         name: decode(hint, fields.take(name), fields.of(name))
         for name, hint in _hints(kind).items()
+        if name not in may_lack or fields.holds(name)
     }
     if strict:
         fields.close()

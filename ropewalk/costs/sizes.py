@@ -206,14 +206,8 @@ class _Text:
 
     @property
     def experts(self) -> int:
-        return next(
-            (
-                self.number(key)
-                for key in ("n_routed_experts", "num_local_experts", "num_experts")
-                if self.get(key)
-            ),
-            0,
-        )
+        keys = ("n_routed_experts", "num_local_experts", "num_experts")
+        return next((self.number(key) for key in keys if self.get(key)), 0)
 
     def normed(self) -> int:
         """The norms of the residual stream, and those of queries, keys and latents."""
@@ -317,32 +311,22 @@ class _Text:
             return queries + keys + heads * values * width
         return self.head * width * (2 * heads + 2 * self.key_heads)
 
-    def _matrices(self) -> int:
-        return 2 if self.type in TWO_MATRICES else 3
-
     def _feed_forward(self, i: int) -> int:
         width = self.need("hidden_size")
         if not self._has_experts(i):
-            return self._matrices() * width * self.number("intermediate_size", 4 * width)
-        return self.experts * self._expert() + self._always() + width * self.experts
+            matrices = 2 if self.type in TWO_MATRICES else 3
+            return matrices * width * self.number("intermediate_size", 4 * width)
+        always = self.number("n_shared_experts") * self._expert()
+        always += 3 * width * self.number("shared_expert_intermediate_size")
+        return self.experts * self._expert() + always + width * self.experts
 
     def _expert(self) -> int:
         inner = self.number("moe_intermediate_size") or self.need("intermediate_size")
         return 3 * self.need("hidden_size") * inner
 
-    def _always(self) -> int:
-        """Weights of the experts that every token goes through."""
-        shared = self.number("n_shared_experts") * self._expert()
-        return shared + 3 * self.need("hidden_size") * self.number(
-            "shared_expert_intermediate_size"
-        )
-
     def _has_experts(self, i: int) -> bool:
-        if not self.experts:
-            return False
-        if i < self.number("first_k_dense_replace"):
-            return False
-        if i in (self.get("mlp_only_layers") or ()):
+        dense = i < self.number("first_k_dense_replace") or i in (self.get("mlp_only_layers") or ())
+        if dense or not self.experts:
             return False
         return (i + 1) % max(1, self.number("decoder_sparse_step", 1)) == 0
 

@@ -13,6 +13,7 @@ import os
 import platform
 from collections.abc import Mapping
 from contextlib import suppress
+from copy import copy
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -185,9 +186,8 @@ class Ranks:
 
     def apart(self, name: str) -> Self:
         """The same ranks with keys of their own: for one series of requests."""
-        prefix = f"{self._prefix}/{name}"
-        found = type(self)(self._store, self.rank, self.size, self.per_copy, prefix)
-        found._watch = self._watch
+        found = copy(self)
+        found._prefix = f"{self._prefix}/{name}"
         return found
 
     def __enter__(self) -> Self:

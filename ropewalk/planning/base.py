@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 from ropewalk.context_plan import ContextPlan
+from ropewalk.theory.bound import Progress, silent
 from ropewalk.theory.table import safe_base
 
 
@@ -15,7 +15,7 @@ def sufficient_base(
     layer_type: str,
     *,
     from_original: bool = False,
-    progress: Callable[[float], None] | None = None,
+    progress: Progress = silent,
 ) -> float:
     """A base that the length is safe with, rounded up to three digits; never below the present."""
     schedule = present.longest(layer_type)

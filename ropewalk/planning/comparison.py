@@ -27,6 +27,7 @@ from ropewalk.planning.measured import Measured, measured
 from ropewalk.planning.ranking import AFTER_TRAINING, FITS, UNCHANGED, WITHOUT_TRAINING
 from ropewalk.scaling import named, names
 from ropewalk.schedule import RotarySchedule
+from ropewalk.theory.bound import Progress, silent
 from ropewalk.theory.coverage import coverage
 from ropewalk.theory.decay import decay
 from ropewalk.values import Value
@@ -160,7 +161,7 @@ def ranking_of(
     parameters: Mapping[str, Mapping[str, object]] | None = None,
     runtimes: Callable[[ContextPlan], tuple[str, ...] | None] = lambda plan: None,
     after_training: bool = False,
-    progress: Callable[[float], None] | None = None,
+    progress: Progress = silent,
 ) -> Ranking:
     """Try every method, with `parameters` by name if a method needs any.
 
@@ -183,8 +184,7 @@ def ranking_of(
     anew = not from_original and is_formula(start) and target_length > start.length
     ways = [(method, way) for method in names() for way in ((False, True) if anew else (False,))]
     for done, (method, from_plain) in enumerate(ways):
-        if progress is not None:
-            progress(done / len(ways))
+        progress(done / len(ways))
         given = parameters.get(method, {})
         if from_plain:
             given = {**kept_parameters(start, method), **given}

@@ -13,9 +13,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from ropewalk.errors import InvalidValue, Unsupported
+from ropewalk.errors import Unsupported
 from ropewalk.scaling import scaling_method
 from ropewalk.schedule import MAX_FACTOR, RotarySchedule
+from ropewalk.untrusted import check_between
 
 
 @scaling_method(identity_at_one=False, monotone=True)
@@ -31,10 +32,7 @@ def schedule(
                 "cope has nothing to clip: every pair completes a turn within "
                 f"{start.geometry.original_length} positions; set pairs, or choose another method"
             )
-    if not 1 <= pairs <= turning:
-        raise InvalidValue(
-            "pairs", pairs, f"must lie between 1 and {turning}", "the paper clips 20 of 64"
-        )
+    check_between(pairs, 1, turning, "pairs", "the paper clips 20 of 64")
     factors = start.rescale_factors.copy()
     taper = 0.5 * (1 + np.cos(np.pi * np.arange(pairs - 1) / max(pairs - 1, 1)))
     factors[turning - pairs : turning - 1] /= taper

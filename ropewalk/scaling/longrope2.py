@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ropewalk.errors import InvalidValue
 from ropewalk.scaling import scale_of, scaling_method
 from ropewalk.schedule import RotarySchedule
+from ropewalk.untrusted import check_between
 
 
 @scaling_method(identity_at_one=True, monotone=True)
@@ -27,13 +27,8 @@ def schedule(
     pairs = start.geometry.pairs
     if critical_pair is None:
         critical_pair = int(np.count_nonzero(start.wavelengths <= start.length))
-    if not 0 <= critical_pair <= pairs:
-        raise InvalidValue(
-            "critical_pair",
-            critical_pair,
-            f"must lie between 0 and {pairs} pairs",
-            "the paper's are 25 of 48 and 30 of 64",
-        )
+    remedy = "the paper's are 25 of 48 and 30 of 64"
+    check_between(critical_pair, 0, pairs, "critical_pair", remedy, f"{pairs} pairs")
     below = np.minimum(np.arange(pairs) / max(critical_pair, 1), 1)
     exponents = below if critical_pair else np.ones(pairs)
     return start.rescaled(scale_of(start, target_length, factor) ** exponents, target_length)

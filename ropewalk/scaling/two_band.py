@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ropewalk.errors import InvalidValue
 from ropewalk.scaling import base_change, scale_of, scaling_method
 from ropewalk.schedule import RotarySchedule
+from ropewalk.untrusted import check_between
 
 
 @scaling_method(identity_at_one=True, monotone=True)
@@ -25,10 +25,7 @@ def schedule(
     pairs = start.geometry.pairs
     if split is None:
         split = int(np.count_nonzero(start.wavelengths <= start.length))
-    if not 0 <= split <= pairs:
-        raise InvalidValue(
-            "split", split, f"must lie between 0 and {pairs} pairs", "44 in the paper"
-        )
+    check_between(split, 0, pairs, "split", "44 in the paper", f"{pairs} pairs")
     s = scale_of(start, target_length)
     index = np.arange(pairs)
     if base is None:

@@ -18,6 +18,7 @@ import numpy as np
 from ropewalk.errors import InvalidValue
 from ropewalk.scaling import base_change, log_growth, scale_of, scaling_method
 from ropewalk.schedule import MAX_SCALING, RotarySchedule
+from ropewalk.untrusted import check_between
 
 MAX_TURNS = 1e9
 
@@ -45,10 +46,8 @@ def schedule(
             "the usual values are 32 and 1",
         )
     for name, weight in (("mscale", mscale), ("mscale_all_dim", mscale_all_dim)):
-        if weight is not None and not 0 <= weight <= MAX_SCALING:
-            raise InvalidValue(
-                name, weight, f"must lie between 0 and {MAX_SCALING:g}", "the usual value is 1"
-            )
+        if weight is not None:
+            check_between(weight, 0, MAX_SCALING, name, "the usual value is 1")
     s = scale_of(start, target_length, factor)
     if base is not None:
         start = base_change.schedule(start, start.length, base=base)

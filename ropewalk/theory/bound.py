@@ -47,6 +47,7 @@ import numpy as np
 from ropewalk.errors import InvalidValue, Unsupported
 from ropewalk.lengths import format_length
 from ropewalk.schedule import MAX_DIM, FloatArray
+from ropewalk.untrusted import check_between
 
 if TYPE_CHECKING:
     from ropewalk.theory.kernels import Workspace
@@ -71,6 +72,10 @@ _DOUBTFUL_SHARE = 3e-4
 """Doubtful positions that a cell may have: one costs as much as scanning a few thousand."""
 
 Progress = Callable[[float], None]
+
+
+def silent(done: float) -> None:
+    """Report to nobody."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +122,7 @@ def infima(
     lengths: Sequence[int],
     *,
     rotary_dim: int | None = None,
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> list[Infimum]:
     """The certified infimum for each length, in the order given; one walk serves them all."""
     from ropewalk.theory import kernels
@@ -126,7 +131,7 @@ def infima(
     space = kernels.workspace(rotary_dim // 2, (head_dim - rotary_dim) // 2)
     answers: dict[int, Infimum] = {}
     frontier, witness = 0.0, -1
-    report = None if progress is None else _scaled(progress, 1 / math.log(100 * max(lengths)))
+    report = _scaled(progress, 1 / math.log(100 * max(lengths)))
     for length in sorted(set(lengths)):
         frontier, upper, witness = _walk(frontier, length, witness, space, report)
         answers[length] = Infimum(
@@ -135,13 +140,12 @@ def infima(
             math.exp(upper) * (1 + 1e-14),
             witness if frontier > 0 else None,
         )
-    if progress is not None:
-        progress(1.0)
+    progress(1.0)
     return [answers[length] for length in lengths]
 
 
 def _walk(
-    frontier: float, length: int, witness: int, space: Workspace, report: Progress | None
+    frontier: float, length: int, witness: int, space: Workspace, report: Progress
 ) -> tuple[float, float, int]:
     """From a frontier to the first base that works: (frontier, probe, last witness)."""
     from ropewalk.theory import kernels
@@ -166,8 +170,7 @@ def _walk(
             start = reach
             if not stuck:
                 frontier, witness = reach, found
-            if report is not None:
-                report(frontier)
+            report(frontier)
         elif stuck or gap < 4 * kernels.FINEST_STEP * max(start, 1.0):
             # Rounding hides what lies here: the frontier stays, and any base that works above it
             # closes the interval, wider than it should be but true.
@@ -183,7 +186,7 @@ def safe_bases(
     *,
     rotary_dim: int | None = None,
     certify_to: int = MAX_CERTIFIED_SAFE_LENGTH,
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> list[SafeBase]:
     """The safe base for each length, in the order given; certified for lengths to `certify_to`."""
     rotary_dim = check_question(head_dim, lengths, rotary_dim)
@@ -194,7 +197,7 @@ def safe_bases(
         for block in _blocks(first, length):
             done = block[0] ** 2 / max(lengths) ** 2
             share = (block[1] ** 2 - block[0] ** 2) / max(lengths) ** 2
-            report = None if progress is None else _scaled(progress, share, done)
+            report = _scaled(progress, share, done)
             zero, position = _sweep_block(block, safe, pairs, block[1] <= certify_to, report)
             if position >= 0:
                 safe, witness = zero, position
@@ -207,8 +210,7 @@ def safe_bases(
             witness if witness >= 0 else None,
             None if certified else SAMPLING_STEP,
         )
-    if progress is not None:
-        progress(1.0)
+    progress(1.0)
     return [answers[length] for length in lengths]
 
 
@@ -230,7 +232,7 @@ def _sweep_block(
     safe: float,
     pairs: tuple[int, int],
     certified: bool,
-    progress: Progress | None,
+    progress: Progress,
 ) -> tuple[float, int]:
     """The largest zero of the block's positions and whose it is, or (safe, -1) if none is above."""
     first, last = block
@@ -243,7 +245,7 @@ def _sweep_block(
     with ThreadPoolExecutor(workers) as pool:
         running: list[Future[tuple[float, int]]] = []
         for i in range(workers):
-            report = progress if i == 0 else None
+            report = progress if i == 0 else silent
             running.append(
                 pool.submit(_sweep, top, floor, cuts[i : i + 2], pairs, certified, stop, report)
             )
@@ -262,7 +264,7 @@ def _sweep(
     pairs: tuple[int, int],
     certified: bool,
     stop: Sequence[bool],
-    progress: Progress | None,
+    progress: Progress,
 ) -> tuple[float, int]:
     """Go down from `top` to the floor, or to a failing position, which is returned.
 
@@ -285,8 +287,7 @@ def _sweep(
         if position >= 0:
             floor[0] = max(floor[0], beta)
             return beta, position
-        if progress is not None:
-            progress((top - beta) / (top - float(floor[0]) + 1e-9))
+        progress((top - beta) / (top - float(floor[0]) + 1e-9))
     return beta, -1
 
 
@@ -322,7 +323,7 @@ def islands(
     *,
     rotary_dim: int | None = None,
     safe: SafeBase | None = None,
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> Islands:
     """Every island of working bases between the infimum and the safe base, edges certified.
 
@@ -337,7 +338,7 @@ def islands(
     if safe is None:
         safe = safe_bases(head_dim, [length], rotary_dim=rotary_dim, certify_to=length)[0]
     end = math.log(safe.value)
-    report = None if progress is None or end <= 0 else _scaled(progress, 1 / end)
+    report = _scaled(progress, 1 / end) if end > 0 else silent
     edges: list[tuple[float, float]] = []
     frontier, witness = 0.0, -1
     while True:
@@ -354,8 +355,7 @@ def islands(
             break
         edges.append((math.exp(low), math.exp(high)))
         frontier = high + WIDTH
-    if progress is not None:
-        progress(1.0)
+    progress(1.0)
     return Islands(length, tuple(edges), safe.value)
 
 
@@ -391,11 +391,7 @@ def check_question(head_dim: int, lengths: Sequence[int], rotary_dim: int | None
             "rotary_dim", rotary_dim, "must be even and at most head_dim", "omit it to rotate all"
         )
     for length in lengths:
-        if not 2 <= length <= MAX_BOUND_LENGTH:
-            raise InvalidValue(
-                "length",
-                length,
-                f"must lie between 2 and {format_length(MAX_BOUND_LENGTH)}",
-                "a bound needs two positions, and beyond 16M a scan of one base takes too long",
-            )
+        remedy = "a bound needs two positions, and beyond 16M a scan of one base takes too long"
+        most = format_length(MAX_BOUND_LENGTH)
+        check_between(length, 2, MAX_BOUND_LENGTH, "length", remedy, most)
     return rotary_dim

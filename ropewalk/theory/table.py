@@ -10,7 +10,7 @@ from functools import cache
 from importlib import resources
 
 from ropewalk.extras import required_by
-from ropewalk.theory.bound import Infimum, Progress, SafeBase, check_question, safe_bases
+from ropewalk.theory.bound import Infimum, Progress, SafeBase, check_question, safe_bases, silent
 
 FILE = "bounds.json"
 
@@ -45,7 +45,7 @@ def safe_base(
     length: int,
     *,
     rotary_dim: int | None = None,
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> SafeBase:
     """The safe base from the table, or computed."""
     rotary_dim = check_question(head_dim, [length], rotary_dim)

@@ -35,7 +35,8 @@ from ropewalk.evaluation.tasks import Task
 from ropewalk.lengths import check_measured
 from ropewalk.progress import share
 from ropewalk.records import AS_IT_IS, AS_SERVED, UNKNOWN, Mode, Subject
-from ropewalk.run_directory import RunDirectory, check_kept, check_run_place
+from ropewalk.run_directory import RunDirectory, check_run_place
+from ropewalk.run_on_disk import result_in
 from ropewalk.untrusted import check_count, read_json
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def opened(asked: Asked) -> Iterator[Evaluation]:
 
     def compared(directory: RunDirectory | None) -> Verdict | None:
         """The verdict on the server, kept in the run; of a run that goes on, its own."""
-        verdict = _verdict(directory)
+        verdict = None if directory is None else result_in(directory.path, VERDICT, Verdict)
         if verdict is None and (fingerprint := made()) is not None:
             verdict = check(server, fingerprint, share(asked.progress, "comparing"))
             if directory is not None:
@@ -289,9 +290,9 @@ def canary_of(encoder: Encoder, documents: Sequence[Document]) -> list[int]:
 
 def subject_of(weights: str, follows: ContextPlan) -> Subject:
     """The subject of the answers: these weights under this plan, as they are served."""
-    method = follows.provenance.get("methods") or follows.longest(follows.main_layer).method
-    plain = method in ("plain", AS_IT_IS)
-    return Subject(weights[:16], follows.id, AS_SERVED if plain else f"{method} {AS_SERVED}")
+    plain = follows.methods in ("plain", AS_IT_IS)
+    told = AS_SERVED if plain else f"{follows.methods} {AS_SERVED}"
+    return Subject(weights[:16], follows.id, told)
 
 
 def served_subject(
@@ -326,16 +327,6 @@ def _dtype(info: ServerInfo) -> str:
     names = ("ftype", "dtype", "quantization_level")
     told = (info.revealed.get(name) for name in names)
     return next((value for value in told if isinstance(value, str)), "unknown dtype")
-
-
-def _verdict(directory: RunDirectory | None) -> Verdict | None:
-    """The verdict of a run that is resumed here."""
-    if directory is None or not (directory.path / VERDICT).exists():
-        return None
-    file = directory.path / VERDICT
-    found = Verdict.from_json(read_json(file), f"{file}: ")
-    check_kept(file, directory.path)
-    return found
 
 
 def _pairs(value: Mapping[str, Any]) -> list[tuple[int, float]]:

@@ -39,6 +39,7 @@ from ropewalk.models.install import applied
 from ropewalk.models.load import LoadedModel
 from ropewalk.progress import Notice
 from ropewalk.untrusted import parse_json
+from ropewalk.values import encode
 
 if TYPE_CHECKING:
     from ropewalk.models.ranks import Ranks
@@ -97,8 +98,8 @@ def fingerprint(
         if step.up_to_length >= longest:
             break
     probes = asking.chosen(drafted, planned)
-    if ranks is not None:
-        probes = _probes_of_first(ranks, probes)
+    if ranks is not None:  # of tokens as likely, another rank might choose others
+        probes = list(map(Probe.from_json, ranks.told("probes", encode(probes))))
     copy, copies = (0, 1) if ranks is None else (ranks.copy, ranks.copies)
     found = {}
     for i in range(copy, len(ways), copies):
@@ -110,7 +111,7 @@ def fingerprint(
         format=FORMAT,
         model=loaded.name,
         plan_id=planned.id,
-        method=planned.provenance.get("methods") or planned.longest(planned.main_layer).method,
+        method=planned.methods,
         original_length=planned.original_length,
         target_length=planned.target_length,
         tokenizer_sha256=encoder.sha256,
@@ -140,12 +141,6 @@ def _announce(
         smaller=[(f"`length` {half}", [(half, forwards)]) for half in halves],
         otherwise="a faster machine may make it, for a server anywhere",
     )
-
-
-def _probes_of_first(ranks: Ranks, probes: Sequence[Probe]) -> list[Probe]:
-    """The probes that rank 0 chose: of tokens as likely, another rank might choose others."""
-    told = ranks.told("probes", [probe.to_json() for probe in probes])
-    return [Probe.from_json(each) for each in told]
 
 
 def _exchanged(ranks: Ranks, found: Mapping[int, Answers], count: int) -> list[Answers]:

@@ -13,6 +13,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -63,18 +64,12 @@ def parse_json(text: str, *, source: str) -> object:
             refused.append(_Refused(digits, rule, remedy))
         return refused[0]
 
-    def integer(digits: str) -> object:
+    def number(digits: str, kind: type[int] | type[float]) -> object:
         if len(digits) > MAX_DIGITS:
             return refuse(digits, f"has more than {MAX_DIGITS} digits", "round it")
-        return int(digits)
-
-    def real(digits: str) -> object:
-        if len(digits) > MAX_DIGITS:
-            return refuse(digits, f"has more than {MAX_DIGITS} digits", "round it")
-        value = float(digits)
-        if math.isinf(value):
+        if math.isinf(float(digits)):  # an integer too: it is computed with
             return refuse(digits, "is too large for float64", "write a finite number")
-        return value
+        return kind(digits)
 
     def constant(name: str) -> object:
         return refuse(name, "is not JSON", "write a finite number")
@@ -96,8 +91,8 @@ def parse_json(text: str, *, source: str) -> object:
     try:
         value: object = json.loads(
             text,
-            parse_int=integer,
-            parse_float=real,
+            parse_int=partial(number, kind=int),
+            parse_float=partial(number, kind=float),
             parse_constant=constant,
             object_pairs_hook=members,
         )

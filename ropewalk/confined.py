@@ -110,7 +110,9 @@ class Confined:
         seconds = SECONDS + characters // PER_SECOND
         with self._lock:
             try:
-                if self._process is None or self._owner != os.getpid():  # its pipes are of another
+                # Of another process are the pipes too; one that waits may have been killed.
+                own = self._process if self._owner == os.getpid() else None
+                if own is None or own.poll() is not None:
                     self._start()
                 answer, more = self._answer({"does": does, "seconds": seconds, **asked})
             except (EOFError, BrokenPipeError):

@@ -128,3 +128,12 @@ def test_a_forked_process_asks_a_child_of_its_own() -> None:
         os._exit(int(encoder.pieces("one text").tolist() != expected))
     assert os.waitpid(child, 0)[1] == 0
     assert encoder.pieces("one text").tolist() == expected
+
+
+def test_a_child_that_was_killed_while_it_waited_is_replaced() -> None:
+    encoder = Encoder(load_tokenizer(resolve("bundled").folder))
+    expected = encoder.pieces("one text").tolist()
+    process = encoder.tokenizer._child._process
+    process.kill()
+    process.wait()
+    assert encoder.pieces("one text").tolist() == expected

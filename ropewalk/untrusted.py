@@ -67,9 +67,9 @@ def parse_json(text: str, *, source: str) -> object:
     def number(kind: type[int | float], digits: str) -> object:
         if len(digits) > MAX_DIGITS:
             return refuse(digits, f"has more than {MAX_DIGITS} digits", "round it")
-        if abs(value := kind(digits)) == math.inf:
+        if math.isinf(float(digits)):  # an integer too: it is computed with
             return refuse(digits, "is too large for float64", "write a finite number")
-        return value
+        return kind(digits)
 
     def constant(name: str) -> object:
         return refuse(name, "is not JSON", "write a finite number")

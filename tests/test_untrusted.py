@@ -56,6 +56,7 @@ def test_any_text_is_a_value_that_can_be_written_again_or_an_input_error(text: s
         ('{"a": {"b": [0, -Infinity]}}', "f: a.b[1]", "-Infinity", "is not JSON"),
         ('{"a": 1e999}', "f: a", "1e999", "too large for float64"),
         ("[1, -1e400]", "f: [1]", "-1e400", "too large for float64"),
+        (f'{{"a": {"9" * 309}}}', "f: a", "9999", "too large for float64"),
         (f'{{"a": {"9" * 1000}}}', "f: a", "9999", f"more than {MAX_DIGITS} digits"),
         (f'{{"a": 0.{"9" * 1000}}}', "f: a", "0.999", f"more than {MAX_DIGITS} digits"),
         ('{"a": 1, "b": 2, "a": 3}', "f: a", "[1, 3]", "stands twice"),

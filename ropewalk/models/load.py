@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import torch
@@ -26,6 +27,8 @@ from ropewalk.models.placement import check_placement
 from ropewalk.models.source import resolve
 from ropewalk.untrusted import read_json
 
+# transformers loads under settings of the whole process, and threads would miss tied weights.
+_ONE_AT_A_TIME = Lock()
 _SINGLE = "model.safetensors"
 _MAX_INDEX_BYTES = 16 * 2**20  # that of DeepSeek-V3 has nine million
 _LONGEST_NAME = 200
@@ -267,7 +270,7 @@ def read_model(folder: Path, dtype: torch.dtype | str, **asked: Any) -> Any:
     from transformers import AutoModelForCausalLM
 
     try:
-        with quiet():
+        with _ONE_AT_A_TIME, quiet():
             model, report = AutoModelForCausalLM.from_pretrained(
                 folder,
                 dtype=dtype,

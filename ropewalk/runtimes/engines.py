@@ -39,6 +39,7 @@ from ropewalk.runtimes.features import (
     untold,
 )
 from ropewalk.runtimes.model_classes import (
+    BASE,
     GROWTH_BESIDE,
     GROWTH_IN_ROPE,
     SHARE,
@@ -244,6 +245,12 @@ def with_losses(reading: Reading, served: ModelClass, config: Config) -> Reading
     beside = {SHARE: reader.get(SHARE)}
     ropes = [{k: v for k, v in {**beside, **r}.items() if v is not None} for r in settings]
     ropes = [{**rope, "rope_type": kind_of(rope)} for rope in ropes]
+    try:  # a class may read a key that the reading has left out
+        for rope in ropes:
+            for key in (BASE, SHARE, "factor"):
+                real_number(rope.get(key, 1), key)
+    except InvalidValue as error:
+        return replace(reading, unread=reading.unread or str(error))
     said = (served.refusal(rope, nested=by_layer(reader)) for rope in ropes)
     notes = tuple(dict.fromkeys(why for why in said if why))
     return replace(reading, notes=notes, remedy=served.remedy if notes else "")
@@ -297,8 +304,8 @@ def with_mscale(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
         formula = math.sqrt(1 + math.log(stated / original) / math.log(original))
     found = []
     for name, step in zip(("short", "long")[-len(steps) :], steps, strict=True):
-        scaling = rope.get(f"{name}_mscale")
-        found.append(scaled(step, formula if scaling is None else float(scaling)))
+        key = f"{name}_mscale"
+        found.append(scaled(step, real_number(rope.get(key, formula), key)))
     return tuple(found)
 
 

@@ -20,7 +20,7 @@ from ropewalk.models.families import FAMILIES
 from ropewalk.runtimes import of_version, rules, traps
 from ropewalk.runtimes.finding import Finding, Subject
 from ropewalk.runtimes.model_classes import architecture
-from ropewalk.runtimes.reading import Reading
+from ropewalk.runtimes.reading import BY_ITS_RULES, Reading
 from ropewalk.untrusted import read_json
 
 LIMITS = ("tokenizer-limit", "generation-limit")
@@ -76,7 +76,11 @@ def follows(
 def read(runtime: str, config: Config) -> Reading:
     """The reading of a config by a runtime's rules, as far as its class of the model is known."""
     config = without_chunks(config)
-    return _known_type(rules()[runtime](config), config)
+    try:
+        return _known_type(rules()[runtime](config), config)
+    except ArithmeticError:
+        unread = "the numbers in its config are too large to compute with"
+        return Reading(runtime, BY_ITS_RULES, unread=unread)
 
 
 def subject_of(

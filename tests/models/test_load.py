@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -308,3 +309,11 @@ def test_a_config_that_transformers_does_not_take_is_named_by_all_who_ask_for_it
         with pytest.raises(InputError, match=r"does not take its config\.json"):
             ask(folder)
     assert audit(folder).verdict == "wrong"
+
+
+def test_threads_load_one_after_another() -> None:
+    """transformers ties weights under settings of the whole process."""
+    with ThreadPoolExecutor(4) as threads:
+        loaded = list(threads.map(load, ["bundled"] * 8))
+    for each in loaded:
+        assert each.model.lm_head.weight is each.model.model.embed_tokens.weight

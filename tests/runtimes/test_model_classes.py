@@ -13,7 +13,7 @@ import ropewalk as rw
 from ropewalk.errors import Unsupported
 from ropewalk.models.config import Config, load_config, present_plan
 from ropewalk.planning.extension import extend_plan
-from ropewalk.runtimes import rules
+from ropewalk.runtimes import following, rules
 from ropewalk.runtimes.configs import serving_config, stock_config
 from ropewalk.runtimes.features import WHOLE_BASE, expressible, loadable_by, matrix, untold
 from ropewalk.runtimes.model_classes import TABLE, model_class
@@ -61,6 +61,42 @@ def small(family: str, **more: Any) -> Config:
 
 def planned(config: Config, method: str, **parameters: Any) -> rw.ContextPlan:
     return extend_plan(present_plan(config), TARGET, method, parameters)
+
+
+LISTS = {name: [1.0] * 32 for name in ("short_factor", "long_factor")}
+LONGROPE = {"rope_type": "longrope", **LISTS, "original_max_position_embeddings": 2048}
+BY_LAYER = {"rope_type": "default", "rope_theta": 1e4}
+
+
+@pytest.mark.parametrize(
+    ("family", "more"),
+    [
+        ("qwen3", {"partial_rotary_factor": [0.5]}),
+        ("phimoe", {"rope_scaling": {**LONGROPE, "long_mscale": "x"}}),
+        (
+            "gemma4_text",
+            {
+                "rope_theta": None,
+                "layer_types": ["sliding_attention", "full_attention"],
+                "rope_parameters": {
+                    "sliding_attention": BY_LAYER,
+                    "full_attention": {**BY_LAYER, "rope_type": "proportional", "factor": [2]},
+                },
+            },
+        ),
+        (
+            "llama",
+            {
+                "max_position_embeddings": 10**308,
+                "rope_scaling": {"rope_type": "linear", "factor": 1000.0},
+            },
+        ),
+    ],
+)
+def test_what_is_no_number_makes_an_engine_unknown(family: str, more: Config) -> None:
+    for engine in ("vllm", "sglang"):
+        reading = following.read(engine, small(family, **more))
+        assert reading.unread or reading.refused
 
 
 @pytest.mark.parametrize(

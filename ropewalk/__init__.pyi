@@ -60,3 +60,6 @@ from ropewalk.searching.model.results import Searched as Searched
 from ropewalk.training.results import Trained as Trained
 
 __version__: str
+__all__: list[str]
+
+def __getattr__(name: str) -> object: ...

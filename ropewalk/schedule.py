@@ -446,16 +446,8 @@ class RotarySchedule:
         return cls.from_json(parse_json(text, source=source), f"{source}: ")
 
     def _identity(self) -> tuple[object, ...]:
-        return (
-            self.geometry,
-            self.rescale_factors.tobytes(),
-            self.length,
-            self.attention_scaling,
-            self.softmax_scaling,
-            self.kept_initial_positions,
-            self.log_n,
-            self.recipe,
-        )
+        own = {**vars(self), "rescale_factors": self.rescale_factors.tobytes()}
+        return tuple(own[item.name] for item in dataclasses.fields(self))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, RotarySchedule):

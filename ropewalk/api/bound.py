@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
@@ -176,14 +176,13 @@ def bound(
         safe = {} if only == "infimum" else _safe_bases(head_dim, turning, wanted, progress)
         rows = [_row(head_dim, turning, length, lowest, safe) for length in wanted]
         if islands:
-            rows = [
-                row._replace(
-                    islands=_islands(
-                        head_dim, turning, safe[row.length], share(progress, "islands")
-                    )
+            told = share(progress, "islands")
+            for i, own in enumerate(safe[row.length] for row in rows):
+                found_islands = find_islands(
+                    head_dim, own.length, rotary_dim=turning, safe=own, progress=told
                 )
-                for row in rows
-            ]
+                edges = tuple(Island(low, high) for low, high in found_islands.edges)
+                rows[i] = rows[i]._replace(islands=edges)
         return Bounds(head_dim, turning, tuple(rows))
 
 
@@ -200,13 +199,6 @@ def _safe_bases(
         found = safe_bases(head_dim, missing, rotary_dim=rotary_dim, progress=report)
         known |= {safe.length: safe for safe in found}
     return known
-
-
-def _islands(
-    head_dim: int, rotary_dim: int, safe: SafeBase, progress: Callable[[float], None]
-) -> tuple[Island, ...]:
-    found = find_islands(head_dim, safe.length, rotary_dim=rotary_dim, safe=safe, progress=progress)
-    return tuple(Island(low, high) for low, high in found.edges)
 
 
 def _row(

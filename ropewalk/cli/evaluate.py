@@ -144,14 +144,17 @@ def show_results(terminal: Terminal, results: Sequence[EvalResult]) -> None:
             name = ""
         rows.add_section()
     terminal.print(rows)
+    mode = next((r.mode for r in results if is_main_answer(r)), "teacher_forced")
+    fewest, most = min(counts), max(counts)
+    span = str(most) if fewest == most else f"{fewest} to {most}"
     few = (
         ", none where there are too few for an interval"
         if any(not _ends(r) for r in results)
         else ""
     )
     terminal.print(
-        f"95% intervals: Wilson for rates, Student's t for losses{few}; {_span(counts)} samples "
-        f"per cell; retrieval {_MODES[_mode(results)]}",
+        f"95% intervals: Wilson for rates, Student's t for losses{few}; {span} samples "
+        f"per cell; retrieval {_MODES[mode]}",
         soft_wrap=True,
     )
 
@@ -163,15 +166,6 @@ _MODES = {
     "shared_context": "by generation with several questions on each context, as each task scores "
     "it; not comparable with other modes",
 }
-
-
-def _mode(results: Sequence[EvalResult]) -> str:
-    modes = [r.mode for r in results if is_main_answer(r)]
-    return modes[0] if modes else "teacher_forced"
-
-
-def _span(counts: set[int]) -> str:
-    return str(min(counts)) if len(counts) == 1 else f"{min(counts)} to {max(counts)}"
 
 
 def _cell(result: EvalResult | None) -> str | Text:

@@ -67,6 +67,7 @@ def model_of(header: GGUFHeader) -> nn.Module:
     """A model in float32 whose weights are those of the file."""
     from gguf import GGUFReader
     from gguf.quants import dequantize
+    from transformers import AutoModelForCausalLM
 
     if header.architecture not in ARCHITECTURES or header.number("expert_count"):
         raise Unsupported(
@@ -83,7 +84,7 @@ def model_of(header: GGUFHeader) -> nn.Module:
     config = _config(header, weights)
     if header.architecture in CONSECUTIVE:
         _in_halves(weights, config.head_dim)
-    model = _empty(config)
+    model: nn.Module = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     own = model.state_dict()
     for name, value in own.items():
         if name.endswith("o_proj.bias") and name not in weights:
@@ -98,13 +99,6 @@ def model_of(header: GGUFHeader) -> nn.Module:
         )
     model.load_state_dict(weights)
     return model.eval()
-
-
-def _empty(config: Any) -> nn.Module:
-    from transformers import AutoModelForCausalLM
-
-    model: nn.Module = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    return model
 
 
 def _config(header: GGUFHeader, weights: Mapping[str, Tensor]) -> Any:

@@ -20,6 +20,7 @@ from ropewalk.lengths import MAX_LENGTH, format_length
 from ropewalk.outputs import UNSIGNED, is_signed, signed
 from ropewalk.schedule import RotarySchedule
 from ropewalk.untrusted import Fields, parse_json, read_text, whole_number
+from ropewalk.values import decode, encode
 
 FORMAT = "ropewalk-plan-1"
 PLAN = "plan.json"
@@ -173,7 +174,7 @@ class ContextPlan:
         """A short identifier of exactly these schedules, whatever their provenance."""
         import hashlib  # slow, and `--help` signs nothing
 
-        value = {n: _steps_to_json(steps) for n, steps in sorted(self.schedules.items())}
+        value = encode(dict(sorted(self.schedules.items())))
         return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
 
     def schedule(self, length: int, layer_type: str = FULL_ATTENTION) -> RotarySchedule:
@@ -216,7 +217,7 @@ class ContextPlan:
         return {
             "format": FORMAT,
             "model": self.model,
-            "schedules": {name: _steps_to_json(steps) for name, steps in self.schedules.items()},
+            "schedules": encode(self.schedules),
             "provenance": dict(self.provenance),
         }
 
@@ -233,10 +234,12 @@ class ContextPlan:
         fields.ignore("checksum")  # of the file, for whoever would replace it
         if fields.holds("query_scales"):
             raise without_query_scales(fields.of("query_scales"))
-        schedules = {
-            name: _steps_from_json(steps, f"{fields.of('schedules')}.{name}")
-            for name, steps in fields.mapping("schedules").items()
-        }
+        schedules = {}
+        for name, steps in fields.mapping("schedules").items():
+            key = f"{fields.of('schedules')}.{name}"
+            if not isinstance(steps, list):
+                raise InvalidValue(key, steps, "must be a list of steps", "write [{…}, …]")
+            schedules[name] = decode(tuple[PlanStep, ...], steps, key)
         provenance = fields.texts("provenance")
         if provenance.get("folded", "").startswith("query scales "):
             raise without_query_scales(fields.of("provenance.folded"))
@@ -297,25 +300,3 @@ def ladder(
         PlanStep(length, start if length <= start.length else method(start, length))
         for length in lengths
     )
-
-
-def _steps_to_json(steps: Iterable[PlanStep]) -> list[dict[str, object]]:
-    return [
-        {"up_to_length": step.up_to_length, "schedule": step.schedule.to_json()} for step in steps
-    ]
-
-
-def _steps_from_json(value: object, path: str) -> tuple[PlanStep, ...]:
-    if not isinstance(value, list):
-        raise InvalidValue(path, value, "must be a list of steps", "write [{…}, …]")
-    steps = []
-    for i, item in enumerate(value):
-        fields = Fields(item, f"{path}[{i}]")
-        steps.append(
-            fields.build(
-                PlanStep,
-                up_to_length=fields.integer("up_to_length"),
-                schedule=RotarySchedule.from_json(fields.take("schedule"), fields.of("schedule")),
-            )
-        )
-    return tuple(steps)

@@ -35,6 +35,7 @@ from numpy.typing import ArrayLike, NDArray
 from ropewalk.errors import InvalidValue
 from ropewalk.lengths import MAX_LENGTH, format_length
 from ropewalk.untrusted import Fields, one_of, parse_json, real_number
+from ropewalk.values import from_members, members
 
 FloatArray: TypeAlias = NDArray[np.float64]
 PairLayout = Literal["half", "interleaved"]
@@ -131,28 +132,15 @@ class RotaryGeometry:
         return factors
 
     def to_json(self) -> dict[str, object]:
-        value: dict[str, object] = {
-            "head_dim": self.head_dim,
-            "rotary_dim": self.rotary_dim,
-            "base": self.base,
-            "original_length": self.original_length,
-            "pair_layout": self.pair_layout,
-        }
-        # Only where there are any, so that plans of other models keep their ids.
-        return value | ({"resting_pairs": self.resting_pairs} if self.resting_pairs else {})
+        value = members(self)
+        if not self.resting_pairs:  # so that plans of models without any keep their ids
+            del value["resting_pairs"]
+        return value
 
     @classmethod
     def from_json(cls, value: object, path: str = "geometry") -> RotaryGeometry:
-        fields = Fields(value, path)
-        return fields.build(
-            cls,
-            head_dim=fields.integer("head_dim"),
-            rotary_dim=fields.integer("rotary_dim"),
-            base=fields.number("base"),
-            original_length=fields.integer("original_length"),
-            pair_layout=fields.text("pair_layout"),
-            resting_pairs=fields.integer("resting_pairs") if "resting_pairs" in fields else 0,
-        )
+        own: RotaryGeometry = from_members(cls, _with(value, "resting_pairs", 0), path)
+        return own
 
 
 @dataclass(frozen=True)
@@ -165,7 +153,7 @@ class LogN:
     Mistral 4).
     """
 
-    form: LogNForm | Literal["steps"]
+    form: Literal["everywhere", "beyond", "steps"]
     length: int
     """The trained length, where the factor is 1."""
     growth: float | None = None
@@ -206,18 +194,12 @@ class LogN:
         return (start + logs / math.log(self.length)) / count
 
     def to_json(self) -> dict[str, object]:
-        value: dict[str, object] = {"form": self.form, "length": self.length}
-        return value if self.growth is None else {**value, "growth": self.growth}
+        return {key: value for key, value in members(self).items() if value is not None}
 
     @classmethod
     def from_json(cls, value: object, path: str) -> LogN:
-        fields = Fields(value, path)
-        return fields.build(
-            cls,
-            form=fields.text("form"),
-            length=fields.integer("length"),
-            growth=fields.number("growth") if "growth" in fields else None,
-        )
+        own: LogN = from_members(cls, _with(value, "growth", None), path)
+        return own
 
 
 @dataclass(frozen=True)
@@ -400,43 +382,19 @@ class RotarySchedule:
         return "+".join(step.method for step in self.recipe) or ("factors" if scaled else "plain")
 
     def to_json(self) -> dict[str, object]:
-        return {
-            "geometry": self.geometry.to_json(),
-            "rescale_factors": self.rescale_factors.tolist(),
-            "length": self.length,
-            "attention_scaling": self.attention_scaling,
-            "softmax_scaling": self.softmax_scaling,
-            "kept_initial_positions": self.kept_initial_positions,
-            "log_n": None if self.log_n is None else self.log_n.to_json(),
-            "recipe": [step.to_json() for step in self.recipe],
-        }
+        return members(self)
 
     @classmethod
     def from_json(cls, value: object, path: str = "schedule") -> RotarySchedule:
-        fields = Fields(value, path)
-        log_n = fields.take("log_n")
-        recipe = fields.items("recipe")
-        if len(recipe) > MAX_METHODS:
+        own: RotarySchedule = from_members(cls, value, path)
+        if len(own.recipe) > MAX_METHODS:
             raise InvalidValue(
-                fields.of("recipe"),
-                f"{len(recipe)} methods",
+                "recipe",
+                f"{len(own.recipe)} methods",
                 f"must be at most {MAX_METHODS}, on top of each other",
                 "plan again from the pretrained frequencies",
-            )
-        return fields.build(
-            cls,
-            geometry=RotaryGeometry.from_json(fields.take("geometry"), fields.of("geometry")),
-            rescale_factors=fields.numbers("rescale_factors"),
-            length=fields.integer("length"),
-            attention_scaling=fields.number("attention_scaling"),
-            softmax_scaling=fields.number("softmax_scaling"),
-            kept_initial_positions=fields.integer("kept_initial_positions"),
-            log_n=None if log_n is None else LogN.from_json(log_n, fields.of("log_n")),
-            recipe=tuple(
-                Recipe.from_json(step, f"{fields.of('recipe')}[{i}]")
-                for i, step in enumerate(recipe)
-            ),
-        )
+            ).within(path)
+        return own
 
     def dumps(self) -> str:
         return json.dumps(self.to_json(), indent=2, ensure_ascii=False, allow_nan=False)
@@ -461,6 +419,11 @@ class RotarySchedule:
 def _rebuilt_from_fields(value: RotaryGeometry | RotarySchedule) -> tuple[object, ...]:
     """Pickle and copy it as its fields, since numpy forgets that an array is read-only."""
     return type(value), tuple(getattr(value, item.name) for item in dataclasses.fields(value))
+
+
+def _with(value: object, key: str, usual: object) -> object:
+    """A JSON object with a key that may be left out."""
+    return {key: usual, **value} if isinstance(value, dict) else value
 
 
 def _one_a_pair(values: ArrayLike, geometry: RotaryGeometry) -> FloatArray:

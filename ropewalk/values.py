@@ -114,14 +114,14 @@ class Value:
         return {}
 
     def to_json(self) -> dict[str, object]:
-        return {**_members(self), **{k: encode(v) for k, v in self.derived().items()}}
+        return {**members(self), **{k: encode(v) for k, v in self.derived().items()}}
 
     @classmethod
     def from_json(cls, value: object, path: str = "") -> Self:
         """The value that this JSON was made of; what does not belong to it is named by its key."""
         path = path or cls.__name__.lower()
         only_fields = cls.derived is Value.derived
-        built = _from_members(cls, value, path, strict=only_fields)
+        built = from_members(cls, value, path, strict=only_fields)
         assert isinstance(built, cls)
         if not only_fields:
             built.check_json(value, path)
@@ -225,7 +225,7 @@ def encode(value: object) -> Any:
     if hasattr(value, "to_json"):
         return value.to_json()
     if dataclasses.is_dataclass(value) or hasattr(value, "_fields"):
-        return _members(value)
+        return members(value)
     if isinstance(value, Mapping):
         return {str(key): encode(item) for key, item in value.items()}
     if isinstance(value, tuple | list):
@@ -276,7 +276,7 @@ def decode(hint: Any, value: object, path: str) -> Any:
         return array
     if hasattr(hint, "from_json"):
         return hint.from_json(value, path)
-    return _from_members(hint, value, path, strict=True)
+    return from_members(hint, value, path)
 
 
 _SHORT = reprlib.Repr()
@@ -306,12 +306,14 @@ def _tuple(kinds: tuple[Any, ...], value: object, path: str) -> tuple[Any, ...]:
     return tuple(decode(kind, item, f"{path}[{i}]") for i, (kind, item) in enumerate(pairs))
 
 
-def _members(value: Any) -> dict[str, object]:
+def members(value: Any) -> dict[str, Any]:
+    """The fields of a dataclass or NamedTuple in their JSON form."""
     kind: Any = type(value)
     return {name: encode(getattr(value, name)) for name in _hints(kind)}
 
 
-def _from_members(kind: Any, value: object, path: str, *, strict: bool) -> object:
+def from_members(kind: Any, value: object, path: str, *, strict: bool = True) -> Any:
+    """A dataclass or NamedTuple from its fields; `strict` refuses all other keys."""
     fields = Fields(value, path)
     taken = {
         name: decode(hint, fields.take(name), fields.of(name))

@@ -6,9 +6,11 @@ weights are taken as llama.cpp takes them: as the numbers that they stand for.
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,25 +22,9 @@ from ropewalk.gguf.architectures import CONSECUTIVE
 from ropewalk.gguf.header import FREQUENCIES, LONG, SHORT, GGUFHeader
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3", "smollm3", "seed_oss")
-_TOP = {
-    "token_embd": "model.embed_tokens",
-    "output_norm": "model.norm",
-    "output": "lm_head",
-}
-_IN_LAYER = {
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_q_norm": "self_attn.q_norm",
-    "attn_k_norm": "self_attn.k_norm",
-    "attn_output": "self_attn.o_proj",
-    "post_attention_norm": "post_attention_layernorm",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
+_NAMES = json.loads(Path(__file__).with_name("names.json").read_text(encoding="utf-8"))
+_TOP: dict[str, str] = _NAMES["top"]
+_IN_LAYER: dict[str, str] = _NAMES["in_layer"]
 
 
 def stored_type(header: GGUFHeader) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 
 from ropewalk.audit.files.check import listed
 from ropewalk.gguf.rewriting import stretches
-from ropewalk.runtimes.finding import Finding
+from ropewalk.runtimes.finding import Finding, of_all
 
 Told = Callable[[float], None]
 _AT_ONCE = 16 * 2**20
@@ -79,9 +79,8 @@ def all_zero(names: Sequence[str]) -> tuple[Finding, ...]:
         return ()
     what = f"{listed(names)} {'holds' if len(names) == 1 else 'hold'} zeros alone"
     return (
-        Finding(
+        of_all(
             "weights-zero",
-            (),
             what,
             "such a matrix passes nothing on, as after a copy or a training that left it out",
             "copy or convert the weights again, unless the model was trained so",
@@ -94,9 +93,8 @@ def not_numbers(names: Sequence[str]) -> Finding:
     """The finding for such tensors."""
     more = f" and {len(names) - 1} more tensors" if len(names) > 1 else ""
     hold = "holds" if len(names) == 1 else "hold"
-    return Finding(
+    return of_all(
         "weights-not-finite",
-        (),
         f"{names[0]}{more} {hold} NaN or values that are infinite in float32",
         "every answer that reads them is garbage",
         "copy or convert the weights again, or train again from a checkpoint before the loss "

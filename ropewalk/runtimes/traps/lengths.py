@@ -16,7 +16,7 @@ from ropewalk.lengths import format_length
 from ropewalk.models.assumptions import assumptions
 from ropewalk.runtimes import ollama
 from ropewalk.runtimes.configs import window_everywhere
-from ropewalk.runtimes.finding import Finding, Subject
+from ropewalk.runtimes.finding import Finding, Subject, of_all
 from ropewalk.runtimes.reading import Reading, kind_of
 from ropewalk.theory.published import MEN_2024
 
@@ -41,9 +41,8 @@ def unscaled_length(subject: Subject) -> Iterator[Finding]:
         return
     needed = max((b for length, b in MEN_2024.items() if length <= schedule.length), default=0.0)
     if geometry.base * FAR_BELOW < needed:
-        yield Finding(
+        yield of_all(
             "unscaled-length",
-            (),
             f"the config states {format_length(schedule.length)} over plain frequencies of base "
             f"{geometry.base:g}; such a length needs a base of about {needed:g}",
             "a model fine-tuned with scaled positions was probably published without its scaling: "
@@ -62,9 +61,8 @@ def not_extended(subject: Subject) -> Iterator[Finding]:
         for own in plan.schedules.values()
         for step in own
     )
-    yield Finding(
+    yield of_all(
         "not-extended",
-        (),
         f"it is asked for {format_length(subject.length)}, and its own setting serves {serves}"
         + (": nothing in it scales the rotation" if plain else ""),
         f"beyond {serves} the pairs turn to angles that training has not covered",
@@ -102,9 +100,8 @@ def window_in_every_layer(subject: Subject) -> Iterator[Finding]:
     window = None if subject.config is None else window_everywhere(subject.config)
     if window is None or window >= subject.length:
         return
-    yield Finding(
+    yield of_all(
         "window-in-every-layer",
-        (),
         f"every layer attends to the last {window} positions only (sliding_window)",
         f"no attention reaches as far as {format_length(subject.length)}: text further back is "
         "reached only through the positions between, and rescaling the rotation changes nothing "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -59,9 +58,14 @@ def _show(found: Bounds) -> None:
     terminal = console()
     terminal.print(rows)
     if any(row.infimum is not None for row in found.rows):
+        widths = [
+            row.infimum_high / row.infimum_low - 1
+            for row in found.rows
+            if row.infimum_low is not None and row.infimum_high is not None
+        ]
         terminal.print(
             "infimum: no base from 1 to it works, and one within a relative "
-            f"{_width(found.rows):.0e} of it does, proven"
+            f"{max([1e-9, *widths]):.0e} of it does, proven"
         )
     if any(row.safe is not None for row in found.rows):
         terminal.print("safe base: every larger base works, proven")
@@ -75,16 +79,6 @@ def _show(found: Bounds) -> None:
     for row in found.rows:
         if row.islands is not None:
             _show_islands(terminal, row)
-
-
-def _width(rows: Sequence[Bound]) -> float:
-    """The largest distance from an infimum to the base that is known to work."""
-    widths = [
-        row.infimum_high / row.infimum_low - 1
-        for row in rows
-        if row.infimum_low is not None and row.infimum_high is not None
-    ]
-    return max([1e-9, *widths])
 
 
 def _show_islands(terminal: Terminal, row: Bound) -> None:

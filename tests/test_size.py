@@ -8,7 +8,7 @@ BUDGET = {
     "ropewalk/(modules)": 2546,
     "ropewalk/api": 4040,
     "ropewalk/attention": 1063,
-    "ropewalk/audit": 1630,
+    "ropewalk/audit": 1637,
     "ropewalk/cli": 2139,
     "ropewalk/costs": 695,
     "ropewalk/data": 1462,

@@ -33,11 +33,6 @@ class Finding(Value):
         return not self.runtimes or runtime in self.runtimes
 
 
-def of_all(trap: str, what: str, consequence: str, remedy: str, *, wrong: bool = True) -> Finding:
-    """A finding that concerns all runtimes that use the file."""
-    return Finding(trap, (), what, consequence, remedy, wrong)
-
-
 @dataclass(frozen=True, eq=False)
 class Subject:
     """A folder or file under examination."""

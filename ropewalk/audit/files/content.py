@@ -14,7 +14,7 @@ from ropewalk.errors import InputError, InvalidValue, shortened
 from ropewalk.exporting.manifest import MANIFEST, Manifest, sha256
 from ropewalk.gguf import carried
 from ropewalk.gguf.header import GGUFHeader
-from ropewalk.runtimes.finding import Finding, of_all
+from ropewalk.runtimes.finding import Finding
 
 NO_MANIFEST = "not compared: no manifest"
 CONFIG = "config.json"
@@ -111,8 +111,9 @@ def _listed(names: list[str]) -> str:
 
 
 def _changed(what: str) -> Finding:
-    return of_all(
+    return Finding(
         "bytes-changed",
+        (),
         what,
         "its content is not the one that was exported and compared",
         "copy it again, or export the model again",
@@ -120,8 +121,9 @@ def _changed(what: str) -> Finding:
 
 
 def _extra(names: list[str]) -> Finding:
-    return of_all(
+    return Finding(
         "not-in-manifest",
+        (),
         f"{_listed(names)} not in {MANIFEST}",
         "added after the export, so not compared with the plan",
         "remove what does not belong to the model",

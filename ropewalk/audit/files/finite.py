@@ -15,7 +15,7 @@ import numpy as np
 
 from ropewalk.audit.files.check import listed
 from ropewalk.gguf.rewriting import stretches
-from ropewalk.runtimes.finding import Finding, of_all
+from ropewalk.runtimes.finding import Finding
 
 Told = Callable[[float], None]
 _AT_ONCE = 16 * 2**20
@@ -79,8 +79,9 @@ def all_zero(names: Sequence[str]) -> tuple[Finding, ...]:
         return ()
     what = f"{listed(names)} {'holds' if len(names) == 1 else 'hold'} zeros alone"
     return (
-        of_all(
+        Finding(
             "weights-zero",
+            (),
             what,
             "such a matrix passes nothing on, as after a copy or a training that left it out",
             "copy or convert the weights again, unless the model was trained so",
@@ -93,8 +94,9 @@ def not_numbers(names: Sequence[str]) -> Finding:
     """The finding for such tensors."""
     more = f" and {len(names) - 1} more tensors" if len(names) > 1 else ""
     hold = "holds" if len(names) == 1 else "hold"
-    return of_all(
+    return Finding(
         "weights-not-finite",
+        (),
         f"{names[0]}{more} {hold} NaN or values that are infinite in float32",
         "every answer that reads them is garbage",
         "copy or convert the weights again, or train again from a checkpoint before the loss "

@@ -15,7 +15,7 @@ from ropewalk.gguf import tensors
 from ropewalk.gguf.header import FREQUENCIES, LONG, SHORT, GGUFHeader, TensorPlace
 from ropewalk.gguf.sizes import BLOCKS, SCALES, bytes_of
 from ropewalk.gguf.tensors import EMBEDDING
-from ropewalk.runtimes.finding import Finding, of_all
+from ropewalk.runtimes.finding import Finding
 
 TOKENS, MERGES = "tokenizer.ggml.tokens", "tokenizer.ggml.merges"
 _FLOATS = {0: "F32", 1: "F16", 28: "F64", 30: "BF16"}  # by GGML's numbers
@@ -138,7 +138,7 @@ def numbers(header: GGUFHeader, name: str, place: TensorPlace) -> Numbers:
 
 
 def _damaged(what: str) -> Finding:
-    return of_all("weights-damaged", what, "it does not load, or loads garbage", _AGAIN)
+    return Finding("weights-damaged", (), what, "it does not load, or loads garbage", _AGAIN)
 
 
 def _broken(what: str) -> Finding:

@@ -17,7 +17,7 @@ from ropewalk.errors import InputError, MissingExtra, first_line, shortened
 from ropewalk.exporting.tokens import PROBE, SETTINGS, tokenizer_files
 from ropewalk.extras import required_by
 from ropewalk.models.config import Config, ConfigReader
-from ropewalk.runtimes.finding import Finding, of_all
+from ropewalk.runtimes.finding import Finding
 from ropewalk.untrusted import read_json
 
 MOST_BYTES = 64 * 2**20
@@ -146,8 +146,9 @@ def _vocabulary(config: Config, rows: int | None) -> int | None:
 
 
 def _broken(what: str) -> Finding:
-    return of_all(
+    return Finding(
         "tokenizer-broken",
+        (),
         what,
         "no runtime turns text into tokens with it",
         "copy the tokenizer files of the model again",
@@ -155,8 +156,9 @@ def _broken(what: str) -> Finding:
 
 
 def _beyond(name: str, largest: int, most: int) -> Finding:
-    return of_all(
+    return Finding(
         "token-beyond-vocabulary",
+        (),
         f"{name} has the id {largest:,}, and the vocabulary has {most:,} rows",
         "a text with that token makes every runtime fail",
         "copy the tokenizer files of this very model",

@@ -16,7 +16,7 @@ from ropewalk.audit.files.safetensors import Stored, read_header
 from ropewalk.audit.files.shapes import check_shapes, quantised
 from ropewalk.errors import InputError, RopewalkError, Unsupported, shortened
 from ropewalk.models.config import Config
-from ropewalk.runtimes.finding import Finding, of_all
+from ropewalk.runtimes.finding import Finding
 from ropewalk.untrusted import read_json
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -191,16 +191,17 @@ def _absent(folder: Path) -> Checked:
 
 
 def _damaged(what: str) -> Finding:
-    return of_all("weights-damaged", what, "it does not load, or loads garbage", _AGAIN)
+    return Finding("weights-damaged", (), what, "it does not load, or loads garbage", _AGAIN)
 
 
 def _missing(what: str) -> Finding:
-    return of_all("weights-misplaced", what, "the weights are not found when loading", _AGAIN)
+    return Finding("weights-misplaced", (), what, "the weights are not found when loading", _AGAIN)
 
 
 def _differs(what: str) -> Finding:
-    return of_all(
+    return Finding(
         "weights-differ",
+        (),
         what,
         "it does not load, or loads with random weights in their place",
         "check that config and weights belong together",

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from ropewalk.errors import RopewalkError
 from ropewalk.models.assumptions import assumptions
-from ropewalk.runtimes.finding import Finding, Subject, of_all
+from ropewalk.runtimes.finding import Finding, Subject
 
 _FOUND_ELSEWHERE = {"scaling-conflict", "theta-conflict"}
 """By config_keys.py."""
@@ -24,8 +24,9 @@ def assumed(subject: Subject) -> Iterator[Finding]:
         return
     for assumption in found:
         if assumption.name not in _FOUND_ELSEWHERE:
-            yield of_all(
+            yield Finding(
                 "assumption",
+                (),
                 assumption.text,
                 "a runtime that reads the config differently will serve a different model",
                 "correct the config, or check that this is meant",

@@ -13,7 +13,7 @@ from pathlib import Path
 from ropewalk.errors import RopewalkError
 from ropewalk.lengths import format_length
 from ropewalk.models.config import QUERY_GROWTH, Config
-from ropewalk.runtimes.finding import Finding, Subject, of_all
+from ropewalk.runtimes.finding import Finding, Subject
 from ropewalk.runtimes.reading import kind_of
 
 _TABLE = json.loads(Path(__file__).with_name("config_keys.json").read_text(encoding="utf-8"))
@@ -36,8 +36,9 @@ def ignored_keys(subject: Subject) -> Iterator[Finding]:
         if kind not in _READ or not {"rope_type", "type"} & set(rope):
             continue
         for key in sorted(set(rope) - _READ[kind] - _ALWAYS):
-            yield of_all(
+            yield Finding(
                 "ignored-key",
+                (),
                 f"{key} = {_shown(rope[key])} is in a rope setting of type {kind!r}",
                 "no runtime reads it there, so it has no effect",
                 "remove it, or correct its name or the type; type "
@@ -50,8 +51,9 @@ def ignored_keys(subject: Subject) -> Iterator[Finding]:
 def no_rope_type(subject: Subject) -> Iterator[Finding]:
     for rope in _stated_ropes(subject):
         if "rope_type" not in rope and "type" not in rope and set(rope) & _SCALES:
-            yield of_all(
+            yield Finding(
                 "no-rope-type",
+                (),
                 f"a rope setting with {', '.join(sorted(set(rope) & _SCALES))} has no rope_type",
                 "transformers takes it for plain RoPE and silently ignores the rest",
                 'add "rope_type"',
@@ -72,8 +74,9 @@ def factor_count(subject: Subject) -> Iterator[Finding]:
             factors = rope.get(name)
             count = len(factors) if isinstance(factors, list) else 0
             if count != pairs:
-                yield of_all(
+                yield Finding(
                     "factor-count",
+                    (),
                     f"{name} has {count} factors, and the heads of this model turn as {pairs} "
                     "pairs",
                     "transformers only warns; then one factor stretches over all pairs, or the "
@@ -89,8 +92,9 @@ def theta_missing(subject: Subject) -> Iterator[Finding]:
     stated = [inner.get(key) for key in ("rope_theta", "rotary_emb_base", "global_rope_theta")]
     for rope in _stated_ropes(subject):
         if rope.get("rope_theta") is None and not any(stated):
-            yield of_all(
+            yield Finding(
                 "theta-missing",
+                (),
                 "the config states no rope_theta",
                 "each runtime has its own default, mostly 10000, whatever base the model "
                 "was pretrained with",
@@ -107,8 +111,9 @@ def theta_conflict(subject: Subject) -> Iterator[Finding]:
     for rope in (parameters, *(v for v in parameters.values() if isinstance(v, Mapping))):
         inside = rope.get("rope_theta")
         if inside is not None and inside != top and len(subject.ropes) == 1:
-            yield of_all(
+            yield Finding(
                 "theta-conflict",
+                (),
                 f"rope_theta is {_shown(top)} in the config and {_shown(inside)} in "
                 "rope_parameters",
                 "transformers 5 follows rope_parameters; transformers 4 and readers of its keys "
@@ -125,8 +130,9 @@ def scaling_conflict(subject: Subject) -> Iterator[Finding]:
     missing = sorted((set(new) ^ set(old)) - {"rope_theta", "type", "rope_type"})
     kinds = {kind_of(dict(old)), kind_of(dict(new))}
     if differing or missing or len(kinds) > 1:
-        yield of_all(
+        yield Finding(
             "scaling-conflict",
+            (),
             "rope_scaling and rope_parameters differ "
             f"({', '.join([*differing, *missing]) or 'rope_type'})",
             "transformers follows rope_scaling, other readers rope_parameters",
@@ -146,8 +152,9 @@ def original_length_missing(subject: Subject) -> Iterator[Finding]:
             continue
         stated = reader.get("max_position_embeddings")
         if isinstance(stated, int) and stated >= subject.length:
-            yield of_all(
+            yield Finding(
                 "original-length-missing",
+                (),
                 f"{kind} without original_max_position_embeddings, beside max_position_embeddings "
                 f"= {stated}",
                 f"every runtime takes {format_length(stated)} for the length of pretraining, and "
@@ -166,8 +173,9 @@ def factor_recomputed(subject: Subject) -> Iterator[Finding]:
             continue
         ratio = stated / original
         if abs(ratio / factor - 1) > 1e-3 if factor else False:
-            yield of_all(
+            yield Finding(
                 "factor-recomputed",
+                (),
                 f"YaRN's factor is {factor:g}, and max_position_embeddings is {ratio:.4g} times "
                 f"the original length {original}",
                 "exllamav3, and transformers up to 4.55, take that ratio and ignore the factor",

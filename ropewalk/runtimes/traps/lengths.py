@@ -16,7 +16,7 @@ from ropewalk.lengths import format_length
 from ropewalk.models.assumptions import assumptions
 from ropewalk.runtimes import ollama
 from ropewalk.runtimes.configs import window_everywhere
-from ropewalk.runtimes.finding import Finding, Subject, of_all
+from ropewalk.runtimes.finding import Finding, Subject
 from ropewalk.runtimes.reading import Reading, kind_of
 from ropewalk.theory.published import MEN_2024
 
@@ -41,8 +41,9 @@ def unscaled_length(subject: Subject) -> Iterator[Finding]:
         return
     needed = max((b for length, b in MEN_2024.items() if length <= schedule.length), default=0.0)
     if geometry.base * FAR_BELOW < needed:
-        yield of_all(
+        yield Finding(
             "unscaled-length",
+            (),
             f"the config states {format_length(schedule.length)} over plain frequencies of base "
             f"{geometry.base:g}; such a length needs a base of about {needed:g}",
             "a model fine-tuned with scaled positions was probably published without its scaling: "
@@ -61,8 +62,9 @@ def not_extended(subject: Subject) -> Iterator[Finding]:
         for own in plan.schedules.values()
         for step in own
     )
-    yield of_all(
+    yield Finding(
         "not-extended",
+        (),
         f"it is asked for {format_length(subject.length)}, and its own setting serves {serves}"
         + (": nothing in it scales the rotation" if plain else ""),
         f"beyond {serves} the pairs turn to angles that training has not covered",
@@ -100,8 +102,9 @@ def window_in_every_layer(subject: Subject) -> Iterator[Finding]:
     window = None if subject.config is None else window_everywhere(subject.config)
     if window is None or window >= subject.length:
         return
-    yield of_all(
+    yield Finding(
         "window-in-every-layer",
+        (),
         f"every layer attends to the last {window} positions only (sliding_window)",
         f"no attention reaches as far as {format_length(subject.length)}: text further back is "
         "reached only through the positions between, and rescaling the rotation changes nothing "

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ropewalk.runtimes.finding import Finding, Subject, of_all
+from ropewalk.runtimes.finding import Finding, Subject
 from ropewalk.runtimes.traps.config_keys import factor_count
 
 HEADS = ("num_attention_heads", "num_key_value_heads")
@@ -15,8 +15,9 @@ HEADS = ("num_attention_heads", "num_key_value_heads")
 
 def remote_code(subject: Subject) -> Iterator[Finding]:
     if subject.config is not None and subject.config.get("auto_map"):
-        yield of_all(
+        yield Finding(
             "remote-code",
+            (),
             "the config names custom code (auto_map)",
             "with trust_remote_code that code runs in place of the stock model that was read here; "
             "ropewalk never runs it",

@@ -14,7 +14,7 @@ import numpy as np
 
 from ropewalk.errors import RopewalkError
 from ropewalk.lengths import format_length
-from ropewalk.runtimes.finding import TOLERANCE, Finding, Subject, of_all
+from ropewalk.runtimes.finding import TOLERANCE, Finding, Subject
 from ropewalk.runtimes.reading import Effective, Reading, kind_of
 from ropewalk.scaling import rebuild
 from ropewalk.schedule import MAX_BASE, FloatArray, RotarySchedule
@@ -100,8 +100,9 @@ def beyond_stock(subject: Subject) -> Iterator[Finding]:
     for layer_type, steps in subject.plan.schedules.items():
         schedule = steps[-1].schedule
         if schedule.kept_initial_positions:
-            yield of_all(
+            yield Finding(
                 "kept-positions-lost",
+                (),
                 f"{layer_type}: the plan keeps the first {schedule.kept_initial_positions} "
                 "positions unscaled",
                 "no stock runtime supports this",
@@ -109,8 +110,9 @@ def beyond_stock(subject: Subject) -> Iterator[Finding]:
             )
         if schedule.log_n is not None and schedule.log_n.form != "steps":
             # Growth by steps is the model's own, which positions.py follows.
-            yield of_all(
+            yield Finding(
                 "log-n-lost",
+                (),
                 f"{layer_type}: the plan scales queries by log n",
                 "no stock runtime supports this",
                 "plan without log-n",

@@ -36,7 +36,8 @@ GROUPS = {
     "For a runtime": ("export", "verify", "fingerprint"),
     "For training": ("data build", "data describe", "train"),
 }
-RARE_VALUES = json.loads(Path(__file__).with_name("rare_values.json").read_text(encoding="utf-8"))
+_RARE = json.loads(Path(__file__).with_name("rare_values.json").read_text(encoding="utf-8"))
+RARE_VALUES: dict[str, Rows] = {verb: list(map(tuple, rows)) for verb, rows in _RARE.items()}
 """By verb, values of options that few people need, with their help."""
 DOCUMENTS = "Documentation: the folder docs/ of the source distribution (README.md first)."
 

@@ -9,7 +9,7 @@ BUDGET = {
     "ropewalk/api": 4040,
     "ropewalk/attention": 1063,
     "ropewalk/audit": 1637,
-    "ropewalk/cli": 2139,
+    "ropewalk/cli": 2138,
     "ropewalk/costs": 695,
     "ropewalk/data": 1462,
     "ropewalk/evaluation": 6538,

@@ -24,8 +24,7 @@ EXAMPLE = "ropewalk inspect llama-3.1-8b"
 @command_of(inspect)
 def command(call: Call[Inspection], *, as_json: JsonOption = False) -> None:
     """Show a model's rotary geometry and the schedule it follows now."""
-    found = call()
-    show_result(found, _show, as_json=as_json)
+    show_result(call(), _show, as_json=as_json)
 
 
 def _show(found: Inspection) -> None:

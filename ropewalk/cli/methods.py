@@ -12,8 +12,7 @@ EXAMPLE = "ropewalk methods"
 @command_of(methods)
 def command(call: Call[Methods], *, as_json: JsonOption = False) -> None:
     """List the scaling methods, each with its parameters and their defaults."""
-    found = call()
-    show_result(found, _show, as_json=as_json)
+    show_result(call(), _show, as_json=as_json)
 
 
 def _show(found: Methods) -> None:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from benchmarks.theory import results
+from docs import theory_charts
 from docs.figures import Picture, Sentence
 from ropewalk.models import catalogue
 from ropewalk.models.config import present_plan
 from ropewalk.planning.extension import extend
-from ropewalk.reports import theory
 from ropewalk.reports.figures import figure
 from ropewalk.schedule import RotaryGeometry, RotarySchedule
 from ropewalk.theory.coverage import TURN, coverage
@@ -48,7 +48,7 @@ def advantages() -> Figure:
     for label, schedule in shown.items():
         shares = similarity_advantage(schedule, distances) / schedule.geometry.pairs
         first = decay(schedule, TARGET).first_violation
-        strips.append(theory.advantage(label, distances, shares, first))
+        strips.append(theory_charts.advantage(label, distances, shares, first))
     title = "Llama 2 (base 10,000, 4k) at 32k"
     return figure(strips, title, size=(8.5, 1.3), strips=True)
 
@@ -63,7 +63,7 @@ def score_bounds() -> Figure:
         means = (values / values[0]).reshape(-1, 32).mean(axis=1)
         curves[f"base {base:,.0f}"] = distances[::32], means
     title = "Upper bound of the attention score, means of 32"
-    return figure([theory.score_bounds(curves, title)], size=(8, 4))
+    return figure([theory_charts.score_bounds(curves, title)], size=(8, 4))
 
 
 def angles() -> Figure:
@@ -81,7 +81,7 @@ def angles() -> Figure:
         turned = distances * schedule.inverse_frequencies[-1]
         seen = coverage(schedule, TARGET, trained=trained).seen[-1]
         new = turned % TURN > seen * (1 + 1e-9)
-        strips.append(theory.angles(label, distances, np.cos(turned), 4096, new))
+        strips.append(theory_charts.angles(label, distances, np.cos(turned), 4096, new))
     title = "The slowest pair of Llama 2, trained at 4k, at 32k"
     return figure(strips, title, size=(8, 1.5), strips=True)
 

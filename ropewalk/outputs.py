@@ -242,6 +242,14 @@ def write_atomically(path: str | Path, content: str | bytes) -> None:
         raise cannot_write(path, error) from None
 
 
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal."""
+    import hashlib  # slow to import, and `--help` needs none
+
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)

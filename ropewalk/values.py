@@ -112,6 +112,9 @@ class Members:
 class Value(Members):
     """A frozen dataclass with a JSON form. Equal when its JSON is equal."""
 
+    never_empty: ClassVar[tuple[str, ...]] = ()
+    """The fields that must not be empty, since what follows reads their first member."""
+
     def __init_subclass__(cls) -> None:
         # In the class itself: else @dataclass writes one that prints every array and record.
         cls.__repr__ = Value.__repr__  # type: ignore[method-assign]
@@ -120,6 +123,8 @@ class Value(Members):
         """Make the fields read-only; a subclass with checks of its own calls this first."""
         for name, value in list(vars(self).items()):
             object.__setattr__(self, name, frozen(value))
+        for name in self.never_empty:
+            check_filled(getattr(self, name), name)
 
     def __repr__(self) -> str:
         line = " ".join(f"<{type(self).__name__}: {self._told()}>".split())
@@ -207,7 +212,7 @@ class Result(Value):
 
 
 def check_filled(members: Sized, key: str) -> None:
-    """Refuse an empty collection, where whatever follows reads its first member."""
+    """Refuse an empty collection."""
     if not members:
         raise InvalidValue(key, members, "must not be empty", RESTORE)
 
@@ -326,6 +331,7 @@ def _tuple(kinds: tuple[Any, ...], value: object, path: str) -> tuple[Any, ...]:
 
 
 def _members(value: Any) -> dict[str, object]:
+    """The fields of a dataclass or NamedTuple in their JSON form."""
     kind: Any = type(value)
     own = {name: getattr(value, name) for name in _hints(kind)}
     left_out = [name for name in getattr(kind, "_optional", ()) if own[name] == getattr(kind, name)]

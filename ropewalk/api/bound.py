@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from ropewalk.api.common import Length, as_lengths
@@ -176,14 +178,13 @@ def bound(
         safe = {} if only == "infimum" else _safe_bases(head_dim, turning, wanted, progress)
         rows = [_row(head_dim, turning, length, lowest, safe) for length in wanted]
         if islands:
-            rows = [
-                row._replace(
-                    islands=_islands(
-                        head_dim, turning, safe[row.length], share(progress, "islands")
-                    )
+            told = share(progress, "islands")
+            for i, own in enumerate(safe[row.length] for row in rows):
+                found_islands = find_islands(
+                    head_dim, own.length, rotary_dim=turning, safe=own, progress=told
                 )
-                for row in rows
-            ]
+                edges = tuple(Island(low, high) for low, high in found_islands.edges)
+                rows[i] = rows[i]._replace(islands=edges)
         return Bounds(head_dim, turning, tuple(rows))
 
 
@@ -200,13 +201,6 @@ def _safe_bases(
         found = safe_bases(head_dim, missing, rotary_dim=rotary_dim, progress=report)
         known |= {safe.length: safe for safe in found}
     return known
-
-
-def _islands(
-    head_dim: int, rotary_dim: int, safe: SafeBase, progress: Callable[[float], None]
-) -> tuple[Island, ...]:
-    found = find_islands(head_dim, safe.length, rotary_dim=rotary_dim, safe=safe, progress=progress)
-    return tuple(Island(low, high) for low, high in found.edges)
 
 
 def _row(
@@ -242,20 +236,8 @@ def _in_words(row: Bound) -> str:
     return f"At {format_length(row.length)}, {', and '.join(facts) or 'every base works'}."
 
 
-# What a picture shows beside the bounds; the catalogue names each one's source.
-_MODELS = {
-    "llama-7b": "Llama",
-    "llama-2-7b": "Llama 2, Baichuan 2",
-    "llama-3-8b": "Llama 3",
-    "mistral-7b-v0.2": "Mistral v0.2",
-    "qwen3-8b": "Qwen3",
-    "qwen2.5-7b": "Qwen2.5",
-    "qwen2.5-7b-1m": "Qwen2.5-1M",
-    "granite-3.1-8b": "Granite 3.1",
-    "smollm2-1.7b": "SmolLM2",
-    "gpt-oss-20b": "gpt-oss",
-    "gemma-2-9b": "Gemma 2",
-}
+_MODELS = json.loads(Path(__file__).with_name("bound_models.json").read_text(encoding="utf-8"))
+"""What a picture shows beside the bounds; the catalogue names each one's source."""
 
 
 def _models(head_dim: int, rotary_dim: int) -> Iterator[tuple[str, int, float]]:

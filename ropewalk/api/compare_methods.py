@@ -31,7 +31,7 @@ from ropewalk.planning.comparison import Candidate, ranking_of
 from ropewalk.planning.extension import check_not_shorter, chosen_layers
 from ropewalk.progress import Notice, Progress, log_notice, share, shown
 from ropewalk.runtimes.serving import Serving, serving
-from ropewalk.values import Result, check_filled
+from ropewalk.values import Result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -42,6 +42,7 @@ class Comparison(Result):
     """The plans of all methods for one model and target, best first."""
 
     rows_in = "candidates"
+    never_empty = ("candidates", "layers")
 
     model: str
     source: str
@@ -64,11 +65,6 @@ class Comparison(Result):
     """True if the order is that for use after fine-tuning at the target length."""
     documented: str = ""
     """The vendor's documented extension for this target; empty if none is known."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_filled(self.candidates, "candidates")
-        check_filled(self.layers, "layers")
 
     @property
     def best(self) -> Candidate:

@@ -28,7 +28,7 @@ from ropewalk.reports.evaluation import spread_figure
 from ropewalk.reports.figures import keep_figures
 from ropewalk.run_directory import CONFIGURATION
 from ropewalk.untrusted import check_count
-from ropewalk.values import Result, check_filled
+from ropewalk.values import Result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -43,17 +43,13 @@ class EvaluatedCheckpoints(Result):
     """The mean and range of each score over checkpoints, and the measurements of each."""
 
     rows_in = "spreads"
+    never_empty = ("evaluated", "spreads")
 
     folder: str
     checkpoints: tuple[str, ...]
     """The names of the checkpoints' folders, in the order of training."""
     spreads: tuple[Spread, ...]
     evaluated: tuple[Evaluated, ...]
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_filled(self.evaluated, "evaluated")
-        check_filled(self.spreads, "spreads")
 
     def summary(self) -> str:
         longest = max(s.length for s in self.spreads)

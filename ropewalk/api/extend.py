@@ -64,19 +64,15 @@ if TYPE_CHECKING:
     from ropewalk.pipeline.cost import Estimate
     from ropewalk.pipeline.extend import Done, Extended
     from ropewalk.pipeline.stage import Start
-    from ropewalk.searching.model.ranks import SearchRanks
 
 
 def _estimate(asked: _Asked | _Elsewhere) -> Estimate | Cost:
     """The stages of a run, with their cost: timed on this machine, or calculated for another."""
-    if isinstance(asked, _Elsewhere):
-        return _calculated(asked)
-    from ropewalk.pipeline.cost import estimate
+    if isinstance(asked, _Asked):
+        from ropewalk.pipeline.cost import estimate
 
-    return estimate(asked.start.source, asked.start.loaded, asked.settings)
+        return estimate(asked.start.source, asked.start.loaded, asked.settings)
 
-
-def _calculated(asked: _Elsewhere) -> Cost:
     def ways(work: Work) -> dict[str, Callable[[Work], Iterator[Way]]]:
         check_divided(work, asked.ranks_per_copy)
         settings = _with_recipe(
@@ -245,7 +241,12 @@ def extend(
         # Export reads files: of a hub id, those that were fetched.
         files = found.name if found.kind == "bundled" else str(found.folder)
         with ExitStack() as stack:
-            ranks = None if started() == 1 else _together(ranks_per_copy, stack)
+            ranks = None
+            if started() > 1:
+                from ropewalk.searching.model.ranks import SearchRanks
+
+                ranks = stack.enter_context(SearchRanks.of_environment(ranks_per_copy))
+                ranks.by_heads = ranks_per_copy > 1
             loaded = load_to_read(
                 *(model, found, settings.target_length, "to", ranks),
                 dtype=dtype,
@@ -316,15 +317,6 @@ def _check_over_ranks(limit: Budget | None, train_steps: int | str) -> None:
             "extend does not train under torchrun; leave `train_steps` out, and train under the "
             "plan that it finds: torchrun … ropewalk train MODEL --plan RUN/plan.json"
         )
-
-
-def _together(per_copy: int, stack: ExitStack) -> SearchRanks:
-    """The ranks that torchrun started."""
-    from ropewalk.searching.model.ranks import SearchRanks
-
-    ranks = stack.enter_context(SearchRanks.of_environment(per_copy))
-    ranks.by_heads = per_copy > 1
-    return ranks
 
 
 def _within(

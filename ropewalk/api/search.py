@@ -42,6 +42,7 @@ from ropewalk.options import (
     previewed_by,
 )
 from ropewalk.progress import Notice, Progress, log_notice, shown, unheard
+from ropewalk.reports.figures import keep_figures
 from ropewalk.run_directory import CONFIGURATION, RESULTS, RunDirectory, read_configuration
 from ropewalk.searching.objective import Own
 from ropewalk.torchrun import check_ranks, first, own_device, started
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from ropewalk.models.load import LoadedModel
     from ropewalk.models.source import Source
     from ropewalk.searching.model.ranks import SearchRanks
-    from ropewalk.searching.model.results import Found, Searched
+    from ropewalk.searching.model.results import Searched
     from ropewalk.searching.model.settings import SearchSettings
 
 
@@ -266,7 +267,9 @@ def search(
                 notice=notice,
             )
             if directory is not None:
-                _keep(found, directory, notice)
+                directory.write(PLAN, found.plan.dumps())
+                directory.keep(RESULTS, found.to_json())
+                keep_figures(found.figures, directory.path / "figures", notice)
         seconds = round(time.monotonic() - began, 3)
         return Searched(
             found.plan,
@@ -328,12 +331,3 @@ def _tokens_in(
     length = settings.target_length
     timed = Timed.of(loaded.model, loaded.present_plan.target_length, length)
     return max(1, int(budget.amount / timed.range([(length, 1)]).high * length))
-
-
-def _keep(found: Found, directory: RunDirectory, notice: Notice) -> None:
-    """The plan, the scores and the figures of a finished search."""
-    from ropewalk.reports.figures import keep_figures
-
-    directory.write(PLAN, found.plan.dumps())
-    directory.keep(RESULTS, found.to_json())
-    keep_figures(found.figures, directory.path / "figures", notice)

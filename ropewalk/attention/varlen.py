@@ -48,7 +48,8 @@ def attend(
             "flex"
         )
     index = _sequences(layout, batch, query.device)
-    packed = [_rows(pack(tensor, layout)) for tensor in (query, key, value)]
+    # The kernel wants them as [all tokens, heads, head_dim].
+    packed = [pack(own, layout).transpose(1, 2).flatten(0, 1) for own in (query, key, value)]
     keys, values = (_gather(tensor, index) for tensor in packed[1:])
     output = causal(packed[0], keys, values, index.borders, scale)
     return unpack(output.view(batch, -1, heads, head_dim).transpose(1, 2), layout)
@@ -138,11 +139,6 @@ class _Gather(torch.autograd.Function):
         exact = torch.promote_types(gradient.dtype, torch.float32)
         total = gradient[index.copies].sum(dim=1, dtype=exact).flatten(0, 1)
         return own.index_copy_(0, index.anchors, total.to(gradient.dtype)), None
-
-
-def _rows(tensor: Tensor) -> Tensor:
-    """[batch, heads, length, head_dim] as the kernel wants it: [all tokens, heads, head_dim]."""
-    return tensor.transpose(1, 2).flatten(0, 1)
 
 
 def shares_heads() -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,10 +12,9 @@ from ropewalk.cli.declared import Call, command_of
 from ropewalk.cli.shared import (
     JsonOption,
     OverwriteOption,
-    check_outputs,
-    save_plot,
-    show_result,
-    show_written,
+    console,
+    say,
+    show_with_plot,
     table,
 )
 from ropewalk.lengths import format_length
@@ -40,16 +38,10 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Compute how large the base must be for a context length, with proof."""
-    check_outputs(plot=plot, overwrite=overwrite)
-    found = call()
-    save_plot(found.figure, plot)
-    show_result(found, _show, as_json=as_json)
-    show_written(plot, as_json=as_json)
+    show_with_plot(call, _show, plot, overwrite=overwrite, as_json=as_json)
 
 
 def _show(found: Bounds) -> None:
-    from ropewalk.cli.terminal import Terminal
-
     rows = table(
         "length", "Men 2024", "Su 2024", "infimum", "safe base", "infinite head",
         title=f"Bounds of the base, {found.heads}",
@@ -63,45 +55,40 @@ def _show(found: Bounds) -> None:
             "" if row.safe is None else f"{row.safe:,.7g}{mark}",
             "" if row.asymptotic is None else f"{row.asymptotic:,.0f}",
         )
-    console = Terminal()
-    console.print(rows)
+    terminal = console()
+    terminal.print(rows)
     if any(row.infimum is not None for row in found.rows):
-        console.print(
+        widths = [
+            row.infimum_high / row.infimum_low - 1
+            for row in found.rows
+            if row.infimum_low is not None and row.infimum_high is not None
+        ]
+        terminal.print(
             "infimum: no base from 1 to it works, and one within a relative "
-            f"{_width(found.rows):.0e} of it does, proven"
+            f"{max([1e-9, *widths]):.0e} of it does, proven"
         )
     if any(row.safe is not None for row in found.rows):
-        console.print("safe base: every larger base works, proven")
+        terminal.print("safe base: every larger base works, proven")
     if any(row.safe_certified is False for row in found.rows):
-        console.print(
+        terminal.print(
             f"(marked ?: estimated by trying bases {SAMPLING_STEP:.2%} apart, maybe too small)"
         )
     if any(row.infimum == 1 for row in found.rows):
-        console.print("(infimum 1: every base from 1 on works)")
-    console.print(f"proven, assuming: {'; '.join(ASSUMPTIONS)}", soft_wrap=True)
+        terminal.print("(infimum 1: every base from 1 on works)")
+    say(f"proven, assuming: {'; '.join(ASSUMPTIONS)}")
     for row in found.rows:
         if row.islands is not None:
-            _show_islands(console, row)
+            _show_islands(terminal, row)
 
 
-def _width(rows: Sequence[Bound]) -> float:
-    """The largest distance from an infimum to the base that is known to work."""
-    widths = [
-        row.infimum_high / row.infimum_low - 1
-        for row in rows
-        if row.infimum_low is not None and row.infimum_high is not None
-    ]
-    return max([1e-9, *widths])
-
-
-def _show_islands(console: Terminal, row: Bound) -> None:
+def _show_islands(terminal: Terminal, row: Bound) -> None:
     length = format_length(row.length)
     if not row.islands:
-        console.print(f"\nno island of bases works for {length} below the safe base")
+        terminal.print(f"\nno island of bases works for {length} below the safe base")
         return
     rows = table("from", "to", "highest / lowest", title=f"Islands of bases that work for {length}")
     for low, high in row.islands:
         rows.add_row(f"{low:,.10g}", f"{high:,.10g}", f"1 + {high / low - 1:.2g}")
-    console.print()
-    console.print(rows)
-    console.print("every base on an island works, and none between islands does, proven alike")
+    terminal.print()
+    terminal.print(rows)
+    terminal.print("every base on an island works, and none between islands does, proven alike")

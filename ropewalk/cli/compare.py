@@ -13,10 +13,9 @@ from ropewalk.cli.shared import (
     HOW_COMPARED,
     JsonOption,
     OverwriteOption,
-    check_outputs,
-    save_plot,
-    show_result,
-    show_written,
+    console,
+    say,
+    show_with_plot,
     table,
 )
 from ropewalk.evaluation.compared import ComparedRuns
@@ -45,19 +44,12 @@ def command(
 
     Differences are the first run minus the second.
     """
-    check_outputs(plot=plot, overwrite=overwrite)
-    found = call()
-    save_plot(found.figure, plot)
-    show_result(found, _show, as_json=as_json)
-    show_written(plot, as_json=as_json)
+    show_with_plot(call, _show, plot, overwrite=overwrite, as_json=as_json)
 
 
 def _show(found: ComparedRuns) -> None:
-    from ropewalk.cli.terminal import Terminal, headed
-
-    console = Terminal()
     changes = ", ".join(found.changes) or "nothing that is recorded"
-    console.print(headed(found.title, f"; the runs differ in {changes}"), soft_wrap=True)
+    terminal = console(found.title, f"; the runs differ in {changes}")
     values = [
         {(r.subject, r.task, r.mode, r.metric, r.length): r for r in results}
         for results in (found.first_results, found.second_results)
@@ -80,9 +72,9 @@ def _show(found: ComparedRuns) -> None:
                 )
                 name = ""
             rows.add_section()
-        console.print(rows)
-    console.print(found.summary(), soft_wrap=True)
-    console.print(f"{HOW_COMPARED}. 95% intervals; p-values are adjusted by Holm", soft_wrap=True)
+        terminal.print(rows)
+    say(found.summary())
+    say(f"{HOW_COMPARED}. 95% intervals; p-values are adjusted by Holm")
 
 
 def _value(result: EvalResult) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ropewalk.api.cost import Cost, CostRow, cost
 from ropewalk.cli.declared import Call, command_of
-from ropewalk.cli.shared import JsonOption, print_json, say, table
+from ropewalk.cli.shared import JsonOption, console, print_json, say, table
 from ropewalk.costs.estimates import duration
 from ropewalk.costs.machines import GIB
 from ropewalk.torchrun import first
@@ -25,18 +25,16 @@ def show_cost(found: Cost, *, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    from ropewalk.cli.terminal import Terminal
-
-    console = Terminal()
+    terminal = console()
     timed = any(row.seconds is not None for row in found.rows)
     rows = table("", "a device", *(["time"] if timed else []), "fits")
     for row in found.rows:
         time = [duration(row.seconds)] if timed else []
         rows.add_row(row.what, f"{row.bytes / GIB:,.1f} GiB", *time, fits(row))
-    console.print(rows)
+    terminal.print(rows)
     for row in found.rows:
         say(f"{row.what}: {parts(row)}")
-    console.print()
+    terminal.print()
     say(found.summary())
     for told in found.assumptions:
         say(f"  {told}")

@@ -12,10 +12,9 @@ from ropewalk.cli.declared import Call, command_of
 from ropewalk.cli.shared import (
     JsonOption,
     OverwriteOption,
-    check_outputs,
-    save_plot,
-    show_result,
-    show_written,
+    console,
+    say,
+    show_with_plot,
     table,
 )
 
@@ -33,19 +32,13 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Show the documents of a token folder, and how they fill training windows."""
-    source = Path(call.given["folder"])
-    check_outputs(plot=plot, sources=[source], overwrite=overwrite, as_json=as_json)
-    found = call()
-    save_plot(found.figure, plot)
-    show_result(found, _show, as_json=as_json)
-    show_written(plot, as_json=as_json)
+    sources = [Path(call.given["folder"])]
+    show_with_plot(call, _show, plot, sources=sources, overwrite=overwrite, as_json=as_json)
 
 
 def _show(found: DataDescription) -> None:
-    from ropewalk.cli.terminal import Terminal
-
-    console = Terminal()
-    console.print(found.summary(), soft_wrap=True)
+    terminal = console()
+    say(found.summary())
     rows = table("domain", "documents", "tokens", "share", "mean length", "longest")
     for domain in found.domains:
         rows.add_row(
@@ -56,11 +49,11 @@ def _show(found: DataDescription) -> None:
             f"{domain.mean:,.0f}",
             f"{domain.longest:,}",
         )
-    console.print()
-    console.print(rows)
+    terminal.print()
+    terminal.print(rows)
     if found.fill is not None:
-        console.print()
-        console.print(_read(found.fill))
+        terminal.print()
+        terminal.print(_read(found.fill))
 
 
 def _read(fill: Fill) -> object:

@@ -122,44 +122,29 @@ def command_of(*verbs: Callable[..., Any]) -> Callable[[Callable[..., None]], Ca
     return decorate
 
 
-_CONFIG = inspect.Parameter(
-    "config",
-    inspect.Parameter.KEYWORD_ONLY,
-    default=None,
-    annotation=Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="The run.json of a run to repeat; options given here take precedence.",
-        ),
-    ],
+def _of_a_shell(
+    name: str, kind: Any, default: object, *flags: str, **told: Any
+) -> inspect.Parameter:
+    """An option of many commands, which no verb has."""
+    annotation: Any = Annotated[kind, typer.Option(*flags, **told)]
+    kind_of_all = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, kind_of_all, default=default, annotation=annotation)
+
+
+_CONFIG = _of_a_shell(
+    *("config", Path | None, None),
+    metavar="FILE",
+    help="The run.json of a run to repeat; options given here take precedence.",
 )
-
-
-_QUIET = inspect.Parameter(
-    "quiet",
-    inspect.Parameter.KEYWORD_ONLY,
-    default=False,
-    annotation=Annotated[
-        bool,
-        typer.Option("--quiet", "-q", help="Show warnings only: no progress and no other notices."),
-    ],
+_QUIET = _of_a_shell(
+    *("quiet", bool, False, "--quiet", "-q"),
+    help="Show warnings only: no progress and no other notices.",
 )
-
-
-_PLUGIN = inspect.Parameter(
-    "plugin",
-    inspect.Parameter.KEYWORD_ONLY,
-    default=[],
-    annotation=Annotated[
-        list[Path],
-        typer.Option(
-            "--plugin",
-            metavar="FILE",
-            help="Run this Python code first, with your permissions: it registers methods, tasks "
-            "or objectives. Repeatable.",
-        ),
-    ],
+_PLUGIN = _of_a_shell(
+    *("plugin", list[Path], [], "--plugin"),
+    metavar="FILE",
+    help="Run this Python code first, with your permissions: it registers methods, tasks "
+    "or objectives. Repeatable.",
 )
 _NAMES_OF_CODE = {"method", "methods", "tasks", "objective", "plans", "to"}
 

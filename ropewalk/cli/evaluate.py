@@ -11,7 +11,15 @@ from ropewalk.api.evaluate import evaluate
 from ropewalk.api.evaluate_checkpoints import EvaluatedCheckpoints, evaluate_checkpoints
 from ropewalk.cli.cost import show_cost
 from ropewalk.cli.declared import Call, command_of
-from ropewalk.cli.shared import HOW_COMPARED, DryRunOption, JsonOption, print_json, say, table
+from ropewalk.cli.shared import (
+    HOW_COMPARED,
+    DryRunOption,
+    JsonOption,
+    console,
+    print_json,
+    say,
+    table,
+)
 from ropewalk.errors import InputError, printable
 from ropewalk.evaluation.conclusion import Evaluated
 from ropewalk.evaluation.results import Spread, labels
@@ -76,11 +84,7 @@ def command(
 
 
 def _show_checkpoints(found: EvaluatedCheckpoints) -> None:
-    from ropewalk.cli.terminal import Terminal, headed
-
-    console = Terminal()
-    named = ", ".join(found.checkpoints)
-    console.print(headed(found.folder, f": {named}"), soft_wrap=True)
+    terminal = console(found.folder, f": {', '.join(found.checkpoints)}")
     methods = list(dict.fromkeys(s.method for s in found.spreads))
     cells = {(s.task, s.metric, s.length, s.method): s for s in found.spreads}
     rows = table("task", "length", *methods)
@@ -91,11 +95,10 @@ def _show_checkpoints(found: EvaluatedCheckpoints) -> None:
             rows.add_row(name, format_length(length), *map(_spread_cell, own))
             name = ""
         rows.add_section()
-    console.print(rows)
-    console.print(
+    terminal.print(rows)
+    say(
         f"mean and range of {len(found.checkpoints)} checkpoints; the range is no interval, and "
-        "the results of each checkpoint (--json, --run) have intervals",
-        soft_wrap=True,
+        "the results of each checkpoint (--json, --run) have intervals"
     )
 
 
@@ -116,20 +119,17 @@ def _spread_cell(spread: Spread | None) -> str | Text:
 
 
 def _show(found: Evaluated) -> None:
-    from ropewalk.cli.terminal import Terminal, headed
-
-    console = Terminal()
-    console.print(headed(found.model, f", {found.dtype} on {found.device}"))
+    terminal = console(found.model, f", {found.dtype} on {found.device}")
     verdict = getattr(found, "verdict", None)
     if verdict is not None:
-        console.print(verdict.summary(), soft_wrap=True)
-    show_results(console, (*found.results, *found.means))
-    _show_effective_lengths(console, found)
-    _show_grids(console, found)
-    _show_comparisons(console, found)
+        say(verdict.summary())
+    show_results(terminal, (*found.results, *found.means))
+    _show_effective_lengths(terminal, found)
+    _show_grids(terminal, found)
+    _show_comparisons(terminal, found)
 
 
-def show_results(console: Terminal, results: Sequence[EvalResult]) -> None:
+def show_results(terminal: Terminal, results: Sequence[EvalResult]) -> None:
     """One table with a row per task and length, and a column per subject."""
     names = labels(result.subject for result in results)
     results = list(filter(is_main, results))
@@ -143,15 +143,18 @@ def show_results(console: Terminal, results: Sequence[EvalResult]) -> None:
             rows.add_row(name, format_length(length), *map(_cell, found))
             name = ""
         rows.add_section()
-    console.print(rows)
+    terminal.print(rows)
+    mode = next((r.mode for r in results if is_main_answer(r)), "teacher_forced")
+    fewest, most = min(counts), max(counts)
+    span = str(most) if fewest == most else f"{fewest} to {most}"
     few = (
         ", none where there are too few for an interval"
         if any(not _ends(r) for r in results)
         else ""
     )
-    console.print(
-        f"95% intervals: Wilson for rates, Student's t for losses{few}; {_span(counts)} samples "
-        f"per cell; retrieval {_MODES[_mode(results)]}",
+    terminal.print(
+        f"95% intervals: Wilson for rates, Student's t for losses{few}; {span} samples "
+        f"per cell; retrieval {_MODES[mode]}",
         soft_wrap=True,
     )
 
@@ -163,15 +166,6 @@ _MODES = {
     "shared_context": "by generation with several questions on each context, as each task scores "
     "it; not comparable with other modes",
 }
-
-
-def _mode(results: Sequence[EvalResult]) -> str:
-    modes = [r.mode for r in results if is_main_answer(r)]
-    return modes[0] if modes else "teacher_forced"
-
-
-def _span(counts: set[int]) -> str:
-    return str(min(counts)) if len(counts) == 1 else f"{min(counts)} to {max(counts)}"
 
 
 def _cell(result: EvalResult | None) -> str | Text:
@@ -197,16 +191,15 @@ def _figure(value: float, digits: int) -> str:
     return f"{value:.{max(0, digits - whole)}f}"
 
 
-def _show_effective_lengths(console: Terminal, found: Evaluated) -> None:
+def _show_effective_lengths(terminal: Terminal, found: Evaluated) -> None:
     """Show each subject's effective length, by each mean over tasks and threshold."""
     if not found.means:
         return
     names = labels(result.subject for result in found.results)
     window = format_length(found.original_length)
-    console.print(
+    say(
         "\nEffective length: a length passes where the whole 95% interval reaches the threshold, "
-        "and fails where all of it is below",
-        soft_wrap=True,
+        "and fails where all of it is below"
     )
     if not any(e.criterion == "own" for e in found.effective_lengths):
         needs = f"--method none at {window}"
@@ -215,18 +208,14 @@ def _show_effective_lengths(console: Terminal, found: Evaluated) -> None:
                 f"the unmodified model's at {window}: evaluate the file or server of that at this "
                 "length too, and `ropewalk compare` sets two runs side by side"
             )
-        console.print(
-            f"  85% of the model's own score: not measured (needs {needs})", soft_wrap=True
-        )
+        say(f"  85% of the model's own score: not measured (needs {needs})")
     own = f"85% of unmodified at {window}"
     for e in found.effective_lengths:
         threshold = "85.6% (RULER)" if e.criterion == "ruler" else f"{e.threshold:.1%} ({own})"
-        console.print(
-            f"  {names[e.subject]}, {e.group}, threshold {threshold}: {e}", soft_wrap=True
-        )
+        say(f"  {names[e.subject]}, {e.group}, threshold {threshold}: {e}")
 
 
-def _show_grids(console: Terminal, found: Evaluated) -> None:
+def _show_grids(terminal: Terminal, found: Evaluated) -> None:
     """A small heatmap of the needle, or of the first retrieval task there is."""
     from rich.text import Text
 
@@ -234,7 +223,7 @@ def _show_grids(console: Terminal, found: Evaluated) -> None:
         return
     tasks = [grid.task for grid in found.depth_grids]
     task = "needle" if "needle" in tasks else tasks[0]
-    console.print(f"\n{task} by depth (grey: the interval is wider than 40 points)")
+    terminal.print(f"\n{task} by depth (grey: the interval is wider than 40 points)")
     for grid in (grid for grid in found.depth_grids if grid.task == task):
         rows = table(grid.method, *(format_length(length) for length in grid.lengths))
         for low, high, row in zip(grid.edges, grid.edges[1:], grid.rows, strict=False):
@@ -247,32 +236,30 @@ def _show_grids(console: Terminal, found: Evaluated) -> None:
                 color = "rgb(128,128,128)" if cell.is_vague else f"rgb({red},{green},60)"
                 shades.append(Text(f" {cell.rate:4.0%} ", style=f"white on {color}"))
             rows.add_row(f"{low:.0%}–{high:.0%}", *shades)
-        console.print(rows)
+        terminal.print(rows)
 
 
-def _show_comparisons(console: Terminal, found: Evaluated) -> None:
+def _show_comparisons(terminal: Terminal, found: Evaluated) -> None:
     """The significant differences at the longest length, and how many are not."""
     if not found.comparisons:
         return
     names = labels(result.subject for result in found.results)
     total = len(found.comparisons)
-    console.print(
+    say(
         f"\nPaired on the same samples at {format_length(found.comparisons[0].length)}; p "
-        f"adjusted by Holm over all {total} pairs:",
-        soft_wrap=True,
+        f"adjusted by Holm over all {total} pairs:"
     )
     for c in found.significant:
         low, high = c.comparison.low, c.comparison.high
         interval = "" if low is None or high is None else f" ({low:+.2f} to {high:+.2f})"
         loss = " (loss)" if c.metric == NLL.name else ""
-        console.print(
+        say(
             f"  {c.task}{loss}: {names[c.first]} − {names[c.second]} = "
-            f"{c.comparison.difference:+.2f}{interval}, p = {c.adjusted_p:.2g}",
-            soft_wrap=True,
+            f"{c.comparison.difference:+.2f}{interval}, p = {c.adjusted_p:.2g}"
         )
     untested = sum(c.adjusted_p is None for c in found.comparisons)
     if rest := total - untested - len(found.significant):
-        console.print(f"  {rest} pairs show no significant difference")
+        terminal.print(f"  {rest} pairs show no significant difference")
     if untested:
-        console.print(f"  {untested} pairs have too few samples for an interval or a test")
-    console.print(HOW_COMPARED, soft_wrap=True)
+        terminal.print(f"  {untested} pairs have too few samples for an interval or a test")
+    say(HOW_COMPARED)

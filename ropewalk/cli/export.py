@@ -9,7 +9,7 @@ import typer
 
 from ropewalk.api.export import ExportPreview, export
 from ropewalk.cli.declared import Call, command_of
-from ropewalk.cli.shared import JsonOption, print_json, say, show_result, table
+from ropewalk.cli.shared import JsonOption, console, print_json, say, show_result, table
 from ropewalk.errors import printable
 from ropewalk.exporting.exported import Exported, NotTheSame
 from ropewalk.runtimes import targets
@@ -60,20 +60,17 @@ def _show(exported: Exported) -> None:
 
 
 def _show_preview(preview: ExportPreview) -> None:
-    from ropewalk.cli.terminal import Terminal
-
     rows = table("", *targets())
     for feature, row in preview.matrix.items():
         rows.add_row(feature, *(row[runtime].fit for runtime in targets()))
-    console = Terminal()
-    console.print(rows)
+    console().print(rows)
     for feature, row in preview.matrix.items():
         hows: dict[str, list[str]] = {}
         for runtime, cell in row.items():
             if cell.how:
                 hows.setdefault(str(cell), []).append(runtime)
         for said, runtimes in hows.items():
-            console.print(f"  {feature}, {', '.join(runtimes)}: {said}", soft_wrap=True)
+            say(f"  {feature}, {', '.join(runtimes)}: {said}")
     for runtime, loss in preview.losses.items():
         cost = loss or "not measured: its weights or torch are not here"
-        console.print(f"  approximated in {runtime}: {cost}", soft_wrap=True)
+        say(f"  approximated in {runtime}: {cost}")

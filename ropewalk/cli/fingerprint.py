@@ -10,11 +10,11 @@ import typer
 
 from ropewalk.api.fingerprint import TIMEOUT, as_fingerprint, check_server, fingerprint
 from ropewalk.cli.declared import Call, command_of
-from ropewalk.cli.naming import in_options
 from ropewalk.cli.shared import (
     JsonOption,
     OverwriteOption,
     check_outputs,
+    console,
     say,
     show_result,
     show_written,
@@ -89,17 +89,11 @@ def command(
 
 def _show(verdict: Verdict) -> None:
     """Show a server's answer to each probe, and the verdict."""
-    from ropewalk.cli.terminal import Terminal
-
-    console = Terminal()
     rows = table("probe", "tokens", "read", "distance", "by rounding")
     for probe in verdict.probes:
         read = "refused" if probe.read is None else f"{probe.read:,}"
         distance = "–" if probe.distance is None else f"{probe.distance:.2g}"
         rows.add_row(probe.kind, f"{probe.length:,}", read, distance, f"{probe.spread:.2g}")
-    console.print(rows)
-    console.print(
-        f"total distance {verdict.distance:.3g} (threshold {verdict.threshold:.3g})",
-        soft_wrap=True,
-    )
-    console.print(in_options(verdict.summary()), soft_wrap=True)
+    console().print(rows)
+    say(f"total distance {verdict.distance:.3g} (threshold {verdict.threshold:.3g})")
+    say(verdict.summary())

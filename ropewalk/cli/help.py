@@ -6,6 +6,7 @@ Plain text, wrapped at the width of the terminal and never cut off.
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections.abc import Iterable
 from itertools import pairwise
@@ -35,27 +36,9 @@ GROUPS = {
     "For a runtime": ("export", "verify", "fingerprint"),
     "For training": ("data build", "data describe", "train"),
 }
-# Values of options that few people need.
-RARE_VALUES = {
-    "evaluate": (
-        ("--tasks repetition", "Perplexity and accuracy on a text that is repeated without end."),
-        ("--tasks perplexity-hf", "Perplexity as the Hugging Face documentation computes it."),
-        ("--tasks perplexity-yarn", "Perplexity as the YaRN paper computes it."),
-        ("--tasks perplexity-longrope", "Perplexity as the LongRoPE paper computes it."),
-        ("--tasks perplexity-256", "Perplexity as LongRoPE's Tables 5 and 7, by tokens."),
-        ("--tasks perplexity-256k", "Perplexity as LongRoPE's Table 6, by tokens."),
-        ("--tasks perplexity-base-bound", "Perplexity as Men et al. 2024 compute it."),
-    ),
-    "precision": (
-        ("--arms bf16_rotation", "The rotation itself in bf16, with bf16 cos and sin."),
-        ("--arms bf16_tables", "cos and sin cast to bf16."),
-        ("--arms bf16_frequencies", "Inverse frequencies cast to bf16."),
-        ("--arms bf16_positions", "Position numbers cast to bf16."),
-        ("--arms bf16_model", "Weights and hidden states in bf16 too."),
-        ("--arms tf32_angles", "Angles as a TF32 matrix product."),
-        ("--arms tf32", "All matrix products in TF32, where the GPU has it."),
-    ),
-}
+_RARE = json.loads(Path(__file__).with_name("rare_values.json").read_text(encoding="utf-8"))
+RARE_VALUES: dict[str, Rows] = {verb: list(map(tuple, rows)) for verb, rows in _RARE.items()}
+"""By verb, values of options that few people need, with their help."""
 DOCUMENTS = "Documentation: the folder docs/ of the source distribution (README.md first)."
 
 Rows = list[tuple[str, str]]

@@ -8,8 +8,10 @@ from ropewalk.api.inspect import SCOPE, Inspection, Measured, Theory, inspect
 from ropewalk.cli.declared import Call, command_of
 from ropewalk.cli.shared import (
     JsonOption,
+    console,
     factor_cell,
     pair_rows,
+    say,
     show_result,
     show_steps,
     table,
@@ -22,44 +24,39 @@ EXAMPLE = "ropewalk inspect llama-3.1-8b"
 @command_of(inspect)
 def command(call: Call[Inspection], *, as_json: JsonOption = False) -> None:
     """Show a model's rotary geometry and the schedule it follows now."""
-    found = call()
-    show_result(found, _show, as_json=as_json)
+    show_result(call(), _show, as_json=as_json)
 
 
 def _show(found: Inspection) -> None:
-    from ropewalk.cli.terminal import Terminal, headed
-
-    console = Terminal()
     schedule = found.schedule
     geometry = schedule.geometry
-    console.print(headed(found.model, f" ({found.source})"), soft_wrap=True)
+    terminal = console(found.model, f" ({found.source})")
     for line in () if found.file is None else found.file.told():
-        console.print(f"  {line}", soft_wrap=True)
-    console.print(
+        say(f"  {line}")
+    terminal.print(
         f"  heads of {geometry.head_dim}, {geometry.rotary_dim} dimensions rotate as "
         f"{geometry.pairs} pairs ({geometry.pair_layout} layout), base {geometry.base:,.10g}"
     )
     if geometry.resting_pairs:
-        console.print(
+        terminal.print(
             f"  the slowest {geometry.resting_pairs} of these pairs have a frequency of zero"
         )
     if rotating := found.plan.provenance.get("rotating_layers"):
-        console.print(f"  {rotating} layers rotate; a plan changes no other")
+        terminal.print(f"  {rotating} layers rotate; a plan changes no other")
     trained = f"; trained at {format_length(found.trained_length)}" if found.trained_length else ""
-    console.print(
+    terminal.print(
         f"  pretrained frequencies for {format_length(geometry.original_length)}; "
         f"configured for {format_length(found.plan.target_length)} now{trained}"
     )
-    show_steps(console, found.plan)
+    show_steps(terminal, found.plan)
     for line in _theory_lines(found):
-        console.print(f"  {line}", soft_wrap=True)
+        say(f"  {line}")
     columns = ["pair", "wavelength", f"turns in {format_length(schedule.length)}", "factor"]
     variances = []
     if found.measured is not None:
-        console.print(
+        say(
             f"  weighted by the variances of its queries on {found.measured.tokens:,} tokens, "
-            f"{_effective_length(found.measured, found.theory.length)}",
-            soft_wrap=True,
+            f"{_effective_length(found.measured, found.theory.length)}"
         )
         columns += ["query variance", "key variance"]
         variances = [found.measured.query_variances, found.measured.key_variances]
@@ -73,8 +70,8 @@ def _show(found: Inspection) -> None:
             factor_cell(schedule.rescale_factors[i]),
             *(f"{of_pair[i]:.3f}" for of_pair in variances),
         )
-    console.print()
-    console.print(pairs)
+    terminal.print()
+    terminal.print(pairs)
 
 
 def _theory_lines(found: Inspection) -> Iterator[str]:

@@ -5,26 +5,16 @@ Only words that the parser would refuse are looked at, so no call changes its me
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Sequence
 from itertools import zip_longest
+from pathlib import Path
 
 from ropewalk.errors import InputError
 
-_SAME = {
-    **dict.fromkeys(("context", "context-length", "ctx", "length", "max-length", "target"), "--to"),
-    **dict.fromkeys(("max-model-len", "target-length", "max-position-embeddings"), "--to"),
-    "lr": "--learning-rate",
-    "out": "--output",
-    "output-dir": "--output",
-    "batch-size": "--batch",
-    "max-steps": "--steps",
-    "evaluations": "--budget",
-    "runtimes": "--runtime",
-    "methods": "--method",
-    "task": "--tasks",
-    "n-samples": "--samples",
-    "force": "--overwrite",
-}
+_SAME: dict[str, str] = json.loads(
+    Path(__file__).with_name("same_options.json").read_text(encoding="utf-8")
+)
 """Options of other tools and of other verbs, by the option that they stand for."""
 _NAMES = ("--method", "--runtime", "--recipe", "--tasks", "--arms", "--strategy", "--device")
 """Options whose values are names in small letters."""

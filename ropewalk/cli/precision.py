@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ropewalk.api.precision import precision
 from ropewalk.cli.declared import Call, command_of
-from ropewalk.cli.shared import JsonOption, print_json, say, table
+from ropewalk.cli.shared import JsonOption, console, print_json, say, table
 from ropewalk.errors import printable
 from ropewalk.evaluation.statistics import FEWEST
 from ropewalk.lengths import format_length
@@ -26,12 +26,10 @@ def command(call: Call[Precision], *, as_json: JsonOption = False) -> None:
 
 
 def _show(found: Precision) -> None:
-    from ropewalk.cli.terminal import Terminal, headed
     from ropewalk.number_formats.arms import SUMMARIES
 
-    console = Terminal()
     measured = f"{found.sequences} sequences of {format_length(found.length)} tokens"
-    console.print(headed(found.model, f" on {found.device}, {measured}"), soft_wrap=True)
+    terminal = console(found.model, f" on {found.device}, {measured}")
     rows = table("arm", "D", "95%", "growth", "loss", "moved")
     for column in rows.columns[:3]:
         column.no_wrap = True
@@ -45,14 +43,13 @@ def _show(found: Precision) -> None:
             f"{arm.loss.mean:.4f}",
             f"{arm.loss_change.mean:.1e}",
         )
-    console.print(rows)
+    terminal.print(rows)
     for arm in found.arms:
-        console.print(f"  {arm.arm}: {SUMMARIES[arm.arm]}", soft_wrap=True)
-    console.print(
+        say(f"  {arm.arm}: {SUMMARIES[arm.arm]}")
+    say(
         f"D: the change of attention between shifts 0 and {found.reference}, Eq. 4; growth: the "
         "power of length that the first token's logit difference follows; moved: how far a shift "
-        f"moves the loss; 95%: Student's t over sequences, from {FEWEST} on\n",
-        soft_wrap=True,
+        f"moves the loss; 95%: Student's t over sequences, from {FEWEST} on\n"
     )
     for line in found.verdict:
-        console.print(f"- {line}", soft_wrap=True)
+        say(f"- {line}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ropewalk.api.report import Reported, report
 from ropewalk.cli.declared import Call, command_of
-from ropewalk.cli.shared import JsonOption, print_json
+from ropewalk.cli.shared import JsonOption, print_json, say
 
 EXAMPLE = "ropewalk report runs/first"
 
@@ -19,6 +19,4 @@ def command(call: Call[Reported], *, as_json: JsonOption = False) -> None:
     if as_json:
         print_json(found)
     else:
-        from ropewalk.cli.terminal import Terminal
-
-        Terminal().print(found.summary(), soft_wrap=True)
+        say(found.summary())

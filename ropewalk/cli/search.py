@@ -17,7 +17,9 @@ from ropewalk.cli.shared import (
     JsonOption,
     OverwriteOption,
     check_outputs,
+    console,
     print_json,
+    say,
     show_written,
     table,
     write_plan,
@@ -70,19 +72,16 @@ def command(
 
 
 def _show(found: Searched) -> None:
-    from ropewalk.cli.terminal import Terminal, headed
-
-    console = Terminal()
-    console.print(headed(found.model, f", {found.dtype} on {found.device}"))
+    terminal = console(found.model, f", {found.dtype} on {found.device}")
     for leg in found.legs:
-        _show_leg(console, leg)
-    console.print(
+        _show_leg(terminal, leg)
+    terminal.print(
         f"{sum(leg.evaluations for leg in found.legs):,.1f} evaluations, "
         f"{sum(leg.tokens for leg in found.legs):,} tokens, {found.seconds:,.0f} s"
     )
 
 
-def _show_leg(console: Terminal, leg: Leg) -> None:
+def _show_leg(terminal: Terminal, leg: Leg) -> None:
     from rich.text import Text
 
     from ropewalk.searching.model.results import (
@@ -103,24 +102,23 @@ def _show_leg(console: Terminal, leg: Leg) -> None:
         *_cells(leg.best.reporting),
         _number(leg.best.search.score, 4),
     )
-    console.print(rows)
+    terminal.print(rows)
     if leg.method is not None:
         beaten = f"search did not beat {leg.best_hand_designed}: {tried_in_words(leg)}"
-        console.print(beaten, soft_wrap=True)
+        say(beaten)
     if leg.held_out is not None:
-        console.print(verdict_in_words(leg), soft_wrap=True)
+        say(verdict_in_words(leg))
     if limited := limited_in_words(leg):
-        console.print(limited, soft_wrap=True)
+        say(limited)
     if leg.cost_at_original_length is not None:
-        console.print(short_in_words(leg), soft_wrap=True)
+        say(short_in_words(leg))
     if leg.at_bounds:
-        console.print(bounds_in_words(leg), soft_wrap=True)
+        say(bounds_in_words(leg))
     if leg.method is None:
-        console.print(
+        say(
             f"score of {leg.best_hand_designed} minus that of the search: "
             f"{leg.gain('reporting'):+.4f} on held-out documents, {leg.gain('search'):+.4f} on "
-            "those of the search; the excess of the second is overfitting and chance",
-            soft_wrap=True,
+            "those of the search; the excess of the second is overfitting and chance"
         )
 
 

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TextIO, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar
 
 import numpy as np
 import typer
@@ -76,6 +76,16 @@ def show_result(found: R, in_words: Callable[[R], None], *, as_json: bool) -> No
         in_words(found)
 
 
+def console(name: str = "", rest: str = "") -> Terminal:
+    """A console on standard output; a name, in bold, and the rest of its line are shown first."""
+    from ropewalk.cli.terminal import Terminal, headed
+
+    opened = Terminal()
+    if name:
+        opened.print(headed(name, rest), soft_wrap=True)
+    return opened
+
+
 def check_outputs(
     *,
     output: Path | None = None,
@@ -112,6 +122,23 @@ def save_plot(draw: Callable[[], Figure], plot: Path | None) -> None:
         from ropewalk.reports.figures import save
 
         save(draw(), plot)
+
+
+def show_with_plot(
+    call: Callable[[], Any],
+    in_words: Callable[[Any], None],
+    plot: Path | None,
+    *,
+    sources: Iterable[Path] = (),
+    overwrite: bool,
+    as_json: bool,
+) -> None:
+    """Run a command whose only file is its figure."""
+    check_outputs(plot=plot, sources=sources, overwrite=overwrite)
+    found = call()
+    save_plot(found.figure, plot)
+    show_result(found, in_words, as_json=as_json)
+    show_written(plot, as_json=as_json)
 
 
 def show_written(*paths: Path | None, as_json: bool) -> None:

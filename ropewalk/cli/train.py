@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ropewalk.api.train import TrainPreview, train
 from ropewalk.cli.declared import Call, command_of
-from ropewalk.cli.shared import DryRunOption, JsonOption, print_json, say, table
+from ropewalk.cli.shared import DryRunOption, JsonOption, console, print_json, say, table
 from ropewalk.costs.estimates import duration
 from ropewalk.lengths import format_length
 from ropewalk.torchrun import first
@@ -33,10 +33,7 @@ def command(
 
 
 def _show(found: Trained) -> None:
-    from ropewalk.cli.terminal import Terminal, headed
-
-    console = Terminal()
-    console.print(headed(found.model, f", {found.tokens:,} tokens"))
+    terminal = console(found.model, f", {found.tokens:,} tokens")
     most = min(FIRST, max(len(stage.steps) for stage in found.stages))
     heads = (f"loss, first {most} steps", f"loss, last {most} steps")
     rows = table("length", "steps", "windows of", "epochs", *heads, "plan")
@@ -50,7 +47,7 @@ def _show(found: Trained) -> None:
             f"{stage.loss_last:.4f}",
             stage.method,
         )
-    console.print(rows)
+    terminal.print(rows)
     say(found.exported.summary())
     for warning in found.exported.warnings:
         say(f"  {warning}")
@@ -62,9 +59,7 @@ def _show(found: Trained) -> None:
 
 
 def _show_preview(preview: TrainPreview) -> None:
-    from ropewalk.cli.terminal import Terminal
-
-    console = Terminal()
+    terminal = console()
     rows = table("length", "steps", "windows of", "tokens", "epochs", "PFLOP", "time", "method")
     for stage in preview.stages:
         rows.add_row(
@@ -77,5 +72,5 @@ def _show_preview(preview: TrainPreview) -> None:
             duration(stage.seconds),
             stage.method,
         )
-    console.print(rows)
+    terminal.print(rows)
     say(preview.summary())

@@ -12,7 +12,7 @@ from ropewalk.api.verify import verify
 from ropewalk.audit.files.check import Check, Verdict
 from ropewalk.audit.result import Audit
 from ropewalk.cli.declared import Call, command_of
-from ropewalk.cli.shared import JsonOption, show_result
+from ropewalk.cli.shared import JsonOption, say, show_result
 from ropewalk.errors import printable
 from ropewalk.lengths import format_length
 from ropewalk.runtimes.finding import TOLERANCE, Finding
@@ -51,20 +51,20 @@ def _show(found: Audit) -> None:
         line = f"{name}: {verdict} ({basis})"
         if not reading.unread:  # else its reason is given below
             line += f": {_in_words(reading)}"
-        console.print(f"  {line}", soft_wrap=True)
+        say(f"  {line}")
     if found.agreement is not None:
-        console.print(f"  run in {found.agreement.runtime}: {found.agreement}", soft_wrap=True)
+        say(f"  run in {found.agreement.runtime}: {found.agreement}")
     for check in found.checks:
-        console.print(f"  {_checked(check)}", soft_wrap=True)
+        say(f"  {_checked(check)}")
     for note in found.notes:
-        console.print(f"  {note}", soft_wrap=True)
+        say(f"  {note}")
     for finding in found.warnings:
         console.print()
-        console.print(_told(finding, fails=finding in found.wrong), soft_wrap=True)
+        say(_told(finding, fails=finding in found.wrong))
     if found.not_established:
         console.print()
     for line in found.not_established:
-        console.print(f"not established: {line}", soft_wrap=True)
+        say(f"not established: {line}")
 
 
 def _basis(reading: Reading) -> str:

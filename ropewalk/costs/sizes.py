@@ -11,6 +11,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, Literal
 
 from ropewalk.errors import InvalidValue, Unsupported, first_line
@@ -22,37 +23,20 @@ Kind = Literal["full", "sliding", "latent", "linear", "shared"]
 Norms = Literal["half", "single", "torch"]
 """The precision in which a norm multiplies by its weights: in the number format of the model, in
 float32, or within a kernel of torch."""
-# fmt: off
-BY_FORMULA = frozenset((
-    "bitnet", "cohere", "cohere2", "cohere2_moe", "cwm", "deepseek_v2", "deepseek_v3",
-    "diffllama", "emu3", "ernie4_5", "exaone4", "flex_olmo", "gemma", "gemma2", "gemma3_text",
-    "glm", "glm4", "glm4_moe", "gpt_neox", "gpt_oss", "granite", "granitemoe",
-    "granitemoeshared", "helium", "internlm3", "llama", "minicpm3", "minimax_m2",
-    "ministral3", "mistral", "mixtral", "olmo", "olmo2", "olmo3", "olmoe", "phi", "phi3",
-    "phimoe", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "seed_oss", "smollm3", "stablelm",
-    "starcoder2", "youtu",
-))
+_TYPES = json.loads(Path(__file__).with_name("model_types.json").read_text(encoding="utf-8"))
+BY_FORMULA = frozenset(_TYPES["by_formula"])
 """The model types whose weights the formula counts."""
-TWO_MATRICES = frozenset(("gpt_neox", "phi", "starcoder2", "nemotron", "gptj", "codegen"))
+TWO_MATRICES = frozenset(_TYPES["two_matrices"])
 """The model types whose feed-forward layers have no gate."""
-NORMED_KEYS = frozenset((
-    "exaone4", "flex_olmo", "gemma3_text", "minimax_m2", "olmo2", "olmo3", "olmoe", "qwen3",
-    "qwen3_moe",
-))
+NORMED_KEYS = frozenset(_TYPES["normed_keys"])
 """The model types whose queries and keys go through norms of their own."""
-FOUR_NORMS = frozenset(("gemma2", "gemma3_text", "glm4"))
+FOUR_NORMS = frozenset(_TYPES["four_norms"])
 """The model types that norm before and after attention and feed-forward part; others do one."""
-ONE_NORM = frozenset(("cohere", "cohere2", "cohere2_moe", "phi"))
-NORMS_IN_SINGLE = frozenset((
-    "cohere", "cohere2", "cohere2_moe", "flex_olmo", "gemma", "gemma2", "gemma3_text", "gpt_oss",
-    "helium", "olmo2", "olmo3",
-))
+ONE_NORM = frozenset(_TYPES["one_norm"])
+NORMS_IN_SINGLE = frozenset(_TYPES["norms_in_single"])
 """The model types whose norms multiply by their weights in float32, before they round."""
-NORMS_OF_TORCH = frozenset((
-    "gpt_neox", "olmo", "phi", "phimoe", "stablelm", "starcoder2",
-))
+NORMS_OF_TORCH = frozenset(_TYPES["norms_of_torch"])
 """The model types with torch's own layer norm, which keeps what it was given and nothing else."""
-# fmt: on
 PATTERNS = {"gemma2": 2, "gemma3_text": 6, "cohere2": 4}
 """For configs that list no layer types: every n-th layer has no window."""
 SLIDING = ("sliding_attention", "chunked_attention", "sliding", "local")

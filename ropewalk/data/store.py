@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from ropewalk.data.corpora import MANIFEST, Document, Weighted
 from ropewalk.data.packing import IntArray
 from ropewalk.errors import InputError, InvalidValue
+from ropewalk.outputs import sha256_of
 from ropewalk.progress import Progress, Status, silent
 from ropewalk.run_directory import RunDirectory
 from ropewalk.untrusted import Fields, read_json
@@ -312,10 +313,7 @@ def _name(kind: str, number: int) -> str:
 
 def _checksum(path: Path) -> str | None:
     """None if it is not a file, so that a pipe is not waited for."""
-    if not path.is_file():
-        return None
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return sha256_of(path) if path.is_file() else None
 
 
 class TokenStore:

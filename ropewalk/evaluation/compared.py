@@ -12,7 +12,7 @@ from ropewalk.records import EvalResult
 from ropewalk.reports.chart import Chart
 from ropewalk.reports.comparison import by_length, named_task
 from ropewalk.reports.figures import figure
-from ropewalk.values import Result, check_filled
+from ropewalk.values import Result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,6 +23,7 @@ class ComparedRuns(Result):
     """The first run minus the second, on the same samples."""
 
     rows_in = "comparisons"
+    never_empty = ("comparisons",)
 
     first: str
     second: str
@@ -33,10 +34,6 @@ class ComparedRuns(Result):
     second_results: tuple[EvalResult, ...]
     """The results of the methods compared, with their means over groups of tasks."""
     comparisons: tuple[MethodComparison, ...]
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_filled(self.comparisons, "comparisons")
 
     @property
     def significant(self) -> tuple[MethodComparison, ...]:

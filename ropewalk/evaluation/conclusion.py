@@ -42,7 +42,7 @@ from ropewalk.reports.evaluation import DepthGrid, depth_grids, figures
 from ropewalk.reports.figures import keep_figures
 from ropewalk.run_directory import RECORDS, RESULTS, RunDirectory
 from ropewalk.run_on_disk import RunOnDisk
-from ropewalk.values import Result, check_filled
+from ropewalk.values import Result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -56,6 +56,7 @@ class Evaluated(Result):
     """
 
     rows_in = "results"
+    never_empty = ("results",)
 
     model: str
     results: tuple[EvalResult, ...]
@@ -70,10 +71,6 @@ class Evaluated(Result):
     original_length: int
     dtype: str
     device: str
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_filled(self.results, "results")
 
     @classmethod
     def from_json(cls, value: object, path: str = "") -> Self:

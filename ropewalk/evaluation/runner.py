@@ -19,7 +19,7 @@ from ropewalk.errors import InputError
 from ropewalk.evaluation import perplexity, tasks
 from ropewalk.evaluation.answering import Answer, Answerer, TokenScores, at_once
 from ropewalk.evaluation.drawing import drawn
-from ropewalk.evaluation.encoding import Encoder, IntArray
+from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.haystack import Haystack
 from ropewalk.evaluation.perplexity import Definition, Text, Window
 from ropewalk.evaluation.samples import Sample
@@ -241,7 +241,10 @@ class Questions:
             chosen = answer.tokens
             begun = [np.array_equal(chosen[part], sample.answer[part]) for part in sample.parts]
             ended = [
-                right and not self._continues(chosen, part.stop)
+                right
+                and not self.encoder.continues(
+                    chosen[part.stop : part.stop + 1], self.task.continues
+                )
                 for right, part in zip(begun, sample.parts, strict=True)
             ]
             scores = {EXACT_MATCH.name: fmean(ended), PREFIX_MATCH.name: fmean(begun)}
@@ -262,10 +265,6 @@ class Questions:
                 prompt=None if self.encoder.chat is None else sample.prompt_sha256,
                 server=None if answerer.server is None else answerer.server.line,
             )
-
-    def _continues(self, chosen: IntArray, place: int) -> bool:
-        """True if the token at a place goes on with the answer before it."""
-        return self.encoder.continues(chosen[place : place + 1], self.task.continues)
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,7 @@ def prepare(
     rewrites: list[Rewrite] = []
     carried = plan
     if wanted is not None:
-        rewrites.append(lambda name, tensor: _cast(tensor, wanted))
+        rewrites.append(lambda _, own: own.to(wanted) if own.is_floating_point() else own)
     folded = None
     if fold:
         folded = folding.fold(checkpoint, plan)
@@ -250,10 +250,6 @@ def _raise_limit(path: Path, key: str, length: int) -> None:
     if isinstance(settings, dict) and isinstance(settings.get(key), int | float):
         settings[key] = max(settings[key], length)
         write_json(path, settings)
-
-
-def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
 
 def _chained(rewrites: list[Rewrite]) -> Rewrite | None:

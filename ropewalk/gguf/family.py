@@ -41,19 +41,6 @@ class Part:
         return self.take(whole) if self.beside is None else self.take(whole, weights(self.beside))
 
 
-def _as_it_is(source: str) -> tuple[Part, ...]:
-    """One tensor for one, under the same name."""
-    return (Part(source),)
-
-
-def _no_keys(config: Any, weights: Weights) -> Keys:
-    return {}
-
-
-def _no_doubt(config: Any) -> None:
-    return None
-
-
 @dataclass(frozen=True)
 class Family:
     """Writes models of one type; families/ has a file for each, with its `FAMILY`."""
@@ -69,11 +56,11 @@ class Family:
     tolerance: float = 0.0
     """The error of its log-probabilities in llama.cpp even in F32, if above that of sums in another
     order."""
-    parts: Callable[[str], tuple[Part, ...]] = _as_it_is
+    parts: Callable[[str], tuple[Part, ...]] = lambda source: (Part(source),)
     """The parts that a tensor of the checkpoint becomes, by its name; none for some."""
-    keys: Callable[[Any, Weights], Keys] = _no_keys
+    keys: Callable[[Any, Weights], Keys] = lambda config, weights: {}
     """Its metadata, apart from what all families have."""
-    check: Callable[[Any], None] = _no_doubt
+    check: Callable[[Any], None] = lambda config: None
     """Refuse a config, by name, that its graph in llama.cpp would compute differently. What a
     config does not state is None."""
 

@@ -6,9 +6,11 @@ weights are taken as llama.cpp takes them: as the numbers that they stand for.
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,25 +22,9 @@ from ropewalk.gguf.architectures import CONSECUTIVE
 from ropewalk.gguf.header import FREQUENCIES, LONG, SHORT, GGUFHeader
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3", "smollm3", "seed_oss")
-_TOP = {
-    "token_embd": "model.embed_tokens",
-    "output_norm": "model.norm",
-    "output": "lm_head",
-}
-_IN_LAYER = {
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_q_norm": "self_attn.q_norm",
-    "attn_k_norm": "self_attn.k_norm",
-    "attn_output": "self_attn.o_proj",
-    "post_attention_norm": "post_attention_layernorm",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
+_NAMES = json.loads(Path(__file__).with_name("names.json").read_text(encoding="utf-8"))
+_TOP: dict[str, str] = _NAMES["top"]
+_IN_LAYER: dict[str, str] = _NAMES["in_layer"]
 
 
 def stored_type(header: GGUFHeader) -> str:
@@ -67,6 +53,7 @@ def model_of(header: GGUFHeader) -> nn.Module:
     """A model in float32 whose weights are those of the file."""
     from gguf import GGUFReader
     from gguf.quants import dequantize
+    from transformers import AutoModelForCausalLM
 
     if header.architecture not in ARCHITECTURES or header.number("expert_count"):
         raise Unsupported(
@@ -83,7 +70,7 @@ def model_of(header: GGUFHeader) -> nn.Module:
     config = _config(header, weights)
     if header.architecture in CONSECUTIVE:
         _in_halves(weights, config.head_dim)
-    model = _empty(config)
+    model: nn.Module = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     own = model.state_dict()
     for name, value in own.items():
         if name.endswith("o_proj.bias") and name not in weights:
@@ -98,13 +85,6 @@ def model_of(header: GGUFHeader) -> nn.Module:
         )
     model.load_state_dict(weights)
     return model.eval()
-
-
-def _empty(config: Any) -> nn.Module:
-    from transformers import AutoModelForCausalLM
-
-    model: nn.Module = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    return model
 
 
 def _config(header: GGUFHeader, weights: Mapping[str, Tensor]) -> Any:

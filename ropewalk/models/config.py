@@ -390,9 +390,10 @@ class ConfigReader:
                 key = f"{self.prefix}{self.rope_key}.{layer_type}.rope_theta"
                 raise InvalidValue(key, None, "is missing", "add it")
             if setting["rope_theta"] is None:
+                part = f" in {'.'.join(self.path)}" if self.path else ""
                 raise Unsupported(
                     f"the config of model type {shortened(self.model_type)} has no rope_theta, "
-                    f"rope_parameters or rotary_emb_base{self._in_part}, so it has no RoPE that "
+                    f"rope_parameters or rotary_emb_base{part}, so it has no RoPE that "
                     "ropewalk can change"
                 )
         kinds = self.config.get("layer_types")
@@ -422,11 +423,6 @@ class ConfigReader:
                 "for each layer type",
                 f"nest them: {{{', '.join(f'{layer!r}: {{…}}' for layer in layers)}}}",
             )
-
-    @property
-    def _in_part(self) -> str:
-        """The part of the config that is meant, if not the whole."""
-        return f" in {'.'.join(self.path)}" if self.path else ""
 
     def _own_scaling(self) -> Mapping[str, object] | None:
         """The scaling that a flag of the family's own code switches on."""
@@ -539,7 +535,10 @@ class ConfigReader:
             )
             _check_pairs(self.written("qk_rope_head_dim"), rotary_dim, rotary_dim)
             return rotary_dim + unrotated, rotary_dim
-        head_dim, head_key = self._head_dim(rope.get("layer_type"))
+        head_dim, head_key = self._layer_head_dim(rope.get("layer_type")) or (
+            self._common_head_dim(),
+            self.written("head_dim"),
+        )
         share = rope.get("partial_rotary_factor")
         key = f"{self.prefix}{self.rope_key}.partial_rotary_factor"
         if share is None:
@@ -571,13 +570,8 @@ class ConfigReader:
             )
         return head_dim, rotary_dim
 
-    def _head_dim(self, layer_type: str | None) -> tuple[int, str]:
-        """The size of a head in the layers of a type, and the key that states it."""
-        own = self._layer_head_dim(layer_type)
-        return own or (self._common_head_dim(), self.written("head_dim"))
-
     def _layer_head_dim(self, layer_type: str | None) -> tuple[int, str] | None:
-        """The head size of one layer type (Gemma 4), if the config states it."""
+        """The head size of one layer type (Gemma 4) and its key, if the config states it."""
         kinds, layers = self.config.get("layer_types"), self.config.get("per_layer_config")
         if isinstance(kinds, list) and isinstance(layers, Mapping):
             for index, values in layers.items():

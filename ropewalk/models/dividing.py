@@ -41,7 +41,8 @@ def check_divides(config: Any, ranks: int) -> str:
     for name, key in (("query", "num_attention_heads"), ("key", "num_key_value_heads")):
         counts = getattr(own, key, None) or []
         heads += [(n, name) for n in ([counts] if isinstance(counts, int) else counts)]
-    if _divides_keys(plan):
+    columns = {name.rsplit(".", 1)[-1] for name, style in plan.items() if style == "colwise"}
+    if columns & set(_KEYS):
         check_heads(heads, ranks)
     else:
         return "keys and values are not divided by this class: each rank keeps the whole cache"
@@ -56,9 +57,3 @@ def by_heads(config: Any, ranks: int) -> bool:
         return not check_divides(config, ranks)
     except (InvalidValue, Unsupported):
         return False
-
-
-def _divides_keys(plan: dict[str, str]) -> bool:
-    return any(
-        name.rsplit(".", 1)[-1] in _KEYS and style == "colwise" for name, style in plan.items()
-    )

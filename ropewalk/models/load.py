@@ -91,7 +91,13 @@ def load(
         if isinstance(source, LoadedModel):
             return source
         if isinstance(source, torch.nn.Module):
-            return _live(source, tokenizer)
+            if tokenizer is None:
+                raise InputError(
+                    "a model in memory needs a tokenizer; pass it: load(model, tokenizer=…)"
+                )
+            live: Any = source
+            found = resolve(live)
+            return LoadedModel(found.name, live.eval(), tokenizer, found.present_plan)
         check_placement(dtype, device)
         chosen_device = _device(device)
         chosen_dtype = _dtype(dtype, chosen_device)
@@ -106,13 +112,6 @@ def load(
             model = read_model(folder, chosen_dtype)
             place(model, chosen_device)
         return LoadedModel(found.name, model.eval(), tokenizer, plan)
-
-
-def _live(model: Any, tokenizer: Any) -> LoadedModel:
-    if tokenizer is None:
-        raise InputError("a model in memory needs a tokenizer; pass it: load(model, tokenizer=…)")
-    found = resolve(model)
-    return LoadedModel(found.name, model.eval(), tokenizer, found.present_plan)
 
 
 def placement(dtype: str, device: str, config: Config) -> tuple[torch.device, int]:

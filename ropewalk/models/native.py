@@ -10,7 +10,7 @@
 2. keys of the config: `original_max_position_embeddings` in the rope settings or beside them, that
    of `dual_chunk_attention_config`, a `max_sequence_length` above the stated length; and for YaRN
    factor × original length, where that exceeds the stated length;
-3. known pairs of a model type and its stated length (`_PAIRS`);
+3. known pairs of a model type and its stated length (known_lengths.json);
 4. the stated length, `max_position_embeddings`.
 
 3 is a guess, which assumptions.py states.
@@ -18,9 +18,12 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 from ropewalk.errors import InvalidValue
 from ropewalk.lengths import MAX_LENGTH
@@ -73,57 +76,10 @@ class Lengths:
     """A sentence if keys contradict each other."""
 
 
-@dataclass(frozen=True)
-class _Pair:
-    """A stated length that is known to be another than the trained one."""
-
-    types: str
-    """A pattern that the whole model type must match."""
-    stated: tuple[int, ...]
-    trained: int
-    because: str
-    reference: int | None = None
-    """For a setting that states no original length; the trained length if it is plain."""
-    holds: Callable[[Stated], bool] = lambda stated: stated.kind in PLAIN
-
-
-_PAIRS = (
-    _Pair(
-        "gemma3(_text)?", (128 * _K,), 128 * _K,
-        "Gemma 3 was pretrained at 32768, and linear scaling by 8 was added on the way to 131072",
-        reference=32 * _K, holds=lambda stated: (stated.kind, stated.factor) == ("linear", 8.0)),
-    _Pair(
-        "mistral", (128_000, 1_024_000), 128 * _K,
-        "Mistral Nemo states a nominal length, and was trained at 131072"),
-    _Pair(
-        "llama4(_text)?", (10 * _K * _K,), 256 * _K,
-        "Llama 4 Scout was trained at 262144", holds=lambda stated: True),
-    _Pair(
-        "qwen2_5_vl(_text)?", (128_000,), 32 * _K,
-        "Qwen2.5-VL states a nominal length, and was trained at 32768"),
-    _Pair(
-        "qwen2", (1_010_000,), 256 * _K,
-        "Qwen2.5-1M was trained at 262144, and goes beyond by dual chunk attention"),
-    _Pair(
-        "lfm2", (128_000,), 32 * _K,
-        "LFM2 states a nominal length, and is documented for 32768"),
-    _Pair(
-        "deepseek_v(2|3|32)", (160 * _K,), 128 * _K,
-        "DeepSeek states 40 times 4096, and documents 131072",
-        holds=lambda stated: (stated.kind, stated.original) == ("yarn", 4 * _K)),
-    _Pair(
-        "mistral4", (_K * _K,), 256 * _K,
-        "Mistral Small 4 states 128 times 8192, and is recommended up to 262144",
-        holds=lambda stated: stated.kind == "yarn"),
-    _Pair(
-        "hunyuan.*", (32 * _K,), 256 * _K,
-        "Hunyuan models with alpha = 1000 were trained at 262144",
-        holds=lambda stated: stated.kind == ALPHA and stated.alpha == 1000.0),
-    _Pair(
-        "qwen[23].*", (40 * _K,), 32 * _K,
-        "Qwen reserves 8192 of it for a prompt, and trained at 32768",
-        holds=lambda stated: stated.kind == "default"),
-)  # fmt: skip
+_PAIRS = json.loads(Path(__file__).with_name("known_lengths.json").read_text(encoding="utf-8"))
+"""Stated lengths that are known to be others than the trained ones, by patterns that whole model
+types must match. A row holds `when` these values are stated, or else for the kinds of `PLAIN`; a
+`reference` is for settings that state no original length."""
 
 
 def three_lengths(stated: Stated) -> Lengths:
@@ -209,10 +165,13 @@ def _guessed(stated: Stated) -> Lengths:
     """The lengths by known pairs, or else by the stated length."""
     length, served = stated.length, _served(stated)
     for pair in _PAIRS:
-        known = re.fullmatch(pair.types, stated.model_type) and length in pair.stated
-        if known and pair.holds(stated):
-            reference = pair.reference or pair.trained
-            return Lengths(reference, pair.trained, served, _said(stated, pair))
+        known = re.fullmatch(pair["types"], stated.model_type) and length in pair["stated"]
+        holds = stated.kind in PLAIN
+        if "when" in pair:
+            holds = all(getattr(stated, key) == value for key, value in pair["when"].items())
+        if known and holds:
+            trained = pair["trained"]
+            return Lengths(pair.get("reference", trained), trained, served, _said(stated, pair))
     if stated.length_is_scaled and stated.kind == "linear":
         return Lengths(max(1, round(length / stated.factor)), length, length)
     trained = length if stated.kind in (*PLAIN, "dynamic") else served
@@ -226,12 +185,13 @@ def _guessed(stated: Stated) -> Lengths:
     return Lengths(length, trained, served, doubt=doubt)
 
 
-def _said(stated: Stated, pair: _Pair) -> str:
-    reference = f", with a reference length of {pair.reference}" if pair.reference else ""
+def _said(stated: Stated, pair: Mapping[str, Any]) -> str:
+    told = f"{pair['because']}, so the trained length is taken to be {pair['trained']}"
+    if "reference" in pair:
+        told += f", with a reference length of {pair['reference']}"
     return (
         f"{stated.length_key} is {stated.length} in a model of type {stated.model_type}; "
-        f"{pair.because}, so the trained length is taken to be {pair.trained}{reference}; if this "
-        f"model was trained at another length, {STATE_IT}"
+        f"{told}; if this model was trained at another length, {STATE_IT}"
     )
 
 

@@ -160,9 +160,9 @@ class Source:
             return rotation.assumptions(self.header)
         from ropewalk.models.assumptions import assumptions
 
-        found = assumptions(
-            self.config, self.config_file, trained=self._known_length, by=self._known_by
-        )
+        # The catalogue's length may differ from the config's, and the user's is meant to.
+        by = "" if self.stated_length or self.kind != "catalogue" else "the catalogue"
+        found = assumptions(self.config, self.config_file, trained=self._known_length, by=by)
         return tuple(each.text for each in found)
 
     @property
@@ -170,11 +170,6 @@ class Source:
         """The trained length, if the user or the catalogue states it."""
         known = self.value.trained_length if self.kind == "catalogue" else None
         return self.stated_length or known
-
-    @property
-    def _known_by(self) -> str:
-        """The source of the known length, if the config may say otherwise; empty for the user."""
-        return "" if self.stated_length or self.kind != "catalogue" else "the catalogue"
 
     @cached_property
     def trained_length(self) -> int:

@@ -107,9 +107,10 @@ class Extended(Result):
             searched = schedule_in_words(self.result(Search).legs[0].best.schedule)
             chosen = f"the searched schedule, {searched}"
         price = self.result(CheckShort).price
+        instead = "train longer" if self.method == TRAINED else "train under it"
         advice = {
             "works": f"Use {chosen}; {price}.",
-            "does not work": f"Do not use {chosen} at this length; {self._instead}.",
+            "does not work": f"Do not use {chosen} at this length; {instead}, or extend less far.",
             "undecided": f"Run again with more samples before you rely on {chosen}; {price}.",
         }
         return f"{judged.summary()}{self._without}. {advice[judged.verdict]}"
@@ -124,12 +125,6 @@ class Extended(Result):
             f"; without training, {planned.chosen}: {planned.summary()}; as it came: retrieval "
             f"{self.result(Untrained).before.retrieved}"
         )
-
-    @property
-    def _instead(self) -> str:
-        if self.method == TRAINED:
-            return "train longer, or extend less far"
-        return "train under it, or extend less far"
 
     @property
     def written(self) -> str:

@@ -26,7 +26,7 @@ from ropewalk.runtimes.finding import Finding
 from ropewalk.schedule import RotaryGeometry
 from ropewalk.training.results import TrainedStage
 from ropewalk.untrusted import Fields, read_json
-from ropewalk.values import Result, check_filled, check_member
+from ropewalk.values import Result, check_member
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -288,14 +288,12 @@ class Judged(Result):
 class Exports(Result):
     """The exports, each with its proof, and those left out, with the reason."""
 
+    never_empty = ("written",)
+
     written: tuple[Exported, ...]
     left_out: Mapping[str, str]
     sha256: Mapping[str, str]
     """The SHA-256 of every file that was written, by its path in the run directory."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_filled(self.written, "written")
 
     def summary(self) -> str:
         return " ".join(each.summary() for each in self.written)

@@ -21,7 +21,7 @@ STEPS = 200
 SMALL, TOKENS_A_STEP = 1_000_000, 4096
 """Models of fewer parameters are trained as in that study."""
 LEARNING_RATE, BATCH = 2e-5, 8
-"""The settings of larger ones: AnchorAttention's (training/recipes/anchor.py)."""
+"""The settings of larger ones: AnchorAttention's (training/recipes/anchor.json)."""
 AUTO = "auto"
 SEARCH_SHARE = 0.55
 """The share of the corpus, in characters, for searching; the evaluation measures on the rest."""

@@ -95,7 +95,9 @@ class TrainingRun:
             exported = self._exported(job, number)
             trained.append(self._told(job, number))
             source = place / MODEL
-        kept = sorted((self.path / KEPT).glob("step-*"), key=_step_of)
+        kept = sorted(
+            (self.path / KEPT).glob("step-*"), key=lambda path: int(path.name.removeprefix("step-"))
+        )
         adapter = self.path / ADAPTER
         return Found(
             plan=job.plan,
@@ -278,7 +280,7 @@ def train_in(
         job,
         journal=None if directory is None else _journal(directory, number),
         progress=progress,
-        event=_no_event if directory is None else directory.event,
+        event=(lambda kind, **_: None) if directory is None else directory.event,
         notice=notice,
     )
 
@@ -298,11 +300,3 @@ def trained_stage(job: StageJob, directory: RunDirectory, number: int) -> Traine
         epochs=round(job.reading.epochs, 4),
         steps=journal.whole(job.stage.steps),
     )
-
-
-def _step_of(path: Path) -> int:
-    return int(path.name.removeprefix("step-"))
-
-
-def _no_event(kind: str, **details: object) -> None:
-    return None

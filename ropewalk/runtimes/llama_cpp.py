@@ -132,8 +132,8 @@ def _attention(setting: Mapping[str, object], plan: ContextPlan, config: Config)
     """Support of the factor of cos and sin; it would multiply layers with their own base, too."""
     kind = ConfigReader(config).model_type
     if kind not in family_names():
-        own = setting["rope_type"] == "yarn" and _is_own_attention(setting)
-        return EXACT if own else _factors(plan, config)
+        other = {"attention_factor", "mscale", "mscale_all_dim"} & set(setting)
+        return EXACT if setting["rope_type"] == "yarn" and not other else _factors(plan, config)
     try:
         rotation = rotation_of(family(kind), approximation(plan, config))
     except NoFactors:
@@ -147,10 +147,6 @@ def _is_own_yarn(setting: Mapping[str, object]) -> bool:
     """llama.cpp truncates, and most graphs know one ramp, whatever the file says."""
     usual = (setting.get("beta_fast") or 32, setting.get("beta_slow") or 1) == (32, 1)
     return usual and bool(setting.get("truncate", True))
-
-
-def _is_own_attention(setting: Mapping[str, object]) -> bool:
-    return not {"attention_factor", "mscale", "mscale_all_dim"} & set(setting)
 
 
 _NO_BUILD = "b0-unknown"

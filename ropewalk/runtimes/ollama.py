@@ -12,8 +12,10 @@ GGUF, or whose converter has no scaling at all; other classes it has are not est
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from ropewalk.context_plan import PlanStep
@@ -37,19 +39,7 @@ _LENGTHS = {
     _QWEN2: (_LENGTH,),
 }
 # It has these, and what each makes of a setting is not written down here.
-_OTHERS = (
-    *("MllamaForConditionalGeneration", "Llama4ForConditionalGeneration", "Olmo3ForCausalLM"),
-    *("Mistral3ForConditionalGeneration", "Ministral3ForCausalLM", "GemmaForCausalLM"),
-    *("Gemma2ForCausalLM", "Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"),
-    *("Gemma3nForConditionalGeneration", "Gemma4ForCausalLM", "Gemma4ForConditionalGeneration"),
-    *("Phi3ForCausalLM", "Qwen2_5_VLForConditionalGeneration", "Qwen3VLForConditionalGeneration"),
-    *("Qwen3VLMoeForConditionalGeneration", "GptOssForCausalLM", "DeepseekOCRForCausalLM"),
-    *("DeepseekV3ForCausalLM", "Glm4MoeLiteForCausalLM", "LagunaForCausalLM", "Lfm2ForCausalLM"),
-    *("GlmOcrForConditionalGeneration", "Lfm2MoeForCausalLM", "Lfm2VlForConditionalGeneration"),
-    *("Qwen3NextForCausalLM", "Qwen3_5ForConditionalGeneration", "NemotronHForCausalLM"),
-    *("Qwen3_5MoeForConditionalGeneration", "NemotronH_Nano_VL_V2"),
-    "NemotronH_Nano_Omni_Reasoning_V3",
-)
+_OTHERS = json.loads(Path(__file__).with_name("ollama_classes.json").read_text(encoding="utf-8"))
 _EXPORT = "export a GGUF file (ropewalk export --runtime llama.cpp), and use that in the Modelfile"
 
 

@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from ropewalk.errors import InputError, RopewalkError
+from ropewalk.outputs import sha256_of
 
 T = TypeVar("T")
 
@@ -110,8 +111,7 @@ def check_seen(told: Mapping[str, object], files: Mapping[str, Path]) -> None:
         if len(same) == ranks():
             own[name] = "the same for all"
         elif same[number % len(same)] == rank():
-            with path.open("rb") as file:
-                own[name] = hashlib.file_digest(file, "sha256").hexdigest()
+            own[name] = sha256_of(path)
     found = gathered(own)
     for other, seen in enumerate(places):
         for name, place in seen.items():  # who did not read it has it from who did

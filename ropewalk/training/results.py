@@ -12,7 +12,7 @@ from ropewalk.lengths import format_length
 from ropewalk.reports.figures import figure
 from ropewalk.reports.training import curves
 from ropewalk.training.journal import Step
-from ropewalk.values import Result, Value, check_filled, flat
+from ropewalk.values import Result, Value, flat
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,6 +27,8 @@ FIRST = 10
 class TrainedStage(Value):
     """Training at one length."""
 
+    never_empty = ("steps",)
+
     length: int
     window: int
     method: str
@@ -35,10 +37,6 @@ class TrainedStage(Value):
     epochs: float
     """The number of times that the text was read."""
     steps: tuple[Step, ...]
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_filled(self.steps, "steps")
 
     def derived(self) -> dict[str, object]:
         return {"loss_first": self.loss_first, "loss_last": self.loss_last}
@@ -77,6 +75,8 @@ def _with_interval(values: list[float]) -> str:
 class Found(Result):
     """A trained model."""
 
+    never_empty = ("stages",)
+
     plan: ContextPlan
     """The plan that the model was trained with last, and that its config carries."""
     stages: tuple[TrainedStage, ...]
@@ -85,10 +85,6 @@ class Found(Result):
     """The checkpoints in `evaluate/`."""
     adapter: str | None
     """The folder of the adapter, if one was trained; the exported weights have it merged."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_filled(self.stages, "stages")
 
     def to_rows(self) -> list[dict[str, Any]]:
         return [{"length": own.length, **flat(step)} for own in self.stages for step in own.steps]

@@ -181,7 +181,9 @@ def train_stage(
             by_current_length=job.settings.mixed_windows,
         ),
         Recorder(job.stage, job.settings.batch, journal=journal, progress=progress, event=event),
-        KeepModels(keep, partial(_keep, job)),
+        KeepModels(
+            keep, lambda own, name: write_trained(own, job, job.place / KEPT / name, plan=job.plan)
+        ),
     ]
     with quiet(), _places_of(job):
         trainer = RopewalkTrainer(
@@ -260,6 +262,7 @@ def _resumed(job: StageJob, journal: StepJournal | None, notice: Notice) -> str 
 
 def _arguments(job: StageJob) -> TrainingArguments:
     settings, execution = job.settings, job.execution
+    warms_up = settings.decay == "constant" and settings.warmup
     try:
         return TrainingArguments(
             output_dir=str(job.place),
@@ -267,7 +270,7 @@ def _arguments(job: StageJob) -> TrainingArguments:
             per_device_train_batch_size=execution.windows_at_once,
             gradient_accumulation_steps=execution.accumulated(settings.batch),
             learning_rate=settings.learning_rate,
-            lr_scheduler_type=_decay(settings),
+            lr_scheduler_type="constant_with_warmup" if warms_up else settings.decay,
             warmup_steps=settings.warmup,
             weight_decay=settings.weight_decay,
             adam_beta1=settings.betas[0],
@@ -291,12 +294,6 @@ def _arguments(job: StageJob) -> TrainingArguments:
         )
     except ImportError as error:
         raise Unsupported(str(error)) from None
-
-
-def _decay(settings: TrainingSettings) -> str:
-    if settings.decay == "constant" and settings.warmup:
-        return "constant_with_warmup"
-    return settings.decay
 
 
 def _identity(job: StageJob) -> dict[str, object]:
@@ -352,10 +349,6 @@ def write_trained(
             Manifest.of(staging, runtime="transformers").write(staging)
 
     on_first(write)
-
-
-def _keep(job: StageJob, model: Any, name: Path) -> None:
-    write_trained(model, job, job.place / KEPT / name, plan=job.plan)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
+from docs import theory_charts
 from ropewalk.reports import theory
 from ropewalk.reports.chart import Chart, Mark, Series
 from ropewalk.reports.figures import figure, save
@@ -33,8 +34,8 @@ def test_advantages_say_where_they_first_fall_below_zero(tmp_path: Path) -> None
     distances = np.arange(4096)
     shares = np.cos(distances / 1000)
     strips = (
-        theory.advantage("plain", distances, shares, 1571),
-        theory.advantage("linear", distances, np.abs(shares), None),
+        theory_charts.advantage("plain", distances, shares, 1571),
+        theory_charts.advantage("linear", distances, np.abs(shares), None),
     )
     text = written(tmp_path, *strips, strips=True)
     assert "plain: first below zero at 1,571" in text
@@ -59,12 +60,12 @@ def test_islands_have_a_strip_a_length(tmp_path: Path) -> None:
 
 def test_score_bounds_name_their_lines(tmp_path: Path) -> None:
     curves = {"base 500": (np.arange(10), np.linspace(1, 0, 10))}
-    assert "base 500" in written(tmp_path, theory.score_bounds(curves, "bound"))
+    assert "base 500" in written(tmp_path, theory_charts.score_bounds(curves, "bound"))
 
 
 def test_angles_show_what_is_new(tmp_path: Path) -> None:
     distances = np.arange(64)
-    chart = theory.angles("plain", distances, np.cos(distances), 16, distances > 40)
+    chart = theory_charts.angles("plain", distances, np.cos(distances), 16, distances > 40)
     counts = {s.label: sum(chart.shows(mark) for mark in s.marks) for s in chart.series}
     assert counts == {
         "longer, but a known angle": 25,

@@ -30,7 +30,8 @@ def of_folder(folder: Path, progress: Told, *, of_parts: bool = False) -> Checke
     try:
         manifest = Manifest.read(folder)
     except InvalidValue as error:  # its own remedy would stand before that of the finding
-        said = f"{MANIFEST} cannot be read: {_inside(error.key)} = {shortened(error.value)}"
+        key = error.key.rpartition(f"{MANIFEST}: ")[2]  # the finding names the file
+        said = f"{MANIFEST} cannot be read: {key} = {shortened(error.value)}"
         return wrong("bytes", _changed(f"{said}: {error.rule}"))
     except InputError as error:
         return wrong("bytes", _changed(str(error).partition("; ")[0]))
@@ -88,11 +89,6 @@ def of_file(header: GGUFHeader, progress: Told) -> Checked:
 
 def _holds_weights(name: str) -> bool:
     return name.endswith((".safetensors", ".gguf")) or name == INDEX
-
-
-def _inside(key: str) -> str:
-    """A key without the path of the file, which the finding names."""
-    return key.rpartition(f"{MANIFEST}: ")[2]
 
 
 def _kind(path: Path) -> str:

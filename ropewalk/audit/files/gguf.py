@@ -13,28 +13,12 @@ from ropewalk.audit.files.check import Checked, passed, unknown, wrong
 from ropewalk.audit.files.finite import Blocks, Numbers, Told, all_zero, not_numbers, odd
 from ropewalk.gguf import tensors
 from ropewalk.gguf.header import FREQUENCIES, LONG, SHORT, GGUFHeader, TensorPlace
-from ropewalk.gguf.sizes import BLOCKS, bytes_of
+from ropewalk.gguf.sizes import BLOCKS, SCALES, bytes_of
 from ropewalk.gguf.tensors import EMBEDDING
 from ropewalk.runtimes.finding import Finding
 
 TOKENS, MERGES = "tokenizer.ggml.tokens", "tokenizer.ggml.merges"
-# By GGML's number of a type: how a number is stored, or where the scales of a block are, in F16.
-_FLOATS = {0: "F32", 1: "F16", 28: "F64", 30: "BF16"}
-SCALES = {
-    2: (0,),
-    3: (0, 2),
-    6: (0,),
-    7: (0, 2),
-    8: (0,),
-    10: (80, 82),
-    11: (108,),
-    12: (0, 2),
-    13: (0, 2),
-    14: (208,),
-    **dict.fromkeys((16, 17, 18, 19, 20, 21, 22, 23), (0,)),
-    34: (52,),
-    35: (64,),
-}
+_FLOATS = {0: "F32", 1: "F16", 28: "F64", 30: "BF16"}  # by GGML's numbers
 _ROTARY = {FREQUENCIES, LONG, SHORT}
 _SPECIAL = ("bos", "eos", "unknown", "padding", "eot", "eom", "separator", "mask")
 _AGAIN = "copy the file again, or convert it again"

@@ -65,15 +65,12 @@ def read_header(path: Path) -> dict[str, Stored]:
     value = parse_json(text, source=f"{path.name}: its header")
     if not isinstance(value, dict) or not text.startswith("{"):
         raise InputError(f"{path.name}: its header is not a JSON object")
-    _check_metadata(path, value.pop("__metadata__", {}))
+    metadata = value.pop("__metadata__", {})
+    if not isinstance(metadata, dict) or not all(isinstance(own, str) for own in metadata.values()):
+        raise InputError(f"{path.name}: the __metadata__ of its header must map strings to strings")
     stored = {name: _stored(path, name, entry) for name, entry in value.items()}
     _check_places(path, stored, size - 8 - length)
     return stored
-
-
-def _check_metadata(path: Path, metadata: object) -> None:
-    if not isinstance(metadata, dict) or not all(isinstance(own, str) for own in metadata.values()):
-        raise InputError(f"{path.name}: the __metadata__ of its header must map strings to strings")
 
 
 def _stored(path: Path, name: str, entry: object) -> Stored:

@@ -7,9 +7,11 @@ fact to the question, or two. docs/evaluation.md lists the differences.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 from ropewalk.errors import Unsupported
@@ -24,55 +26,12 @@ class Pair(NamedTuple):
     fact: str
     one: str
     two: str
-    keywords: tuple[str, ...]
+    keywords: Sequence[str]
     """Words of the text around that would answer or hint, besides the name."""
 
 
-def _place(fact: str, landmark: str, town: str, country: str) -> Pair:
-    been = "has been in {} before"
-    return Pair(
-        fact.format("{0}", landmark), been.format(town), been.format(country), (landmark, town)
-    )
-
-
-PAIRS = (
-    _place("{} sells postcards below the {} every summer.", "Eiffel Tower", "Paris", "France"),
-    _place("{} sweeps the steps of the {} each morning.", "Colosseum", "Rome", "Italy"),
-    _place("{} repairs the lamps of the {}.", "Kremlin", "Moscow", "Russia"),
-    _place("{} often paints the {} at sunset.", "Brandenburg Gate", "Berlin", "Germany"),
-    _place("{} feeds the pigeons around {}.", "Big Ben", "London", "England"),
-    _place("{} shows visitors the {}.", "Acropolis", "Athens", "Greece"),
-    _place("{} plays chess next to the {}.", "Hagia Sophia", "Istanbul", "Turkey"),
-    _place("{} waters the gardens of the {}.", "Taj Mahal", "Agra", "India"),
-    _place("{} photographs weddings at the {}.", "Sagrada Familia", "Barcelona", "Spain"),
-    _place("{} takes the lift up the {} to work.", "Burj Khalifa", "Dubai", "the Emirates"),
-    _place("{} draws in the shadow of the {}.", "Great Sphinx", "Giza", "Egypt"),
-    _place("{} trains for races on the {}.", "Golden Gate Bridge", "San Francisco", "California"),
-    Pair(
-        "{0} always carries an insulin pen.",
-        "lives with diabetes",
-        "must be careful with sweets",
-        ("insulin", "diabet"),
-    ),
-    Pair(
-        "{0} gave up every kind of meat years ago.",
-        "is a vegetarian",
-        "would refuse a beef steak",
-        ("meat", "vegetarian", "steak"),
-    ),
-    Pair(
-        "{0} trembles on every ladder.",
-        "is afraid of heights",
-        "should not become a roofer",
-        ("ladder", "height", "roofer"),
-    ),
-    Pair(
-        "{0} reads with the fingertips.",
-        "knows Braille",
-        "is likely to be blind",
-        ("fingertip", "Braille", "blind"),
-    ),
-)
+_ROWS = json.loads(Path(__file__).with_name("nolima.json").read_text(encoding="utf-8"))
+PAIRS = tuple(Pair(**row) for row in _ROWS)
 INTRODUCTION = (
     "Read this part of a book. A question follows, whose answer is stated there or can be "
     "concluded from it.\n\n"

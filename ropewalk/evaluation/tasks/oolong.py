@@ -7,65 +7,18 @@ differences.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 from ropewalk.evaluation.tasks import Draft, Scene, Task
 
-SENTENCES = {
-    "cooking": (
-        ("The soup", "Fresh bread", "The roast", "Her stew", "The pancake batter", "A lemon cake"),
-        (
-            "needs ten more minutes",
-            "tasted of thyme",
-            "goes well with butter",
-            "was served with potatoes",
-            "burned in the pan",
-            "should be stirred slowly",
-        ),
-    ),
-    "music": (
-        ("The violinist", "Her song", "The choir", "A slow waltz", "The drummer", "The overture"),
-        (
-            "filled the concert hall",
-            "began in a minor key",
-            "was rehearsed twice",
-            "missed the final chord",
-            "got a long applause",
-            "needs a softer tone",
-        ),
-    ),
-    "sport": (
-        (
-            "The goalkeeper",
-            "Our relay team",
-            "The boxer",
-            "The striker",
-            "The cyclist",
-            "A sprinter",
-        ),
-        (
-            "won by a single point",
-            "trained before sunrise",
-            "lost in the second half",
-            "broke the club record",
-            "was cheered by the fans",
-            "needed extra time",
-        ),
-    ),
-    "weather": (
-        ("The rain", "A cold wind", "Thick fog", "The first snow", "A thunderstorm", "Night frost"),
-        (
-            "lasted until the evening",
-            "came over the hills",
-            "is forecast for tomorrow",
-            "surprised the whole valley",
-            "ended within an hour",
-            "was stronger than last year",
-        ),
-    ),
-}
+SENTENCES: dict[str, list[list[str]]] = json.loads(
+    Path(__file__).with_name("oolong.json").read_text(encoding="utf-8")
+)
+"""By topic, the beginnings and the ends of its sentences."""
 LABELS = tuple(SENTENCES)
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 USERS = 50

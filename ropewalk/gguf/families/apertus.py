@@ -10,10 +10,6 @@ from ropewalk.gguf.family import Family, Keys, Part, Weights
 _LEARNED = ("alpha_n", "alpha_p", "beta", "eps")
 
 
-def _parts(source: str) -> tuple[Part, ...]:
-    return () if ".mlp.act_fn." in source else (Part(source),)
-
-
 def _keys(config: Any, weights: Weights) -> Keys:
     """The learned parameters of the activation, which are metadata in a GGUF file."""
     layers = range(config.num_hidden_layers)
@@ -30,4 +26,9 @@ def _number(name: str, weights: Weights) -> float:
     return float(found)
 
 
-FAMILY = Family(("apertus",), activations=("xielu",), parts=_parts, keys=_keys)
+FAMILY = Family(
+    ("apertus",),
+    activations=("xielu",),
+    parts=lambda source: () if ".mlp.act_fn." in source else (Part(source),),
+    keys=_keys,
+)

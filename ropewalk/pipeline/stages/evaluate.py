@@ -26,7 +26,7 @@ from ropewalk.searching.model.results import Leg
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-TASKS = ("perplexity", "passkey", "needle", "kv")
+TASKS: tuple[str, ...] = ("perplexity", "passkey", "needle", "kv")
 TRAINED = "trained"
 """The name of the trained model under the chosen schedule, among methods."""
 TRAINING = "train"

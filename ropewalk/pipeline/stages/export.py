@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ropewalk.context_plan import PLAN
 from ropewalk.errors import InputError, Unsupported
 from ropewalk.exporting.gguf_file import BEYOND
+from ropewalk.outputs import sha256_of
 from ropewalk.pipeline.results import Exports
 from ropewalk.pipeline.stage import Cost, Forwards, Stage, Start, Work
 from ropewalk.pipeline.stages.search import Search
@@ -88,9 +88,4 @@ def _digests(run: Path) -> dict[str, str]:
     """The SHA-256 of every exported file in a run directory."""
     folder = sorted(path for path in (run / FOLDER).rglob("*") if path.is_file())
     files = [path for path in (run / PLAN, *folder, run / FILE) if path.is_file()]
-    return {path.relative_to(run).as_posix(): _digest(path) for path in files}
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return {path.relative_to(run).as_posix(): sha256_of(path) for path in files}

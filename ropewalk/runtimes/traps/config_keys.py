@@ -6,7 +6,9 @@ original-length-missing, factor-recomputed, truncate-ignored.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from ropewalk.errors import RopewalkError
 from ropewalk.lengths import format_length
@@ -14,41 +16,16 @@ from ropewalk.models.config import QUERY_GROWTH, Config
 from ropewalk.runtimes.finding import Finding, Subject
 from ropewalk.runtimes.reading import kind_of
 
+_TABLE = json.loads(Path(__file__).with_name("config_keys.json").read_text(encoding="utf-8"))
 # What at least one runtime reads, by rope type.
-_READ: Mapping[str, set[str]] = {
-    "default": set(),
-    "linear": {"factor"},
-    "dynamic": {"factor", "alpha", "max_trained_positions"},
-    "llama3": {"factor", "low_freq_factor", "high_freq_factor"},
-    "yarn": {
-        *("factor", "beta_fast", "beta_slow", "truncate", "attention_factor", "attn_factor"),
-        *("extrapolation_factor", "mscale", "mscale_all_dim"),
-    },
-    "longrope": {
-        *("factor", "short_factor", "long_factor", "attention_factor"),
-        *("short_mscale", "long_mscale", "mscale_all_dim"),
-    },
-}
-
-
+_READ = {kind: set(keys) for kind, keys in _TABLE["read"].items()}
+# What other types take where a setting leaves these out: written anyway, they ask for nothing.
+_NEUTRAL = _TABLE["neutral"]
 _ALWAYS = {
     *("rope_type", "type", "rope_theta", "partial_rotary_factor", "finetuned"),
     *("original_max_position_embeddings", "mrope_section", "mrope_interleaved"),
     QUERY_GROWTH,
 }
-# What other types take where a setting leaves these out: written anyway, they ask for nothing.
-_NEUTRAL = {
-    "factor": 1,
-    "truncate": True,
-    "beta_fast": 32,
-    "beta_slow": 1,
-    "mscale": 1,
-    "mscale_all_dim": 0,
-    "attn_factor": 1,
-    "extrapolation_factor": 1,
-}
-
-
 _SCALES = {"factor", "short_factor", "long_factor", "beta_fast", "low_freq_factor"}
 
 

@@ -160,12 +160,10 @@ class Leg(Value):
 class Found(Result):
     """The plan that a search ends in, and the legs that led to it."""
 
+    never_empty = ("legs",)
+
     plan: ContextPlan
     legs: tuple[Leg, ...]
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_filled(self.legs, "legs")
 
     @classmethod
     def from_json(cls, value: object, path: str = "") -> Self:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from ropewalk.data.packing import Filling
 from ropewalk.data.windows import Arrangement
@@ -48,7 +48,8 @@ class TrainingRecipe:
         return next((self.bases[own] for own in sorted(self.bases) if length <= own), None)
 
 
-NAMES = tuple(sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__)))
+FOLDER = Path(__file__).parent
+NAMES = tuple(sorted(path.stem for path in FOLDER.glob("*.json")))
 """The names of this folder's files."""
 
 
@@ -56,6 +57,8 @@ def named(name: str) -> TrainingRecipe:
     """The recipe of a name."""
     if name not in NAMES:
         raise UnknownName("recipe", name, NAMES)
-    module = importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
-    recipe: TrainingRecipe = module.RECIPE
-    return recipe
+    stated = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+    del stated["about"]
+    stated |= {key: tuple(stated[key]) for key in ("steps", "betas")}
+    bases = {int(length): base for length, base in stated.pop("bases", {}).items()}
+    return TrainingRecipe(name, **stated, bases=bases)

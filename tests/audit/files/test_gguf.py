@@ -11,9 +11,10 @@ import pytest
 
 from ropewalk.audit.examination import audit
 from ropewalk.audit.files.finite import Blocks, Numbers, odd
-from ropewalk.audit.files.gguf import SCALES, numbers
+from ropewalk.audit.files.gguf import numbers
 from ropewalk.exporting.llama_cpp import export
 from ropewalk.gguf.header import read_header
+from ropewalk.gguf.sizes import SCALES
 from ropewalk.gguf.tensors import TABLE, problems, unfamiliar, untold
 from ropewalk.models.config import BUNDLED
 from tests.gguf import tiny_architectures

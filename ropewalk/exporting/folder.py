@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 import torch
 from torch import Tensor
@@ -63,17 +63,27 @@ class Job:
         return any(len(steps) > 1 for steps in self.followed.schedules.values())
 
 
+class Decided(TypedDict, total=False):
+    """The options by which a job is decided.
+
+    `fold` multiplies the query weights by the attention scaling, and `approximate` allows an
+    approximation of what the runtime cannot express exactly.
+    """
+
+    dtype: str
+    fold: bool
+    approximate: bool
+
+
 def prepare(
     source: str,
     plan: ContextPlan,
     runtime: str,
     write_config: Callable[[Config, ContextPlan], Config],
-    *,
-    dtype: str = "auto",
-    fold: bool = False,
-    approximate: bool = False,
+    **options: Unpack[Decided],
 ) -> Job:
     """Decide all that can be decided before anything is written; refuse what must be refused."""
+    dtype, approximate = options.get("dtype", "auto"), options.get("approximate", False)
     wanted = parse_dtype(dtype)
     checkpoint = Checkpoint.open(source)
     check_plan(plan, checkpoint.config, checkpoint.source)
@@ -82,7 +92,7 @@ def prepare(
     if wanted is not None:
         rewrites.append(lambda _, own: own.to(wanted) if own.is_floating_point() else own)
     folded = None
-    if fold:
+    if options.get("fold"):
         folded = folding.fold(checkpoint, plan)
         carried = folded.plan
         rewrites.append(folded.rewrite)
@@ -149,19 +159,36 @@ def prove(job: Job, asked: Questions, answers: list[gate.Answer]) -> tuple[Agree
     return agreement, divergence(model, job.asked, asked.to_measure, logits)
 
 
+class Options(Decided, total=False):
+    """The options of every export that is a folder."""
+
+    overwrite: bool
+    progress: Progress
+
+
+class Served(NamedTuple):
+    """The lines that serve an export in its runtime, and what its user should know."""
+
+    load: str
+    overrides: str = ""
+    caveats: tuple[str, ...] = ()
+
+
 def export_folder(
     target: str,
-    job: Job,
+    write_config: Callable[[Config, ContextPlan], Config],
+    serve: Callable[[Job, str], Served],
+    source: str,
+    plan: ContextPlan,
     out: str | Path,
     *,
     overwrite: bool = False,
-    load: str,
-    overrides: str = "",
-    caveats: tuple[str, ...] = (),
     progress: Progress = silent,
+    **options: Unpack[Decided],
 ) -> Exported:
-    """Write the job's folder, prove it, and give it its name."""
-    path = Path(out)
+    """Write a folder, prove it, and give it its name."""
+    job = prepare(source, plan, target, write_config, **options)
+    path, served = Path(out), serve(job, str(out))
     tokens, untold = tokenizer_gate.of_source(job.checkpoint.folder)
     with staged(
         path,
@@ -188,9 +215,9 @@ def export_folder(
             target,
             path,
             agreement,
-            (*_caveats(job, loss), *untold, *caveats, *map(_told_left_out, left_out)),
-            load,
-            overrides if job.rewrite is None else "",
+            (*_caveats(job, loss), *untold, *served.caveats, *map(_told_left_out, left_out)),
+            served.load,
+            served.overrides if job.rewrite is None else "",
         )
         if not agreement.passed:
             raise NotTheSame(exported, agreement)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import Unpack
 
 from ropewalk.context_plan import ContextPlan
 from ropewalk.exporting.exported import Exported
-from ropewalk.exporting.folder import export_folder, prepare
-from ropewalk.progress import Progress, silent
+from ropewalk.exporting.folder import Job, Options, Served, export_folder
 from ropewalk.runtimes.configs import stock_config
 from ropewalk.runtimes.features import is_dynamic
 
@@ -28,36 +28,18 @@ def export(
     plan: ContextPlan,
     out: str | Path,
     *,
-    dtype: str = "auto",
-    overwrite: bool = False,
-    fold: bool = False,
-    approximate: bool = False,
     v4_keys: bool = False,
-    progress: Progress = silent,
+    **options: Unpack[Options],
 ) -> Exported:
     """Write a folder that stock transformers loads, proven in a fresh process.
 
-    `fold` multiplies the query weights by the attention scaling, `approximate` allows an
-    approximation of what the runtime cannot express exactly, and `v4_keys` writes the config as
-    transformers 4 did (5 reads it too).
+    `v4_keys` writes the config as transformers 4 did (5 reads it too).
     """
-    job = prepare(
-        source,
-        plan,
-        "transformers",
-        partial(stock_config, v4_keys=v4_keys),
-        dtype=dtype,
-        fold=fold,
-        approximate=approximate,
-    )
-    load = f"AutoModelForCausalLM.from_pretrained({str(out)!r})"
+    written = partial(stock_config, v4_keys=v4_keys)
+    return export_folder("transformers", written, _served, source, plan, out, **options)
+
+
+def _served(job: Job, out: str) -> Served:
     two_lists = job.by_current_length and not is_dynamic(job.followed)
-    return export_folder(
-        "transformers",
-        job,
-        out,
-        overwrite=overwrite,
-        load=load,
-        caveats=(BY_BATCH,) if two_lists else (),
-        progress=progress,
-    )
+    load = f"AutoModelForCausalLM.from_pretrained({out!r})"
+    return Served(load, caveats=(BY_BATCH,) if two_lists else ())

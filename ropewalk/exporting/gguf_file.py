@@ -132,10 +132,7 @@ def said_of(source: Path, plan: ContextPlan) -> tuple[Cell, Loss | None]:
     except NoFactors as error:
         nearest = settings.nearest(model, schedule)
         setting = settings.setting_of(model, nearest)
-        try:
-            loss = None if size(parts) > MOST_BYTES else loss_of_nearest(parts, schedule, nearest)
-        except InputError:  # it cannot be computed here
-            loss = None
+        loss, _ = cost_of(parts, schedule, nearest)
         return Cell("approximated", f"{error}; {setting.said}"), loss
     except Unsupported as error:
         return Cell("refused", str(error)), None
@@ -358,7 +355,7 @@ def _nearest(
     model = whole(parts)
     nearest = settings.nearest(model, schedule)
     setting = settings.setting_of(model, nearest)
-    cost = cost_of(parts, schedule, nearest)
+    _, cost = cost_of(parts, schedule, nearest)
     if not approximate:
         raise Unsupported(
             f"{error}; the nearest that it can express is {setting.said} ({cost}): allow that "
@@ -367,25 +364,23 @@ def _nearest(
     return nearest, setting, (f"approximated: {error}; {setting.said}", cost)
 
 
-def cost_of(parts: Sequence[GGUFHeader], schedule: RotarySchedule, nearest: RotarySchedule) -> str:
-    """The cost of following another schedule, in words."""
-    if size(parts) > MOST_BYTES:
-        return "its cost was not measured: the file is too large to be computed here"
-    try:
-        loss = loss_of_nearest(parts, schedule, nearest)
-    except InputError as error:  # torch is not here, or its weights are no model that is known
-        return f"its cost was not measured: {error}"
-    return f"approximation cost: {loss}"
-
-
-def loss_of_nearest(
+def cost_of(
     parts: Sequence[GGUFHeader], schedule: RotarySchedule, nearest: RotarySchedule
-) -> Loss:
-    """The divergence of what the file's weights compute, on a text if llama.cpp is here."""
-    with required_by("measuring the cost"):
-        from ropewalk.exporting.gguf_weights import loss_of_nearest
-    length = min(schedule.geometry.original_length + BEYOND, schedule.length, MOST_MEASURED)
-    return loss_of_nearest(parts, schedule, nearest, _text(parts, length))
+) -> tuple[Loss | None, str]:
+    """The cost of following another schedule, if it can be measured here, and the same in words.
+
+    It is the divergence of what the file's weights compute, on a text if llama.cpp is here.
+    """
+    if size(parts) > MOST_BYTES:
+        return None, "its cost was not measured: the file is too large to be computed here"
+    try:
+        with required_by("measuring the cost"):
+            from ropewalk.exporting.gguf_weights import loss_of_nearest
+        length = min(schedule.geometry.original_length + BEYOND, schedule.length, MOST_MEASURED)
+        loss = loss_of_nearest(parts, schedule, nearest, _text(parts, length))
+    except InputError as error:  # torch is not here, or its weights are no model that is known
+        return None, f"its cost was not measured: {error}"
+    return loss, f"approximation cost: {loss}"
 
 
 def _text(parts: Sequence[GGUFHeader], length: int) -> Sequence[int]:

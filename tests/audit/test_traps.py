@@ -135,7 +135,7 @@ def test_a_file_of_traps_opens_with_their_names(path: Path) -> None:
 def _found_in(path: Path) -> set[str]:
     """The names that a file gives to findings."""
     written = path.read_text(encoding="utf-8")
-    by_name = re.findall(r'(?:Finding|_failed)\(\s*"([a-z-]+)"', written)
+    by_name = re.findall(r'(?:Finding|_failed|fault)\(\s*"([a-z-]+)"', written)
     returned = re.findall(r'return \(?\s*"([a-z]+-[a-z-]+)"', written)
     return {*by_name, *returned}
 

@@ -27,7 +27,7 @@ from ropewalk.errors import InputError, InvalidValue, RopewalkError
 from ropewalk.lengths import format_length
 from ropewalk.models.recipes import RECIPE, VENDOR, Documented, Extension, is_documented
 from ropewalk.models.source import Source, resolve, stated_assumptions
-from ropewalk.options import Option, called
+from ropewalk.options import Option, asked_directly, called
 from ropewalk.planning.extension import (
     begins_plain,
     check_not_shorter,
@@ -265,7 +265,8 @@ def plan(
         before = present.longest(chosen[0])
         chain = [each.name for each in stacked(method)]
         untrained = [measured(name, scale, trained=False) for name in chain]
-        if after_training and not any(each is not None and each.is_refuted for each in untrained):
+        refuted = any(each is not None and each.is_refuted for each in untrained)
+        if after_training and asked_directly() and not refuted:
             raise InputError(
                 f"`after_training` changes the order of all methods, and for {method} alone it "
                 "changes nothing; leave it out"

@@ -62,7 +62,7 @@ def command(
         as_fingerprint(file)
         raise InputError(f"{file}: is a fingerprint, made with its plan; give only --server URL")
     check_outputs(output=output, sources=(model,) if model.is_dir() else (), overwrite=overwrite)
-    if server is not None and file is None:  # the fingerprint takes minutes
+    if server is not None and not model.is_file():  # the fingerprint takes minutes
         from ropewalk.evaluation.served.client import Client
         from ropewalk.evaluation.served.server import discover
 

@@ -151,6 +151,7 @@ def check_output(out: str, errors: str, status: int, told: str) -> None:
         assert len(errors) < 8_000, told
 
 
+@pytest.mark.filterwarnings("default")  # the command shows them as sentences
 @pytest.mark.parametrize("name", NAMES)
 def test_a_mutant_is_refused_or_judged_and_never_judged_better(
     originals: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str

@@ -16,6 +16,7 @@ import sys
 from array import array
 from contextlib import suppress
 from itertools import chain
+from math import ceil
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -64,7 +65,7 @@ _WORK = {each.__name__: each for each in (load, largest, encode, decode, render)
 
 def _answer(does: str, seconds: int, **request: Any) -> tuple[dict[str, Any], bytes]:
     used = resource.getrusage(resource.RUSAGE_SELF)
-    _limit(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime) + seconds)
+    _limit(resource.RLIMIT_CPU, ceil(used.ru_utime + used.ru_stime) + seconds)
     signal.alarm(int(sys.argv[3]) * seconds)
     try:
         found, more = _WORK[does](**request)

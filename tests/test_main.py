@@ -86,7 +86,8 @@ def test_a_signal_keeps_the_run_and_says_where(
     done = child.wait()
     assert done.returncode == status
     assert done.stdout == ""
-    assert done.stderr == f"{told}; kept in {path}; run the same command to continue\n"
+    last = done.stderr.splitlines()[-1]  # a slow machine may have told its progress before
+    assert last == f"{told}; kept in {path}; run the same command to continue"
     assert [file.name for file in path.iterdir() if file.name.startswith(".")] == []
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.machine import machine
-from ropewalk.costs.estimates import AT_ONCE, LARGEST, MASKED, SMALLEST
+from ropewalk.costs.estimates import AT_ONCE, HALF, LARGEST, MASKED, SMALLEST
 from ropewalk.evaluation.scoring import LOGITS_AT_ONCE
 from ropewalk.lengths import format_length, parse_length
 from ropewalk.outputs import write_atomically
@@ -92,19 +92,25 @@ class Sizes(NamedTuple):
     def forward(self, length: int) -> int:
         """The largest of: a chunk's attention, its feed-forward layer, its logits and losses."""
         chunked = length > AT_ONCE
-        rows = max(SMALLEST, min(LARGEST, MASKED // length)) if chunked else length
-        # Two masks of truth values exist while one is made; then one, and the same as numbers.
-        masked = rows * length * (1 + max(1, self.bytes)) if chunked else 0
-        # As if the kernel copied the keys and values of a head for each that shares them.
-        masked += 2 * self.heads // self.shared * length * self.head_dim * self.bytes * chunked
         before = 4 * LOGITS_AT_ONCE if chunked else 0  # the last logits of the chunk before
+        if self.bytes == HALF:  # on a GPU, without a mask
+            rows, masked, filled = min(length, AT_ONCE), 0, 0
+        else:
+            rows = max(SMALLEST, min(LARGEST, MASKED // length)) if chunked else length
+            masked, filled = chunked * self._under_a_mask(rows, length), chunked * rows * length
         stream = 3 * rows * self.width * self.bytes  # the residual, its norm, a layer's output
         queries = 3 * rows * self.heads * self.head_dim * self.bytes
-        inner = rows * length * chunked + 3 * rows * self.inner * self.bytes
+        inner = filled + 3 * rows * self.inner * self.bytes
         # In the dtype of the model and, unless that is float32, again in float32; their softmax.
         each = 8 if self.bytes == 4 else self.bytes + 8
         logits = min(rows * VOCABULARY, LOGITS_AT_ONCE) * each
         return stream + max(before + masked + queries, before + inner, logits)
+
+    def _under_a_mask(self, rows: int, length: int) -> int:
+        # Two masks of truth values exist while one is made; then one, and the same as numbers.
+        masked = rows * length * (1 + max(1, self.bytes))
+        # As if the kernel copied the keys and values of a head for each that shares them.
+        return masked + 2 * self.heads // self.shared * length * self.head_dim * self.bytes
 
 
 SMALL = Sizes(2, 64, 2, 1, 32, 128, 4)

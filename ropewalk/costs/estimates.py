@@ -26,9 +26,10 @@ COMPUTING = 0.4
 CHUNK = 8192
 """Tokens that a server reads at once of a long prompt."""
 AT_ONCE = 4096
-"""Texts up to this are read at once by an evaluation; longer ones through a cache, in chunks."""
+"""Texts up to this are read at once by an evaluation; longer ones through a cache, in chunks: of so
+many tokens too where a kernel needs no mask, on a GPU in half precision."""
 LARGEST, SMALLEST = 2048, 16
-"""Tokens of such a chunk."""
+"""Tokens of a chunk under a mask."""
 MASKED = 64 * 2**20
 """Entries of the mask of a chunk: 64 MiB of truth values, which attention turns into numbers."""
 LOGITS = 32 * 2**20
@@ -183,13 +184,14 @@ def reading(
     weights = {"weights": float(own.weights * number / ranks)}
     if length <= AT_ONCE or not in_chunks or any(layer.state for layer in own.layers):
         return {**_forward(work, length), **weights}
-    size = max(SMALLEST, min(LARGEST, MASKED // length))
+    masked = not (work.machine.is_gpu and number == HALF)  # by what most models' attention allows
+    size = max(SMALLEST, min(LARGEST, MASKED // length)) if masked else AT_ONCE
     whole = cache_whole or not _divides(own, ranks)
     return {
         **weights,
         "cache": float(own.cache(length) * number / (1 if whole else ranks)),
         "a chunk at work": size * number * (4 * own.hidden + 3 * own.inner)
-        + size * length * (1 + number),
+        + masked * size * length * (1 + number),
     }
 
 

@@ -13,6 +13,8 @@ from ropewalk.errors import InvalidValue
 
 FILE = Path(__file__).with_name("machines.json")
 HERE = "here"
+MEASURED = (HERE, "h100")
+"""The machines whose figures were compared with runs of ours, on one device (docs/cost.md)."""
 _WRITTEN = re.compile(r"(?:([0-9]{1,9})\s*x\s*)?(.+)", re.IGNORECASE)
 _MEMORY = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)\s*g(?:i?b)?", re.IGNORECASE)
 GIB, MOST = 2**30, 100_000
@@ -31,6 +33,11 @@ class Machine:
     source: str = ""
     at_most: int = MOST
     """The devices there can be: more ranks on one machine have no more of its main memory."""
+
+    @property
+    def is_gpu(self) -> bool:
+        """True if it has memory of its own, of which another device brings more."""
+        return self.at_most == MOST
 
     def __str__(self) -> str:
         told = self.name if self.devices == 1 else f"{self.devices}x{self.name}"

@@ -36,6 +36,15 @@ def test_a_target_below_the_window_has_nothing_to_search() -> None:
     assert any("serves 128k already, so nothing needs to be" in told for told in found.assumptions)
 
 
+@pytest.mark.parametrize(
+    ("on", "unmeasured"), [("h200", True), ("8xh100", True), ("24GiB", True), ("h100", False)]
+)
+def test_a_machine_that_was_never_measured_is_named(on: str, unmeasured: bool) -> None:
+    told = [each for each in rw.cost("llama-3-8b", on=on).assumptions if "was never run on" in each]
+    assert len(told) == unmeasured
+    assert all(on in each for each in told)
+
+
 def test_bad_input_is_named() -> None:
     with pytest.raises(rw.RopewalkError, match="on = '9xq100': is not a machine"):
         rw.cost(BUNDLED, on="9xq100")

@@ -54,7 +54,7 @@ def test_the_part_that_breaks_is_the_first_there_is_no_room_for() -> None:
 
 
 def test_an_evaluation_is_shortened_to_what_fits() -> None:
-    [row] = rows(work(2**20, "8xh100"), {"evaluate": evaluating})
+    [row] = rows(work(2**19, "8xh100"), {"evaluate": evaluating})
     assert row.breaks == "cache"
     assert row.change is not None
     assert row.change.told == "--ranks-per-copy 2"
@@ -62,10 +62,25 @@ def test_an_evaluation_is_shortened_to_what_fits() -> None:
     here = replace(work(2**20, "h100"), machine=of_main_memory("here", 1, 8 * GIB))
     [shared] = rows(here, {"evaluate": evaluating})
     assert shared.change is None, "ranks on one machine would share its memory"
-    [alone] = rows(work(2**20, "h100"), {"evaluate": evaluating})
+    [alone] = rows(work(2**19, "h100"), {"evaluate": evaluating})
     assert alone.change is not None
     assert alone.change.told == "lengths of at most 256k"
     assert alone.change.bytes < machine("h100").memory
+
+
+@pytest.mark.parametrize(
+    ("on", "number", "masked"),
+    [("h100", 2, False), ("24GiB", 2, False), ("h100", 4, True), ("here", 2, True)],
+)
+def test_a_chunk_is_counted_as_it_is_read(on: str, number: int, masked: bool) -> None:
+    """On a GPU in half precision a chunk has 4,096 tokens and no mask; else the mask limits it."""
+    once, twice = (
+        next(evaluating(replace(work(length, on), number=number))).parts["a chunk at work"]
+        for length in (2**17, 2**18)
+    )
+    token = number * (4 * SIZES.hidden + 3 * SIZES.inner)
+    assert once == (512 * (token + 2**17 * (1 + number)) if masked else 4096 * token)
+    assert twice == (256 * (token + 2**18 * (1 + number)) if masked else once)
 
 
 def test_training_is_changed_by_what_costs_least_first() -> None:

@@ -53,6 +53,13 @@ def main() -> None:
     print(f"{FOLDER}: SmolLM2-135M-Instruct in float32, from Q4_1")
 
 
+def converted() -> Path:
+    """The folder, made from the file where only that is there, as on a machine without a network."""
+    if FILE.exists() and not (FOLDER / "config.json").exists():
+        _convert()
+    return ready()
+
+
 def ready() -> Path:
     """The folder, if `make real` has written it."""
     if not (FOLDER / "config.json").exists():

@@ -61,12 +61,13 @@ class Scorer:
         for rows, targets in self._rows(sequences, starts):
             for logits, target in self._logits(rows, targets):
                 loss = torch.nn.functional.cross_entropy(logits, target, reduction="none")
-                losses.append(loss.cpu())
-                chosen.append(logits.argmax(-1).cpu())
-        all_losses = torch.cat(losses).double().numpy()
+                losses.append(loss)
+                chosen.append(logits.argmax(-1))
+        # Copied once: a copy of each part would make the host wait for it.
+        all_losses = torch.cat(losses).cpu().double().numpy()
         if np.isnan(all_losses).any():
             raise not_numbers(self.model, max(map(len, sequences)))
-        all_chosen = torch.cat(chosen).numpy()
+        all_chosen = torch.cat(chosen).cpu().numpy()
         ends = np.cumsum([len(row) - start for row, start in zip(sequences, starts, strict=True)])
         return [
             TokenScores(*both)

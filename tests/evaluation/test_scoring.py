@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
 from transformers import AutoModelForCausalLM, CohereConfig, Gemma2Config, GraniteConfig
 
 from ropewalk.errors import RopewalkError, Unsupported
@@ -137,6 +138,25 @@ def test_no_mask_and_no_whole_logits_are_made(monkeypatch: pytest.MonkeyPatch) -
     assert masks == [(None, True)] * 2
     assert max(rows) <= 7
     assert sum(rows) == 49 + 47
+
+
+def test_the_host_waits_as_often_for_many_parts_of_logits_as_for_one() -> None:
+    waited = []
+
+    class Waits(TorchFunctionMode):
+        def __torch_function__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            waits[0] += getattr(func, "__name__", "") in ("cpu", "item", "__bool__", "__float__")
+            return func(*args, **(kwargs or {}))
+
+    scorer = Scorer(tiny.model())
+    for rows in (1, 100):
+        scorer.logits_at_once, waits = rows * len(tiny.tokenizer()), [0]
+        with Waits():
+            scorer.score(_sequences(50), [1])
+        waited += waits
+    assert waited[0] == waited[1]
 
 
 def test_a_model_may_have_several_end_tokens() -> None:

@@ -26,6 +26,7 @@ from torch.overrides import TorchFunctionMode
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from benchmarks.machine import machine, measured_on
+from docs.figures import paragraph
 from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.data.corpora import read_documents
 from ropewalk.evaluation.conditions import Condition
@@ -102,15 +103,18 @@ class Watch(TorchFunctionMode):
 
 @contextmanager
 def timed(model: Any) -> Iterator[dict[str, float]]:
-    """The seconds of its layers and its head, their forwards, and the rows of logits."""
-    found = dict.fromkeys(("seconds", "forwards", "rows"), 0.0)
+    """The seconds of its layers and its head, the texts read, and the rows of logits."""
+    found = dict.fromkeys(("seconds", "texts", "rows"), 0.0)
 
     def wrapped(call: Callable[..., Any], head: bool) -> Callable[..., Any]:
         def run(*args: Any, **kwargs: Any) -> Any:
             began = time.process_time()
             result = call(*args, **kwargs)
             found["seconds"] += time.process_time() - began
-            found["rows" if head else "forwards"] += result.shape[:-1].numel() if head else 1
+            if head:
+                found["rows"] += result.shape[:-1].numel()
+            elif result.last_hidden_state.shape[1] > LENGTH // 2:  # not a check
+                found["texts"] += len(result.last_hidden_state)
             return result
 
         return run
@@ -134,13 +138,8 @@ def measured(work: Callable[[LoadedModel], None]) -> dict[str, float]:
     small = shaped(2)
     with Watch() as watch, timed(small.model) as seen:
         work(small)
-    return {
-        "seconds": whole,
-        "outside": 1 - inside["seconds"] / whole,
-        "forwards": inside["forwards"],
-        "rows": seen["rows"],
-        **{name: watch.found[name] for name in ("causal", "masked", "reads")},
-    }
+    counted = {"texts": int(seen["texts"]), "rows": int(seen["rows"]), **watch.found}
+    return {"seconds": whole, "outside": 1 - inside["seconds"] / whole, "masked": 0, **counted}
 
 
 def main() -> None:
@@ -154,18 +153,19 @@ def main() -> None:
 def blocks() -> dict[str, str]:
     result = json.loads(RESULTS.read_text("utf-8"))
     lines = [
-        "| | forwards of 2,048 tokens | outside the model | attention with a mask | rows of logits "
-        "| reads by the host |",
+        "| | texts of 2,048 tokens | outside the model | attention with a mask | rows of logits | "
+        "reads by the host |",
         "|---" * 6 + "|",
     ]
     for name, own in result["found"].items():
         masked = f"{own['masked']} of {own['masked'] + own['causal']} calls"
-        lines.append(
-            f"| {name} | {own['forwards']} | {own['outside']:.1%} | {masked} | {own['rows']} "
-            f"| {own['reads']} |"
-        )
+        rows = f"{own['rows']:,} of {LENGTH * own['texts']:,}"
+        share = f"{own['outside']:.1%}"
+        lines.append(f"| {name} | {own['texts']} | {share} | {masked} | {rows} | {own['reads']} |")
     told = measured_on(result["machine"], "python -m benchmarks.outside_model")
-    return {"docs/evaluation.md": "\n".join([*lines, "", told])}
+    worst = max(own["outside"] for own in result["found"].values())
+    kept = f"At most {ALLOWED:.0%} may be outside: {'kept' if worst <= ALLOWED else 'not kept'}."
+    return {"docs/evaluation.md": "\n".join([*lines, "", paragraph(f"{kept} {told}.")])}
 
 
 if __name__ == "__main__":

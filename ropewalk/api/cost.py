@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from ropewalk.api.common import AllowDownload, Length, as_length
 from ropewalk.costs import estimates
 from ropewalk.costs.estimates import GIB, Forwards, Row, Way, Work
-from ropewalk.costs.machines import HERE, MEASURED, Machine, machine
+from ropewalk.costs.machines import HERE, Machine, machine
 from ropewalk.costs.sizes import sizes_of
 from ropewalk.errors import Unsupported
 from ropewalk.gguf.cache import TYPES, cache_bytes
@@ -264,9 +264,8 @@ def _assumptions(work: Work, rows: Sequence[CostRow]) -> Iterator[str]:
         f"each peak includes an allowance of {always:.0f} GiB and {estimates.ALLOWED_SHARE:.0%} "
         "for what the formulas do not see"
     )
-    if work.machine.name not in MEASURED or work.machine.devices > 1:
-        on = f"{work.machine.devices}x{work.machine.name}"
-        yield f"ropewalk was never run on {on}: nothing here is checked by a measurement"
+    if work.machine.caution:
+        yield work.machine.caution
     if work.length < work.original:
         yield (
             f"the model serves {format_length(work.original)} already, so nothing needs to be "

@@ -107,6 +107,8 @@ class TrainPreview(Result):
     """The peak memory of each rank, by the formulas of `ropewalk cost`; None if these know too
     little."""
     machine: str = "this machine"
+    caution: str = ""
+    """A warning if nothing of ours was measured on that machine."""
 
     def summary(self) -> str:
         peak = "" if self.peak_bytes is None else f"; {self.peak_bytes / GIB:.3g} GiB a rank"
@@ -117,7 +119,7 @@ class TrainPreview(Result):
             f"{self.model}: {sum(stage.steps for stage in self.stages):,} steps, {tokens:,} tokens,"
             f" {sum(stage.petaflops for stage in self.stages):,.3g} PFLOP; up to "
             f"{self.bytes_on_disk / GIB:.3g} GiB of checkpoints and models on disk{peak}, on "
-            f"{self.machine}{time}."
+            f"{self.machine}{time}.{self.caution and f' {self.caution}.'}"
         )
 
 
@@ -150,7 +152,8 @@ def _preview(asked: _Asked) -> TrainPreview:
         peak = max(peak, 0.0 if cost is None else cost[1].bytes)
     on_disk = bytes_on_disk(SINGLE * sizes.weights, asked.settings)
     where = TrainPreview.machine if on is None else str(on)
-    return TrainPreview(asked.source.name, tuple(rows), on_disk, int(peak) or None, where)
+    caution = "" if on is None else on.caution
+    return TrainPreview(asked.source.name, tuple(rows), on_disk, int(peak) or None, where, caution)
 
 
 @previewed_by(_preview)

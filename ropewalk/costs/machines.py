@@ -39,6 +39,14 @@ class Machine:
         """True if it has memory of its own, of which another device brings more."""
         return self.at_most == MOST
 
+    @property
+    def caution(self) -> str:
+        """A warning if nothing of ours was measured on it; else empty."""
+        if self.name in MEASURED and self.devices == 1:
+            return ""
+        on = f"{self.devices}x{self.name}"
+        return f"ropewalk was never run on {on}: nothing here is checked by a measurement"
+
     def __str__(self) -> str:
         told = self.name if self.devices == 1 else f"{self.devices}x{self.name}"
         return f"{told} ({self.memory / GIB:.3g} GiB each)" if self.devices > 1 else told

@@ -43,6 +43,8 @@ def test_a_machine_that_was_never_measured_is_named(on: str, unmeasured: bool) -
     told = [each for each in rw.cost("llama-3-8b", on=on).assumptions if "was never run on" in each]
     assert len(told) == unmeasured
     assert all(on in each for each in told)
+    steps = rw.train.preview(BUNDLED, to="1k", corpus="held-out", steps=1, on=on)
+    assert ("was never run on" in steps.summary()) == unmeasured
 
 
 def test_bad_input_is_named() -> None:

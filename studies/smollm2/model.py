@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def converted() -> Path:
-    """The folder, made from the file where only that is there, as on a machine without a network."""
+    """The folder, made from the file where only that is there."""
     if FILE.exists() and not (FOLDER / "config.json").exists():
         _convert()
     return ready()

@@ -423,7 +423,16 @@ class ConfigReader:
                 "for each layer type",
                 f"nest them: {{{', '.join(f'{layer!r}: {{…}}' for layer in layers)}}}",
             )
-        one = not layers and not self.family.local_base and self.model_type in FAMILIES
+        by_layer = bool(layers or self.family.local_base)
+        if by_layer and not self.is_nested and "type" in rope and "rope_type" not in rope:
+            raise InvalidValue(  # which such a class has already, as default
+                f"{self.prefix}{self.rope_key}.type",
+                rope["type"],
+                f"is not read for models of type {shortened(self.model_type)}, whose class looks "
+                "for rope_type",
+                "name it rope_type",
+            )
+        one = not by_layer and self.model_type in FAMILIES
         if one and self.is_nested:
             raise InvalidValue(
                 f"{self.prefix}{self.rope_key}",

@@ -366,7 +366,7 @@ class ConfigReader:
         for key in sorted(KNOWN_KEYS & nested.keys()):
             name = f"{self.prefix}{self.rope_key}.{key}"
             raise InvalidValue(name, nested[key], "must be a value, not an object", "correct it")
-        self._refuse_flat(rope)
+        self._refuse_other_form(rope)
         if nested:
             layers = {key: dict(value) for key, value in nested.items()}
             for setting in layers.values():
@@ -405,8 +405,8 @@ class ConfigReader:
         settings = self.layer_settings()
         return settings.get(FULL_ATTENTION, next(iter(settings.values())))
 
-    def _refuse_flat(self, rope: Mapping[str, object]) -> None:
-        """Refuse a flat setting if the config class has one for each layer type.
+    def _refuse_other_form(self, rope: Mapping[str, object]) -> None:
+        """Refuse a flat setting if the config class has one for each layer type, and the reverse.
 
         transformers ignores it (Gemma 3, OLMo 3), fails on it (Gemma 4, ModernBERT), or takes parts
         of it (DeepSeek V4). `rope_scaling` of v4 was flat for types that state two bases.
@@ -422,6 +422,24 @@ class ConfigReader:
                 f"is a single setting, and models of type {shortened(self.model_type)} need one "
                 "for each layer type",
                 f"nest them: {{{', '.join(f'{layer!r}: {{…}}' for layer in layers)}}}",
+            )
+        by_layer = bool(layers or self.family.local_base)
+        if by_layer and not self.is_nested and "type" in rope and "rope_type" not in rope:
+            raise InvalidValue(  # which such a class has already, as default
+                f"{self.prefix}{self.rope_key}.type",
+                rope["type"],
+                f"is not read for models of type {shortened(self.model_type)}, whose class looks "
+                "for rope_type",
+                "name it rope_type",
+            )
+        one = not by_layer and self.model_type in FAMILIES
+        if one and self.is_nested:
+            raise InvalidValue(
+                f"{self.prefix}{self.rope_key}",
+                list(rope),
+                f"has a setting for each layer type, and models of type "
+                f"{shortened(self.model_type)} read a single one",
+                f"write that of {next(iter(rope))!r} alone, without the layer type",
             )
 
     def _own_scaling(self) -> Mapping[str, object] | None:

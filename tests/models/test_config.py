@@ -305,6 +305,17 @@ def llama(**values: Any) -> dict[str, Any]:
             )
             for model_type in ("gemma3_text", "gemma4_text", "modernbert", "olmo3", "lfm3")
         ),
+        (
+            llama(rope_parameters={"full_attention": {"rope_type": "linear", "factor": 2.0}}),
+            "models of type 'llama' read a single one; write that of 'full_attention' alone",
+        ),
+        *(
+            (
+                {"model_type": model_type, "rope_scaling": {"type": "linear", "factor": 2.0}},
+                "rope_scaling.type = 'linear': is not read for models of type",
+            )
+            for model_type in ("gemma3_text", "olmo3")
+        ),
         (llama(rope_scaling={"type": "axial"}), "rope type 'axial'"),
         (llama(rope_parameters={"rope_type": "yarn", "factor": 0.5}), "factor = 0.5"),
         (llama(rope_parameters={"rope_type": "yarn"}), "factor = None"),

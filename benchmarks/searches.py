@@ -20,7 +20,9 @@ from benchmarks import covariance, search_controls
 from benchmarks.machine import machine
 from benchmarks.text import read_text
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
+from ropewalk.evaluation import planted
 from ropewalk.evaluation.encoding import Encoder
+from ropewalk.evaluation.planted import Planted, Split, split_corpus
 from ropewalk.models.config import BUNDLED
 from ropewalk.models.load import LoadedModel, load
 from ropewalk.planning.extension import extend
@@ -29,9 +31,8 @@ from ropewalk.run_directory import Journal
 from ropewalk.schedule import FloatArray, RotarySchedule
 from ropewalk.searching import coordinates, driver, space, surface
 from ropewalk.searching.driver import Progress, Strategy
-from ropewalk.searching.model import objectives, planted
+from ropewalk.searching.model import objectives
 from ropewalk.searching.model.objectives import LocalMeasure, ModelObjective, loss_of
-from ropewalk.searching.model.planted import Planted, Split, split_corpus
 from ropewalk.searching.model.settings import published_space
 from ropewalk.searching.objective import Kind
 from ropewalk.searching.space import Space

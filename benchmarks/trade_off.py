@@ -29,7 +29,7 @@ from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.evaluation.statistics import mean_interval
 from ropewalk.models.load import load
 from ropewalk.outputs import write_atomically
-from ropewalk.pipeline.settings import EVALUATIONS, parted
+from ropewalk.pipeline.settings import parted
 from ropewalk.pipeline.stages.search import Search
 from ropewalk.schedule import RotarySchedule
 from ropewalk.searching.model.legs import search_model
@@ -37,6 +37,8 @@ from ropewalk.searching.model.objectives import LocalMeasure
 from studies.methods import measure as methods
 from studies.methods.measure import FACTORS, MODELS, NONE, RETRIEVED, TEXT, WINDOW
 
+EVALUATIONS = 24
+"""The budget of the cells that are recorded."""
 LINES = Path(__file__).with_name("results") / "trade_off.jsonl"
 COMMAND = "python -m benchmarks.trade_off"
 PAGE = "docs/search.md"

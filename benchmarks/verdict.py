@@ -4,10 +4,12 @@
 
 `make figures` puts the tables into docs/evaluation.md.
 
-The first table asks samples as `extend` does, of a model whose rate is known. The answers of a
-stretch of text are correlated, by a normal variable that they share, and two of three tasks read
-the same stretches. The second compares two schedules as `evaluation/select.py` does, on documents
-whose differences are correlated within a text, normal or skewed.
+The first table reads documents of eight facts as `extend` does, of a model whose rate is known,
+next to an unmodified model that retrieves as much as the heading says within its window. The shares
+of documents vary as they were measured to, 0.9 times as much as of independent answers (the facts
+lie at different depths, some of them harder), or 1.8 times, as if documents differed. The second
+compares two schedules as `evaluation/select.py` does, on documents whose differences are correlated
+within a text, normal or skewed.
 """
 
 from __future__ import annotations
@@ -16,21 +18,21 @@ import json
 import math
 import sys
 from pathlib import Path
-from statistics import NormalDist
 
 import numpy as np
 
 from ropewalk.evaluation import verdict
 from ropewalk.evaluation.select import paired
-from ropewalk.evaluation.verdict import THRESHOLD, Look, look
+from ropewalk.evaluation.verdict import MARGIN, Look, Shares, look
 from ropewalk.outputs import write_atomically
 
 RESULTS = Path(__file__).with_name("results") / "verdict.json"
 TIMES, FALSE_ALARMS = 2000, 20_000
 """Draws; the second if there is no difference, so that the rate is known to ±0.3 points."""
-RATES = (0.70, 0.80, THRESHOLD, 0.90, 0.95)
-STRETCHES = {"independent samples": 0, "12 stretches of text": 12, "24 stretches of text": 24}
-SAMPLES, ALIKE = 20, 0.15
+DIFFERENCES = (0.0, -0.03, -0.05, -MARGIN, -0.15, -0.2, -0.4)
+"""True rates at the target minus those of the unmodified model within its window."""
+REFERENCES, RATIOS = (0.97, 0.9, 0.7), (0.9, 1.8)
+FACTS, WITHIN = 8, 48
 DOCUMENTS = ((16, 5), (16, 8), (32, 8), (32, 13), (64, 13))
 CORRELATIONS = (0.0, 0.3, 0.6)
 SHOWN = ((16, 5), (32, 8), (64, 13))
@@ -41,37 +43,47 @@ SHIFTS = (0.0, 0.5, 0.8)
 Random = np.random.Generator
 
 
-def judged(random: Random, rate: float, stretches: int) -> list[Look]:
-    """The looks of one run: tasks 4 points easier and harder than the mean, and one as hard."""
-    normal, most = NormalDist(), verdict.blocks(SAMPLES)[-1]
-    stretch = random.normal(size=max(1, stretches))
-    tasks: list[tuple[list[float], list[object]]] = []
-    for i, chance in enumerate((rate - 0.04, rate, rate + 0.04)):
-        place = np.arange(most) % max(1, stretches)
-        # The third task fills its text with sentences of its own, as a pass key does.
-        alike = ALIKE if stretches and i < 2 else 0.0
-        shown = math.sqrt(alike) * stretch[place]
-        shown += math.sqrt(1 - alike) * random.normal(size=most)
-        names: list[object] = [place[n] if alike else (i, n) for n in range(most)]
-        tasks.append(((shown < normal.inv_cdf(chance)).astype(float).tolist(), names))
-    looks: list[Look] = []
-    for count in verdict.blocks(SAMPLES):
-        looks.append(look([(scores[:count], names[:count]) for scores, names in tasks]))
-        if looks[-1].verdict != "undecided":
+def shares(random: Random, rate: float, count: int, ratio: float) -> list[float]:
+    """The shares of the facts that are retrieved, whose variance has this ratio to that of
+    independent answers."""
+    if ratio > 1:
+        alike = (FACTS - 1) / (ratio - 1) - 1
+        chance = random.beta(rate * alike, (1 - rate) * alike, size=(count, 1))
+    else:
+        ramp = np.linspace(-1, 1, FACTS)
+        chance = rate + ramp * min(
+            1 - rate, math.sqrt((1 - ratio) * rate * (1 - rate)) / ramp.std()
+        )
+    right = random.random((count, FACTS)) < chance
+    found: list[float] = right.mean(axis=1).tolist()
+    return found
+
+
+def judged(random: Random, reference: float, difference: float, ratio: float) -> Look:
+    """The last look of one run."""
+    within, most = shares(random, reference, WITHIN, ratio), verdict.LOOKS[-1]
+    own = shares(random, reference + difference, most, ratio)
+    known = Shares(within, FACTS, range(WITHIN))
+    for count in verdict.LOOKS:
+        found = look(Shares(own[:count], FACTS, range(count)), known)
+        if found.verdict != "undecided":
             break
-    return looks
+    return found
 
 
-def verdicts(rate: float, stretches: int, times: int = TIMES, seed: int = 0) -> dict[str, float]:
-    """The share of each verdict, and the mean number of samples."""
-    random = np.random.default_rng([seed, round(1000 * rate), stretches])
-    last = [judged(random, rate, stretches)[-1] for _ in range(times)]
+def verdicts(
+    reference: float, difference: float, ratio: float, times: int = TIMES, seed: int = 0
+) -> dict[str, float]:
+    """The share of each verdict, and the median number of documents."""
+    key = [seed, *(round(1000 * abs(each)) for each in (reference, difference, ratio))]
+    random = np.random.default_rng(key)
+    last = [judged(random, reference, difference, ratio) for _ in range(times)]
     return {
         **{
             name: sum(each.verdict == name for each in last) / times
             for name in ("works", "does not work", "undecided")
         },
-        "samples": float(np.mean([each.samples for each in last])),
+        "documents": float(np.median([each.documents for each in last])),
     }
 
 
@@ -104,8 +116,11 @@ def main() -> int:
         "times": TIMES,
         "false_alarms": FALSE_ALARMS,
         "verdicts": {
-            case: {f"{rate:g}": verdicts(rate, stretches) for rate in RATES}
-            for case, stretches in STRETCHES.items()
+            f"{ratio:g}, {reference:g}": {
+                f"{each:g}": verdicts(reference, each, ratio) for each in DIFFERENCES
+            }
+            for ratio in RATIOS
+            for reference in REFERENCES
         },
         "compared": {
             f"{kind}, {documents}, {texts}, {alike:g}, {shift:g}": compared(
@@ -126,14 +141,15 @@ def _tables(content: dict[str, object]) -> dict[str, str]:
     found, against = content["verdicts"], content["compared"]
     assert isinstance(found, dict)
     assert isinstance(against, dict)
-    lines = [f"| true rate | {' | '.join(found)} |", "|---" * (1 + len(found)) + "|"]
-    for rate in RATES:
+    heads = (f"{n}, variance × {r}" for r, n in (case.split(", ") for case in found))
+    lines = [f"| difference | {' | '.join(heads)} |", "|---" * (1 + len(found)) + "|"]
+    for difference in DIFFERENCES:
         cells = [
             f"{own['works']:.1%} / {own['does not work']:.1%} / {own['undecided']:.1%}, "
-            f"{own['samples']:.0f}"
-            for own in (case[f"{rate:g}"] for case in found.values())
+            f"{own['documents']:.0f}"
+            for own in (case[f"{difference:g}"] for case in found.values())
         ]
-        lines.append(f"| {rate:.0%} | {' | '.join(cells)} |")
+        lines.append(f"| {100 * difference:+.0f} points | {' | '.join(cells)} |")
     lines += ["", "| documents | texts | differences | " + " | ".join(
         f"correlation {alike:g}" for alike in CORRELATIONS
     ) + " |", "|---" * (3 + len(CORRELATIONS)) + "|"]  # fmt: skip

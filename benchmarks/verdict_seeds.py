@@ -3,7 +3,7 @@
     python -m benchmarks.verdict_seeds            runs what is missing: some minutes a seed
     python -m benchmarks.verdict_seeds --report   runs nothing
 
-A seed draws the documents, the search and the samples; models take turns. A finished seed is a line
+A seed draws the documents and their facts; models take turns. A finished seed is a line
 of results/verdict_seeds.jsonl, and one that was cut off goes on in runs/verdict-seeds.
 """
 
@@ -23,8 +23,7 @@ from benchmarks.cost_estimate import taken
 from benchmarks.machine import machine, measured_on
 from docs.figures import paragraph
 from ropewalk.outputs import write_atomically
-from ropewalk.pipeline.stages.short import CheckShort
-from ropewalk.pipeline.stages.verdict import Judge
+from ropewalk.run_directory import EVENTS, read_journal
 from studies.methods.measure import MODELS
 
 LINES = Path(__file__).with_name("results") / "verdict_seeds.jsonl"
@@ -59,14 +58,15 @@ def work(seed: int, run: Path, **less: Any) -> dict[str, Any]:
     """A finished seed; `less` makes its run a small one."""
     model = MODELS[seed % len(MODELS)]
     found = rw.extend(model, **{"to": TARGET, **less}, seed=seed, run=run)
-    judged = found.result(Judge)
+    judged = found.judged
     line = {
         "seed": seed,
         "model": model,
         "method": found.method,
         "verdict": judged.verdict,
         "look": judged.looks[-1]._asdict() if judged.looks else None,
-        "price": found.result(CheckShort).price,
+        "price": judged.price_in_words,
+        "tokens": sum(int(str(each.get("tokens", 0))) for each in read_journal(run / EVENTS)),
         "seconds": round(sum(taken(run).values())),
         "torch": torch.__version__,
         "machine": machine(),
@@ -83,14 +83,14 @@ def blocks() -> dict[str, str]:
     works = sum(line["verdict"] == "works" for line in found)
     rates = sorted(line["look"]["rate"] for line in found)
     seconds = sorted(line["seconds"] for line in found)
-    samples = sorted({line["look"]["samples"] for line in found})
+    documents = sorted({line["look"]["documents"] for line in found})
     told = [
         paragraph(
             f"On the bundled models at 4 times their window, {len(ended)} of {len(found)} runs of "
             "`extend` end in *works* or *does not work* within 30 minutes (one seed each, models "
             f"in turn): {works} in *works*. They retrieve {rates[0]:.0%} to {rates[-1]:.0%} after "
-            f"{samples[0]} to {samples[-1]} samples and {seconds[0]:,} to {seconds[-1]:,} seconds, "
-            f"in the middle {statistics.median(seconds):,.0f}. Other work ran beside most of them."
+            f"{documents[0]} to {documents[-1]} documents and {seconds[0]:,} to {seconds[-1]:,} "
+            f"seconds, in the middle {statistics.median(seconds):,.0f}. Other work ran beside them."
         )
     ]
     missing = len(SEEDS) - len(found)

@@ -4,7 +4,7 @@
 
     rw.inspect("llama-3.1-8b")                              a model's geometry and present schedule
     planned = rw.plan("path/to/model", "128k", "yarn")      a schedule for a longer context
-    rw.extend("path/to/model", "128k")                      search, evaluate, export, verify
+    rw.extend("path/to/model", "128k")                      judge, choose, export, verify
 
 Every verb of the command is a function here. It returns an immutable value with `summary()`,
 `to_json()` and, where a picture says more, `figure()`; the classes of results and errors are here

@@ -1,4 +1,4 @@
-"""Budgets as people write them: `40` evaluations of a search, `1e9tok` tokens, `30m` of time."""
+"""Budgets as people write them: `40` evaluations or documents, `1e9tok` tokens, `30m` of time."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ lower bound of its score there.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
@@ -146,12 +146,10 @@ class EvalRecord(Value):
             )
 
     @classmethod
-    def of_lines(
-        cls, lines: Iterable[object], path: str, known: Sequence[EvalRecord] = ()
-    ) -> list[EvalRecord]:
-        """The records of a journal after those that are known; each must stand there once."""
-        records = list(known)
-        places = {record.key: "another journal of the run" for record in known}
+    def of_lines(cls, lines: Iterable[object], path: str) -> list[EvalRecord]:
+        """The records of a journal; each must stand there once."""
+        records: list[EvalRecord] = []
+        places: dict[object, str] = {}
         for i, line in enumerate(lines, start=1):
             record = cls.from_json(line, f"{path}: record {i}")
             if (before := places.setdefault(record.key, f"line {i}")) != f"line {i}":

@@ -214,7 +214,6 @@ def stage_ways(
 ) -> dict[str, Callable[[Work], Iterator[Way]]]:
     """Each stage of `extend` that runs the model on the devices, and how it does."""
     from ropewalk.pipeline.stages import stages
-    from ropewalk.pipeline.stages.search import Search
     from ropewalk.pipeline.stages.train import Train
 
     found: dict[str, Callable[[Work], Iterator[Way]]] = {}
@@ -225,10 +224,8 @@ def stage_ways(
             windows = stage.steps * stage.settings.batch  # which refuses what no training takes
             told = f"{stage.name}, {stage.steps:,} steps"
             found[told] = estimates.training_alone(windows, settings.target_length)
-        elif forwards and stage.name == Search.name:
-            found[told] = estimates.searching(forwards, ranks)
         elif forwards and stage.over_ranks:
-            found[told] = estimates.answering(forwards, ranks)
+            found[told] = estimates.searching(forwards, ranks)
     return found
 
 

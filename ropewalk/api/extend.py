@@ -1,4 +1,4 @@
-"""`extend`: search, evaluate, export and verify in one resumable run."""
+"""`extend`: judge a schedule, choose another where it fails, export and verify, resumably."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 from ropewalk.api.common import (
     AllowDownload,
     Corpus,
-    CorpusToUse,
     Device,
     Dtype,
     Length,
@@ -23,7 +22,6 @@ from ropewalk.api.common import (
     TextField,
     as_documents,
     as_length,
-    as_lengths,
     as_path,
 )
 from ropewalk.api.cost import Cost, calculated, check_divided, stage_ways
@@ -31,9 +29,10 @@ from ropewalk.api.report import keep_report
 from ropewalk.budget import Budget, as_budget, check_over_ranks
 from ropewalk.costs.estimates import Way, Work
 from ropewalk.costs.machines import machine
-from ropewalk.data.corpora import Document, corpus_digest
+from ropewalk.data.corpora import HELD_OUT, STANDARD_LIBRARY, Document, corpus_digest
 from ropewalk.errors import InputError, InvalidValue, Unsupported
 from ropewalk.evaluation.select import SHORT_LIMIT
+from ropewalk.evaluation.verdict import LOOKS
 from ropewalk.lengths import format_length
 from ropewalk.models.source import Source, runnable
 from ropewalk.options import (
@@ -47,7 +46,7 @@ from ropewalk.options import (
 )
 from ropewalk.pipeline.settings import (
     EVALUATIONS,
-    SAMPLES,
+    SHIPPED_UP_TO,
     TIMES,
     ExtendSettings,
     parted,
@@ -90,7 +89,7 @@ def extend(
     model: ModelToRun = "bundled",
     to: Annotated[
         Length | None,
-        Option("Target length, such as 32k (default: eight times what the model serves)."),
+        Option("Target length, such as 32k (default: four times what the model serves)."),
     ] = None,
     *,
     run: Annotated[
@@ -101,23 +100,27 @@ def extend(
             command="extend",
         ),
     ] = None,
-    corpus: CorpusToUse = "held-out",
+    corpus: Annotated[
+        Corpus | None,
+        Option(
+            "Text of the documents: a file, a folder, .jsonl, .parquet, `python` (its standard "
+            f"library, the default beyond {format_length(SHIPPED_UP_TO)}) or `held-out` (text "
+            "that ships with ropewalk).",
+            "FILE",
+        ),
+    ] = None,
     field: TextField = "text",
+    search: Annotated[
+        bool, Option("Also search YaRN's parameters; a limit that covers it does so too.")
+    ] = False,
     budget: Annotated[
         int | str | None,
         Option(
-            "Evaluations of the search (40), or a limit of the whole run: 1e9tok, 30m (default: "
-            f"{EVALUATIONS}).",
+            "Documents that a verdict may read (24), or a limit of the whole run: 1e9tok, 60m "
+            f"(default: {LOOKS[-1]}).",
             "BUDGET",
         ),
     ] = None,
-    samples: Annotated[
-        int,
-        Option("Samples for each task, length and method; for the verdict up to 16 times as many."),
-    ] = SAMPLES,
-    lengths: Annotated[
-        Sequence[Length], Option("Lengths to evaluate at (default: doublings of the window).")
-    ] = (),
     train_steps: Annotated[
         int | str,
         Option(
@@ -129,8 +132,8 @@ def extend(
     train_corpus: Annotated[
         Corpus | None,
         Option(
-            "Training text; what shares text with the evaluation is left out (default: the text of "
-            "the search).",
+            "Training text; what shares text with the verdict is left out (default: the text of "
+            "the race or search).",
             "FILE",
         ),
     ] = None,
@@ -153,23 +156,27 @@ def extend(
     notice: Notice = log_notice,
     done: Done = lambda *_: None,
 ) -> Extended:
-    """Extend a model: search, train if asked to, evaluate, export, verify.
+    """Extend a model: judge, choose, train if asked to, export, verify.
 
-    The default of `to` is eight times the length that the model serves now. The directory `run` (by
-    default `runs/extend-MODEL-LENGTH`) keeps everything; called again with the same arguments, an
-    interrupted run resumes. With `train_steps`, the model is also trained under the chosen
-    schedule, on `train_corpus` (by default the text of the search), and evaluated before and after;
-    documents that share text with the evaluation are left out of training.
+    The default of `to` is four times the length that the model serves now. First the vendor's
+    schedule for this target, or else YaRN, is judged: documents of the target hold eight facts
+    each, and are read until they show whether the model retrieves at most ten points less than
+    unmodified within its own window. If it fails, or costs more text than `short_limit`, the
+    hand-designed methods race on other documents, and the winner is judged. `search` also
+    searches. The directory `run` (by default `runs/extend-MODEL-LENGTH`) keeps everything; called
+    again with the same arguments, an interrupted run resumes. With `train_steps`, the model is also
+    trained under the chosen schedule, on `train_corpus` (by default the text of the race), and
+    judged again; documents that share text with the verdict are left out of training.
 
-    `budget` is a number of evaluations of the search, or what the whole run may take, in tokens
-    (`"1e9tok"`) or time (`"30m"`); the run is then planned to fit. A budget in tokens leads to the
-    same plan everywhere. One in time depends on the machine, and a run that resumes keeps the plan
-    that it began with.
+    `budget` is a number of documents, or what the whole run may take, in tokens (`"1e9tok"`) or
+    time (`"60m"`); the run is then planned to fit, with a search if there is room. A budget in
+    tokens leads to the same plan everywhere. One in time depends on the machine, and a run that
+    resumes keeps the plan that it began with.
 
     Under torchrun, `ranks_per_copy` ranks hold one copy of the model, each with its heads and their
-    part of the cache; copies share the search, the evaluation and the verdict, and every rank
-    returns the result. The other stages run on rank 0 alone. Training (`train_steps`) is refused
-    there: train the exported model with `train`, and evaluate it.
+    part of the cache; copies share the documents, and every rank returns the result. The other
+    stages run on rank 0 alone. Training (`train_steps`) is refused there: train the exported model
+    with `train`, and evaluate it.
 
     `done` is called with each stage and its result. `strict` refuses a config that leaves open how
     the model rotates, instead of warning.
@@ -189,7 +196,6 @@ def extend(
         limit = None if budget is None else as_budget(budget)
         if started() > 1 or (on is not None and ranks_per_copy > 1):
             _check_over_ranks(limit, train_steps)
-        documents = as_documents(corpus, field, notice, train_corpus)
         found = runnable(
             model,
             dtype=dtype,
@@ -201,11 +207,11 @@ def extend(
             weights=on is None,
         )
         present = found.present_plan
+        target = TIMES * present.target_length if to is None else as_length(to, "to")
         settings = settings_for(
             present,
-            TIMES * present.target_length if to is None else as_length(to, "to"),
-            samples=samples,
-            lengths=as_lengths(lengths),
+            target,
+            search=search,
             seed=seed,
             train_steps=train_steps,
             short_limit=short_limit,
@@ -224,17 +230,19 @@ def extend(
                     str(limit),
                     "settings that fit tokens or a time are found only on the machine of the run, "
                     "not for another (`on`)",
-                    "give evaluations (40), or leave `budget` out",
+                    "give documents (24), or leave `budget` out",
                 )
             if limit is not None:
-                settings = replace(settings, evaluations=int(limit.amount))
+                settings = replace(settings, documents=int(limit.amount))
             preview_ends(
                 _Elsewhere(found, settings, learning_rate, batch, dtype, on, ranks_per_copy)
             )
+        documents = _texts(corpus, target, field, notice, train_corpus)
         from ropewalk.evaluation.answerers.in_process import load_to_read
         from ropewalk.evaluation.identity import run_identity
         from ropewalk.pipeline import extend as pipeline
         from ropewalk.pipeline import stage
+        from ropewalk.pipeline.results import check_version
         from ropewalk.pipeline.stage import Start
         from ropewalk.pipeline.stages import stages
 
@@ -258,6 +266,8 @@ def extend(
             settings = _with_recipe(settings, weights, learning_rate, batch)
             length = format_length(settings.target_length)
             path = given or Path("runs") / f"extend-{found.short_name}-{length}"
+            if (path / CONFIGURATION).is_file():
+                check_version(read_configuration(path)[1], path)
             if limit is not None:
                 settings = _within(limit, settings, loaded, path, notice)
             start = Start(
@@ -323,40 +333,52 @@ def _within(
     budget: Budget, settings: ExtendSettings, loaded: LoadedModel, run: Path, notice: Notice
 ) -> ExtendSettings:
     """The settings, planned to fit a budget."""
-    from ropewalk.evaluation.verdict import blocks
     from ropewalk.pipeline.cost import seconds_of, tokens_of
     from ropewalk.pipeline.planned import least, planned, untrained
 
     window = loaded.present_plan.target_length
     if budget.unit == "evaluations":
-        return replace(settings, evaluations=int(budget.amount))
+        return replace(settings, documents=int(budget.amount))
+    most = replace(settings, evaluations=settings.evaluations or EVALUATIONS)
     if budget.unit == "tokens":
-        found = planned(settings, budget, lambda own: tokens_of(own, window))
+        found = planned(most, budget, lambda own: tokens_of(own, window))
     elif (run / CONFIGURATION).is_file():
         _, kept = read_configuration(run)  # where it is of another command, that is said later
-        whole = {
-            n: decode(int, kept[n], n) for n in ("evaluations", "samples", "looks") if n in kept
-        }
         if settings.train_if_needed and kept.get("train_if_needed") is False:
             settings = untrained(settings)
-        if "lengths" in kept:
-            settings = replace(
-                settings, lengths=decode(tuple[int, ...], kept["lengths"], "lengths")
-            )
-        return replace(settings, **whole)
+        if "documents" not in kept or "evaluations" not in kept:
+            return settings
+        return replace(
+            settings,
+            documents=decode(int, kept["documents"], "documents"),
+            evaluations=decode(int | None, kept["evaluations"], "evaluations"),
+        )
     else:
-        found = planned(settings, budget, seconds_of(loaded, settings.target_length))
+        found = planned(most, budget, seconds_of(loaded, settings.target_length))
         notice("these settings fit the time on this machine; on another, the plan may differ")
+    searched = {None: "no race of methods", 0: "a race of methods if the first schedule fails"}
     notice(
-        f"within {budget}: up to {found.evaluations} evaluations of the search, {found.samples} "
-        f"samples for each task at {', '.join(map(format_length, found.lengths))}, and up to "
-        f"{blocks(found.samples, found.looks)[-1]} for the verdict; at most "
-        f"{tokens_of(found, window):,} tokens"
+        f"within {budget}: up to {found.documents} documents for a verdict, "
+        f"{searched.get(found.evaluations, f'a search of {found.evaluations} evaluations')}; at "
+        f"most {tokens_of(found, window):,} tokens"
     )
     if settings.train_steps and not found.train_steps:
         needed = tokens_of(least(settings), window)
         notice(f"no training will be done: with it, the run takes at least {needed:,} tokens")
     return found
+
+
+def _texts(
+    corpus: Corpus | None, target: int, field: str, notice: Notice, also: Corpus | None
+) -> list[Document]:
+    """The corpus; by default one that holds enough documents of the target.
+
+    No module of the standard library is as long as that, so they count as one text.
+    """
+    if corpus is not None or target <= SHIPPED_UP_TO:
+        return as_documents(HELD_OUT if corpus is None else corpus, field, notice, also)
+    modules = as_documents(STANDARD_LIBRARY, field, notice, also)
+    return [Document(STANDARD_LIBRARY, "\n".join(each.text for each in modules))]
 
 
 def _announce(start: Start, settings: ExtendSettings, run: Path, notice: Notice) -> None:
@@ -369,7 +391,7 @@ def _announce(start: Start, settings: ExtendSettings, run: Path, notice: Notice)
     def forwards(own: ExtendSettings) -> list[tuple[int, int]]:
         return [each for stage in stages(own) for each in stage.cost(window).forwards]
 
-    fewer = replace(settings, evaluations=10, samples=2, looks=1)
+    fewer = replace(settings, documents=LOOKS[1], evaluations=None)
     announce(
         start.loaded.model,
         window,
@@ -377,7 +399,7 @@ def _announce(start: Start, settings: ExtendSettings, run: Path, notice: Notice)
         notice,
         begun=run / CONFIGURATION,
         what="this run",
-        smaller=[("`budget` 10 with `samples` 2", forwards(fewer))],
+        smaller=[(f"a `budget` of time or tokens with {LOOKS[1]} documents", forwards(fewer))],
         otherwise="`plan` chooses a method without a forward, `evaluate` measures it on few "
         "`samples`, and `export` writes it",
     )

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ropewalk.values import Result
 
 WIDTH = 110
+OWN = "ropewalk extend path/to/model --to 128k --dry-run"
 EXAMPLE = "ropewalk extend path/to/model --to 32k --run runs/extend"
 
 
@@ -30,7 +31,7 @@ def command(
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Extend a model: search, train if asked to, evaluate, export, verify. Resumable."""
+    """Extend a model: judge, choose, train if asked to, export, verify. Resumable."""
     from ropewalk.cli.terminal import Terminal
 
     console = Terminal(sys.stderr if as_json else sys.stdout)
@@ -51,7 +52,7 @@ def command(
     if as_json:
         print_json(found)
     else:
-        for line in (found.achieved, found.written, f"load it: {found.load}", found.verdict):
+        for line in (*found.lines, f"for your own model: {OWN}"):
             say(line)
 
 
@@ -59,7 +60,8 @@ def _show_cost(console: Terminal, estimate: Estimate) -> None:
     from rich.text import Text
 
     for row in estimate.stages:
-        tokens = f"{row.tokens:,} tokens{' at most' if row.early else ''}, " if row.tokens else ""
+        least = f"{row.least:,} to " if row.early else ""
+        tokens = f"{least}{row.tokens:,} tokens, " if row.tokens else ""
         cost = f"{tokens}{row.range}" if row.seconds_high else "quick"
         cost += f": {row.early}" if row.early and row.tokens else ""
         told = Text.assemble(f"{row.stage:>9}  {row.does} ", (f"({cost})", "dim"))
@@ -73,10 +75,5 @@ def _show_cost(console: Terminal, estimate: Estimate) -> None:
 
 def _show_stage(console: Terminal, stage: Stage[Any], result: Result) -> None:
     from ropewalk.cli.terminal import headed
-    from ropewalk.pipeline.results import EvaluatedExtension
 
     console.print(headed(stage.name, f"  {result.summary()}"), soft_wrap=True)
-    if isinstance(result, EvaluatedExtension):
-        from ropewalk.cli.evaluate import show_results
-
-        show_results(console, result.results)

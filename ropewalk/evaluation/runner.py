@@ -88,12 +88,11 @@ class Evaluation:
         self,
         journal: Journal | None = None,
         progress: Callable[[float], None] = lambda done: None,
-        known: Sequence[EvalRecord] = (),
         subjects: Sequence[Subject] = (),
     ) -> list[EvalRecord]:
-        """Ask these subjects, or all; known answers, in the journal too, are not asked again."""
+        """Ask these subjects, or all; what is in the journal is not asked again."""
         told = ([], "") if journal is None else (journal.records, str(journal.path))
-        records = EvalRecord.of_lines(*self.answerer.shared(told), known)
+        records = EvalRecord.of_lines(*self.answerer.shared(told))
         done = {record.key for record in records}
         self.asked.clear()
         subjects, settings = subjects or self.answerer.subjects, self.settings

@@ -314,6 +314,27 @@ def _effective(values: NDArray[np.float64], mean: _Mean) -> _Effective:
     return _Effective(share, t_quantile(mean.degrees))
 
 
+def shares_interval(
+    shares: Sequence[float],
+    size: float,
+    clusters: Sequence[Hashable] | None = None,
+    confidence: float = CONFIDENCE,
+) -> Interval | None:
+    """The interval of a mean of shares, each of `size` answers to one document's questions.
+
+    Wilson's for as many independent answers as would be as sure: at most as many as there are.
+    None for fewer than five documents.
+    """
+    mean = _mixed_mean(shares, clusters)
+    if mean.clusters < FEWEST:
+        return None
+    total = size * len(shares)
+    independent = mean.value * (1 - mean.value) / total
+    if independent > 0 and mean.standard_error > 0:
+        total *= min(1.0, independent / mean.standard_error**2)
+    return wilson(mean.value * total, total, NormalDist().inv_cdf((1 + confidence) / 2))
+
+
 def mean_rate(tasks: Rates) -> float:
     """The mean over tasks, which count alike."""
     return float(np.mean([np.mean(scores) for scores, _ in tasks]))

@@ -1,79 +1,105 @@
-"""The verdict on a model at a length: samples in blocks, until they decide. No torch.
+"""The verdict on a model at a length, against the unmodified model at the length it was trained at.
 
-A model works where it retrieves more than a threshold, as a mean over tasks. Answers are looked at
-after 1, 2, 4, 8 and 16 blocks of samples, and the first interval that leaves out the threshold
-decides. Each look has an interval of 99%, so by Bonferroni's rule all five contain the truth
-in at least 95% of runs, whenever the looking stops. `python -m benchmarks.verdict` measures how
-often a verdict is wrong, and how often there is one.
+Documents hold facts, and a model is read until they decide (planted.py). It *works* if it retrieves
+at most ten points less than the unmodified model does within its own window: an absolute threshold
+would condemn every model that finds few facts anywhere.
+
+Answers are looked at after 6, 8, 12, … 64 documents, and the first interval of the difference that
+leaves out −10 points decides. Eight looks at 1 − 5%/8 contain the truth together in 95% of runs by
+Bonferroni's rule, however the looks depend on each other, and whenever the looking stops. A wrong
+*works* is an error to one side: at most 2.5%. A run that judges a second schedule, because the
+first one failed, has two chances of it, together at most 5%.
+
+The facts of one document are no independent samples: the variance over documents says how many they
+are worth, and never more than there are. Documents from one text count as a cluster as far as they
+differ less than those of several. The two rates' intervals are Wilson's, joined by Newcombe's rule
+(1998). `python -m benchmarks.verdict` measures how often a verdict is wrong. No torch.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from statistics import NormalDist
+from collections.abc import Hashable, Sequence
 from typing import Literal, NamedTuple
 
-from ropewalk.evaluation.statistics import SIGNIFICANT, Rates, mean_rate, mean_rate_interval
+from ropewalk.evaluation.statistics import FEWEST, SIGNIFICANT, Interval, shares_interval
 
-THRESHOLD = 0.85
-LOOKS = 5
-CONFIDENCE = 1 - SIGNIFICANT / LOOKS
+MARGIN = 0.10
+"""A model works if it is not worse by more than this."""
+JUDGED_FROM = 0.5
+"""A model that retrieves less within its own window cannot be judged by its answers."""
+LOOKS = (6, 8, 12, 16, 24, 32, 48, 64)
+"""The numbers of documents after which the answers are looked at."""
+CONFIDENCE = 1 - SIGNIFICANT / len(LOOKS)
 """The confidence of each look."""
-MANY = 100_000
-"""The number of further samples above which a decision is not promised."""
+MANY = 10_000
+"""The number of further documents above which a decision is not promised."""
 
-Verdict = Literal["works", "does not work", "undecided"]
+Verdict = Literal["works", "does not work", "undecided", "cannot be judged"]
+
+
+class Shares(NamedTuple):
+    """The share of each document's facts that were retrieved."""
+
+    shares: Sequence[float]
+    facts: float
+    """The mean number of facts in a document."""
+    texts: Sequence[Hashable]
+    """The text that each document was taken from."""
+
+    @property
+    def rate(self) -> float:
+        return math.fsum(self.shares) / len(self.shares)
+
+    def interval(self, confidence: float = CONFIDENCE) -> Interval | None:
+        clusters = self.texts if len(set(self.texts)) >= FEWEST else None
+        return shares_interval(self.shares, self.facts, clusters, confidence)
 
 
 class Look(NamedTuple):
     """The answers so far."""
 
-    samples: int
-    """The samples of all tasks together."""
+    documents: int
     rate: float
-    """The mean over tasks."""
+    reference: float
+    """The rate of the unmodified model within its window."""
     low: float | None
-    """The interval of one of five looks; None for too few samples."""
+    """The interval of the difference, of one of eight looks; None for too few documents."""
     high: float | None
+    more: int | None
+    """The number of further documents that would tell at these rates; None if none would."""
 
     @property
     def verdict(self) -> Verdict:
-        if self.low is not None and self.low > THRESHOLD:
+        if self.reference < JUDGED_FROM:
+            return "cannot be judged"
+        if self.low is not None and self.low > -MARGIN:
             return "works"
-        return "does not work" if self.high is not None and self.high < THRESHOLD else "undecided"
-
-    @property
-    def more(self) -> int | None:
-        """The approximate number of further samples needed at this rate; None above `MANY`."""
-        if self.low is None or self.high is None:
-            return self.samples * ((1 << LOOKS) - 1)
-        margin = abs(self.rate - THRESHOLD)
-        reach = self.rate - self.low if self.rate > THRESHOLD else self.high - self.rate
-        if margin == 0 or reach <= margin:
-            return None
-        # Samples of correlated text tell less than independent ones, by the same share as so far.
-        z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
-        variance = THRESHOLD * (1 - THRESHOLD)
-        share = min(1.0, variance * (z / reach) ** 2 / self.samples)
-        needed = variance * (z / margin) ** 2 / share
-        if needed > MANY:
-            return None
-        return rounded_up(max(1, math.ceil(needed) - self.samples))
+        return "does not work" if self.high is not None and self.high < -MARGIN else "undecided"
 
 
-def look(tasks: Rates) -> Look:
-    """The mean over tasks, with the interval of one look."""
-    low, high = mean_rate_interval(tasks, CONFIDENCE) or (None, None)
-    return Look(sum(len(scores) for scores, _ in tasks), mean_rate(tasks), low, high)
+def look(own: Shares, reference: Shares) -> Look:
+    """The difference of two rates, with the interval of one look."""
+    count, difference = len(own.shares), own.rate - reference.rate
+    first, second = own.interval(), reference.interval()
+    if first is None or second is None:
+        return Look(count, own.rate, reference.rate, None, None, LOOKS[-1] - count)
+    below, above = own.rate - first[0], first[1] - own.rate
+    under, over = second[1] - reference.rate, reference.rate - second[0]
+    low, high = difference - math.hypot(below, under), difference + math.hypot(above, over)
+    mine, other = (below, under) if difference > -MARGIN else (above, over)
+    left = (difference + MARGIN) ** 2 - other**2
+    needed = math.ceil(count * mine**2 / left) - count if left > 0 else MANY + 1
+    return Look(
+        count, own.rate, reference.rate, low, high, None if needed > MANY else max(1, needed)
+    )
 
 
-def blocks(samples: int, looks: int = LOOKS) -> Sequence[int]:
-    """The number of samples of each task in every look."""
-    return [samples * 2**i for i in range(looks)]
-
-
-def rounded_up(count: int) -> int:
-    """To two digits."""
-    digits: int = 10 ** max(0, len(str(count)) - 2)
-    return math.ceil(count / digits) * digits
+def looks_of(own: Shares, reference: Shares) -> tuple[Look, ...]:
+    """All looks at so many documents, which end in one at all of them."""
+    count = len(own.shares)
+    ends = [*(end for end in LOOKS if end < count), *([count] if count else [])]
+    return tuple(
+        look(own._replace(shares=own.shares[:end], texts=own.texts[:end]), reference)
+        for end in ends
+    )

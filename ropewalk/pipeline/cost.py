@@ -28,6 +28,8 @@ class StageCost(NamedTuple):
     does: str
     tokens: int
     """The most tokens that the model will read."""
+    least: int
+    """The fewest: a verdict may come early, and what it makes needless is not done."""
     seconds: float
     seconds_low: float
     """The least, if it ends as early as it can."""
@@ -57,9 +59,10 @@ class Estimate(Result):
         return Range(*(sum(each.range[i] for each in self.stages) for i in range(3)))
 
     def summary(self) -> str:
-        tokens = sum(each.tokens for each in self.stages)
+        least = sum(each.least for each in self.stages)
+        most = sum(each.tokens for each in self.stages)
         return (
-            f"{self.model}: {len(self.stages)} stages, {tokens:,} tokens to read at most, "
+            f"{self.model}: {len(self.stages)} stages, {least:,} to {most:,} tokens to read, "
             f"{self.total} by forwards timed at {self.timed_at[0]:,} and "
             f"{self.timed_at[1]:,} tokens"
         )
@@ -80,7 +83,10 @@ def estimate(name: str, loaded: LoadedModel, settings: ExtendSettings) -> Estima
         if cost.least is not None:
             low, early = timed.range(cost.least, besides).low, each.early
         rows.append(
-            StageCost(each.name, each.does, cost.tokens, spread.middle, low, spread.high, early)
+            StageCost(
+                *(each.name, each.does, cost.tokens, cost.fewest),
+                *(spread.middle, low, spread.high, early),
+            )
         )
     return Estimate(name, target, timed.at, tuple(rows))
 

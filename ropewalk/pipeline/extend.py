@@ -19,16 +19,14 @@ from ropewalk.lengths import format_length
 from ropewalk.models.load import load
 from ropewalk.outputs import check_room
 from ropewalk.pipeline.cost import tokens_of
-from ropewalk.pipeline.results import read_result, run_id
+from ropewalk.pipeline.results import TRAINED, Judged, final, read_result, run_id
 from ropewalk.pipeline.settings import AUTO, STEPS, ExtendSettings
 from ropewalk.pipeline.stage import Stage, Start, Work
 from ropewalk.pipeline.stages import stages
-from ropewalk.pipeline.stages.evaluate import TRAINED, Evaluate, Untrained
 from ropewalk.pipeline.stages.export import Export
+from ropewalk.pipeline.stages.judge import JudgeFirst, JudgeTrained
 from ropewalk.pipeline.stages.search import Search
-from ropewalk.pipeline.stages.short import CheckShort
 from ropewalk.pipeline.stages.train import Train
-from ropewalk.pipeline.stages.verdict import Judge, JudgePlanned
 from ropewalk.pipeline.stages.verify import Verify
 from ropewalk.progress import Progress, silent
 from ropewalk.run_directory import RunDirectory
@@ -59,88 +57,87 @@ class Extended(Result):
         return cast(R, self.results[stage.name])
 
     def to_rows(self) -> list[dict[str, Any]]:
-        return self.result(Evaluate).to_rows()
+        return self.judged.to_rows()
+
+    @property
+    def judged(self) -> Judged:
+        """The verdict on what was exported."""
+        return final(self.results)
 
     @property
     def method(self) -> str:
         """The schedule that was exported: a method's name, or `search`."""
-        return self.result(Evaluate).chosen
+        return self.judged.chosen
 
     def derived(self) -> dict[str, object]:
-        evaluated = self.result(Evaluate)
         return {
             "target_length": self.settings.target_length,
             "method": self.method,
-            "before": evaluated.before,
-            "after": evaluated.after,
-            "at_target": evaluated.at_target,
-            "short": self.result(CheckShort).differences,
-            "verdict": self.result(Judge).verdict,
+            "verdict": self.judged.verdict,
+            "price": self.judged.price,
             "exported": self.result(Export).written,
             "verified": self.result(Verify).verified,
         }
 
     @property
-    def achieved(self) -> str:
-        evaluated = self.result(Evaluate)
-        other = evaluated.best_hand_designed
-        beside = ""
-        if other != self.method:
-            beside = f" (the best hand-designed method, {other}: {evaluated.at_target[other]})"
-        how = f"by {self.method}"
-        if self.method == TRAINED:
-            trained = self.result(Train).stage
-            how = f"training of {len(trained.steps):,} steps with {trained.method}"
-            planned = self.result(Untrained).after
-            beside = f" (before training, with {trained.method}: {planned}){beside}"
+    def lines(self) -> tuple[str, ...]:
+        """A question with both answers; before, after, and the price; where the files are."""
+        judged, example = self.judged, self.result(JudgeFirst).example
+        priced = judged.price_in_words
         return (
-            f"at {format_length(self.settings.target_length)}: before, {evaluated.before}; after, "
-            f"{how}, {evaluated.after}{beside}"
+            *([str(example)] if example else []),
+            f"before: {self.result(JudgeFirst).before}",
+            f"after: {self.told}",
+            f"price: {priced.removeprefix('it ')}",
+            self.written,
+            f"load it: {self.load}",
         )
 
     @property
-    def verdict(self) -> str:
-        """Say whether the exported model works at the target, its price, and what to do."""
-        judged = self.result(Judge)
-        chosen = "the trained model" if self.method == TRAINED else self.method
-        if self.method == SEARCHED:
-            searched = schedule_in_words(self.result(Search).legs[0].best.schedule)
-            chosen = f"the searched schedule, {searched}"
-        price = self.result(CheckShort).price
+    def told(self) -> str:
+        """Whether the exported model works at the target, and what to do."""
+        judged = self.judged
         instead = "train longer" if self.method == TRAINED else "train under it"
         advice = {
-            "works": f"Use {chosen}; {price}.",
-            "does not work": f"Do not use {chosen} at this length; {instead}, or extend less far.",
-            "undecided": f"Run again with more samples before you rely on {chosen}; {price}.",
+            "works": f"use {self._shown}",
+            "does not work": f"do not use {self._shown}; {instead}, or extend less far",
+            "undecided": f"read more documents before you rely on {self._shown}",
+            "cannot be judged": f"do not rely on {self._shown} before it has answered those",
         }
-        return f"{judged.summary()}{self._without}. {advice[judged.verdict]}"
+        return f"{judged.summary()}{self._without}; {advice[judged.verdict]}"
+
+    @property
+    def _shown(self) -> str:
+        if self.method == SEARCHED:
+            searched = schedule_in_words(self.result(Search).legs[0].best.schedule)
+            return f"the searched schedule, {searched}"
+        return "the trained model" if self.method == TRAINED else self.method
 
     @property
     def _without(self) -> str:
-        """After a training, the results of the schedule alone, and of the model as it came."""
+        """After a training, the verdict on the schedule alone."""
         if self.method != TRAINED:
             return ""
-        planned = self.result(JudgePlanned)
-        return (
-            f"; without training, {planned.chosen}: {planned.summary()}; as it came: retrieval "
-            f"{self.result(Untrained).before.retrieved}"
-        )
+        own = {name: each for name, each in self.results.items() if name != JudgeTrained.name}
+        return f"; without training, {final(own).summary()}"
 
     @property
     def written(self) -> str:
         paths = [str(each.path) for each in self.result(Export).written]
-        return f"written to {' and '.join(paths)}, with report.html and figures next to them"
+        return f"written to {' and '.join(paths)}, with report.html next to them"
 
     @property
     def load(self) -> str:
         return self.result(Export).written[0].load
 
     def summary(self) -> str:
-        return f"{self.model} {self.achieved}; {self.written}. Load it: {self.load}. {self.verdict}"
+        return f"{self.model} at {format_length(self.settings.target_length)}: " + "; ".join(
+            self.lines
+        )
 
     def figure(self) -> Figure:
-        """Retrieval and perplexity by length, each method."""
-        return self.result(Evaluate).figure()
+        """Retrieval and perplexity within the window and at the target."""
+        return self.judged.figure()
 
     @classmethod
     def from_json(cls, value: object, path: str = "extended") -> Extended:
@@ -152,7 +149,7 @@ class Extended(Result):
         results = {
             each.name: each.result_type.from_json(kept.take(each.name), kept.of(each.name))
             for each in stages(settings)
-            if each.name in kept or not isinstance(each, Train)
+            if each.name in kept or not each.conditional
         }
         kept.close()
         built = cls(fields.text("model"), settings, results)
@@ -274,7 +271,7 @@ def used(directory: RunDirectory, settings: ExtendSettings, window: int) -> str:
 def training_offered(directory: RunDirectory, found: Extended) -> str | None:
     """The cost of a training if no plan works without one, by the cost of this run."""
     settings, (tokens, seconds) = found.settings, _used(directory)
-    if found.result(Judge).verdict != "does not work" or settings.train_steps or not tokens:
+    if found.judged.verdict != "does not work" or settings.train_steps or not tokens:
         return None
     asked = replace(settings, train_steps=STEPS)
     [training] = [stage for stage in stages(asked) if isinstance(stage, Train)]

@@ -1,21 +1,21 @@
 """A run of `extend` planned to fit a budget: what it may spend at most, before anything is read.
 
-The looks of the verdict go first, then evaluations of the search, then samples, then the lengths
-between the window and the target, and last a training that would be done only if needed. The plan,
-not the budget, is a run's identity: a run resumes under any budget that leads to the same plan.
+The search goes first, then documents of the verdict, then the race of the hand-designed methods,
+and last a training that would be done only if needed. The plan, not the budget, is a run's
+identity: a run resumes under any budget that leads to the same plan.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import product
 
 from ropewalk.budget import Budget
 from ropewalk.errors import InvalidValue
+from ropewalk.evaluation.verdict import LOOKS
 from ropewalk.pipeline.settings import ExtendSettings
 
-FEWER_EVALUATIONS, FEWER_SAMPLES = (10, 5, 1), (10, 5, 2)
+FEWER_EVALUATIONS = (10, 5, 0)
 
 
 def planned(
@@ -29,23 +29,19 @@ def planned(
     raise InvalidValue(
         "budget",
         str(budget),
-        "is too small for any answer",
+        "is too small for any decision",
         f"give {needed} or more, or a shorter target (`to`)",
     )
 
 
 def _smaller(settings: ExtendSettings) -> Iterator[ExtendSettings]:
     """These settings, and smaller ones, in the order in which they are given up."""
-    ends = (settings.lengths[0], settings.target_length)
-    for lengths, samples, evaluations, looks in product(
-        dict.fromkeys((settings.lengths, tuple(dict.fromkeys(ends)))),
-        (settings.samples, *(n for n in FEWER_SAMPLES if n < settings.samples)),
-        (settings.evaluations, *(n for n in FEWER_EVALUATIONS if n < settings.evaluations)),
-        range(settings.looks, 0, -1),
-    ):
-        yield replace(
-            settings, lengths=lengths, samples=samples, evaluations=evaluations, looks=looks
-        )
+    most = settings.evaluations or 0
+    for evaluations in (most, *(n for n in FEWER_EVALUATIONS if n < most)):
+        yield replace(settings, evaluations=evaluations)
+    for race in (0, None):
+        for documents in (n for n in reversed(LOOKS) if n <= settings.documents):
+            yield replace(settings, evaluations=race, documents=documents)
     if settings.train_if_needed:
         yield from _smaller(untrained(settings))
 

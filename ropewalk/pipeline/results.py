@@ -5,34 +5,42 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from ropewalk.audit.files.check import Verdict
+import numpy as np
+
+from ropewalk.audit.files.check import Verdict as Examined
+from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError
-from ropewalk.evaluation.conclusion import Evaluated
-from ropewalk.evaluation.statistics import NO_INTERVAL, is_significant
-from ropewalk.evaluation.verdict import THRESHOLD, Look
+from ropewalk.evaluation.planted import text_of
+from ropewalk.evaluation.select import Paired, paired
+from ropewalk.evaluation.statistics import CONFIDENCE as STATED
+from ropewalk.evaluation.statistics import NO_INTERVAL, mean_interval
+from ropewalk.evaluation.verdict import JUDGED_FROM, Look, Shares, Verdict, looks_of
 from ropewalk.exporting.exported import Exported
 from ropewalk.lengths import format_length
-from ropewalk.records import AS_IT_IS, NLL, PERPLEXITY
+from ropewalk.records import AS_IT_IS
 from ropewalk.reports.chart import Chart
-from ropewalk.reports.extend import MethodBars, by_length
+from ropewalk.reports.extend import METRICS, Bar, MethodBars, by_length
 from ropewalk.reports.figures import figure
 from ropewalk.run_directory import check_kept
 from ropewalk.runtimes.finding import Finding
 from ropewalk.schedule import RotaryGeometry
 from ropewalk.training.results import TrainedStage
 from ropewalk.untrusted import Fields, read_json
-from ropewalk.values import Result, check_member
+from ropewalk.values import Result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 R = TypeVar("R", bound=Result)
 NOT_MEASURED = "not measured"
+TRAINED = "trained"
+"""The name of the trained model, among methods."""
 MAX_BYTES = 64 * 2**20
 """The largest file of a stage: a search of a thousand candidates has a long history."""
 
@@ -76,79 +84,199 @@ class Compared(Result):
         return f"by theory: {', '.join(row.method for row in self.ranked[:3])} …"
 
 
-class AtTarget(NamedTuple):
-    """One method at the target length."""
+class Reading(NamedTuple):
+    """One document, read under one schedule."""
 
-    retrieval: float | None
-    """The share of the answers of all tasks that were exact; None if none was asked for."""
-    retrieval_low: float | None
-    """The 95% interval; None for too few samples."""
-    retrieval_high: float | None
-    perplexity: float | None
-    """None if no document is long enough."""
-    perplexity_low: float | None
-    perplexity_high: float | None
+    method: str
+    length: int
+    source: str
+    text: float
+    """Nats a token of its text."""
+    answers: float
+    """Nats a token of its answers."""
+    retrieved: float
+    """The share of its facts that were answered exactly."""
+    facts: int
+
+
+class Example(NamedTuple):
+    """A question to a document of the target length, with what the model answers."""
+
+    question: str
+    answer: str
+    before: str
+    after: str
+    depth: float
+    """The depth of the fact that is asked for."""
 
     def __str__(self) -> str:
-        return f"retrieval {self.retrieved}, perplexity {self._perplexed()}"
-
-    @property
-    def retrieved(self) -> str:
-        if self.retrieval is None:
-            return NOT_MEASURED
-        if self.retrieval_low is None or self.retrieval_high is None:
-            return f"{self.retrieval:.0%} ({NO_INTERVAL})"
-        ends = f"{100 * self.retrieval_low:.0f} to {self.retrieval_high:.0%}"
-        return f"{self.retrieval:.0%} ({ends})"
-
-    def _perplexed(self) -> str:
-        if self.perplexity is None:
-            return NOT_MEASURED
-        if self.perplexity_low is None or self.perplexity_high is None:
-            return f"{self.perplexity:.1f} ({NO_INTERVAL})"
-        return f"{self.perplexity:.1f} ({self.perplexity_low:.1f} to {self.perplexity_high:.1f})"
+        return (
+            f"asked for a fact at {self.depth:.0%} of a document, {self.question!r}: "
+            f"before {self.before!r}, after {self.after!r} (in the document: {self.answer!r})"
+        )
 
 
 @dataclass(frozen=True, eq=False)
-class EvaluatedExtension(Evaluated):
-    """An evaluation of the chosen schedule and its rivals."""
+class Judged(Result):
+    """What documents say of a schedule: all figures follow from their readings."""
+
+    rows_in = "readings"
 
     chosen: str
-    """The exported method: the schedule that the search stage chose on other documents, or the
-    model that was trained with it."""
-    best_hand_designed: str
-    pooled: Mapping[str, tuple[MethodBars, ...]]
-    """All tasks of a metric together, by method and length."""
-    at_target: Mapping[str, AtTarget]
+    plan: ContextPlan
+    window: int
+    """The length that the unmodified model serves."""
+    length: int
+    readings: tuple[Reading, ...]
+    example: Example | None
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for key, name in (
-            ("at_target", AS_IT_IS),
-            ("chosen", self.chosen),
-            ("best_hand_designed", self.best_hand_designed),
-        ):
-            check_member(name, self.at_target, key)
+    def derived(self) -> dict[str, object]:
+        last = self.looks[-1] if self.looks else None
+        return {"verdict": self.verdict, "look": last}
+
+    def with_more(self, readings: Sequence[Reading]) -> Judged:
+        return replace(self, readings=(*self.readings, *readings))
+
+    def of(self, method: str, length: int) -> list[Reading]:
+        return [each for each in self.readings if (each.method, each.length) == (method, length)]
+
+    def shares(self, method: str, length: int) -> Shares:
+        own = self.of(method, length)
+        facts = sum(each.facts for each in own) / max(1, len(own))
+        return Shares([each.retrieved for each in own], facts, _texts(own))
+
+    @cached_property
+    def looks(self) -> tuple[Look, ...]:
+        reference = self.shares(AS_IT_IS, self.window)
+        return looks_of(self.shares(self.chosen, self.length), reference)
 
     @property
-    def before(self) -> AtTarget:
-        """The unmodified model."""
-        return self.at_target[AS_IT_IS]
+    def verdict(self) -> Verdict:
+        return self.looks[-1].verdict if self.looks else "undecided"
+
+    @cached_property
+    def price(self) -> Paired | None:
+        """Nats a token of text that the schedule costs within the window; None before it is read
+        there."""
+        before, after = (self.of(method, self.window) for method in (AS_IT_IS, self.chosen))
+        losses = [np.array([each.text for each in own]) for own in (after, before)]
+        return paired(losses[0], losses[1], _texts(after)) if len(after) == len(before) else None
+
+    def costs_more_than(self, limit: float) -> bool:
+        """True if documents show that the price is above a limit, in nats a token."""
+        return self.price is not None and self.price.low is not None and self.price.low > limit
+
+    def retrieved(self, method: str, length: int) -> str:
+        """The share of all facts, with its interval."""
+        own = self.shares(method, length)
+        if not own.shares:
+            return NOT_MEASURED
+        ends = own.interval(STATED)
+        told = NO_INTERVAL if ends is None else f"{100 * ends[0]:.0f} to {ends[1]:.0%}"
+        return f"{own.rate:.0%} ({told})"
 
     @property
-    def after(self) -> AtTarget:
-        return self.at_target[self.chosen]
+    def so_far(self) -> str:
+        """What stopping now would mean."""
+        if not self.looks:
+            return ""
+        last = self.looks[-1]
+        return f"{last.documents} documents: {last.rate:.0%} retrieved; so far {last.verdict}"
+
+    @property
+    def before(self) -> str:
+        """The unmodified model, at both lengths."""
+        return (
+            f"retrieval {self.retrieved(AS_IT_IS, self.length)} at {format_length(self.length)}, "
+            f"{self.retrieved(AS_IT_IS, self.window)} within its own {format_length(self.window)}"
+        )
+
+    @property
+    def after(self) -> str:
+        return f"retrieval {self.retrieved(self.chosen, self.length)}"
+
+    @property
+    def price_in_words(self) -> str:
+        """The change in perplexity within the original window, in one clause."""
+        if self.price is None:
+            return f"what it costs on short text was {NOT_MEASURED}"
+        within, own = f"within {format_length(self.window)}", self.price
+        if own.low is None or own.high is None:
+            return (
+                f"it changes perplexity by {math.expm1(own.difference):+.1%} {within} "
+                f"({NO_INTERVAL})"
+            )
+        ends = sorted(abs(math.expm1(end)) for end in (own.low, own.high))
+        told = f"{abs(math.expm1(own.difference)):.1%} ({100 * ends[0]:.1f} to {ends[1]:.1%})"
+        if own.low > 0:
+            return f"it costs {told} of perplexity {within}"
+        if own.high < 0:
+            return f"it lowers perplexity by {told} {within}"
+        return f"it costs at most {math.expm1(own.high):.1%} of perplexity {within}"
 
     def summary(self) -> str:
-        return f"{self.chosen}: {self.after}"
+        said = f"{self.chosen}: {self.verdict} at {format_length(self.length)}"
+        if not self.looks:
+            return f"{said}: retrieval {NOT_MEASURED}"
+        last = self.looks[-1]
+        said += (
+            f": {self.after}, against {self.retrieved(AS_IT_IS, self.window)} of the unmodified "
+            f"model within {format_length(self.window)}; {last.documents} documents"
+        )
+        if self.verdict == "cannot be judged":
+            return (
+                f"{said}; these questions are too hard for it: the model answers under "
+                f"{JUDGED_FROM:.0%} within its own window. Ask an easier task: `evaluate` with "
+                "`tasks` passkey,perplexity"
+            )
+        if self.verdict != "undecided":
+            return said
+        if last.more is None:
+            return f"{said}; no number of documents in reach would tell"
+        return f"{said}; about {last.more:,} more would tell"
+
+    @property
+    def pooled(self) -> dict[str, tuple[MethodBars, ...]]:
+        """Retrieval and perplexity, by method and length."""
+        found: dict[str, list[MethodBars]] = {name: [] for name in METRICS}
+        for method in (AS_IT_IS, self.chosen):
+            rates, losses = [], []
+            for length in (self.window, self.length):
+                own = self.of(method, length)
+                if not own:
+                    continue
+                shares = self.shares(method, length)
+                rates.append(Bar(length, shares.rate, *(shares.interval(STATED) or (None, None))))
+                text = [each.text for each in own]
+                ends = mean_interval(text)
+                low, high = (None, None) if ends is None else map(math.exp, ends)
+                losses.append(Bar(length, math.exp(math.fsum(text) / len(text)), low, high))
+            for name, bars in zip(METRICS, (rates, losses), strict=True):
+                found[name].append(MethodBars(method, tuple(bars)))
+        return {name: tuple(own) for name, own in found.items()}
 
     def charts(self) -> list[Chart]:
-        """Retrieval and perplexity by length, each method next to the others."""
-        return by_length(self.pooled, self.original_length, self.chosen)
+        return by_length(self.pooled, self.window, self.chosen)
 
     def figure(self) -> Figure:
-        """Retrieval and perplexity by length, each method next to the others."""
+        """Retrieval and perplexity within the window and at the target, before and after."""
         return figure(self.charts())
+
+
+def _texts(readings: Sequence[Reading]) -> list[str]:
+    return [text_of(each.source) for each in readings]
+
+
+def final(results: Mapping[str, Result]) -> Judged:
+    """The verdict on what is exported: on the last schedule that was judged.
+
+    One that was chosen for its price and does not work takes no place of one that does.
+    """
+    first, *others = (each for each in results.values() if isinstance(each, Judged))
+    for each in others:
+        if each.chosen == TRAINED or each.verdict == "works" or first.verdict != "works":
+            first = each
+    return first
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,119 +299,6 @@ class Training(Result):
         return told
 
 
-class Difference(NamedTuple):
-    """The chosen schedule minus the unmodified model, on the same samples."""
-
-    task: str
-    metric: str
-    length: int
-    difference: float
-    low: float | None
-    high: float | None
-    adjusted_p: float | None
-    """None if there are too few samples for a test."""
-
-    @property
-    def is_worse(self) -> bool:
-        worse = self.difference > 0 if self.metric == "nll" else self.difference < 0
-        return worse and is_significant(self.adjusted_p)
-
-    def __str__(self) -> str:
-        """The change, with its interval. A difference of losses is a ratio of perplexities."""
-        as_ratio = self.metric == NLL.name
-
-        def shown(value: float) -> str:
-            return f"{math.expm1(value):+.1%}" if as_ratio else f"{100 * value:+.0f} points"
-
-        what = self.task
-        if as_ratio and self.task != PERPLEXITY.name:
-            what = f"perplexity of {self.task}"
-        said = f"{what} at {format_length(self.length)} {shown(self.difference)}"
-        if self.low is None or self.high is None:
-            return f"{said} ({NO_INTERVAL})"
-        return f"{said} ({shown(self.low)} to {shown(self.high)})"
-
-
-@dataclass(frozen=True, eq=False)
-class ShortText(Result):
-    """The cost of the chosen schedule at the lengths that the model served before."""
-
-    chosen: str
-    differences: tuple[Difference, ...]
-
-    def summary(self) -> str:
-        worse = [difference for difference in self.differences if difference.is_worse]
-        if not self.differences:
-            return "No length within the original length was evaluated."
-        if all(difference.adjusted_p is None for difference in self.differences):
-            return "There are too few samples to compare within the original length."
-        untested = [d for d in self.differences if d.adjusted_p is None]
-        if not worse:
-            said = f"Within the original length, {self.chosen} shows no significant loss."
-            names = ", ".join(f"{d.task} at {format_length(d.length)}" for d in untested)
-            return f"{said} There are too few samples to tell: {names}." if untested else said
-        return (
-            f"Within the original length, {self.chosen} is worse than the unmodified model: "
-            f"{', '.join(map(str, worse))}. `ropewalk search --recover` searches a separate "
-            "schedule for these lengths."
-        )
-
-    @property
-    def price(self) -> str:
-        """The change in perplexity at the longest length that was served before, in one clause."""
-        own = [d for d in self.differences if (d.task, d.metric) == (PERPLEXITY.name, NLL.name)]
-        if not own:
-            return f"what it costs on short text was {NOT_MEASURED}"
-        last = max(own, key=lambda d: d.length)
-        to = f"up to {format_length(last.length)}"
-        if last.low is None or last.high is None:
-            return (
-                f"it changes perplexity by {math.expm1(last.difference):+.1%} {to} ({NO_INTERVAL})"
-            )
-        ends = sorted(abs(math.expm1(end)) for end in (last.low, last.high))
-        told = f"{abs(math.expm1(last.difference)):.1%} ({100 * ends[0]:.1f} to {ends[1]:.1%})"
-        if last.low > 0:
-            return f"it costs {told} of perplexity {to}"
-        if last.high < 0:
-            return f"it lowers perplexity by {told} {to}"
-        return f"it costs at most {math.expm1(last.high):.1%} of perplexity {to}"
-
-
-@dataclass(frozen=True, eq=False)
-class Judged(Result):
-    """The verdict on the exported schedule at the target."""
-
-    chosen: str
-    length: int
-    looks: tuple[Look, ...]
-    """At more and more samples, until one decides; none if no task fits the length."""
-
-    def derived(self) -> dict[str, object]:
-        more = self.looks[-1].more if self.looks and self.verdict == "undecided" else None
-        return {"verdict": self.verdict, "threshold": THRESHOLD, "more": more}
-
-    @property
-    def verdict(self) -> str:
-        return self.looks[-1].verdict if self.looks else "undecided"
-
-    def summary(self) -> str:
-        said = f"{self.verdict} at {format_length(self.length)}"
-        if not self.looks:
-            return f"{said}: retrieval {NOT_MEASURED}"
-        last = self.looks[-1]
-        told = f"threshold {THRESHOLD:.0%}, {last.samples} samples"
-        if last.low is None or last.high is None:
-            told = f"{NO_INTERVAL}, {told}"
-        else:
-            told = f"{100 * last.low:.0f} to {last.high:.0%}, {told}"
-        said += f": retrieval {last.rate:.0%} ({told})"
-        if self.verdict != "undecided":
-            return said
-        if last.more is None:
-            return f"{said}; no number of samples in reach would tell, so close is the threshold"
-        return f"{said}; about {last.more:,} more samples would tell"
-
-
 @dataclass(frozen=True, eq=False)
 class Exports(Result):
     """The exports, each with its proof, and those left out, with the reason."""
@@ -301,7 +316,7 @@ class Exports(Result):
 
 class VerifiedFile(NamedTuple):
     path: Path
-    verdict: Verdict
+    verdict: Examined
     findings: tuple[Finding, ...]
     not_established: tuple[str, ...]
 
@@ -330,6 +345,15 @@ class Verified(Result):
 
 def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:].rstrip('.')}."
+
+
+def check_version(configuration: Mapping[str, object], run: Path) -> None:
+    """Refuse a run whose stages were others."""
+    if "looks" in configuration:
+        raise InputError(
+            f"{run}: was made by an earlier version of ropewalk, with other stages; give another "
+            "run directory (`run`), or use that version"
+        )
 
 
 def run_id(configuration: Mapping[str, object]) -> str:

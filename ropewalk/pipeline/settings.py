@@ -9,13 +9,17 @@ from ropewalk.context_plan import ContextPlan
 from ropewalk.data.corpora import Document
 from ropewalk.errors import InvalidValue
 from ropewalk.evaluation.select import SHORT_LIMIT
+from ropewalk.evaluation.statistics import FEWEST
 from ropewalk.evaluation.verdict import LOOKS
 from ropewalk.lengths import check_measured, format_length
 from ropewalk.untrusted import check_count, check_seed
 
-TIMES = 8
+TIMES = 4
 """The multiple of a model's length that is the target by default."""
-EVALUATIONS, SAMPLES = 24, 20
+SHIPPED_UP_TO = 8192
+"""The longest target for which the text that ships holds enough documents."""
+EVALUATIONS = 20
+"""The budget of a search."""
 STEPS = 200
 """The steps of a training that is chosen here: those of its study (docs/training.md)."""
 SMALL, TOKENS_A_STEP = 1_000_000, 4096
@@ -23,8 +27,8 @@ SMALL, TOKENS_A_STEP = 1_000_000, 4096
 LEARNING_RATE, BATCH = 2e-5, 8
 """The settings of larger ones: AnchorAttention's (training/recipes/anchor.json)."""
 AUTO = "auto"
-SEARCH_SHARE = 0.55
-"""The share of the corpus, in characters, for searching; the evaluation measures on the rest."""
+SEARCH_SHARE = 0.3
+"""The share of the corpus, in characters, for a race or a search; the verdict reads the rest."""
 
 
 @dataclass(frozen=True)
@@ -32,27 +36,31 @@ class ExtendSettings:
     """A run of `extend`."""
 
     target_length: int
-    evaluations: int
-    """The budget of the search."""
-    samples: int
-    """The samples of each task, length and method."""
-    lengths: tuple[int, ...]
-    """The lengths to evaluate at."""
+    documents: int = LOOKS[-1]
+    """The most documents of the target that a verdict reads."""
+    evaluations: int | None = 0
+    """The budget of a search; 0 for a race of the hand-designed methods if the first schedule
+    fails, None for neither."""
     seed: int = 0
     train_steps: int = 0
     """0 for an extension without training."""
     learning_rate: float = LEARNING_RATE
     batch: int = BATCH
-    looks: int = LOOKS
-    """The most looks of the verdict."""
     short_limit: float = SHORT_LIMIT
     """Nats a token that the schedule may cost on short text, if another costs less."""
     train_if_needed: bool = False
     """Train only if the schedule alone does not work at the target."""
 
     def __post_init__(self) -> None:
-        for key in ("evaluations", "samples", "batch"):
-            check_count(getattr(self, key), key, usual=8 if key == "batch" else 20)
+        for key in ("documents", "batch"):
+            check_count(getattr(self, key), key, usual=8 if key == "batch" else LOOKS[-1])
+        if self.documents < FEWEST:
+            raise InvalidValue(
+                "budget",
+                self.documents,
+                f"is too small for any decision: {FEWEST} documents are the least",
+                f"give {FEWEST} or more",
+            )
         if self.train_steps:
             check_count(self.train_steps, "train_steps")
         check_measured(self.target_length, "to")
@@ -63,17 +71,15 @@ def settings_for(
     present: ContextPlan,
     target_length: int,
     *,
-    evaluations: int = EVALUATIONS,
-    samples: int = SAMPLES,
-    lengths: Sequence[int] = (),
+    documents: int = LOOKS[-1],
+    search: bool = False,
     seed: int = 0,
     train_steps: int | str = 0,
     learning_rate: float = LEARNING_RATE,
     batch: int = BATCH,
     short_limit: float = SHORT_LIMIT,
 ) -> ExtendSettings:
-    """Settings for a model; it is evaluated at its window, the doublings of that, and the target,
-    if no lengths are given."""
+    """Settings for a model."""
     window = present.target_length
     if isinstance(train_steps, str) and train_steps != AUTO:
         if not train_steps.isdecimal():
@@ -91,25 +97,10 @@ def settings_for(
             f"must be above {window}, the length that the model already serves",
             f"give a target above {format_length(window)}",
         )
-    if not lengths:
-        doublings = []
-        while window < target_length:
-            doublings.append(window)
-            window *= 2
-        lengths = doublings
-    at = tuple(sorted({*lengths, target_length}))
-    if at[-1] > target_length:
-        raise InvalidValue(
-            "lengths",
-            at[-1],
-            f"the model is extended to {target_length} tokens",
-            "extend further (`to`), or give shorter lengths",
-        )
     return ExtendSettings(
         target_length,
-        evaluations,
-        samples,
-        at,
+        documents,
+        EVALUATIONS if search else 0,
         seed,
         STEPS if isinstance(train_steps, str) else train_steps,
         learning_rate,
@@ -127,7 +118,7 @@ def recipe(parameters: int, target_length: int) -> tuple[float, int]:
 
 
 def parted(documents: Sequence[Document]) -> tuple[list[Document], list[Document]]:
-    """The corpus in two, for the search and for the evaluation; the cut may go through a text.
+    """The corpus in two, for the race or search and for the verdict; the cut may go through a text.
 
     Of equal texts only the first is kept: a second could stand on the other side.
     """

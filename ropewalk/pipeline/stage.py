@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, ClassVar, Generic, NamedTuple, TypeVar, cast
 
 from ropewalk.context_plan import ContextPlan
 from ropewalk.data.corpora import Document
-from ropewalk.evaluation.conditions import Condition
-from ropewalk.evaluation.in_process import InProcess
 from ropewalk.progress import Notice, Progress
 from ropewalk.run_directory import Journal, RunDirectory
 from ropewalk.values import Result
@@ -30,8 +28,12 @@ class Forwards(NamedTuple):
     times: int
 
 
+def tokens_in(forwards: Sequence[Forwards]) -> int:
+    return sum(length * times for length, times in forwards)
+
+
 class Cost(NamedTuple):
-    """The most that a stage will take."""
+    """The most that a stage will take, and the least."""
 
     forwards: tuple[Forwards, ...] = ()
     processes: int = 0
@@ -41,7 +43,11 @@ class Cost(NamedTuple):
 
     @property
     def tokens(self) -> int:
-        return sum(length * times for length, times in self.forwards)
+        return tokens_in(self.forwards)
+
+    @property
+    def fewest(self) -> int:
+        return self.tokens if self.least is None else tokens_in(self.least)
 
 
 @dataclass(frozen=True)
@@ -61,14 +67,6 @@ class Start:
     """The place of the run directory; None for a preview."""
     ranks: SearchRanks | None = field(default=None, kw_only=True)
     """The ranks of torchrun; each loads its part of the model."""
-
-    def answerer(self, stage: str, conditions: Sequence[Condition]) -> InProcess:
-        """The model under these conditions, in this process or over ranks."""
-        if self.ranks is None:
-            return InProcess(self.loaded, conditions)
-        from ropewalk.evaluation.over_ranks import OverRanks
-
-        return OverRanks(self.loaded, conditions, (), self.ranks.apart(stage))
 
 
 @dataclass(frozen=True)
@@ -109,6 +107,8 @@ class Stage(Generic[R]):
     """Why it may take less than its cost."""
     over_ranks: ClassVar[bool] = False
     """True if all ranks run it; else the first one does, and the others wait."""
+    conditional: ClassVar[bool] = False
+    """True if what earlier stages found decides whether it is needed."""
 
     def cost(self, window: int) -> Cost:
         """Its cost, for `--dry-run`; `window` is the length that the model serves now."""

@@ -27,6 +27,7 @@ from benchmarks.text import read_text
 from docs.figures import paragraph
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.evaluation.encoding import Encoder
+from ropewalk.evaluation.planted import Planted, split_corpus, text_of
 from ropewalk.evaluation.statistics import mean_interval
 from ropewalk.models.load import LoadedModel, load
 from ropewalk.models.source import resolve
@@ -36,7 +37,6 @@ from ropewalk.planning.extension import extend
 from ropewalk.scaling import names
 from ropewalk.schedule import RotarySchedule
 from ropewalk.searching.model.objectives import LocalMeasure
-from ropewalk.searching.model.planted import Planted, split_corpus, text_of
 from studies.ranking.cells import sampled_fingerprint
 
 CELLS = Path(__file__).with_name("cells.jsonl")

@@ -22,13 +22,13 @@ from benchmarks.text import Part, read_text
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.errors import InputError
 from ropewalk.evaluation.encoding import Encoder
+from ropewalk.evaluation.planted import Planted, split_corpus, text_of
 from ropewalk.models.config import BUNDLED_FOLDERS
 from ropewalk.models.load import load
 from ropewalk.planning.base import sufficient_base
 from ropewalk.planning.extension import extend_plan
 from ropewalk.schedule import RotarySchedule
 from ropewalk.searching.model.objectives import LocalMeasure
-from ropewalk.searching.model.planted import Planted, split_corpus, text_of
 from studies.bundled_model.train import finished
 from studies.ranking.tuning import tuned
 

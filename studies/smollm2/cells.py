@@ -19,12 +19,12 @@ from benchmarks.machine import machine
 from ropewalk.context_plan import ContextPlan
 from ropewalk.data.corpora import HELD_OUT, read_documents
 from ropewalk.evaluation.encoding import Encoder
+from ropewalk.evaluation.planted import Planted, Stretch, plant, stretches_of
 from ropewalk.evaluation.scoring import Scorer
 from ropewalk.evaluation.statistics import Interval
 from ropewalk.models.install import applied
 from ropewalk.models.load import LoadedModel
 from ropewalk.searching.model.objectives import matched
-from ropewalk.searching.model.planted import Planted, Stretch, plant, stretches_of
 
 LONGEST = 16384
 """Whatever they are cut to, documents are stretches of so many tokens."""

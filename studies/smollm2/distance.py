@@ -19,9 +19,9 @@ import numpy as np
 import torch
 
 from docs.figures import paragraph
+from ropewalk.evaluation.planted import text_of
 from ropewalk.evaluation.statistics import Interval, mean_interval, rate_interval
 from ropewalk.models.load import load
-from ropewalk.searching.model.planted import text_of
 from studies.smollm2.cells import DOCUMENTS, Asked, Cell, command, documents, fill, kept
 from studies.smollm2.methods import CELLS as BY_METHOD
 from studies.smollm2.model import ready

@@ -21,10 +21,10 @@ import torch
 
 from docs.figures import Picture, paragraph
 from ropewalk.context_plan import ContextPlan
+from ropewalk.evaluation.planted import text_of
 from ropewalk.evaluation.statistics import mean_interval, rate_interval
 from ropewalk.models.load import LoadedModel, load
 from ropewalk.planning.extension import extend_plan
-from ropewalk.searching.model.planted import text_of
 from studies.smollm2.cells import (
     DOCUMENTS,
     LONGEST,

@@ -84,13 +84,6 @@ def test_search_refuses(message: str, given: dict[str, object], model: Path) -> 
         rw.search(str(model), 2 * tiny.WINDOW, **given)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("lengths", ["512", 512])
-def test_lengths_of_extend_are_a_list(lengths: object, model: Path) -> None:
-    """A text would be taken for its letters: 512 for the lengths 5, 1 and 2."""
-    with pytest.raises(InputError, match=r"lengths = .*: must be a list"):
-        rw.extend(str(model), 2 * tiny.WINDOW, lengths=lengths)  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("out", [3, "a\0b"])
 def test_an_export_goes_to_a_path(out: object, model: Path) -> None:
     plan = rw.plan(str(model), 2 * tiny.WINDOW, "yarn")

@@ -105,7 +105,7 @@ def test_an_evaluation_is_counted_by_length_and_shared_by_copies() -> None:
 
 
 def test_an_extension_is_counted_as_its_stages_read(tmp_path: Path) -> None:
-    """The evaluation holds a cache, a training its optimizer; copies share both."""
+    """A verdict holds what a search does, a training its optimizer; copies share both."""
 
     def preview(on: str, **given: Any) -> dict[str, Any]:
         found = rw.extend.preview(MODEL, "512k", on=on, **given)
@@ -113,9 +113,9 @@ def test_an_extension_is_counted_as_its_stages_read(tmp_path: Path) -> None:
         return {row.what.partition(",")[0]: row for row in found.rows}
 
     own = preview(ON)
-    read = rw.evaluate.preview(MODEL, to="512k", methods=["linear"], lengths=["512k"], on=ON)
-    assert own["evaluate"].breaks == read.rows[-1].breaks == "cache"
-    assert own["evaluate"].bytes == read.rows[-1].bytes
+    read = rw.search.preview(MODEL, "512k", on=ON)
+    assert own["first"].breaks == own["search"].breaks == read.rows[-1].breaks
+    assert own["first"].bytes == read.rows[-1].bytes
     divided = preview(ON, ranks_per_copy=8)
     assert all(row.fits for row in divided.values())
     one = preview("h100")

@@ -26,10 +26,10 @@ def on_a_model(plan: ContextPlan) -> None:
     rw.train("m", shares=["a=0.5"])  # type: ignore[arg-type]
     rw.train.preview("m", warmup="few")  # type: ignore[arg-type]
 
-    rw.extend("m", "32k", lengths=["8k", 16384], done=lambda stage, result: None)
-    rw.extend.preview("m", 32768, samples=5)
+    rw.extend("m", "32k", search=True, done=lambda stage, result: None)
+    rw.extend.preview("m", 32768, budget=24)
     rw.extend("m", steps=3)  # type: ignore[call-arg]
-    rw.extend.preview("m", lengths=3)  # type: ignore[arg-type]
+    rw.extend.preview("m", budget=[3])  # type: ignore[arg-type]
 
     assert_type(rw.evaluate("m", methods=["none"], plans=[plan, "p.json"], to="8k"), Evaluated)
     rw.evaluate("m", method="yarn")  # type: ignore[call-arg]

@@ -30,8 +30,8 @@ from ropewalk.pipeline import cost
 from tests.cli.calling import result_of
 from tests.stock_process import StockProcess
 
-STAGES = ("inspect", "compare", "search", "evaluate", "short", "verdict", "export", "verify")
-SMALL = ("--to", "1k", "--budget", "5", "--samples", "2", "--lengths", "512")
+STAGES = ("inspect", "compare", "first", "export", "verify")
+SMALL = ("--to", "1k", "--budget", "6")
 
 
 _extend = partial(result_of, "extend")
@@ -84,35 +84,36 @@ main()
 def done(
     bundled: Path, tmp_path_factory: pytest.TempPathFactory, stock: StockProcess
 ) -> tuple[Path, str]:
-    """A run that was killed in its evaluation and started again."""
+    """A run that was killed while it was judged and started again."""
     run = tmp_path_factory.mktemp("extended") / "run"
     killed = stock.forks.start(
         ["-c", COMMAND, bundled, corpora.HELD_OUT_FOLDER, "extend", *SMALL, "--run", run]
     )
-    records = run / "records.jsonl"
-    while not (records.exists() and records.stat().st_size > 2000):
+    journal = run / "first.jsonl"
+    while not (journal.exists() and journal.stat().st_size > 600):
         assert killed.poll() is None, "it ended before it could be killed"
         time.sleep(0.01)
     killed.kill()
     killed.wait()
-    assert (run / "search.json").exists()
-    assert not (run / "evaluate.json").exists()
+    assert (run / "compare.json").exists()
+    assert not (run / "export.json").exists()
     return run, _extend(*SMALL, "--run", run).stdout
 
 
 def test_the_last_lines_say_what_where_how_and_whether_it_works(done: tuple[Path, str]) -> None:
     run, said = done
-    achieved, where, how, verdict = said.strip().splitlines()[-4:]
-    judged = json.loads((run / "verdict.json").read_text())["result"]
-    assert verdict.startswith(f"{judged['verdict']} at 1k: retrieval ")
-    assert "threshold 85%" in verdict
-    assert "up to 512" in verdict or "does not work" in verdict
-    evaluated = json.loads((run / "evaluate.json").read_text())["result"]
-    assert achieved.startswith("at 1k: before, retrieval ")
-    assert f"after, by {evaluated['chosen']}, retrieval " in achieved
+    example, before, after, price, where, how, own = said.strip().splitlines()[-7:]
+    judged = json.loads((run / "first.json").read_text())["result"]
+    assert judged["example"]["question"] in example
+    assert before.startswith("before: retrieval ")
+    assert "within its own 512" in before
+    assert after.startswith(f"after: yarn: {judged['verdict']} at 1k: retrieval ")
+    assert price.startswith("price: ")
+    assert "within 512" in price
     assert str(run / "model") in where
     assert str(run / "model.gguf") in where
     assert how == f"load it: AutoModelForCausalLM.from_pretrained('{run / 'model'}')"
+    assert own.startswith("for your own model: ropewalk extend ")
 
 
 def test_every_stage_leaves_its_result(done: tuple[Path, str]) -> None:
@@ -124,7 +125,6 @@ def test_every_stage_leaves_its_result(done: tuple[Path, str]) -> None:
     exported = json.loads((run / "export.json").read_text())["result"]["written"]
     assert [each["target"] for each in exported] == ["transformers", "llama.cpp"]
     assert all(each["agreement"]["passed"] for each in exported)
-    assert (run / "figures" / "by-length.png").exists()
 
 
 def test_what_was_written_turns_by_the_chosen_plan(done: tuple[Path, str]) -> None:
@@ -155,11 +155,8 @@ def test_a_run_that_is_done_is_only_told_again(done: tuple[Path, str]) -> None:
     again = json.loads(_extend(*SMALL, "--run", run, "--json").stdout)
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*.json")} == before
     assert again["target_length"] == 1024
-    assert again["after"] == again["at_target"][again["method"]]
-    assert again["before"] == again["at_target"]["none"]
-    told = rw.extend(
-        "bundled", "1k", budget=5, samples=2, lengths=[512], run=run
-    )  # the function on the command's run
+    assert again["verdict"] == again["results"]["first"]["verdict"]
+    told = rw.extend("bundled", "1k", budget=6, run=run)  # the function on the command's run
     assert json.loads(json.dumps(told.to_json())) == again
 
 
@@ -182,8 +179,8 @@ def test_a_run_that_is_refused_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_another_setting_on_the_same_directory_is_refused(done: tuple[Path, str]) -> None:
-    with pytest.raises(InputError, match="samples was 2, now 3"):
-        _extend(*SMALL[:4], "--samples", 3, "--lengths", 512, "--run", done[0])
+    with pytest.raises(InputError, match="documents was 6, now 7"):
+        _extend(*SMALL[:2], "--budget", 7, "--run", done[0])
 
 
 def test_a_target_that_is_served_already_is_refused(tmp_path: Path) -> None:

@@ -3,89 +3,99 @@
 from __future__ import annotations
 
 import json
+import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from benchmarks import verdict as simulated
-from ropewalk.evaluation.statistics import mean_rate_interval, skewed_mean_interval
-from ropewalk.evaluation.verdict import CONFIDENCE, LOOKS, THRESHOLD, Look, blocks, look
+from ropewalk.evaluation.statistics import skewed_mean_interval
+from ropewalk.evaluation.verdict import LOOKS, MARGIN, Look, Shares, look, looks_of
 from tests.evaluation.scored import known, width
 
-TASKS = 3
 
-
-def tasks_of(right: int, of: int, count: int) -> list[tuple[list[float], list[object]]]:
-    """Tasks with the same share of right answers, each sample on text of its own."""
-    scores = [float((i + 1) * right // of - i * right // of) for i in range(count)]
-    return [(scores, [(task, i) for i in range(count)]) for task in range(TASKS)]
+def of(rate: float, documents: int, texts: int | None = None) -> Shares:
+    """Documents of eight facts, of which so many are retrieved, spread evenly."""
+    right = round(8 * documents * rate)
+    ends = [right * i // documents for i in range(documents + 1)]
+    shares = [(b - a) / 8 for a, b in pairwise(ends)]
+    return Shares(shares, 8, [i % (texts or documents) for i in range(documents)])
 
 
 @pytest.mark.parametrize(
-    ("right", "expected"),
-    [(10, "works"), (9, "undecided"), (8, "undecided"), (5, "does not work"), (0, "does not work")],
+    ("rate", "reference", "expected"),
+    [
+        (1.0, 1.0, "works"),
+        (0.7, 0.65, "works"),  # not the absolute rate
+        (0.9, 1.0, "undecided"),
+        (0.6, 1.0, "does not work"),
+        (0.4, 0.4, "cannot be judged"),
+        (0.0, 0.49, "cannot be judged"),
+    ],
 )
-def test_twenty_answers_a_task_decide_what_is_far_from_the_threshold(
-    right: int, expected: str
+def test_documents_decide_what_is_far_from_the_margin(
+    rate: float, reference: float, expected: str
 ) -> None:
-    found = look(tasks_of(right, 10, 20))
-    assert (found.samples, found.verdict) == (60, expected)
-    assert found.rate == pytest.approx(right / 10)
+    found = look(of(rate, 48), of(reference, 48))
+    assert found.verdict == expected
+    assert found.rate == pytest.approx(rate, abs=0.01)
 
 
-@pytest.mark.parametrize(("right", "of"), [(4, 5), (18, 20), (39, 50), (46, 50)])
-def test_so_many_samples_more_would_tell(right: int, of: int) -> None:
-    few = look(tasks_of(right, of, 20))
+@pytest.mark.parametrize(("rate", "reference"), [(0.95, 0.97), (0.85, 0.9), (0.8, 1.0)])
+def test_so_many_documents_more_would_tell(rate: float, reference: float) -> None:
+    few = look(of(rate, 8), of(reference, 48))
     assert few.verdict == "undecided"
-    count = (few.samples + known(few.more)) // TASKS
-    assert look(tasks_of(right, of, 2 * count)).verdict != "undecided"
-    assert look(tasks_of(right, of, count // 3)).verdict == "undecided"
+    count = few.documents + known(few.more)
+    assert look(of(rate, 2 * count), of(reference, 48)).verdict != "undecided"
+    assert look(of(rate, count // 3), of(reference, 48)).verdict == "undecided"
 
 
-def test_at_the_threshold_no_number_is_promised() -> None:
-    assert look(tasks_of(17, 20, 20)).more is None
-    # Too few for an interval: the looks that are left.
-    few = look(tasks_of(1, 1, 1))
-    assert (few.low, few.verdict, few.more) == (None, "undecided", 3 * (2**LOOKS - 1))
+def test_at_the_margin_no_number_is_promised() -> None:
+    assert look(of(0.9, 50), of(1.0, 48)).more is None
+    few = look(of(1.0, 4), of(1.0, 48))
+    assert (few.low, few.verdict, few.more) == (None, "undecided", LOOKS[-1] - 4)
 
 
-def test_each_look_is_wider_than_an_interval_of_95_percent() -> None:
-    """Also over clusters, where Student's t takes the place of the normal distribution."""
-    for size in (1, 4):
-        tasks = [(scores, [i // size for i in range(40)]) for scores, _ in tasks_of(9, 10, 40)]
-        narrow, wide = map(
-            known, (mean_rate_interval(tasks), mean_rate_interval(tasks, CONFIDENCE))
-        )
-        assert wide[0] < narrow[0] < narrow[1] < wide[1]
-        assert (look(tasks).low, look(tasks).high) == wide
-    assert blocks(20) == [20, 40, 80, 160, 320]
+def test_facts_of_documents_that_differ_count_for_less() -> None:
+    """The same rate, from documents that retrieve all or nothing."""
+    even = of(0.75, 16)
+    apart = even._replace(shares=[1.0] * 12 + [0.0] * 4)
+    assert width(known(apart.interval())) > 2 * width(known(even.interval()))
+    # So do documents of one text, where they are alike; of fewer than five texts nothing is known.
+    alike = apart._replace(shares=[1.0, 1.0, 1.0, 0.0] * 8, texts=[0, 1, 2, 3] * 8)
+    in_texts = Shares([float(i % 8 < 6) for i in range(32)], 8, [i % 8 for i in range(32)])
+    assert width(known(in_texts.interval())) > 1.5 * width(known(alike.interval()))
 
 
-def _uneven(random: np.random.Generator, rate: float) -> Look:
-    """Of twenty stretches of text, some can never be answered; the others nearly always."""
-    most = blocks(20)[-1]
-    lost = random.random(30) < (0.98 - rate) / 0.98
-    place = random.integers(0, 30, size=most)
-    tasks = [
-        (np.where(lost[place], 0.0, random.random(most) < 0.98).tolist(), place.tolist())
-        for _ in range(2)
-    ]
-    for count in blocks(20):
-        found = look([(scores[:count], names[:count]) for scores, names in tasks])
+def test_the_looks_are_at_the_planned_numbers_and_at_the_end() -> None:
+    found = looks_of(of(0.9, 20), of(1.0, 48))
+    assert [each.documents for each in found] == [6, 8, 12, 16, 20]
+    assert looks_of(of(0.9, 20)._replace(shares=[], texts=[]), of(1.0, 48)) == ()
+
+
+def _of_two_kinds(random: np.random.Generator, rate: float) -> Look:
+    """Half of the documents are easy, half are hard: the variance is 1.8 times as large."""
+    apart = math.sqrt(0.8 / 7 * rate * (1 - rate))
+    chance = rate + apart * random.choice([-1, 1], LOOKS[-1])
+    own = (random.binomial(8, chance) / 8).tolist()
+    within = Shares((random.binomial(8, 0.98, 48) / 8).tolist(), 8, range(48))
+    for count in LOOKS:
+        found = look(Shares(own[:count], 8, range(count)), within)
         if found.verdict != "undecided":
             break
     return found
 
 
 @pytest.mark.slow
-def test_a_model_at_the_threshold_is_seldom_said_to_work() -> None:
-    """By another model than the simulation's, in which stretches of text are lost as a whole."""
+def test_a_model_at_the_margin_is_seldom_said_to_work() -> None:
+    """By another model than the simulation's."""
     random = np.random.default_rng(7)
-    told = [_uneven(random, THRESHOLD).verdict for _ in range(400)]
-    assert told.count("works") / 400 <= 0.05 + 0.02
-    told = [_uneven(random, 0.6).verdict for _ in range(100)]
+    told = [_of_two_kinds(random, 0.98 - MARGIN).verdict for _ in range(400)]
+    assert told.count("works") / 400 <= 0.05
+    told = [_of_two_kinds(random, 0.6).verdict for _ in range(100)]
     assert told.count("works") == 0
-    assert told.count("does not work") >= 60
+    assert told.count("does not work") >= 95
 
 
 def test_texts_that_do_not_differ_cost_no_power() -> None:
@@ -103,12 +113,13 @@ def test_texts_that_do_not_differ_cost_no_power() -> None:
 
 def test_the_recorded_simulation_is_within_its_limits() -> None:
     content = json.loads(simulated.RESULTS.read_text())
+    assert {key.split(", ")[0] for key in content["verdicts"]} == {"0.9", "1.8"}
     for case in content["verdicts"].values():
-        at = case[f"{THRESHOLD:g}"]
+        at = case[f"{-MARGIN:g}"]
         assert at["works"] <= 0.05
         assert at["works"] + at["does not work"] <= 0.06
-        assert all(case[rate]["works"] <= 0.01 for rate in ("0.7", "0.8"))
-        assert case["0.95"]["does not work"] <= 0.01
+        assert all(case[worse]["works"] <= 0.02 for worse in ("-0.15", "-0.2", "-0.4"))
+        assert case["0"]["does not work"] <= 0.01
     for key, found in content["compared"].items():
         _, documents, texts, _, shift = key.split(", ")
         if shift == "0":

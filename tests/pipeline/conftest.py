@@ -19,13 +19,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def extended(folder: Path, run: Path, **more: object) -> Extended:
-    arguments = {
-        "corpus": tiny.documents(8),
-        "budget": 5,
-        "samples": 2,
-        "lengths": [tiny.WINDOW],
-        **more,
-    }
+    arguments = {"corpus": tiny.documents(8), "budget": 6, "search": True, **more}
     return rw.extend(str(folder), TARGET, run=run, **arguments)  # type: ignore[arg-type]
 
 

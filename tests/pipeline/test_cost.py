@@ -52,30 +52,28 @@ def test_lengths_that_cannot_tell_attention_give_one_rate_for_both() -> None:
 
 def test_the_estimate_counts_what_the_stages_read(folder: Path) -> None:
     texts = tiny.documents(8)
-    found = check_result(
-        rw.extend.preview(
-            str(folder), 256, corpus=texts, budget=5, samples=2, lengths=[tiny.WINDOW]
-        )
-    )
+    found = check_result(rw.extend.preview(str(folder), 256, corpus=texts, budget=6, search=True))
     assert isinstance(found, cost.Estimate)
     rows = {row.stage: row for row in found.stages}
-    # Six methods, four tasks, two samples, at 128 and 256 tokens.
-    assert rows["evaluate"].tokens == (2 + len(HAND_DESIGNED)) * 4 * 2 * (128 + 256)
-    # 5 evaluations on 6 documents, all methods on all 27, 4 finalists on 16, one reported on 5 and
-    # on the 6 of the search.
-    long = (5 * 6 + len(HAND_DESIGNED) * 27 + 4 * 16 + 5 + 6) * 256
-    # At 128, all that may be chosen and the model as it is on 16, three of them on 5, and all that
+    # Six documents of the target, and five by the unmodified model; as many of the window by both.
+    assert rows["first"].tokens == (6 + 5) * 256 + 2 * 6 * 128
+    assert rows["first"].least == rows["first"].tokens
+    # Of another schedule, the unmodified model is known; and it may not be needed.
+    assert rows["verdict"].tokens == 6 * (256 + 128)
+    assert rows["verdict"].least == 0
+    # 20 evaluations on 5 documents, all methods on all 22, 4 finalists on 16, one reported on 1 and
+    # on the 5 of the search.
+    long = (20 * 5 + len(HAND_DESIGNED) * 22 + 4 * 16 + 1 + 5) * 256
+    # At 128, all that may be chosen and the model as it is on 16, three of them on 1, and all that
     # are searched, with the hand-designed ones, on those of the search.
-    short = (len(HAND_DESIGNED) + 4 + 1) * 16 + 3 * 5 + (5 + len(HAND_DESIGNED)) * 6
+    short = (len(HAND_DESIGNED) + 4 + 1) * 16 + 3 * 1 + (20 + len(HAND_DESIGNED)) * 5
     assert rows["search"].tokens == long + short * 128
+    assert rows["search"].least == (len(HAND_DESIGNED) * 5 + 1) * 256
     for row in found.stages:
         assert 0 <= row.seconds_low <= row.seconds <= row.seconds_high
     assert rows["search"].seconds_low > 0
-    # Its samples are those of the evaluation if these decide already.
     assert rows["verdict"].seconds_low == 0 < rows["verdict"].seconds_high
-    # Of eight conditions two are always measured, and a range allows half as much besides.
-    assert rows["evaluate"].seconds_low < rows["evaluate"].seconds / 3
-    assert all(row.early for row in (rows["verdict"], rows["evaluate"], rows["search"]))
+    assert all(row.early for row in (rows["first"], rows["verdict"], rows["search"]))
     assert not rows["export"].early
     assert rows["export"].seconds_low > 0.5  # two processes that load a model library
     assert found.total.high >= found.total.low > 0
@@ -87,9 +85,11 @@ def test_the_command_shows_the_same_rows_and_writes_nothing(
     monkeypatch.chdir(tmp_path)
     rows = run_command("extend", folder, "--to", 1024, "--dry-run")["stages"]
     assert [row["stage"] for row in rows] == [
-        *("inspect", "compare", "search", "evaluate", "short", "verdict", "export", "verify"),
+        *("inspect", "compare", "first", "search", "verdict", "export", "verify"),
     ]
-    # At most four looks more, at the target: 15 times what was evaluated of three tasks.
-    assert rows[5]["tokens"] == 3 * 20 * 15 * 1024
-    assert rows[3]["tokens"] == (2 + len(HAND_DESIGNED)) * 4 * 20 * (128 + 256 + 512 + 1024)
+    # At most 64 documents; at least six, if they decide, and then no methods race.
+    assert rows[2]["tokens"] == (64 + 5) * 1024 + 2 * 48 * 128
+    assert rows[2]["least"] == (6 + 5) * 1024 + 2 * 48 * 128
+    assert rows[3]["least"] == 0
+    assert rows[3]["tokens"] == (6 * 18 + 2) * 1024 + (7 * 16 + 3 + 6) * 128
     assert list(tmp_path.iterdir()) == []

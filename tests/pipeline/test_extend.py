@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,25 +21,21 @@ import ropewalk as rw
 from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.data.corpora import Document
 from ropewalk.errors import InputError
-from ropewalk.evaluation.conditions import Condition
-from ropewalk.evaluation.identity import digest_of_weights
-from ropewalk.evaluation.in_process import InProcess
-from ropewalk.evaluation.runner import Evaluation
+from ropewalk.evaluation.planted import text_of
 from ropewalk.models.load import load
 from ropewalk.pipeline.extend import Extended, run_stages
-from ropewalk.pipeline.results import AtTarget
+from ropewalk.pipeline.results import TRAINED, Judged, Reading, final
 from ropewalk.pipeline.settings import SEARCH_SHARE, parted, settings_for
 from ropewalk.pipeline.stage import Stage, Work
 from ropewalk.pipeline.stages import stages
-from ropewalk.pipeline.stages.evaluate import Evaluate, conditions_of
 from ropewalk.pipeline.stages.export import Export
+from ropewalk.pipeline.stages.judge import JudgeChosen, JudgeFirst
 from ropewalk.pipeline.stages.search import Search
 from ropewalk.planning.extension import extend as schedule_by
 from ropewalk.planning.hand_designed import HAND_DESIGNED
 from ropewalk.progress import Progress, silent
-from ropewalk.run_directory import RunDirectory, read_journal
+from ropewalk.run_directory import RunDirectory
 from ropewalk.schedule import RotarySchedule
-from ropewalk.searching.model.results import SEARCHED
 from ropewalk.values import Result
 from tests.api.conformance import check_result
 from tests.evaluation import tiny
@@ -65,18 +62,14 @@ def work_of(done: Extended, folder: Path, directory: RunDirectory, **results: Re
     )  # fmt: skip
 
 
-def evaluation_of(done: Extended) -> Evaluate:
-    [stage] = [stage for stage in stages(done.settings) if isinstance(stage, Evaluate)]
-    return stage
-
-
 def test_the_page_can_be_sent_to_others_and_draws_what_long_context_costs(
     done: Extended, run: Path
 ) -> None:
     page = (run / "report.html").read_text()
     assert str(run.parent) not in page
     assert f"Run directory: {run.name}<" in page
-    assert "perplexity: gain in loss (nats per token)</h3>" in page
+    assert "<h3>Looks</h3>" in page
+    assert f"within {tiny.WINDOW}" in page
     assert f"{run.name}/model&#x27;" in page
     assert "read back from disk and follows the plan." in page
 
@@ -85,9 +78,9 @@ def test_the_page_of_an_unfinished_run_names_the_stages_that_are_missing(
     done: Extended, run: Path, tmp_path: Path
 ) -> None:
     cut = Path(shutil.copytree(run, tmp_path / "run"))
-    for name in ("short", "verify"):
+    for name in ("first", "verify"):
         (cut / f"{name}.json").unlink()
-    assert rw.report(cut, out=tmp_path / "page.html").missing == ("short", "verify")
+    assert rw.report(cut, out=tmp_path / "page.html").missing == ("first", "verify")
     kept = json.loads((run / "run.json").read_text())["configuration"]["stages"]
     assert kept == [stage.name for stage in stages(done.settings)]
 
@@ -95,23 +88,18 @@ def test_the_page_of_an_unfinished_run_names_the_stages_that_are_missing(
 def test_the_result_is_a_value_that_tells_what_was_achieved(done: Extended, run: Path) -> None:
     check_result(done)
     value = done.to_json()
-    evaluated = done.result(Evaluate)
-    assert value["method"] == evaluated.chosen
-    assert value["after"] == evaluated.after._asdict()
-    [leg] = done.result(Search).legs
-    assert set(evaluated.at_target) == {"none", done.method, *leg.remaining}
-    assert leg.best_hand_designed in leg.remaining
-    assert f"after, by {done.method}, retrieval" in done.summary()
+    judged = done.judged
+    first = done.result(JudgeFirst)
+    assert value["verdict"] == judged.verdict
+    assert {each.method for each in first.readings} == {"none", "yarn"}
+    assert {each.length for each in judged.readings} == {tiny.WINDOW, TARGET}
+    for line in done.lines:
+        assert line in done.summary()
     assert str(run / "model") in done.summary()
-    # Paired comparisons are kept with the results: at the target, every pair of methods.
-    kept = json.loads((run / "evaluate.json").read_text())["result"]
-    pairs = {
-        (c["first"]["method"], c["second"]["method"])
-        for c in kept["comparisons"]
-        if c["task"] == "needle"
-    }
-    assert len(pairs) == len(evaluated.at_target) * (len(evaluated.at_target) - 1) / 2
-    assert (run / "extend.png").exists()
+    # Both models are asked the same question, and one answer is in the document.
+    assert first.example is not None
+    assert first.example.answer.isdecimal()
+    assert f"before {first.example.before!r}, after {first.example.after!r}" in done.lines[0]
 
 
 def test_what_was_exported_follows_the_chosen_plan(done: Extended, run: Path) -> None:
@@ -126,28 +114,22 @@ def test_what_was_exported_follows_the_chosen_plan(done: Extended, run: Path) ->
 
 
 @pytest.mark.parametrize(
-    "chosen",
+    "method",
     ["yarn", *(pytest.param(m, marks=pytest.mark.slow) for m in ("linear", "ntk", "ntk_mixed"))],
 )
 def test_each_method_is_exported_as_itself(
-    done: Extended, folder: Path, tmp_path: Path, chosen: str
+    done: Extended, folder: Path, tmp_path: Path, method: str
 ) -> None:
-    [leg] = done.result(Search).legs
-    leg = replace(leg, chosen=chosen, remaining=tuple(leg.baselines), best=leg.baselines[chosen])
-    found = done.result(Search)
-    step = PlanStep(TARGET, leg.baselines[chosen].schedule)
-    plan = found.plan.with_steps(found.plan.main_layer, (step,))
-    searched = replace(found, plan=plan, legs=(leg,))
-    reached = AtTarget(1.0, None, None, 10.0, None, None)
-    evaluated = replace(
-        done.result(Evaluate),
-        chosen=chosen,
-        at_target={**done.result(Evaluate).at_target, chosen: reached},
+    expected = schedule_by(load(str(folder)).present_plan.longest(), TARGET, method)
+    first = done.result(JudgeFirst)
+    plan = first.plan.with_steps(first.plan.main_layer, (PlanStep(TARGET, expected),))
+    readings = tuple(
+        each._replace(method=method) if each.method == "yarn" else each for each in first.readings
     )
+    judged = replace(first, chosen=method, plan=plan, readings=readings)
     with RunDirectory(tmp_path / "run", "extend", {}) as directory:
-        work = work_of(done, folder, directory, search=searched, evaluate=evaluated)
+        work = work_of(done, folder, directory, verdict=judged)
         Export().run(work, silent)
-    expected = schedule_by(load(str(folder)).present_plan.longest(), TARGET, chosen)
     assert_follows(tmp_path / "run" / "model", expected)
     assert ContextPlan.read(tmp_path / "run" / "plan.json").longest() == expected
 
@@ -157,7 +139,7 @@ def test_a_run_that_is_done_is_only_told_again(done: Extended, folder: Path, run
     told: list[str] = []
     again = extended(folder, run, done=lambda stage, result: told.append(stage.name))
     assert again == done
-    assert told == [stage.name for stage in stages(done.settings)]
+    assert told == list(done.results)
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*.json")} == before
 
 
@@ -181,10 +163,6 @@ def test_what_a_run_used_is_said_over_all_its_interruptions(folder: Path, tmp_pa
     whole, parts = ([int(n.replace(",", "")) for n in each.groups()] for each in said if each)
     assert whole == parts
     assert 0 < whole[0] <= whole[1]
-    # The untrained model of this test works nowhere, and training is offered with what it takes.
-    offered = [line for line in told if line.startswith("training may help")]
-    assert len(offered) == 2
-    assert re.search(r"`train_steps` auto about [\d.]+ (s|minutes|hours) more", offered[0])
 
 
 def edited(*keys: str, to: object) -> Callable[[Path], None]:
@@ -204,11 +182,10 @@ def edited(*keys: str, to: object) -> Callable[[Path], None]:
     [
         ("inspect", lambda file: file.write_text("{}"), r"inspect\.json: stage = None: is missing"),
         ("search", lambda file: file.write_text(file.read_text()[:-200]), "is not JSON"),
-        ("evaluate", edited("result", "results", to=3), r"result\.results = 3: must be a list"),
+        ("first", edited("result", "readings", to=3), r"result\.readings = 3: must be a list"),
         ("inspect", edited("result", "scale", to=3.0), "does not follow from the rest"),
         ("search", edited("result", "plan", "model", to=None), r"plan\.model = None"),
-        ("verdict", edited("result", "verdict", to="works"), "does not follow from the rest"),
-        ("evaluate", edited("result", "at_target", to={}), r"at_target"),
+        ("first", edited("result", "verdict", to="works"), "does not follow from the rest"),
         ("export", edited("result", "written", to={}), r"result\.written = {}: must be a list"),
         ("export", edited("result", "written", to=[]), r"result\.written = .*: must not be empty"),
         ("compare", edited("stage", to="search"), "is the result of stage 'search' of another run"),
@@ -229,7 +206,7 @@ def test_a_damaged_or_foreign_stage_file_is_named_with_the_remedy(
         assert extended(folder, copy).results[name] == done.results[name]
 
 
-@pytest.mark.parametrize("name", ["compare", "search", "evaluate", "verdict", "export"])
+@pytest.mark.parametrize("name", ["compare", "search", "first", "export"])
 def test_an_edited_digit_of_a_stage_reaches_no_page(
     done: Extended, folder: Path, copied: Path, name: str
 ) -> None:
@@ -303,7 +280,7 @@ def test_a_moved_run_of_a_moved_model_is_the_same_run(
     monkeypatch.chdir(copied.parent)
     for name in ("renamed", "./renamed/", str(moved)):
         again = extended(Path(name), Path("run"))
-        assert again.result(Evaluate) == done.result(Evaluate)
+        assert again.judged == done.judged
         assert again.result(Export).written[0].path == Path("run/model")
         assert again.load == "AutoModelForCausalLM.from_pretrained('run/model')"
     config = json.loads((moved / "config.json").read_text())
@@ -322,12 +299,11 @@ THEN_SHORT = [
 @pytest.mark.parametrize(
     ("given", "complaint"),
     [
-        ({"corpus": SHORT}, r"a search needs at least 3.*documents \(`corpus`\), or a shorter"),
-        ({"corpus": THEN_SHORT}, "no document of the corpus holds .* 256 needs"),
+        ({"corpus": SHORT}, r"verdict holds \d disjoint .*documents \(`corpus`\), or a shorter"),
+        ({"corpus": THEN_SHORT}, r"holds 1 disjoint documents of .* at least 5 .*\(`corpus`\)"),
         ({"budget": 0}, "budget = 0: must be a whole number of evaluations or tokens, or a time"),
-        ({"samples": 0}, "samples = 0: must lie between 1"),
-        ({"lengths": [1]}, "lengths = 1: must be at least 2"),
-        ({"lengths": ["8k"]}, r"lengths = 8192: .*extend further \(`to`\)"),
+        ({"budget": 4}, "budget = 4: is too small for any decision: 5 documents are the least"),
+        ({"budget": "2ktok"}, "budget = '2ktok'"),
         ({"corpus": ""}, "corpus = '': must not be empty"),
         ({"dtype": "int4"}, "unknown dtype 'int4'"),
     ],
@@ -338,17 +314,6 @@ def test_a_run_that_is_refused_leaves_nothing(
     with pytest.raises(InputError, match=complaint):
         extended(folder, tmp_path / "runs" / "run", **given)
     assert not (tmp_path / "runs").exists()
-
-
-def test_the_least_budget_ends_in_a_hand_designed_method(folder: Path, tmp_path: Path) -> None:
-    loaded, texts = load(str(folder)), parted(tiny.documents(8))
-    settings = settings_for(loaded.present_plan, TARGET, evaluations=1, samples=1, lengths=[TARGET])
-    with RunDirectory(tmp_path / "run", "extend", {}) as directory:
-        work = Work(str(folder), loaded, TARGET, *texts, directory, print)
-        found = run_stages(work, settings, stages(settings)[:4])
-    # What it scores is YaRN as published, which is one of them.
-    assert len(found.result(Search).legs[0].history) == 1
-    assert found.method in HAND_DESIGNED
 
 
 def test_a_model_in_memory_is_refused_with_the_way_out(folder: Path, tmp_path: Path) -> None:
@@ -393,55 +358,126 @@ def test_a_stage_that_changes_the_weights_fits_in(
     done: Extended, folder: Path, tmp_path: Path
 ) -> None:
     loaded, texts = load(str(folder)), tiny.documents(8)
-    settings = settings_for(loaded.present_plan, TARGET, evaluations=5, samples=1, lengths=[128])
-    to_search, to_report = parted(texts)
-    _, _, search, *rest, _ = stages(settings)
+    settings = settings_for(loaded.present_plan, TARGET)
+    *_, export, _ = stages(settings)
+    known = {"first": done.result(JudgeFirst)}
     with RunDirectory(tmp_path / "run", "extend", {}) as directory:
-        before = {search.name: done.result(Search)}
-        work = Work(str(folder), loaded, TARGET, to_search, to_report, directory, print, before)
-        found = run_stages(work, settings, (Nudge(), *rest))
-    assert list(found.results)[:3] == ["search", "nudge", "evaluate"]
+        work = Work(str(folder), loaded, TARGET, *parted(texts), directory, print, known)
+        found = run_stages(work, settings, (Nudge(), export))
+    assert list(found.results) == ["first", "nudge", "export"]
     exported = load_file(tmp_path / "run" / "model" / "model.safetensors")
     for name, weight in load_file(folder / "model.safetensors").items():
         torch.testing.assert_close(exported[name], weight * 1.01)
-    nudged = digest_of_weights(load(str(tmp_path / "run" / "nudged")).model)
-    records = read_journal(tmp_path / "run" / "records.jsonl")
-    assert {record["weights"] for record in records} == {nudged[:16]}
 
 
-def test_the_searched_plan_is_evaluated_as_itself(
+def judged_as(judged: Judged, rates: tuple[float, float], extra: float = 0.0) -> Judged:
+    """Documents of which the unmodified model and the schedule retrieve so much, at this price."""
+    own = [
+        Reading(method, length, f"text {i}@0", 3.0 + paid, 1.0, rate, 8)
+        for method, length, rate, paid in (
+            ("none", tiny.WINDOW, rates[0], 0.0),
+            (judged.chosen, tiny.WINDOW, rates[0], extra),
+            (judged.chosen, TARGET, rates[1], 0.0),
+        )
+        for i in range(24)
+    ]
+    return replace(judged, readings=tuple(own))
+
+
+@pytest.mark.parametrize(
+    ("rates", "paid", "search", "expected"),
+    [
+        ((1.0, 1.0), 0.0, 0, False),
+        ((1.0, 0.25), 0.0, 0, True),
+        ((1.0, 1.0), 0.05, 0, True),  # more text than the limit
+        ((1.0, 1.0), 0.0, 5, True),
+        ((0.25, 0.0), 0.0, 0, False),  # cannot be judged, so nor can what is chosen instead
+    ],
+)
+def test_methods_race_if_the_first_schedule_fails_or_costs_too_much(
+    done: Extended, folder: Path, rates: tuple[float, float], paid: float, search: int,
+    expected: bool,
+) -> None:  # fmt: skip
+    first = judged_as(done.result(JudgeFirst), rates, paid)
+    work = SimpleNamespace(result=lambda stage: first, results={"first": first})
+    assert Search(TARGET, search).needed(work) == expected  # type: ignore[arg-type]
+
+
+def test_a_cheaper_schedule_takes_no_place_of_one_that_works(done: Extended) -> None:
+    first = done.result(JudgeFirst)
+    works, fails = judged_as(first, (1.0, 1.0)), judged_as(first, (1.0, 0.25))
+    unsure = judged_as(first, (1.0, 0.9))
+    assert [each.verdict for each in (works, fails, unsure)] == [
+        *("works", "does not work", "undecided"),
+    ]
+    for others, expected in (
+        ([fails], works),
+        ([unsure], works),
+        ([works], works),
+    ):
+        assert final({"first": works, **{str(i): e for i, e in enumerate(others)}}) is expected
+    assert final({"first": fails, "verdict": unsure}) is unsure
+    trained = replace(fails, chosen=TRAINED)
+    assert final({"first": works, "trained": trained}) is trained
+
+
+def test_a_race_alone_compares_the_methods_and_its_winner_is_judged(
     done: Extended, folder: Path, tmp_path: Path
 ) -> None:
-    found = done.result(Search)
-    layer = found.plan.main_layer
-    schedule = replace(found.plan.longest(), attention_scaling=1.25)
-    plan = found.plan.with_steps(layer, (PlanStep(TARGET, schedule),))
-    legs = (replace(found.legs[0], chosen=SEARCHED), *found.legs[1:])
+    loaded, texts = load(str(folder)), parted(tiny.documents(8))
+    settings = settings_for(loaded.present_plan, TARGET, documents=6)
+    fails = judged_as(done.result(JudgeFirst), (1.0, 0.25))
+    _, _, _, race, judge, *_ = stages(settings)
     with RunDirectory(tmp_path / "run", "extend", {}) as directory:
-        work = work_of(done, folder, directory, search=replace(found, plan=plan, legs=legs))
-        *others, searched = conditions_of(work)
-    assert (searched.method, searched.plan_id, searched.plan) == (SEARCHED, plan.id, plan)
-    assert plan.id not in {condition.plan_id for condition in others}
+        work = Work(str(folder), loaded, TARGET, *texts, directory, print, {"first": fails})
+        found = run_stages(work, settings, (race, judge))
+    [leg] = found.result(Search).legs
+    assert leg.history == ()
+    assert leg.chosen in HAND_DESIGNED
+    assert (
+        f"{leg.chosen} is the best of the hand-designed methods" in found.result(Search).summary()
+    )
+    if leg.chosen != "yarn":
+        assert found.result(JudgeChosen).chosen == leg.chosen
 
 
-def test_a_run_is_measured_on_the_text_that_its_search_did_not_see(
-    done: Extended, folder: Path, run: Path
-) -> None:
-    def windows(documents: Sequence[Document]) -> set[str]:
-        settings = replace(evaluation_of(done).settings, tasks=("perplexity",))
-        loaded = load(str(folder))
-        as_it_is = Condition("none", loaded.present_plan.id, None)
-        answerer = InProcess(loaded, [as_it_is])
-        return {r.sample for r in Evaluation(answerer, documents, settings).run()}
-
+def test_no_document_both_decides_and_is_judged_by(done: Extended, run: Path) -> None:
+    [leg] = done.result(Search).legs
+    searched = {source for own in leg.sources.values() for source in own}
     to_search, to_report = parted(tiny.documents(8))
-    measured = {
-        str(record["sample"])
-        for record in read_journal(run / "records.jsonl")
-        if record["task"] == "perplexity"
+    assert {text_of(source) for source in searched} <= {each.name for each in to_search}
+    judged = {
+        text_of(each.source)
+        for own in done.results.values()
+        if isinstance(own, Judged)
+        for each in own.readings
     }
-    assert measured == windows(to_report)
-    assert not measured & windows(to_search)
+    assert judged <= {each.name for each in to_report}
+
+
+def test_a_run_that_was_killed_while_it_was_judged_ends_with_the_same_bytes(
+    done: Extended, folder: Path, run: Path, tmp_path: Path
+) -> None:
+    lines = (run / "first.jsonl").read_bytes().splitlines(keepends=True)
+    for left in (0, 3, len(lines) - 1):
+        cut = Path(shutil.copytree(run, tmp_path / f"cut{left}"))
+        (cut / "first.jsonl").write_bytes(b"".join(lines[:left]) + lines[left][:20])
+        for name in ("first", "verify"):
+            (cut / f"{name}.json").unlink()
+        with pytest.warns(match="torn|cut|incomplete"):
+            again = extended(folder, cut)
+        assert (cut / "first.jsonl").read_bytes() == (run / "first.jsonl").read_bytes()
+        assert (cut / "first.json").read_bytes() == (run / "first.json").read_bytes()
+        assert again.judged == done.judged
+
+
+def test_a_run_of_an_earlier_version_is_named_as_such(copied: Path, folder: Path) -> None:
+    content = json.loads((copied / "run.json").read_text())
+    content["configuration"] |= {"samples": 20, "looks": 5}
+    (copied / "run.json").write_text(json.dumps(content))
+    for opened in (lambda: extended(folder, copied), lambda: rw.report(copied)):
+        with pytest.raises(InputError, match="was made by an earlier version of ropewalk"):
+            opened()
 
 
 def test_search_and_evaluation_share_no_text() -> None:
@@ -453,4 +489,4 @@ def test_search_and_evaluation_share_no_text() -> None:
     # A text that is cut is cut between lines.
     assert first[-1].text.endswith("\n")
     whole = Document("one line", "x" * 1000)
-    assert [len(d.text) for half in parted([whole]) for d in half] == [550, 450]
+    assert [len(d.text) for half in parted([whole]) for d in half] == [300, 700]

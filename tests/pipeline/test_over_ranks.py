@@ -16,7 +16,6 @@ from ropewalk.pipeline.extend import Extended
 from ropewalk.run_directory import EVENTS, read_journal
 from tests.cli.test_search import close
 from tests.evaluation import tiny
-from tests.evaluation.test_over_ranks import check_same
 from tests.forks import Fork, Forks
 from tests.pipeline.conftest import TARGET, extended
 from tests.searching.model.test_ranks import processes
@@ -44,9 +43,8 @@ json.dump(found.to_json(), open(f"{sys.argv[2]}/{os.environ['RANK']}.json", "w")
 
 ASKED: dict[str, Any] = {
     "to": TARGET,
-    "budget": 5,
-    "samples": 2,
-    "lengths": [tiny.WINDOW],
+    "budget": 6,
+    "search": True,
     "device": "cpu",
 }
 
@@ -61,26 +59,26 @@ def check_same_run(run: Path, alone: Path) -> None:
     plans = [ContextPlan.read(place / "plan.json").longest() for place in (run, alone)]
     assert plans[0].rescale_factors.tolist() == plans[1].rescale_factors.tolist()
     assert plans[0].attention_scaling == plans[1].attention_scaling
-    check_same(run, alone)
-    for name in ("search.jsonl", "search-measured.jsonl", "verdict.jsonl"):
+    for name in ("first.jsonl", "search.jsonl", "search-measured.jsonl"):
         ours, theirs = (read_journal(place / name) for place in (run, alone))
         assert close(ours, theirs), name
-    verdicts = [json.loads((place / "verdict.json").read_text()) for place in (run, alone)]
-    assert verdicts[0]["result"] == verdicts[1]["result"]
+    verdicts = [json.loads((place / "first.json").read_text())["result"] for place in (run, alone)]
+    assert verdicts[0]["verdict"] == verdicts[1]["verdict"]
+    assert close(*(each["readings"] for each in verdicts))
 
 
 def test_copies_that_are_interrupted_end_as_one_process(
     done: Extended, folder: Path, run: Path, tmp_path: Path, fresh: Forks
 ) -> None:
-    own, asked = tmp_path / "run", {**ASKED, "model": str(folder), "last": "verdict"}
+    own, asked = tmp_path / "run", {**ASKED, "model": str(folder), "last": "search"}
     first, second = (process.wait() for process in started(fresh, 2, 1, own, asked))
     assert "KeyboardInterrupt" in first.stderr
     assert "rank 0 failed; see its output" in second.stderr
     before = {path.name: path.read_bytes() for path in own.glob("*.json*")}
-    assert "verdict.json" in before
+    assert "search.json" in before
     assert "export.json" not in before
     again = extended(folder, own)
-    assert again.verdict == done.verdict
+    assert again.judged.verdict == done.judged.verdict
     assert all((own / name).read_bytes() == before[name] for name in before if name != EVENTS)
     check_same_run(own, run)
 
@@ -98,7 +96,7 @@ def divided(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("count", "per_copy", "killed_in", "then"),
-    [(2, 2, "records.jsonl", 1), (4, 2, "search-measured.jsonl", 2), (2, 2, "search.jsonl", 4)],
+    [(2, 2, "first.jsonl", 1), (4, 2, "search-measured.jsonl", 2), (2, 2, "search.jsonl", 4)],
 )
 def test_a_killed_run_ends_on_another_number_of_ranks(
     count: int, per_copy: int, killed_in: str, then: int,
@@ -113,7 +111,7 @@ def test_a_killed_run_ends_on_another_number_of_ranks(
     for rank in ranks:
         rank.kill()
         rank.wait()
-    assert not (run / "evaluate.json").exists()
+    assert not (run / "export.json").exists()
     kept = (run / killed_in).read_bytes()
     if then > 1:
         for process in started(fresh, then, 2, run, asked):

@@ -16,7 +16,7 @@ from ropewalk.pipeline.settings import ExtendSettings, settings_for
 from tests.evaluation import tiny
 from tests.pipeline.conftest import TARGET, extended
 
-SETTINGS = settings_for(tiny.loaded().present_plan, 4 * tiny.WINDOW)
+SETTINGS = settings_for(tiny.loaded().present_plan, 4 * tiny.WINDOW, search=True)
 
 
 def tokens_of(settings: ExtendSettings) -> int:
@@ -32,16 +32,15 @@ def test_what_fits_is_left_as_it_is() -> None:
     assert within(1e15) == SETTINGS
 
 
-def test_looks_go_first_then_evaluations_then_samples_then_lengths() -> None:
+def test_the_search_goes_first_then_documents_then_the_race() -> None:
     whole = tokens_of(SETTINGS)
-    assert within(whole - 1) == replace(SETTINGS, looks=4)
-    one_look = replace(SETTINGS, looks=1)
-    assert within(tokens_of(one_look)) == one_look
-    # Fewer evaluations leave room for looks again.
-    assert within(tokens_of(one_look) - 1).evaluations == 10
-    assert within(tokens_of(one_look) - 1).samples == SETTINGS.samples
-    least = tokens_of(replace(SETTINGS, looks=1, evaluations=1, samples=2))
-    assert within(least - 1).lengths == (SETTINGS.lengths[0], SETTINGS.target_length)
+    assert within(whole - 1) == replace(SETTINGS, evaluations=10)
+    race = replace(SETTINGS, evaluations=0)
+    assert within(tokens_of(race)) == race
+    assert within(tokens_of(race) - 1) == replace(race, documents=48)
+    smallest = replace(race, documents=6)
+    assert within(tokens_of(smallest)) == smallest
+    assert within(tokens_of(smallest) - 1).evaluations is None
     for tokens in (whole // 2, whole // 3, whole // 5):
         assert tokens_of(within(tokens)) <= tokens
 
@@ -57,16 +56,12 @@ def test_a_budget_in_tokens_is_said_and_resumes_to_the_same_run(
     folder: Path, tmp_path: Path
 ) -> None:
     told: list[str] = []
-    small = tokens_of(
-        settings_for(
-            tiny.loaded().present_plan, TARGET, evaluations=5, samples=2, lengths=[tiny.WINDOW]
-        )
-    )
-    given = {"budget": f"{small}tok", "lengths": [tiny.WINDOW], "samples": 2}
+    small = tokens_of(settings_for(tiny.loaded().present_plan, TARGET, documents=6))
+    given = {"budget": f"{small}tok", "search": False}
     first = extended(folder, tmp_path / "run", **given, notice=told.append)
     assert tokens_of(first.settings) <= small
     assert any(f"at most {tokens_of(first.settings):,} tokens" in line for line in told)
-    (tmp_path / "run" / "verdict.json").unlink()
+    (tmp_path / "run" / "verify.json").unlink()
     assert extended(folder, tmp_path / "run", **given).settings == first.settings
     # A time keeps the plan of a run that has begun, however fast the machine is now.
     again = extended(folder, tmp_path / "run", **{**given, "budget": "90h"})

@@ -18,13 +18,11 @@ from ropewalk.errors import InputError
 from ropewalk.models.checkpoint import Checkpoint
 from ropewalk.models.load import load
 from ropewalk.pipeline.extend import Extended, check
+from ropewalk.pipeline.results import TRAINED
 from ropewalk.pipeline.settings import parted, settings_for
 from ropewalk.pipeline.stage import Start
-from ropewalk.pipeline.stages.evaluate import TRAINED, Evaluate, Untrained
-from ropewalk.pipeline.stages.search import Search
+from ropewalk.pipeline.stages.judge import JudgeFirst
 from ropewalk.pipeline.stages.train import Train
-from ropewalk.pipeline.stages.verdict import Judge
-from ropewalk.run_directory import read_journal
 from tests.api.conformance import check_result
 from tests.evaluation import tiny
 from tests.pipeline.conftest import TARGET, extended
@@ -38,7 +36,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def with_training(folder: Path, run: Path) -> Extended:
-    return extended(folder, run, train_steps=6, learning_rate=1e-2, batch=2)
+    return extended(folder, run, train_steps=6, learning_rate=1e-2, batch=2, search=False)
 
 
 @pytest.fixture(scope="module")
@@ -51,28 +49,18 @@ def test_the_trained_model_is_measured_next_to_the_one_it_was(
     done: Extended, folder: Path, run: Path
 ) -> None:
     check_result(done)
-    assert list(done.results) == [
-        *("inspect", "compare", "search", "untrained", "planned", "train", "evaluate"),
-        *("short", "verdict", "export", "verify"),
-    ]
-    evaluated, before = done.result(Evaluate), done.result(Untrained)
-    assert done.method == TRAINED
-    assert set(evaluated.at_target) == {*before.at_target, TRAINED}
-    assert evaluated.before == before.before
-    # The same windows, by another model: its loss fell where it was trained.
-    assert evaluated.after.perplexity is not None
-    assert before.after.perplexity is not None
-    assert evaluated.after.perplexity < before.after.perplexity
-    records = read_journal(run / "records.jsonl")
-    weights = {(record["method"] == TRAINED, record["weights"]) for record in records}
-    assert len(weights) == 2
-    assert "training of 6 steps with" in done.achieved
-    assert f": {before.after})" in done.achieved
-    # The verdict is on the trained weights.
-    assert done.result(Judge).chosen == TRAINED
-    assert "the trained model" in done.verdict
-    judged = read_journal(run / "verdict.jsonl")
-    assert {record["method"] for record in judged} <= {TRAINED}
+    assert list(done.results)[-4:] == ["train", "trained", "export", "verify"]
+    judged, before = done.judged, done.result(JudgeFirst)
+    assert done.method == judged.chosen == TRAINED
+    # The unmodified model is read once; the trained one reads the same documents as before.
+    unmodified, own = (before.of("none", tiny.WINDOW), judged.of(TRAINED, tiny.WINDOW))
+    assert judged.of("none", tiny.WINDOW) == unmodified
+    assert [each.source for each in own] == [each.source for each in unmodified]
+    # Its loss fell where it was trained.
+    after = [each.text for each in judged.of(TRAINED, TARGET)]
+    assert sum(after) < sum(each.text for each in before.of("yarn", TARGET)[: len(after)])
+    assert "without training, " in done.told
+    assert "the trained model" in done.told
 
 
 @pytest.mark.slow
@@ -85,7 +73,7 @@ def test_what_is_exported_is_the_trained_model(done: Extended, folder: Path, run
     assert not all(torch.equal(exported[name], source[name]) for name in source)
     loaded = load(str(run / "model"))
     assert loaded.present_plan.target_length == TARGET
-    expected = done.result(Search).plan.longest().inverse_frequencies
+    expected = done.judged.plan.longest().inverse_frequencies
     np.testing.assert_allclose(loaded.model.model.rotary_emb.inv_freq, expected, rtol=1e-6)
 
 

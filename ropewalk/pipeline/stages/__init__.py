@@ -7,27 +7,27 @@ from typing import Any
 from ropewalk.pipeline.settings import ExtendSettings
 from ropewalk.pipeline.stage import Stage
 from ropewalk.pipeline.stages.compare import Compare
-from ropewalk.pipeline.stages.evaluate import Evaluate, Untrained
 from ropewalk.pipeline.stages.export import Export
 from ropewalk.pipeline.stages.inspect import Inspect
+from ropewalk.pipeline.stages.judge import JudgeChosen, JudgeFirst, JudgeTrained
 from ropewalk.pipeline.stages.search import Search
-from ropewalk.pipeline.stages.short import CheckShort
 from ropewalk.pipeline.stages.train import Train
-from ropewalk.pipeline.stages.verdict import Judge, JudgePlanned
 from ropewalk.pipeline.stages.verify import Verify
 
 
 def stages(settings: ExtendSettings) -> tuple[Stage[Any], ...]:
     """The stages in their order. A new one is a file in `stages/` and a row here."""
-    measured = (settings.target_length, settings.lengths, settings.samples, settings.seed)
-    evaluation: tuple[Stage[Any], ...] = (Evaluate(*measured),)
+    judged = (settings.target_length, settings.documents, settings.seed)
+    found: list[Stage[Any]] = [Inspect(), Compare(), JudgeFirst(*judged)]
+    if settings.evaluations is not None:
+        found += [
+            Search(
+                settings.target_length, settings.evaluations, settings.seed, settings.short_limit
+            ),
+            JudgeChosen(*judged),
+        ]
     if settings.train_steps:
-        # Of a training that is asked for in any case, the schedule alone is judged by the samples
-        # that are there.
-        looks = settings.looks if settings.train_if_needed else 1
-        evaluation = (
-            Untrained(*measured),
-            JudgePlanned(settings.target_length, settings.samples, settings.seed, looks),
+        found += [
             Train(
                 settings.target_length,
                 settings.train_steps,
@@ -36,15 +36,6 @@ def stages(settings: ExtendSettings) -> tuple[Stage[Any], ...]:
                 settings.seed,
                 settings.train_if_needed,
             ),
-            Evaluate(*measured, trained=True),
-        )
-    return (
-        Inspect(),
-        Compare(),
-        Search(settings.target_length, settings.evaluations, settings.seed, settings.short_limit),
-        *evaluation,
-        CheckShort(),
-        Judge(settings.target_length, settings.samples, settings.seed, settings.looks),
-        Export(),
-        Verify(),
-    )
+            JudgeTrained(*judged),
+        ]
+    return (*found, Export(), Verify())

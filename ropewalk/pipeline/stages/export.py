@@ -9,9 +9,8 @@ from ropewalk.context_plan import PLAN
 from ropewalk.errors import InputError, Unsupported
 from ropewalk.exporting.gguf_file import BEYOND
 from ropewalk.outputs import sha256_of
-from ropewalk.pipeline.results import Exports
+from ropewalk.pipeline.results import Exports, final
 from ropewalk.pipeline.stage import Cost, Forwards, Stage, Start, Work
-from ropewalk.pipeline.stages.search import Search
 from ropewalk.progress import Progress, Status
 
 FOLDER, FILE = "model", "model.gguf"
@@ -48,7 +47,7 @@ class Export(Stage[Exports]):
     def run(self, work: Work, progress: Progress) -> Exports:
         from ropewalk.exporting import llama_cpp, transformers
 
-        plan, path = work.result(Search).plan, work.directory.path
+        plan, path = final(work.results).plan, work.directory.path
         work.directory.write(PLAN, plan.dumps())
         written = [transformers.export(work.source, plan, path / FOLDER, overwrite=True)]
         progress(Status(self.name, 0.5))

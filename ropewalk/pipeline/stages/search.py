@@ -1,12 +1,12 @@
-"""Search: rescale factors and attention scaling, starting from the hand-designed methods."""
+"""Search: a race of the hand-designed methods, and on request a search that starts from them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ropewalk.errors import Unsupported
 from ropewalk.evaluation.select import SHORT_LIMIT
 from ropewalk.pipeline.stage import Cost, Forwards, Stage, Start, Work
+from ropewalk.pipeline.stages.judge import JudgeFirst
 from ropewalk.progress import Progress
 from ropewalk.searching.model.forwards import fewest_forwards, most_forwards, short_forwards
 from ropewalk.searching.model.results import Found
@@ -17,26 +17,39 @@ from ropewalk.searching.model.settings import SearchSettings
 class Search(Stage[Found]):
     target_length: int
     evaluations: int
-    """The budget of the search, in scores over all documents to search on."""
+    """The budget of a search, in scores over all documents to search on; 0 for a race alone."""
     seed: int = 0
     short_limit: float = SHORT_LIMIT
     """Nats a token that it may cost on short text."""
     strategy: str = "yarn"
-    documents: tuple[int, int, int] = (6, 16, 5)
-    """To search on, to select by, to report on. The evaluation reports too, on text of its own."""
 
     name = "search"
-    does = "rescale factors and attention scaling, starting from the hand-designed methods"
-    early = "schedules that are clearly worse are dropped after a few documents"
+    does = "the hand-designed methods against each other, and on request searched schedules"
+    early = "it may not be needed; methods that are clearly worse are dropped early"
     result_type = Found
     over_ranks = True
+    conditional = True
+
+    @property
+    def documents(self) -> tuple[int, int, int]:
+        """To search on, to select by, to report on, which the verdict does on text of its own."""
+        return (5 if self.evaluations else 1), 16, 1
+
+    def needed(self, work: Work) -> bool:
+        """True if a search was asked for, or the first schedule fails or costs too much."""
+        first = work.result(JudgeFirst)
+        fails = first.verdict == "does not work" or first.costs_more_than(self.short_limit)
+        return bool(self.evaluations) or fails
 
     def cost(self, window: int) -> Cost:
         """Each document is one forward; a search may end before its budget is spent."""
         count = most_forwards(self.settings, self.target_length)
         short = Forwards(window, short_forwards(self.settings, self.target_length))
         least = Forwards(self.target_length, fewest_forwards(self.settings))
-        return Cost((Forwards(self.target_length, count), short), least=(least,))
+        return Cost(
+            (Forwards(self.target_length, count), short),
+            least=(least,) if self.evaluations else (),
+        )
 
     @property
     def settings(self) -> SearchSettings:
@@ -53,14 +66,6 @@ class Search(Stage[Found]):
     def check(self, start: Start) -> None:
         from ropewalk.searching.model.legs import check_search
 
-        present = start.loaded.present_plan
-        geometry = present.longest(present.extended_layer).geometry
-        if geometry.resting_pairs:
-            raise Unsupported(
-                f"{geometry.resting_pairs} of {geometry.pairs} rotary pairs of this model rest "
-                "(their frequency is 0), and extend exports what it finds, which no stock runtime "
-                "can load for such a model; use plan --method ntk and export, or search"
-            )
         check_search(start.loaded, start.to_search, self.settings, start.ranks)
 
     def run(self, work: Work, progress: Progress) -> Found:

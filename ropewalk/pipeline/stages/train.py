@@ -13,11 +13,8 @@ from ropewalk.errors import InputError
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.exporting.manifest import check_unchanged
 from ropewalk.models.source import resolve
-from ropewalk.pipeline.results import Training
+from ropewalk.pipeline.results import Training, final
 from ropewalk.pipeline.stage import Cost, Forwards, Stage, Start, Work
-from ropewalk.pipeline.stages.evaluate import TRAINING
-from ropewalk.pipeline.stages.search import Search
-from ropewalk.pipeline.stages.verdict import JudgePlanned
 from ropewalk.progress import Progress
 from ropewalk.training.execution import TRAINED, Execution, bytes_on_disk, check_step
 from ropewalk.training.settings import StageSettings, TrainingSettings
@@ -38,10 +35,11 @@ class Train(Stage[Training]):
     if_needed: bool = False
     """True to train only if the schedule alone does not work."""
 
-    name = TRAINING
-    does = "the model under the chosen schedule, on text that the evaluation does not read"
+    name = "train"
+    does = "the model under the chosen schedule, on text that the verdict does not read"
     early = "it is left out if the schedule works without it"
     result_type = Training
+    conditional = True
 
     @property
     def settings(self) -> TrainingSettings:
@@ -51,7 +49,7 @@ class Train(Stage[Training]):
         )
 
     def needed(self, work: Work) -> bool:
-        return not self.if_needed or work.result(JudgePlanned).verdict == "does not work"
+        return not self.if_needed or final(work.results).verdict == "does not work"
 
     def cost(self, window: int) -> Cost:
         steps = (Forwards(self.target_length, _BACKWARD * self.steps * self.batch),)
@@ -103,7 +101,7 @@ class Train(Stage[Training]):
         )
         job = job_of(
             resolve(work.source).folder,
-            work.result(Search).plan,
+            final(work.results).plan,
             (store, SpecialTokens.of(work.loaded.tokenizer)),
             settings.stages[0],
             settings,
@@ -126,7 +124,7 @@ def _texts(start: Start) -> tuple[list[Document], int]:
     texts = apart_from(given, start.to_report)
     if not texts:
         raise InputError(
-            "each training document shares text with the evaluation documents, so none is left; "
-            "give other text (`train_corpus`)"
+            "each training document shares text with the documents of the verdict, so none is "
+            "left; give other text (`train_corpus`)"
         )
     return texts, len(given) - len(texts)

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from ropewalk.evaluation.results import summarise
+from ropewalk.evaluation.verdict import LOOKS, MARGIN
 from ropewalk.lengths import format_length
 from ropewalk.pipeline.results import (
     Compared,
-    EvaluatedExtension,
     Exports,
     Inspected,
     Judged,
-    ShortText,
     Training,
     Verified,
+    check_version,
+    final,
     read_result,
     run_id,
 )
+from ropewalk.records import EXACT_MATCH
 from ropewalk.reports import training
-from ropewalk.reports.comparison import gained, named_task
+from ropewalk.reports.chart import Mark
 from ropewalk.reports.page.blocks import Block, Cell, Page, Paragraph, Section, Table
 from ropewalk.reports.parts import measured, schedules
 from ropewalk.run_on_disk import RunOnDisk
@@ -27,23 +28,28 @@ from ropewalk.searching.model.results import Found
 from ropewalk.values import Result
 
 R = TypeVar("R", bound=Result)
+JUDGES = ("first", "verdict", "trained")
+CONDITIONAL = ("search", "verdict", "train", "trained")
+"""The stages that what others found may make needless."""
+NOT_YET = "Not judged yet, so how well the extended model works is unknown."
 
 
 def page(run: RunOnDisk) -> Page:
+    check_version(run.configuration, run.path)
+
     def stage(name: str, kind: type[R]) -> R | None:
         file = run.path / f"{name}.json"
         return read_result(file, name, kind, run_id(run.configuration)) if file.exists() else None
 
-    inspected, evaluated = stage("inspect", Inspected), stage("evaluate", EvaluatedExtension)
-    compared, found = stage("compare", Compared), stage("search", Found)
-    short, exports = stage("short", ShortText), stage("export", Exports)
-    verified, trained = stage("verify", Verified), stage("train", Training)
-    judged = stage("verdict", Judged)
+    inspected, compared = stage("inspect", Inspected), stage("compare", Compared)
+    found, trained = stage("search", Found), stage("train", Training)
+    exports, verified = stage("export", Exports), stage("verify", Verified)
+    judged = {name: own for name in JUDGES if (own := stage(name, Judged)) is not None}
+    told = final(judged) if judged else None
     names = run.configuration.get("stages")
     asked = [str(name) for name in names] if isinstance(names, list) else []
     sections = [
-        *(_measured(run, evaluated) if evaluated else _so_far(run)),
-        *([_short(short, run, evaluated)] if short else ()),
+        *(_judged(each, run) for each in judged.values()),
         *([schedules.of_search(found)._replace(command=run.made_by)] if found else ()),
         *([_trained(trained, run)] if trained else ()),
         *([_ranked(compared)] if compared else ()),
@@ -51,32 +57,27 @@ def page(run: RunOnDisk) -> Page:
     ]
     return Page(
         f"{_name(inspected)}, extended to {_target(run)} tokens",
-        _verdict(inspected, evaluated),
-        tuple(e.summary() for e in (found, trained, short, verified) if e is not None),
+        f"{told.summary()}. Before: {told.before}." if told else NOT_YET,
+        tuple(e.summary() for e in (found, trained, verified) if e is not None),
         tuple(section for section in sections if section.blocks),
         tuple(
             name
             for name in asked
-            if not (run.path / f"{name}.json").exists()
-            and not (name == "train" and evaluated and run.configuration.get("train_if_needed"))
+            if not (run.path / f"{name}.json").exists() and name not in CONDITIONAL
         ),
         facts=schedules.sizes(run.path / "model"),
-        advice="" if judged is None else _advice(judged, short),
+        advice="" if told is None else _advice(told),
     )
 
 
-def _advice(judged: Judged, short: ShortText | None) -> str:
+def _advice(judged: Judged) -> str:
     """Advice on the exported model."""
-    said = f"{judged.summary()}."
-    price = "" if short is None else f"; {short.price}"
     match judged.verdict:
         case "works":
-            return f"Use {judged.chosen}{price}. It {said}"
-        case "undecided":
-            return f"Measure more samples before you rely on {judged.chosen}{price}. It is {said}"
-    return (
-        f"Do not use {judged.chosen} at this length: train under it, or extend less far. It {said}"
-    )
+            return f"Use {judged.chosen}; {judged.price_in_words}."
+        case "does not work":
+            return f"Do not use {judged.chosen} at this length: train under it, or extend less far."
+    return f"Measure more before you rely on {judged.chosen}; {judged.price_in_words}."
 
 
 def _name(inspected: Inspected | None) -> str:
@@ -88,77 +89,41 @@ def _target(run: RunOnDisk) -> str:
     return format_length(target) if isinstance(target, int) else "more"
 
 
-def _verdict(inspected: Inspected | None, evaluated: EvaluatedExtension | None) -> str:
-    if evaluated is None or inspected is None:
-        return "Not evaluated yet, so how well the extended model works is unknown."
-    at = format_length(inspected.target_length)
-    told = (
-        f"At {at} tokens, extended by {evaluated.chosen}: {evaluated.after}. "
-        f"Before: {evaluated.before}."
-    )
-    other = evaluated.best_hand_designed
-    if other != evaluated.chosen:
-        told += f" The best hand-designed method, {other}: {evaluated.at_target[other]}."
-    return told
-
-
-def _so_far(run: RunOnDisk) -> list[Section]:
-    """The scores from before the evaluation ended."""
-    section = measured.by_task(summarise(run.records), None)
-    return [section._replace(title="Scored so far, by context length", command=run.made_by)]
-
-
-def _measured(run: RunOnDisk, evaluated: EvaluatedExtension) -> list[Section]:
-    at, target = evaluated.original_length, max(r.length for r in evaluated.results)
-    first = Section(
-        "Retrieval and perplexity",
-        (
-            measured.at_target(evaluated.pooled, target, evaluated.chosen),
-            *evaluated.charts(),
-            measured.compared(
-                evaluated.comparisons,
-                f"At the target length. {measured.HOW}",
-            ),
+def _judged(judged: Judged, run: RunOnDisk) -> Section:
+    """What was read within the window and at the target, and every look."""
+    looks = Table(
+        "Looks",
+        ("documents", "retrieved", "minus the unmodified model within its window", "verdict"),
+        tuple(
+            (
+                Cell(str(each.documents), each.documents),
+                Cell(f"{each.rate:.0%}", each.rate),
+                measured.gain(
+                    EXACT_MATCH.name,
+                    Mark(each.documents, each.rate - each.reference, each.low, each.high),
+                ),
+                Cell(each.verdict),
+            )
+            for each in judged.looks
         ),
+        f"It works if the interval of the difference lies above {-100 * MARGIN:.0f} points. Each "
+        f"interval is wider than 95%, so that all of {len(LOOKS)} looks hold together.",
     )
-    sections = [
-        first,
-        measured.by_task(evaluated.results, at, main=evaluated.chosen),
-        measured.by_depth(run.records),
-        measured.by_position(run.records, at, evaluated.chosen),
-    ]
-    return [section._replace(command=run.made_by) for section in sections]
+    shown: list[Block] = [Paragraph(f"{judged.summary()}; {judged.price_in_words}.")]
+    if judged.example is not None:
+        shown.append(Paragraph(f"{judged.example}."))
+    tables = (
+        measured.at_target(judged.pooled, length, judged.chosen)
+        for length in (judged.window, judged.length)
+    )
+    title = f"{judged.chosen}: retrieval and perplexity"
+    return Section(title, (*shown, *judged.charts(), *tables, looks), run.made_by)
 
 
 def _trained(trained: Training, run: RunOnDisk) -> Section:
     stage = trained.stage
     name = f"{format_length(stage.length)}, {stage.method}"
     return Section("Training", training.curves([(name, stage.steps)]), run.made_by)
-
-
-def _short(short: ShortText, run: RunOnDisk, evaluated: EvaluatedExtension | None) -> Section:
-    rows = tuple(
-        (
-            Cell(named_task(d.task, d.metric)),
-            Cell(format_length(d.length), d.length),
-            measured.gain(d.metric, gained(d.metric, d.length, d.difference, d.low, d.high)),
-            measured.p_value(d.adjusted_p),
-        )
-        for d in short.differences
-    )
-    table = Table(
-        f"{short.chosen} against the unmodified model, within the original length",
-        ("task", "length", "gain", "p (Holm)"),
-        rows,
-        "On the same samples, with 95% intervals: points of right answers, or nats per token by "
-        "which the loss is lower. Below zero the method costs.",
-    )
-    blocks: list[Block] = [Paragraph(short.summary())]
-    if evaluated is not None:
-        at = evaluated.original_length
-        blocks += measured.against_short(run.records, at, short.chosen).blocks
-    blocks += [table] if rows else []
-    return Section("Long context against short text", tuple(blocks), run.made_by)
 
 
 def _ranked(compared: Compared) -> Section:

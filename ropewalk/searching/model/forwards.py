@@ -28,7 +28,8 @@ def most_forwards(settings: SearchSettings, length: int) -> int:
     """The number of forwards that a leg takes at most at this length alone."""
     to_search, to_select, to_report = settings.sizes
     every_document = to_search + to_select + to_report
-    besides = len(HAND_DESIGNED) * every_document + FINALISTS * to_select + to_search + to_report
+    besides = len(HAND_DESIGNED) * every_document + _finalists(settings) * to_select
+    besides += to_search + to_report
     return _scored(settings, length) + besides
 
 
@@ -45,7 +46,7 @@ def short_forwards(settings: SearchSettings, length: int) -> int:
     to_report = 3 * settings.sizes[2]
     if not settings.limited:
         return to_report
-    candidates = len(HAND_DESIGNED) + FINALISTS + 1
+    candidates = len(HAND_DESIGNED) + _finalists(settings) + 1
     to_search = _scored(settings, length) + len(HAND_DESIGNED) * settings.sizes[0]
     return to_search + candidates * settings.sizes[1] + to_report
 
@@ -55,6 +56,11 @@ def _scored(settings: SearchSettings, length: int) -> int:
     evaluations, tokens = evaluations_of(settings), settings.tokens
     limits = [] if evaluations is None else [evaluations * settings.sizes[0]]
     return min(limits if tokens is None else [*limits, tokens // length])
+
+
+def _finalists(settings: SearchSettings) -> int:
+    """Of a race of the hand-designed methods alone, none."""
+    return 0 if settings.evaluations == 0 else FINALISTS
 
 
 def evaluations_of(settings: SearchSettings) -> int | None:

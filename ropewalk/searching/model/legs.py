@@ -23,7 +23,7 @@ from ropewalk.costs.here import check_memory
 from ropewalk.data.corpora import Document
 from ropewalk.errors import InvalidValue, RopewalkError
 from ropewalk.evaluation.encoding import Encoder
-from ropewalk.evaluation.randomness import identity
+from ropewalk.evaluation.planted import Planted, split_corpus, text_of
 from ropewalk.evaluation.select import Losses, Paired, choose, paired, remaining
 from ropewalk.evaluation.statistics import FEWEST
 from ropewalk.lengths import format_length
@@ -40,13 +40,12 @@ from ropewalk.searching.model.objectives import (
     ANSWERS,
     RETRIEVED,
     TEXT,
+    Kept,
     LocalMeasure,
     Measure,
     ModelObjective,
     loss_of,
-    without_failures,
 )
-from ropewalk.searching.model.planted import Planted, split_corpus, text_of
 from ropewalk.searching.model.ranks import SearchRanks
 from ropewalk.searching.model.results import (
     PRESENT,
@@ -229,7 +228,7 @@ class _Work:
         at_once: int,
     ) -> Leg:
         kind = self.settings.objective
-        kept = _Kept(measure, journal(f"{self.name}-measured.jsonl"), at_once)
+        kept = Kept(measure, journal(f"{self.name}-measured.jsonl"), at_once)
         first, second, end = np.cumsum(sizes).tolist()
         documents = {
             "search": range(first),
@@ -274,7 +273,8 @@ class _Work:
                     f"the model has no finite score at {self.length:,} tokens under any schedule; "
                     "try float32 (`dtype`), and check that the unmodified model works"
                 )
-            self.notice("the search's budget ended before it had scored a schedule")
+            if evaluations_of(self.settings) != 0:
+                self.notice("the search's budget ended before it had scored a schedule")
         finalists = {
             f"finalist {rank}": space.schedule(finalist.candidate)
             for rank, finalist in enumerate(result.finalists, start=1)
@@ -361,7 +361,7 @@ class _Work:
 
     def _select(
         self,
-        kept: _Kept,
+        kept: Kept,
         pool: Mapping[str, RotarySchedule],
         by_hand: Mapping[str, RotarySchedule],
         documents: Sequence[int],
@@ -373,9 +373,11 @@ class _Work:
         Also returns the losses of what may be best after all of them.
         """
         kind, left, done = self.settings.objective, list(pool), 0
+        ends = [min(len(documents), FIRST_ROUND)]
+        while ends[-1] < len(documents):
+            ends.append(min(len(documents), 2 * ends[-1]))
         measured: dict[str, FloatArray] = {}
-        while True:
-            until = min(len(documents), 2 * done or FIRST_ROUND)
+        for until in ends:
             behind, size = done / len(documents), (until - done) / len(documents) / len(left)
             for number, name in enumerate(left):
                 part = share(progress, "selecting", behind + number * size, size)
@@ -384,9 +386,8 @@ class _Work:
             done = until
             texts = [text_of(sources[i]) for i in documents[:done]]
             losses = {name: _losses(measured[name], kind, texts) for name in left}
-            left = remaining(losses, by_hand)
-            if done == len(documents):
-                return measured, {name: losses[name] for name in left}
+            left = remaining(losses, by_hand, len(pool) * len(ends))
+        return measured, {name: losses[name] for name in left}
 
     def _search(
         self,
@@ -399,6 +400,8 @@ class _Work:
     ) -> searching.Result:
         """Run the strategy within its budget."""
         evaluations, tokens = evaluations_of(self.settings), self.settings.tokens
+        if evaluations == 0:  # a race of the hand-designed methods alone
+            return searching.Result((), (), 0.0, 0)
         each = objective.documents * objective.tokens_per_document
         limits = (evaluations, tokens and tokens / each)
         expected = min(limit for limit in limits if limit)
@@ -433,44 +436,6 @@ class _Work:
                 PRESENT: replace(self.start, length=self.length),
             }
         return hand_designed(self.start, self.length)
-
-
-class _Kept:
-    """Measurements apart from a search, one schedule and document a line.
-
-    A forward of a large model takes minutes: what a kill loses is one, or one for each rank.
-    """
-
-    def __init__(self, measure: Measure, journal: Journal | None, at_once: int) -> None:
-        self._measure, self._journal, self._at_once = measure, journal, at_once
-        self._known: dict[str, FloatArray] = {}
-        for record in journal.records if journal else ():
-            values = np.array(record["measured"], dtype=np.float64)  # null becomes NaN
-            self._known[str(record["of"])] = values.ravel()  # older journals hold sets of documents
-
-    def measured(
-        self,
-        schedule: RotarySchedule,
-        documents: Sequence[int],
-        progress: Callable[[float], None] = lambda done: None,
-    ) -> FloatArray:
-        of_schedule = schedule.to_json()
-        keys = {document: identity(of_schedule, [document]) for document in documents}
-        wanted = [document for document in documents if keys[document] not in self._known]
-        for start in range(0, len(wanted), self._at_once):
-            progress((len(documents) - len(wanted) + start) / len(documents))
-            part = wanted[start : start + self._at_once]
-            rows = self._measure([schedule], part)[0]
-            self._known |= {keys[document]: row for document, row in zip(part, rows, strict=True)}
-            if self._journal:
-                self._journal.append(
-                    {"of": keys[d], "measured": [None if x != x else x for x in row.tolist()]}
-                    for d, row in zip(part, rows, strict=True)
-                )
-        progress(1.0)
-        found = np.stack([self._known[keys[document]] for document in documents])
-        rows_of_all: FloatArray = without_failures(found[None])[0]
-        return rows_of_all
 
 
 def _costs(

@@ -17,11 +17,14 @@ import torch
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import RopewalkError
 from ropewalk.evaluation.answering import TokenScores
+from ropewalk.evaluation.encoding import IntArray
+from ropewalk.evaluation.planted import Planted
+from ropewalk.evaluation.randomness import identity
 from ropewalk.evaluation.scoring import Scorer
 from ropewalk.models.install import applied
 from ropewalk.registered import added
+from ropewalk.run_directory import Journal
 from ropewalk.schedule import FloatArray, RotarySchedule
-from ropewalk.searching.model.planted import Planted
 from ropewalk.searching.objective import Own
 from ropewalk.untrusted import real_number
 
@@ -106,6 +109,12 @@ class LocalMeasure:
         values: FloatArray = self._row(schedule, [document])[0]
         return values
 
+    def said(self, schedule: RotarySchedule, document: int) -> IntArray:
+        """The first choice for each token that is scored; empty if the model fails."""
+        with applied(self._model, self._plan_of(schedule), check=False):
+            scores = self._scored(self._documents[document])
+        return np.array([] if scores is None else scores.chosen, dtype=np.int64)
+
     def prove(self, schedule: RotarySchedule) -> None:
         """Prove that installing works, once: it is a fact about the model.
 
@@ -147,6 +156,44 @@ class LocalMeasure:
             else:
                 return scores
         raise AssertionError("the second try returns")
+
+
+class Kept:
+    """Measurements apart from a search, one schedule and document a line.
+
+    A forward of a large model takes minutes: what a kill loses is one, or one for each rank.
+    """
+
+    def __init__(self, measure: Measure, journal: Journal | None, at_once: int) -> None:
+        self._measure, self._journal, self._at_once = measure, journal, at_once
+        self._known: dict[str, FloatArray] = {}
+        for record in journal.records if journal else ():
+            values = np.array(record["measured"], dtype=np.float64)  # null becomes NaN
+            self._known[str(record["of"])] = values.ravel()  # older journals hold sets of documents
+
+    def measured(
+        self,
+        schedule: RotarySchedule,
+        documents: Sequence[int],
+        progress: Callable[[float], None] = lambda done: None,
+    ) -> FloatArray:
+        of_schedule = schedule.to_json()
+        keys = {document: identity(of_schedule, [document]) for document in documents}
+        wanted = [document for document in documents if keys[document] not in self._known]
+        for start in range(0, len(wanted), self._at_once):
+            progress((len(documents) - len(wanted) + start) / len(documents))
+            part = wanted[start : start + self._at_once]
+            rows = self._measure([schedule], part)[0]
+            self._known |= {keys[document]: row for document, row in zip(part, rows, strict=True)}
+            if self._journal:
+                self._journal.append(
+                    {"of": keys[d], "measured": [None if x != x else x for x in row.tolist()]}
+                    for d, row in zip(part, rows, strict=True)
+                )
+        progress(1.0)
+        found = np.stack([self._known[keys[document]] for document in documents])
+        rows_of_all: FloatArray = without_failures(found[None])[0]
+        return rows_of_all
 
 
 def without_failures(measured: FloatArray) -> FloatArray:

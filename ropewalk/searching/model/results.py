@@ -241,7 +241,9 @@ def schedule_in_words(schedule: RotarySchedule) -> str:
 def _in_words(leg: Leg) -> str:
     """The choice, with differences that have intervals. Mean scores are in the tables."""
     at, baseline = format_length(leg.length), leg.best_hand_designed
-    if leg.method is not None:
+    if leg.method is not None and not leg.evaluations:
+        told = [f"At {at}, {leg.method} is the best of the hand-designed methods."]
+    elif leg.method is not None:
         told = [
             f"At {at}, search did not beat {baseline}: {tried_in_words(leg)}.",
             f"The plan follows {leg.method}.",

@@ -32,6 +32,7 @@ class SearchSettings:
     objective: str = "mixed"
     """A `Kind`, or the name of a registered objective."""
     evaluations: int | None = None
+    """0 compares the hand-designed methods, and searches nothing."""
     tokens: int | None = None
     stock_runtimes: bool = True
     beyond_critical: bool = False
@@ -51,8 +52,11 @@ class SearchSettings:
         known = (*KINDS, *added("objective"))
         if self.objective not in known:
             raise UnknownName("objective", self.objective, known)
-        for name, count in (("evaluations", self.evaluations), ("tokens", self.tokens)):
-            if count is not None and whole_number(count, name) < 1:
+        for name, count, least in (
+            ("evaluations", self.evaluations, 0),
+            ("tokens", self.tokens, 1),
+        ):
+            if count is not None and whole_number(count, name) < least:
                 raise InvalidValue(name, count, "must allow at least one score", "allow more")
         if not isinstance(self.sizes, tuple | list) or len(self.sizes) != 3:
             raise InvalidValue(

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from ropewalk.data.corpora import Document
 from ropewalk.evaluation.encoding import Encoder, IntArray
+from ropewalk.evaluation.planted import Planted, Stretch, plant, text_of
 from ropewalk.evaluation.samples import DoesNotFit
-from ropewalk.searching.model.planted import Planted, Stretch, plant, text_of
 
 
 def shortened(

@@ -22,6 +22,7 @@ from transformers.utils import logging
 from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, UnknownName, Unsupported
 from ropewalk.evaluation.encoding import Encoder
+from ropewalk.evaluation.planted import split_corpus
 from ropewalk.evaluation.select import SHORT_LIMIT, Paired
 from ropewalk.exporting import fresh_process, transformers
 from ropewalk.models.config import present_plan
@@ -34,7 +35,6 @@ from ropewalk.run_directory import Journal
 from ropewalk.schedule import RotarySchedule
 from ropewalk.searching.model.legs import check_search, search_model
 from ropewalk.searching.model.objectives import LocalMeasure, loss_of
-from ropewalk.searching.model.planted import split_corpus
 from ropewalk.searching.model.results import SEARCHED, Found, Score
 from ropewalk.searching.model.settings import (
     SearchSettings,
@@ -308,7 +308,7 @@ def test_what_cannot_be_searched_is_refused(
     [
         ("strategy", "annealing", UnknownName),
         ("objective", "accuracy", UnknownName),
-        ("evaluations", 0, InvalidValue),
+        ("evaluations", -1, InvalidValue),
         ("tokens", -1, InvalidValue),
         ("documents", (3, 0, 1), InvalidValue),
     ],

@@ -11,6 +11,7 @@ import torch
 
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.evaluation.encoding import Encoder
+from ropewalk.evaluation.planted import split_corpus
 from ropewalk.models.config import present_plan
 from ropewalk.models.install import applied
 from ropewalk.planning.extension import extend
@@ -23,7 +24,6 @@ from ropewalk.searching.model.objectives import (
     ModelObjective,
     loss_of,
 )
-from ropewalk.searching.model.planted import split_corpus
 from ropewalk.searching.objective import Kind
 from tests.evaluation import tiny
 

@@ -23,7 +23,10 @@ from ropewalk.errors import InputError
 from ropewalk.evaluation.encoding import Encoder, IntArray
 from ropewalk.evaluation.randomness import Stream, spread
 from ropewalk.evaluation.samples import DoesNotFit, common_beginning
+from ropewalk.evaluation.tasks.kv import uuid
 from ropewalk.evaluation.tasks.needle import CONTINUES, Fact, draw_fact
+from ropewalk.evaluation.tasks.passkey import NEEDLE as PASSKEY
+from ropewalk.evaluation.vocabulary import pair_name
 
 VERSION = 1
 FACTS = 8
@@ -121,12 +124,26 @@ def split_corpus(
     return Split(tuple(made[:first]), tuple(made[first:second]), tuple(made[second:]))
 
 
-def plant(stretch: Stretch, encoder: Encoder, length: int, index: int, seed: int) -> Planted:
-    """A document of exactly `length` tokens from a stretch of as many."""
-    random = Stream("planted", VERSION, seed, index)
+def plant(
+    stretch: Stretch,
+    encoder: Encoder,
+    length: int,
+    index: int,
+    seed: int,
+    *,
+    mixed_within: int | None = None,
+) -> Planted:
+    """A document of exactly `length` tokens from a stretch of as many.
+
+    For a verdict its facts are `mixed`: pass keys, needles and pairs of keys and values, as many
+    as fit `within` the shortest length that is compared, so that all are asked equally much.
+    """
+    judges = mixed_within is not None
+    random = Stream("judged" if judges else "planted", VERSION, seed, index)
     places = _line_starts(stretch.tokens, encoder)
     in_lines = np.count_nonzero(places < length // 2) >= 2 * FACTS
-    facts = _facts(random, encoder, length)
+    kinds = [(index + i) % len(KINDS) for i in range(FACTS)] if judges else [NEEDLES] * FACTS
+    facts = _facts(random, encoder, mixed_within or length, kinds)
     # Where lines are rare, a fact begins one of its own.
     lines = [encoder.pieces(fact.line if in_lines else f"\n{fact.line}") for fact in facts]
     order = random.sample(len(facts), len(facts))
@@ -151,7 +168,7 @@ def plant(stretch: Stretch, encoder: Encoder, length: int, index: int, seed: int
         text=slice(end - scored, end),
         answers=tuple(slice(end + answer.start, end + answer.stop) for answer in asked),
         depths=tuple(begins[i] / length for i in order),
-        continuing=encoder.beginning_with(CONTINUES),
+        continuing=encoder.beginning_with(MIXED_CONTINUES if judges else CONTINUES),
     )
 
 
@@ -179,12 +196,12 @@ def scored_tokens(length: int) -> int:
     return max(1, min(SCORED, length // 4))
 
 
-def _facts(random: Stream, encoder: Encoder, length: int) -> list[Fact]:
+def _facts(random: Stream, encoder: Encoder, length: int, kinds: Sequence[int]) -> list[Fact]:
     """Draw facts, no two of one name, that leave three quarters of the document to the text."""
     facts: dict[str, Fact] = {}
     taken = 0
-    while len(facts) < FACTS:
-        fact = draw_fact(random, small=encoder.is_small)
+    while len(facts) < len(kinds):
+        fact = KINDS[kinds[len(facts)] if not encoder.is_small else NEEDLES](random, encoder)
         if fact.question in facts:
             continue
         taken += len(encoder.pieces(f"\n{fact.line}\n{fact.question}{fact.answer}{fact.end}"))
@@ -197,6 +214,28 @@ def _facts(random: Stream, encoder: Encoder, length: int) -> list[Fact]:
             f"{length}; search for a longer one"
         )
     return list(facts.values())
+
+
+def _needle(random: Stream, encoder: Encoder) -> Fact:
+    return draw_fact(random, small=encoder.is_small)
+
+
+def _passkey(random: Stream, encoder: Encoder) -> Fact:
+    """As the task asks, but for a name: a document may have several."""
+    of, key = f"The pass key of {pair_name(random)} is", 10_000 + random.below(90_000)
+    line = f"{PASSKEY.format(key).replace('The pass key is', of, 1)}\n"
+    return Fact(line, of, f" {key}", ".\n")
+
+
+def _pair(random: Stream, encoder: Encoder) -> Fact:
+    key, value = uuid(random), uuid(random)
+    return Fact(f'"{key}": "{value}",\n', f'"{key}": "', value, '",\n')
+
+
+KINDS = (_needle, _passkey, _pair)
+NEEDLES = KINDS.index(_needle)
+MIXED_CONTINUES = r"[\w-]"
+"""What would go on with a number, or with a value of a pair."""
 
 
 def _questions(facts: Sequence[Fact], encoder: Encoder) -> tuple[IntArray, list[slice]]:

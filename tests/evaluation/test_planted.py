@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from ropewalk.data.corpora import Document, read_documents
 from ropewalk.errors import InputError
+from ropewalk.evaluation import planted
 from ropewalk.evaluation.encoding import Encoder
-from ropewalk.searching.model import planted
-from ropewalk.searching.model.planted import Planted, Split, split_corpus
+from ropewalk.evaluation.planted import Planted, Split, split_corpus
 from tests.evaluation import tiny
 
 LENGTH = 512

@@ -1,0 +1,268 @@
+"""Judge: whether a schedule works at the target, and its price within the trained window.
+
+The unmodified model and the schedule read documents of the window, the schedule others of the
+target until they decide (evaluation/verdict.py). Each document is one forward: facts at stratified
+depths, and its own text. No race, search or training reads them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from ropewalk.context_plan import ContextPlan, PlanStep
+from ropewalk.errors import InputError, RopewalkError, Unsupported
+from ropewalk.evaluation.encoding import Encoder
+from ropewalk.evaluation.planted import Planted, Stretch, plant, stretches_of
+from ropewalk.evaluation.statistics import FEWEST
+from ropewalk.evaluation.verdict import LOOKS
+from ropewalk.models.recipes import VENDOR
+from ropewalk.models.source import resolve
+from ropewalk.pipeline.results import TRAINED, Example, Judged, Reading, final
+from ropewalk.pipeline.stage import Cost, Forwards, Stage, Start, Work
+from ropewalk.planning.extension import extend
+from ropewalk.planning.hand_designed import hand_designed
+from ropewalk.progress import Notice, Progress, Status, unheard
+from ropewalk.records import AS_IT_IS
+from ropewalk.schedule import RotarySchedule
+from ropewalk.searching.model.results import Found
+
+if TYPE_CHECKING:
+    from ropewalk.searching.model.objectives import Kept, LocalMeasure
+
+WITHIN = 48
+"""The documents of the window at most: they are short, and every verdict leans on them."""
+UNMODIFIED = FEWEST
+"""The documents of the target that the unmodified model reads, to show that it fails."""
+
+
+@dataclass(frozen=True)
+class Judge(Stage[Judged]):
+    target_length: int
+    documents: int
+    """The most documents of the target."""
+    seed: int = 0
+
+    result_type = Judged
+    over_ranks = True
+    early = "the first documents may decide"
+    first: ClassVar[bool] = False
+
+    def cost(self, window: int) -> Cost:
+        def forwards(documents: int) -> tuple[Forwards, ...]:
+            within, again = min(self.documents, WITHIN), UNMODIFIED if self.first else 0
+            return (
+                Forwards(window, within * (2 if self.first else 1)),
+                Forwards(self.target_length, documents + again),
+            )
+
+        least = forwards(min(LOOKS[0], self.documents)) if self.first else ()
+        return Cost(forwards(self.documents), least=least)
+
+    def candidate(self, work: Work) -> tuple[str, ContextPlan]:
+        """What is judged."""
+        raise NotImplementedError
+
+    def run(self, work: Work, progress: Progress) -> Judged | None:
+        from ropewalk.searching.model.objectives import Kept, LocalMeasure
+
+        chosen, plan = self.candidate(work)
+        layer = plan.extended_layer
+        known = [each for each in work.results.values() if isinstance(each, Judged)]
+        window = known[0].window if known else work.present.target_length
+        short, long = self._planted(work, window, unheard if known else work.notice)
+
+        def plan_of(schedule: RotarySchedule) -> ContextPlan:
+            return work.present.with_steps(layer, (PlanStep(self.target_length, schedule),))
+
+        ranks, schedule = work.ranks and work.ranks.apart(self.name), plan.longest(layer)
+        local = LocalMeasure(
+            *(work.loaded.model, (*short, *long), plan_of, work.notice),
+            in_step=ranks is not None and ranks.per_copy > 1,
+            in_chunks=ranks is not None and ranks.by_heads,
+        )
+        local.prove(schedule)
+        if ranks is not None and ranks.rank > 0:
+            ranks.serve(local.one)
+            return None
+        shared = None if ranks is None else ranks.measure(local.one)
+        at_once = 1 if ranks is None else ranks.size
+        kept = Kept(shared or local, work.journal(f"{self.name}.jsonl"), at_once)
+        reader = _Reader(kept, (*short, *long), self.name, progress)
+        within = range(len(short))
+        at_target = range(len(short), len(short) + len(long))
+        present = work.present.longest(layer)
+        if known:
+            before = [each for each in known[0].readings if each.method == AS_IT_IS]
+        else:
+            before = reader.read(AS_IT_IS, present, window, within)
+        told = Judged(chosen, plan, window, self.target_length, tuple(before), None)
+        told = told.with_more(reader.read(chosen, schedule, window, within))
+        for end in [*(n for n in LOOKS if n < len(long)), len(long)]:
+            done = len(told.of(chosen, self.target_length))
+            more = at_target[done:end]
+            told = told.with_more(
+                reader.read(chosen, schedule, self.target_length, more, told.so_far)
+            )
+            if told.verdict != "undecided":
+                break
+        if not known:
+            some = at_target[:UNMODIFIED]
+            told = told.with_more(reader.read(AS_IT_IS, present, self.target_length, some))
+        if shared is not None:
+            shared.close()
+        elif not known:
+            told = replace(told, example=_example(work, local, long[0], len(short), schedule))
+        return told
+
+    def _planted(
+        self, start: Start, window: int, notice: Notice = unheard
+    ) -> tuple[list[Planted], list[Planted]]:
+        encoder = Encoder(start.loaded.tokenizer, start.loaded.vocabulary)
+        short = self._stretches(start, encoder, window, min(self.documents, WITHIN), notice)
+        long = self._stretches(start, encoder, self.target_length, self.documents, notice)
+        made = [
+            [
+                plant(stretch, encoder, length, i, self.seed, mixed_within=window)
+                for i, stretch in enumerate(own)
+            ]
+            for length, own in ((window, short), (self.target_length, long))
+        ]
+        return made[0], made[1]
+
+    def _stretches(
+        self, start: Start, encoder: Encoder, length: int, wanted: int, notice: Notice
+    ) -> list[Stretch]:
+        found, _ = stretches_of(start.to_report, encoder, length, wanted, self.seed)
+        if len(found) < FEWEST:
+            raise InputError(
+                f"the text for the verdict holds {len(found)} disjoint documents of {length:,} "
+                f"tokens, and at least {FEWEST} are needed for an interval; give more or longer "
+                "documents (`corpus`), or a shorter target (`to`)"
+            )
+        if len(found) < wanted:
+            notice(
+                f"the text for the verdict holds {len(found)} disjoint documents of {length:,} "
+                f"tokens, fewer than the {wanted} that it may take to tell"
+            )
+        return found
+
+
+@dataclass(frozen=True)
+class JudgeFirst(Judge):
+    """The vendor's schedule for this target, else YaRN."""
+
+    name = "first"
+    does = "whether the vendor's schedule, else YaRN, works at the target, and what it costs"
+    first = True
+
+    def check(self, start: Start) -> None:
+        present = start.loaded.present_plan
+        geometry = present.longest(present.extended_layer).geometry
+        if geometry.resting_pairs:
+            raise Unsupported(
+                f"{geometry.resting_pairs} of {geometry.pairs} rotary pairs of this model rest "
+                "(their frequency is 0), and extend exports what it finds, which no stock runtime "
+                "can load for such a model; use plan --method ntk and export, or search"
+            )
+        self._planted(start, present.target_length)
+
+    def candidate(self, work: Work) -> tuple[str, ContextPlan]:
+        layer, target = work.present.extended_layer, self.target_length
+        start = work.present.longest(layer)
+        documented = resolve(work.source).documented
+        by_vendor = documented and documented.for_target(target)
+        if by_vendor:
+            name = VENDOR
+            schedule = extend(start, target, by_vendor.method, by_vendor.parameters)
+        else:
+            name = "yarn"
+            schedule = hand_designed(start, target)[name]
+        plan = work.present.with_steps(layer, (PlanStep(target, schedule),))
+        return name, replace(plan, provenance={"methods": schedule.method})
+
+
+@dataclass(frozen=True)
+class JudgeChosen(Judge):
+    """What the race or the search chose, if it is another schedule."""
+
+    name = "verdict"
+    does = "whether the schedule that was chosen instead works at the target"
+    conditional = True
+
+    def needed(self, work: Work) -> bool:
+        first, found = work.result(JudgeFirst), work.results.get("search")
+        return isinstance(found, Found) and not first.plan.rotates_like(found.plan)
+
+    def candidate(self, work: Work) -> tuple[str, ContextPlan]:
+        found = work.results["search"]
+        assert isinstance(found, Found)
+        return found.legs[0].chosen, found.plan
+
+
+@dataclass(frozen=True)
+class JudgeTrained(Judge):
+    name = "trained"
+    does = "whether the trained model works at the target"
+    conditional = True
+
+    def needed(self, work: Work) -> bool:
+        return "train" in work.results
+
+    def candidate(self, work: Work) -> tuple[str, ContextPlan]:
+        return TRAINED, final({n: r for n, r in work.results.items() if n != self.name}).plan
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Reads documents under a schedule, each once."""
+
+    kept: Kept
+    documents: tuple[Planted, ...]
+    stage: str
+    progress: Progress
+
+    def read(
+        self,
+        method: str,
+        schedule: RotarySchedule,
+        length: int,
+        numbers: range,
+        so_far: str = "",
+    ) -> list[Reading]:
+        def tell(share: float) -> None:
+            read = numbers.start + share * len(numbers)
+            self.progress(Status(self.stage, read / len(self.documents), so_far))
+
+        values = self.kept.measured(schedule, numbers, tell)
+        if not np.isfinite(values).all():
+            if method == AS_IT_IS:
+                return []
+            raise RopewalkError(
+                f"the model has no finite scores at {length:,} tokens under {method}; try float32 "
+                "(`dtype`), and check that the unmodified model works"
+            )
+        found = []
+        for i, (text, answers, retrieved) in zip(numbers, values.tolist(), strict=True):
+            document = self.documents[i]
+            own = (text, answers, retrieved)
+            found.append(Reading(method, length, document.source, *own, len(document.answers)))
+        return found
+
+
+def _example(
+    work: Work, local: LocalMeasure, document: Planted, number: int, schedule: RotarySchedule
+) -> Example:
+    """The farthest question of the first document, with both answers."""
+    farthest = min(range(len(document.answers)), key=lambda i: document.depths[i])
+    place = document.answers[farthest]
+    begin = document.answers[farthest - 1].stop if farthest else document.text.stop
+    encoder = Encoder(work.loaded.tokenizer, work.loaded.vocabulary)
+    present = work.present.longest(work.present.extended_layer)
+    from_scored = slice(place.start - document.scored_from, place.stop - document.scored_from)
+    before, after = (local.said(each, number)[from_scored] for each in (present, schedule))
+    parts = (document.tokens[begin : place.start], document.tokens[place], before, after)
+    question, answer, told_before, told_after = (encoder.text(part).strip() for part in parts)
+    return Example(question, answer, told_before, told_after, document.depths[farthest])

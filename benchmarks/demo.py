@@ -90,12 +90,14 @@ def pictures() -> dict[str, Picture]:
 
 def _readme(results: dict[str, Any]) -> str:
     lines = "\n".join(f"    {line}" for line in results["lines"])
-    ended = [results["judged"]["verdict"], *results["others"]]
+    ended = [results["judged"]["verdict"], *results.get("others", ())]
+    told = f"Of {len(ended)} seeds, {ended.count('works')} end in *works*"
+    if len(ended) == 1:
+        told = "One seed was run"
     return (
         f"The last lines of `{results['command']}` "
         f"({sum(results['seconds'].values()):.0f} s after installation; "
-        f"{measured_on(results['machine'], 'python -m benchmarks.demo')}). Of {len(ended)} seeds, "
-        f"{ended.count('works')} end in *works*:\n\n"
+        f"{measured_on(results['machine'], 'python -m benchmarks.demo')}). {told}:\n\n"
         f"{lines}\n\n"
         "![Retrieval and perplexity of the bundled model within its window and at the target: "
         "unchanged and extended](docs/images/extend.png)\n\n"

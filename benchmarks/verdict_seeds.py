@@ -78,7 +78,9 @@ def work(seed: int, run: Path, **less: Any) -> dict[str, Any]:
 def blocks() -> dict[str, str]:
     found = lines()
     if not found:
-        return {}
+        return {
+            "docs/evaluation.md": f"No seed has run with the present verdict yet (`{COMMAND}`)."
+        }
     ended = [line for line in found if line["verdict"] != "undecided" and line["seconds"] <= LIMIT]
     works = sum(line["verdict"] == "works" for line in found)
     rates = sorted(line["look"]["rate"] for line in found)

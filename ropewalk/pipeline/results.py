@@ -192,20 +192,11 @@ class Judged(Result):
         )
 
     @property
-    def after(self) -> str:
-        return f"retrieval {self.retrieved(self.chosen, self.length)}"
-
-    @property
     def price_in_words(self) -> str:
         """The change in perplexity within the original window, in one clause."""
-        if self.price is None:
+        own, within = self.price, f"within {format_length(self.window)}"
+        if own is None or own.low is None or own.high is None:
             return f"what it costs on short text was {NOT_MEASURED}"
-        within, own = f"within {format_length(self.window)}", self.price
-        if own.low is None or own.high is None:
-            return (
-                f"it changes perplexity by {math.expm1(own.difference):+.1%} {within} "
-                f"({NO_INTERVAL})"
-            )
         ends = sorted(abs(math.expm1(end)) for end in (own.low, own.high))
         told = f"{abs(math.expm1(own.difference)):.1%} ({100 * ends[0]:.1f} to {ends[1]:.1%})"
         if own.low > 0:
@@ -220,8 +211,9 @@ class Judged(Result):
             return f"{said}: retrieval {NOT_MEASURED}"
         last = self.looks[-1]
         said += (
-            f": {self.after}, against {self.retrieved(AS_IT_IS, self.window)} of the unmodified "
-            f"model within {format_length(self.window)}; {last.documents} documents"
+            f": retrieval {self.retrieved(self.chosen, self.length)}, against "
+            f"{self.retrieved(AS_IT_IS, self.window)} of the unmodified model within "
+            f"{format_length(self.window)}; {last.documents} documents"
         )
         if self.verdict == "cannot be judged":
             return (

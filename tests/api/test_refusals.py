@@ -29,7 +29,6 @@ refused = [
     lambda: rw.search("llama-3-8b", "32k"),
     lambda: rw.extend("bundled", device="gpu"),
     lambda: rw.extend("bundled", dtype="int8"),
-    lambda: rw.extend("bundled", samples=0),
     lambda: rw.extend("bundled", 10**9),
     lambda: rw.extend.preview("bundled", budget=0),
     lambda: rw.precision("bundled", device="gpu"),

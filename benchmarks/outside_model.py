@@ -32,6 +32,7 @@ from ropewalk.data.corpora import read_documents
 from ropewalk.evaluation.conditions import Condition
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.in_process import InProcess
+from ropewalk.evaluation.planted import split_corpus
 from ropewalk.evaluation.runner import Evaluation
 from ropewalk.evaluation.settings import EvaluationSettings
 from ropewalk.models.config import BUNDLED, present_plan
@@ -40,7 +41,6 @@ from ropewalk.outputs import write_atomically
 from ropewalk.planning.extension import extend
 from ropewalk.schedule import RotarySchedule
 from ropewalk.searching.model.objectives import LocalMeasure
-from ropewalk.searching.model.planted import split_corpus
 
 RESULTS = Path(__file__).with_name("results") / "outside_model.json"
 LENGTH, WINDOW, LAYERS, ALLOWED = 2048, 1024, 30, 0.05

@@ -42,14 +42,15 @@ class Option:
     """The placeholder of its value; usually that of its type."""
     shell: tuple[str, ...] = field(default=(), kw_only=True)
     """Its names in a shell, if they differ: `--method` of `methods`, given once for each."""
-    advanced: bool = field(default=False, kw_only=True)
-    """Few people need it: only `--help-all` shows it."""
     group: str = field(default="", kw_only=True)
     """The heading that help gives it, with others of its kind."""
 
-    @property
-    def heading(self) -> str:
-        return "Advanced" if self.advanced and not self.group else self.group
+
+@dataclass(frozen=True)
+class Advanced(Option):
+    """An option that few people need: only `--help-all` shows it."""
+
+    group: str = field(default="Advanced", kw_only=True)
 
 
 class Argument(Option):
@@ -60,6 +61,7 @@ class Argument(Option):
 class RunFolder(Option):
     """The folder of a run, whose run.json keeps the arguments, so that --config can repeat it."""
 
+    unit: str = "DIR"
     command: str = field(kw_only=True)
     """The name in run.json."""
 

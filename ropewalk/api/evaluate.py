@@ -40,6 +40,7 @@ from ropewalk.evaluation.answerers import Asked, check_in_process, opened
 from ropewalk.evaluation.conclusion import Evaluated, measure
 from ropewalk.models.source import Model
 from ropewalk.options import (
+    Advanced,
     Argument,
     Option,
     RunFolder,
@@ -118,11 +119,10 @@ def evaluate(
     ] = None,
     mode: Annotated[
         Mode | None,
-        Option(
+        Advanced(
             "Feed the answer and check that the model expected it (default); generate the answer "
             "(default for a server or a GGUF file); or read each context once and generate several "
-            "answers on it.",
-            advanced=True,
+            "answers on it."
         ),
     ] = None,
     chat: Annotated[
@@ -133,7 +133,7 @@ def evaluate(
         ),
     ] = "auto",
     system: Annotated[
-        str | None, Option("The system text of a chat (default: none).", "TEXT", advanced=True)
+        str | None, Advanced("The system text of a chat (default: none).", "TEXT")
     ] = None,
     server: Annotated[
         str | None,
@@ -165,7 +165,6 @@ def evaluate(
         str | Path | None,
         RunFolder(
             "Keep records and figures here, and resume from here (default: keep nothing).",
-            "DIR",
             command="evaluate",
         ),
     ] = None,

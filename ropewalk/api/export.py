@@ -22,7 +22,7 @@ from ropewalk.exporting.places import check_export_place
 from ropewalk.extras import required_by
 from ropewalk.models.placement import GGUF_TYPES, STORED, check_dtype
 from ropewalk.models.source import Source, resolve, stated_assumptions
-from ropewalk.options import Option, called, is_preview, preview_ends, previewed_by
+from ropewalk.options import Advanced, Option, called, is_preview, preview_ends, previewed_by
 from ropewalk.outputs import check_no_part
 from ropewalk.progress import Notice, Progress, Status, log_notice, shown
 from ropewalk.runtimes import every, targets
@@ -151,15 +151,12 @@ def export(
             "FORMAT",
         ),
     ] = None,
-    fold: Annotated[
-        bool, Option("Multiply the query weights by the attention scaling.", advanced=True)
-    ] = False,
+    fold: Annotated[bool, Advanced("Multiply the query weights by the attention scaling.")] = False,
     approximate: Annotated[
         bool, Option("Allow an approximation where the runtime cannot express the plan exactly.")
     ] = False,
     v4_keys: Annotated[
-        bool,
-        Option("Write the keys of transformers 4: rope_theta, rope_scaling.", advanced=True),
+        bool, Advanced("Write the keys of transformers 4: rope_theta, rope_scaling.")
     ] = False,
     overwrite: Annotated[bool, Option("Replace OUT if it exists.")] = False,
     allow_download: AllowDownload = False,

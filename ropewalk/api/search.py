@@ -33,6 +33,7 @@ from ropewalk.errors import InvalidValue
 from ropewalk.evaluation.select import SHORT_LIMIT
 from ropewalk.models.source import runnable
 from ropewalk.options import (
+    Advanced,
     Option,
     RunFolder,
     called,
@@ -80,10 +81,9 @@ def search(
     field: TextField = "text",
     strategy: Annotated[
         str,
-        Option(
+        Advanced(
             "adaptive, ropewalk's own search; yarn, over YaRN's own parameters; or evolution, "
-            "LongRoPE's algorithm in ropewalk's space.",
-            advanced=True,
+            "LongRoPE's algorithm in ropewalk's space."
         ),
     ] = "adaptive",
     budget: Annotated[
@@ -97,36 +97,28 @@ def search(
     short_limit: ShortLimit = SHORT_LIMIT,
     objective: Annotated[
         str | Own,
-        Option(
+        Advanced(
             "Minimise the loss on the text (perplexity), on the answers (needle) or on both "
             "(mixed), or with an objective of your own.",
             "NAME",
-            advanced=True,
         ),
     ] = "mixed",
     stock_runtimes: Annotated[
-        bool, Option("Search only schedules that stock runtimes can express.", advanced=True)
+        bool, Advanced("Search only schedules that stock runtimes can express.")
     ] = True,
     beyond_critical: Annotated[
         bool,
-        Option(
+        Advanced(
             "Search only factors of at least s, the extension factor, for pairs without a full "
-            "turn in the trained length, as LongRoPE2 does.",
-            advanced=True,
+            "turn in the trained length, as LongRoPE2 does."
         ),
     ] = False,
     as_published: Annotated[
         bool,
-        Option(
-            "Run LongRoPE's search as published: its objective, documents, space and sizes.",
-            advanced=True,
-        ),
+        Advanced("Run LongRoPE's search as published: its objective, documents, space and sizes."),
     ] = False,
     recover: Annotated[
-        bool,
-        Option(
-            "Also search factors for sequences within the original context length.", advanced=True
-        ),
+        bool, Advanced("Also search factors for sequences within the original context length.")
     ] = False,
     documents: tuple[int, int, int] | None = None,
     run: Annotated[
@@ -134,7 +126,6 @@ def search(
         RunFolder(
             "Keep plan, journal and figures here, and resume from here (default: "
             "runs/search-MODEL-LENGTH).",
-            "DIR",
             command="search",
         ),
     ] = None,

@@ -27,7 +27,6 @@ from ropewalk.progress import Progress, shown
 from ropewalk.progress_bar import of_a_call
 from ropewalk.untrusted import truth_value
 
-A = TypeVar("A")
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
 V_co = TypeVar("V_co", covariant=True)
@@ -142,14 +141,16 @@ class Verb(Protocol[P, R_co, V_co]):
 class _Stopped(BaseException):
     """The end of a verb that is only previewed. No `except Exception` may swallow it."""
 
-    def __init__(self, asked: object) -> None:
+    def __init__(self, *asked: object) -> None:
         self.asked = asked
 
 
 _IS_PREVIEW: ContextVar[bool] = ContextVar("is_preview", default=False)
 
 
-def previewed_by(shown: Callable[[A], V_co]) -> Callable[[Callable[P, R_co]], Verb[P, R_co, V_co]]:
+def previewed_by(
+    shown: Callable[..., V_co],
+) -> Callable[[Callable[P, R_co]], Verb[P, R_co, V_co]]:
     """Give a verb a preview: the verb itself up to its `preview_ends`, then this function.
 
     The verb stays a plain function, so that the traceback of a wrong argument ends in the call of
@@ -166,7 +167,7 @@ def previewed_by(shown: Callable[[A], V_co]) -> Callable[[Callable[P, R_co]], Ve
                 asked = stopped.asked
             finally:
                 _IS_PREVIEW.reset(before)
-            return shown(cast(A, asked))
+            return shown(*asked)
 
         cast(Any, preview).shows = shown
         cast(Any, verb).preview = preview
@@ -189,13 +190,13 @@ def check_previewed(on: str | None) -> None:
         )
 
 
-def preview_ends(asked: object) -> None:
+def preview_ends(*asked: object) -> None:
     """End a preview here: in a verb, once its arguments are checked and nothing is written yet.
 
     The function that makes the preview gets `asked`.
     """
     if is_preview():
-        raise _Stopped(asked)
+        raise _Stopped(*asked)
 
 
 _CALL: ContextVar[tuple[str, dict[str, object], str]] = ContextVar("call", default=("", {}, ""))

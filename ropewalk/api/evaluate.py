@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from ropewalk.api.common import (
     SERVER,
@@ -60,15 +60,14 @@ CONCURRENCY = 4
 """Requests to a server at a time."""
 
 
-def _preview(previewed: _Previewed) -> Cost:
+def _preview(asked: Asked, on: str | None) -> Cost:
     """The cost of the forwards at each length."""
     from ropewalk.evaluation.answerers.in_process import settled
 
-    asked = previewed.asked
     check_in_process(asked)
     source, conditions, settings = settled(asked, weights=False)
     settings = asked.within_budget(settings, len(conditions))
-    devices = machine(HERE if previewed.on is None else previewed.on).devices
+    devices = machine(HERE if on is None else on).devices
     check_ranks(asked.ranks_per_copy, "evaluate", devices)
     count = len(conditions) * len(settings.tasks) * settings.samples
 
@@ -77,12 +76,7 @@ def _preview(previewed: _Previewed) -> Cost:
         forwards = [(length, count) for length in settings.lengths]
         return by_length(answering, forwards, asked.ranks_per_copy)
 
-    return calculated(source, max(settings.lengths), previewed.on, ways, asked.dtype)
-
-
-class _Previewed(NamedTuple):
-    asked: Asked
-    on: str | None
+    return calculated(source, max(settings.lengths), on, ways, asked.dtype)
 
 
 @previewed_by(_preview)
@@ -254,7 +248,7 @@ def evaluate(
             progress=progress if first() else silent,
             notice=notice if first() else unheard,
         )
-        preview_ends(_Previewed(asked, on))
+        preview_ends(asked, on)
         with opened(asked) as evaluation:
             if chooses:
                 evaluation = with_able_tasks(evaluation, progress)

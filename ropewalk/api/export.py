@@ -66,18 +66,8 @@ class ExportPreview(Result):
         return f"Plan {self.plan_id} for {self.model}: {'; '.join(told)}."
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """The input of a preview: a plan, for a model."""
-
-    source: Source
-    plan: ContextPlan
-    progress: Progress
-
-
-def _preview(asked: _Asked) -> ExportPreview:
+def _preview(source: Source, given: ContextPlan, progress: Progress) -> ExportPreview:
     """Each runtime's support of a plan, and the cost of approximations if the weights are here."""
-    source, given = asked.source, asked.plan
     if source.kind == "GGUF file":
         return _preview_of_file(source, given)
     check_plan(given, source.config, source.name)
@@ -90,7 +80,7 @@ def _preview(asked: _Asked) -> ExportPreview:
             continue
         if near:
             approximations[runtime] = followed
-    asked.progress(Status("preview", 0.1, "measuring the cost of approximations"))
+    progress(Status("preview", 0.1, "measuring the cost of approximations"))
     measured = _losses(source, given, [*approximations.values()])
     losses = dict(zip(approximations, measured, strict=True))
     return ExportPreview(source.name, given.id, cells, losses)
@@ -181,7 +171,7 @@ def export(
         if is_preview():
             source, given = resolve(model, allow_download=allow_download), as_plan(plan)
             stated_assumptions(source, notice, strict=strict)
-            preview_ends(_Asked(source, given, progress))
+            preview_ends(source, given, progress)
         if runtime is None or out is None:
             raise InputError(
                 "an export needs a runtime and a place to write to (`runtime`, `out`); to only see "

@@ -6,7 +6,7 @@ import time
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 from ropewalk.api.common import (
     AllowDownload,
@@ -57,18 +57,17 @@ if TYPE_CHECKING:
     from ropewalk.searching.model.settings import SearchSettings
 
 
-def _preview(asked: _Asked) -> Cost:
+def _preview(
+    source: Source, settings: SearchSettings, ranks_per_copy: int, dtype: str, on: str | None
+) -> Cost:
     """The largest cost of the forwards at each length."""
     from ropewalk.searching.model.forwards import forwards_of
 
-    present = asked.source.present_plan
-    forwards = forwards_of(present.longest(present.extended_layer), asked.settings)
+    present = source.present_plan
+    forwards = forwards_of(present.longest(present.extended_layer), settings)
+    longest = max(length for length, _ in forwards)
     return calculated(
-        asked.source,
-        max(length for length, _ in forwards),
-        asked.on,
-        lambda _: by_length(searching, forwards, asked.ranks_per_copy),
-        asked.dtype,
+        source, longest, on, lambda _: by_length(searching, forwards, ranks_per_copy), dtype
     )
 
 
@@ -202,7 +201,7 @@ def search(
                 "give evaluations (40), or tokens such as 1e9tok",
             )
         texts = as_documents(corpus, field, notice)
-        preview_ends(_Asked(source, settings, ranks_per_copy, dtype, on))
+        preview_ends(source, settings, ranks_per_copy, dtype, on)
         from ropewalk.evaluation.answerers.in_process import load_to_read
         from ropewalk.evaluation.identity import run_identity
         from ropewalk.models.load import load
@@ -270,16 +269,6 @@ def search(
             device=loaded.device,
             seconds=seconds,
         )
-
-
-class _Asked(NamedTuple):
-    """The arguments of a search that decide its cost."""
-
-    source: Source
-    settings: SearchSettings
-    ranks_per_copy: int
-    dtype: str
-    on: str | None
 
 
 def _named(objective: str | Own) -> str:

@@ -19,6 +19,7 @@ from ropewalk.cli.shared import (
     show_result,
     show_written,
     table,
+    written,
 )
 from ropewalk.errors import InputError
 from ropewalk.gguf.header import is_gguf
@@ -38,10 +39,7 @@ def command(
     call: Call[Fingerprint],
     check: Call[Verdict],
     *,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write the fingerprint here."),
-    ] = None,
+    output: Annotated[Path | None, written("the fingerprint here")] = None,
     overwrite: OverwriteOption = False,
     as_json: JsonOption = False,
 ) -> None:

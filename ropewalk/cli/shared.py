@@ -44,6 +44,18 @@ DryRunOption = Annotated[
         help="Only show what would be done, and its cost here or on another machine (--on).",
     ),
 ]
+
+
+def drawn(what: str) -> Any:
+    """The option for the file of a figure."""
+    return typer.Option("--plot", metavar="FILE", help=f"Draw {what}, as .png or .svg.")
+
+
+def written(what: str) -> Any:
+    """The option for the file of a result."""
+    return typer.Option("--output", "-o", metavar="FILE", help=f"Write {what}.")
+
+
 OverwriteOption = Annotated[
     bool,
     typer.Option("--overwrite", help="Replace an existing file that ropewalk did not write."),

@@ -137,6 +137,6 @@ def effective_lengths(
                     )
                     for length, tasks in own.items()
                 ]
-                told = (name, mode, "own", OWN * mean_rate(reference), tuple(standings))
-                found.append(EffectiveLength.of(subject, *told))
+                fields = (name, mode, "own", OWN * mean_rate(reference), tuple(standings))
+                found.append(EffectiveLength.of(subject, *fields))
     return found

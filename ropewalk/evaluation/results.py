@@ -54,8 +54,8 @@ def summarise(records: Iterable[EvalRecord]) -> list[EvalResult]:
         lambda r: (r.subject, r.task, r.mode, r.length, r.metric),
     )
     return [
-        EvalResult.of(*cell, SHOWN_AS.get(metric, metric), *estimate(group), len(group))
-        for (*cell, metric), group in groups.items()
+        EvalResult.of(subject, *cell, SHOWN_AS.get(metric, metric), *estimate(group), len(group))
+        for (subject, *cell, metric), group in groups.items()
     ]
 
 

@@ -441,10 +441,7 @@ def train(
                 notice=notice if first() else unheard,
             ).run()
             trained = Trained(
-                **{
-                    key: getattr(found, key)
-                    for key in ("plan", "stages", "exported", "kept", "adapter")
-                },
+                **vars(found),
                 model=asked.source.short_name,
                 recipe=recipe,
                 run=str(path),

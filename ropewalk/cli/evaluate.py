@@ -16,8 +16,8 @@ from ropewalk.cli.shared import (
     DryRunOption,
     JsonOption,
     console,
-    print_json,
     say,
+    show_result,
     table,
 )
 from ropewalk.errors import InputError, printable
@@ -64,22 +64,12 @@ def command(
             raise InputError("a preview covers one model: leave out --checkpoints, or --dry-run")
         show_cost(call.preview(), as_json=as_json)
         return
-    found: Evaluated | EvaluatedCheckpoints
     if checkpoints is None:
-        found = call()
+        show_result(call(), _show, as_json=as_json)
     else:
-        given = {"model": None, **call.given}
-        found = Call(evaluate_checkpoints, given, call.quiet)(last=checkpoints)
-    if not first():
-        return
-    if as_json:
-        print_json(found)
-        return
-    if isinstance(found, Evaluated):
-        _show(found)
-    else:
-        _show_checkpoints(found)
-    if "run" in call.given:
+        several = Call(evaluate_checkpoints, {"model": None, **call.given}, call.quiet)
+        show_result(several(last=checkpoints), _show_checkpoints, as_json=as_json)
+    if "run" in call.given and first() and not as_json:
         say(f"records, results and figures are in {printable(str(call.given['run']))}")
 
 

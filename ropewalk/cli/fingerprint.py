@@ -74,7 +74,7 @@ def command(
         write_atomically(output, own.dumps())
     if server is None:
         assert not isinstance(own, Path)
-        show_result(own, lambda own: say(own.summary()), as_json=as_json)
+        show_result(own, as_json=as_json)
         show_written(output, as_json=as_json)
         return
     tokenizer = {"tokenizer": model} if model.is_dir() else {}

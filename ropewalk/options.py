@@ -27,7 +27,6 @@ from ropewalk.progress import Progress, shown
 from ropewalk.progress_bar import of_a_call
 from ropewalk.untrusted import truth_value
 
-A = TypeVar("A")
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
 V_co = TypeVar("V_co", covariant=True)
@@ -42,14 +41,15 @@ class Option:
     """The placeholder of its value; usually that of its type."""
     shell: tuple[str, ...] = field(default=(), kw_only=True)
     """Its names in a shell, if they differ: `--method` of `methods`, given once for each."""
-    advanced: bool = field(default=False, kw_only=True)
-    """Few people need it: only `--help-all` shows it."""
     group: str = field(default="", kw_only=True)
     """The heading that help gives it, with others of its kind."""
 
-    @property
-    def heading(self) -> str:
-        return "Advanced" if self.advanced and not self.group else self.group
+
+@dataclass(frozen=True)
+class Advanced(Option):
+    """An option that few people need: only `--help-all` shows it."""
+
+    group: str = field(default="Advanced", kw_only=True)
 
 
 class Argument(Option):
@@ -60,6 +60,7 @@ class Argument(Option):
 class RunFolder(Option):
     """The folder of a run, whose run.json keeps the arguments, so that --config can repeat it."""
 
+    unit: str = "DIR"
     command: str = field(kw_only=True)
     """The name in run.json."""
 
@@ -140,14 +141,16 @@ class Verb(Protocol[P, R_co, V_co]):
 class _Stopped(BaseException):
     """The end of a verb that is only previewed. No `except Exception` may swallow it."""
 
-    def __init__(self, asked: object) -> None:
+    def __init__(self, *asked: object) -> None:
         self.asked = asked
 
 
 _IS_PREVIEW: ContextVar[bool] = ContextVar("is_preview", default=False)
 
 
-def previewed_by(shown: Callable[[A], V_co]) -> Callable[[Callable[P, R_co]], Verb[P, R_co, V_co]]:
+def previewed_by(
+    shown: Callable[..., V_co],
+) -> Callable[[Callable[P, R_co]], Verb[P, R_co, V_co]]:
     """Give a verb a preview: the verb itself up to its `preview_ends`, then this function.
 
     The verb stays a plain function, so that the traceback of a wrong argument ends in the call of
@@ -164,7 +167,7 @@ def previewed_by(shown: Callable[[A], V_co]) -> Callable[[Callable[P, R_co]], Ve
                 asked = stopped.asked
             finally:
                 _IS_PREVIEW.reset(before)
-            return shown(cast(A, asked))
+            return shown(*asked)
 
         cast(Any, preview).shows = shown
         cast(Any, verb).preview = preview
@@ -187,13 +190,13 @@ def check_previewed(on: str | None) -> None:
         )
 
 
-def preview_ends(asked: object) -> None:
+def preview_ends(*asked: object) -> None:
     """End a preview here: in a verb, once its arguments are checked and nothing is written yet.
 
     The function that makes the preview gets `asked`.
     """
     if is_preview():
-        raise _Stopped(asked)
+        raise _Stopped(*asked)
 
 
 _CALL: ContextVar[tuple[str, dict[str, object], str]] = ContextVar("call", default=("", {}, ""))

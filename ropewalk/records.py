@@ -26,7 +26,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, Self, get_args
 
 from ropewalk.errors import InputError, InvalidValue
 from ropewalk.values import Value
@@ -94,14 +94,29 @@ class Subject(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class EvalRecord(Value):
-    """One scored sample by one metric."""
-
-    _optional = ("prompt", "server")  # which only a chat or a server has
+class OfSubject(Value):
+    """A score, or what follows from scores, of one subject."""
 
     method: str
     plan_id: str
     weights: str
+
+    @classmethod
+    def of(cls, subject: Subject, *others: Any) -> Self:
+        """With the other fields in their order."""
+        return cls(subject.method, subject.plan_id, subject.weights, *others)
+
+    @property
+    def subject(self) -> Subject:
+        return Subject(self.weights, self.plan_id, self.method)
+
+
+@dataclass(frozen=True, eq=False)
+class EvalRecord(OfSubject):
+    """One scored sample by one metric."""
+
+    _optional = ("prompt", "server")  # which only a chat or a server has
+
     task: str
     mode: Mode
     metric: str
@@ -162,10 +177,6 @@ class EvalRecord(Value):
         return records
 
     @property
-    def subject(self) -> Subject:
-        return Subject(self.weights, self.plan_id, self.method)
-
-    @property
     def key(self) -> tuple[object, ...]:
         """The identity of a record, which occurs in a run at most once."""
         return (*self.subject, self.mode, self.metric, self.positions, self.sample)
@@ -187,12 +198,9 @@ def is_compared(scored: EvalRecord) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class EvalResult(Value):
+class EvalResult(OfSubject):
     """All samples of one subject, task, mode, length and metric, and the interval of their mean."""
 
-    method: str
-    plan_id: str
-    weights: str
     task: str
     mode: Mode
     length: int
@@ -203,7 +211,3 @@ class EvalResult(Value):
     """The 95% interval; None if too few samples leave none."""
     high: float | None
     samples: int
-
-    @property
-    def subject(self) -> Subject:
-        return Subject(self.weights, self.plan_id, self.method)

@@ -12,7 +12,7 @@ from ropewalk.data.corpora import TEXT_FIELD, Document, Vocabulary, may_have_row
 from ropewalk.errors import InvalidValue
 from ropewalk.lengths import format_length, parse_length, parse_lengths
 from ropewalk.models.source import Model, Source
-from ropewalk.options import Argument, Option
+from ropewalk.options import Advanced, Argument, Option
 from ropewalk.progress import Notice, log_notice
 from ropewalk.scaling import names
 from ropewalk.schedule import RotarySchedule
@@ -87,11 +87,10 @@ TextField: TypeAlias = Annotated[
 ]
 WeightsField: TypeAlias = Annotated[
     str | None,
-    Option(
+    Advanced(
         "The field of rows of tokens with the loss weights of parts of them: [[start, end, "
         "weight], …]; the rest weighs 1.",
         "NAME",
-        advanced=True,
     ),
 ]
 ShortLimit: TypeAlias = Annotated[
@@ -123,14 +122,12 @@ Timeout: TypeAlias = Annotated[
     float, Option("The longest time for one request.", "SECONDS", group=SERVER)
 ]
 RanksPerCopy: TypeAlias = Annotated[
-    int, Option("Under torchrun: number of processes for one copy of the model.", advanced=True)
+    int, Advanced("Under torchrun: number of processes for one copy of the model.")
 ]
 OnMachine: TypeAlias = Annotated[
     str | None,
-    Option(
-        "The machine that `preview` calculates for, such as 8xh100 (default: this one).",
-        "MACHINE",
-        advanced=True,
+    Advanced(
+        "The machine that `preview` calculates for, such as 8xh100 (default: this one).", "MACHINE"
     ),
 ]
 Strict: TypeAlias = Annotated[

@@ -28,7 +28,7 @@ from ropewalk.data.windows import Arrangement, SpecialTokens, Windows, WindowSet
 from ropewalk.errors import InvalidValue
 from ropewalk.lengths import format_length
 from ropewalk.models.source import Model, resolve
-from ropewalk.options import Argument, Option, RunFolder, called
+from ropewalk.options import Advanced, Argument, Option, RunFolder, called
 from ropewalk.progress import Notice, Progress, log_notice, shown
 from ropewalk.progress_bar import of_a_call
 from ropewalk.values import Result, Value
@@ -142,7 +142,6 @@ def build_data(
         str | Path,
         RunFolder(
             "The folder to build, or whose interrupted build to finish.",
-            "DIR",
             shell=("--output", "-o"),
             command="data build",
         ),
@@ -222,15 +221,13 @@ def describe_data(
     long_from: Annotated[Length, Option("Length from which a document counts as long.")] = 4096,
     tokens: Annotated[int | None, Option("Tokens of an epoch (default: each token once).")] = None,
     target: Annotated[
-        Length | None,
-        Option("With `layout` skip: the length that positions reach.", advanced=True),
+        Length | None, Advanced("With `layout` skip: the length that positions reach.")
     ] = None,
     filling: Annotated[
-        Filling, Option("Longest documents first, or documents in their order.", advanced=True)
+        Filling, Advanced("Longest documents first, or documents in their order.")
     ] = "best_fit",
     overflow: Annotated[
-        Overflow,
-        Option("What to do with the part of a document that does not fit.", advanced=True),
+        Overflow, Advanced("What to do with the part of a document that does not fit.")
     ] = "cut",
     check: Annotated[bool, Option("Compare every file with its checksum.")] = False,
     progress: Progress | None = shown,

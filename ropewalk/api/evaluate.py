@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from ropewalk.api.common import (
     SERVER,
@@ -40,6 +40,7 @@ from ropewalk.evaluation.answerers import Asked, check_in_process, opened
 from ropewalk.evaluation.conclusion import Evaluated, measure
 from ropewalk.models.source import Model
 from ropewalk.options import (
+    Advanced,
     Argument,
     Option,
     RunFolder,
@@ -59,15 +60,14 @@ CONCURRENCY = 4
 """Requests to a server at a time."""
 
 
-def _preview(previewed: _Previewed) -> Cost:
+def _preview(asked: Asked, on: str | None) -> Cost:
     """The cost of the forwards at each length."""
     from ropewalk.evaluation.answerers.in_process import settled
 
-    asked = previewed.asked
     check_in_process(asked)
     source, conditions, settings = settled(asked, weights=False)
     settings = asked.within_budget(settings, len(conditions))
-    devices = machine(HERE if previewed.on is None else previewed.on).devices
+    devices = machine(HERE if on is None else on).devices
     check_ranks(asked.ranks_per_copy, "evaluate", devices)
     count = len(conditions) * len(settings.tasks) * settings.samples
 
@@ -76,12 +76,7 @@ def _preview(previewed: _Previewed) -> Cost:
         forwards = [(length, count) for length in settings.lengths]
         return by_length(answering, forwards, asked.ranks_per_copy)
 
-    return calculated(source, max(settings.lengths), previewed.on, ways, asked.dtype)
-
-
-class _Previewed(NamedTuple):
-    asked: Asked
-    on: str | None
+    return calculated(source, max(settings.lengths), on, ways, asked.dtype)
 
 
 @previewed_by(_preview)
@@ -118,11 +113,10 @@ def evaluate(
     ] = None,
     mode: Annotated[
         Mode | None,
-        Option(
+        Advanced(
             "Feed the answer and check that the model expected it (default); generate the answer "
             "(default for a server or a GGUF file); or read each context once and generate several "
-            "answers on it.",
-            advanced=True,
+            "answers on it."
         ),
     ] = None,
     chat: Annotated[
@@ -133,7 +127,7 @@ def evaluate(
         ),
     ] = "auto",
     system: Annotated[
-        str | None, Option("The system text of a chat (default: none).", "TEXT", advanced=True)
+        str | None, Advanced("The system text of a chat (default: none).", "TEXT")
     ] = None,
     server: Annotated[
         str | None,
@@ -165,7 +159,6 @@ def evaluate(
         str | Path | None,
         RunFolder(
             "Keep records and figures here, and resume from here (default: keep nothing).",
-            "DIR",
             command="evaluate",
         ),
     ] = None,
@@ -255,7 +248,7 @@ def evaluate(
             progress=progress if first() else silent,
             notice=notice if first() else unheard,
         )
-        preview_ends(_Previewed(asked, on))
+        preview_ends(asked, on)
         with opened(asked) as evaluation:
             if chooses:
                 evaluation = with_able_tasks(evaluation, progress)

@@ -22,7 +22,7 @@ from ropewalk.exporting.places import check_export_place
 from ropewalk.extras import required_by
 from ropewalk.models.placement import GGUF_TYPES, STORED, check_dtype
 from ropewalk.models.source import Source, resolve, stated_assumptions
-from ropewalk.options import Option, called, is_preview, preview_ends, previewed_by
+from ropewalk.options import Advanced, Option, called, is_preview, preview_ends, previewed_by
 from ropewalk.outputs import check_no_part
 from ropewalk.progress import Notice, Progress, Status, log_notice, shown
 from ropewalk.runtimes import every, targets
@@ -66,18 +66,8 @@ class ExportPreview(Result):
         return f"Plan {self.plan_id} for {self.model}: {'; '.join(told)}."
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """The input of a preview: a plan, for a model."""
-
-    source: Source
-    plan: ContextPlan
-    progress: Progress
-
-
-def _preview(asked: _Asked) -> ExportPreview:
+def _preview(source: Source, given: ContextPlan, progress: Progress) -> ExportPreview:
     """Each runtime's support of a plan, and the cost of approximations if the weights are here."""
-    source, given = asked.source, asked.plan
     if source.kind == "GGUF file":
         return _preview_of_file(source, given)
     check_plan(given, source.config, source.name)
@@ -90,7 +80,7 @@ def _preview(asked: _Asked) -> ExportPreview:
             continue
         if near:
             approximations[runtime] = followed
-    asked.progress(Status("preview", 0.1, "measuring the cost of approximations"))
+    progress(Status("preview", 0.1, "measuring the cost of approximations"))
     measured = _losses(source, given, [*approximations.values()])
     losses = dict(zip(approximations, measured, strict=True))
     return ExportPreview(source.name, given.id, cells, losses)
@@ -151,15 +141,12 @@ def export(
             "FORMAT",
         ),
     ] = None,
-    fold: Annotated[
-        bool, Option("Multiply the query weights by the attention scaling.", advanced=True)
-    ] = False,
+    fold: Annotated[bool, Advanced("Multiply the query weights by the attention scaling.")] = False,
     approximate: Annotated[
         bool, Option("Allow an approximation where the runtime cannot express the plan exactly.")
     ] = False,
     v4_keys: Annotated[
-        bool,
-        Option("Write the keys of transformers 4: rope_theta, rope_scaling.", advanced=True),
+        bool, Advanced("Write the keys of transformers 4: rope_theta, rope_scaling.")
     ] = False,
     overwrite: Annotated[bool, Option("Replace OUT if it exists.")] = False,
     allow_download: AllowDownload = False,
@@ -184,7 +171,7 @@ def export(
         if is_preview():
             source, given = resolve(model, allow_download=allow_download), as_plan(plan)
             stated_assumptions(source, notice, strict=strict)
-            preview_ends(_Asked(source, given, progress))
+            preview_ends(source, given, progress)
         if runtime is None or out is None:
             raise InputError(
                 "an export needs a runtime and a place to write to (`runtime`, `out`); to only see "

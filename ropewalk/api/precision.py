@@ -24,7 +24,7 @@ from ropewalk.errors import InvalidValue
 from ropewalk.lengths import check_measured
 from ropewalk.models.source import runnable
 from ropewalk.number_formats.results import Precision
-from ropewalk.options import Option, RunFolder, called
+from ropewalk.options import Advanced, Option, RunFolder, called
 from ropewalk.progress import Notice, Progress, log_notice, share, shown
 from ropewalk.reports.figures import keep_figures
 from ropewalk.run_directory import CONFIGURATION, RESULTS, RunDirectory
@@ -52,10 +52,9 @@ def precision(
     ] = None,
     shifts: Annotated[
         Sequence[int] | None,
-        Option(
+        Advanced(
             "Shifts of all positions to measure, including 0; 16, which D is stated for, is always "
-            "among them (default: those of the article).",
-            advanced=True,
+            "among them (default: those of the article)."
         ),
     ] = None,
     corpus: CorpusToUse = "held-out",
@@ -63,12 +62,11 @@ def precision(
         str | Path | None,
         RunFolder(
             "Keep measurements here, and resume from here (default: keep nothing).",
-            "DIR",
             command="precision",
         ),
     ] = None,
     dtype: Annotated[
-        str, Option("Number format to load in, whichever formats are compared.", advanced=True)
+        str, Advanced("Number format to load in, whichever formats are compared.")
     ] = "float32",
     device: Device = "auto",
     allow_download: AllowDownload = False,

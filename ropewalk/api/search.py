@@ -6,7 +6,7 @@ import time
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 from ropewalk.api.common import (
     AllowDownload,
@@ -33,6 +33,7 @@ from ropewalk.errors import InvalidValue
 from ropewalk.evaluation.select import SHORT_LIMIT
 from ropewalk.models.source import runnable
 from ropewalk.options import (
+    Advanced,
     Option,
     RunFolder,
     called,
@@ -56,18 +57,17 @@ if TYPE_CHECKING:
     from ropewalk.searching.model.settings import SearchSettings
 
 
-def _preview(asked: _Asked) -> Cost:
+def _preview(
+    source: Source, settings: SearchSettings, ranks_per_copy: int, dtype: str, on: str | None
+) -> Cost:
     """The largest cost of the forwards at each length."""
     from ropewalk.searching.model.forwards import forwards_of
 
-    present = asked.source.present_plan
-    forwards = forwards_of(present.longest(present.extended_layer), asked.settings)
+    present = source.present_plan
+    forwards = forwards_of(present.longest(present.extended_layer), settings)
+    longest = max(length for length, _ in forwards)
     return calculated(
-        asked.source,
-        max(length for length, _ in forwards),
-        asked.on,
-        lambda _: by_length(searching, forwards, asked.ranks_per_copy),
-        asked.dtype,
+        source, longest, on, lambda _: by_length(searching, forwards, ranks_per_copy), dtype
     )
 
 
@@ -80,10 +80,9 @@ def search(
     field: TextField = "text",
     strategy: Annotated[
         str,
-        Option(
+        Advanced(
             "adaptive, ropewalk's own search; yarn, over YaRN's own parameters; or evolution, "
-            "LongRoPE's algorithm in ropewalk's space.",
-            advanced=True,
+            "LongRoPE's algorithm in ropewalk's space."
         ),
     ] = "adaptive",
     budget: Annotated[
@@ -97,36 +96,28 @@ def search(
     short_limit: ShortLimit = SHORT_LIMIT,
     objective: Annotated[
         str | Own,
-        Option(
+        Advanced(
             "Minimise the loss on the text (perplexity), on the answers (needle) or on both "
             "(mixed), or with an objective of your own.",
             "NAME",
-            advanced=True,
         ),
     ] = "mixed",
     stock_runtimes: Annotated[
-        bool, Option("Search only schedules that stock runtimes can express.", advanced=True)
+        bool, Advanced("Search only schedules that stock runtimes can express.")
     ] = True,
     beyond_critical: Annotated[
         bool,
-        Option(
+        Advanced(
             "Search only factors of at least s, the extension factor, for pairs without a full "
-            "turn in the trained length, as LongRoPE2 does.",
-            advanced=True,
+            "turn in the trained length, as LongRoPE2 does."
         ),
     ] = False,
     as_published: Annotated[
         bool,
-        Option(
-            "Run LongRoPE's search as published: its objective, documents, space and sizes.",
-            advanced=True,
-        ),
+        Advanced("Run LongRoPE's search as published: its objective, documents, space and sizes."),
     ] = False,
     recover: Annotated[
-        bool,
-        Option(
-            "Also search factors for sequences within the original context length.", advanced=True
-        ),
+        bool, Advanced("Also search factors for sequences within the original context length.")
     ] = False,
     documents: tuple[int, int, int] | None = None,
     run: Annotated[
@@ -134,7 +125,6 @@ def search(
         RunFolder(
             "Keep plan, journal and figures here, and resume from here (default: "
             "runs/search-MODEL-LENGTH).",
-            "DIR",
             command="search",
         ),
     ] = None,
@@ -211,7 +201,7 @@ def search(
                 "give evaluations (40), or tokens such as 1e9tok",
             )
         texts = as_documents(corpus, field, notice)
-        preview_ends(_Asked(source, settings, ranks_per_copy, dtype, on))
+        preview_ends(source, settings, ranks_per_copy, dtype, on)
         from ropewalk.evaluation.answerers.in_process import load_to_read
         from ropewalk.evaluation.identity import run_identity
         from ropewalk.models.load import load
@@ -279,16 +269,6 @@ def search(
             device=loaded.device,
             seconds=seconds,
         )
-
-
-class _Asked(NamedTuple):
-    """The arguments of a search that decide its cost."""
-
-    source: Source
-    settings: SearchSettings
-    ranks_per_copy: int
-    dtype: str
-    on: str | None
 
 
 def _named(objective: str | Own) -> str:

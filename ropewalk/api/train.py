@@ -48,6 +48,7 @@ from ropewalk.lengths import format_length
 from ropewalk.models.placement import check_dtype, check_placement
 from ropewalk.models.source import Source, resolve, stated_assumptions
 from ropewalk.options import (
+    Advanced,
     Option,
     RunFolder,
     called,
@@ -199,15 +200,12 @@ def train(
         str | Path | None,
         RunFolder(
             "Keep everything here, and resume from here (default: runs/train-MODEL-LENGTH).",
-            "DIR",
             command="train",
         ),
     ] = None,
     layout: Annotated[
         Arrangement | None,
-        Option(
-            "How windows are made of documents (default: the recipe's, or anchor).", advanced=True
-        ),
+        Advanced("How windows are made of documents (default: the recipe's, or anchor)."),
     ] = None,
     batch: Annotated[
         int | None,
@@ -225,101 +223,76 @@ def train(
     ] = None,
     decay: Annotated[
         Decay | None,
-        Option(
-            "Learning-rate schedule after the warm-up (default: the recipe's, or constant).",
-            advanced=True,
-        ),
+        Advanced("Learning-rate schedule after the warm-up (default: the recipe's, or constant)."),
     ] = None,
     warmup: Annotated[
-        int, Option("Steps until the learning rate has its full value.", "STEPS", advanced=True)
+        int, Advanced("Steps until the learning rate has its full value.", "STEPS")
     ] = 0,
     weight_decay: Annotated[
-        float | None,
-        Option("Weight decay of AdamW (default: the recipe's, or 0.1).", "RATE", advanced=True),
+        float | None, Advanced("Weight decay of AdamW (default: the recipe's, or 0.1).", "RATE")
     ] = None,
     window: Annotated[
         Length | None,
-        Option(
-            "Tokens of a window (default: the length of the stage, or the recipe's).",
-            advanced=True,
-        ),
+        Advanced("Tokens of a window (default: the length of the stage, or the recipe's)."),
     ] = None,
     mixed_windows: Annotated[
         bool,
-        Option(
+        Advanced(
             "Every second step reads documents of at most the original length, each by itself, "
-            "under the original frequencies.",
-            advanced=True,
+            "under the original frequencies."
         ),
     ] = False,
     search_between: Annotated[
         bool,
-        Option(
-            "Search the schedule of each stage after the first, on the model as trained so far.",
-            advanced=True,
+        Advanced(
+            "Search the schedule of each stage after the first, on the model as trained so far."
         ),
     ] = False,
-    search_corpus: Annotated[
-        Corpus, Option("Text of searches.", "FILE", advanced=True)
-    ] = "held-out",
+    search_corpus: Annotated[Corpus, Advanced("Text of searches.", "FILE")] = "held-out",
     budget: Annotated[
         int | str | None,
-        Option(
+        Advanced(
             "Limit of each search: evaluations (40) or tokens (1e9tok) (default: the strategy's "
             "own number of evaluations).",
             "BUDGET",
-            advanced=True,
         ),
     ] = None,
     shares: Annotated[
         Mapping[str, float] | str | None,
-        Option(
+        Advanced(
             "The share of a domain in the tokens that are read; or the mixture of a "
             "paper, such as prolong-64k.",
             "DOMAIN=SHARE",
             shell=("--share",),
-            advanced=True,
         ),
     ] = None,
     long_share: Annotated[
-        float | None,
-        Option("The share of long documents in the tokens of each domain.", "SHARE", advanced=True),
+        float | None, Advanced("The share of long documents in the tokens of each domain.", "SHARE")
     ] = None,
     long_from: Annotated[
-        Length, Option("The number of tokens from which a document counts as long.", advanced=True)
+        Length, Advanced("The number of tokens from which a document counts as long.")
     ] = 4096,
     sequence_parallel: Annotated[
         int,
-        Option(
-            "Under torchrun: number of ranks that share each window, one stretch each (Ulysses).",
-            advanced=True,
+        Advanced(
+            "Under torchrun: number of ranks that share each window, one stretch each (Ulysses)."
         ),
     ] = 1,
     replicate: Annotated[
         int,
-        Option(
+        Advanced(
             "Under torchrun: number of copies of the weights, each shared by an equal part of the "
-            "ranks.",
-            advanced=True,
+            "ranks."
         ),
     ] = 1,
-    windows_at_once: Annotated[
-        int, Option("Windows that a rank computes at the same time.", advanced=True)
-    ] = 1,
+    windows_at_once: Annotated[int, Advanced("Windows that a rank computes at the same time.")] = 1,
     recompute: Annotated[
-        bool,
-        Option(
-            "Compute activations again in the backward pass, which saves memory.", advanced=True
-        ),
+        bool, Advanced("Compute activations again in the backward pass, which saves memory.")
     ] = False,
-    save_every: Annotated[int, Option("Steps between checkpoints.", "STEPS", advanced=True)] = 100,
+    save_every: Annotated[int, Advanced("Steps between checkpoints.", "STEPS")] = 100,
     report_to: Annotated[
         Sequence[str],
-        Option(
-            "Also log to tensorboard or wandb, as transformers.Trainer does.",
-            "NAME",
-            advanced=True,
-        ),
+        Advanced("Also log to tensorboard or wandb, as transformers.Trainer does.", "NAME"),
     ] = (),
     field: TextField = "text",
     weights: WeightsField = None,
@@ -471,10 +444,7 @@ def train(
                 notice=notice if first() else unheard,
             ).run()
             trained = Trained(
-                **{
-                    key: getattr(found, key)
-                    for key in ("plan", "stages", "exported", "kept", "adapter")
-                },
+                **vars(found),
                 model=asked.source.short_name,
                 recipe=recipe,
                 run=str(path),

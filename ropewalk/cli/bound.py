@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from ropewalk.api.bound import Bound, Bounds, bound
 from ropewalk.cli.declared import Call, command_of
 from ropewalk.cli.shared import (
     JsonOption,
     OverwriteOption,
     console,
+    drawn,
     say,
     show_with_plot,
     table,
@@ -30,10 +29,7 @@ EXAMPLE = "ropewalk bound 8k 32k 128k"
 def command(
     call: Call[Bounds],
     *,
-    plot: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Draw the bounds, or the islands, as .png or .svg."),
-    ] = None,
+    plot: Annotated[Path | None, drawn("the bounds, or the islands")] = None,
     overwrite: OverwriteOption = False,
     as_json: JsonOption = False,
 ) -> None:

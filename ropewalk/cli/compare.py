@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from ropewalk.api.compare_runs import compare_runs
 from ropewalk.cli.declared import Call, command_of
 from ropewalk.cli.shared import (
@@ -14,6 +12,7 @@ from ropewalk.cli.shared import (
     JsonOption,
     OverwriteOption,
     console,
+    drawn,
     say,
     show_with_plot,
     table,
@@ -33,10 +32,7 @@ EXAMPLE = "ropewalk compare runs/tuned runs/base --plot difference.png"
 def command(
     call: Call[ComparedRuns],
     *,
-    plot: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Draw the differences by length, as .png or .svg."),
-    ] = None,
+    plot: Annotated[Path | None, drawn("the differences by length")] = None,
     overwrite: OverwriteOption = False,
     as_json: JsonOption = False,
 ) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from ropewalk.api.cost import Cost, CostRow, cost
 from ropewalk.cli.declared import Call, command_of
-from ropewalk.cli.shared import JsonOption, console, print_json, say, table
+from ropewalk.cli.shared import JsonOption, console, say, show_result, table
 from ropewalk.costs.estimates import duration
 from ropewalk.costs.machines import GIB
-from ropewalk.torchrun import first
 
 EXAMPLE = "ropewalk cost llama-3.1-8b --to 1M --on 8xh100"
 
@@ -19,12 +18,11 @@ def command(call: Call[Cost], *, as_json: JsonOption = False) -> None:
 
 
 def show_cost(found: Cost, *, as_json: bool) -> None:
-    """Also the preview of other commands; of several ranks, one shows it."""
-    if not first():
-        return
-    if as_json:
-        print_json(found)
-        return
+    """Also the preview of other commands."""
+    show_result(found, _show, as_json=as_json)
+
+
+def _show(found: Cost) -> None:
     terminal = console()
     timed = any(row.seconds is not None for row in found.rows)
     rows = table("", "a device", *(["time"] if timed else []), "fits")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ropewalk.api.data import DataDescription, build_data
 from ropewalk.cli.declared import Call, command_of
-from ropewalk.cli.shared import JsonOption, print_json, say
+from ropewalk.cli.shared import JsonOption, say, show_result
 
 EXAMPLE = "ropewalk data build path/to/model --corpus books.jsonl -o tokens"
 
@@ -12,10 +12,7 @@ EXAMPLE = "ropewalk data build path/to/model --corpus books.jsonl -o tokens"
 @command_of(build_data)
 def command(call: Call[DataDescription], *, as_json: JsonOption = False) -> None:
     """Tokenise text into a folder that training maps into memory."""
-    found = call()
-    if as_json:
-        print_json(found)
-    else:
-        say(found.summary())
+    show_result(call(), as_json=as_json)
+    if not as_json:
         folder = call.given["folder"]
         say(f"how it fills windows: ropewalk data describe {folder} --length 32k")

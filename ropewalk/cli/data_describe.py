@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from ropewalk.api.data import DataDescription, Fill, describe_data
 from ropewalk.cli.declared import Call, command_of
 from ropewalk.cli.shared import (
     JsonOption,
     OverwriteOption,
     console,
+    drawn,
     say,
     show_with_plot,
     table,
@@ -25,9 +24,7 @@ EXAMPLE = "ropewalk data describe tokens --length 32k --plot lengths.png"
 def command(
     call: Call[DataDescription],
     *,
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw the lengths, as .png or .svg.")
-    ] = None,
+    plot: Annotated[Path | None, drawn("the lengths")] = None,
     overwrite: OverwriteOption = False,
     as_json: JsonOption = False,
 ) -> None:

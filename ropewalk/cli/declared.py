@@ -243,7 +243,7 @@ def _info(
         *(option.shell or (flag,)),
         metavar=unit,
         help=text,
-        rich_help_panel=option.heading or None,
+        rich_help_panel=option.group or None,
     )
 
 

@@ -16,8 +16,8 @@ from ropewalk.cli.shared import (
     DryRunOption,
     JsonOption,
     console,
-    print_json,
     say,
+    show_result,
     table,
 )
 from ropewalk.errors import InputError, printable
@@ -64,22 +64,12 @@ def command(
             raise InputError("a preview covers one model: leave out --checkpoints, or --dry-run")
         show_cost(call.preview(), as_json=as_json)
         return
-    found: Evaluated | EvaluatedCheckpoints
     if checkpoints is None:
-        found = call()
+        show_result(call(), _show, as_json=as_json)
     else:
-        given = {"model": None, **call.given}
-        found = Call(evaluate_checkpoints, given, call.quiet)(last=checkpoints)
-    if not first():
-        return
-    if as_json:
-        print_json(found)
-        return
-    if isinstance(found, Evaluated):
-        _show(found)
-    else:
-        _show_checkpoints(found)
-    if "run" in call.given:
+        several = Call(evaluate_checkpoints, {"model": None, **call.given}, call.quiet)
+        show_result(several(last=checkpoints), _show_checkpoints, as_json=as_json)
+    if "run" in call.given and first() and not as_json:
         say(f"records, results and figures are in {printable(str(call.given['run']))}")
 
 
@@ -103,19 +93,9 @@ def _show_checkpoints(found: EvaluatedCheckpoints) -> None:
 
 
 def _spread_cell(spread: Spread | None) -> str | Text:
-    from rich.text import Text
-
     if spread is None:
         return "–"
-    if spread.metric == PERPLEXITY.name:
-        mean, *ends = (_figure(v, 3) for v in (spread.mean, spread.lowest, spread.highest))
-    else:
-        mean, *ends = (
-            f"{spread.mean:.0%}",
-            f"{100 * spread.lowest:.0f}",
-            f"{100 * spread.highest:.0f}",
-        )
-    return Text.assemble(f"{mean} ", ("–".join(ends), "dim"))
+    return _with_ends(spread.metric, spread.mean, (spread.lowest, spread.highest), 3)
 
 
 def _show(found: Evaluated) -> None:
@@ -169,15 +149,17 @@ _MODES = {
 
 
 def _cell(result: EvalResult | None) -> str | Text:
+    return "–" if result is None else _with_ends(result.metric, result.value, _ends(result), 2)
+
+
+def _with_ends(metric: str, value: float, ends: Sequence[float], digits: int) -> Text:
+    """A value with the ends of its interval or range; of a perplexity, to so many digits."""
     from rich.text import Text
 
-    if result is None:
-        return "–"
-    if result.metric == PERPLEXITY.name:
-        value, ends = _figure(result.value, 3), [_figure(end, 2) for end in _ends(result)]
-    else:
-        value, ends = f"{result.value:.0%}", [f"{100 * end:.0f}" for end in _ends(result)]
-    return Text.assemble(f"{value} ", ("–".join(ends), "dim"))
+    is_share = metric != PERPLEXITY.name
+    shown = f"{value:.0%}" if is_share else _figure(value, 3)
+    told = (f"{100 * end:.0f}" if is_share else _figure(end, digits) for end in ends)
+    return Text.assemble(f"{shown} ", ("–".join(told), "dim"))
 
 
 def _ends(result: EvalResult) -> tuple[float, ...]:
@@ -244,10 +226,9 @@ def _show_comparisons(terminal: Terminal, found: Evaluated) -> None:
     if not found.comparisons:
         return
     names = labels(result.subject for result in found.results)
-    total = len(found.comparisons)
     say(
         f"\nPaired on the same samples at {format_length(found.comparisons[0].length)}; p "
-        f"adjusted by Holm over all {total} pairs:"
+        f"adjusted by Holm over all {len(found.comparisons)} pairs:"
     )
     for c in found.significant:
         low, high = c.comparison.low, c.comparison.high
@@ -257,9 +238,8 @@ def _show_comparisons(terminal: Terminal, found: Evaluated) -> None:
             f"  {c.task}{loss}: {names[c.first]} − {names[c.second]} = "
             f"{c.comparison.difference:+.2f}{interval}, p = {c.adjusted_p:.2g}"
         )
-    untested = sum(c.adjusted_p is None for c in found.comparisons)
-    if rest := total - untested - len(found.significant):
-        terminal.print(f"  {rest} pairs show no significant difference")
-    if untested:
-        terminal.print(f"  {untested} pairs have too few samples for an interval or a test")
+    if found.undecided:
+        terminal.print(f"  {found.undecided} pairs show no significant difference")
+    if found.untested:
+        terminal.print(f"  {found.untested} pairs have too few samples for an interval or a test")
     say(HOW_COMPARED)

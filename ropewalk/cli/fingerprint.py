@@ -19,6 +19,7 @@ from ropewalk.cli.shared import (
     show_result,
     show_written,
     table,
+    written,
 )
 from ropewalk.errors import InputError
 from ropewalk.gguf.header import is_gguf
@@ -38,10 +39,7 @@ def command(
     call: Call[Fingerprint],
     check: Call[Verdict],
     *,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write the fingerprint here."),
-    ] = None,
+    output: Annotated[Path | None, written("the fingerprint here")] = None,
     overwrite: OverwriteOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -76,7 +74,7 @@ def command(
         write_atomically(output, own.dumps())
     if server is None:
         assert not isinstance(own, Path)
-        show_result(own, lambda own: say(own.summary()), as_json=as_json)
+        show_result(own, as_json=as_json)
         show_written(output, as_json=as_json)
         return
     tokenizer = {"tokenizer": model} if model.is_dir() else {}

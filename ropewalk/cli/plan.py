@@ -19,6 +19,7 @@ from ropewalk.cli.shared import (
     JsonOption,
     OverwriteOption,
     check_outputs,
+    drawn,
     factor_cell,
     pair_rows,
     print_json,
@@ -27,6 +28,7 @@ from ropewalk.cli.shared import (
     show_written,
     table,
     write_plan,
+    written,
 )
 from ropewalk.errors import InputError
 from ropewalk.lengths import format_length
@@ -53,15 +55,8 @@ EXAMPLE = "ropewalk plan llama-3-8b --to 32k --method yarn -o plan.json"
 def command(
     call: Call[Planned],
     *,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", metavar="FILE", help="Write the plan here; - prints it alone."
-        ),
-    ] = None,
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw the factors, as .png or .svg.")
-    ] = None,
+    output: Annotated[Path | None, written("the plan here; - prints it alone")] = None,
+    plot: Annotated[Path | None, drawn("the factors")] = None,
     details: Annotated[
         bool,
         typer.Option(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ropewalk.api.precision import precision
 from ropewalk.cli.declared import Call, command_of
-from ropewalk.cli.shared import JsonOption, console, print_json, say, table
+from ropewalk.cli.shared import JsonOption, console, say, show_result, table
 from ropewalk.errors import printable
 from ropewalk.evaluation.statistics import FEWEST
 from ropewalk.lengths import format_length
@@ -16,12 +16,8 @@ EXAMPLE = "ropewalk precision path/to/model --quick"
 @command_of(precision)
 def command(call: Call[Precision], *, as_json: JsonOption = False) -> None:
     """Measure how bf16 and other formats distort relative positions, and say what to do."""
-    found = call()
-    if as_json:
-        print_json(found)
-        return
-    _show(found)
-    if "run" in call.given:
+    show_result(call(), _show, as_json=as_json)
+    if "run" in call.given and not as_json:
         say(f"measurements, results and figures are in {printable(str(call.given['run']))}")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ropewalk.api.report import Reported, report
 from ropewalk.cli.declared import Call, command_of
-from ropewalk.cli.shared import JsonOption, print_json, say
+from ropewalk.cli.shared import JsonOption, show_result
 
 EXAMPLE = "ropewalk report runs/first"
 
@@ -15,8 +15,4 @@ def command(call: Call[Reported], *, as_json: JsonOption = False) -> None:
 
     The page loads nothing from elsewhere, can be read without scripts, and can be mailed.
     """
-    found = call()
-    if as_json:
-        print_json(found)
-    else:
-        say(found.summary())
+    show_result(call(), as_json=as_json)

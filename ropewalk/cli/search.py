@@ -6,8 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from ropewalk.api.common import as_length
 from ropewalk.api.search import search
 from ropewalk.cli.cost import show_cost
@@ -23,6 +21,7 @@ from ropewalk.cli.shared import (
     show_written,
     table,
     write_plan,
+    written,
 )
 from ropewalk.context_plan import PLAN
 from ropewalk.lengths import format_length
@@ -41,12 +40,7 @@ EXAMPLE = "ropewalk search path/to/model --to 32k --run runs/search"
 def command(
     call: Call[Searched],
     *,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", metavar="FILE", help="Write the plan here too; - prints it alone."
-        ),
-    ] = None,
+    output: Annotated[Path | None, written("the plan here too; - prints it alone")] = None,
     overwrite: OverwriteOption = False,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,

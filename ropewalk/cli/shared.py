@@ -18,6 +18,7 @@ from ropewalk.lengths import format_length
 from ropewalk.outputs import STANDARD_OUTPUT, check_file, write_atomically
 from ropewalk.scaling import named, names
 from ropewalk.schedule import MAX_FACTOR, Recipe, RotarySchedule
+from ropewalk.torchrun import first
 from ropewalk.values import Value
 
 if TYPE_CHECKING:
@@ -44,6 +45,18 @@ DryRunOption = Annotated[
         help="Only show what would be done, and its cost here or on another machine (--on).",
     ),
 ]
+
+
+def drawn(what: str) -> Any:
+    """The option for the file of a figure."""
+    return typer.Option("--plot", metavar="FILE", help=f"Draw {what}, as .png or .svg.")
+
+
+def written(what: str) -> Any:
+    """The option for the file of a result."""
+    return typer.Option("--output", "-o", metavar="FILE", help=f"Write {what}.")
+
+
 OverwriteOption = Annotated[
     bool,
     typer.Option("--overwrite", help="Replace an existing file that ropewalk did not write."),
@@ -68,8 +81,14 @@ def print_json(result: Value) -> None:
     print()
 
 
-def show_result(found: R, in_words: Callable[[R], None], *, as_json: bool) -> None:
-    """What a command found: one JSON object, or words for a person."""
+def show_summary(found: Any) -> None:
+    say(found.summary())
+
+
+def show_result(found: R, in_words: Callable[[R], None] = show_summary, *, as_json: bool) -> None:
+    """Show what a command found, on one rank: one JSON object, or words for a person."""
+    if not first():
+        return
     if as_json:
         print_json(found)
     else:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from ropewalk.api.train import TrainPreview, train
 from ropewalk.cli.declared import Call, command_of
-from ropewalk.cli.shared import DryRunOption, JsonOption, console, print_json, say, table
+from ropewalk.cli.shared import DryRunOption, JsonOption, console, say, show_result, table
 from ropewalk.costs.estimates import duration
 from ropewalk.lengths import format_length
-from ropewalk.torchrun import first
 from ropewalk.training.results import FIRST, Trained
 
 EXAMPLE = "ropewalk train path/to/model --recipe anchor --to 32k --corpus books.jsonl"
@@ -21,15 +20,10 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Train a model further at a longer context, and export it with its plan. Resumable."""
-    found: Trained | TrainPreview = call.preview() if dry_run else call()
-    if not first():
-        return
-    if as_json:
-        print_json(found)
-    elif isinstance(found, TrainPreview):
-        _show_preview(found)
+    if dry_run:
+        show_result(call.preview(), _show_preview, as_json=as_json)
     else:
-        _show(found)
+        show_result(call(), _show, as_json=as_json)
 
 
 def _show(found: Trained) -> None:

@@ -20,7 +20,7 @@ import numpy as np
 
 from ropewalk.data.packing import IntArray
 from ropewalk.errors import InvalidValue
-from ropewalk.untrusted import real_number, whole_number
+from ropewalk.untrusted import check_between, real_number, whole_number
 from ropewalk.values import frozen
 
 MOST_TOKENS = 10**15
@@ -48,11 +48,9 @@ class Mixture:
 
     def __post_init__(self) -> None:
         for key in ("tokens", "long_from"):
-            value = getattr(self, key)
-            if value is not None and not 1 <= whole_number(value, key) <= MOST_TOKENS:
-                raise InvalidValue(
-                    key, value, f"must be between 1 and {MOST_TOKENS:,}", "give a number of tokens"
-                )
+            if (value := getattr(self, key)) is not None:
+                own, most = whole_number(value, key), f"{MOST_TOKENS:,}"
+                check_between(own, 1, MOST_TOKENS, key, "give a number of tokens", most)
         if self.long_share is not None and not 0 < real_number(self.long_share, "long_share") < 1:
             raise InvalidValue(
                 "long_share", self.long_share, "must lie between 0 and 1", "0.7 is seven tenths"
@@ -67,13 +65,8 @@ class Mixture:
                 "shares", shares, "must be shares by domain", "write {'books': 0.5, 'code': 0.5}"
             )
         for name, share in shares.items():
-            if not 0 <= real_number(share, f"shares.{name}") <= MOST_SHARE:
-                raise InvalidValue(
-                    f"shares.{name}",
-                    share,
-                    f"must be between 0 and {MOST_SHARE:,}",
-                    "0.5 is half of all tokens",
-                )
+            key, half = f"shares.{name}", "0.5 is half of all tokens"
+            check_between(real_number(share, key), 0, MOST_SHARE, key, half, f"{MOST_SHARE:,}")
         if not sum(shares.values()):
             raise InvalidValue(
                 "shares",

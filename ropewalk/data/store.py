@@ -59,6 +59,8 @@ Encode = Callable[[Sequence[str]], Sequence[Sequence[int] | NDArray[np.uint32]]]
 class Shard(Value):
     """A finished shard, as its line in the journal and in the manifest has it."""
 
+    _optional = ("weights_sha256",)
+
     documents: int
     tokens: int
     tokens_sha256: str
@@ -66,21 +68,12 @@ class Shard(Value):
     texts_sha256: str
     """A digest of all texts, and of their weights, up to the end of this shard."""
     weights_sha256: str | None = None
+    """None if no text of it has weights."""
 
     @property
     def checksums(self) -> dict[str, str]:
         found = {"tokens": self.tokens_sha256, "documents": self.documents_sha256}
         return found if self.weights_sha256 is None else found | {"weights": self.weights_sha256}
-
-    def to_json(self) -> dict[str, object]:
-        """Without the checksum of weights, if there are none."""
-        return {key: value for key, value in super().to_json().items() if value is not None}
-
-    @classmethod
-    def from_json(cls, value: object, path: str = "") -> Shard:
-        if isinstance(value, dict):
-            value = {"weights_sha256": None, **value}
-        return super().from_json(value, path)
 
 
 def build(

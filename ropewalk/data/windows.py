@@ -32,7 +32,7 @@ from ropewalk.data.packing import Filling, IntArray, Overflow, Packing, Piece, p
 from ropewalk.data.store import TokenStore
 from ropewalk.errors import InputError, InvalidValue
 from ropewalk.lengths import MAX_LENGTH
-from ropewalk.untrusted import one_of, whole_number
+from ropewalk.untrusted import check_between, check_seed, one_of, whole_number
 from ropewalk.values import check_member, frozen
 
 Arrangement = Literal["full", "bookends", "intra", "reset", "anchor", "interleaved", "skip"]
@@ -75,10 +75,8 @@ class WindowSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not LEAST <= whole_number(self.length, "length") <= MOST:
-            raise InvalidValue(
-                "length", self.length, f"must be between {LEAST} and {MOST:,}", "32768 is usual"
-            )
+        whole_number(self.length, "length")
+        check_between(self.length, LEAST, MOST, "length", "32768 is usual", f"{MOST:,}")
         one_of(self.layout, get_args(Arrangement), "layout")
         if whole_number(self.chunks, "chunks") < 2:
             raise InvalidValue("chunks", self.chunks, "must be at least 2", "2 is usual")
@@ -96,8 +94,7 @@ class WindowSettings:
                 f"must be between {self.length}, a window's length, and {MAX_LENGTH}",
                 "give the length that the model is planned for",
             )
-        if whole_number(self.seed, "seed") < 0:
-            raise InvalidValue("seed", self.seed, "must be 0 or more", "0 is usual")
+        check_seed(self.seed)
         if self.longest is not None and whole_number(self.longest, "longest") < LEAST:
             raise InvalidValue(
                 "longest", self.longest, f"must be at least {LEAST}", "leave it out to cut nothing"

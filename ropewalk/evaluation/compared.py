@@ -5,21 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ropewalk.evaluation.results import MethodComparison, labels
-from ropewalk.evaluation.statistics import is_significant
+from ropewalk.evaluation.results import MethodComparison, Paired, labels
 from ropewalk.lengths import format_length
 from ropewalk.records import EvalResult
 from ropewalk.reports.chart import Chart
 from ropewalk.reports.comparison import by_length, named_task
 from ropewalk.reports.figures import figure
-from ropewalk.values import Result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, eq=False)
-class ComparedRuns(Result):
+class ComparedRuns(Paired):
     """The first run minus the second, on the same samples."""
 
     rows_in = "comparisons"
@@ -35,11 +33,6 @@ class ComparedRuns(Result):
     """The results of the methods compared, with their means over groups of tasks."""
     comparisons: tuple[MethodComparison, ...]
 
-    @property
-    def significant(self) -> tuple[MethodComparison, ...]:
-        """The comparisons whose adjusted p-value is below 0.05."""
-        return tuple(c for c in self.comparisons if is_significant(c.adjusted_p))
-
     def label(self, comparison: MethodComparison) -> str:
         """The methods that are compared, for people."""
         first = labels(r.subject for r in self.first_results)[comparison.first]
@@ -47,8 +40,6 @@ class ComparedRuns(Result):
         return first if first == second else f"{first} − {second}"
 
     def summary(self) -> str:
-        untested = sum(c.adjusted_p is None for c in self.comparisons)
-        undecided = len(self.comparisons) - untested - len(self.significant)
         shown = ", ".join(
             f"{named_task(c.task, c.metric)} at {format_length(c.length)} {c.comparison}"
             for c in self.significant[:3]
@@ -58,10 +49,10 @@ class ComparedRuns(Result):
             f"{len(self.significant)} of {len(self.comparisons)} paired differences are "
             f"significant at 5% after Holm's correction{told}"
         ]
-        if undecided:
-            parts.append(f"{undecided} are not significant")
-        if untested:
-            parts.append(f"{untested} have too few samples for a test")
+        if self.undecided:
+            parts.append(f"{self.undecided} are not significant")
+        if self.untested:
+            parts.append(f"{self.untested} have too few samples for a test")
         return f"{self.title}: {'; '.join(parts)}."
 
     @property

@@ -13,6 +13,7 @@ from ropewalk.evaluation.answering import Answerer
 from ropewalk.evaluation.effective_length import EffectiveLength, effective_lengths
 from ropewalk.evaluation.results import (
     MethodComparison,
+    Paired,
     compare_methods,
     follow,
     in_words,
@@ -24,7 +25,6 @@ from ropewalk.evaluation.runner import Evaluation
 from ropewalk.evaluation.served.fingerprint import Verdict
 from ropewalk.evaluation.served.server import ServerInfo
 from ropewalk.evaluation.settings import EvaluationSettings, groups_of
-from ropewalk.evaluation.statistics import is_significant
 from ropewalk.lengths import format_length
 from ropewalk.progress import Progress, share
 from ropewalk.records import (
@@ -42,14 +42,13 @@ from ropewalk.reports.evaluation import DepthGrid, depth_grids, figures
 from ropewalk.reports.figures import keep_figures
 from ropewalk.run_directory import RECORDS, RESULTS, RunDirectory
 from ropewalk.run_on_disk import RunOnDisk
-from ropewalk.values import Result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, eq=False)
-class Evaluated(Result):
+class Evaluated(Paired):
     """Results by subject, task and length; the scored samples are in the run directory.
 
     It also holds the number of right answers by depth.
@@ -81,11 +80,6 @@ class Evaluated(Result):
             return found
         return super().from_json(value, path)
 
-    @property
-    def significant(self) -> tuple[MethodComparison, ...]:
-        """The comparisons whose adjusted p-value is below 0.05."""
-        return tuple(c for c in self.comparisons if is_significant(c.adjusted_p))
-
     def summary(self) -> str:
         longest = max(result.length for result in self.results)
         names = labels(result.subject for result in self.results)
@@ -96,9 +90,8 @@ class Evaluated(Result):
                 f" {len(self.significant)} of {len(self.comparisons)} paired differences are "
                 "significant at 5% after Holm's correction."
             )
-        untested = sum(c.adjusted_p is None for c in self.comparisons)
-        if untested:
-            told += f" {untested} have too few samples for a test."
+        if self.untested:
+            told += f" {self.untested} have too few samples for a test."
         return f"{self.model} at {format_length(longest)} tokens: {'; '.join(parts)}.{told}"
 
     def _standing(self, subject: Subject, length: int) -> str:

@@ -20,8 +20,7 @@ from typing import Literal, NamedTuple
 from ropewalk.evaluation.results import grouped, rates_of
 from ropewalk.evaluation.statistics import difference_interval, mean_rate, mean_rate_interval
 from ropewalk.lengths import format_length
-from ropewalk.records import EvalRecord, Mode, Subject
-from ropewalk.values import Value
+from ropewalk.records import EvalRecord, Mode, OfSubject, Subject
 
 RULER, RULER_GROUP = 0.856, "ruler-syn"
 OWN = 0.85
@@ -46,12 +45,9 @@ class Standing(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class EffectiveLength(Value):
+class EffectiveLength(OfSubject):
     """The length up to which one subject works, by the mean of a group of tasks and a threshold."""
 
-    method: str
-    plan_id: str
-    weights: str
     group: str
     mode: Mode
     criterion: Criterion
@@ -59,10 +55,6 @@ class EffectiveLength(Value):
     """The mean score to reach, from 0 to 1."""
     standings: tuple[Standing, ...]
     """In rising order of lengths."""
-
-    @property
-    def subject(self) -> Subject:
-        return Subject(self.weights, self.plan_id, self.method)
 
     @property
     def passed(self) -> int | None:
@@ -124,7 +116,6 @@ def effective_lengths(
                 length: rates[subject, mode, length]
                 for length in sorted(n for s, m, n in rates if (s, m) == (subject, mode))
             }
-            described = (subject.method, subject.plan_id, subject.weights, name, mode)
             if name == RULER_GROUP:
                 standings = []
                 for length, tasks in own.items():
@@ -133,7 +124,9 @@ def effective_lengths(
                         for end in mean_rate_interval(tasks) or (None, None)
                     ]
                     standings.append(Standing(length, mean_rate(tasks) - RULER, *ends))
-                found.append(EffectiveLength(*described, "ruler", RULER, tuple(standings)))
+                found.append(
+                    EffectiveLength.of(subject, name, mode, "ruler", RULER, tuple(standings))
+                )
             reference = None if base is None else rates.get((base, mode, original_length))
             if reference is not None:
                 standings = [
@@ -144,6 +137,6 @@ def effective_lengths(
                     )
                     for length, tasks in own.items()
                 ]
-                threshold = OWN * mean_rate(reference)
-                found.append(EffectiveLength(*described, "own", threshold, tuple(standings)))
+                fields = (name, mode, "own", OWN * mean_rate(reference), tuple(standings))
+                found.append(EffectiveLength.of(subject, *fields))
     return found

@@ -19,6 +19,7 @@ from ropewalk.evaluation.statistics import (
     compare_means,
     compare_rates,
     holm,
+    is_significant,
     mean_interval,
     mean_rate,
     mean_rate_interval,
@@ -37,7 +38,7 @@ from ropewalk.records import (
     is_main_answer,
     metric_of,
 )
-from ropewalk.values import Value
+from ropewalk.values import Result, Value
 
 # Perplexity is shown as the exponential of the mean loss, its unit of account.
 SHOWN_AS = {NLL.name: PERPLEXITY.name}
@@ -52,23 +53,10 @@ def summarise(records: Iterable[EvalRecord]) -> list[EvalResult]:
         (record for record in records if record.positions is None),
         lambda r: (r.subject, r.task, r.mode, r.length, r.metric),
     )
-    results = []
-    for (subject, task, mode, length, metric), group in groups.items():
-        value, low, high = estimate(group)
-        results.append(
-            EvalResult(
-                **subject._asdict(),
-                task=task,
-                mode=mode,
-                length=length,
-                metric=SHOWN_AS.get(metric, metric),
-                value=value,
-                low=low,
-                high=high,
-                samples=len(group),
-            )
-        )
-    return results
+    return [
+        EvalResult.of(subject, *cell, SHOWN_AS.get(metric, metric), *estimate(group), len(group))
+        for (subject, *cell, metric), group in groups.items()
+    ]
 
 
 def estimate(group: Sequence[EvalRecord]) -> tuple[float, float | None, float | None]:
@@ -113,20 +101,10 @@ def means(records: Iterable[EvalRecord], groups: Mapping[str, Sequence[str]]) ->
             tasks = rates_of(cell, members)
             if tasks is None:
                 continue
-            low, high = mean_rate_interval(tasks) or (None, None)
-            found.append(
-                EvalResult(
-                    **subject._asdict(),
-                    task=name,
-                    mode=mode,
-                    length=length,
-                    metric=MEAN_SCORE.name,
-                    value=mean_rate(tasks),
-                    low=low,
-                    high=high,
-                    samples=sum(len(scores) for scores, _ in tasks),
-                )
-            )
+            interval = mean_rate_interval(tasks) or (None, None)
+            told = (name, mode, length, MEAN_SCORE.name, mean_rate(tasks), *interval)
+            samples = sum(len(scores) for scores, _ in tasks)
+            found.append(EvalResult.of(subject, *told, samples))
     return found
 
 
@@ -210,6 +188,27 @@ def _compare(pairs: Sequence[tuple[EvalRecord, EvalRecord]]) -> Comparison:
     if metric_of(pairs[0][0]).is_answer:
         return compare_rates(first, second, layouts)
     return compare_means(first, second, [a.weight for a, _ in pairs], layouts)
+
+
+class Paired(Result):
+    """A result with comparisons that were tested together."""
+
+    comparisons: tuple[MethodComparison, ...]
+
+    @property
+    def significant(self) -> tuple[MethodComparison, ...]:
+        """The comparisons whose adjusted p-value is below 0.05."""
+        return tuple(c for c in self.comparisons if is_significant(c.adjusted_p))
+
+    @property
+    def untested(self) -> int:
+        """The number of comparisons with too few samples for a test."""
+        return sum(c.adjusted_p is None for c in self.comparisons)
+
+    @property
+    def undecided(self) -> int:
+        """The number of comparisons that were tested and show no difference."""
+        return len(self.comparisons) - self.untested - len(self.significant)
 
 
 class Spread(NamedTuple):

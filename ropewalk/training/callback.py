@@ -71,12 +71,7 @@ class RopewalkCallback(TrainerCallback):  # type: ignore[misc]
         """The signal for which all ranks stop after this step."""
 
     def on_train_begin(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        model: Any = None,
-        **_: Any,
+        self, args: TrainingArguments, state: TrainerState, *_: Any, model: Any = None, **__: Any
     ) -> None:
         self._check_same(state)
         place, needed = Path(args.output_dir), self.bytes_written(model)
@@ -101,12 +96,7 @@ class RopewalkCallback(TrainerCallback):  # type: ignore[misc]
         self._signals.leave()
 
     def on_pre_optimizer_step(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        model: Any = None,
-        **_: Any,
+        self, args: TrainingArguments, state: TrainerState, *_: Any, model: Any = None, **__: Any
     ) -> None:
         if args.fp16:
             return  # its scaler finds such gradients, and leaves the update out
@@ -145,13 +135,7 @@ class RopewalkCallback(TrainerCallback):  # type: ignore[misc]
             control.should_training_stop = True
 
     def on_train_end(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        model: Any = None,
-        processing_class: Any = None,
-        **_: Any,
+        self, *_: Any, model: Any = None, processing_class: Any = None, **__: Any
     ) -> None:
         if self._stops:
             self._signals.leave()

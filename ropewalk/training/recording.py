@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import TrainerCallback, TrainerState, TrainingArguments
 
 from ropewalk.errors import InputError
 from ropewalk.lengths import format_length
@@ -63,21 +63,16 @@ class Recorder(TrainerCallback):  # type: ignore[misc]
         self._began, self._first = time.monotonic(), 0
 
     def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+        self, args: TrainingArguments, state: TrainerState, *_: Any, **__: Any
     ) -> None:
         self._began, self._first = time.monotonic(), state.global_step
         told = f"training at {format_length(self._stage.length)}"
         self._progress(Status(told, state.global_step / self._stage.steps))
 
     def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict[str, Any] | None = None,
-        **_: Any,
+        self, args: TrainingArguments, state: TrainerState, *_: Any, logs: dict[str, Any], **__: Any
     ) -> None:
-        if not logs or "loss" not in logs or self._journal is None:
+        if "loss" not in logs or self._journal is None:
             return
         step = Step(
             state.global_step,
@@ -96,9 +91,7 @@ class Recorder(TrainerCallback):  # type: ignore[misc]
             )
         )
 
-    def on_save(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
-    ) -> None:
+    def on_save(self, args: TrainingArguments, state: TrainerState, *_: Any, **__: Any) -> None:
         if self._journal is not None:
             seconds = time.monotonic() - self._began
             done = (state.global_step - self._first) * self._per_step
@@ -117,12 +110,7 @@ class KeepModels(TrainerCallback):  # type: ignore[misc]
         self._steps, self._write = steps, write
 
     def on_step_end(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        model: Any = None,
-        **_: Any,
+        self, args: TrainingArguments, state: TrainerState, *_: Any, model: Any = None, **__: Any
     ) -> None:
         if state.global_step in self._steps:
             self._write(model, Path(f"step-{state.global_step}"))

@@ -15,7 +15,7 @@ from ropewalk.api.common import Corpus, Length
 from ropewalk.cli.declared import Call, command_of
 from ropewalk.cli.help import VerbHelp
 from ropewalk.errors import RopewalkError
-from ropewalk.options import Argument, Option, Verb, preview_ends, previewed_by
+from ropewalk.options import Advanced, Argument, Option, Verb, preview_ends, previewed_by
 from ropewalk.progress import Notice, Progress, log_notice, silent
 
 Given = dict[str, Any]
@@ -32,7 +32,7 @@ def verb(
     *,
     longest: Annotated[Length, Option("The longest.")] = 4096,
     samples: Annotated[int, Option("Samples.", "N")] = 20,
-    rate: Annotated[float | None, Option("A rate.", "RATE", advanced=True)] = None,
+    rate: Annotated[float | None, Advanced("A rate.", "RATE")] = None,
     layout: Annotated[Literal["full", "reset"], Option("A layout.")] = "full",
     corpus: Annotated[Corpus | Mapping[str, Corpus] | None, Option("Text.")] = None,
     shares: Annotated[Mapping[str, float] | None, Option("Shares.")] = None,

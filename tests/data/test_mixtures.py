@@ -148,7 +148,7 @@ def test_the_mixture_of_the_paper_is_drawn_from_its_ratios() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"tokens": 0}, "tokens = 0: must be between 1 and"),
+        ({"tokens": 0}, "tokens = 0: must lie between 1 and"),
         ({"long_share": 1.0}, "long_share = 1.0: must lie between 0 and 1"),
         ({"long_from": 0}, "long_from = 0"),
         ({"shares": {"code": -1.0}}, "shares.code = -1.0"),

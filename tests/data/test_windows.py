@@ -266,8 +266,8 @@ def test_a_tokenizer_without_bos_anchors_with_eos_and_without_both_is_refused(
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"length": 3}, "length = 3: must be between 4 and"),
-        ({"length": 2**40}, "length = 1099511627776: must be between 4 and"),
+        ({"length": 3}, "length = 3: must lie between 4 and"),
+        ({"length": 2**40}, "length = 1099511627776: must lie between 4 and"),
         ({"length": 64, "tags": {"code": 5}}, "tags.code = 5: must be a list of tokens"),
         ({"length": 64, "tags": {"code": "abc"}}, "tags.code = 'abc': must be a list"),
         ({"length": 64, "tags": {"code": (-5,)}}, "tags.code\\[0\\] = -5: is not a token"),

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ropewalk.errors import InvalidValue, UnknownName
-from ropewalk.untrusted import Fields, read_json
-from ropewalk.values import decode, frozen
+from ropewalk.untrusted import read_json
+from ropewalk.values import Value
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,8 @@ class Part:
     """The place where the share is printed."""
 
 
-@dataclass(frozen=True)
-class PublishedMixture:
+@dataclass(frozen=True, eq=False)
+class PublishedMixture(Value):
     """A paper's shares of tokens by domain."""
 
     name: str
@@ -64,15 +64,9 @@ def named(name: str) -> PublishedMixture:
     if name not in names():
         raise UnknownName("mixture", name, names())
     path = Path(__file__).parent / f"{name}.json"
-    fields = Fields(read_json(path), f"{path.name}: ")
-    parts = decode(Mapping[str, Part], fields.take("parts"), fields.of("parts"))
-    return fields.build(
-        PublishedMixture,
-        name=name,
-        source=fields.text("source"),
-        parts=frozen(parts),
-        missing=tuple(map(str, fields.items("missing"))),
-    )
+    stated = read_json(path)
+    assert isinstance(stated, dict)
+    return PublishedMixture.from_json({"name": name, **stated}, f"{path.name}: ")
 
 
 def shares_of(

@@ -37,7 +37,7 @@ from ropewalk.progress import share
 from ropewalk.records import AS_IT_IS, AS_SERVED, UNKNOWN, Mode, Subject
 from ropewalk.run_directory import RunDirectory, check_run_place
 from ropewalk.run_on_disk import result_in
-from ropewalk.untrusted import check_count, read_json
+from ropewalk.untrusted import check_between, read_json, whole_number
 
 if TYPE_CHECKING:
     from ropewalk.evaluation.answerers import Asked
@@ -73,7 +73,8 @@ def opened(asked: Asked) -> Iterator[Evaluation]:
         they="servers do not give, or give wrong",
         instead="measure in process, without a server",
     )
-    check_concurrency(asked.concurrency)
+    at_once = whole_number(asked.concurrency, "concurrency")
+    check_between(at_once, 1, MOST_AT_ONCE, "concurrency", "4 is a usual number")
     assert asked.server is not None
     client = Client.of(asked.server, asked.timeout)
     if not client.where.is_local and client.key and client.where.scheme == "http":
@@ -256,15 +257,6 @@ def asking(client: Client, concurrency: int) -> Iterator[ThreadPoolExecutor]:
         raise
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
-
-
-def check_concurrency(value: object) -> None:
-    check_count(value, "concurrency")
-    assert isinstance(value, int)
-    if value > MOST_AT_ONCE:
-        raise InvalidValue(
-            "concurrency", value, f"must be at most {MOST_AT_ONCE}", "4 is a usual number"
-        )
 
 
 def encoder_of(folder: Path) -> Encoder:

@@ -22,7 +22,7 @@ import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ropewalk.errors import UnknownName
 from ropewalk.evaluation.haystack import Haystack
@@ -99,6 +99,19 @@ class Task:
     fill: float = 1.0
     """The share of a length that is enough. At 1 the last unit that fits is looked for, which takes
     several encodings of the whole prompt; below 1 about one."""
+
+
+def published(
+    name: str,
+    summary: str,
+    draft: Callable[[Scene, int], Draft],
+    score: Callable[[str, tuple[str, ...]], float],
+    *groups: str,
+    **others: Any,
+) -> Task:
+    """A task of a paper, whose metric has the name of its rule; a length nearly full is enough."""
+    own = {"metric": score.__name__, "fill": 0.98, "groups": groups, **others}
+    return Task(name, summary, draft, score, **own)
 
 
 def asked_places(depth: float, count: int) -> list[int]:

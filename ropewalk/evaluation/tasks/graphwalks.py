@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from ropewalk.evaluation.randomness import Stream
-from ropewalk.evaluation.tasks import Draft, Scene, Task
+from ropewalk.evaluation.tasks import Draft, Scene, published
 from ropewalk.evaluation.vocabulary import HEX, LETTERS
 
 DEPTH, BRANCHES, PARENTS = 2, 2, 4
@@ -118,14 +118,12 @@ def set_f1(written: str, references: tuple[str, ...]) -> float:
 
 
 TASKS = tuple(
-    Task(
+    published(
         f"graphwalks-{name}-syn",
         summary,
         draft,
         set_f1,
-        metric=set_f1.__name__,
-        fill=0.98,
-        groups=("graphwalks-syn",),
+        "graphwalks-syn",
         ends=r"\S[^\n]*\n",
     )
     for name, summary, draft in (

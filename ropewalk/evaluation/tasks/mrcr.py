@@ -14,7 +14,7 @@ from string import ascii_letters
 
 from ropewalk.errors import Unsupported
 from ropewalk.evaluation.randomness import Stream
-from ropewalk.evaluation.tasks import Draft, Scene, Task
+from ropewalk.evaluation.tasks import Draft, Scene, published
 from ropewalk.evaluation.vocabulary import DIGITS, LETTERS, NOUNS
 
 FORMS = ("poem", "riddle", "letter", "speech", "short story", "blog post", "song", "news article")
@@ -130,14 +130,12 @@ def sequence_ratio(written: str, references: tuple[str, ...]) -> float:
 
 
 TASKS = tuple(
-    Task(
+    published(
         f"mrcr-{needles}-syn",
         f"One of {needles} replies to the same request, in a long dialogue.",
         Form(needles).draft,
         sequence_ratio,
-        metric=sequence_ratio.__name__,
-        fill=0.98,
-        groups=("mrcr-syn",),
+        "mrcr-syn",
         ends=r"\S[^\n]*\n",
     )
     for needles in (2, 4, 8)

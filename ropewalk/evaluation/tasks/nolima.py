@@ -17,7 +17,7 @@ from typing import NamedTuple
 from ropewalk.errors import Unsupported
 from ropewalk.evaluation.haystack import insert
 from ropewalk.evaluation.prose import FIRST_NAMES
-from ropewalk.evaluation.tasks import Draft, Scene, Task
+from ropewalk.evaluation.tasks import Draft, Scene, published
 
 
 class Pair(NamedTuple):
@@ -72,14 +72,12 @@ def contains(written: str, references: tuple[str, ...]) -> float:
 
 
 TASKS = tuple(
-    Task(
+    published(
         f"nolima-{name}-syn",
         f"A fact that shares no word with its question; {steps} of knowledge between them.",
         Form(count).draft,
         contains,
-        metric=contains.__name__,
-        fill=0.98,
-        groups=("nolima-syn",),
+        "nolima-syn",
     )
     for count, name, steps in ((1, "onehop", "one step"), (2, "twohop", "two steps"))
 )

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from ropewalk.evaluation.tasks import Draft, Scene, Task
+from ropewalk.evaluation.tasks import Draft, Scene, published
 
 SENTENCES: dict[str, list[list[str]]] = json.loads(
     Path(__file__).with_name("oolong.json").read_text(encoding="utf-8")
@@ -131,21 +130,18 @@ def oolong_score(written: str, references: tuple[str, ...]) -> float:
     return graded(f"Answer: {line}", gold, number=gold.isdigit())
 
 
-def _task(name: str, summary: str, draft: Callable[[Scene, int], Draft]) -> Task:
-    return Task(
-        f"oolong-{name}-syn",
+TASKS = tuple(
+    published(
+        f"oolong-{draft.__name__}-syn",
         summary,
         draft,
         oolong_score,
-        metric=oolong_score.__name__,
-        fill=0.98,
-        groups=("oolong-syn",),
+        "oolong-syn",
         ends=r"\S[^\n]*\n",
     )
-
-
-TASKS = (
-    _task("count", "How many of many records are about a topic.", count),
-    _task("most", "The topic that most of many records have.", most),
-    _task("compare", "Which of two topics more of many records have.", compare),
+    for draft, summary in (
+        (count, "How many of many records are about a topic."),
+        (most, "The topic that most of many records have."),
+        (compare, "Which of two topics more of many records have."),
+    )
 )

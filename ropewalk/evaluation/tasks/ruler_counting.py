@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ropewalk.evaluation.randomness import Stream
 from ropewalk.evaluation.references import string_match_all
-from ropewalk.evaluation.tasks import Draft, Scene, Task
+from ropewalk.evaluation.tasks import Draft, Scene, published
 from ropewalk.evaluation.vocabulary import ADJECTIVES, NAMES, NOUNS, numbered_name
 
 COMMON = 10
@@ -91,25 +91,21 @@ def _coined(random: Stream, count: int, size: int) -> list[str]:
 
 
 TASKS = (
-    Task(
+    published(
         "cwe-syn",
         "The ten words that occur most often in a list.",
         common_words,
         string_match_all,
+        "ruler-syn",
         continues=r"[\w-]",
-        metric=string_match_all.__name__,
         allowance=120,
-        fill=0.98,
-        groups=("ruler-syn",),
     ),
-    Task(
+    published(
         "fwe-syn",
         "The three words that occur most often in a coded text.",
         frequent_words,
         string_match_all,
-        metric=string_match_all.__name__,
+        *("ruler-syn", "ruler-11-syn"),
         allowance=50,
-        fill=0.98,
-        groups=("ruler-syn", "ruler-11-syn"),
     ),
 )

@@ -12,7 +12,7 @@ from ropewalk.errors import Unsupported
 from ropewalk.evaluation.haystack import insert
 from ropewalk.evaluation.prose import noise, sentences
 from ropewalk.evaluation.references import string_match_all
-from ropewalk.evaluation.tasks import Draft, Scene, Task, asked_places
+from ropewalk.evaluation.tasks import Draft, Scene, Task, asked_places, published
 from ropewalk.evaluation.vocabulary import LETTERS, NAMES, numbered_name
 
 INTRODUCTION = (
@@ -167,16 +167,14 @@ def uuid(high: int, low: int) -> str:
 
 
 def _task(name: str, summary: str, form: Form, *groups: str) -> Task:
-    return Task(
+    return published(
         f"niah-{name}-syn",
         summary,
         form.draft,
         string_match_all,
+        *(groups or ("ruler-syn", "ruler-11-syn")),
         continues=r"[\w-]",
-        metric=string_match_all.__name__,
         allowance=128,
-        fill=0.98,
-        groups=groups or ("ruler-syn", "ruler-11-syn"),
         # Those that hold keys which are not asked for.
         questions=form.questions if form.keys > form.queries or form.hay == "needles" else None,
     )

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ropewalk.evaluation.haystack import insert
 from ropewalk.evaluation.prose import TRADES, person, surname, town
 from ropewalk.evaluation.references import string_match_part
-from ropewalk.evaluation.tasks import Draft, Scene, Task
+from ropewalk.evaluation.tasks import Draft, Scene, published
 from ropewalk.evaluation.vocabulary import ADJECTIVES, NOUNS
 
 INTRODUCTION = (
@@ -132,15 +132,13 @@ def _draft(prompt: str, values: list[str], references: tuple[str, ...], place: s
 
 
 TASKS = tuple(
-    Task(
+    published(
         name,
         summary,
         draft,
         string_match_part,
-        metric=string_match_part.__name__,
+        *("ruler-syn", "ruler-11-syn"),
         allowance=32,
-        fill=0.98,
-        groups=("ruler-syn", "ruler-11-syn"),
     )
     for name, summary, draft in (
         ("qa-1-syn", "A question that one of many paragraphs answers.", one_paragraph),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ropewalk.evaluation.prose import noise
 from ropewalk.evaluation.randomness import Stream
 from ropewalk.evaluation.references import string_match_all
-from ropewalk.evaluation.tasks import Draft, Scene, Task
+from ropewalk.evaluation.tasks import Draft, Scene, published
 from ropewalk.evaluation.vocabulary import LETTERS
 
 HOPS = 4
@@ -62,15 +62,13 @@ def _asked(names: list[str], value: int, *, small: bool = False) -> tuple[str, s
 
 
 TASKS = (
-    Task(
+    published(
         "vt-syn",
         "Five variables that hold one number, each set to the one before.",
         draft,
         string_match_all,
+        *("ruler-syn", "ruler-11-syn"),
         version=2,
-        metric=string_match_all.__name__,
         allowance=30,
-        fill=0.98,
-        groups=("ruler-syn", "ruler-11-syn"),
     ),
 )

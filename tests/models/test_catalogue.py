@@ -65,11 +65,6 @@ def test_hub_ids_in_any_case_find_the_entry(name: str) -> None:
         assert catalogue.find(hub_id) == catalogue.find(hub_id.upper()) == entry
 
 
-def test_an_entry_names_its_source() -> None:
-    assert catalogue.find("llama-3-8b").source == "meta-llama/Meta-Llama-3-8B config.json"
-    assert catalogue.find("qwq-32b").source.endswith("config.json (the first revision said 131072)")
-
-
 def test_a_caller_may_change_what_it_found() -> None:
     catalogue.find("llama-3.1-8b").config["rope_scaling"]["factor"] = 2.0
     assert catalogue.find("llama-3.1-8b").config["rope_scaling"]["factor"] == 8.0

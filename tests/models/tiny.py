@@ -16,6 +16,8 @@ WINDOW = 16
 VOCABULARY = 64
 
 _CONFIGS: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_suffix(".json").read_text())
+COMMON = _CONFIGS["common"]
+"""What every family takes."""
 FAMILIES = _CONFIGS["families"]
 """What each family needs besides `common`; the rest is as its config class says."""
 RECENT = _CONFIGS["recent"]
@@ -26,7 +28,7 @@ SMALL = _CONFIGS["small"]
 
 def tiny_config(family: str, **changes: Any) -> Any:
     own = {**FAMILIES, **RECENT}.get(family, {})
-    return AutoConfig.for_model(family, **{**_CONFIGS["common"], **own, **changes})
+    return AutoConfig.for_model(family, **{**COMMON, **own, **changes})
 
 
 STRUCTURES = (

@@ -163,14 +163,9 @@ class TestValue:
     def test_the_id_is_that_of_earlier_versions(self) -> None:
         assert PAIR.id == "941bae1d8a8feb04"
 
-    @pytest.mark.parametrize("length", [0, -1, 2**50])
-    def test_a_step_has_a_length_in_range(self, length: int) -> None:
-        with pytest.raises(InvalidValue, match=r"^up_to_length = .*must lie between"):
-            PlanStep(length, PLAIN)
-
-    @pytest.mark.parametrize("length", [True, 16.0, "16", None, np.int64(16)])
-    def test_a_step_has_a_whole_length(self, length: Any) -> None:
-        with pytest.raises(InvalidValue, match=r"^up_to_length = .*must be a whole number"):
+    @pytest.mark.parametrize("length", [0, -1, 2**50, True, 16.0, "16", None, np.int64(16)])
+    def test_a_step_has_a_whole_length_in_range(self, length: Any) -> None:
+        with pytest.raises(InvalidValue, match=r"^up_to_length = .*must (lie|be a whole number)"):
             PlanStep(length, PLAIN)
 
     @pytest.mark.parametrize(

@@ -160,8 +160,3 @@ def test_where_pairs_rest_methods_that_no_runtime_expresses_rank_last(tmp_path: 
     assert first.method == "base_change" or (first.schedule.rescale_factors == 1).all()
     assert first.out_of_distribution_pairs == 0, "so a plan that changes nothing is first"
     assert "yarn" in {each.method for each in others[:3]}
-
-
-def test_below_the_length_that_the_model_serves_there_is_nothing_to_rank() -> None:
-    with pytest.raises(InputError, match="must be at least 4096, the length that the model"):
-        rw.compare_methods("llama-2-7b", "1k")

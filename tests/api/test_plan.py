@@ -202,15 +202,6 @@ def test_after_training_is_refused_for_a_method_that_it_changes_nothing_of() -> 
     assert len(said) == 1, "the warning of a method that fails without training"
 
 
-def test_bad_parameters_are_named() -> None:
-    with pytest.raises(RopewalkError, match="unknown parameter of yarn 'beta'"):
-        rw.plan("llama-2-7b", "8k", "yarn", parameters={"beta": 1})
-    with pytest.raises(RopewalkError, match="beta_fast = '16'"):
-        rw.plan("llama-2-7b", "8k", "yarn", parameters={"beta_fast": "16"})
-    with pytest.raises(RopewalkError, match="form = 'always'"):
-        rw.plan("llama-2-7b", "8k", "yarn", log_n="always")  # type: ignore[arg-type]
-
-
 def test_a_plan_that_only_states_a_longer_length_says_so(tmp_path: Path) -> None:
     # No pair of its full attention meets a new angle. Smaller heads are judged in less time.
     content = json.loads((CONFIGS / "gemma-4-26b-a4b.json").read_text())

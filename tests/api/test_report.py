@@ -254,11 +254,6 @@ def test_a_fault_of_the_page_does_not_end_the_run(copied: Path) -> None:
     assert said[0].startswith("no report: ")
 
 
-def test_runs_of_other_samples_are_not_put_side_by_side(run: Path, tmp_path: Path) -> None:
-    rw.evaluate(tiny.loaded(), run=tmp_path / "c", **{**SETTINGS, "seed": 1})
-    assert "cannot be compared" in refused(run, tmp_path / "c", out=tmp_path / "both.html")
-
-
 def test_the_command_needs_no_torch_and_tells_itself(copied: Path, tmp_path: Path) -> None:
     """The line is kept among the events, which hold what differs between equal runs."""
     program = (

@@ -56,14 +56,6 @@ class TestInspect:
         assert "the slowest 192 of these pairs have a frequency of zero" in text
         assert "layers rotate" not in ropewalk("inspect", "llama-3.1-8b")
 
-    def test_the_effective_length_is_told(self) -> None:
-        assert "effective length: 1,707 of 4k" in ropewalk("inspect", CONFIGS / "llama-2-7b.json")
-        assert "it says nothing about models fine-tuned after" in ropewalk(
-            "inspect", "llama-3.1-8b"
-        )
-        in_part = ropewalk("inspect", CONFIGS / "pythia-1.4b.json")
-        assert "effective length: all of 2k" in in_part
-
     def test_a_users_own_config_wins_over_a_known_name(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

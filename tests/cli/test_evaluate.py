@@ -72,16 +72,6 @@ def test_methods_and_plans_stand_beside_each_other(
     assert {"figures/by-length.png", "figures/kv-by-depth.svg"} <= names
 
 
-def test_undecided_pairs_are_not_called_equal(model: Path, corpus: Path) -> None:
-    shown = _evaluate(
-        *(model, "--corpus", corpus, "--samples", 5, "--tasks", "kv", "--lengths", 128),
-        *("--method", "none", "--method", "linear", "--to", 256),
-    ).stdout
-    assert "  1 pairs show no significant difference\n" in shown
-    assert "no difference" not in shown
-    assert "Rates: Newcombe's interval, p by McNemar" in shown
-
-
 def test_a_run_goes_on_and_says_the_same(model: Path, corpus: Path, tmp_path: Path) -> None:
     arguments = (model, "--corpus", corpus, *QUICK, "--run", tmp_path / "run", "--json")
     first = _evaluate(*arguments)

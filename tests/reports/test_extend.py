@@ -1,13 +1,11 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import pytest
 
 from ropewalk.records import EvalRecord
-from ropewalk.reports.extend import METRICS, by_length, lines
-from ropewalk.reports.figures import figure, save
+from ropewalk.reports.extend import lines
 
 
 def record(
@@ -55,15 +53,3 @@ def test_tasks_are_pooled_by_method_and_length() -> None:
 def test_losses_are_shown_as_perplexity() -> None:
     (line, _) = lines(RECORDS, "nll")
     assert line.bars[0].value == pytest.approx(math.exp(2.0))
-
-
-@pytest.mark.parametrize("ending", ["png", "svg"])
-def test_the_picture_names_what_was_exported(tmp_path: Path, ending: str) -> None:
-    path = tmp_path / f"extend.{ending}"
-    pooled = {metric: lines(RECORDS, metric) for metric in METRICS}
-    save(figure(by_length(pooled, 128, "yarn")), path)
-    content = path.read_bytes()
-    if ending == "svg":
-        assert b"yarn (exported)" in content
-    else:
-        assert content.startswith(b"\x89PNG")

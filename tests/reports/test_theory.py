@@ -48,21 +48,6 @@ def test_advantages_say_where_they_first_fall_below_zero(tmp_path: Path) -> None
     assert min(mark.low or 0 for mark in drawn) == shares.min()
 
 
-def test_islands_have_a_strip_a_length(tmp_path: Path) -> None:
-    strips = [
-        (1024, [(4293.0, 4330.0), (5602.0, 5644.0)], 6018.0),
-        (2048, [(11587.0, 11649.0)], 22764.0),
-    ]
-    text = written(tmp_path, theory.islands(strips, "islands"))
-    for expected in ("1k", "2k", "islands"):
-        assert expected in text
-
-
-def test_score_bounds_name_their_lines(tmp_path: Path) -> None:
-    curves = {"base 500": (np.arange(10), np.linspace(1, 0, 10))}
-    assert "base 500" in written(tmp_path, theory_charts.score_bounds(curves, "bound"))
-
-
 def test_angles_show_what_is_new(tmp_path: Path) -> None:
     distances = np.arange(64)
     chart = theory_charts.angles("plain", distances, np.cos(distances), 16, distances > 40)

@@ -229,10 +229,6 @@ class TestSchedule:
         assert RotarySchedule.loads(small(**change).dumps()) == small(**change)
         assert len({small(), small(**change), small(**change)}) == 2
 
-    def test_is_unequal_to_other_things(self) -> None:
-        assert small() != small().dumps()
-        assert small() != SMALL
-
     @given(schedules(), st.lists(st.integers(0, 2**20), max_size=5))
     def test_angles_are_position_over_base_power_and_factor(
         self, schedule: RotarySchedule, positions: list[int]
@@ -318,11 +314,6 @@ class TestSchedule:
         rebased = plain.rescaled(growth ** (2 * index / geometry.rotary_dim), 16)
         assert rebased.geometric_base == pytest.approx(geometry.base * growth, rel=1e-9)
         assert plain.rescaled(np.full(geometry.pairs, growth), 16).geometric_base is None
-
-    def test_method_names_its_recipe(self) -> None:
-        assert small().method == "plain"
-        assert small(recipe=(Recipe("llama3"), Recipe("linear"))).method == "llama3+linear"
-        assert small(recipe=[Recipe("a")]) == small(recipe=(Recipe("a"),))
 
 
 SCHEDULE = small(log_n=LogN("beyond", 16), recipe=(Recipe("m", {"f": (1.0,)}),)).to_json()

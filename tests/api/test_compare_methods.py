@@ -10,7 +10,6 @@ from ropewalk.api.common import as_plan
 from ropewalk.errors import InputError, InvalidValue
 from ropewalk.models.config import load_config
 from ropewalk.planning.comparison import ranking_of
-from ropewalk.progress import Status
 from ropewalk.runtimes import targets
 from ropewalk.runtimes.features import loadable_by
 from ropewalk.theory.decay import decay
@@ -127,12 +126,6 @@ def test_the_picture_shows_all_candidates() -> None:
     _, labels = found.figure().axes[0].get_legend_handles_labels()
     methods = {label.partition(" to ")[0].partition(",")[0] for label in labels}
     assert {candidate.method for candidate in found.candidates} <= methods
-
-
-def test_progress_names_what_is_computed() -> None:
-    seen: list[Status] = []
-    rw.compare_methods("bundled", 1000, progress=seen.append)
-    assert [*dict.fromkeys(status.stage for status in seen)] == ["safe base for 1000", "comparing"]
 
 
 def test_where_pairs_rest_methods_that_no_runtime_expresses_rank_last(tmp_path: Path) -> None:

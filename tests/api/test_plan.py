@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from matplotlib.lines import Line2D
 
 import ropewalk as rw
 from ropewalk import scaling
@@ -158,15 +157,6 @@ def test_a_gguf_file_is_planned_from_its_header(tmp_path: Path) -> None:
     assert [row.runtime for row in found.serving] == ["llama.cpp", "ollama"]
     assert "llama.cpp: exact (" in found.summary()
     check_command(found, "plan", path, "--to", "4k", "--method", "yarn")
-
-
-def test_the_picture_shows_the_factors_now_and_planned() -> None:
-    axes = rw.plan("llama-2-7b", "16k", "linear").figure().axes[0]
-    lines, labels = axes.get_legend_handles_labels()
-    drawn = [line for line in lines if isinstance(line, Line2D)]
-    factors = {n: {*np.asarray(line.get_ydata())} for n, line in zip(labels, drawn, strict=True)}
-    assert factors == {"now": {1.0}, "linear": {4.0}}
-    assert axes.get_title() == "llama-2-7b: 4k to 16k"
 
 
 @pytest.mark.parametrize(

@@ -292,15 +292,6 @@ def test_a_folder_of_runs_becomes_an_index_with_the_verdict_of_each(
         rw.report(tmp_path / "runs" / "deep" / "one" / "figures")
 
 
-def test_the_index_says_when_and_for_how_long_and_the_page_on_which_machine(run: Path) -> None:
-    told = texts(run / "report.html")
-    assert re.search(r"\d+ cores of ", told)
-    assert "weights_sha256: " in told, "among the details"
-    index = texts(rw.report(run.parent).path)
-    assert re.search(r"\d\d \w+ 20\d\d", index)
-    assert re.search(r"\d+\.\d min", index)
-
-
 def test_a_run_that_was_stopped_and_went_on_has_the_same_page(run: Path, tmp_path: Path) -> None:
     """Even if it went on a day later: times are in the events alone."""
 

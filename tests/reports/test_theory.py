@@ -25,11 +25,6 @@ def test_bounds_name_their_curves_and_models(tmp_path: Path) -> None:
         assert expected in text
 
 
-def test_one_length_can_be_drawn(tmp_path: Path) -> None:
-    chart = theory.bounds([Series("infimum", (Mark(4096, 3e4),))], [])
-    assert "infimum" in written(tmp_path, chart)
-
-
 def test_advantages_say_where_they_first_fall_below_zero(tmp_path: Path) -> None:
     distances = np.arange(4096)
     shares = np.cos(distances / 1000)

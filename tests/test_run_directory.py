@@ -130,6 +130,7 @@ def test_a_full_disk_that_cannot_hold_the_lock_is_no_mistake_of_the_user(tmp_pat
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert caught.value.exit_status == 1
+    RunDirectory(tmp_path / "run", "test", {}).close()  # nobody holds it
 
 
 def test_nan_is_not_written(journal: Path) -> None:
@@ -388,14 +389,3 @@ def test_a_journal_survives_death_at_every_call(tmp_path: Path) -> None:
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, place: str) -> None:
     with pytest.raises(InputError, match="cannot be written"):
         write_atomically(tmp_path / place, "new")
-
-
-def test_a_lock_that_cannot_be_written_is_not_held(tmp_path: Path) -> None:
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
-    try:
-        with pytest.raises(RopewalkError, match="cannot be a run directory"):
-            RunDirectory(tmp_path / "run", "test", {})
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    RunDirectory(tmp_path / "run", "test", {}).close()

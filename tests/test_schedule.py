@@ -229,10 +229,6 @@ class TestSchedule:
         assert RotarySchedule.loads(small(**change).dumps()) == small(**change)
         assert len({small(), small(**change), small(**change)}) == 2
 
-    def test_is_unequal_to_other_things(self) -> None:
-        assert small() != small().dumps()
-        assert small() != SMALL
-
     @given(schedules(), st.lists(st.integers(0, 2**20), max_size=5))
     def test_angles_are_position_over_base_power_and_factor(
         self, schedule: RotarySchedule, positions: list[int]
@@ -319,11 +315,6 @@ class TestSchedule:
         assert rebased.geometric_base == pytest.approx(geometry.base * growth, rel=1e-9)
         assert plain.rescaled(np.full(geometry.pairs, growth), 16).geometric_base is None
 
-    def test_method_names_its_recipe(self) -> None:
-        assert small().method == "plain"
-        assert small(recipe=(Recipe("llama3"), Recipe("linear"))).method == "llama3+linear"
-        assert small(recipe=[Recipe("a")]) == small(recipe=(Recipe("a"),))
-
 
 SCHEDULE = small(log_n=LogN("beyond", 16), recipe=(Recipe("m", {"f": (1.0,)}),)).to_json()
 
@@ -332,25 +323,17 @@ SCHEDULE = small(log_n=LogN("beyond", 16), recipe=(Recipe("m", {"f": (1.0,)}),))
     ("path", "value", "message"),
     [
         (("rescale_factors",), [1.0], r"rescale_factors = '1 values': must be 2 numbers"),
-        (("rescale_factors",), [1.0] * 10**5, r"rescale_factors = '100000 values'"),
-        (("rescale_factors",), [], r"rescale_factors = '0 values'"),
         (("rescale_factors",), "12", r"rescale_factors = '12': must be a list"),
         (("rescale_factors", 1), 0, r"rescale_factors\[1\] = 0\.0: .*above 0"),
-        (("rescale_factors", 1), -2, r"rescale_factors\[1\] = -2\.0: .*above 0"),
         (("rescale_factors", 1), "2", r"rescale_factors\[1\] = '2': must be a number"),
-        (("rescale_factors", 1), True, r"rescale_factors\[1\] = True: must be a number"),
         (("rescale_factors", 1), None, r"rescale_factors\[1\] = None: must be a number"),
-        (("rescale_factors", 1), [1.0], r"rescale_factors\[1\] = \[1\.0\]: must be a number"),
         (("rescale_factors", 1), 1e300, r"rescale_factors\[1\] = 1e\+300"),
         (("length",), 0, r"length = 0: must lie"),
-        (("length",), 16.0, r"length = 16\.0: must be a whole"),
         (("length",), 10**300, r"length = 10*\.\.\.0*: must lie"),
         (("attention_scaling",), 0, r"attention_scaling = 0\.0"),
         (("softmax_scaling",), -1, r"softmax_scaling = -1\.0"),
         (("kept_initial_positions",), -1, r"kept_initial_positions = -1"),
-        (("kept_initial_positions",), False, r"kept_initial_positions = False"),
         (("geometry",), None, r"geometry = None: must be a JSON object"),
-        (("geometry", "rotary_dim"), 3, r"geometry\.rotary_dim = 3: .*pairs"),
         (("geometry", "rotary_dim"), 10, r"geometry\.rotary_dim = 10: .*head_dim = 8"),
         (("geometry", "base"), 1, r"geometry\.base = 1\.0: must be above 1"),
         (("geometry", "pair_layout"), "x", r"geometry\.pair_layout = 'x'.*half or interleaved"),

@@ -99,7 +99,6 @@ def test_progress_names_what_is_computed() -> None:
         ({"lengths": 1}, "length = 1"),
         ({"lengths": "17M"}, "length = 17825792"),
         ({"lengths": "8q"}, "lengths = '8q'"),
-        ({"lengths": True}, "lengths = True"),
         ({"lengths": []}, "lengths = \\[\\]"),
         ({"lengths": 8192, "head_dim": 7}, "head_dim = 7"),
         ({"lengths": 8192, "head_dim": 0}, "head_dim = 0"),

@@ -10,7 +10,6 @@ from ropewalk.api.common import as_plan
 from ropewalk.errors import InputError, InvalidValue
 from ropewalk.models.config import load_config
 from ropewalk.planning.comparison import ranking_of
-from ropewalk.progress import Status
 from ropewalk.runtimes import targets
 from ropewalk.runtimes.features import loadable_by
 from ropewalk.theory.decay import decay
@@ -129,12 +128,6 @@ def test_the_picture_shows_all_candidates() -> None:
     assert {candidate.method for candidate in found.candidates} <= methods
 
 
-def test_progress_names_what_is_computed() -> None:
-    seen: list[Status] = []
-    rw.compare_methods("bundled", 1000, progress=seen.append)
-    assert [*dict.fromkeys(status.stage for status in seen)] == ["safe base for 1000", "comparing"]
-
-
 def test_where_pairs_rest_methods_that_no_runtime_expresses_rank_last(tmp_path: Path) -> None:
     published = Path(__file__).parents[1] / "models" / "published" / "gemma-4-e4b.json"
     content = json.loads(published.read_text())
@@ -160,8 +153,3 @@ def test_where_pairs_rest_methods_that_no_runtime_expresses_rank_last(tmp_path: 
     assert first.method == "base_change" or (first.schedule.rescale_factors == 1).all()
     assert first.out_of_distribution_pairs == 0, "so a plan that changes nothing is first"
     assert "yarn" in {each.method for each in others[:3]}
-
-
-def test_below_the_length_that_the_model_serves_there_is_nothing_to_rank() -> None:
-    with pytest.raises(InputError, match="must be at least 4096, the length that the model"):
-        rw.compare_methods("llama-2-7b", "1k")

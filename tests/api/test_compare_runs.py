@@ -200,17 +200,6 @@ def test_unfinished_and_damaged_runs_are_named(runs: tuple[Path, Path], tmp_path
     (torn / RECORDS).write_bytes(b"".join(lines[:-1]))
     with pytest.raises(InputError, match=r"torn: is damaged: results.json does not follow from"):
         rw.compare_runs(torn, runs[0])
-    flipped = copy("flipped")
-    content = (flipped / RECORDS).read_bytes()
-    (flipped / RECORDS).write_bytes(content.replace(b'"score":0.0', b'"score":1.0', 1))
-    with pytest.raises(InputError, match="is damaged and line"):
-        rw.compare_runs(runs[0], flipped)
-    edited = copy("edited")
-    told = json.loads((edited / "results.json").read_text())
-    told["results"][0]["value"] += 1
-    (edited / "results.json").write_text(json.dumps(told))
-    with pytest.raises(InputError, match=r"edited/results.json: was edited since it was"):
-        rw.compare_runs(runs[0], edited)
     other = copy("other")
     of = json.loads((other / "run.json").read_text())
     (other / "run.json").write_text(json.dumps({**of, "command": "search"}))

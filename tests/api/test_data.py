@@ -123,8 +123,6 @@ def test_bad_input_is_one_line(corpora: dict[str, str], tmp_path: Path) -> None:
     rw.build_data("bundled", corpora, tmp_path / "tokens")
     with pytest.raises(InvalidValue, match="length = None: is needed with"):
         rw.describe_data(tmp_path / "tokens", long_share=0.5)
-    with pytest.raises(InvalidValue, match="length = None: is needed with"):
-        rw.describe_data(tmp_path / "tokens", layout="full")
     with pytest.raises(InvalidValue, match=r"shares\.verse = 1: the corpus has no text of this"):
         rw.describe_data(tmp_path / "tokens", length=64, shares={"verse": 1})
     content = bytearray((tmp_path / "tokens" / "tokens-00000.bin").read_bytes())

@@ -222,10 +222,7 @@ def test_what_llama_cpp_cannot_measure(changes: dict[str, Any], told: str, file:
         ({"lengths": [128, 2048]}, "lengths = 2048: .* has a context of 1,024 tokens"),
         ({"device": "cuda"}, "ropewalk runs llama.cpp on the CPU"),
         ({"dtype": "float32"}, "computed in its own types"),
-        ({"tokenizer": "folder"}, "`tokenizer` is for a server"),
         ({"fingerprint": "file"}, "`fingerprint` is for a server"),
-        ({"concurrency": 2}, "`concurrency` is for a server"),
-        ({"timeout": 5}, "`timeout` is for a server"),
         *REFUSED,
         ({"lengths": [16]}, "there is nothing to measure"),
     ],
@@ -238,13 +235,6 @@ def test_what_else_is_refused(changes: dict[str, Any], told: str, file: Path) ->
 def test_its_own_file_is_no_place_for_a_run(file: Path) -> None:
     with pytest.raises(InputError, match="cannot be created in"):
         evaluated(file, file / "run")
-
-
-def test_a_file_that_is_cut(file: Path, tmp_path: Path) -> None:
-    torn = tmp_path / "torn.gguf"
-    torn.write_bytes(file.read_bytes()[:-1000])
-    with pytest.raises(InputError, match=r"ends within .*; copy it again"):
-        evaluated(torn)
 
 
 def test_a_file_without_tensors_is_refused_in_llama_cpps_words(tmp_path: Path) -> None:

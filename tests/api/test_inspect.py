@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 import ropewalk as rw
-from ropewalk.errors import InputError
 from ropewalk.models.load import load
 from tests.api.conformance import check_command, check_result
 
@@ -57,20 +56,6 @@ def test_measured_variances_weigh_the_theory() -> None:
     assert found.measured is not None
     assert found.measured.tokens > 1000
     assert found.measured.query_variances.shape == (found.schedule.geometry.pairs,)
-
-
-@pytest.mark.parametrize(
-    ("model", "message"),
-    [
-        ("llama-3.1-9b", "closest known names are llama-3.1-8b"),
-        ("no/such/folder/at-all", "there is no such file or folder"),
-        (3.5, "is not a model"),
-        ("x" * 5000, "is not a path"),
-    ],
-)
-def test_what_is_no_model_is_named(model: object, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        rw.inspect(model)
 
 
 def test_pairs_at_rest_do_not_count_as_rotating(tmp_path: Path) -> None:

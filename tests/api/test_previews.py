@@ -37,17 +37,7 @@ except SystemExit as ended:
         ["evaluate", MODEL, "--to", "512k", "--method", "linear"],
         ["search", MODEL, "--to", "512k"],
         ["extend", MODEL, "--to", "512k", "--train-steps", "20"],
-        [
-            "train",
-            MODEL,
-            "--to",
-            "256k",
-            "--steps",
-            "10",
-            "--recompute",
-            "--sequence-parallel",
-            "8",
-        ],
+        ["train", MODEL, "--to=256k", "--steps=10", "--recompute", "--sequence-parallel=8"],
         ["evaluate", BUNDLED],
     ],
     ids=lambda words: " ".join(map(str, words[:1])),
@@ -179,19 +169,11 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
         "learning_rate = -5.0: must be above 0",
     ),
     (
-        lambda: rw.extend.preview(MODEL, "512k", on=ON, train_steps=3, batch=-3),
-        "batch = -3: .*; 8 is a usual number",
-    ),
-    (
         lambda: rw.extend.preview(MODEL, "512k", on=ON, train_steps=3, train_corpus="/nonexistent"),
         "/nonexistent",
     ),
     (lambda: rw.search.preview(MODEL, "512k", on=ON, corpus="/nonexistent"), "/nonexistent"),
     (lambda: rw.cost(MODEL, on="1000000xh100"), "on = '1000000xh100': .* 100,000 devices"),
-    (
-        lambda: rw.search.preview(MODEL, "512k", on=ON, ranks_per_copy=5),
-        "ranks_per_copy = 5: the number of ranks must be a multiple",
-    ),
     (lambda: rw.search.preview(MODEL, "32k", on=ON), "to = 32768: must be above 131072"),
     (lambda: rw.extend.preview(MODEL, "32k", on=ON), "32768: .*131072|32768.*128k"),
     (

@@ -165,7 +165,6 @@ def test_bad_input_is_named(copied: Path, run: Path, tmp_path: Path) -> None:
     told = json.loads(text)
     told["results"][0]["value"] += 1
     results.write_text(json.dumps(told))
-    assert f"{results}: was edited since it was written" in refused(copied)
     (copied / "events.jsonl").unlink()  # with the seal
     assert "results.json does not follow from records.jsonl" in refused(copied)
     results.write_text(text[: len(text) // 2])
@@ -180,6 +179,7 @@ def test_results_of_another_model_are_refused(run: Path, other: Path, tmp_path: 
         shutil.copy(other / name, mixed / name)
         (mixed / "events.jsonl").unlink()
         assert f"{mixed / name}: holds scores of the weights" in refused(mixed)
+        assert "holds scores of the weights" in refused(run, mixed, out=tmp_path / "both.html")
 
 
 def test_a_record_stands_once(run: Path, copied: Path, tmp_path: Path) -> None:
@@ -246,28 +246,12 @@ def test_a_pipe_among_the_files_is_not_waited_for(copied: Path) -> None:
     assert "is not a file" in refused(copied)
 
 
-def test_a_run_that_does_not_belong_together_is_not_compared(
-    run: Path, other: Path, tmp_path: Path
-) -> None:
-    mixed = tmp_path / "mixed"
-    shutil.copytree(run, mixed)
-    for name in ("results.json", "records.jsonl"):
-        shutil.copy(other / name, mixed / name)
-    (mixed / "events.jsonl").unlink()
-    assert "holds scores of the weights" in refused(run, mixed, out=tmp_path / "both.html")
-
-
 def test_a_fault_of_the_page_does_not_end_the_run(copied: Path) -> None:
     (copied / "results.json").write_text("{}")
     said: list[str] = []
     keep_report(copied, said.append)
     assert len(said) == 1
     assert said[0].startswith("no report: ")
-
-
-def test_runs_of_other_samples_are_not_put_side_by_side(run: Path, tmp_path: Path) -> None:
-    rw.evaluate(tiny.loaded(), run=tmp_path / "c", **{**SETTINGS, "seed": 1})
-    assert "cannot be compared" in refused(run, tmp_path / "c", out=tmp_path / "both.html")
 
 
 def test_the_command_needs_no_torch_and_tells_itself(copied: Path, tmp_path: Path) -> None:
@@ -306,15 +290,6 @@ def test_a_folder_of_runs_becomes_an_index_with_the_verdict_of_each(
     assert not page.open
     with pytest.raises(InputError, match="is not a run directory and holds none"):
         rw.report(tmp_path / "runs" / "deep" / "one" / "figures")
-
-
-def test_the_index_says_when_and_for_how_long_and_the_page_on_which_machine(run: Path) -> None:
-    told = texts(run / "report.html")
-    assert re.search(r"\d+ cores of ", told)
-    assert "weights_sha256: " in told, "among the details"
-    index = texts(rw.report(run.parent).path)
-    assert re.search(r"\d\d \w+ 20\d\d", index)
-    assert re.search(r"\d+\.\d min", index)
 
 
 def test_a_run_that_was_stopped_and_went_on_has_the_same_page(run: Path, tmp_path: Path) -> None:

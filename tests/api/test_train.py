@@ -395,7 +395,6 @@ def test_a_schedule_is_searched_between_stages(
         ({"mixed_windows": True, "layout": "reset"}, "does not number in one sequence"),
         ({"search_between": True}, "`search_between` is for several stages"),
         ({"method": "yarm"}, r"unknown method 'yarm' \(did you mean 'yarn'\?\)"),
-        ({"method": "yarm", "to": 128}, "unknown method 'yarm'"),
         ({"method": "serch"}, "did you mean 'search'"),
         (
             {"to": 128},

@@ -237,15 +237,6 @@ def test_a_config_that_would_take_for_ever_is_refused(tmp_path: Path) -> None:
         rw.verify(tmp_path)
 
 
-def test_pickled_weights_are_named_and_not_read(tmp_path: Path) -> None:
-    folder = CLEAN["plain"].write(tmp_path)
-    (folder / "pytorch_model.bin").write_bytes(b"\x80\x04.")
-    found = rw.verify(folder)
-    assert not found.wrong
-    assert found.verdict == "not established"
-    assert any("only in a pickle" in line for line in found.not_established)
-
-
 def test_an_export_for_transformers_says_what_it_would_be_elsewhere(tmp_path: Path) -> None:
     """vLLM and SGLang read keys of their own for the attention factor, and else take Phi-3's."""
     source = load_config(BUNDLED_FOLDER)

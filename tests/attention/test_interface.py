@@ -13,6 +13,7 @@ from transformers.models.auto import CONFIG_MAPPING
 from ropewalk.attention import AttentionLayout, check_apart, interface, register
 from ropewalk.errors import InvalidValue, UnknownName, Unsupported
 from ropewalk.models.renamed import cache_name, recompute_activations
+from tests.models.tiny import COMMON
 
 FAMILIES: dict[str, dict[str, Any]] = {
     "llama": {},
@@ -24,21 +25,8 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "olmo2": {},
     "gpt_neox": {},
 }
-TINY: dict[str, Any] = {
-    "vocab_size": 64,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "max_position_embeddings": 512,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-    "attention_dropout": 0.0,
-    "hidden_dropout": 0.0,
-}
+TINY = {**COMMON, "head_dim": 8, "intermediate_size": 48, "max_position_embeddings": 512}
+TINY |= {"attention_dropout": 0.0, "hidden_dropout": 0.0}
 
 
 def tiny(family: str, implementation: str = "ropewalk", /, **changes: Any) -> PreTrainedModel:

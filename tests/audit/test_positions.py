@@ -150,52 +150,10 @@ def test_a_cache_in_eight_bits_is_noted(tmp_path: Path) -> None:
     assert not audit.wrong
 
 
-VISION = {
-    "model_type": "pixtral",
-    "hidden_size": 64,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 4,
-    "intermediate_size": 64,
-    "image_size": 32,
-    "patch_size": 16,
-    "rope_theta": 1e4,
-    "head_dim": 16,
-}
-INNOCENT: dict[str, Config] = {
-    "a vision tower that rotates too": {
-        "model_type": "mistral3",
-        "architectures": ["Mistral3ForConditionalGeneration"],
-        "text_config": source("mistral", sliding_window=None),
-        "vision_config": VISION,
-    },
-    "Ministral 3 with its tower": {
-        "model_type": "mistral3",
-        "text_config": ministral(max_position_embeddings=TARGET),
-        "vision_config": VISION,
-    },
-    "a tower that needs a package": {
-        "model_type": "gemma3n",
-        "text_config": source("gemma3n_text", num_hidden_layers=5, num_kv_shared_layers=0),
-        "vision_config": {"model_type": "gemma3n_vision"},
-    },
-    "ERNIE 4.5": source("ernie4_5", max_position_embeddings=131072),
-    "Hunyuan": source(
-        "hunyuan_v1_dense",
-        rope_scaling={
-            "type": "dynamic",
-            "alpha": 1000.0,
-            "factor": 1.0,
-            "beta_fast": 32,
-            "beta_slow": 1,
-            "mscale": 1.0,
-            "mscale_all_dim": 0.0,
-        },
-    ),
-    "keys left over at their defaults": source(
-        rope_theta=None,
-        rope_parameters={"rope_type": "default", "rope_theta": BASE, "mscale": 1.0, "factor": 1.0},
-    ),
-}
+INNOCENT: dict[str, Config] = json.loads(
+    Path(__file__).with_name("as_published.json").read_text(encoding="utf-8")
+)
+"""Sizes of a toy; what is set besides is as in the published config."""
 
 
 @pytest.mark.parametrize("name", INNOCENT)

@@ -89,18 +89,6 @@ def test_a_first_passage_is_not_a_reach() -> None:
     assert search.sustained(leaves, goal) is None
 
 
-def test_incomplete_sets_and_models_that_tell_nothing_apart_are_said() -> None:
-    found = {Run("wide", "evolution", s): line("evolution", s, 4.0) for s in range(5)}
-    found |= {Run("wide", "random", s): line("random", s, 4.0 + NOISE[s]) for s in range(5)}
-    found |= {Run("wide", "adaptive", s): line("adaptive", s, 3.5 + NOISE[s]) for s in range(3)}
-    shown = search.page(search.summary(found))
-    assert "Not finished on wide: adaptive, seeds 3, 4." in shown
-    assert "This model was not shown to tell searches apart" in shown
-    assert "adaptive against evolution | -0.498" in shown
-    assert "(too few for an interval)" in shown
-    assert "| random against evolution | **undecided** +0.000" in shown
-
-
 def test_every_row_has_a_look_where_it_ends() -> None:
     assert all(row.share in LOOKS for row in STRATEGIES.values())
     assert all(tokens_of(Run(name, "random", 0)) > 0 for name in SUBJECTS)

@@ -56,14 +56,6 @@ class TestInspect:
         assert "the slowest 192 of these pairs have a frequency of zero" in text
         assert "layers rotate" not in ropewalk("inspect", "llama-3.1-8b")
 
-    def test_the_effective_length_is_told(self) -> None:
-        assert "effective length: 1,707 of 4k" in ropewalk("inspect", CONFIGS / "llama-2-7b.json")
-        assert "it says nothing about models fine-tuned after" in ropewalk(
-            "inspect", "llama-3.1-8b"
-        )
-        in_part = ropewalk("inspect", CONFIGS / "pythia-1.4b.json")
-        assert "effective length: all of 2k" in in_part
-
     def test_a_users_own_config_wins_over_a_known_name(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -86,13 +78,7 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("arguments", "text"),
         [
-            (["inspect", "nowhere/config.json"], "there is no such file or folder"),
             (["inspect", "llama-3-8"], "the closest known names are llama-3-8b"),
-            (["plan", "llama-2-7b", "--to", "12x", "--method", "yarn"], "--to = '12x'"),
-            (
-                ["plan", "llama-2-7b", "--to", "2k", "--method", "yarn", "--set", "factor=2"],
-                "--to = 2048",
-            ),
             (
                 ["plan", "llama-3.1-8b", "--to", "256k", "--trained-length", "4k"],
                 "--trained-length = 4096: is below 8192",
@@ -104,10 +90,6 @@ class TestErrors:
             (
                 ["plan", "llama-2-7b", "--to", "8k", "--method", "ntk", "-o", "no/such/plan.json"],
                 "the folder no/such does not exist",
-            ),
-            (
-                ["plan", "llama-2-7b", "--to", "8k", "--method", "ntk", "--plot", "picture.doc"],
-                "must end in .png or .svg",
             ),
         ],
     )

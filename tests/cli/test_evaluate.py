@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ropewalk.errors import InputError, RopewalkError
+from ropewalk.errors import InputError
 from ropewalk.models.config import present_plan
 from ropewalk.planning.extension import extend_plan
 from tests.cli.calling import result_of
@@ -72,16 +72,6 @@ def test_methods_and_plans_stand_beside_each_other(
     assert {"figures/by-length.png", "figures/kv-by-depth.svg"} <= names
 
 
-def test_undecided_pairs_are_not_called_equal(model: Path, corpus: Path) -> None:
-    shown = _evaluate(
-        *(model, "--corpus", corpus, "--samples", 5, "--tasks", "kv", "--lengths", 128),
-        *("--method", "none", "--method", "linear", "--to", 256),
-    ).stdout
-    assert "  1 pairs show no significant difference\n" in shown
-    assert "no difference" not in shown
-    assert "Rates: Newcombe's interval, p by McNemar" in shown
-
-
 def test_a_run_goes_on_and_says_the_same(model: Path, corpus: Path, tmp_path: Path) -> None:
     arguments = (model, "--corpus", corpus, *QUICK, "--run", tmp_path / "run", "--json")
     first = _evaluate(*arguments)
@@ -106,22 +96,6 @@ def test_the_effective_length_is_shown_with_its_threshold(model: Path, corpus: P
     assert f"  unmodified, retrieval, {threshold}: undecided up to 128" in shown
     shown = _evaluate(model, *tasks, "--lengths", 2 * tiny.WINDOW).stdout
     assert "85% of the model's own score: not measured (needs --method none at 128)" in shown
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--method", "yarn"), "give it .--to."),
-        (("--lengths", "128,x"), "whole number of tokens"),
-        (("--corpus", "nothing.txt"), "no such file"),
-        (("--plan", "nothing.json"), "no such file"),
-    ],
-)
-def test_what_cannot_be_done_is_refused_in_one_line(
-    model: Path, corpus: Path, arguments: tuple[str, ...], message: str
-) -> None:
-    with pytest.raises(RopewalkError, match=message):
-        _evaluate(model, "--corpus", corpus, *QUICK, *arguments)
 
 
 def test_a_plan_may_bear_any_label(model: Path, corpus: Path, tmp_path: Path) -> None:

@@ -78,8 +78,6 @@ def test_a_dry_run_shows_the_matrix_and_what_approximations_cost(
     [
         ("linear", ("--runtime", "vllm"), InputError, "--output"),
         ("linear", ("-o", "out"), InputError, "--runtime"),
-        ("linear", ("--runtime", "vllm", "-o", "out", "--v4-keys"), InputError, "--v4-keys"),
-        ("linear", ("--runtime", "llama.cpp", "-o", "out", "--fold"), InputError, "--fold"),
         ("dynamic_ntk", ("--runtime", "vllm", "-o", "out"), Unsupported, "--approximate"),
     ],
 )

@@ -68,9 +68,7 @@ def test_without_a_run_directory_there_is_a_default_one(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--to", "1x"), "whole number of tokens"),
         (("--to", "8k"), r"too short are document 0\.txt \(1,\d+ tokens\), document 1"),
-        (("--corpus", "nothing.txt"), "no such file"),
         (("--budget", "100tok"), "--budget = '100 tokens': one evaluation at"),
         (("--evaluations", "0"), "--budget = '0': must be a whole number of evaluations"),
         (("--budget", "0"), "--budget = '0': must be a whole number of evaluations"),
@@ -114,11 +112,6 @@ def test_a_corpus_that_is_no_text_is_refused(model: Path, tmp_path: Path) -> Non
     (tmp_path / "corpus.txt").write_bytes(b"\xff\xfe\x00broken")
     with pytest.raises(InputError, match="is not UTF-8 text"):
         _search(model, *QUICK, tmp_path / "corpus.txt")
-
-
-def test_options_say_what_they_take(model: Path, corpus: Path) -> None:
-    with pytest.raises(RopewalkError, match="unknown strategy 'annealing'; valid: adaptive"):
-        _search(model, *QUICK, corpus, "--strategy", "annealing")
 
 
 @pytest.mark.slow

@@ -11,10 +11,7 @@ from pathlib import Path
 import pytest
 
 from ropewalk.__main__ import run
-from ropewalk.errors import InputError
 from ropewalk.models.config import BUNDLED_FOLDER
-from ropewalk.outputs import write_atomically
-from tests.audit.corpus import BROKEN, CLEAN
 from tests.audit.files.folders import bundled, edit
 from tests.cli.calling import result_of
 
@@ -36,24 +33,6 @@ def test_a_model_that_is_well_is_told_in_a_few_lines(tmp_path: Path) -> None:
     ]
 
 
-def test_what_is_not_established_is_one_line_each(tmp_path: Path) -> None:
-    export = CLEAN["searched"]
-    folder = export.write(tmp_path / "model")
-    plan = tmp_path / "plan.json"
-    write_atomically(plan, export.plan.dumps())
-    result = verify(folder, "--plan", plan)
-    assert result.exit_code == 3
-    first, *_, weights, tokenizer = result.stdout.splitlines()
-    assert first.endswith("(transformers folder, for 4k): not established")
-    assert weights.startswith("not established: weights: none in this folder; give the folder")
-    assert tokenizer.startswith("not established: tokenizer: none in this folder; copy the")
-    period = f"slowest period {export.plan.longest().wavelengths.max():,.0f}"
-    assert f"pairs, {period}, attention factor 1.05" in result.stdout
-    assert "vllm: OK (by its rules, not tested here): full_attention" in result.stdout
-    measured = "transformers: OK (its rotary module was measured, not tested here): full_attention"
-    assert measured in result.stdout
-
-
 def test_a_runtime_that_nobody_looked_at_gives_its_reason_once(tmp_path: Path) -> None:
     folder = bundled(tmp_path / "model")
     edit(folder / "config.json", lambda config: config.update(model_type="evil"))
@@ -63,18 +42,6 @@ def test_a_runtime_that_nobody_looked_at_gives_its_reason_once(tmp_path: Path) -
     assert "  vllm: not established (not looked at)" in lines
     assert "  sglang: not established (not looked at)" in lines
     assert lines[-1].startswith("not established: vllm, sglang: model type 'evil' is not in")
-
-
-def test_a_trap_is_told_with_its_consequence_and_its_remedy(tmp_path: Path) -> None:
-    folder = BROKEN["attention_factor of longrope without mscale"].export.write(tmp_path)
-    result = verify(folder)
-    assert result.exit_code == 1
-    text = " ".join(result.stdout.split())
-    assert "wrong: attention-factor-ignored (vllm, sglang)" in text
-    assert "What to do: add short_mscale and long_mscale = 1.05" in text
-    assert "(transformers folder, for 4k): wrong transformers: OK (its rotary module" in text
-    assert "vllm: wrong (by its rules, not tested here)" in text
-    assert verify(folder, "--runtime", "transformers").exit_code == 3
 
 
 def test_the_exit_status_is_the_verdict(tmp_path: Path) -> None:
@@ -91,11 +58,6 @@ def test_the_exit_status_is_the_verdict(tmp_path: Path) -> None:
     assert len(said["not_established"]) == 2
     (folder / "model.safetensors").write_bytes(b"")
     assert verify(folder, *quick).exit_code == 1
-
-
-def test_bad_input_is_raised_as_it_is(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="there is no such file or folder"):
-        verify(tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize("name", [b"a\nb: OK", b"red\x1b[31m", b"caf\xe9"])

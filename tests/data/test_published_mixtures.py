@@ -12,34 +12,11 @@ from ropewalk.data.published_mixtures import named, names, shares_of
 from ropewalk.errors import InvalidValue, UnknownName
 
 FOLDER = Path(published_mixtures.__file__).parent
+_PARTS = ("commoncrawl", "c4", "github", "arxiv", "books", "wikipedia", "stackexchange")
 TABLE_1 = {
-    "wang-upsampled-128k": {
-        "commoncrawl": 58,
-        "c4": 20,
-        "github": 7,
-        "arxiv": 6,
-        "books": 5,
-        "wikipedia": 4,
-        "stackexchange": 2,
-    },
-    "wang-slimpajama-128k": {
-        "commoncrawl": 53,
-        "c4": 27,
-        "github": 5,
-        "arxiv": 5,
-        "books": 4,
-        "wikipedia": 3,
-        "stackexchange": 3,
-    },
-    "wang-slimpajama-64k": {
-        "commoncrawl": 54,
-        "c4": 25,
-        "github": 5,
-        "arxiv": 5,
-        "books": 4,
-        "wikipedia": 3,
-        "stackexchange": 3,
-    },
+    "wang-upsampled-128k": dict(zip(_PARTS, (58, 20, 7, 6, 5, 4, 2), strict=True)),
+    "wang-slimpajama-128k": dict(zip(_PARTS, (53, 27, 5, 5, 4, 3, 3), strict=True)),
+    "wang-slimpajama-64k": dict(zip(_PARTS, (54, 25, 5, 5, 4, 3, 3), strict=True)),
 }
 """Of Wang et al. 2024, in percent."""
 

@@ -296,11 +296,3 @@ def test_an_edited_manifest_is_not_built_upon(tmp_path: Path) -> None:
     path.unlink()
     built(tmp_path / "store")
     assert path.read_text() == kept
-
-
-def test_tokens_beyond_the_vocabulary_are_named(tmp_path: Path) -> None:
-    found = built(tmp_path / "store")
-    most = max(int(found.tokens(i).max(initial=0)) for i in range(len(found)))
-    found.check(vocabulary=most + 1)
-    with pytest.raises(InputError, match=f"holds the token {most}, and the model's vocabulary"):
-        found.check(vocabulary=most)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
@@ -189,12 +188,6 @@ def test_without_llama_cpp_nothing_is_claimed(
         "written, and not run: " in warning and "pip install 'ropewalk[gguf]'" in warning
         for warning in exported.warnings
     )
-
-
-def test_without_gguf_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "gguf", None)
-    with pytest.raises(Unsupported, match=r"pip install 'ropewalk\[gguf\]'"):
-        export(BUNDLED, named_plan("plain"), tmp_path / "model.gguf")
 
 
 @pytest.mark.parametrize("model", ["a model", "models--org--a model/snapshots/0123456789abcdef"])

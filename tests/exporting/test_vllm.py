@@ -14,7 +14,7 @@ import pytest
 
 import ropewalk as rw
 from ropewalk.context_plan import ContextPlan
-from ropewalk.errors import UnknownName, Unsupported
+from ropewalk.errors import Unsupported
 from ropewalk.exporting import vllm
 from ropewalk.models.config import Config, load_config, present_plan
 from ropewalk.planning.extension import extend_plan
@@ -168,13 +168,6 @@ def test_an_export_says_what_sglang_loses_on_a_cpu(tmp_path: Path) -> None:
     plan = extend_plan(present_plan(source), TARGET, "linear")
     made = vllm.export(source, plan, tmp_path / "out", engine="sglang")
     assert any("on a CPU with AMX" in said for said in made.warnings)
-
-
-def test_an_unknown_engine_is_named(tmp_path: Path) -> None:
-    source = saved(tmp_path / "source")
-    plan = extend_plan(present_plan(source), TARGET, "linear")
-    with pytest.raises(UnknownName, match="sglang"):
-        vllm.export(source, plan, tmp_path / "out", engine="tgi")
 
 
 def test_the_kept_results_of_the_released_modules_are_whole() -> None:

@@ -209,19 +209,6 @@ def test_a_long_string_takes_no_memory(tmp_path: Path) -> None:
     assert int(done.stdout) < 50_000, done.stderr  # kibibytes, on Linux
 
 
-def test_the_command_says_it_in_one_line(tmp_path: Path) -> None:
-    for make in (cut_in_the_header, without_a_part, without_rotation):
-        path = make(tmp_path)
-        done = subprocess.run(
-            [sys.executable, "-m", "ropewalk", "inspect", str(path)],
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == 2
-        assert done.stderr.startswith("error: ")
-        assert len(done.stderr.strip().splitlines()) == 1
-
-
 def test_a_preview_of_a_file_without_tensors_is_refused_too(tmp_path: Path) -> None:
     plan = rw.plan(whole(tmp_path), "1k", "linear").plan
     with pytest.raises(RopewalkError, match="holds no tensors"):

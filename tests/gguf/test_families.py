@@ -38,8 +38,8 @@ from ropewalk.models.config import BUNDLED_FOLDER, present_plan
 from ropewalk.planning.extension import extend_plan
 from ropewalk.schedule import RotarySchedule
 from tests.gguf.gguf_cases import TARGET, TOKENIZER_FILES, edit_json, unproven
-from tests.gguf.tiny_families import GEMMA, OTHER_WINDOWS, fields, tiny, weights
-from tests.models.tiny import thinned
+from tests.gguf.tiny_families import OTHER_WINDOWS, fields, tiny, weights
+from tests.models.tiny import thinned, tiny_config
 
 PLANS = ("linear", "ntk", "yarn")
 
@@ -389,37 +389,19 @@ def test_damaged_packs_are_refused_in_one_line(tmp_path: Path) -> None:
 
 
 def test_a_gemma_that_reads_pictures_is_written_as_the_language_model(tmp_path: Path) -> None:
-    text = {
-        "vocab_size": 1056,
-        "hidden_size": 64,
-        "intermediate_size": 64,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "max_position_embeddings": 32,
-        "sliding_window": 12,
-        "layer_types": OTHER_WINDOWS,
-        "bos_token_id": 1,
-        "eos_token_id": 2,
-        "pad_token_id": 0,
-        **GEMMA,
-        "rope_parameters": {
-            FULL_ATTENTION: {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e6},
-            SLIDING_ATTENTION: {"rope_type": "default", "rope_theta": 1e4},
-        },
+    sizes = {"vocab_size": 1056, "hidden_size": 64, "intermediate_size": 64}
+    rope = {
+        FULL_ATTENTION: {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e6},
+        SLIDING_ATTENTION: {"rope_type": "default", "rope_theta": 1e4},
     }
-    eye = {
-        "hidden_size": 16,
-        "intermediate_size": 16,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "image_size": 28,
-        "patch_size": 14,
-    }
+    own = {"max_position_embeddings": 32, "layer_types": OTHER_WINDOWS, "rope_parameters": rope}
+    text = tiny_config("gemma3_text", **sizes, **own)
+    eye = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}
+    eye |= {"num_attention_heads": 2, "image_size": 28, "patch_size": 14}
     torch.manual_seed(0)
     model = Gemma3ForConditionalGeneration(
         Gemma3Config(
-            text_config=text,
+            text_config=text.to_dict(),
             vision_config=eye,
             mm_tokens_per_image=1,
             image_token_index=1050,

@@ -32,33 +32,8 @@ ORIGINAL = 32
 LENGTH = 96
 """What they state."""
 HEAD, WIDTH, LAYERS, FEED = 16, 64, 2, 96
-# What an architecture needs beside the common keys, and other sizes where it asks for them.
-OWN: dict[str, dict[str, Any]] = {
-    "cohere2": {"attention.sliding_window": 16, "attention.sliding_window_pattern": 2},
-    "exaone4": {"attention.sliding_window": 16, "attention.sliding_window_pattern": 2},
-    "gemma2": {"attention.sliding_window": 16, "attention.sliding_window_pattern": 2},
-    "gemma3": {"attention.sliding_window": 16, "attention.sliding_window_pattern": 2},
-    "gpt-oss": {"attention.sliding_window": 16, "attention.sliding_window_pattern": 2},
-    "llama4": {"block_count": 4},
-    "smollm3": {"block_count": 4},
-    "olmo2": {"attention.sliding_window": 16, "attention.sliding_window_pattern": 2},
-}
-EXPERTS = {
-    *("qwen2moe", "qwen3moe", "olmoe", "dbrx", "phimoe", "gpt-oss", "llama4", "granitemoe"),
-    *("deepseek", "bailingmoe", "dots1", "hunyuan-moe", "ernie4_5-moe", "minimax-m2", "glm4moe"),
-    *("exaone-moe", "arctic", "grok", "smallthinker", "bailingmoe2", "lfm2moe"),
-}
-WANTED = (
-    *("llama", "qwen2", "qwen3", "phi2", "gemma", "gemma2", "gemma3", "granite"),
-    *("minicpm", "minicpm3", "exaone", "exaone4", "arcee", "apertus", "smollm3", "seed_oss"),
-    *("olmo", "olmo2", "starcoder2", "stablelm", "falcon", "gptneox", "internlm2"),
-    *("xverse", "command-r", "cohere2", "orion", "nemotron", "chatglm", "glm4", "codeshell"),
-    *("ernie4_5", "hunyuan-dense", "pangu-embedded", "bitnet", "deci", "mistral3", "jais2"),
-    *("maincoder", "nanbeige", "qwen", "plamo", "qwen2moe", "qwen3moe", "olmoe", "dbrx"),
-    *("phimoe", "gpt-oss", "granitemoe", "llama4", "mamba", "openelm", "plm"),
-    *("deepseek", "bailingmoe", "dots1", "hunyuan-moe", "ernie4_5-moe", "minimax-m2", "arctic"),
-    *("grok", "smallthinker"),
-)
+KEYS = json.loads(Path(__file__).with_name("architecture_keys.json").read_text("utf-8"))
+"""The settings of every file, of files with experts, and of single architectures."""
 LOADING = """
 import json, os, sys, xllamacpp
 for line in sys.stdin:
@@ -85,52 +60,8 @@ _SHAPE = re.compile(r"tensor '([\w.]+)' has wrong shape; expected([ \d,]+), got"
 
 def keys_of(architecture: str) -> dict[str, Any]:
     """What the file says of a model, under the names that any architecture may ask for."""
-    found: dict[str, Any] = {
-        "context_length": LENGTH,
-        "embedding_length": WIDTH,
-        "block_count": LAYERS,
-        "feed_forward_length": FEED,
-        "attention.head_count": WIDTH // HEAD,
-        "attention.head_count_kv": WIDTH // HEAD,
-        "attention.key_length": HEAD,
-        "attention.value_length": HEAD,
-        "attention.layer_norm_rms_epsilon": 1e-5,
-        "attention.layer_norm_epsilon": 1e-5,
-        "attention.group_norm_epsilon": 1e-5,
-        "attention.clamp_kqv": 8.0,
-        "attention.scale": 0.25,
-        "rope.dimension_count": HEAD,
-        "rope.freq_base": 1e4,
-        "rope.scaling.original_context_length": ORIGINAL,
-        "logit_scale": 1.0,
-        "use_parallel_residual": False,
-        "embedding_scale": 2.0,
-        "residual_scale": 0.5,
-        "attention.q_lora_rank": 32,
-        "attention.kv_lora_rank": 32,
-        "attention.key_length_mla": HEAD,
-        "ssm.inner_size": 2 * WIDTH,
-        "ssm.conv_kernel": 4,
-        "ssm.state_size": 16,
-        "ssm.time_step_rank": 4,
-        "ssm.group_count": 2,
-        "shortconv.l_cache": 3,
-        **OWN.get(architecture, {}),
-    }
-    if architecture in EXPERTS:
-        found |= {
-            "expert_count": 2,
-            "expert_used_count": 2,
-            "expert_feed_forward_length": 32,
-            "expert_shared_feed_forward_length": 32,
-            "expert_shared_count": 1,
-            "expert_gating_func": 2,
-            "expert_weights_scale": 1.0,
-            "expert_group_count": 1,
-            "leading_dense_block_count": 0,
-            "interleave_moe_layer_step": 1,
-        }
-    return found
+    experts = KEYS["with experts"] if architecture in KEYS["experts"] else {}
+    return {**KEYS["every"], **KEYS["of its own"].get(architecture, {}), **experts}
 
 
 def write(
@@ -283,4 +214,4 @@ def main(wanted: Iterable[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:] or WANTED)
+    main(sys.argv[1:] or KEYS["wanted"])

@@ -32,7 +32,7 @@ from ropewalk.models.renamed import cache_name
 from ropewalk.models.rotary import PlannedRotary
 from ropewalk.planning.extension import extend_plan
 from ropewalk.schedule import RotarySchedule
-from tests.models.tiny import FAMILIES, RECENT, REFUSED, WINDOW, model_of, tiny_config, tokens
+from tests.models.tiny import FAMILIES, RECENT, WINDOW, model_of, tiny_config, tokens
 
 TARGET = 4 * WINDOW
 COMPLEX = ("deepseek_v2", "llama4_text")
@@ -181,11 +181,7 @@ def table() -> str:
     apart = [name for name in PLANS if name not in FACTORS]
     header = f"| family | rotates | layers | factors | {' | '.join(apart)} |"
     lines = [*_PAGE.splitlines(), header, "|---" * (4 + len(apart)) + "|"]
-    return "\n".join((*lines, *map(row, (*FAMILIES, *RECENT)), *_refusals())) + "\n"
-
-
-def _refusals() -> list[str]:
-    return ["", "Refused:", "", *map(refusal, REFUSED)] if REFUSED else []
+    return "\n".join((*lines, *map(row, (*FAMILIES, *RECENT)))) + "\n"
 
 
 def row(family: str) -> str:
@@ -198,15 +194,6 @@ def row(family: str) -> str:
         }
         cells.append(" ".join(sorted(told)))
     return f"| {family} | {_described(family)} | {' | '.join(cells)} |"
-
-
-def refusal(family: str) -> str:
-    """One line on a family that no plan can be put into."""
-    try:
-        anatomy_of(_model(family))
-    except Unsupported as error:
-        return f"- {family}: {error}."
-    raise AssertionError(f"{family} is not refused any more")
 
 
 _PAGE = f"""\

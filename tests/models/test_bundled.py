@@ -8,7 +8,6 @@ from pathlib import Path
 from string import ascii_uppercase
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -21,7 +20,7 @@ from ropewalk.errors import UnknownName
 from ropewalk.models.config import BUNDLED_FOLDER as BUNDLED
 from ropewalk.models.config import BUNDLED_FOLDERS
 from studies.bundled_model import corpus
-from studies.bundled_model.measure import METHODS, Questions, exact_match, rescale_factors
+from studies.bundled_model.measure import Questions, exact_match
 from studies.bundled_model.prompts import PASSKEY_FILLER, key_question, passkey_prompt
 from studies.bundled_model.tokenizer import QWEN2_SPLIT
 
@@ -169,19 +168,6 @@ def test_a_passkey_is_generated_and_not_only_scored(
     generated = model.generate(**prompt, max_new_tokens=7, do_sample=False)
     written = tokenizer.decode(generated[0, prompt["input_ids"].shape[1] :])
     assert written.startswith(" 90817.")
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_the_study_leaves_frequencies_alone_where_nothing_is_extended(method: str) -> None:
-    factors = rescale_factors(method, pairs=16, base=10_000.0, scale=1.0, window=512)
-    np.testing.assert_allclose(factors, np.ones(16))
-
-
-@pytest.mark.parametrize("method", ["NTK", "NTK-mixed"])
-def test_ntk_interpolates_only_the_slowest_pair_fully(method: str) -> None:
-    factors = rescale_factors(method, pairs=16, base=10_000.0, scale=4.0, window=512)
-    assert factors[-1] == pytest.approx(4.0)
-    assert (np.diff(factors) > 0).all()
 
 
 def test_held_out_text_is_what_was_recorded(record: dict[str, Any], held_out: str) -> None:

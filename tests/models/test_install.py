@@ -25,11 +25,10 @@ from ropewalk.models.rotary import PlannedRotary
 from ropewalk.models.stock_config import with_plan
 from ropewalk.planning.extension import extend_plan
 from ropewalk.schedule import RotarySchedule
-from tests.models.family_run import CLOSE, PLANS, SEQUENCE, TARGET, decoded, outcome, refusal, row
+from tests.models.family_run import CLOSE, PLANS, SEQUENCE, TARGET, decoded, outcome, row
 from tests.models.tiny import (
     FAMILIES,
     RECENT,
-    REFUSED,
     SMALL,
     WINDOW,
     model_of,
@@ -93,11 +92,6 @@ def test_every_family_follows_every_plan_with_and_without_cache(family: str) -> 
         assert (own is None) == ((family, name) in NOT_INSTALLED)
         assert own is None or own.works, outcomes
     assert row(family) in DOCS.read_text(encoding="utf-8").splitlines()
-
-
-@pytest.mark.parametrize("family", REFUSED)
-def test_what_is_refused_is_refused_by_name(family: str) -> None:
-    assert refusal(family) in DOCS.read_text(encoding="utf-8").splitlines()
 
 
 @pytest.mark.parametrize("methods", ["linear", "yarn", "ntk_mixed", "llama3"])

@@ -242,17 +242,6 @@ def test_a_folder_that_is_no_whole_model_is_refused_in_one_line(
     assert str(caught.value).isprintable()
 
 
-def test_nothing_is_fetched_unless_that_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    import huggingface_hub
-
-    def unwanted(*args: Any, **kwargs: Any) -> str:
-        raise AssertionError("a download was tried")
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", unwanted)
-    with pytest.raises(InputError, match=r"from the Hugging Face hub, allow it.*`allow_download`"):
-        load("someone/some-model")
-
-
 def test_an_allowed_download_brings_neither_pickles_nor_code(
     saved: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,80 +28,16 @@ from ropewalk.planning.extension import extend_plan
 from ropewalk.runtimes import rules
 from ropewalk.runtimes.sglang import accepts as by_sglang
 from ropewalk.runtimes.vllm import accepts as by_vllm
-from ropewalk.schedule import LogN
 from tests.models import truth
 
 FOLDER = Path(__file__).parent / "published"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.json"))
-K = 1024
 
 
-class Expected(NamedTuple):
-    """The main layer type of a model."""
-
-    heads: tuple[int, int]
-    """The size of a head, and how much of it rotates."""
-    base: float
-    original: int
-    served: int
-    method: str = "plain"
-    layout: str = "half"
-    rotating: str | None = None
-    softmax: float = 1.0
-    log_n: LogN | None = None
-
-
-def mscale(factor: float) -> float:
-    return (0.1 * math.log(factor) + 1) ** 2
-
-
-MINISTRAL = Expected(
-    (128, 128), 1e6, 16 * K, 256 * K, "yarn", log_n=LogN("steps", 16 * K, growth=0.1)
+READ: dict[str, dict[str, Any]] = json.loads(
+    Path(__file__).with_name("published_rotations.json").read_text()
 )
-SMALL = Expected((128, 128), 1e9, 128 * K, 128 * K)
-GATED = Expected((256, 64), 1e7, 256 * K, 256 * K)
-READ = {
-    "apertus-8b": Expected((128, 128), 12e6, 8 * K, 64 * K, "llama3"),
-    "chatglm3-6b-32k": Expected((128, 64), 5e5, 32 * K, 32 * K, layout="interleaved"),
-    "dbrx": Expected((128, 128), 5e5, 32 * K, 32 * K),
-    "deepseek-v3.2": Expected(
-        (192, 64), 1e4, 4 * K, 160 * K, "yarn", "interleaved", softmax=mscale(40)
-    ),
-    "devstral": SMALL,
-    "ernie-4.5-0.3b": Expected((128, 128), 5e5, 128 * K, 128 * K, layout="interleaved"),
-    "ernie-4.5-21b": Expected((128, 128), 5e5, 128 * K, 128 * K, layout="interleaved"),
-    "exaone-4-1.2b": Expected((64, 64), 1e6, 8 * K, 64 * K, "llama3"),
-    "falcon-7b": Expected((64, 64), 1e4, 2 * K, 2 * K),
-    "falcon-h1-7b": Expected((128, 128), 1e11, 256 * K, 256 * K),
-    "gemma-3n-e2b": Expected((256, 256), 1e6, 32 * K, 32 * K),
-    "gemma-4-e4b": Expected((512, 512), 1e6, 128 * K, 128 * K),
-    "glm-4-9b-chat-1m": Expected((128, 64), 1e8, 1024 * K, 1024 * K, layout="interleaved"),
-    "glm-4.6": Expected((128, 64), 1e6, 202752, 202752),
-    "grok-1": Expected((128, 128), 1e4, 8 * K, 8 * K),
-    "hunyuan-7b": Expected((128, 128), 1e4 * 1000 ** (128 / 126), 256 * K, 32 * K),
-    "internlm2.5-1m": Expected((128, 128), 5e7, 256 * K, 640 * K, "dynamic_ntk"),
-    "kimi-k2": Expected((192, 64), 5e4, 4 * K, 128 * K, "yarn", "interleaved", softmax=mscale(32)),
-    "lfm2-1.2b": Expected((64, 64), 1e6, 32 * K, 128000, rotating="6 of 16"),
-    "llama-4-scout": Expected(
-        (128, 128), 5e5, 8 * K, 10240 * K, "llama3", "interleaved", "36 of 48"
-    ),
-    # Both lengths are possible: the runtimes multiply what is stated by the factor.
-    "llama2-7b-32k": Expected((128, 128), 1e4, 32 * K, 256 * K, "linear"),
-    "minicpm4-8b": Expected((128, 128), 1e4, 32 * K, 32 * K, "longrope"),
-    "minimax-m2": Expected((128, 64), 5e6, 192 * K, 192 * K),
-    "ministral-3-8b": MINISTRAL,
-    "ministral-3-8b-v": MINISTRAL,
-    "mistral-nemo": Expected((128, 128), 1e6, 128 * K, 1024000),
-    "mistral-small-3.2": SMALL,
-    "mistral-small-3.2-v": SMALL,
-    "nemotron-nano-8b-1m": Expected((128, 128), 5e5, 8 * K, 1024 * K, "yarn"),
-    "phi-3.5-moe": Expected((128, 128), 1e4, 4 * K, 128 * K, "longrope"),
-    "qwen-7b": Expected((128, 128), 1e4, 8 * K, 32 * K, "dynamic_ntk", log_n=LogN("beyond", 8 * K)),
-    "qwen2.5-vl-7b": Expected((128, 128), 1e6, 32 * K, 128000),
-    "qwen3-8b-yarn": Expected((128, 128), 1e6, 32 * K, 128 * K, "yarn"),
-    "qwen3-next-80b": GATED._replace(rotating="12 of 48"),
-    "qwen3.5-9b": GATED._replace(rotating="8 of 32"),
-}
+"""By model, of its main layer type: the size of a head and how much of it rotates, and the rest."""
 REFUSED = {
     "baichuan2-13b": "'baichuan' uses ALiBi where hidden_size = 5120, not a rotary embedding",
     "granite-4.0-h": "uses no positions where position_embedding_type = 'nope'",
@@ -130,13 +66,19 @@ def test_a_published_config_is_read_right(name: str) -> None:
     plan = present_plan(published(name))
     schedule, expected = plan.longest(plan.main_layer), READ[name]
     geometry = schedule.geometry
-    assert (geometry.head_dim, geometry.rotary_dim) == expected.heads
-    assert geometry.base == pytest.approx(expected.base, rel=1e-12)
-    assert (geometry.original_length, plan.target_length) == (expected.original, expected.served)
-    assert (schedule.method, geometry.pair_layout) == (expected.method, expected.layout)
-    assert schedule.softmax_scaling == pytest.approx(expected.softmax, rel=1e-12)
-    assert schedule.log_n == expected.log_n
-    assert plan.provenance.get("rotating_layers") == expected.rotating
+    read = {
+        "heads": [geometry.head_dim, geometry.rotary_dim],
+        "base": pytest.approx(geometry.base, rel=1e-12),
+        "original": geometry.original_length,
+        "served": plan.target_length,
+        "method": schedule.method,
+        "layout": geometry.pair_layout,
+        "softmax": pytest.approx(schedule.softmax_scaling, rel=1e-12),
+        "log_n": schedule.log_n and schedule.log_n.to_json(),
+        "rotating": plan.provenance.get("rotating_layers"),
+    }
+    usual = {"method": "plain", "layout": "half", "softmax": 1, "log_n": None, "rotating": None}
+    assert {**usual, **expected} == read
 
 
 @pytest.mark.parametrize("name", STOCK)

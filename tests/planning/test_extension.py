@@ -11,7 +11,7 @@ import pytest
 
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.errors import InputError, InvalidValue, UnknownName, Unsupported
-from ropewalk.planning.extension import chosen_layers, extend, extend_plan, parse_settings
+from ropewalk.planning.extension import chosen_layers, extend, extend_plan
 from ropewalk.scaling import dynamic_ntk, names, ntk, rebuild
 from ropewalk.schedule import LogN, Recipe, RotaryGeometry, RotarySchedule
 
@@ -65,30 +65,6 @@ def test_a_parameter_that_no_method_of_the_chain_has_lists_those_they_have() -> 
     with pytest.raises(UnknownName) as caught:
         extend(LLAMA2, 8192, "llama3+yarn", {"beta": 1})
     assert {"low_freq_factor", "beta_fast"} <= set(caught.value.valid)
-
-
-def test_settings_take_the_type_of_their_parameter() -> None:
-    settings = {"beta_fast": "16", "truncate": "False", "mscale": "none"}
-    assert parse_settings("yarn", settings) == {
-        "beta_fast": 16.0,
-        "truncate": False,
-        "mscale": None,
-    }
-    assert parse_settings("longrope", {"factors": "1,2"}) == {"factors": (1.0, 2.0)}
-    assert parse_settings("linear+yarn", {}) == {}
-
-
-@pytest.mark.parametrize(
-    ("settings", "text"),
-    [
-        ({"beta_fast": "nan"}, "finite"),
-        ({"truncate": "perhaps"}, "true or false"),
-        ({"beta": "1"}, "did you mean 'beta_fast'|unknown parameter of yarn 'beta'"),
-    ],
-)
-def test_settings_that_mean_nothing_are_refused(settings: dict[str, str], text: str) -> None:
-    with pytest.raises((InvalidValue, UnknownName), match=text):
-        parse_settings("yarn", settings)
 
 
 def test_a_plan_changes_the_named_layers_and_keeps_the_others() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ropewalk.reports.chart import Chart
-from ropewalk.reports.figures import figure, save, save_pictures
+from ropewalk.reports.figures import figure, save
 from ropewalk.reports.schedules import factors
 from ropewalk.reports.search import progress
 from ropewalk.scaling import linear, yarn
@@ -26,17 +26,6 @@ def test_curves_hold_the_factors_and_name_an_attention_scaling() -> None:
     np.testing.assert_array_equal(drawn, SCHEDULES["yarn"].rescale_factors)
     [line] = chart.verticals
     assert line.at == np.argmax(PLAIN.wavelengths > 512)
-
-
-def test_every_figure_is_drawn_and_the_same_values_give_the_same_bytes(tmp_path: Path) -> None:
-    for folder in ("one", "two"):
-        save_pictures(figure([factors(SCHEDULES)]), tmp_path / folder / "2k-factors")
-        save_pictures(figure([CURVE]), tmp_path / folder / "2k-progress")
-    names = sorted(path.name for path in (tmp_path / "one").iterdir())
-    expected = [f"2k-{n}.{e}" for n in ("factors", "progress") for e in ("png", "svg")]
-    assert names == expected
-    for name in names:
-        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -25,11 +25,6 @@ def test_bounds_name_their_curves_and_models(tmp_path: Path) -> None:
         assert expected in text
 
 
-def test_one_length_can_be_drawn(tmp_path: Path) -> None:
-    chart = theory.bounds([Series("infimum", (Mark(4096, 3e4),))], [])
-    assert "infimum" in written(tmp_path, chart)
-
-
 def test_advantages_say_where_they_first_fall_below_zero(tmp_path: Path) -> None:
     distances = np.arange(4096)
     shares = np.cos(distances / 1000)
@@ -46,21 +41,6 @@ def test_advantages_say_where_they_first_fall_below_zero(tmp_path: Path) -> None
         x for x in range(0, 4096, 4) if shares[x : x + 4].min() < 0
     ]
     assert min(mark.low or 0 for mark in drawn) == shares.min()
-
-
-def test_islands_have_a_strip_a_length(tmp_path: Path) -> None:
-    strips = [
-        (1024, [(4293.0, 4330.0), (5602.0, 5644.0)], 6018.0),
-        (2048, [(11587.0, 11649.0)], 22764.0),
-    ]
-    text = written(tmp_path, theory.islands(strips, "islands"))
-    for expected in ("1k", "2k", "islands"):
-        assert expected in text
-
-
-def test_score_bounds_name_their_lines(tmp_path: Path) -> None:
-    curves = {"base 500": (np.arange(10), np.linspace(1, 0, 10))}
-    assert "base 500" in written(tmp_path, theory_charts.score_bounds(curves, "bound"))
 
 
 def test_angles_show_what_is_new(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from ropewalk.evaluation.results import compare_methods, summarise
 from ropewalk.records import EvalRecord
 from ropewalk.reports.page.blocks import Page, Section
 from ropewalk.reports.page.html import document
-from ropewalk.reports.page.svg import chart
 from ropewalk.reports.parts.measured import against_short, by_task
 from ropewalk.reports.tradeoff import tradeoffs
 
@@ -66,19 +65,6 @@ def test_a_task_that_fits_some_lengths_alone_is_in_no_mean() -> None:
     found = [r for r in records() if (r.task, r.length) != ("passkey", 512)]
     _, answers = tradeoffs(found, ORIGINAL)
     assert answers.title.startswith("kv: ")
-
-
-def test_the_picture_says_in_words_what_it_shows() -> None:
-    losses, answers = against_short(records(), ORIGINAL, "yarn").blocks
-    shown = [chart(block) for block in (losses, answers)]  # type: ignore[arg-type]
-    for picture, value in zip(shown, ("1.828 (1.793 to 1.862)", "+80 ("), strict=True):
-        words = picture.partition("<desc>")[2].partition("</desc>")[0]
-        assert "by context length. yarn: " in words
-        assert words.endswith("at 2k.")
-        assert value in words
-        for label in ("unmodified", "original length"):
-            assert label in picture
-        assert picture.count('class="bar') == 2
 
 
 def test_a_method_looks_as_in_the_other_charts_and_is_named() -> None:

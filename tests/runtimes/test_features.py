@@ -18,7 +18,7 @@ from ropewalk.models.source import resolve
 from ropewalk.planning.extension import extend_plan
 from ropewalk.runtimes import rules, targets
 from ropewalk.runtimes.configs import serving_config
-from ropewalk.runtimes.features import Cell, expressible, loadable_by, matrix
+from ropewalk.runtimes.features import expressible, loadable_by, matrix
 from ropewalk.runtimes.reading import Effective
 from ropewalk.runtimes.serving import serving
 from tests.audit.verified import GOLDEN, PUBLISHED
@@ -181,11 +181,6 @@ def test_a_factor_that_an_engines_rope_type_ignores_is_refused() -> None:
 def test_an_unknown_runtime_is_named() -> None:
     with pytest.raises(UnknownName, match=re.escape("llama.cpp")):
         expressible(*given("llama-2-7b", "linear"), "llamacpp", approximate=False)
-
-
-def test_a_cell_says_how() -> None:
-    assert str(Cell("exact")) == "exact"
-    assert str(Cell("equivalent", "longrope")) == "equivalent (longrope)"
 
 
 def test_the_page_of_the_docs_holds_this_matrix() -> None:

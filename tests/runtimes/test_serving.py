@@ -31,6 +31,7 @@ from ropewalk.runtimes.vllm import accepts as by_vllm
 from tests.audit.verified import GOLDEN, PUBLISHED, traps, verified
 from tests.gguf.gguf_cases import named_plan, unproven
 from tests.gguf.gguf_files import header_only
+from tests.runtimes.test_model_classes import small
 
 LLAMA2 = GOLDEN / "llama-2-7b.json"
 RUNTIMES = ["transformers", "vllm", "sglang", "llama.cpp", "ollama"]
@@ -438,13 +439,9 @@ HUNYUAN = {
     },
 }
 OLMO3 = {
-    "model_type": "olmo3",
-    "hidden_size": 512,
+    **small("olmo3", num_hidden_layers=4, max_position_embeddings=8192, rope_theta=500000.0),
     "num_attention_heads": 4,
     "vocab_size": 100,
-    "num_hidden_layers": 4,
-    "max_position_embeddings": 8192,
-    "rope_theta": 500000.0,
     "architectures": ["Olmo3ForCausalLM"],
     "sliding_window": 4096,
     "layer_types": [*["sliding_attention"] * 3, "full_attention"],

@@ -232,14 +232,6 @@ class TestYarn:
         assert schedule.softmax_scaling == pytest.approx(growth**2, rel=CLOSE)
         assert schedule.attention_scaling == 1
 
-    def test_fast_pairs_stay_and_slow_pairs_are_interpolated(self) -> None:
-        start = RotarySchedule.plain(RotaryGeometry(128, 128, 1e4, 4096))
-        schedule = yarn.schedule(start, 16 * 4096)
-        turns = start.length / start.wavelengths
-        assert (schedule.rescale_factors[turns > 40] == 1).all()
-        assert schedule.rescale_factors[turns < 0.8] == pytest.approx(16, rel=CLOSE)
-        assert 1 < schedule.rescale_factors[32] < 16
-
 
 class TestLlama3:
     @given(extensions(min_pairs=1), st.floats(0.1, 4), st.floats(0.1, 16))
@@ -261,15 +253,6 @@ class TestLlama3:
         schedule = llama3.schedule(start, target, low_freq_factor=low, high_freq_factor=high)
         assert schedule.inverse_frequencies == pytest.approx(expected, rel=1e-10)
         assert schedule.attention_scaling == 1
-
-    def test_the_factor_need_not_be_the_ratio_of_the_lengths(self) -> None:
-        start = RotarySchedule.plain(RotaryGeometry(128, 128, 5e5, 8192))
-        released = llama3.schedule(start, 131072, factor=8.0)  # as published, over 16 times
-        assert released.length == 131072
-        assert released.rescale_factors.max() == pytest.approx(8, rel=CLOSE)
-        turns = start.length / start.wavelengths
-        assert released.rescale_factors[turns < 1] == pytest.approx(8, rel=CLOSE)
-        assert (released.rescale_factors[turns > 4] == 1).all()
 
 
 class TestLongrope:

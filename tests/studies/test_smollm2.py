@@ -26,7 +26,6 @@ from studies.smollm2.methods import (
     PREDICTED,
     SHORT,
     TARGET,
-    drawn,
     mean,
     order,
     table,
@@ -79,16 +78,6 @@ def test_an_order_fails_only_by_a_difference_that_is_decided() -> None:
     assert "llama3 over ntk" not in held
     worse = [each._replace(right=(False,) * 8) if each.method == "yarn" else each for each in cells]
     assert "fails: llama3 over yarn, ntk over yarn, linear over yarn" in order(worse)
-
-
-def test_the_picture_has_a_bar_for_each_method_and_length() -> None:
-    cells = [
-        cell(i, method, 3)._replace(length=length)
-        for method in METHODS
-        for length in (SHORT, TARGET)
-        for i in range(6)
-    ]
-    assert [len(axes.patches) for axes in drawn(cells).axes] == [2 * len(METHODS)] * 2
 
 
 def test_a_step_is_measured_with_the_processes_it_starts() -> None:

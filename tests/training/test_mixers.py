@@ -56,8 +56,8 @@ def losses(model: Any, ids: Tensor, layout: AttentionLayout) -> list[Tensor]:
 def test_parts_that_mix_are_found_and_documents_lose_what_they_lose_alone(family: str) -> None:
     """Alone: each document read by the stock model, that knows no layout, behind its anchor."""
     model, stock = built(family), built(family)
-    assert keep_apart(model) == HYBRIDS[family][1]
-    assert keep_apart(model) == apart(model) == HYBRIDS[family][1]  # a second time too
+    assert keep_apart(model) == HYBRIDS[family]["mixers"]
+    assert keep_apart(model) == apart(model) == HYBRIDS[family]["mixers"]  # a second time too
     for name, layout in _LAYOUTS.items():
         ids = tokens_of(layout)
         packed = losses(model, ids, layout)
@@ -82,7 +82,7 @@ def test_a_document_changes_nothing_of_another(family: str, arrangement: str) ->
     layout = _LAYOUTS[arrangement]
     name, *dense = family.split(" without ")
     model = built(name, **({"mlp_only_layers": [0, 1, 2, 3]} if dense else {}))
-    assert keep_apart(model) == HYBRIDS[name][1]
+    assert keep_apart(model) == HYBRIDS[name]["mixers"]
     ids = tokens_of(layout)
     others = ids.clone()
     changed = layout.document_ids == 0
@@ -138,7 +138,7 @@ def test_kinds_that_mix_are_found_one_behind_another() -> None:
     model = built("lfm2")
     second = model.model.layers[1].conv
     second.__class__ = type("OtherConvolution", (type(second),), {})
-    assert keep_apart(model) == HYBRIDS["lfm2"][1]
+    assert keep_apart(model) == HYBRIDS["lfm2"]["mixers"]
 
 
 @pytest.mark.parametrize("family", HYBRIDS)
@@ -204,7 +204,7 @@ def test_a_hybrid_trains_as_its_documents_do_alone(
 def test_layers_that_are_not_told_the_layout_are_refused_by_name(family: str) -> None:
     with pytest.raises(Unsupported, match="mixes tokens") as refused:
         keep_apart(built(family))
-    assert f": {DEAF[family][1]}; these parts ignore" in str(refused.value)
+    assert f": {DEAF[family]['mixers']}; these parts ignore" in str(refused.value)
 
 
 @pytest.mark.parametrize("family", ["llama", "mixtral", "qwen3", "phimoe", "granite"])

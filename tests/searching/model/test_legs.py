@@ -20,7 +20,7 @@ import torch
 from transformers.utils import logging
 
 from ropewalk.context_plan import ContextPlan, PlanStep
-from ropewalk.errors import InputError, InvalidValue, RopewalkError, UnknownName, Unsupported
+from ropewalk.errors import InputError, InvalidValue, RopewalkError, Unsupported
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.planted import split_corpus
 from ropewalk.evaluation.select import SHORT_LIMIT, Paired
@@ -303,19 +303,10 @@ def test_what_cannot_be_searched_is_refused(
         searched(replace(SETTINGS, **changes))
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "error"),
-    [
-        ("strategy", "annealing", UnknownName),
-        ("objective", "accuracy", UnknownName),
-        ("evaluations", -1, InvalidValue),
-        ("tokens", -1, InvalidValue),
-        ("documents", (3, 0, 1), InvalidValue),
-    ],
-)
-def test_settings_say_what_they_take(name: str, value: Any, error: type[Exception]) -> None:
-    with pytest.raises(error):
-        SearchSettings(TARGET, **{name: value})
+@pytest.mark.parametrize(("name", "value"), [("evaluations", -1), ("tokens", -1)])
+def test_settings_say_what_they_take(name: str, value: int) -> None:
+    with pytest.raises(InvalidValue):
+        SearchSettings(TARGET, **{name: value})  # type: ignore[arg-type]
 
 
 def test_a_budget_without_room_for_one_evaluation_is_refused_before_any_forward() -> None:
@@ -327,18 +318,6 @@ def test_a_budget_without_room_for_one_evaluation_is_refused_before_any_forward(
     with pytest.raises(InvalidValue, match=rf"one evaluation at {TARGET} takes {least:,}, over 3"):
         check(least - 1)
     check(least)
-
-
-def test_layers_that_are_not_searched_keep_what_they_do() -> None:
-    plain = present_plan(tiny.model().config).longest()
-    present = ContextPlan(
-        "two",
-        {"full_attention": (PlanStep(128, plain),), "sliding_attention": (PlanStep(128, plain),)},
-    )
-    longer = extend_plan(present, TARGET, "yarn").longest()
-    plan = present.with_steps("full_attention", (PlanStep(TARGET, longer),))
-    assert plan.longest("sliding_attention") == plain
-    assert plan.target_length == TARGET
 
 
 PROGRAM = """

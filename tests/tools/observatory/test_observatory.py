@@ -16,7 +16,7 @@ from ropewalk.errors import RopewalkError
 from ropewalk.models.config import ORIGINAL_LENGTH, Config, load_config
 from ropewalk.runtimes.model_classes import TABLE
 from ropewalk.runtimes.vllm import accepts as by_vllm
-from tests.tools.observatory.wheel_files import FACTORY_NEW, HOME, MODEL, NEW, OLD, REQUIRES, wheel
+from tests.tools.observatory.wheel_files import HOME, MODEL, NEW, OLD, REQUIRES, source, wheel
 from tools.observatory import __main__ as observatory
 from tools.observatory import facts, sources
 from tools.observatory.classes import configs
@@ -36,51 +36,7 @@ ATTENTION = {
     "layer": "get_rope(64, max_position=9, rope_parameters=config.rope_parameters[kind])",
     "odd": "get_rope(64, max_position=9, rope_parameters=torch.load(config.path))",
 }
-CLASS = """
-from vllm.model_executor.layers.rotary_embedding import get_rope
-
-class Attention:
-    def __init__(self, config, kind):
-        {before}
-        self.rotary_emb = {call}
-    def forward(self, q):
-        return self.rotary_emb(q)
-
-class ForCausalLM:
-    def __init__(self, config):
-        self.layers = [Attention(config, k) for k in config.layer_types]
-"""
-THROUGH = """
-from .whole import Attention as Shared
-from .whole import get_rope
-
-class Attention(Shared):
-    def __init__(self, config, scaling=None):
-        self.scaling = scaling
-        self.rotary_emb = get_rope(64, max_position=9, rope_parameters=self.scaling)
-
-class Layer:
-    def __init__(self, config):
-        setting = config.rope_parameters
-        self.attention = Attention(config, scaling=setting)
-
-class Model:
-    block = Layer
-    def __init__(self, config):
-        self.layers = [Layer(config)]
-
-class ForCausalLM:
-    def __init__(self, config):
-        self.model = Model(config)
-"""
-RENAMING = """
-def get_rope(head_size, max_position, is_neox_style=True, rope_parameters=None):
-    scaling_type = rope_parameters.get("rope_type", "default")
-    if scaling_type == "default":
-        return 0
-    elif scaling_type in ["deepseek_yarn"]:
-        return rope_parameters["factor"], {k for k in rope_parameters if k in ("mscale",)}
-"""
+CLASS = source("class")
 RENAME = (
     "config.rope_parameters['rope_type'] = ("
     "'deepseek_llama_scaling' if config.rope_parameters.get('attention_factor') == 1.0 "
@@ -92,7 +48,7 @@ def wheel_of(folder: Path, version: str, models: dict[str, str]) -> Path:
     """A wheel with vLLM's layout, and one model class a file."""
     registry = {f"{name}Arch": (name, "ForCausalLM") for name in models}
     files = {f"{HOME}/models/{name}.py": source for name, source in models.items()}
-    files[f"{HOME}/layers/rotary_embedding/__init__.py"] = RENAMING
+    files[f"{HOME}/layers/rotary_embedding/__init__.py"] = source("renaming")
     files[f"{HOME}/models/registry.py"] = f"_TEXT_GENERATION_MODELS = {registry}\n"
     return wheel(folder, files, version=version)
 
@@ -100,7 +56,7 @@ def wheel_of(folder: Path, version: str, models: dict[str, str]) -> Path:
 def models(**more: str) -> dict[str, str]:
     plain = {name: CLASS.format(before="pass", call=call) for name, call in ATTENTION.items()}
     renamed = CLASS.format(before=RENAME, call=ATTENTION["whole"])
-    return {**plain, "renamed": renamed, "through": THROUGH, **more}
+    return {**plain, "renamed": renamed, "through": source("through"), **more}
 
 
 def limit(path: Path, config: Config = QWEN3) -> int | None:
@@ -294,7 +250,7 @@ def _text(path: Path) -> Path:
 def _twice(path: Path) -> Path:
     made = wheel(path, NEW)
     with pytest.warns(UserWarning, match="Duplicate"), zipfile.ZipFile(made, "a") as archive:
-        archive.writestr(f"{HOME}/layers/rotary_embedding/__init__.py", FACTORY_NEW)
+        archive.writestr(f"{HOME}/layers/rotary_embedding/__init__.py", source("factory_new"))
     return made
 
 
@@ -346,14 +302,6 @@ def test_released_wheels(pattern: str, differs: str, capsys: pytest.CaptureFixtu
     assert differs in capsys.readouterr().out
 
 
-CONFIG = """
-class {name}Config(PretrainedConfig):
-    model_type = "{kind}"
-
-    def __init__(self, rope_theta=10000.0, rope_scaling=None, **kwargs):
-        {first}
-        {second}
-"""
 ERASING = ("super().__init__(**kwargs)", "self.rope_scaling = rope_scaling")
 
 
@@ -361,7 +309,7 @@ def test_config_classes_count_if_they_are_registered_and_erase_the_setting(tmp_p
     home = "sglang/srt/configs"
     classes = {"Late": ERASING, "Early": ERASING[::-1], "Unregistered": ERASING}
     files = {
-        f"{home}/{name.lower()}.py": CONFIG.format(
+        f"{home}/{name.lower()}.py": source("config").format(
             name=name, kind=name.lower(), first=first, second=second
         )
         for name, (first, second) in classes.items()

@@ -16,50 +16,10 @@ from ropewalk.schedule import RotarySchedule
 from tests.audit.corpus import CLEAN
 from tests.gguf.gguf_cases import unproven
 from tests.gguf.tiny_families import tiny
-from tests.tools.observatory.wheel_files import HOME, wheel
+from tests.tools.observatory.wheel_files import HOME, source, wheel
 from tools.observatory import llama_cpp_architectures, readings, serving_rotary, stock_converter
 
-MODULE = """
-import torch
-from vllm.logger import init_logger
-
-class Rotary(torch.nn.Module):
-    def __init__(self, size, base, factor):
-        super().__init__()
-        self.inverse = base ** (-torch.arange(0, size, 2).double() / size) / factor
-
-    def forward(self, positions, query, key):
-        angles = positions[:, None] * self.inverse
-        first, second = query.chunk(2, -1)
-        turned = first * angles.cos() - second * angles.sin()
-        return torch.cat((turned, second * angles.cos() + first * angles.sin()), -1), key
-
-def get_rope(head_size, max_position, is_neox_style, dtype, rope_parameters):
-    if rope_parameters["rope_type"] not in ("default", "linear"):
-        raise NotImplementedError("no other type")
-    return Rotary(head_size, rope_parameters["rope_theta"], rope_parameters.get("factor", 1.0))
-"""
-
-
-LLAMA_CPP = {
-    "llama-arch.cpp": """{ LLM_ARCH_TINY, "tiny" }, { LLM_ARCH_STILL, "still" }""",
-    "llama-model.cpp": """
-case LLM_ARCH_TINY: return new llama_model_tiny(params);
-llama_rope_type llama_model_rope_type(const llama_model * model) {
-    case LLM_ARCH_STILL: return LLAMA_ROPE_TYPE_NONE;
-}
-""",
-    "models/models.h": "struct llama_model_tiny : public llama_model_base {\n};",
-    "models/tiny.cpp": """
-void llama_model_tiny::load_arch_tensors() {
-    create_tensor(tn(LLM_TENSOR_ROPE_FREQS, "weight"));
-}
-llama_model_tiny::graph::graph(const llama_model & model) {
-    Qcur = ggml_rope_ext(ctx0, Qcur, inp_pos, model.get_rope_factors(), n_rot, rope_type,
-        n_ctx_orig, freq_base, freq_scale, 0.0f, attn_factor, beta_fast, beta_slow); // turned
-}
-""",
-}
+LLAMA_CPP = ("llama-arch.cpp", "llama-model.cpp", "models/models.h", "models/tiny.cpp")
 
 
 @pytest.fixture
@@ -76,7 +36,7 @@ def imports(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("imports")
 def test_a_rotary_module_of_a_wheel_is_run(tmp_path: Path) -> None:
-    made = wheel(tmp_path, {f"{HOME}/layers/rotary_embedding/__init__.py": MODULE})
+    made = wheel(tmp_path, {f"{HOME}/layers/rotary_embedding/__init__.py": source("module")})
     package = serving_rotary.rotary_package("vllm", made, tmp_path / "room", 64)
     for name in ("plain", "linear"):
         config = CLEAN[name].config
@@ -99,7 +59,8 @@ def test_a_rotary_module_of_a_wheel_is_run(tmp_path: Path) -> None:
 def test_architectures_are_read_in_llama_cpps_source(tmp_path: Path) -> None:
     archive = tmp_path / "xllamacpp-0.2.1.tar.gz"
     with tarfile.open(archive, "w:gz") as tar:
-        for name, text in LLAMA_CPP.items():
+        for name in LLAMA_CPP:
+            text = source(name.replace("/", "_"))
             member = tarfile.TarInfo(f"xllamacpp-0.2.1/thirdparty/llama.cpp/src/{name}")
             member.size = len(text)
             tar.addfile(member, io.BytesIO(text.encode()))

@@ -8,12 +8,11 @@ without (`ignored`).
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
+
+from ropewalk.models.tables import fields_of, table_in
 
 TABLE = Path(__file__).with_name("architectures.json")
 CONSECUTIVE = ("llama", "smollm3")
@@ -51,28 +50,17 @@ class Architecture:
 
 def architecture(name: str) -> Architecture:
     """The row of an architecture; one that the table lacks is taken for a plain one, not known."""
-    row = _table().get(name)
+    row = table_in(TABLE)["architectures"].get(name)
     if row is None or row["rotates"] == "unknown":
         return Architecture(name, known=False)
-    return Architecture(name, **{**row, "tensors": tuple(row.get("tensors", ()))})
+    return Architecture(name, **fields_of(row))
 
 
 def known_architectures() -> tuple[str, ...]:
     """All names in the table."""
-    return tuple(_table())
+    return tuple(table_in(TABLE)["architectures"])
 
 
 def build() -> str:
     """The llama.cpp whose source the table was read in."""
-    return str(_file()["llama_cpp"])
-
-
-def _table() -> Mapping[str, Any]:
-    table: Mapping[str, Any] = _file()["architectures"]
-    return table
-
-
-@cache
-def _file() -> Mapping[str, Any]:
-    content: Mapping[str, Any] = json.loads(TABLE.read_text(encoding="utf-8"))
-    return content
+    return str(table_in(TABLE)["llama_cpp"])

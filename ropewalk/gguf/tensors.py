@@ -7,15 +7,15 @@ beside what, is said by keys of each architecture.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping
-from functools import cache
 from pathlib import Path
 
 from ropewalk.gguf.header import F32, FREQUENCIES, LONG, SHORT, GGUFHeader
+from ropewalk.models.tables import table_in
 
 TABLE = Path(__file__).with_name("required_tensors.json")
+"""By architecture: the tensors of the whole model, and those of each block."""
 EMBEDDING = "token_embd.weight"
 _MOST_BLOCKS = 10_000
 _PER_LAYER = ("attention.head_count", "attention.head_count_kv", "feed_forward_length")
@@ -39,7 +39,7 @@ _SHOWN = 3
 def untold(header: GGUFHeader) -> str:
     """Why the names of the tensors cannot be judged; empty if they can."""
     own = header.architecture
-    if own not in _table():
+    if own not in table_in(TABLE):
         return f"which tensors architecture {own[:40]!r} asks for is not known here"
     if any(f"{own}.{key}" in header.lengths for key in _PER_LAYER):
         return "its layers differ from each other, so its tensors cannot be compared with them"
@@ -49,7 +49,7 @@ def untold(header: GGUFHeader) -> str:
 def problems(header: GGUFHeader) -> Iterator[str]:
     """Each thing for which llama.cpp refuses the file, or computes garbage."""
     width, place = header.count("embedding_length"), header.tensors.get(EMBEDDING)
-    if place is None and EMBEDDING in _table().get(header.architecture, [[]])[0]:
+    if place is None and EMBEDDING in table_in(TABLE).get(header.architecture, [[]])[0]:
         yield f"there is no tensor {EMBEDDING}"
     elif place is not None and width is not None and place.shape[:1] != (width,):
         yield f"{EMBEDDING} is {place.shape[0]} wide, and embedding_length = {width}"
@@ -68,7 +68,7 @@ def unfamiliar(header: GGUFHeader) -> str:
     """A tensor that llama.cpp may not ask for, and then refuses the file; empty without one."""
     if untold(header):
         return ""
-    after, inside = _table()[header.architecture]
+    after, inside = table_in(TABLE)[header.architecture]
     blocks: dict[str, set[str]] = {}
     for name in header.tensors:
         known = name in (*after, *_OPTIONAL)
@@ -89,7 +89,7 @@ def unfamiliar(header: GGUFHeader) -> str:
 
 def _keys(header: GGUFHeader) -> Iterator[str]:
     """Keys without which no file of these architectures loads."""
-    _, inside = _table()[header.architecture]
+    _, inside = table_in(TABLE)[header.architecture]
     wanted = ["embedding_length", "block_count", "attention.head_count"]
     if "ffn_up.weight" in inside and not header.number("expert_count"):
         wanted.append("feed_forward_length")
@@ -115,7 +115,7 @@ def _mistyped(header: GGUFHeader) -> Iterator[str]:
 
 
 def _missing(header: GGUFHeader, blocks: int) -> Iterator[str]:
-    after, inside = _table()[header.architecture]
+    after, inside = table_in(TABLE)[header.architecture]
     if header.number("expert_count"):
         inside = [name for name in inside if not name.startswith(("ffn_", "exp_"))]
     wanted = [*after, *(f"blk.{i}.{name}" for i in range(blocks) for name in inside)]
@@ -180,10 +180,3 @@ def _misshapen(header: GGUFHeader, blocks: int) -> Iterator[str]:
 
 def _times(one: int | None, other: int | None) -> int | None:
     return None if one is None or other is None else one * other
-
-
-@cache
-def _table() -> Mapping[str, list[list[str]]]:
-    """By architecture: the tensors of the whole model, and those of each block."""
-    table: Mapping[str, list[list[str]]] = json.loads(TABLE.read_text(encoding="utf-8"))
-    return table

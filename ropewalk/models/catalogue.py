@@ -9,13 +9,13 @@ null is kept only where the default is something else: Mistral's window.)
 from __future__ import annotations
 
 import copy
-import json
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ropewalk.errors import UnknownName
+from ropewalk.models.tables import fields_of, table_in
 
 FILE = Path(__file__).with_name("catalogue.json")
 
@@ -57,7 +57,4 @@ def find(name: str) -> CatalogueEntry:
 
 @cache
 def _entries() -> tuple[CatalogueEntry, ...]:
-    rows: list[dict[str, Any]] = json.loads(FILE.read_text(encoding="utf-8"))
-    return tuple(
-        CatalogueEntry(**{**row, "aliases": tuple(row.get("aliases", ()))}) for row in rows
-    )
+    return tuple(CatalogueEntry(**fields_of(row)) for row in table_in(FILE))

@@ -10,13 +10,13 @@ filled in.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ropewalk.context_plan import FULL_ATTENTION, SLIDING_ATTENTION
+from ropewalk.models.tables import fields_of, table_in
 from ropewalk.schedule import LogNForm, PairLayout
 
 
@@ -72,7 +72,7 @@ NOT_ATTENTION = frozenset(
 )
 """Layer types that are no attention, so nothing in them rotates."""
 
-_TABLE = json.loads(Path(__file__).with_name("families.json").read_text(encoding="utf-8"))
+_TABLE = table_in(Path(__file__).with_name("families.json"))
 """Rows of types and their properties; `follow_a_share` are types that turn a part of each head
 where a config says so, besides those that always do."""
 
@@ -97,16 +97,14 @@ def _filled(family: Family, stock: Mapping[str, Any]) -> Family:
 
 def _families() -> dict[str, Family]:
     stated = {t: _family(**row) for row in _TABLE["families"] for t in row["types"]}
-    file = Path(__file__).with_name("stock_defaults.json")
-    stock: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    stock = table_in(Path(__file__).with_name("stock_defaults.json"))
     found = stated | {t: _filled(stated.get(t, UNKNOWN), own) for t, own in stock.items()}
     # Types that published configs name and transformers does not, and which one their code equals.
     return found | {model_type: found[other] for model_type, other in _TABLE["like"].items()}
 
 
 def _family(types: Sequence[str], why: str = "", **stated: Any) -> Family:
-    pairs = {key: tuple(own) for key, own in stated.items() if isinstance(own, list)}
-    return Family(**stated | pairs)
+    return Family(**fields_of(stated))
 
 
 FAMILIES: Mapping[str, Family] = _families()

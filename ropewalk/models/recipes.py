@@ -8,10 +8,8 @@ none for this size. `docs/recipes.md` is written from the same file.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from ropewalk.errors import InputError
 from ropewalk.lengths import format_length
 from ropewalk.models.config import Config, ConfigReader
 from ropewalk.models.native import PLAIN
+from ropewalk.models.tables import table_in
 
 VENDOR = "vendor"
 """The name of a documented extension among methods."""
@@ -98,7 +97,7 @@ def documented(config: Config, *, trained: int | None = None) -> Documented | No
     if reader.setting(reader.main_rope()).kind not in PLAIN:
         return None
     reference = reader.lengths().reference
-    for row in _rows():
+    for row in table_in(FILE)["recipes"]:
         stated = reader.get("max_position_embeddings") in row["stated"]
         if stated and row.get("reference", reference) == reference and _matches(reader, row):
             return _read(row, reference)
@@ -116,7 +115,7 @@ def is_documented(config: Config) -> bool:
         _matches(reader, row)
         and row.get("reference") == original
         and any(each["parameters"]["factor"] == rope.get("factor") for each in row["extensions"])
-        for row in _rows()
+        for row in table_in(FILE)["recipes"]
     )
 
 
@@ -150,9 +149,3 @@ def _read(row: Mapping[str, Any], reference: int) -> Documented:
         extensions=tuple(Extension(**each) for each in row["extensions"]),
         note=row.get("note", ""),
     )
-
-
-@cache
-def _rows() -> tuple[Mapping[str, Any], ...]:
-    rows: list[Mapping[str, Any]] = json.loads(FILE.read_text(encoding="utf-8"))["recipes"]
-    return tuple(rows)

@@ -26,13 +26,13 @@ from typing import Any
 from ropewalk.context_plan import PlanStep
 from ropewalk.errors import InvalidValue, Unsupported, shortened
 from ropewalk.models.config import ORIGINAL_LENGTH, Config, ConfigReader
+from ropewalk.models.tables import table_in
 from ropewalk.runtimes import Runtime
 from ropewalk.runtimes.reading import (
     Reading,
     by_rules,
     known,
     scaled,
-    table_in,
     whole,
     with_base,
     without,

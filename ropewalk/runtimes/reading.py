@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
-from pathlib import Path
 from typing import Any, Literal
 
 from ropewalk.context_plan import PlanStep
@@ -165,10 +162,3 @@ def whole(value: object) -> int | None:
 
 def number(value: object) -> float | None:
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-@cache
-def table_in(path: Path) -> dict[str, Any]:
-    """A table of facts next to the code."""
-    table: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return table

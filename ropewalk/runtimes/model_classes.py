@@ -37,7 +37,7 @@ from typing import Any
 
 from ropewalk.errors import shortened
 from ropewalk.models.config import QUERY_GROWTH, Config, ConfigReader, text_config
-from ropewalk.models.tables import table_in
+from ropewalk.models.tables import fields_of, table_in
 from ropewalk.runtimes.reading import number, without
 
 TABLE = Path(__file__).with_name("model_classes.json")
@@ -50,6 +50,10 @@ ROUNDING = 2.0**-20
 """The relative tolerance of a base: twice the error of frequencies in float32."""
 BASE_AND_SHARE = ("rope_theta", "partial_rotary_factor", "layer_type")
 """Keys that reach a rotary module whatever becomes of the scaling; the last is ropewalk's own."""
+_OF_ROWS = (
+    *("scaling", "type", "keys", "must", "renamed", "base", "by_layer", "by", "part", "reads"),
+    "on_cpu",
+)
 BASE, SHARE = "rope_theta", "partial_rotary_factor"
 _OWN_BASE: Mapping[str, str] = {"DbrxForCausalLM": "attn_config"}
 """Classes that take the base from this part of the config, and nothing from the rope setting."""
@@ -293,21 +297,8 @@ def model_class(config: Config, engine: str) -> ModelClass:
         engine,
         table["version"],
         (name or str(config.get("model_type")))[:80],
-        row["scaling"],
-        type=row.get("type", ""),
-        keys=tuple(row.get("keys", ())),
-        must=tuple(row.get("must", ())),
-        renamed=row.get("renamed", {}),
-        base=row.get("base", ""),
-        by_layer=row.get("by_layer", False),
-        by=row.get("by", ""),
-        part=row.get("part", False),
-        reads=tuple(row.get("reads", ())),
-        types={
-            kind: RotaryType(tuple(keys["must"]), tuple(keys["may"]))
-            for kind, keys in table["types"].items()
-        },
-        on_cpu=row.get("on_cpu", ""),
+        types={kind: RotaryType(**fields_of(keys)) for kind, keys in table["types"].items()},
+        **fields_of({key: row[key] for key in _OF_ROWS if key in row}),
         beside=tuple(beside),
         kept=tuple(key for key in beside if key in kept or key == SHARE),
         own_base=_own_base(config, name) if name in _OWN_BASE else own.get(BASE),

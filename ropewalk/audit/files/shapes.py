@@ -22,6 +22,7 @@ USUAL = frozenset(NAMINGS)
 """Model types whose every tensor of these names has these shapes, as their tiny models show."""
 _EMBEDDING = re.compile(r"(?P<prefix>(?:.*\.)?)(?:embed_tokens|embed_in)\.weight")
 _HEAD = re.compile(r"(?:.*\.)?(?:lm_head|embed_out)\.weight")
+_BIASED = ("q_proj", "k_proj", "v_proj")
 _QUERIES = ("q_proj", "q_b_proj", "qkv_proj", "query_key_value")
 
 
@@ -44,22 +45,20 @@ def check_shapes(tensors: Shapes, config: Config) -> Compared:
         said = "no tensor has the usual name of an embedding, so the shapes are not compared"
         return Compared(unknown=said)
     embedding = embeddings[0]
-    model = _Model(reader, tensors, embedding["prefix"])
-    problems = list(model.problems(embedding[0]))
-    rows = tensors[embedding[0]][:1]
-    if not problems and isinstance(config.get("text_config"), Mapping) and model.is_alone():
+    problems = list(_Model(reader, tensors, embedding["prefix"]).problems(embedding[0]))
+    prefix = embedding["prefix"]
+    others = any(not name.startswith(prefix) and not _HEAD.fullmatch(name) for name in tensors)
+    rows = next(iter(tensors[embedding[0]]), None)
+    if not problems and isinstance(config.get("text_config"), Mapping) and not others:
         said = "the config has more than a text model, and no tensor is of another part"
-        return Compared(unknown=said, rows=rows[0] if rows else None)
+        return Compared(unknown=said, rows=rows)
     if quantised(config) or (problems and reader.model_type not in USUAL):
-        why = (
-            "the weights are quantised"
-            if quantised(config)
-            else f"the naming of model type {reader.model_type[:40]!r} is not known here"
-        )
+        why = f"the naming of model type {reader.model_type[:40]!r} is not known here"
+        why = "the weights are quantised" if quantised(config) else why
         first = f" ({problems[0]})" if problems else ""
         said = f"not all shapes are compared with the config: {why}{first}"
-        return Compared(unknown=said, rows=rows[0] if rows else None)
-    return Compared(tuple(problems), rows=rows[0] if rows else None)
+        return Compared(unknown=said, rows=rows)
+    return Compared(tuple(problems), rows=rows)
 
 
 def quantised(config: Config) -> bool:
@@ -86,10 +85,12 @@ class _Model:
     def problems(self, embedding: str) -> Iterator[str]:
         vocabulary, hidden = self.count("vocab_size"), self.count("hidden_size")
         yield from self._differs(embedding, (vocabulary, hidden))
+        levels = (self.reader.config, self.reader.outer)
+        tied, outer = (own.get("tie_word_embeddings") for own in levels)
         head = min(filter(_HEAD.fullmatch, self.tensors), key=len, default=None)
         if head is not None:
             yield from self._differs(head, (vocabulary, hidden))
-        elif self.reader.config.get("tie_word_embeddings") is False and not self.outer_ties():
+        elif tied is False and outer is not True:  # which ties, whatever its text model says
             yield "there is no lm_head.weight, and the config does not tie it to the embedding"
         yield from self._layer_count()
         wanted = self._by_name()
@@ -101,14 +102,6 @@ class _Model:
             if name in self.tensors:
                 yield from self._differs(name, (hidden,))
         yield from self._missing()
-
-    def outer_ties(self) -> bool:
-        """True if the config of a larger model ties the head, whatever its text model says."""
-        return self.reader.outer.get("tie_word_embeddings") is True
-
-    def is_alone(self) -> bool:
-        """True if no tensor is of another part of a larger model."""
-        return all(name.startswith(self.prefix) or _HEAD.fullmatch(name) for name in self.tensors)
 
     def count(self, key: str) -> int | None:
         value = self.reader.get(key)
@@ -147,33 +140,26 @@ class _Model:
             keys = None
         elif self.reader.config.get("num_key_value_heads") is None:
             keys = None  # each class has its own default
-        return {
-            "self_attn.q_proj.weight": (queries, hidden),
-            "self_attn.q_proj.bias": (queries,),
-            "self_attn.k_proj.weight": (keys, hidden),
-            "self_attn.k_proj.bias": (keys,),
-            "self_attn.v_proj.weight": (keys, hidden),
-            "self_attn.v_proj.bias": (keys,),
-            "self_attn.o_proj.weight": (hidden, outputs),
-            "self_attn.dense.weight": (hidden, outputs),
-            "self_attn.qkv_proj.weight": (_plus(queries, _times(2, keys)), hidden),
-            "self_attn.q_a_proj.weight": (self.count("q_lora_rank"), hidden),
-            "self_attn.q_b_proj.weight": (queries, self.count("q_lora_rank")),
-            "self_attn.kv_a_proj_with_mqa.weight": (_plus(latent, turned), hidden),
-            "self_attn.kv_b_proj.weight": (_times(heads, _plus(unturned, value)), latent),
-            "attention.query_key_value.weight": (_times(3, hidden), hidden),
-            "attention.dense.weight": (hidden, hidden),
-            "mlp.gate_proj.weight": (inner, hidden),
-            "mlp.up_proj.weight": (inner, hidden),
-            "mlp.gate_up_proj.weight": (_times(2, inner), hidden),
-            "mlp.down_proj.weight": (hidden, inner),
-            "mlp.c_fc.weight": (inner, hidden),
-            "mlp.c_proj.weight": (hidden, inner),
-            "mlp.dense_h_to_4h.weight": (inner, hidden),
-            "mlp.dense_4h_to_h.weight": (hidden, inner),
-            "input_layernorm.weight": (hidden,),
-            "post_attention_layernorm.weight": (hidden,),
+        up = ("mlp.gate_proj", "mlp.up_proj", "mlp.c_fc", "mlp.dense_h_to_4h")
+        down = ("mlp.down_proj", "mlp.c_proj", "mlp.dense_4h_to_h")
+        weights: dict[str, tuple[int | None, ...]] = {
+            "self_attn.q_proj": (queries, hidden),
+            **dict.fromkeys(("self_attn.k_proj", "self_attn.v_proj"), (keys, hidden)),
+            **dict.fromkeys(("self_attn.o_proj", "self_attn.dense"), (hidden, outputs)),
+            "self_attn.qkv_proj": (_plus(queries, _times(2, keys)), hidden),
+            "self_attn.q_a_proj": (self.count("q_lora_rank"), hidden),
+            "self_attn.q_b_proj": (queries, self.count("q_lora_rank")),
+            "self_attn.kv_a_proj_with_mqa": (_plus(latent, turned), hidden),
+            "self_attn.kv_b_proj": (_times(heads, _plus(unturned, value)), latent),
+            "attention.query_key_value": (_times(3, hidden), hidden),
+            "attention.dense": (hidden, hidden),
+            **dict.fromkeys(up, (inner, hidden)),
+            **dict.fromkeys(down, (hidden, inner)),
+            "mlp.gate_up_proj": (_times(2, inner), hidden),
+            **dict.fromkeys(("input_layernorm", "post_attention_layernorm"), (hidden,)),
         }
+        biases = {f"self_attn.{part}.bias": weights[f"self_attn.{part}"][:1] for part in _BIASED}
+        return {f"{name}.weight": shape for name, shape in weights.items()} | biases
 
     def _last(self) -> tuple[str, ...]:
         return tuple(f"{self.prefix}{name}" for name in after_the_layers(self.reader))

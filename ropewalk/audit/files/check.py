@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, NamedTuple
 
 from ropewalk.runtimes.finding import Finding
@@ -41,6 +42,11 @@ def listed(names: Sequence[str]) -> str:
     """The first of these names, and the number of the others."""
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return f"{', '.join(names[:SHOWN])}{more}"
+
+
+def fault(trap: str, consequence: str, remedy: str) -> Callable[[str], Finding]:
+    """The findings of one trap of the files, each from what was seen."""
+    return partial(Finding, trap, (), consequence=consequence, remedy=remedy)
 
 
 def passed(subject: Subject, what: str, *notes: Finding) -> Checked:

@@ -6,7 +6,7 @@ import os
 import stat
 from pathlib import Path
 
-from ropewalk.audit.files.check import Checked, listed, passed, unknown, wrong
+from ropewalk.audit.files.check import Checked, fault, listed, passed, unknown, wrong
 from ropewalk.audit.files.finite import Told
 from ropewalk.audit.files.gguf import ends_at
 from ropewalk.audit.files.weights import INDEX, SINGLE
@@ -18,6 +18,11 @@ from ropewalk.runtimes.finding import Finding
 
 NO_MANIFEST = "not compared: no manifest"
 CONFIG = "config.json"
+_changed = fault(
+    "bytes-changed",
+    "its content is not the one that was exported and compared",
+    "copy it again, or export the model again",
+)
 
 
 def of_folder(folder: Path, progress: Told, *, of_parts: bool = False) -> Checked:
@@ -108,16 +113,6 @@ def _kind(path: Path) -> str:
 def _listed(names: list[str]) -> str:
     be = "is" if len(names) == 1 else "are"
     return f"{listed(names)} {be}"
-
-
-def _changed(what: str) -> Finding:
-    return Finding(
-        "bytes-changed",
-        (),
-        what,
-        "its content is not the one that was exported and compared",
-        "copy it again, or export the model again",
-    )
 
 
 def _extra(names: list[str]) -> Finding:

@@ -8,12 +8,13 @@ file is zeros and is not read.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from ropewalk.audit.files.check import listed
+from ropewalk.audit.files.check import fault, listed
 from ropewalk.gguf.rewriting import stretches
 from ropewalk.runtimes.finding import Finding
 
@@ -29,6 +30,17 @@ _NO_NUMBERS = {
     "F8_E5M2": ("u1", 0x7C),
     "F8_E4M3": ("u1", 0x7F),
 }
+_zero = fault(
+    "weights-zero",
+    "such a matrix passes nothing on, as after a copy or a training that left it out",
+    "copy or convert the weights again, unless the model was trained so",
+)
+_not_finite = fault(
+    "weights-not-finite",
+    "every answer that reads them is garbage",
+    "copy or convert the weights again, or train again from a checkpoint before the loss "
+    "became NaN",
+)
 
 
 class Blocks(NamedTuple):
@@ -75,33 +87,15 @@ def odd(tensors: Sequence[Numbers], told: Told = lambda done: None) -> Odd:
 
 def all_zero(names: Sequence[str]) -> tuple[Finding, ...]:
     """A note on such matrices, if there are any."""
-    if not names:
-        return ()
     what = f"{listed(names)} {'holds' if len(names) == 1 else 'hold'} zeros alone"
-    return (
-        Finding(
-            "weights-zero",
-            (),
-            what,
-            "such a matrix passes nothing on, as after a copy or a training that left it out",
-            "copy or convert the weights again, unless the model was trained so",
-            wrong=False,
-        ),
-    )
+    return (replace(_zero(what), wrong=False),) if names else ()
 
 
 def not_numbers(names: Sequence[str]) -> Finding:
     """The finding for such tensors."""
     more = f" and {len(names) - 1} more tensors" if len(names) > 1 else ""
     hold = "holds" if len(names) == 1 else "hold"
-    return Finding(
-        "weights-not-finite",
-        (),
-        f"{names[0]}{more} {hold} NaN or values that are infinite in float32",
-        "every answer that reads them is garbage",
-        "copy or convert the weights again, or train again from a checkpoint before the loss "
-        "became NaN",
-    )
+    return _not_finite(f"{names[0]}{more} {hold} NaN or values that are infinite in float32")
 
 
 def _looked_at(tensor: Numbers) -> tuple[bool, bool]:

@@ -9,19 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ropewalk.audit.files.check import Checked, passed, unknown, wrong
+from ropewalk.audit.files.check import Checked, fault, passed, unknown, wrong
 from ropewalk.audit.files.finite import Blocks, Numbers, Told, all_zero, not_numbers, odd
 from ropewalk.gguf import tensors
 from ropewalk.gguf.header import FREQUENCIES, LONG, SHORT, GGUFHeader, TensorPlace
 from ropewalk.gguf.sizes import BLOCKS, SCALES, bytes_of
 from ropewalk.gguf.tensors import EMBEDDING
-from ropewalk.runtimes.finding import Finding
 
 TOKENS, MERGES = "tokenizer.ggml.tokens", "tokenizer.ggml.merges"
 _FLOATS = {0: "F32", 1: "F16", 28: "F64", 30: "BF16"}  # by GGML's numbers
 _ROTARY = {FREQUENCIES, LONG, SHORT}
 _SPECIAL = ("bos", "eos", "unknown", "padding", "eot", "eom", "separator", "mask")
 _AGAIN = "copy the file again, or convert it again"
+_damaged = fault("weights-damaged", "it does not load, or loads garbage", _AGAIN)
+_broken = fault("tokenizer-broken", "it does not load, or text becomes garbage", _AGAIN)
 
 
 def weights(
@@ -135,13 +136,3 @@ def numbers(header: GGUFHeader, name: str, place: TensorPlace) -> Numbers:
     path = place.path or header.path
     matrix = len(place.shape) > 1
     return Numbers(name, path, place.start, bytes_of(place) or 0, kind, matrix)
-
-
-def _damaged(what: str) -> Finding:
-    return Finding("weights-damaged", (), what, "it does not load, or loads garbage", _AGAIN)
-
-
-def _broken(what: str) -> Finding:
-    return Finding(
-        "tokenizer-broken", (), what, "it does not load, or text becomes garbage", _AGAIN
-    )

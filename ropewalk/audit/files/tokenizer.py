@@ -11,18 +11,27 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ropewalk.audit.files.check import Checked, passed, unknown, wrong
+from ropewalk.audit.files.check import Checked, fault, passed, unknown, wrong
 from ropewalk.confined import FAST, trial
 from ropewalk.errors import InputError, MissingExtra, first_line, shortened
 from ropewalk.exporting.tokens import PROBE, SETTINGS, tokenizer_files
 from ropewalk.extras import required_by
 from ropewalk.models.config import Config, ConfigReader
-from ropewalk.runtimes.finding import Finding
 from ropewalk.untrusted import read_json
 
 MOST_BYTES = 64 * 2**20
 ADDED = "added_tokens.json"
 _OTHER_JSON = ("special_tokens_map.json", "chat_template.json")
+_broken = fault(
+    "tokenizer-broken",
+    "no runtime turns text into tokens with it",
+    "copy the tokenizer files of the model again",
+)
+_beyond = fault(
+    "token-beyond-vocabulary",
+    "a text with that token makes every runtime fail",
+    "copy the tokenizer files of this very model",
+)
 
 
 class _Loaded(NamedTuple):
@@ -57,7 +66,8 @@ def tokenizer(folder: Path, config: Config, rows: int | None) -> Checked:
         said = f"{files[0]} loads; the size of the vocabulary is stated nowhere"
         return unknown("tokenizer", said, "add vocab_size to the config")
     if largest >= most or min(loaded.probe) < 0:
-        return wrong("tokenizer", _beyond(files[0], largest, most))
+        said = f"{files[0]} has the id {largest:,}, and the vocabulary has {most:,} rows"
+        return wrong("tokenizer", _beyond(said))
     return passed("tokenizer", f"{files[0]} loads, its largest id {largest:,} of {most:,}")
 
 
@@ -143,23 +153,3 @@ def _vocabulary(config: Config, rows: int | None) -> int | None:
     counts = [stated if isinstance(stated, int) and not isinstance(stated, bool) else None, rows]
     known = [count for count in counts if count is not None]
     return min(known) if known else None
-
-
-def _broken(what: str) -> Finding:
-    return Finding(
-        "tokenizer-broken",
-        (),
-        what,
-        "no runtime turns text into tokens with it",
-        "copy the tokenizer files of the model again",
-    )
-
-
-def _beyond(name: str, largest: int, most: int) -> Finding:
-    return Finding(
-        "token-beyond-vocabulary",
-        (),
-        f"{name} has the id {largest:,}, and the vocabulary has {most:,} rows",
-        "a text with that token makes every runtime fail",
-        "copy the tokenizer files of this very model",
-    )

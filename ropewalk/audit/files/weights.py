@@ -10,19 +10,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ropewalk.audit.files.check import SHOWN, Checked, passed, unknown, wrong
+from ropewalk.audit.files.check import SHOWN, Checked, fault, passed, unknown, wrong
 from ropewalk.audit.files.finite import Numbers, Told, all_zero, not_numbers, odd
 from ropewalk.audit.files.safetensors import Stored, read_header
 from ropewalk.audit.files.shapes import check_shapes, quantised
 from ropewalk.errors import InputError, RopewalkError, Unsupported, shortened
 from ropewalk.models.config import Config
-from ropewalk.runtimes.finding import Finding
 from ropewalk.untrusted import read_json
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 MOST_INDEX = 32 * 2**20
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 _AGAIN = "copy the folder again, or export the model again"
+_damaged = fault("weights-damaged", "it does not load, or loads garbage", _AGAIN)
+_missing = fault("weights-misplaced", "the weights are not found when loading", _AGAIN)
+_differs = fault(
+    "weights-differ",
+    "it does not load, or loads with random weights in their place",
+    "check that config and weights belong together",
+)
 
 
 @dataclass(frozen=True)
@@ -188,21 +194,3 @@ def _absent(folder: Path) -> Checked:
         said = f"{other[0]} is neither {SINGLE} nor named by {INDEX}"
         return unknown("weights", said, "add the index")
     return unknown("weights", "none in this folder", "give the folder that has config and weights")
-
-
-def _damaged(what: str) -> Finding:
-    return Finding("weights-damaged", (), what, "it does not load, or loads garbage", _AGAIN)
-
-
-def _missing(what: str) -> Finding:
-    return Finding("weights-misplaced", (), what, "the weights are not found when loading", _AGAIN)
-
-
-def _differs(what: str) -> Finding:
-    return Finding(
-        "weights-differ",
-        (),
-        what,
-        "it does not load, or loads with random weights in their place",
-        "check that config and weights belong together",
-    )

@@ -553,10 +553,7 @@ class ConfigReader:
             )
             _check_pairs(self.written("qk_rope_head_dim"), rotary_dim, rotary_dim)
             return rotary_dim + unrotated, rotary_dim
-        head_dim, head_key = self._layer_head_dim(rope.get("layer_type")) or (
-            self._common_head_dim(),
-            self.written("head_dim"),
-        )
+        head_dim, head_key = self._head_dim(rope.get("layer_type"))
         share = rope.get("partial_rotary_factor")
         key = f"{self.prefix}{self.rope_key}.partial_rotary_factor"
         if share is None:
@@ -588,8 +585,8 @@ class ConfigReader:
             )
         return head_dim, rotary_dim
 
-    def _layer_head_dim(self, layer_type: str | None) -> tuple[int, str] | None:
-        """The head size of one layer type (Gemma 4) and its key, if the config states it."""
+    def _head_dim(self, layer_type: str | None) -> tuple[int, str]:
+        """The size of a head in the layers of a type, and the key that states it."""
         kinds, layers = self.config.get("layer_types"), self.config.get("per_layer_config")
         if isinstance(kinds, list) and isinstance(layers, Mapping):
             for index, values in layers.items():
@@ -600,7 +597,7 @@ class ConfigReader:
                     return counted(own, key, MAX_DIM), key
         if layer_type == FULL_ATTENTION and self.get("global_head_dim") is not None:
             return self._count("global_head_dim", MAX_DIM), self.written("global_head_dim")
-        return None
+        return self._common_head_dim(), self.written("head_dim")
 
     def _common_head_dim(self) -> int:
         if self.get("head_dim") is not None:

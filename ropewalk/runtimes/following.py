@@ -20,7 +20,7 @@ from ropewalk.models.families import FAMILIES
 from ropewalk.runtimes import of_version, rules, traps
 from ropewalk.runtimes.finding import Finding, Subject
 from ropewalk.runtimes.model_classes import architecture
-from ropewalk.runtimes.reading import BY_ITS_RULES, Reading
+from ropewalk.runtimes.reading import BY_ITS_RULES, Reading, whole
 from ropewalk.untrusted import read_json
 
 LIMITS = ("tokenizer-limit", "generation-limit")
@@ -129,11 +129,11 @@ def _other_class(config: Config, kind: str) -> str:
     names = config.get("architectures")
     if not isinstance(names, list) or not names:
         return ""
-    if names[0] in map(_usual_class, (kind, config.get("model_type"))):
+    kinds = (kind, str(config.get("model_type")))
+    if names[0] in (architecture({"model_type": own}) for own in kinds):
         return ""
-    kinds = {kind.removesuffix("_text"), str(config.get("model_type")).removesuffix("_text")}
     for name in names:
-        for own in kinds:
+        for own in (each.removesuffix("_text") for each in kinds):
             rest = _letters(name).removeprefix(_letters(own))
             if rest != _letters(name) and rest.startswith(("for", "model", "lmhead")):
                 return ""
@@ -141,10 +141,6 @@ def _other_class(config: Config, kind: str) -> str:
         f"chooses its class by the architecture {shortened(names[0])}, which is not known for "
         f"model type {kind!r}; judge it by running it there"
     )
-
-
-def _usual_class(kind: object) -> str:
-    return architecture({"model_type": kind})
 
 
 def _letters(name: object) -> str:
@@ -162,14 +158,11 @@ def without_chunks(config: Config) -> Config:
 
 
 def _limit_in(path: Path | None, name: str, key: str) -> int | None:
-    if path is None:
-        return None
-    file = (path if path.is_dir() else path.parent) / name
-    if not file.is_file():
+    file = None if path is None else (path if path.is_dir() else path.parent) / name
+    if file is None or not file.is_file():
         return None
     try:
         value = read_json(file, max_bytes=64 * 2**20)
     except InputError:  # named when the tokenizer is checked
         return None
-    limit = value.get(key) if isinstance(value, dict) else None
-    return limit if isinstance(limit, int) and not isinstance(limit, bool) else None
+    return whole(value.get(key)) if isinstance(value, dict) else None

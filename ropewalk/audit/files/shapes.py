@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from ropewalk.audit.files.check import listed
 from ropewalk.audit.files.names import NAMINGS, after_the_layers, in_each_layer
 from ropewalk.models.config import Config, ConfigReader
+from ropewalk.runtimes.reading import whole
 
 Shape = tuple[int, ...]
 Shapes = Mapping[str, Shape]
@@ -104,8 +105,7 @@ class _Model:
         yield from self._missing()
 
     def count(self, key: str) -> int | None:
-        value = self.reader.get(key)
-        return value if isinstance(value, int) and not isinstance(value, bool) else None
+        return whole(self.reader.get(key))
 
     def _differs(self, name: str, wanted: tuple[int | None, ...]) -> Iterator[str]:
         """A width of None is one that the config leaves to its class."""

@@ -17,6 +17,7 @@ from ropewalk.errors import InputError, MissingExtra, first_line, shortened
 from ropewalk.exporting.tokens import PROBE, SETTINGS, tokenizer_files
 from ropewalk.extras import required_by
 from ropewalk.models.config import Config, ConfigReader
+from ropewalk.runtimes.reading import whole
 from ropewalk.untrusted import read_json
 
 MOST_BYTES = 64 * 2**20
@@ -137,7 +138,7 @@ def _guarded(name: str, load: Callable[[], Any]) -> Any:
 def _added(settings: Config, more: Config) -> Iterator[int]:
     """The ids of the tokens that the settings and the file of added tokens add."""
     for token, own in more.items():
-        if not isinstance(own, int) or isinstance(own, bool):
+        if whole(own) is None:
             raise InputError(
                 f"{ADDED}: {shortened(token)} has the id {shortened(own)}, not a number"
             )
@@ -149,7 +150,5 @@ def _added(settings: Config, more: Config) -> Iterator[int]:
 
 
 def _vocabulary(config: Config, rows: int | None) -> int | None:
-    stated = ConfigReader(config).get("vocab_size")
-    counts = [stated if isinstance(stated, int) and not isinstance(stated, bool) else None, rows]
-    known = [count for count in counts if count is not None]
-    return min(known) if known else None
+    counts = (whole(ConfigReader(config).get("vocab_size")), rows)
+    return min((count for count in counts if count is not None), default=None)

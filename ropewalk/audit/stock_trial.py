@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ropewalk.agreement import Agreement
 from ropewalk.context_plan import ContextPlan
@@ -16,10 +15,6 @@ from ropewalk.errors import GateFailed, InputError, Unsupported
 from ropewalk.exporting.tokens import PROBE
 from ropewalk.runtimes.finding import Finding
 from ropewalk.runtimes.reading import STOCK
-
-if TYPE_CHECKING:
-    from ropewalk.exporting import gate
-    from ropewalk.models.checkpoint import Checkpoint
 
 MOST_BYTES = 8 * 2**30
 """The most bytes of weights in float32, of which two copies are in memory."""
@@ -41,13 +36,20 @@ def trial(folder: Path, plan: ContextPlan, *, tokenizer: bool) -> Trial:
     """
     import torch
 
+    from ropewalk.exporting import gate
+    from ropewalk.exporting.stock_run import settle
     from ropewalk.models.checkpoint import Checkpoint
+    from ropewalk.models.load import read_model
 
     try:
         checkpoint = Checkpoint.open(str(folder))
         if checkpoint.bytes(torch.float32) > MOST_BYTES:
             return Trial(notes=("too large to be run here: only its rotary modules were measured",))
-        agreement, tokens, silent = _compared(checkpoint, plan, PROBE if tokenizer else "")
+        model = settle(read_model(checkpoint.folder, torch.float32))
+        asked = gate.sequences(plan, gate.probe_ids(checkpoint.folder))
+        text = PROBE if tokenizer else ""
+        (answered,) = gate.ask_stock([(checkpoint.folder, asked)], text=text)
+        agreement = gate.agreement_with(model, plan, asked, answered.answers)
     except GateFailed as error:
         said = "; ".join(error.problems)
         return Trial(findings=(_failed("model-differs", said, "it does not follow the plan"),))
@@ -56,31 +58,13 @@ def trial(folder: Path, plan: ContextPlan, *, tokenizer: bool) -> Trial:
     except InputError as error:
         return Trial(findings=(_failed("refused", str(error), "it does not load"),))
     found = [] if agreement.passed else [differs(STOCK, agreement)]
-    if silent:
+    if all(answer.logits.std() == 0 for answer in answered.answers):
         said = "every token has the same logit at every position"
         found.append(_failed("no-effect", said, "no input has an effect: weights are zero"))
-    if tokens is not None and tokens.error:
+    if (tokens := answered.tokens) is not None and tokens.error:
         said = f"stock transformers cannot load the tokenizer ({tokens.error})"
         found.append(_failed("tokenizer-broken", said, "no text becomes tokens"))
     return Trial(agreement, tuple(found))
-
-
-def _compared(
-    checkpoint: Checkpoint, plan: ContextPlan, text: str
-) -> tuple[Agreement, gate.Tokens | None, bool]:
-    """The agreement, the tokens of the text, and whether the model says nothing."""
-    import torch
-
-    from ropewalk.exporting import gate
-    from ropewalk.exporting.stock_run import settle
-    from ropewalk.models.load import read_model
-
-    model = settle(read_model(checkpoint.folder, torch.float32))
-    asked = gate.sequences(plan, gate.probe_ids(checkpoint.folder))
-    (answered,) = gate.ask_stock([(checkpoint.folder, asked)], text=text)
-    agreement = gate.agreement_with(model, plan, asked, answered.answers)
-    silent = all(answer.logits.std() == 0 for answer in answered.answers)
-    return agreement, answered.tokens, silent
 
 
 def differs(runtime: str, agreement: Agreement) -> Finding:

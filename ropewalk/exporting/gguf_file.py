@@ -88,7 +88,7 @@ def export(
         progress(Status("export", 0.0, "measuring the nearest plan that it can express"))
         schedule, setting, near = _nearest(parts, schedule, error, approximate=approximate)
         warnings += near
-        schedules = _one(schedule, plan.target_length)
+        schedules = {FULL_ATTENTION: (PlanStep(plan.target_length, schedule),)}
         plan = replace(plan, schedules=schedules).approximating(plan)
     changes = settings.changes(
         model, setting, plan.target_length, schedule.geometry.original_length
@@ -151,7 +151,8 @@ def _write(
     def told(done: float) -> None:
         progress(Status("export", 0.9 * done, "copying tensors"))
 
-    keys = {**changes.keys, carried.PLAN: rewriting.text(_told(plan))}
+    named = replace(plan, model=carried.name_of(plan.model))  # and no path of this machine
+    keys = {**changes.keys, carried.PLAN: rewriting.text(named.dumps())}
     ours = {carried.SHA256, carried.SIZE, carried.PLAN}
     if as_folder:  # its manifest has the digests
         place.mkdir()
@@ -188,11 +189,6 @@ def _of_another_name(parts: Sequence[GGUFHeader], plan: ContextPlan) -> tuple[st
         f"the plan was created from {shortened(planned)}, and this file is {shortened(own[0])}: "
         "check that they are the same model",
     )
-
-
-def _told(plan: ContextPlan) -> str:
-    """The plan as the file carries it: with the model's name, and no path of this machine."""
-    return replace(plan, model=carried.name_of(plan.model)).dumps()
 
 
 def _not_run(parts: Sequence[GGUFHeader]) -> str:
@@ -395,7 +391,3 @@ def _text(parts: Sequence[GGUFHeader], length: int) -> Sequence[int]:
     vocabulary = whole(parts).lengths.get("tokenizer.ggml.tokens", 2)
     drawn: list[int] = np.random.default_rng(8).integers(vocabulary, size=length).tolist()
     return drawn
-
-
-def _one(schedule: RotarySchedule, length: int) -> dict[str, tuple[PlanStep, ...]]:
-    return {FULL_ATTENTION: (PlanStep(length, schedule),)}

@@ -76,7 +76,9 @@ def _remove_dead_rooms(out: Path) -> None:
             continue
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _restore(room, out)
+            # It may have been killed after it moved the old one away, and before the new one came.
+            if os.path.lexists(room / _REPLACED) and not os.path.lexists(out):
+                os.rename(room / _REPLACED, out)
             shutil.rmtree(room, ignore_errors=True)
         except BlockingIOError:  # its process is alive
             continue
@@ -87,12 +89,6 @@ def _remove_dead_rooms(out: Path) -> None:
 def _prefix(out: Path) -> str:
     """The prefix of an export's temporary folders: a name may be as long as it can be."""
     return f".ropewalk-{hashlib.sha256(os.fsencode(out.name)).hexdigest()[:12]}-"
-
-
-def _restore(room: Path, out: Path) -> None:
-    """Put back what was moved away by a process that was killed before it put the new one there."""
-    if os.path.lexists(room / _REPLACED) and not os.path.lexists(out):
-        os.rename(room / _REPLACED, out)
 
 
 def _move_into_place(room: Path, out: Path, sources: tuple[Path, ...]) -> None:

@@ -14,11 +14,7 @@ from ropewalk.gguf.sizes import NAMES, bytes_of
 from ropewalk.values import Value
 
 _MIXTURES = dict(
-    zip(
-        range(10, 19),
-        ("Q2_K", "Q3_K_S", "Q3_K_M", "Q3_K_L", "Q4_K_S", "Q4_K_M", "Q5_K_S", "Q5_K_M", "Q6_K"),
-        strict=True,
-    )
+    enumerate("Q2_K Q3_K_S Q3_K_M Q3_K_L Q4_K_S Q4_K_M Q5_K_S Q5_K_M Q6_K".split(), 10)
 )
 """Names of mixtures of types, by what general.file_type says."""
 

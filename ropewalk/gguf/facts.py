@@ -13,9 +13,8 @@ from ropewalk.gguf.settings import base_of_windows, window_of
 from ropewalk.gguf.sizes import NAMES, bytes_of
 from ropewalk.values import Value
 
-_MIXTURES = dict(
-    enumerate("Q2_K Q3_K_S Q3_K_M Q3_K_L Q4_K_S Q4_K_M Q5_K_S Q5_K_M Q6_K".split(), 10)
-)
+_OF_K = ("Q2_K", "Q3_K_S", "Q3_K_M", "Q3_K_L", "Q4_K_S", "Q4_K_M", "Q5_K_S", "Q5_K_M", "Q6_K")
+_MIXTURES = dict(enumerate(_OF_K, 10))
 """Names of mixtures of types, by what general.file_type says."""
 
 

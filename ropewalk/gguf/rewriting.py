@@ -17,9 +17,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import BinaryIO
 
-from ropewalk.errors import InputError, RopewalkError
+from ropewalk.errors import InputError
 from ropewalk.gguf import parts as split
 from ropewalk.gguf.header import F32, MAGIC, GGUFHeader
 from ropewalk.gguf.sizes import bytes_of
@@ -133,9 +132,14 @@ class _File:
         with out.open("xb") as file:
             count = len(kept) + len(self.keys)
             file.write(MAGIC + struct.pack("<IQQ", self.header.version, len(infos), count))
+            file.flush()
+            at = file.tell()
             with self.header.path.open("rb") as source:
                 for _, (start, stop) in kept:
-                    _copy_small(source, file, start, stop - start)
+                    size = stop - start
+                    copy_span(source.fileno(), start, file.fileno(), at, size, lambda copied: None)
+                    at += size
+            file.seek(at)
             for key, value in self.keys.items():
                 file.write(_counted(key) + value)
             for info in infos:
@@ -229,26 +233,14 @@ def stretches(source: int, start: int, end: int) -> Iterator[tuple[int, int]]:
         try:
             begin = max(at, os.lseek(source, at, os.SEEK_DATA))
             stop = os.lseek(source, begin, os.SEEK_HOLE)
-        except OSError as error:
-            if error.errno == errno.ENXIO:  # nothing but holes from here on
+        except (OSError, AttributeError) as error:  # the second where the system has no holes
+            if getattr(error, "errno", 0) == errno.ENXIO:  # nothing but holes from here on
                 return
-            begin, stop = at, end
-        except AttributeError:  # not on this system
             begin, stop = at, end
         if begin >= end:
             return
         yield begin, min(stop, end)
         at = stop
-
-
-def _copy_small(source: BinaryIO, out: BinaryIO, start: int, size: int) -> None:
-    source.seek(start)
-    while size:
-        content = source.read(min(size, _CHUNK))
-        if not content:
-            raise RopewalkError("the source became shorter while it was copied; copy it again")
-        out.write(content)
-        size -= len(content)
 
 
 def _info(name: str, shape: tuple[int, ...], kind: int, start: int) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ropewalk.context_plan import ContextPlan
 from ropewalk.models.config import Config, ConfigReader
@@ -46,8 +46,8 @@ class Subject:
     """The plan is the user's."""
     asked: bool = False
     """The length is the user's or the plan's, not read from the config."""
-    config: Config | None = None
-    """Without `chunks`, which its reader would refuse."""
+    config: Config = field(default_factory=dict)
+    """Without `chunks`, which its reader would refuse; empty for a GGUF file."""
     chunks: object = None
     """Its setting of dual chunk attention."""
     tokenizer_limit: int | None = None
@@ -56,22 +56,20 @@ class Subject:
 
     def served(self, runtime: str) -> ModelClass | None:
         """The class that serves the model in an engine."""
-        if self.config is None or runtime not in ENGINE_NAMES:
-            return None
-        return model_class(self.config, runtime)
+        return model_class(self.config, runtime) if runtime in ENGINE_NAMES else None
 
     @property
     def ropes(self) -> dict[str, Config]:
-        return {} if self.reader is None else self.reader.layer_settings()
+        return self.reader.layer_settings() if self.config else {}
 
     @property
-    def reader(self) -> ConfigReader | None:
-        return None if self.config is None else ConfigReader(self.config)
+    def reader(self) -> ConfigReader:
+        return ConfigReader(self.config)
 
     @property
     def inner(self) -> Config:
         """The part of the config that speaks of the language model."""
-        return {} if self.reader is None else self.reader.config
+        return self.reader.config
 
     @property
     def stated_settings(self) -> list[Config]:

@@ -16,10 +16,8 @@ _FOUND_ELSEWHERE = {"scaling-conflict", "theta-conflict"}
 
 
 def assumed(subject: Subject) -> Iterator[Finding]:
-    if subject.config is None:
-        return
     try:
-        found = assumptions(subject.config)
+        found = assumptions(subject.config) if subject.config else ()
     except RopewalkError:  # what cannot be read is reported by those who read it
         return
     for assumption in found:

@@ -63,7 +63,7 @@ def no_rope_type(subject: Subject) -> Iterator[Finding]:
 def factor_count(subject: Subject) -> Iterator[Finding]:
     reader = subject.reader
     for rope in _stated_ropes(subject):
-        if reader is None or kind_of(rope) != "longrope":
+        if kind_of(rope) != "longrope":
             continue
         full = {**rope, "rope_theta": rope.get("rope_theta") or reader.get("rope_theta") or 1e4}
         try:
@@ -86,8 +86,8 @@ def factor_count(subject: Subject) -> Iterator[Finding]:
 
 
 def theta_missing(subject: Subject) -> Iterator[Finding]:
-    inner, reader = subject.inner, subject.reader
-    if reader is None or not isinstance(inner.get("rope_parameters"), Mapping):
+    inner = subject.inner
+    if not isinstance(inner.get("rope_parameters"), Mapping):
         return
     stated = [inner.get(key) for key in ("rope_theta", "rotary_emb_base", "global_rope_theta")]
     for rope in _stated_ropes(subject):
@@ -144,7 +144,7 @@ def original_length_missing(subject: Subject) -> Iterator[Finding]:
     reader = subject.reader
     for rope in _stated_ropes(subject):
         kind = kind_of(rope)
-        if reader is None or kind not in ("yarn", "llama3", "longrope"):
+        if kind not in ("yarn", "llama3", "longrope"):
             continue
         if "original_max_position_embeddings" in rope or reader.get(
             "original_max_position_embeddings"
@@ -165,7 +165,7 @@ def original_length_missing(subject: Subject) -> Iterator[Finding]:
 
 def factor_recomputed(subject: Subject) -> Iterator[Finding]:
     """A factor of YaRN that is not the ratio of the two lengths next to it."""
-    stated = None if subject.reader is None else subject.reader.get("max_position_embeddings")
+    stated = subject.reader.get("max_position_embeddings")
     for rope in _stated_ropes(subject):
         factor, original = rope.get("factor"), rope.get("original_max_position_embeddings")
         numbers = all(isinstance(n, int | float) for n in (factor, original, stated))

@@ -99,7 +99,7 @@ def generation_limit(subject: Subject) -> Iterator[Finding]:
 
 
 def window_in_every_layer(subject: Subject) -> Iterator[Finding]:
-    window = None if subject.config is None else window_everywhere(subject.config)
+    window = window_everywhere(subject.config)
     if window is None or window >= subject.length:
         return
     yield Finding(
@@ -145,7 +145,7 @@ def _serving(subject: Subject) -> Iterator[Reading]:
 
 def _length_is_open(subject: Subject) -> bool:
     try:
-        found = () if subject.config is None else assumptions(subject.config)
+        found = assumptions(subject.config) if subject.config else ()
     except RopewalkError:
         return False
     return any(assumption.name == "length-open" for assumption in found)
@@ -167,12 +167,9 @@ def short_by_default(subject: Subject) -> Iterator[Finding]:
 
 
 def length_multiplied(subject: Subject) -> Iterator[Finding]:
-    reader = subject.reader
-    if reader is None or not any(
-        kind_of(r) in ("linear", "dynamic") for r in subject.ropes.values()
-    ):
+    if not any(kind_of(rope) in ("linear", "dynamic") for rope in subject.ropes.values()):
         return
-    stated = reader.get("max_position_embeddings")
+    stated = subject.reader.get("max_position_embeddings")
     for reading in subject.readings:
         limit = reading.limit
         if limit is None or not isinstance(stated, int) or stated < subject.length:

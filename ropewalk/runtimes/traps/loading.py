@@ -14,7 +14,7 @@ HEADS = ("num_attention_heads", "num_key_value_heads")
 
 
 def remote_code(subject: Subject) -> Iterator[Finding]:
-    if subject.config is not None and subject.config.get("auto_map"):
+    if subject.config.get("auto_map"):
         yield Finding(
             "remote-code",
             (),
@@ -51,7 +51,7 @@ def refused(subject: Subject) -> Iterator[Finding]:
 def _uneven_heads(subject: Subject) -> str:
     """Query and key heads of which one count does not divide the other; transformers builds such a
     model without a word."""
-    heads, keys = ((subject.config or {}).get(key) for key in HEADS)
+    heads, keys = (subject.config.get(key) for key in HEADS)
     if not (isinstance(heads, int) and isinstance(keys, int) and keys > 0) or heads % keys == 0:
         return ""
     return f"{HEADS[0]} = {heads} is not divisible by {HEADS[1]} = {keys}"

@@ -19,8 +19,6 @@ _STEP_IN_SGLANG = 16384
 
 
 def position_scaling_lost(subject: Subject) -> Iterator[Finding]:
-    if subject.config is None:
-        return
     stated = [r[IN_ROPE] for r in subject.stated_settings if r.get(IN_ROPE) is not None]
     other = subject.inner.get(BESIDE)
     own = other.get("beta") if isinstance(other, Mapping) else None
@@ -66,7 +64,7 @@ def _key_read(subject: Subject, runtime: str) -> str | None:
     if runtime == "transformers":
         return IN_ROPE
     if runtime == mlx_lm.NAME:
-        reads = mlx_lm.reads_growth(dict(subject.config or {}))
+        reads = mlx_lm.reads_growth(subject.config)
         return None if reads is None else IN_ROPE if reads else ""
     served = subject.served(runtime)
     return None if served is None else served.growth_key
@@ -75,7 +73,7 @@ def _key_read(subject: Subject, runtime: str) -> str | None:
 def dual_chunk(subject: Subject) -> Iterator[Finding]:
     """Qwen2.5-1M turns positions by chunks, and only its vLLM of early 2025 did so too."""
     setting = subject.chunks
-    if subject.config is None or not isinstance(setting, Mapping):
+    if not isinstance(setting, Mapping):
         return
     trained = setting.get("original_max_position_embeddings")
     within = isinstance(trained, int) and subject.length <= trained
@@ -105,9 +103,8 @@ def dual_chunk(subject: Subject) -> Iterator[Finding]:
 
 
 def eight_bit_keys(subject: Subject) -> Iterator[Finding]:
-    quantized = subject.inner.get("quantization_config")
-    outer = (subject.config or {}).get("quantization_config")
-    for own in (quantized, outer):
+    for config in (subject.inner, subject.config):
+        own = config.get("quantization_config")
         scheme = own.get("kv_cache_scheme") if isinstance(own, Mapping) else None
         if isinstance(scheme, Mapping) and scheme.get("num_bits") == 8:
             yield Finding(
@@ -124,7 +121,7 @@ def eight_bit_keys(subject: Subject) -> Iterator[Finding]:
 
 def drafter_unscaled(subject: Subject) -> Iterator[Finding]:
     """A length that only the command line of vLLM would state, which its drafters do not read."""
-    layers = drafter_layers(subject.config or {})
+    layers = drafter_layers(subject.config)
     short = [r for r in subject.readings if r.runtime == "vllm" and (r.limit or 0) < subject.length]
     if layers and short and subject.asked:
         yield Finding(

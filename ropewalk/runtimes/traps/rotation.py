@@ -38,7 +38,7 @@ def rotation(subject: Subject) -> Iterator[Finding]:
             )
         wanted, found = want.attention_scaling, got.attention_scaling
         logits = want.softmax_scaling
-        if subject.config is None and want.geometry.rotary_dim == want.geometry.head_dim:
+        if not subject.config and want.geometry.rotary_dim == want.geometry.head_dim:
             # A GGUF file has no key for it, and an export multiplies cos and sin instead.
             wanted, logits = wanted * logits**0.5, 1.0
         if abs(got.softmax_scaling / logits - 1) > TOLERANCE:

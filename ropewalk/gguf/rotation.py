@@ -8,6 +8,7 @@ type `yarn` truncates its ramp whatever the file says, and multiplies its own at
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -17,15 +18,15 @@ from ropewalk.gguf.architectures import architecture
 from ropewalk.gguf.header import F32, FREQUENCIES, LONG, SHORT, GGUFHeader
 from ropewalk.models.families import WITHOUT_ROPE
 from ropewalk.models.native import Lengths, Stated, three_lengths
+from ropewalk.models.tables import table_in
 from ropewalk.scaling import linear, rebuild, yarn
 from ropewalk.schedule import FloatArray, RotaryGeometry, RotarySchedule
 
 DEFAULT_BASE = 10000.0
-# The model types of folders whose graphs in llama.cpp, once converted, take a factor a pair.
-LLAMA_CPP_FACTORS = {
-    *("llama", "mistral", "mixtral", "mistral3", "phi3", "phimoe", "minicpm", "granite"),
-    *("deci", "apertus", "arcee", "exaone", "llama4", "llama4_text"),
-}
+CONVERTED = table_in(Path(__file__).with_name("converted.json"))
+"""The graphs of llama.cpp that compute model types of folders, once converted."""
+LLAMA_CPP_FACTORS = frozenset(CONVERTED["take_factors"])
+"""The model types whose graphs take a factor a pair."""
 # The file's keys, by our names.
 _KEYS = {
     "base": "rope.freq_base",

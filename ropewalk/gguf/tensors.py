@@ -153,10 +153,10 @@ def _misshapen(header: GGUFHeader, blocks: int) -> Iterator[str]:
     if header.architecture in _TWICE_AS_WIDE or header.number("expert_count"):
         inner = None
     shapes = {
-        "attn_q.weight": (width, _times(heads, keys)),
-        "attn_k.weight": (width, _times(groups, keys)),
-        "attn_v.weight": (width, _times(groups, values)),
-        "attn_output.weight": (_times(heads, values), width),
+        "attn_q.weight": (width, times(heads, keys)),
+        "attn_k.weight": (width, times(groups, keys)),
+        "attn_v.weight": (width, times(groups, values)),
+        "attn_output.weight": (times(heads, values), width),
         **dict.fromkeys(("ffn_gate.weight", "ffn_up.weight"), (width, inner)),
         "ffn_down.weight": (inner, width),
     }
@@ -178,5 +178,6 @@ def _misshapen(header: GGUFHeader, blocks: int) -> Iterator[str]:
             return
 
 
-def _times(one: int | None, other: int | None) -> int | None:
+def times(one: int | None, other: int | None) -> int | None:
+    """The product of two sizes; None if one is unknown."""
     return None if one is None or other is None else one * other

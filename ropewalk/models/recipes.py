@@ -100,7 +100,12 @@ def documented(config: Config, *, trained: int | None = None) -> Documented | No
     for row in table_in(FILE)["recipes"]:
         stated = reader.get("max_position_embeddings") in row["stated"]
         if stated and row.get("reference", reference) == reference and _matches(reader, row):
-            return _read(row, reference)
+            return Documented(
+                **{key: row[key] for key in ("models", "vendor", "source", "basis")},
+                reference=reference,
+                extensions=tuple(Extension(**each) for each in row["extensions"]),
+                note=row.get("note", ""),
+            )
     return None
 
 
@@ -140,12 +145,3 @@ def _matches(reader: ConfigReader, row: Mapping[str, Any]) -> bool:
         "sections": rope.get("mrope_section"),
     }
     return all(row.get(key, value) == value for key, value in own.items())
-
-
-def _read(row: Mapping[str, Any], reference: int) -> Documented:
-    return Documented(
-        **{key: row[key] for key in ("models", "vendor", "source", "basis")},
-        reference=reference,
-        extensions=tuple(Extension(**each) for each in row["extensions"]),
-        note=row.get("note", ""),
-    )

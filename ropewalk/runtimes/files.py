@@ -18,6 +18,7 @@ from ropewalk.gguf.architectures import architecture
 from ropewalk.gguf.families import family, family_names, rotation_of
 from ropewalk.gguf.family import Stated
 from ropewalk.gguf.header import GGUFHeader
+from ropewalk.gguf.rotation import CONVERTED
 from ropewalk.gguf.settings import NoFactors
 from ropewalk.models.config import ORIGINAL_LENGTH, ConfigReader, text_config
 from ropewalk.models.source import Source
@@ -31,16 +32,8 @@ from ropewalk.schedule import RotarySchedule
 FILE, EXTENDED = "MODEL.gguf", "extended.gguf"
 """Placeholders for the user's files in lines to paste."""
 _UNMODIFIED = f"on an unmodified GGUF file of the model, here {FILE}"
-# GGUF architectures by model type, of those that the export does not write.
-_ARCHITECTURES = {
-    **{name: name for name in ("phi3", "granite", "starcoder2", "olmo2", "arcee")},
-    "qwen2_moe": "qwen2moe",
-    "qwen3_moe": "qwen3moe",
-    "qwen3_next": "qwen3next",
-    "qwen3_5_text": "qwen35",
-    "qwen3_5_moe_text": "qwen35moe",
-    "gpt_neox": "gptneox",
-}
+_ARCHITECTURES = CONVERTED["architectures"]
+"""GGUF architectures by model type, of those that the export does not write."""
 
 
 def served(plan: ContextPlan, source: Source) -> tuple[Serving, Serving]:

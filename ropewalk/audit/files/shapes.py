@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from ropewalk.audit.files.check import listed
 from ropewalk.audit.files.names import NAMINGS, after_the_layers, in_each_layer
+from ropewalk.gguf.tensors import times
 from ropewalk.models.config import Config, ConfigReader
 from ropewalk.runtimes.reading import whole
 
@@ -131,12 +132,12 @@ class _Model:
         hidden, heads = self.count("hidden_size"), self.count("num_attention_heads")
         inner, stated = self.count("intermediate_size"), self.count("head_dim")
         size = stated or (hidden // heads if hidden and heads else None)
-        queries = outputs = _times(heads, size)
-        keys = _times(self.count("num_key_value_heads"), size)
+        queries = outputs = times(heads, size)
+        keys = times(self.count("num_key_value_heads"), size)
         latent, turned = self.count("kv_lora_rank"), self.count("qk_rope_head_dim")
         unturned, value = self.count("qk_nope_head_dim"), self.count("v_head_dim")
         if latent:  # DeepSeek's attention
-            queries, outputs = _times(heads, _plus(turned, unturned)), _times(heads, value)
+            queries, outputs = times(heads, _plus(turned, unturned)), times(heads, value)
             keys = None
         elif self.reader.config.get("num_key_value_heads") is None:
             keys = None  # each class has its own default
@@ -146,16 +147,16 @@ class _Model:
             "self_attn.q_proj": (queries, hidden),
             **dict.fromkeys(("self_attn.k_proj", "self_attn.v_proj"), (keys, hidden)),
             **dict.fromkeys(("self_attn.o_proj", "self_attn.dense"), (hidden, outputs)),
-            "self_attn.qkv_proj": (_plus(queries, _times(2, keys)), hidden),
+            "self_attn.qkv_proj": (_plus(queries, times(2, keys)), hidden),
             "self_attn.q_a_proj": (self.count("q_lora_rank"), hidden),
             "self_attn.q_b_proj": (queries, self.count("q_lora_rank")),
             "self_attn.kv_a_proj_with_mqa": (_plus(latent, turned), hidden),
-            "self_attn.kv_b_proj": (_times(heads, _plus(unturned, value)), latent),
-            "attention.query_key_value": (_times(3, hidden), hidden),
+            "self_attn.kv_b_proj": (times(heads, _plus(unturned, value)), latent),
+            "attention.query_key_value": (times(3, hidden), hidden),
             "attention.dense": (hidden, hidden),
             **dict.fromkeys(up, (inner, hidden)),
             **dict.fromkeys(down, (hidden, inner)),
-            "mlp.gate_up_proj": (_times(2, inner), hidden),
+            "mlp.gate_up_proj": (times(2, inner), hidden),
             **dict.fromkeys(("input_layernorm", "post_attention_layernorm"), (hidden,)),
         }
         biases = {f"self_attn.{part}.bias": weights[f"self_attn.{part}"][:1] for part in _BIASED}
@@ -196,10 +197,6 @@ class _Model:
             yield f"no file holds {tensors} that the config asks for ({listed(asked)})"
         if uneven:
             yield f"no file holds {listed(uneven)}, and other layers have tensors of that name"
-
-
-def _times(one: int | None, other: int | None) -> int | None:
-    return None if one is None or other is None else one * other
 
 
 def _plus(one: int | None, other: int | None) -> int | None:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from ropewalk.gguf.header import F32, FREQUENCIES, LONG, SHORT, GGUFHeader
+from ropewalk.gguf.header import F32, GGUFHeader
 from ropewalk.models.tables import table_in
 
 TABLE = Path(__file__).with_name("required_tensors.json")
@@ -20,16 +20,9 @@ EMBEDDING = "token_embd.weight"
 _MOST_BLOCKS = 10_000
 _PER_LAYER = ("attention.head_count", "attention.head_count_kv", "feed_forward_length")
 """A list under one of these: the layers differ, and some lack what others have."""
-_TWICE_AS_WIDE = ("arctic", "chatglm", "glm4", "qwen")
-"""In these, feed_forward_length is not the width of each tensor of a feed-forward layer."""
-_OPTIONAL = ("output.weight", "output.bias", "output_norm.bias", FREQUENCIES, LONG, SHORT)
-_OPTIONAL_INSIDE = (
-    *("attn_qkv", "attn_q_norm", "attn_k_norm", "attn_rot_embd", "attn_sinks", "attn_norm_2"),
-    *("attn_sub_norm", "ffn_sub_norm", "attn_output_norm", "layer_output_norm", "exp_probs_b"),
-    *("ffn_gate_inp", "ffn_gate_exps", "ffn_up_exps", "ffn_down_exps", "ffn_gate_up_exps"),
-    *("ffn_gate_inp_shexp", "ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp", "ffn_norm_exps"),
-    *("rope_freqs", "rope_factors_long", "rope_factors_short"),
-)
+_ALLOWED = table_in(TABLE.with_name("optional_tensors.json"))
+"""Tensors that llama.cpp takes without asking for them; and the architectures (`twice_as_wide`) in
+which feed_forward_length is not the width of each tensor of a feed-forward layer."""
 _ENDINGS = ("", "weight", "bias", "scale", "input_scale")
 _EPSILONS = ("attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon")
 _NO_WEIGHTS = {24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64"}
@@ -71,12 +64,14 @@ def unfamiliar(header: GGUFHeader) -> str:
     after, inside = table_in(TABLE)[header.architecture]
     blocks: dict[str, set[str]] = {}
     for name in header.tensors:
-        known = name in (*after, *_OPTIONAL)
+        known = name in (*after, *_ALLOWED["optional"])
         if name.startswith("blk."):
             block, _, rest = name.removeprefix("blk.").partition(".")
             blocks.setdefault(rest, set()).add(block)
             stem, _, ending = rest.partition(".")
-            known = stem in _OPTIONAL_INSIDE or any(own.partition(".")[0] == stem for own in inside)
+            known = stem in _ALLOWED["optional_in_blocks"] or any(
+                own.partition(".")[0] == stem for own in inside
+            )
             known = known and ending in _ENDINGS
         if not known:
             return f"{name} is not known as a tensor of architecture {header.architecture}"
@@ -150,7 +145,7 @@ def _misshapen(header: GGUFHeader, blocks: int) -> Iterator[str]:
     values = header.count("attention.value_length") or own
     groups = header.count("attention.head_count_kv") or heads
     inner = header.count("feed_forward_length")
-    if header.architecture in _TWICE_AS_WIDE or header.number("expert_count"):
+    if header.architecture in _ALLOWED["twice_as_wide"] or header.number("expert_count"):
         inner = None
     shapes = {
         "attn_q.weight": (width, times(heads, keys)),

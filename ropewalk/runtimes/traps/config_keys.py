@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ropewalk.errors import RopewalkError
 from ropewalk.lengths import format_length
-from ropewalk.models.config import QUERY_GROWTH, Config
+from ropewalk.models.config import Config
 from ropewalk.runtimes.finding import Finding, Subject
 from ropewalk.runtimes.reading import kind_of
 
@@ -21,11 +21,6 @@ _TABLE = json.loads(Path(__file__).with_name("config_keys.json").read_text(encod
 _READ = {kind: set(keys) for kind, keys in _TABLE["read"].items()}
 # What other types take where a setting leaves these out: written anyway, they ask for nothing.
 _NEUTRAL = _TABLE["neutral"]
-_ALWAYS = {
-    *("rope_type", "type", "rope_theta", "partial_rotary_factor", "finetuned"),
-    *("original_max_position_embeddings", "mrope_section", "mrope_interleaved"),
-    QUERY_GROWTH,
-}
 _SCALES = {"factor", "short_factor", "long_factor", "beta_fast", "low_freq_factor"}
 
 
@@ -35,7 +30,7 @@ def ignored_keys(subject: Subject) -> Iterator[Finding]:
         kind = kind_of(rope)
         if kind not in _READ or not {"rope_type", "type"} & set(rope):
             continue
-        for key in sorted(set(rope) - _READ[kind] - _ALWAYS):
+        for key in sorted(set(rope).difference(_READ[kind], _TABLE["always"])):
             yield Finding(
                 "ignored-key",
                 (),

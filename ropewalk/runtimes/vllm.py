@@ -127,7 +127,6 @@ RUNTIME = Runtime(
     written=partial(serving_config, engine="vllm"),
     serve=partial(engines.serve, "vllm"),
     line=line,
-    accepts=accepts,
     writer="ropewalk.exporting.vllm:export",
     server=Speech(
         "vLLM",

@@ -163,6 +163,9 @@ def _of_folder(
         progress(Status("verify", 0.3, "running stock transformers and the planned model"))
         tried = stock_trial.trial(path, meant, tokenizer=words.check.verdict == "OK")
     explained = any(f.wrong and STOCK in f.runtimes for f in found)
+    # Running it in transformers is the proof of an export for an engine that cannot run here.
+    also = (judged,) if judged else ()
+    ran = [replace(f, runtimes=tuple(dict.fromkeys((*f.runtimes, *also)))) for f in tried.findings]
     if tried.agreement is not None:
         readings = tuple(replace(r, source=RUN) if r.source == MEASURED else r for r in readings)
         checked = _established(checked, "loaded whole by stock transformers")
@@ -176,7 +179,7 @@ def _of_folder(
         warnings=(
             *(*weighed.checked.findings, *words.findings, *content.findings, *found),
             # What the traps have named already, the run would only say again.
-            *(() if explained else (_of_export(each, judged) for each in tried.findings)),
+            *(() if explained else ran),
         ),
         compared=meant is not None and not all(reading.unread for reading in readings),
         agreement=tried.agreement,
@@ -342,12 +345,6 @@ def _elsewhere(finding: Finding, judged: str, plan: ContextPlan | None, config: 
     able = [name for name in finding.runtimes if name in loadable_by(plan, config)]
     remedy = " or ".join(f"export with --runtime {name}" for name in able)
     return replace(finding, remedy=remedy or "no export makes it follow this plan")
-
-
-def _of_export(finding: Finding, judged: str) -> Finding:
-    """Running it in transformers is the proof of an export for an engine that cannot run here."""
-    runtimes = (*finding.runtimes, *([judged] if judged else []))
-    return replace(finding, runtimes=tuple(dict.fromkeys(runtimes)))
 
 
 def _plan_next_to(

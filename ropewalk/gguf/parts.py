@@ -80,7 +80,9 @@ def _check_belonging(parts: Sequence[GGUFHeader]) -> None:
     for i, part in enumerate(parts):
         said = [part.values.get(key) for key in (NUMBER, COUNT, TENSORS)]
         if said != [i, len(parts), first.values.get(TENSORS)]:
-            raise _of_another(first, part, f"it states {_words(said)}")
+            states = zip((NUMBER, COUNT, TENSORS), said, strict=True)
+            words = ", ".join(f"{key} = {value}" for key, value in states)
+            raise _of_another(first, part, f"it states {words}")
         if part.architecture not in ("", first.architecture):
             raise _of_another(first, part, f"its architecture is {part.architecture}")
         if part.alignment != first.alignment:
@@ -101,10 +103,6 @@ def _check_belonging(parts: Sequence[GGUFHeader]) -> None:
             f"{first.path}: its parts hold {len(names)} tensors, and {total} are stated; give the "
             "parts of one model"
         )
-
-
-def _words(said: Sequence[object]) -> str:
-    return f"{NUMBER} = {said[0]}, {COUNT} = {said[1]}, {TENSORS} = {said[2]}"
 
 
 def _of_another(first: GGUFHeader, part: GGUFHeader, why: str) -> InputError:

@@ -359,7 +359,9 @@ class ConfigReader:
 
         Types that no layer has are left out, unless `unused` asks for them.
         """
-        rope = self.config.get(self.rope_key) or self._own_scaling() or self.family.rope
+        key, flagged = self.family.scaling_flag or ("", None)
+        own = flagged if flagged and self.flag(key) else self.family.rope
+        rope = self.config.get(self.rope_key) or own
         if not isinstance(rope, Mapping):
             raise InvalidValue(self.written(self.rope_key), rope, "must be an object", "write {…}")
         nested = {key: value for key, value in rope.items() if isinstance(value, Mapping)}
@@ -441,11 +443,6 @@ class ConfigReader:
                 f"{shortened(self.model_type)} read a single one",
                 f"write that of {next(iter(rope))!r} alone, without the layer type",
             )
-
-    def _own_scaling(self) -> Mapping[str, object] | None:
-        """The scaling that a flag of the family's own code switches on."""
-        key, scaling = self.family.scaling_flag or ("", None)
-        return scaling if scaling and self.flag(key) else None
 
     def _rotating_type(self) -> str:
         """The layer type that rotates, if one setting serves all that do."""

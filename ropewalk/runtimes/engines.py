@@ -98,7 +98,9 @@ def _turning(engine: Engine, feature: Feature) -> Cell:
         return Cell("unknown", f"what {served} hands to its rotary module is not known")
     if why := served.refusal(setting, nested=feature.nested):
         return Cell("refused", why)
-    if feature.nested and served.old_keys is not None and len(_bases(feature.plan)) > 1:
+    last = [steps[-1].schedule for steps in feature.plan.schedules.values()]
+    bases = {each.geometric_base or each.geometry.base for each in last}
+    if feature.nested and served.old_keys is not None and len(bases) > 1:
         return Cell("refused", f"{served} has one base for layers with a window and without")
     if served.cuts(setting["rope_theta"]):
         return Cell("approximated", WHOLE_BASE)
@@ -114,12 +116,6 @@ def _turning(engine: Engine, feature: Feature) -> Cell:
             found = Cell("refused", why)
     lost = served.lost_on_a_cpu([kind])
     return Cell(found.fit, lost) if lost else found
-
-
-def _bases(plan: ContextPlan) -> set[float]:
-    """The bases of layers whose frequencies are those of a base."""
-    schedules = [steps[-1].schedule for steps in plan.schedules.values()]
-    return {schedule.geometric_base or schedule.geometry.base for schedule in schedules}
 
 
 def _switching(engine: Engine, feature: Feature) -> Cell:

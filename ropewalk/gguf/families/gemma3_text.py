@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ropewalk.errors import Unsupported
 from ropewalk.gguf.family import Family, Keys, Part, Weights, window_keys
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 _OF_PICTURES = re.compile(r"(?:model\.)?(?:vision_tower|multi_modal_projector)\.")
 """The tensors that read pictures, left out: llama.cpp takes them from a second file (mmproj)."""
@@ -20,17 +17,13 @@ _GELU = 1e-2
 """llama.cpp looks GELU up in a table of F16: about three times the worst seen, 3e-3."""
 
 
-def _from_one(weight: Tensor) -> Tensor:
-    """A norm multiplies by 1 + its weight in transformers, and by its weight in llama.cpp."""
-    return weight + 1
-
-
 def _parts(source: str) -> tuple[Part, ...]:
     if _OF_PICTURES.match(source):
         return ()
     name = _WRAPPED.sub("", source)
     name = name if name.startswith(("model.", "lm_head.")) else f"model.{name}"
-    return (Part(name, _from_one if name.endswith("norm.weight") else None),)
+    # A norm multiplies by 1 + its weight in transformers, and by its weight in llama.cpp.
+    return (Part(name, (lambda weight: weight + 1) if name.endswith("norm.weight") else None),)
 
 
 def _keys(config: Any, weights: Weights) -> Keys:

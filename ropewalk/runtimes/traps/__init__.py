@@ -1,6 +1,6 @@
 """The known ways in which a setting is silently dropped, squared or ignored, each found by name.
 
-A trap is a function from a `Subject` to its findings, in the file of its subject:
+A trap is a public function from a `Subject` to its findings, in the file of its subject:
 
     assumptions     what reading the config takes for granted
     config_keys     the keys of a config contradict each other, or are misspelt, missing, not read
@@ -17,6 +17,7 @@ Each file lists the names that it finds. `wrong` findings fail a verification, t
 from __future__ import annotations
 
 from dataclasses import replace
+from inspect import isfunction
 
 from ropewalk.runtimes.finding import Finding, Subject, Trap
 from ropewalk.runtimes.traps import (
@@ -29,37 +30,12 @@ from ropewalk.runtimes.traps import (
     switching,
 )
 
-TRAPS: tuple[Trap, ...] = (
-    config_keys.ignored_keys,
-    config_keys.no_rope_type,
-    config_keys.factor_count,
-    config_keys.theta_missing,
-    config_keys.theta_conflict,
-    config_keys.scaling_conflict,
-    config_keys.original_length_missing,
-    config_keys.factor_recomputed,
-    config_keys.truncate_nested,
-    lengths.unscaled_length,
-    lengths.not_extended,
-    lengths.tokenizer_limit,
-    lengths.generation_limit,
-    lengths.window_in_every_layer,
-    loading.remote_code,
-    loading.refused,
-    rotation.rotation,
-    rotation.on_a_cpu,
-    switching.cache_switch,
-    switching.one_position,
-    switching.declared_switch,
-    lengths.length_limit,
-    lengths.length_multiplied,
-    lengths.short_by_default,
-    rotation.beyond_stock,
-    positions.position_scaling_lost,
-    positions.dual_chunk,
-    positions.eight_bit_keys,
-    positions.drafter_unscaled,
-    assumptions.assumed,
+_FILES = (config_keys, lengths, loading, rotation, switching, positions, assumptions)
+TRAPS: tuple[Trap, ...] = tuple(
+    own
+    for file in _FILES
+    for name, own in vars(file).items()
+    if isfunction(own) and own.__module__ == file.__name__ and not name.startswith("_")
 )
 
 

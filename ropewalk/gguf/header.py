@@ -35,19 +35,8 @@ _MOST_TEXT = 1 << 26
 _MOST_ALIGNMENT = 1 << 24
 MOST_LAYERS = 4096
 _STRING, _ARRAY = 8, 9
-_SCALARS = {
-    0: "<B",
-    1: "<b",
-    2: "<H",
-    3: "<h",
-    4: "<I",
-    5: "<i",
-    6: "<f",
-    7: "<?",
-    10: "<Q",
-    11: "<q",
-    12: "<d",
-}
+_SCALARS = {kind: f"<{form}" for kind, form in enumerate("BbHhIif?  Qqd") if form != " "}
+"""How numbers are stored, by GGUF's number of their type."""
 
 
 @dataclass(frozen=True)

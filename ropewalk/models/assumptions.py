@@ -70,18 +70,12 @@ def assumptions(
 
 
 def _all(reader: ConfigReader) -> Iterator[Assumption]:
-    yield from _model_type(reader)
-    yield from _two_settings(reader)
-    yield from _two_bases(reader)
-    yield from _two_names(reader)
+    for find in (_model_type, _two_settings, _two_bases, _two_names, _two_levels):
+        yield from find(reader)
     yield from _beside_the_rope(reader, "two-names", "partial_rotary_factor", "second")
-    yield from _two_levels(reader)
     yield from _beside_the_rope(reader, "two-original-lengths", ORIGINAL_LENGTH, "first")
-    yield from _length_of_linear(reader)
-    yield from _keys_of_llama3(reader)
-    yield from _layout(reader)
-    yield from _unread(reader)
-    yield from _own_code(reader)
+    for find in (_length_of_linear, _keys_of_llama3, _layout, _unread, _own_code):
+        yield from find(reader)
 
 
 def _lengths(reader: ConfigReader, trained: int | None, by: str) -> Iterator[Assumption]:

@@ -113,7 +113,7 @@ class Source:
         if self.kind == "catalogue":
             return dict(self.value.config)
         if self.kind == "hub":
-            return load_config(_fetched_config(self.name))
+            return load_config(_fetched(self.name, "config.json"))
         if self.kind == "live model":
             return load_config(self.value.model.config)
         return load_config(self.value if self.path is None else self.path)
@@ -218,7 +218,7 @@ class Source:
             check_unicode(self.path)
             return self.path
         if self.allow_download and self.kind in ("hub", "catalogue"):
-            return _download(self.value.hub_id if self.kind == "catalogue" else self.name)
+            return _fetched(self.value.hub_id if self.kind == "catalogue" else self.name)
         raise InputError(f"{self.name}: {_NO_WEIGHTS[self.kind]}")
 
 
@@ -328,28 +328,17 @@ def _of_path(name: str, path: Path) -> Source:
 
 
 @required_by("fetching from the hub")
-def _fetched_config(hub_id: str) -> Path:
-    """The config file alone: all that inspecting and planning need."""
-    from huggingface_hub import hf_hub_download
+def _fetched(hub_id: str, file: str = "") -> Path:
+    """A folder of the hub, or one file of it: the config is all that planning needs."""
+    from huggingface_hub import hf_hub_download, snapshot_download
 
     try:
-        return Path(hf_hub_download(hub_id, "config.json"))
-    except (OSError, ValueError) as error:
-        raise _not_fetched(hub_id, error) from None
-
-
-@required_by("fetching from the hub")
-def _download(hub_id: str) -> Path:
-    from huggingface_hub import snapshot_download
-
-    try:
+        if file:
+            return Path(hf_hub_download(hub_id, file))
         return Path(snapshot_download(hub_id, allow_patterns=list(_FETCHED)))
     except (OSError, ValueError) as error:
-        raise _not_fetched(hub_id, error) from None
-
-
-def _not_fetched(hub_id: str, error: Exception) -> RopewalkError:
-    return RopewalkError(f"{hub_id}: cannot be fetched from the hub: {first_line(error)}")
+        said = f"{hub_id}: cannot be fetched from the hub: {first_line(error)}"
+        raise RopewalkError(said) from None
 
 
 def runnable(

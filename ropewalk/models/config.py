@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -849,10 +850,7 @@ def _read_dynamic(reader: ConfigReader, setting: _Setting) -> tuple[PlanStep, ..
     factor = setting.factor()
     original = setting.original_length or setting.stated_length
     plain = RotarySchedule.plain(reader.geometry(setting.rope, original))
-
-    def at(start: RotarySchedule, length: int) -> RotarySchedule:
-        return dynamic_ntk.schedule(start, length, factor=factor)
-
+    at = partial(dynamic_ntk.schedule, factor=factor)
     reach = extended(original, max(factor, 2.0))
     target = setting.stated_length if setting.stated_length > original else reach
     return ladder(at, plain, doublings(original, target))

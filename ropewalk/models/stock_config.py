@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep, ladder
@@ -192,10 +193,7 @@ def _as_dynamic(reader: ConfigReader, steps: tuple[PlanStep, ...]) -> tuple[Conf
     factor = recipe[0].parameters.get("factor")
     if reader.family.only_longrope or not isinstance(factor, float):
         return None
-
-    def at(start: RotarySchedule, length: int) -> RotarySchedule:
-        return dynamic_ntk.schedule(start, length, factor=factor)
-
+    at = partial(dynamic_ntk.schedule, factor=factor)
     plain = RotarySchedule.plain(schedule.geometry)
     if ladder(at, plain, [step.up_to_length for step in steps]) != steps:
         return None

@@ -41,7 +41,7 @@ def unheard(text: str) -> None:
 
 
 def share(
-    progress: Progress, name: str, begin: float = 0.0, size: float = 1.0
+    progress: Progress, name: str, begin: float = 0.0, size: float = 1.0, detail: str = ""
 ) -> Callable[[float], None]:
     """For code that knows only its share: the progress of one stage, or of a part of one."""
-    return lambda done: progress(Status(name, begin + size * done))
+    return lambda done: progress(Status(name, begin + size * done, detail))

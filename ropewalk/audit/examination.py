@@ -53,7 +53,7 @@ from ropewalk.models.config import (
     present_plan,
 )
 from ropewalk.models.source import resolve
-from ropewalk.progress import Progress, Status, silent
+from ropewalk.progress import Progress, Status, share, silent
 from ropewalk.runtimes import every, llama_cpp, of_version, ollama, rules, traps, unchecked
 from ropewalk.runtimes.features import loadable_by
 from ropewalk.runtimes.finding import Finding, Subject
@@ -131,10 +131,10 @@ def _of_folder(
     lengths = {served, length or served}
     if meant is not None:
         lengths |= {step.up_to_length for own in meant.schedules.values() for step in own}
-    weighed = weights(path, config, _at(progress, 0.0, "reading weights"))
+    weighed = weights(path, config, share(progress, "verify", 0.0, 0.15, "reading weights"))
     checked = weighed.checked.check
     words = tokenizer(path, config, weighed.rows)
-    content = of_folder(path, _at(progress, 0.15, "comparing bytes"))
+    content = of_folder(path, share(progress, "verify", 0.15, 0.15, "comparing bytes"))
     readings = tuple(
         _measured(config, layers, sorted(lengths)) if name == STOCK else read(name, config)
         for name in runtimes
@@ -224,9 +224,9 @@ def _of_file(
         planned=plan is not None,
         asked=plan is not None or length is not None,
     )
-    looking = _at(progress, 0.0, "reading weights")
+    looking = share(progress, "verify", 0.0, 0.15, "reading weights")
     weighed, words = gguf_file.weights(header, parts, looking), gguf_file.tokenizer(header)
-    comparing = _at(progress, 0.15, "comparing bytes")
+    comparing = share(progress, "verify", 0.15, 0.15, "comparing bytes")
     if len(parts) > 1:
         content = of_folder(path.parent, comparing, of_parts=True)
     else:
@@ -290,10 +290,6 @@ def _check_heads(plan: ContextPlan, config: Config) -> None:
 def _edited(plan: ContextPlan | None) -> tuple[str, ...]:
     """A note for a plan that is not the one ropewalk wrote, here or before an export."""
     return (EDITED_SINCE,) if plan is not None and EDITED in plan.provenance else ()
-
-
-def _at(progress: Progress, begin: float, what: str) -> Callable[[float], None]:
-    return lambda done: progress(Status("verify", begin + 0.15 * done, what))
 
 
 def _established(check: Check, how: str) -> Check:

@@ -30,7 +30,7 @@ from ropewalk.gguf.header import GGUFHeader
 from ropewalk.gguf.llama_cpp_run import CannotLoad, Flags, LogProbabilities, reading
 from ropewalk.gguf.parts import read_parts, size, whole
 from ropewalk.gguf.settings import NoFactors, Setting
-from ropewalk.progress import Progress, Status, silent
+from ropewalk.progress import Progress, Status, share, silent
 from ropewalk.runtimes.features import Cell
 from ropewalk.runtimes.files import modelfile
 from ropewalk.schedule import RotarySchedule
@@ -147,10 +147,7 @@ def _write(
     progress: Progress,
 ) -> Path:
     """Write what is asked for, and return the file that llama.cpp is given."""
-
-    def told(done: float) -> None:
-        progress(Status("export", 0.9 * done, "copying tensors"))
-
+    told = share(progress, "export", 0.0, 0.9, "copying tensors")
     named = replace(plan, model=carried.name_of(plan.model))  # and no path of this machine
     keys = {**changes.keys, carried.PLAN: rewriting.text(named.dumps())}
     ours = {carried.SHA256, carried.SIZE, carried.PLAN}

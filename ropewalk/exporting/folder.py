@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict, Unpack
 
@@ -29,7 +30,7 @@ from ropewalk.exporting.writing import Rewrite, copy_companions, write_json, wri
 from ropewalk.models.checkpoint import Checkpoint, parse_dtype
 from ropewalk.models.config import Config
 from ropewalk.models.load import read_model
-from ropewalk.progress import Progress, Status, silent
+from ropewalk.progress import Progress, Status, share, silent
 from ropewalk.runtimes.configs import window_everywhere
 from ropewalk.runtimes.features import check_plan, expressible, is_dynamic
 from ropewalk.untrusted import read_json
@@ -104,7 +105,7 @@ def prepare(
     if wanted is not None:
         config.pop("torch_dtype", None)
         config["dtype"] = dtype
-    rewrite = _chained(rewrites)
+    rewrite = partial(_chained, rewrites) if rewrites else None
     return Job(checkpoint, plan, written, followed, near, config, rewrite, wanted, folded)
 
 
@@ -221,10 +222,7 @@ def export_folder(
         )
         if not agreement.passed:
             raise NotTheSame(exported, agreement)
-
-        def hashed(done: float) -> None:
-            progress(Status("export", 0.9 + done / 10, "writing the manifest"))
-
+        hashed = share(progress, "export", 0.9, 0.1, "writing the manifest")
         Manifest.of(folder, hashed, runtime=target).write(folder)
     return exported
 
@@ -279,13 +277,7 @@ def _raise_limit(path: Path, key: str, length: int) -> None:
         write_json(path, settings)
 
 
-def _chained(rewrites: list[Rewrite]) -> Rewrite | None:
-    if not rewrites:
-        return None
-
-    def rewrite(name: str, tensor: Tensor) -> Tensor:
-        for step in rewrites:
-            tensor = step(name, tensor)
-        return tensor
-
-    return rewrite
+def _chained(rewrites: list[Rewrite], name: str, tensor: Tensor) -> Tensor:
+    for step in rewrites:
+        tensor = step(name, tensor)
+    return tensor

@@ -272,17 +272,13 @@ class _Rotation:
                 f"is {wanted:.6g}"
             )
         if not found or not self.follows(target, target.schedule):
+            followed = (said for said, own in _suspects(target) if self.follows(target, own))
             found.append(
                 f"cos and sin are off by {self.error:.2g} at position {self.at_position} "
-                f"(tolerance {self.tolerance:.2g}): {self._explained(target)}"
+                f"(tolerance {self.tolerance:.2g}): the layers follow "
+                f"{next(followed, 'no schedule of this plan or model')}"
             )
         return found
-
-    def _explained(self, target: _Target) -> str:
-        for description, schedule in _suspects(target):
-            if self.follows(target, schedule):
-                return f"the layers follow {description}"
-        return "the layers follow no schedule of this plan or model"
 
 
 def _suspects(target: _Target) -> Iterator[tuple[str, RotarySchedule]]:

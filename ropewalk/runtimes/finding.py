@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ropewalk.context_plan import ContextPlan
+from ropewalk.errors import RopewalkError
+from ropewalk.models.assumptions import Assumption, assumptions
 from ropewalk.models.config import Config, ConfigReader
 from ropewalk.runtimes.model_classes import ENGINE_NAMES, ModelClass, model_class
 from ropewalk.runtimes.reading import Reading
@@ -70,6 +72,14 @@ class Subject:
     def inner(self) -> Config:
         """The part of the config that speaks of the language model."""
         return self.reader.config
+
+    @property
+    def assumptions(self) -> tuple[Assumption, ...]:
+        """Those made in reading the config; what cannot be read is named by its readers."""
+        try:
+            return assumptions(self.config) if self.config else ()
+        except RopewalkError:
+            return ()
 
     @property
     def stated_settings(self) -> list[Config]:

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ropewalk.errors import RopewalkError
-from ropewalk.models.assumptions import assumptions
 from ropewalk.runtimes.finding import Finding, Subject
 
 _FOUND_ELSEWHERE = {"scaling-conflict", "theta-conflict"}
@@ -16,11 +14,7 @@ _FOUND_ELSEWHERE = {"scaling-conflict", "theta-conflict"}
 
 
 def assumed(subject: Subject) -> Iterator[Finding]:
-    try:
-        found = assumptions(subject.config) if subject.config else ()
-    except RopewalkError:  # what cannot be read is reported by those who read it
-        return
-    for assumption in found:
+    for assumption in subject.assumptions:
         if assumption.name not in _FOUND_ELSEWHERE:
             yield Finding(
                 "assumption",

@@ -11,9 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ropewalk.context_plan import FULL_ATTENTION
-from ropewalk.errors import RopewalkError
 from ropewalk.lengths import format_length
-from ropewalk.models.assumptions import assumptions
 from ropewalk.runtimes import ollama
 from ropewalk.runtimes.configs import window_everywhere
 from ropewalk.runtimes.finding import Finding, Subject
@@ -117,6 +115,8 @@ def window_in_every_layer(subject: Subject) -> Iterator[Finding]:
 def length_limit(subject: Subject) -> Iterator[Finding]:
     if any(not_extended(subject)):
         return
+    # Where the config leaves its length open, the longer one is our own assumption.
+    is_open = any(assumption.name == "length-open" for assumption in subject.assumptions)
     for reading in _serving(subject):
         limit = reading.limit
         if limit is None or limit >= subject.length:
@@ -133,22 +133,13 @@ def length_limit(subject: Subject) -> Iterator[Finding]:
                 reading.remedy
                 or "override it when the server starts (ropewalk plan prints the line)"
             ),
-            # Where the config leaves its length open, the longer one is our own assumption.
-            wrong=subject.asked or not _length_is_open(subject),
+            wrong=subject.asked or not is_open,
         )
 
 
 def _serving(subject: Subject) -> Iterator[Reading]:
     """The readings of runtimes that are known to load it."""
     return (reading for reading in subject.readings if not (reading.refused or reading.unread))
-
-
-def _length_is_open(subject: Subject) -> bool:
-    try:
-        found = assumptions(subject.config) if subject.config else ()
-    except RopewalkError:
-        return False
-    return any(assumption.name == "length-open" for assumption in found)
 
 
 def short_by_default(subject: Subject) -> Iterator[Finding]:

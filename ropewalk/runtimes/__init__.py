@@ -64,6 +64,8 @@ class Runtime:
     """The lines that serve a plan."""
     writer: str = ""
     """The function that writes an export for it, as `package.module:function`."""
+    accepts: Callable[[Config], int | None] | None = None
+    """The longest sequence that it accepts, by its own rule."""
     line: Callable[[str, int, Config | None], str] | None = None
     """The command that serves a folder up to a length, with changes to its config."""
     by_model_type: bool = False

@@ -108,6 +108,7 @@ RUNTIME = Runtime(
     written=partial(serving_config, engine="sglang"),
     serve=partial(engines.serve, "sglang"),
     line=line,
+    accepts=accepts,
     writer="ropewalk.exporting.vllm:to_sglang",
     # A generation_config.json may hold another.
     server=Speech("SGLang", "sglang", _tell, asked={"repetition_penalty": 1.0}),

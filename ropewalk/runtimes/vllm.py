@@ -127,6 +127,7 @@ RUNTIME = Runtime(
     written=partial(serving_config, engine="vllm"),
     serve=partial(engines.serve, "vllm"),
     line=line,
+    accepts=accepts,
     writer="ropewalk.exporting.vllm:export",
     server=Speech(
         "vLLM",

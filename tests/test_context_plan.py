@@ -74,6 +74,9 @@ class TestChoosing:
         )
         assert both.schedule(64) is LONG
         assert both.schedule(64, "sliding_attention") is PLAIN
+        longer = both.with_steps(FULL_ATTENTION, (PlanStep(128, LONG),))
+        assert longer.longest("sliding_attention") == PLAIN
+        assert longer.target_length == 128
 
 
 class TestLadder:

@@ -25,7 +25,7 @@ BUDGET = {
     "ropewalk/searching": 2012,
     "ropewalk/theory": 737,
     "ropewalk/training": 2280,
-    "tests": 37867,
+    "tests": 37870,
 }
 """As `python -m tools.size` counts: no blank lines, comments or docstrings."""
 

@@ -216,7 +216,7 @@ def test_the_fingerprint_comes_first(
         ({"tokenizer": None}, r"give the folder that holds it \(`tokenizer`\)"),
         ({"tokenizer": "no/where"}, "there is no such folder"),
         ({"concurrency": 0}, "concurrency = 0"),
-        ({"concurrency": 1000}, "must be at most 256"),
+        ({"concurrency": 1000}, "must lie between 1 and 256"),
         ({"timeout": 0}, "timeout = 0"),
         ({"server": "localhost"}, "must begin with http"),
         ({"fingerprint": 3}, "must be a fingerprint"),

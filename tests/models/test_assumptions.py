@@ -204,11 +204,8 @@ def test_no_safe_reading_is_an_error_that_names_file_and_key(
 
 
 def test_keys_of_a_nested_config_are_named_with_their_path() -> None:
-    nested = {"full_attention": {**YARN, "factor": 0.5, "rope_theta": 1e4}}
-    config = {"text_config": llama(rope_parameters=nested)}
-    with pytest.raises(
-        InvalidValue, match=r"config.text_config.rope_parameters.full_attention.factor = 0.5"
-    ):
+    config = {"text_config": llama(rope_parameters={**YARN, "factor": 0.5, "rope_theta": 1e4})}
+    with pytest.raises(InvalidValue, match=r"config.text_config.rope_parameters.factor = 0.5"):
         present_plan(config)
 
 

@@ -31,8 +31,7 @@ with Ranks.of_environment(2 if waits_in == "a collective" else 1, silent) as ran
         ranks.meet(torch.device("cpu"))
     for turn in range(10**6):
         if turn == 3:
-            (out / "written").write_text("")
-            (out / "written").rename(out / f"{ranks.rank}")
+            (out / f"{ranks.rank}").write_text("")
         if waits_in == "a collective":
             dist.all_reduce(torch.ones(1))
         else:
@@ -62,7 +61,7 @@ def test_a_rank_that_says_nothing_is_named(
     silent = SILENT if sent == signal.SIGKILL else 15.0
     ranks = processes(fresh, PROGRAM, [str(tmp_path), waits_in, str(silent)], 2)
     while not all((tmp_path / str(rank)).exists() for rank in (0, 1)):
-        assert all(rank.poll() is None for rank in ranks)
+        assert all(rank.poll() is None for rank in ranks), [rank.wait().stderr for rank in ranks]
         time.sleep(0.02)
     time.sleep(1)  # a beat is known
     os.kill(ranks[to].pid, sent)

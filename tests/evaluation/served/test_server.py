@@ -226,7 +226,7 @@ def test_what_servers_reveal(encoder: Encoder) -> None:
         assert wire.url in info.line
 
 
-NUMBERS: list[object] = [None, True, -1, 10**300, 10**350, 1e308, "²", "x", 7, [7], {"a": 1}, {}]
+NUMBERS: list[object] = [None, True, -1, 10**300, 1e308, "²", "x", 7, [7], {"a": 1}, {}]
 """What may stand where a list, an object, a text or a small number should."""
 
 
@@ -291,7 +291,7 @@ def test_alternatives_that_are_nonsense_are_none(odd: object, place: str, encode
     ("token", "value"),
     [
         *(("token_id:²", -1), ("token_id:-1", -1), ("token_id:9999999999", -1), ("token_id:", -1)),
-        *(("token_id:1", odd) for odd in (None, True, "x", [1], 7, -(10**350), 1e308)),
+        *(("token_id:1", odd) for odd in (None, True, "x", [1], 7, 1e308)),
     ],
 )
 def test_an_alternative_that_is_nonsense_is_left_out(

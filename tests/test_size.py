@@ -25,7 +25,7 @@ BUDGET = {
     "ropewalk/searching": 2012,
     "ropewalk/theory": 737,
     "ropewalk/training": 2252,
-    "tests": 37798,
+    "tests": 37804,
 }
 """As `python -m tools.size` counts: no blank lines, comments or docstrings."""
 

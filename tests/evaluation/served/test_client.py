@@ -353,3 +353,11 @@ def test_a_client_that_is_stopped_while_it_connects_leaves_too(
         with pytest.raises(ServerError):
             own.post("/v1/completions", ASKED)
         assert time.monotonic() - began < 5
+
+
+def test_a_number_beyond_float64_is_an_error_of_the_server() -> None:
+    with (
+        misbehaving(lambda asked, n: said({"data": [10**350]})) as wire,
+        pytest.raises(ServerError, match=r"data\[0\].*is too large for float64"),
+    ):
+        client(wire.url).post("/v1/completions", ASKED)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import ropewalk as rw
 from benchmarks.attention import layouts
 from docs.figures import ROOT, Picture, Sentence, paragraph
-from ropewalk.api.cost import Cost, CostRow
-from ropewalk.cli.cost import fits, parts
+from ropewalk.api.cost import Cost, CostRow, fits, parts
 from ropewalk.costs.estimates import (
     COMPUTING,
     RECOMPUTING,

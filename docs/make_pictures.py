@@ -5,9 +5,9 @@ from __future__ import annotations
 from docs.figures import Picture
 from ropewalk.models import catalogue
 from ropewalk.models.config import present_plan
+from ropewalk.planning.charts import by_step, factors
 from ropewalk.planning.extension import extend_plan
 from ropewalk.reports.figures import figure
-from ropewalk.reports.schedules import by_step, factors
 
 SHOWN = ("linear", "ntk", "ntk_mixed", "yarn", "llama3", "two_band")
 

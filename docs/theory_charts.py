@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ropewalk.reports.chart import Axis, Chart, Guide, Mark, Series
-from ropewalk.reports.theory import BLUE, GREY, RED
+from ropewalk.chart import Axis, Chart, Guide, Mark, Series
+from ropewalk.theory.charts import BLUE, GREY, RED
 
 DISTANCE = Axis("distance m", shown="length")
 

@@ -24,7 +24,7 @@ import json
 import math
 import reprlib
 import types
-from collections.abc import Collection, Mapping, Sized
+from collections.abc import Collection, Iterator, Mapping, Sequence, Sized
 from functools import cache
 from pathlib import Path
 from typing import (
@@ -41,7 +41,9 @@ from typing import (
     get_type_hints,
 )
 
-from ropewalk.errors import InvalidValue, MissingExtra
+from ropewalk.blocks import Block, Paragraph
+from ropewalk.chart import Chart, TileGrid
+from ropewalk.errors import InvalidValue
 from ropewalk.untrusted import (
     Fields,
     list_value,
@@ -55,6 +57,8 @@ from ropewalk.untrusted import (
 
 if TYPE_CHECKING:
     from typing import Self
+
+    from matplotlib.figure import Figure
 
 _INFINITE = "null is infinity"
 RESTORE = "restore the file, or create it again"
@@ -166,9 +170,9 @@ class Value(Members):
 
 
 class Result(Value):
-    """The result of a verb: a value with a summary, which a notebook displays.
+    """The result of a verb: a value with a summary and blocks, which a notebook displays.
 
-    A result that is best shown as a picture also has a `figure()`.
+    A result that is best shown as a picture is `Drawn`.
     """
 
     rows_in: ClassVar[str] = ""
@@ -186,6 +190,10 @@ class Result(Value):
         """Describe the result in one paragraph."""
         raise NotImplementedError
 
+    def blocks(self) -> Iterator[Block]:
+        """Yield what a person should see, in order: the same in a terminal, page and notebook."""
+        yield Paragraph(self.summary())
+
     def __str__(self) -> str:
         return self.summary()
 
@@ -193,22 +201,31 @@ class Result(Value):
         return self.summary()
 
     def _repr_html_(self) -> str:
-        from html import escape
+        from ropewalk.reports.notebook import html
 
-        text = f"<p>{escape(self.summary())}</p>"
-        draw = getattr(self, "figure", None)
-        if draw is None:
-            return text
-        from base64 import b64encode
-        from io import BytesIO
+        return html(self)
 
-        picture = BytesIO()
-        try:
-            draw().savefig(picture, format="png", dpi=110)
-        except MissingExtra:  # words need no matplotlib
-            return text
-        encoded = b64encode(picture.getvalue()).decode()
-        return f'{text}<img alt="{escape(self.summary())}" src="data:image/png;base64,{encoded}">'
+
+Charts: TypeAlias = Sequence[Chart | TileGrid]
+
+
+class Drawn(Result):
+    """A result that is best shown as a picture."""
+
+    @property
+    def figure_title(self) -> str:
+        """The title of the picture, if its charts have none."""
+        return ""
+
+    def charts(self) -> Charts:
+        """The charts of its picture."""
+        raise NotImplementedError
+
+    def figure(self) -> Figure:
+        """The charts, drawn by matplotlib."""
+        from ropewalk.reports.figures import figure
+
+        return figure(self.charts(), self.figure_title)
 
 
 def check_filled(members: Sized, key: str) -> None:

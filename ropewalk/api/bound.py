@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from ropewalk.api.common import Length, as_lengths
+from ropewalk.blocks import Block, Cell, Paragraph, Table, cells
 from ropewalk.errors import InvalidValue
 from ropewalk.lengths import format_length
 from ropewalk.models.source import resolve
@@ -18,6 +19,7 @@ from ropewalk.progress import Progress, share, shown
 from ropewalk.theory.asymptote import asymptotic_base
 from ropewalk.theory.bound import (
     ASSUMPTIONS,
+    SAMPLING_STEP,
     Infimum,
     SafeBase,
     check_listable,
@@ -29,12 +31,10 @@ from ropewalk.theory.bound import islands as find_islands
 from ropewalk.theory.published import HEAD_DIM, LENGTHS, published
 from ropewalk.theory.table import lookup
 from ropewalk.untrusted import one_of, whole_number
-from ropewalk.values import Result
+from ropewalk.values import Charts, Drawn
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from ropewalk.reports.chart import Series
+    from ropewalk.chart import Series
 
 Only = Literal["infimum", "safe"]
 
@@ -68,7 +68,7 @@ class Bound(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Bounds(Result):
+class Bounds(Drawn):
     """Bounds of the base, among bases of at least 1, at several context lengths."""
 
     rows_in = "rows"
@@ -93,10 +93,37 @@ class Bounds(Result):
         between = f" {count} length{'s lie' if count > 1 else ' lies'} between." if count else ""
         return f"Bounds of the base, among bases of at least 1, for {self.heads}. {told}{between}"
 
-    def figure(self) -> Figure:
+    def blocks(self) -> Iterator[Block]:
+        yield Table(
+            f"Bounds of the base, {self.heads}",
+            ("length", "Men 2024", "Su 2024", "infimum", "safe base", "infinite head"),
+            tuple(map(_cells, self.rows)),
+        )
+        if any(row.infimum is not None for row in self.rows):
+            widths = [
+                row.infimum_high / row.infimum_low - 1
+                for row in self.rows
+                if row.infimum_low is not None and row.infimum_high is not None
+            ]
+            yield Paragraph(
+                "infimum: no base from 1 to it works, and one within a relative "
+                f"{max([1e-9, *widths]):.0e} of it does, proven"
+            )
+        if any(row.safe is not None for row in self.rows):
+            yield Paragraph("safe base: every larger base works, proven")
+        if any(row.safe_certified is False for row in self.rows):
+            step = f"{SAMPLING_STEP:.2%}"
+            yield Paragraph(f"(marked ?: estimated by trying bases {step} apart, maybe too small)")
+        if any(row.infimum == 1 for row in self.rows):
+            yield Paragraph("(infimum 1: every base from 1 on works)")
+        yield Paragraph(f"proven, assuming: {'; '.join(ASSUMPTIONS)}")
+        for row in self.rows:
+            yield from _islands(row)
+        yield from self.charts()
+
+    def charts(self) -> Charts:
         """The bounds against length, with the bases of well-known models; or the islands."""
-        from ropewalk.reports.figures import figure
-        from ropewalk.reports.theory import bounds, islands
+        from ropewalk.theory.charts import bounds, islands
 
         strips = [
             (row.length, row.islands, row.safe)
@@ -104,14 +131,13 @@ class Bounds(Result):
             if row.islands is not None and row.safe is not None
         ]
         if strips:
-            shown = islands(strips, f"Bases that work, {self.heads}")
-            return figure([shown], size=(8.5, 1.1 + 0.55 * len(strips)))
+            return [islands(strips, f"Bases that work, {self.heads}")]
         models = _models(self.head_dim, self.rotary_dim)
-        return figure([bounds([*self._curves()], models, f"Bound of the base, {self.heads}")])
+        return [bounds([*self._curves()], models, f"Bound of the base, {self.heads}")]
 
     def _curves(self) -> Iterator[Series]:
-        from ropewalk.reports.chart import Mark, Series
-        from ropewalk.reports.theory import BLUE, GREEN, GREY, ORANGE
+        from ropewalk.chart import Mark, Series
+        from ropewalk.theory.charts import BLUE, GREEN, GREY, ORANGE
 
         for label, look, bases in (
             ("safe base", GREEN, [row.safe for row in self.rows]),
@@ -123,6 +149,33 @@ class Bounds(Result):
             marks = tuple(Mark(length, base) for length, base in sorted(known.items()))
             if marks:
                 yield Series(label, marks, look=look, drawn="points" if look == ORANGE else "line")
+
+
+def _cells(row: Bound) -> tuple[Cell, ...]:
+    mark = "" if row.safe_certified else " ?"
+    return cells(
+        format_length(row.length),
+        *(f"{value:.1e}" if value else "" for value in row.published.values()),
+        "" if row.infimum is None else f"{row.infimum:,.10g}",
+        "" if row.safe is None else f"{row.safe:,.7g}{mark}",
+        "" if row.asymptotic is None else f"{row.asymptotic:,.0f}",
+    )
+
+
+def _islands(row: Bound) -> Iterator[Block]:
+    length = format_length(row.length)
+    if row.islands:
+        yield Table(
+            f"Islands of bases that work for {length}",
+            ("from", "to", "highest / lowest"),
+            tuple(
+                cells(f"{low:,.10g}", f"{high:,.10g}", f"1 + {high / low - 1:.2g}")
+                for low, high in row.islands
+            ),
+            "every base on an island works, and none between islands does, proven alike",
+        )
+    elif row.islands is not None:
+        yield Paragraph(f"no island of bases works for {length} below the safe base")
 
 
 def bound(

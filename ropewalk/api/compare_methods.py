@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,24 +21,27 @@ from ropewalk.api.common import (
     known_as,
     serves_already,
 )
+from ropewalk.blocks import Block, Details, Paragraph, Title
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, MissingExtra
 from ropewalk.lengths import format_length
 from ropewalk.models.source import Source, resolve, stated_assumptions
 from ropewalk.options import called
+from ropewalk.planning import tables
 from ropewalk.planning.base import sufficient_base
 from ropewalk.planning.comparison import Candidate, ranking_of
 from ropewalk.planning.extension import check_not_shorter, chosen_layers
 from ropewalk.progress import Notice, Progress, log_notice, share, shown
-from ropewalk.runtimes.serving import Serving, serving
-from ropewalk.values import Result
+from ropewalk.runtimes import targets
+from ropewalk.runtimes.serving import Serving, pasted, serving
+from ropewalk.values import Charts, Drawn
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison(Result):
+class Comparison(Drawn):
     """The plans of all methods for one model and target, best first."""
 
     rows_in = "candidates"
@@ -109,14 +112,33 @@ class Comparison(Result):
             f"{refused}{f' {nothing}' if nothing else ''}"
         )
 
-    def figure(self) -> Figure:
+    def blocks(self) -> Iterator[Block]:
+        yield Title(self.model, f" to {format_length(self.target_length)}")
+        if self.documented:
+            yield Paragraph(self.documented, "verdict")
+        yield tables.ranking(self.candidates, {row.runtime for row in self.serving}, targets())
+        if any(candidate.from_plain for candidate in self.candidates):
+            present = self.present.longest(self.layers[0]).method
+            yield Paragraph(
+                "from plain: ranks after the others, since the model's training under "
+                f"{present} is not carried over"
+            )
+        yield Details(tuple(tables.by_theory(self.candidates, self.refused)))
+        yield from self.charts()
+        told = self.changes_nothing or (
+            f"Suggested {self.use}: {self.best.name} (a prediction, not measured on this model: "
+            "`ropewalk evaluate` and `ropewalk extend` measure it)"
+        )
+        yield Paragraph(told, "verdict")
+        yield from pasted(self.serving)
+
+    def charts(self) -> Charts:
         """The rescale factors of all candidates."""
-        from ropewalk.reports.figures import figure
-        from ropewalk.reports.schedules import by_step, factors
+        from ropewalk.planning.charts import by_step, factors
 
         plans = {candidate.name: candidate.plan for candidate in self.candidates}
         title = f"{self.model} to {format_length(self.target_length)}"
-        return figure([factors(by_step(plans, self.layers[0]), title)])
+        return [factors(by_step(plans, self.layers[0]), title)]
 
 
 def compare_methods(

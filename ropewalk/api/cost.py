@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from ropewalk.api.common import AllowDownload, Length, as_length
+from ropewalk.blocks import Block, Paragraph, Table, cells
 from ropewalk.costs import estimates
-from ropewalk.costs.estimates import GIB, Forwards, Row, Way, Work
+from ropewalk.costs.estimates import GIB, Forwards, Row, Way, Work, duration
 from ropewalk.costs.machines import HERE, Machine, machine
 from ropewalk.costs.sizes import sizes_of
 from ropewalk.errors import Unsupported
@@ -79,6 +80,45 @@ class Cost(Result):
             f"{self.model} ({self.weights / 1e9:.3g} billion weights) at "
             f"{format_length(self.length)} on {self.machine}: what fits unchanged: {told}."
         )
+
+    def blocks(self) -> Iterator[Block]:
+        timed = any(row.seconds is not None for row in self.rows)
+        yield Table(
+            "",
+            ("", "a device", *(["time"] if timed else []), "fits"),
+            tuple(
+                cells(
+                    row.what,
+                    f"{row.bytes / GIB:,.1f} GiB",
+                    *([duration(row.seconds)] if timed else []),
+                    fits(row),
+                )
+                for row in self.rows
+            ),
+        )
+        for row in self.rows:
+            yield Paragraph(f"{row.what}: {parts(row)}")
+        yield Paragraph(self.summary(), "verdict")
+        for told in self.assumptions:
+            yield Paragraph(f"  {told}")
+
+
+def parts(row: CostRow) -> str:
+    """The memory of an activity by part, in GiB."""
+    return ", ".join(f"{name} {size / GIB:,.1f}" for name, size in row.parts.items())
+
+
+def fits(row: CostRow) -> str:
+    """Whether an activity fits, and else what would make it."""
+    if row.breaks is None:
+        return "yes"
+    told = f"no room for {_PARTS.get(row.breaks, row.breaks)}"
+    if row.change is None:
+        return f"{told}, and no change of ours makes it"
+    return f"{told}; {row.change.told} fits ({row.change.bytes / GIB:,.1f} GiB)"
+
+
+_PARTS = {"weights": "the weights", "cache": "the cache", "loss": "the loss"}
 
 
 def cost(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,6 +19,7 @@ from ropewalk.api.common import (
     as_path,
     documents_in,
 )
+from ropewalk.blocks import Block, Paragraph, Table, cells
 from ropewalk.data.corpora import Vocabulary
 from ropewalk.data.mixtures import Group, Mixture
 from ropewalk.data.packing import Filling, Overflow
@@ -31,10 +32,10 @@ from ropewalk.models.source import Model, resolve
 from ropewalk.options import Advanced, Argument, Option, RunFolder, called
 from ropewalk.progress import Notice, Progress, log_notice, shown
 from ropewalk.progress_bar import of_a_call
-from ropewalk.values import Result, Value
+from ropewalk.values import Charts, Drawn, Value
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 ALONE = "text"
 """The domain of a corpus that is given without a name."""
@@ -80,7 +81,7 @@ class Fill(Value):
 
 
 @dataclass(frozen=True, eq=False)
-class DataDescription(Result):
+class DataDescription(Drawn):
     """A store of tokens, and how an epoch of it fills windows."""
 
     rows_in = "domains"
@@ -117,13 +118,47 @@ class DataDescription(Result):
             f"documents are cut, and {fill.dropped:.2%} of the tokens are dropped."
         )
 
-    def figure(self) -> Figure:
+    def blocks(self) -> Iterator[Block]:
+        yield Paragraph(self.summary())
+        yield Table(
+            "",
+            ("domain", "documents", "tokens", "share", "mean length", "longest"),
+            tuple(
+                cells(
+                    domain.name,
+                    f"{domain.documents:,}",
+                    f"{domain.tokens:,}",
+                    f"{domain.tokens / self.tokens:.1%}",
+                    f"{domain.mean:,.0f}",
+                    f"{domain.longest:,}",
+                )
+                for domain in self.domains
+            ),
+        )
+        if self.fill is not None:
+            groups = self.fill.groups
+            total = sum(group.tokens for group in groups)
+            yield Table(
+                "",
+                ("in the first epoch", "tokens", "share", "each document is read"),
+                tuple(
+                    cells(
+                        group.name,
+                        f"{group.tokens:,}",
+                        f"{group.tokens / total:.1%}",
+                        f"{group.repeated:.2f} times",
+                    )
+                    for group in groups
+                ),
+            )
+        yield from self.charts()
+
+    def charts(self) -> Charts:
         """Tokens by the length of the documents that they are in, and by domain."""
-        from ropewalk.reports.data import lengths
-        from ropewalk.reports.figures import figure
+        from ropewalk.data.charts import lengths
 
         by_length = {domain.name: domain.by_length for domain in self.domains}
-        return figure([lengths(by_length, None if self.fill is None else self.fill.length)])
+        return [lengths(by_length, None if self.fill is None else self.fill.length)]
 
 
 def build_data(

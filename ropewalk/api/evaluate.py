@@ -51,6 +51,7 @@ from ropewalk.options import (
 )
 from ropewalk.progress import Notice, Progress, log_notice, shown, silent, unheard
 from ropewalk.records import Mode
+from ropewalk.reports.figures import keep_figures
 from ropewalk.torchrun import check_ranks, first
 
 if TYPE_CHECKING:
@@ -252,7 +253,8 @@ def evaluate(
         with opened(asked) as evaluation:
             if chooses:
                 evaluation = with_able_tasks(evaluation, progress)
-            found = measure(evaluation, asked.run, progress)
+            found, records = measure(evaluation, asked.run, progress)
         if asked.run is not None and first():
+            keep_figures(found.pictures(records), asked.run / "figures", notice)
             keep_report(asked.run, notice)
         return found

@@ -9,29 +9,32 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ropewalk.api.common import as_documents, as_list, as_path
 from ropewalk.api.evaluate import evaluate
+from ropewalk.blocks import Block, Title
 from ropewalk.budget import share_of
 from ropewalk.errors import InputError
+from ropewalk.evaluation.charts import of_spreads
 from ropewalk.evaluation.conclusion import Evaluated
 from ropewalk.evaluation.results import Spread, spreads
+from ropewalk.evaluation.tables import spreads as spreads_table
 from ropewalk.lengths import format_length
 from ropewalk.outputs import write_atomically
 from ropewalk.progress import Notice, Progress, log_notice, shown
 from ropewalk.progress_bar import of_a_call
 from ropewalk.records import PERPLEXITY
-from ropewalk.reports.evaluation import spread_figure
 from ropewalk.reports.figures import keep_figures
 from ropewalk.run_directory import CONFIGURATION
 from ropewalk.untrusted import check_count
-from ropewalk.values import Result
+from ropewalk.values import Charts, Drawn
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 LAST = 5
 RESULTS = "checkpoints.json"
@@ -39,7 +42,7 @@ _NUMBERED = re.compile(r"(?:.*\D)?(\d+)")
 
 
 @dataclass(frozen=True, eq=False)
-class EvaluatedCheckpoints(Result):
+class EvaluatedCheckpoints(Drawn):
     """The mean and range of each score over checkpoints, and the measurements of each."""
 
     rows_in = "spreads"
@@ -59,9 +62,14 @@ class EvaluatedCheckpoints(Result):
             f"{format_length(longest)} tokens: {', '.join(parts)}."
         )
 
-    def figure(self) -> Figure:
+    def blocks(self) -> Iterator[Block]:
+        yield Title(self.folder, f": {', '.join(self.checkpoints)}")
+        yield spreads_table(self.spreads, len(self.checkpoints))
+        yield from self.charts()
+
+    def charts(self) -> Charts:
         """The means by context length, with their ranges."""
-        return spread_figure(self.spreads, original_length=self.evaluated[0].original_length)
+        return of_spreads(self.spreads, original_length=self.evaluated[0].original_length)
 
 
 def _told(spread: Spread) -> str:
@@ -153,5 +161,5 @@ def evaluate_checkpoints(
     )
     if runs is not None:
         write_atomically(runs / RESULTS, json.dumps(result.to_json(), indent=2) + "\n")
-        keep_figures(lambda: {"checkpoints": result.figure()}, runs / "figures", notice)
+        keep_figures({"checkpoints": result.charts()}, runs / "figures", notice)
     return result

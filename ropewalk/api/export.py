@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,6 +15,7 @@ from ropewalk.api.common import (
     as_path,
     as_plan,
 )
+from ropewalk.blocks import Block, Paragraph, Table, cells
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, UnknownName, Unsupported
 from ropewalk.exporting.exported import Exported, Loss
@@ -51,8 +52,8 @@ class ExportPreview(Result):
                 check_member(runtime, row, f"matrix.{name}")
 
     def to_rows(self) -> list[dict[str, Any]]:
-        cells = ((name, *each) for name, row in self.matrix.items() for each in row.items())
-        return [{"feature": name, "runtime": own, **flat(cell)} for name, own, cell in cells]
+        found = ((name, *each) for name, row in self.matrix.items() for each in row.items())
+        return [{"feature": name, "runtime": own, **flat(cell)} for name, own, cell in found]
 
     def refusing(self, runtime: str) -> tuple[str, ...]:
         """The features that keep a runtime from following the plan."""
@@ -64,6 +65,20 @@ class ExportPreview(Result):
         groups = (("follow", whole), ("approximate", list(self.losses)), ("refuse", refused))
         told = (f"{', '.join(own)} {verb}{'s' * (len(own) == 1)} it" for verb, own in groups if own)
         return f"Plan {self.plan_id} for {self.model}: {'; '.join(told)}."
+
+    def blocks(self) -> Iterator[Block]:
+        rows = ((name, *(row[r].fit for r in targets())) for name, row in self.matrix.items())
+        yield Table("", ("", *targets()), tuple(cells(*row) for row in rows))
+        for feature, row in self.matrix.items():
+            hows: dict[str, list[str]] = {}
+            for runtime, cell in row.items():
+                if cell.how:
+                    hows.setdefault(str(cell), []).append(runtime)
+            for said, runtimes in hows.items():
+                yield Paragraph(f"  {feature}, {', '.join(runtimes)}: {said}")
+        for runtime, loss in self.losses.items():
+            cost = loss or "not measured: its weights or torch are not here"
+            yield Paragraph(f"  approximated in {runtime}: {cost}")
 
 
 def _preview(source: Source, given: ContextPlan, progress: Progress) -> ExportPreview:

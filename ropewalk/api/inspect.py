@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -16,20 +17,19 @@ from ropewalk.api.common import (
     geometry_json,
     schedule_json,
 )
+from ropewalk.blocks import Block, Paragraph, Title
 from ropewalk.context_plan import ContextPlan
 from ropewalk.extras import required_by
 from ropewalk.gguf.facts import Facts
 from ropewalk.lengths import format_length
 from ropewalk.models.source import Source, resolve, stated_assumptions
 from ropewalk.options import Option, called
+from ropewalk.planning import tables
 from ropewalk.progress import Notice, Progress, log_notice, shown
 from ropewalk.schedule import FloatArray, RotarySchedule
 from ropewalk.theory.coverage import coverage, critical_dimension, critical_pair
 from ropewalk.theory.decay import decay
-from ropewalk.values import Result, Value
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from ropewalk.values import Charts, Drawn, Value
 
 MEASURED_TOKENS = 16384
 LONGEST_SEQUENCE = 2048
@@ -71,7 +71,7 @@ class Measured(Value):
 
 
 @dataclass(frozen=True, eq=False)
-class Inspection(Result):
+class Inspection(Drawn):
     """A model's rotary embedding."""
 
     model: str
@@ -121,13 +121,85 @@ class Inspection(Result):
             f"met. In theory, {reach}. {SCOPE}{file}"
         )
 
-    def figure(self) -> Figure:
+    def blocks(self) -> Iterator[Block]:
+        schedule, measured = self.schedule, self.measured
+        geometry = schedule.geometry
+        yield Title(self.model, f" ({self.source})")
+        for line in () if self.file is None else self.file.told():
+            yield Paragraph(f"  {line}")
+        yield Paragraph(
+            f"  heads of {geometry.head_dim}, {geometry.rotary_dim} dimensions rotate as "
+            f"{geometry.pairs} pairs ({geometry.pair_layout} layout), base {geometry.base:,.10g}"
+        )
+        if resting := geometry.resting_pairs:
+            yield Paragraph(f"  the slowest {resting} of these pairs have a frequency of zero")
+        if rotating := self.plan.provenance.get("rotating_layers"):
+            yield Paragraph(f"  {rotating} layers rotate; a plan changes no other")
+        known = self.trained_length
+        trained = f"; trained at {format_length(known)}" if known else ""
+        yield Paragraph(
+            f"  pretrained frequencies for {format_length(geometry.original_length)}; "
+            f"configured for {format_length(self.plan.target_length)} now{trained}"
+        )
+        yield from tables.steps(self.plan)
+        yield from (Paragraph(f"  {line}") for line in _by_theory(self))
+        columns = ["wavelength", f"turns in {format_length(schedule.length)}", "factor"]
+        variances = []
+        if measured is not None:
+            yield Paragraph(
+                f"  weighted by the variances of its queries on {measured.tokens:,} tokens, "
+                f"{_effective_length(measured, self.theory.length)}"
+            )
+            columns += ["query variance", "key variance"]
+            variances = [measured.query_variances, measured.key_variances]
+        yield tables.pairs(
+            columns,
+            [
+                (
+                    f"{wavelength:,.2f}",
+                    f"{schedule.length / wavelength:,.2f}",
+                    tables.factor(schedule.rescale_factors[i]),
+                    *(f"{of_pair[i]:.3f}" for of_pair in variances),
+                )
+                for i, wavelength in enumerate(schedule.wavelengths)
+            ],
+        )
+        yield from self.charts()
+
+    def charts(self) -> Charts:
         """The rescale factors of every step."""
-        from ropewalk.reports.figures import figure
-        from ropewalk.reports.schedules import by_step, factors
+        from ropewalk.planning.charts import by_step, factors
 
         steps = by_step({self.schedule.method: self.plan}, self.plan.main_layer)
-        return figure([factors(steps, self.model)])
+        return [factors(steps, self.model)]
+
+
+def _by_theory(found: Inspection) -> Iterator[str]:
+    theory = found.theory
+    if found.schedule.has_no_positions:
+        yield "no positions: no pair turns, so theory predicts nothing"
+        return
+    yield _effective_length(theory, theory.length)
+    yield SCOPE
+    new, critical = len(theory.out_of_distribution_pairs), theory.critical_pair
+    turned = {None: "all pairs", 0: "no pair"}.get(critical, f"pairs before {critical}")
+    told = f"{new} of {found.schedule.geometry.pairs} pairs meet" if new else "no pair meets"
+    yield (
+        f"angles: {turned} completed a full turn in pretraining; {told} new angles up to "
+        f"{format_length(theory.length)}"
+    )
+
+
+def _effective_length(found: Theory | Measured, length: int) -> str:
+    if found.effective_length is None:
+        return (
+            f"theoretical effective length: all of {format_length(length)} (a similar key scores "
+            "above a random one at every distance)"
+        )
+    return (
+        f"theoretical effective length: {found.effective_length:,} of {format_length(length)} "
+        f"tokens (a random key scores above a similar one at {found.violations:,} distances)"
+    )
 
 
 def inspect(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ropewalk.blocks import Block, Cell, Paragraph, Table, cells
 from ropewalk.scaling import Parameter, named, names
 from ropewalk.scaling.longrope import PublishedFactors, published
 from ropewalk.values import Result
@@ -44,6 +46,22 @@ class Methods(Result):
     def summary(self) -> str:
         listed = ", ".join(method.name for method in self.methods)
         return f"There are {len(self.methods)} scaling methods: {listed}."
+
+    def blocks(self) -> Iterator[Block]:
+        rows = []
+        for method in self.methods:
+            rows.append(cells(method.name, method.summary))
+            if method.parameters:
+                usage = "  ".join(parameter.usage for parameter in method.parameters)
+                rows.append((Cell(""), Cell("", quiet=usage)))
+        yield Table("", ("method", "what it does, and its parameters"), tuple(rows))
+        names = ", ".join(each.name for each in self.published)
+        first = self.published[0]
+        yield Paragraph(
+            f"Published factors, as --set factors=longrope:NAME: {names} (target, model, length of "
+            f"its fine-tuning; {first.origin}; {first.licence})"
+        )
+        yield Paragraph("Parameters go with --set; methods stack: --method yarn+resonance")
 
 
 def methods() -> Methods:

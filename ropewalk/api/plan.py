@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Never
 
@@ -22,12 +22,14 @@ from ropewalk.api.common import (
     schedule_json,
     serves_already,
 )
+from ropewalk.blocks import Block, Paragraph, Title
 from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.errors import InputError, InvalidValue, RopewalkError
 from ropewalk.lengths import format_length
 from ropewalk.models.recipes import RECIPE, VENDOR, Documented, Extension, is_documented
 from ropewalk.models.source import Source, resolve, stated_assumptions
 from ropewalk.options import Option, asked_directly, called
+from ropewalk.planning import tables
 from ropewalk.planning.extension import (
     begins_plain,
     check_not_shorter,
@@ -38,17 +40,17 @@ from ropewalk.planning.extension import (
 )
 from ropewalk.planning.measured import measured
 from ropewalk.progress import Notice, Progress, log_notice, share, shown
-from ropewalk.runtimes.serving import Serving, serving
+from ropewalk.runtimes.serving import Serving, pasted, serving
 from ropewalk.scaling import parameter_names, stacked
 from ropewalk.schedule import LogNForm, RotarySchedule
-from ropewalk.values import Result, check_filled
+from ropewalk.values import Charts, Drawn, check_filled
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 
 @dataclass(frozen=True, eq=False)
-class Planned(Result):
+class Planned(Drawn):
     """A plan for a longer context, and its form in a stock config."""
 
     rows_in = "serving"
@@ -123,13 +125,45 @@ class Planned(Result):
             f"{self.schedule.attention_scaling:.6g}. {stock}"
         )
 
-    def figure(self) -> Figure:
+    def blocks(self) -> Iterator[Block]:
+        before, after = self.present.longest(self.layers[0]), self.schedule
+        target = self.plan.target_length
+        if self.documented:
+            yield Paragraph(self.documented, "verdict")
+        if target == self.present.target_length:
+            told = serves_already(self.present, self.plan, self.trained_length)
+            yield Paragraph(told, "verdict")
+        if told := self.changes_nothing:
+            yield Paragraph(told, "verdict")
+        elif not self.nothing_to_change:
+            lengths = f"{format_length(before.length)} to {format_length(target)}"
+            yield Title(self.model, f": {lengths} by {after.method}")
+            yield from tables.steps(self.plan)
+            yield tables.pairs(
+                ("wavelength now", "planned", "factor now", "planned"),
+                [
+                    (f"{a:,.2f}", f"{b:,.2f}", tables.factor(c), tables.factor(d))
+                    for a, b, c, d in zip(
+                        before.wavelengths,
+                        after.wavelengths,
+                        before.rescale_factors,
+                        after.rescale_factors,
+                        strict=True,
+                    )
+                ],
+            )
+            yield from self.charts()
+            if self.rope_parameters_refused is not None:
+                why = self.rope_parameters_refused
+                yield Paragraph(f"no stock config can express it: {why}")
+        yield from pasted(self.serving)
+
+    def charts(self) -> Charts:
         """The rescale factors, now and planned."""
-        from ropewalk.reports.figures import figure
-        from ropewalk.reports.schedules import by_step, factors
+        from ropewalk.planning.charts import by_step, factors
 
         plans = {"now": self.present, self.schedule.method: self.plan}
-        return figure([factors(by_step(plans, self.layers[0]), self._lengths())])
+        return [factors(by_step(plans, self.layers[0]), self._lengths())]
 
     def _lengths(self) -> str:
         before, after = self.present.longest(self.layers[0]).length, self.plan.target_length

@@ -152,7 +152,5 @@ def precision(
             )
             if directory is not None:
                 directory.keep(RESULTS, found.to_json())
-                keep_figures(
-                    lambda: {"precision": found.figure()}, directory.path / "figures", notice
-                )
+                keep_figures({"precision": found.charts()}, directory.path / "figures", notice)
         return found

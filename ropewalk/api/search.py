@@ -259,7 +259,7 @@ def search(
             if directory is not None:
                 directory.write(PLAN, found.plan.dumps())
                 directory.keep(RESULTS, found.to_json())
-                keep_figures(found.figures, directory.path / "figures", notice)
+                keep_figures(found.pictures(), directory.path / "figures", notice)
         seconds = round(time.monotonic() - began, 3)
         return Searched(
             found.plan,

@@ -32,6 +32,7 @@ from ropewalk.api.common import (
 )
 from ropewalk.api.cost import config_of
 from ropewalk.api.report import keep_report
+from ropewalk.blocks import Block, Paragraph, Table, cells
 from ropewalk.budget import Budget, as_budget, counted
 from ropewalk.context_plan import ContextPlan
 from ropewalk.costs.estimates import GIB, SINGLE, duration
@@ -122,6 +123,26 @@ class TrainPreview(Result):
             f"{self.bytes_on_disk / GIB:.3g} GiB of checkpoints and models on disk{peak}, on "
             f"{self.machine}{time}.{self.caution and f' {self.caution}.'}"
         )
+
+    def blocks(self) -> Iterator[Block]:
+        yield Table(
+            "",
+            ("length", "steps", "windows of", "tokens", "epochs", "PFLOP", "time", "method"),
+            tuple(
+                cells(
+                    format_length(stage.length),
+                    f"{stage.steps:,}",
+                    format_length(stage.window),
+                    f"{stage.tokens:,}",
+                    "unknown" if stage.epochs is None else f"{stage.epochs:.2f}",
+                    f"{stage.petaflops:,.3g}",
+                    duration(stage.seconds),
+                    stage.method,
+                )
+                for stage in self.stages
+            ),
+        )
+        yield Paragraph(self.summary())
 
 
 def _preview(asked: _Asked) -> TrainPreview:
@@ -451,7 +472,7 @@ def train(
             )
             if directory is not None:
                 directory.keep(RESULTS, trained.to_json())
-                keep_figures(lambda: {"training": trained.figure()}, path / "figures", notice)
+                keep_figures({"training": trained.charts()}, path / "figures", notice)
         if directory is not None:
             keep_report(path, notice)
         return trained

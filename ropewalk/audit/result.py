@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from ropewalk.agreement import Agreement
 from ropewalk.audit.files.check import Check, Verdict
+from ropewalk.blocks import Block, Kind, Paragraph, Title
 from ropewalk.errors import printable
 from ropewalk.lengths import format_length
-from ropewalk.runtimes.finding import Finding
-from ropewalk.runtimes.reading import Reading
+from ropewalk.runtimes.finding import TOLERANCE, Finding
+from ropewalk.runtimes.reading import MEASURED, Reading
 from ropewalk.values import Result
 
 Target = Literal["transformers folder", "GGUF file"]
@@ -107,3 +109,66 @@ class Audit(Result):
         if self.agreement is not None:
             text += f"; {self.agreement.runtime} gives {self.agreement}"
         return f"{text}."
+
+    def blocks(self) -> Iterator[Block]:
+        own = f" for {self.written_for}" if self.written_for else ""
+        length = format_length(self.length)
+        yield Title(
+            printable(str(self.path)), f" ({self.target}, for {length}): {self.verdict}{own}"
+        )
+        for name, reading in self.runtimes.items():
+            misread = name in self.misread_by
+            verdict = "would misread this folder" if misread else self.verdict_in(name)
+            line = f"{name}: {verdict} ({_basis(reading)})"
+            if not reading.unread:  # else its reason is given below
+                line += f": {_in_words(reading)}"
+            yield Paragraph(f"  {line}")
+        if self.agreement is not None:
+            yield Paragraph(f"  run in {self.agreement.runtime}: {self.agreement}")
+        for check in self.checks:
+            yield Paragraph(f"  {_checked(check)}")
+        for note in self.notes:
+            yield Paragraph(f"  {note}")
+        for finding in self.warnings:
+            where = f" ({', '.join(finding.runtimes)})" if finding.runtimes else ""
+            fails = finding in self.wrong
+            mark = "wrong" if fails else "note"
+            kind: Kind = "warning" if fails else "plain"
+            yield Paragraph(f"\n{mark}: {finding.trap}{where}", kind)
+            yield Paragraph(f"  {finding.what}: {finding.consequence}.")
+            yield Paragraph(f"  What to do: {finding.remedy}.")
+        for line in self.not_established:
+            yield Paragraph(f"not established: {line}", "warning")
+
+
+def _basis(reading: Reading) -> str:
+    if reading.basis == "by its rules":
+        rules = "its rotary module was measured" if reading.source == MEASURED else "by its rules"
+        return f"{rules}, not tested here"
+    return "tested" if reading.basis == "run" else reading.basis
+
+
+def _checked(check: Check) -> str:
+    if check.subject == "bytes" and check.verdict == "not established":
+        return f"{check.subject} {check.what}"
+    if check.verdict == "OK":
+        return f"{check.subject}: OK, {check.what}"
+    return f"{check.subject}: {check.verdict}"  # the reason is given below
+
+
+def _in_words(reading: Reading) -> str:
+    if reading.refused:
+        return f"does not load: {reading.refused}"
+    parts = []
+    for layer_type, steps in reading.layers.items():
+        longest = steps[-1]
+        period = longest.slowest_period
+        turns = "some do not turn" if math.isinf(period) else f"slowest period {period:,.0f}"
+        parts.append(f"{layer_type}: {longest.inverse_frequencies.size} pairs, {turns}")
+        if abs(longest.attention_scaling - 1) > TOLERANCE:
+            parts[-1] += f", attention factor {longest.attention_scaling:.6g}"
+    if reading.switches != "never":
+        parts.append(f"factors change {reading.switches}")
+    if reading.limit is not None:
+        parts.append(f"accepts up to {format_length(reading.limit)}")
+    return "; ".join([*parts, *reading.notes])

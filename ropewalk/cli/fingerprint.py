@@ -14,11 +14,8 @@ from ropewalk.cli.shared import (
     JsonOption,
     OverwriteOption,
     check_outputs,
-    console,
-    say,
     show_result,
     show_written,
-    table,
     written,
 )
 from ropewalk.errors import InputError
@@ -80,18 +77,6 @@ def command(
     tokenizer = {"tokenizer": model} if model.is_dir() else {}
     verdict = replace(check, given={**tokenizer, **check.given})(fingerprint=own)
     show_written(output, as_json=as_json)
-    show_result(verdict, _show, as_json=as_json)
+    show_result(verdict, as_json=as_json)
     if NOT_SAME[verdict.status]:
         raise typer.Exit(NOT_SAME[verdict.status])
-
-
-def _show(verdict: Verdict) -> None:
-    """Show a server's answer to each probe, and the verdict."""
-    rows = table("probe", "tokens", "read", "distance", "by rounding")
-    for probe in verdict.probes:
-        read = "refused" if probe.read is None else f"{probe.read:,}"
-        distance = "–" if probe.distance is None else f"{probe.distance:.2g}"
-        rows.add_row(probe.kind, f"{probe.length:,}", read, distance, f"{probe.spread:.2g}")
-    console().print(rows)
-    say(f"total distance {verdict.distance:.3g} (threshold {verdict.threshold:.3g})")
-    say(verdict.summary())

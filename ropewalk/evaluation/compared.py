@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ropewalk.evaluation.results import MethodComparison, Paired, labels
+from ropewalk.blocks import Block, Cell, Paragraph, Table, Title
+from ropewalk.chart import Chart
+from ropewalk.evaluation import tables
+from ropewalk.evaluation.gains import by_length, gain_of, named_task
+from ropewalk.evaluation.results import MethodComparison, Paired, labels, value_in_words
 from ropewalk.lengths import format_length
-from ropewalk.records import EvalResult
-from ropewalk.reports.chart import Chart
-from ropewalk.reports.comparison import by_length, named_task
-from ropewalk.reports.figures import figure
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from ropewalk.records import NLL, PERPLEXITY, EvalResult
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,10 +57,45 @@ class ComparedRuns(Paired):
     def title(self) -> str:
         return f"{self.first} − {self.second}"
 
+    def blocks(self) -> Iterator[Block]:
+        changes = ", ".join(self.changes) or "nothing that is recorded"
+        yield Title(self.title, f"; the runs differ in {changes}")
+        yield self._table()
+        yield from self.charts()
+        yield Paragraph(self.summary(), "verdict")
+        told = f"{tables.HOW_COMPARED}. 95% intervals; p-values are adjusted by Holm"
+        yield Paragraph(told, "quiet")
+
+    def _table(self) -> Table:
+        first, second = (
+            {(r.subject, r.task, r.mode, r.metric, r.length): r for r in results}
+            for results in (self.first_results, self.second_results)
+        )
+        rows = []
+        for c in self.comparisons:
+            place = c.task, c.mode, PERPLEXITY.name if c.metric == NLL.name else c.metric, c.length
+            rows.append(
+                (
+                    Cell(self.label(c)),
+                    Cell(named_task(c.task, c.metric)),
+                    Cell(format_length(c.length), c.length),
+                    _value(first.get((c.first, *place))),
+                    _value(second.get((c.second, *place))),
+                    tables.gain(c.metric, gain_of(c)),
+                    tables.p_value(c.adjusted_p),
+                )
+            )
+        columns = ("method", "task", "length", "first", "second", "gain of the first", "p (Holm)")
+        return Table("On the same samples", columns, tuple(rows), tables.GAIN)
+
     def charts(self) -> list[Chart]:
         """The gains of the first run by context length, one chart per task."""
         return by_length(self.comparisons, list(map(self.label, self.comparisons)))
 
-    def figure(self) -> Figure:
-        """The gains of the first run by context length."""
-        return figure(self.charts(), f"{self.first} against {self.second} (95% intervals)")
+    @property
+    def figure_title(self) -> str:
+        return f"{self.first} against {self.second} (95% intervals)"
+
+
+def _value(result: EvalResult | None) -> Cell:
+    return Cell("–") if result is None else Cell(value_in_words(result), result.value)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
+from ropewalk.blocks import Block, Heading, Paragraph, Title
 from ropewalk.errors import InputError
+from ropewalk.evaluation import tables
 from ropewalk.evaluation.answering import Answerer
+from ropewalk.evaluation.charts import DepthGrid, depth_grids, pictures, tiles
 from ropewalk.evaluation.effective_length import EffectiveLength, effective_lengths
 from ropewalk.evaluation.results import (
     MethodComparison,
@@ -38,13 +41,9 @@ from ropewalk.records import (
     is_compared,
     is_main_answer,
 )
-from ropewalk.reports.evaluation import DepthGrid, depth_grids, figures
-from ropewalk.reports.figures import keep_figures
 from ropewalk.run_directory import RECORDS, RESULTS, RunDirectory
 from ropewalk.run_on_disk import RunOnDisk
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from ropewalk.values import Charts
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,13 +104,36 @@ class Evaluated(Paired):
         shown = [*(of_all[:1] or asked), *(r for r in own if r.metric == PERPLEXITY.name)]
         return ", ".join(map(in_words, shown)) or "no task fits"
 
-    def figure(self) -> Figure:
-        """Each task by context length, one curve per subject."""
-        return self.figures(())["by-length"]
+    def blocks(self) -> Iterator[Block]:
+        results = (*self.results, *self.means)
+        yield Title(self.model, f", {self.dtype} on {self.device}")
+        yield tables.scores(results)
+        yield Heading("Each task by context length")
+        yield from self.charts()
+        if self.means:
+            yield Heading("Effective length")
+            yield from tables.effective(self.effective_lengths, results, self.original_length)
+        if self.depth_grids:
+            asked = [grid.task for grid in self.depth_grids]
+            task = "needle" if "needle" in asked else asked[0]
+            yield from (tiles(grid) for grid in self.depth_grids if grid.task == task)
+        if self.comparisons:
+            yield Heading("Methods compared")
+            yield tables.compared(self.comparisons)
+            if self.undecided:
+                yield Paragraph(f"{self.undecided} pairs show no significant difference")
+            if self.untested:
+                told = "have too few samples for an interval or a test"
+                yield Paragraph(f"{self.untested} pairs {told}")
+            yield Paragraph(tables.HOW_COMPARED, "quiet")
 
-    def figures(self, records: Sequence[EvalRecord]) -> dict[str, Figure]:
-        """All pictures, those that need the scored samples included."""
-        return figures(
+    def charts(self) -> Charts:
+        """Each task by context length, one curve per subject."""
+        return self.pictures(())["by-length"]
+
+    def pictures(self, records: Sequence[EvalRecord]) -> dict[str, Charts]:
+        """The charts of all pictures, those that need the scored samples included."""
+        return pictures(
             (*self.results, *self.means),
             records,
             effective=self.effective_lengths,
@@ -127,13 +149,22 @@ class EvaluatedServer(Evaluated):
     verdict: Verdict | None
     """The verdict of the fingerprint; None if there was none to compare with."""
 
+    def blocks(self) -> Iterator[Block]:
+        title, *others = super().blocks()
+        yield title
+        if self.verdict is not None:
+            yield Paragraph(self.verdict.summary(), "verdict")
+        yield from others
+
     def summary(self) -> str:
         told = f" {self.verdict.summary()}" if self.verdict is not None else ""
         return super().summary() + told
 
 
-def measure(evaluation: Evaluation, run: Path | None, progress: Progress) -> Evaluated:
-    """Ask and sum up; a directory `run` keeps samples, results and figures, and resumes."""
+def measure(
+    evaluation: Evaluation, run: Path | None, progress: Progress
+) -> tuple[Evaluated, Sequence[EvalRecord]]:
+    """Ask and sum up; a directory `run` keeps samples and results, and resumes."""
     evaluation.check_fits()
     answerer = evaluation.answerer
     ranks, root = answerer.ranks, answerer.ranks is None or answerer.ranks.rank == 0
@@ -163,9 +194,7 @@ def measure(evaluation: Evaluation, run: Path | None, progress: Progress) -> Eva
         assert found is not None
         if directory is not None:
             directory.keep(RESULTS, found.to_json())
-            place = directory.path / "figures"
-            keep_figures(lambda: found.figures(records), place, evaluation.notice)
-    return found
+    return found, records
 
 
 def concluded(

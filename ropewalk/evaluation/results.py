@@ -38,7 +38,7 @@ from ropewalk.records import (
     is_main_answer,
     metric_of,
 )
-from ropewalk.values import Result, Value
+from ropewalk.values import Drawn, Value
 
 # Perplexity is shown as the exponential of the mean loss, its unit of account.
 SHOWN_AS = {NLL.name: PERPLEXITY.name}
@@ -190,7 +190,7 @@ def _compare(pairs: Sequence[tuple[EvalRecord, EvalRecord]]) -> Comparison:
     return compare_means(first, second, [a.weight for a, _ in pairs], layouts)
 
 
-class Paired(Result):
+class Paired(Drawn):
     """A result with comparisons that were tested together."""
 
     comparisons: tuple[MethodComparison, ...]

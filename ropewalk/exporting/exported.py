@@ -6,11 +6,13 @@ Light values: reading them back needs no runtime.
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ropewalk.agreement import Agreement, bound
-from ropewalk.errors import GateFailed
+from ropewalk.blocks import Block, Paragraph
+from ropewalk.errors import GateFailed, printable
 from ropewalk.values import Result, Unbounded, Value
 
 
@@ -72,6 +74,20 @@ class Exported(Result):
         count = len(self.warnings)
         warned = f" {count} warning{'s' * (count > 1)}." if count else ""
         return f"{wrote}; {self.agreement.runtime} gives {self.agreement}.{warned}"
+
+    def blocks(self) -> Iterator[Block]:
+        yield Paragraph(f"wrote {printable(str(self.path))}")
+        if self.agreement is not None:
+            yield Paragraph(f"  {self.agreement.runtime} follows the plan: {self.agreement}")
+        for warning in self.warnings:
+            yield Paragraph(f"  {warning}", "warning")
+        if self.load:
+            yield Paragraph(f"  {self.load}")
+        if self.elsewhere:
+            yield Paragraph("or, in Ollama (predicted from its rules, not run):")
+            yield from (Paragraph(f"  {line}") for line in self.elsewhere)
+        if self.overrides:
+            yield Paragraph(f"or, on the source itself:\n  {self.overrides}")
 
 
 def _in_modelfile(path: Path) -> str:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_type_hints
 
 import numpy as np
 
+from ropewalk.blocks import Block, Cell, Heading, Paragraph, Table, Title
 from ropewalk.evaluation.statistics import FEWEST, t_interval
 from ropewalk.lengths import format_length
-from ropewalk.reports.precision import chart_of_lengths, chart_of_shifts
-from ropewalk.values import Result, decode, encode
+from ropewalk.number_formats.charts import chart_of_lengths, chart_of_shifts
+from ropewalk.values import Drawn, decode, encode
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from ropewalk.reports.chart import Chart
+    from ropewalk.chart import Chart
 
 T = TypeVar("T", bound=tuple[Any, ...])
 Record = Mapping[str, Any]
@@ -103,7 +102,7 @@ class Gain:
 
 
 @dataclass(frozen=True, eq=False)
-class Precision(Result):
+class Precision(Drawn):
     """The effect of a shift of all positions under each number format, and a verdict in words."""
 
     rows_in = "arms"
@@ -143,17 +142,40 @@ class Precision(Result):
             + (f"Traps of loading: {traps}." if traps else "No trap of loading.")
         )
 
+    def blocks(self) -> Iterator[Block]:
+        from ropewalk.number_formats.arms import SUMMARIES
+
+        measured = f"{self.sequences} sequences of {format_length(self.length)} tokens"
+        yield Title(self.model, f" on {self.device}, {measured}")
+        yield Table(
+            "",
+            ("arm", "D", "growth", "loss", "moved"),
+            tuple(
+                (
+                    Cell(arm.arm),
+                    Cell(f"{arm.strays.mean:.2g}", arm.strays.mean, quiet=_ends(arm.strays)),
+                    Cell("–" if arm.growth is None else f"{arm.growth.mean:+.2f}"),
+                    Cell(f"{arm.loss.mean:.4f}", arm.loss.mean),
+                    Cell(f"{arm.loss_change.mean:.1e}", arm.loss_change.mean),
+                )
+                for arm in self.arms
+            ),
+            f"D: the change of attention between shifts 0 and {self.reference}, Eq. 4; growth: the "
+            "power of length that the first token's logit difference follows; moved: how far a "
+            f"shift moves the loss; intervals: 95%, Student's t over sequences, from {FEWEST} on",
+        )
+        for arm in self.arms:
+            yield Paragraph(f"  {arm.arm}: {SUMMARIES[arm.arm]}")
+        yield Heading("What it means")
+        yield from (Paragraph(f"- {line}") for line in self.verdict)
+        yield from self.charts()
+
     def charts(self) -> list[Chart]:
         """D by the shift, and the logit difference by length: Fig. 1 of the article."""
         return [
             chart_of_shifts([(arm.arm, arm.curve) for arm in self.arms], self.reference),
             chart_of_lengths([(arm.arm, arm.logit_by_length) for arm in self.arms]),
         ]
-
-    def figure(self) -> Figure:
-        from ropewalk.reports.figures import figure
-
-        return figure(self.charts())
 
     def _strays(self) -> str:
         arm, exact = self.main, self.arm("fp32")
@@ -274,6 +296,10 @@ def times(ours: Sequence[float], theirs: Sequence[float]) -> Estimate | None:
     if not all(value > 0 for value in (*ours, *theirs)):
         return None
     return geometric(a / b for a, b in zip(ours, theirs, strict=True))
+
+
+def _ends(found: Estimate) -> str:
+    return "" if found.low is None or found.high is None else f"{found.low:.2g}–{found.high:.2g}"
 
 
 def short(value: float) -> str:

@@ -10,10 +10,11 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ropewalk.blocks import Block, Paragraph
 from ropewalk.evaluation.forward_time import Range, Timed
 from ropewalk.models.load import LoadedModel
 from ropewalk.pipeline.settings import ExtendSettings
@@ -65,6 +66,18 @@ class Estimate(Result):
             f"{self.model}: {len(self.stages)} stages, {least:,} to {most:,} tokens to read, "
             f"{self.total} by forwards timed at {self.timed_at[0]:,} and "
             f"{self.timed_at[1]:,} tokens"
+        )
+
+    def blocks(self) -> Iterator[Block]:
+        for row in self.stages:
+            least = f"{row.least:,} to " if row.early else ""
+            tokens = f"{least}{row.tokens:,} tokens, " if row.tokens else ""
+            cost = f"{tokens}{row.range}" if row.seconds_high else "quick"
+            cost += f": {row.early}" if row.early and row.tokens else ""
+            yield Paragraph(f"{row.stage:>9}  {row.does} ({cost})")
+        yield Paragraph(
+            f"{self.total} in all, the least if each stage ends as early as it can, by forwards "
+            f"timed at {self.timed_at[0]:,} and {self.timed_at[1]:,} tokens on this machine"
         )
 
 

@@ -8,12 +8,13 @@ damaged, or comes from another run, is named and not believed.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from ropewalk.blocks import Block, Paragraph
 from ropewalk.evaluation.forward_time import Range
 from ropewalk.lengths import format_length
 from ropewalk.models.load import load
@@ -32,10 +33,10 @@ from ropewalk.progress import Progress, silent
 from ropewalk.run_directory import RunDirectory
 from ropewalk.searching.model.results import SEARCHED, schedule_in_words
 from ropewalk.untrusted import Fields
-from ropewalk.values import Result, decode
+from ropewalk.values import Charts, Drawn, Result, decode
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 R = TypeVar("R", bound=Result)
 USED = "used"
@@ -45,7 +46,7 @@ Done = Callable[[Stage[Any], Result], None]
 
 
 @dataclass(frozen=True, eq=False)
-class Extended(Result):
+class Extended(Drawn):
     """An extended model: the results of each stage."""
 
     model: str
@@ -79,9 +80,14 @@ class Extended(Result):
             "verified": self.result(Verify).verified,
         }
 
+    def blocks(self) -> Iterator[Block]:
+        """Yield a question with both answers; before, after, and the price; where the files are."""
+        yield from map(Paragraph, self.lines)
+        yield from self.charts()
+
     @property
     def lines(self) -> tuple[str, ...]:
-        """A question with both answers; before, after, and the price; where the files are."""
+        """The sentences of `blocks`."""
         judged, example = self.judged, self.result(JudgeFirst).example
         priced = judged.price_in_words
         return (
@@ -135,9 +141,9 @@ class Extended(Result):
             self.lines
         )
 
-    def figure(self) -> Figure:
+    def charts(self) -> Charts:
         """Retrieval and perplexity within the window and at the target."""
-        return self.judged.figure()
+        return self.judged.charts()
 
     @classmethod
     def from_json(cls, value: object, path: str = "extended") -> Extended:

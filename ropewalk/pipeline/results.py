@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import numpy as np
 
 from ropewalk.audit.files.check import Verdict as Examined
+from ropewalk.chart import Chart
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError
 from ropewalk.evaluation.planted import text_of
@@ -23,19 +24,17 @@ from ropewalk.evaluation.statistics import NO_INTERVAL, mean_interval
 from ropewalk.evaluation.verdict import JUDGED_FROM, Look, Shares, Verdict, looks_of
 from ropewalk.exporting.exported import Exported
 from ropewalk.lengths import format_length
+from ropewalk.pipeline.charts import METRICS, Bar, MethodBars, by_length
 from ropewalk.records import AS_IT_IS
-from ropewalk.reports.chart import Chart
-from ropewalk.reports.extend import METRICS, Bar, MethodBars, by_length
-from ropewalk.reports.figures import figure
 from ropewalk.run_directory import check_kept
 from ropewalk.runtimes.finding import Finding
 from ropewalk.schedule import RotaryGeometry
 from ropewalk.training.results import TrainedStage
 from ropewalk.untrusted import Fields, read_json
-from ropewalk.values import Result
+from ropewalk.values import Drawn, Result
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 R = TypeVar("R", bound=Result)
 NOT_MEASURED = "not measured"
@@ -117,7 +116,7 @@ class Example(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Judged(Result):
+class Judged(Drawn):
     """What documents say of a schedule: all figures follow from their readings."""
 
     rows_in = "readings"
@@ -248,11 +247,8 @@ class Judged(Result):
         return {name: tuple(own) for name, own in found.items()}
 
     def charts(self) -> list[Chart]:
-        return by_length(self.pooled, self.window, self.chosen)
-
-    def figure(self) -> Figure:
         """Retrieval and perplexity within the window and at the target, before and after."""
-        return figure(self.charts())
+        return by_length(self.pooled, self.window, self.chosen)
 
 
 def _texts(readings: Sequence[Reading]) -> list[str]:

@@ -7,16 +7,12 @@ a checksum of its own content, as everything that ropewalk writes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ropewalk.errors import InvalidValue, MissingExtra
-from ropewalk.extras import required_by
-from ropewalk.outputs import UNSIGNED, cannot_write, signed, write_atomically
-from ropewalk.progress import Notice
-from ropewalk.reports.chart import (
+from ropewalk.chart import (
     Axis,
     Chart,
     Mark,
@@ -28,6 +24,10 @@ from ropewalk.reports.chart import (
     ticks,
     x_ticks,
 )
+from ropewalk.errors import InvalidValue, MissingExtra
+from ropewalk.extras import required_by
+from ropewalk.outputs import UNSIGNED, cannot_write, signed, write_atomically
+from ropewalk.progress import Notice
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,9 +57,14 @@ def figure(
 
     columns = 1 if strips else min(3, len(charts))
     rows = -(-len(charts) // columns)
-    wide, high = size or ((8, 4.5) if len(charts) == 1 else (4.6, 3.6))
-    if isinstance(charts[0], TileGrid):
-        wide, high = 0.7 * len(charts[0].columns) + 1.4, 0.34 * len(charts[0].rows) + 1.4
+    wide, high = (8, 4.5) if len(charts) == 1 else (4.6, 3.6)
+    first = charts[0]
+    if isinstance(first, TileGrid):
+        wide, high = 0.7 * len(first.columns) + 1.4, 0.34 * len(first.rows) + 1.4
+        title = title or first.caption.partition("; ")[2]  # of the marks in its tiles
+    elif first.y.names:
+        wide, high = 8.5, 1.1 + 0.55 * len(first.y.names)
+    wide, high = size or (wide, high)
     drawn = Figure(figsize=(wide * columns, high * rows + 0.3 * bool(title)), layout="constrained")
     grid = drawn.subplots(rows, columns, squeeze=False, sharex=strips, sharey=strips)
     shared = ends([c for c in charts if isinstance(c, Chart)]) if strips else None
@@ -221,15 +226,15 @@ def save(figure: Figure, path: str | Path) -> None:
     write_atomically(path, signed(drawn.getvalue()))
 
 
-def keep_figures(draw: Callable[[], Mapping[str, Figure]], folder: Path, notice: Notice) -> None:
+def keep_figures(
+    pictures: Mapping[str, Sequence[Chart | TileGrid]], folder: Path, notice: Notice
+) -> None:
     """Draw and write the figures of a finished run; without matplotlib, a notice says so."""
     try:
-        figures = draw()
+        for name, charts in pictures.items():
+            save_pictures(figure(charts), folder / name)
     except MissingExtra as error:
         notice(f"no figures: {error}")
-        return
-    for name, figure in figures.items():
-        save_pictures(figure, folder / name)
 
 
 def save_pictures(figure: Figure, stem: Path) -> None:

@@ -8,9 +8,11 @@ tests; vLLM, SGLang and Ollama go by their rules.
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from ropewalk.blocks import Block, Code, Heading, Paragraph
 from ropewalk.context_plan import PLAN, ContextPlan
 from ropewalk.errors import RopewalkError
 from ropewalk.models.source import Source
@@ -37,6 +39,15 @@ class Serving(Value):
     reason: str
     lines: tuple[str, ...] = ()
     """Members of config.json for transformers, shell commands for the others."""
+
+
+def pasted(rows: Sequence[Serving]) -> Iterator[Block]:
+    """The lines that serve a plan, by runtime."""
+    yield Heading("To serve it:")
+    for row in rows:
+        yield Code(f"{row.runtime} ({row.fit}): {row.reason}", "\n".join(row.lines))
+    if any(row.runtime == "ollama" and row.lines for row in rows):
+        yield Paragraph(f"# {OF_GGUF}")
 
 
 def serving(plan: ContextPlan, source: Source) -> tuple[Serving, ...]:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ropewalk.blocks import Block, Paragraph, Table, Title, cells
 from ropewalk.context_plan import ContextPlan
 from ropewalk.evaluation.statistics import t_interval
 from ropewalk.exporting.exported import Exported
 from ropewalk.lengths import format_length
-from ropewalk.reports.figures import figure
-from ropewalk.reports.training import curves
+from ropewalk.training.charts import curves
 from ropewalk.training.journal import Step
-from ropewalk.values import Result, Value, flat
+from ropewalk.values import Charts, Drawn, Value, flat
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 DIVERGED = 1.0
 """Nats that the loss may rise by from text to text."""
@@ -72,7 +73,7 @@ def _with_interval(values: list[float]) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Found(Result):
+class Found(Drawn):
     """A trained model."""
 
     never_empty = ("stages",)
@@ -104,10 +105,10 @@ class Found(Result):
         )
         return f"{told}; {self.tokens:,} tokens. {self.exported.summary()}"
 
-    def figure(self) -> Figure:
+    def charts(self) -> Charts:
         """The loss by tokens read, stage after stage."""
         named = [(f"{format_length(s.length)}, {s.method}", s.steps) for s in self.stages]
-        return figure(curves(named)[:1])
+        return curves(named)[:1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,6 +118,36 @@ class Trained(Found):
     model: str = field(kw_only=True)
     recipe: str | None = field(kw_only=True)
     run: str = field(kw_only=True)
+
+    def blocks(self) -> Iterator[Block]:
+        yield Title(self.model, f", {self.tokens:,} tokens")
+        most = min(FIRST, max(len(stage.steps) for stage in self.stages))
+        heads = (f"loss, first {most} steps", f"loss, last {most} steps")
+        yield Table(
+            "",
+            ("length", "steps", "windows of", "epochs", *heads, "plan"),
+            tuple(
+                cells(
+                    format_length(stage.length),
+                    f"{len(stage.steps):,}",
+                    format_length(stage.window),
+                    f"{stage.epochs:.2f}",
+                    f"{stage.loss_first:.4f}",
+                    f"{stage.loss_last:.4f}",
+                    stage.method,
+                )
+                for stage in self.stages
+            ),
+        )
+        yield from self.charts()
+        yield Paragraph(self.exported.summary())
+        for warning in self.exported.warnings:
+            yield Paragraph(f"  {warning}", "warning")
+        if self.adapter is not None:
+            yield Paragraph(f"the adapter alone: {self.adapter}")
+        line = f"ropewalk evaluate {self.run}/evaluate --checkpoints {len(self.kept)}"
+        yield Paragraph(f"the last checkpoints: {line}")
+        yield Paragraph(f"load it: {self.exported.load}")
 
     def summary(self) -> str:
         return f"{self.model}: {super().summary()}"

@@ -18,7 +18,7 @@ import numpy as np
 
 import ropewalk as rw
 from docs.figures import Picture
-from ropewalk.reports.evaluation import DepthGrid
+from ropewalk.evaluation.charts import DepthGrid
 from ropewalk.schedule import RotaryGeometry, RotarySchedule
 from ropewalk.theory.decay import decay
 from studies.bundled_model.model import SIZES

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, cast
 
+from ropewalk.chart import Axis, Chart, Mark, Series
+from ropewalk.number_formats.charts import DIFFERENCE, chart
 from ropewalk.number_formats.results import Estimate
-from ropewalk.reports.chart import Axis, Chart, Mark, Series
 from ropewalk.reports.figures import figure
-from ropewalk.reports.precision import DIFFERENCE, chart
 from studies.precision.findings import ArmResult, Findings
 
 if TYPE_CHECKING:

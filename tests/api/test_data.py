@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import ropewalk as rw
+from ropewalk.data.charts import lengths
 from ropewalk.data.published_mixtures import named
 from ropewalk.data.store import TokenStore, build
 from ropewalk.errors import InputError, InvalidValue
 from ropewalk.models.load import load_tokenizer
 from ropewalk.models.source import resolve
-from ropewalk.reports.data import lengths
 from tests.api.conformance import check_command, check_result
 from tests.forks import Forks
 

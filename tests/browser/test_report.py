@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ropewalk.reports.page.blocks import Cell, Page, Section, Table
+from ropewalk.blocks import Cell, Page, Section, Table
 from ropewalk.reports.page.html import document
 from tests.reports.page.pages import largest, page_of
 from tests.reports.page.payloads import PAYLOADS

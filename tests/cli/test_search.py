@@ -56,7 +56,12 @@ def test_without_a_run_directory_there_is_a_default_one(
     result = _search(model, *QUICK, corpus, "--recover", "--no-stock-runtimes")
     plan = ContextPlan.read(tmp_path / "runs" / "search-tiny-256" / "plan.json")
     assert [step.up_to_length for step in plan.steps()] == [tiny.WINDOW, 256]
-    for word in ("yarn", "unmodified", "held out", "wrote runs/search-tiny-256/plan.json"):
+    for word in (
+        "yarn",
+        "unmodified",
+        "Held-out documents",
+        "wrote runs/search-tiny-256/plan.json",
+    ):
         assert word in result.stdout
     more = ("--strategy", "evolution", "--run", "second")
     _search(model, *QUICK, corpus, "-o", "other.json", *more)

@@ -11,12 +11,12 @@ import pytest
 
 import ropewalk as rw
 from ropewalk.api.fingerprint import warn_of_engines
+from ropewalk.blocks import Code
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, Unsupported
 from ropewalk.models.config import present_plan
 from ropewalk.models.source import resolve
 from ropewalk.planning.extension import extend_plan
-from ropewalk.reports.page.blocks import Code
 from ropewalk.reports.parts.schedules import served
 from ropewalk.runtimes import targets
 from ropewalk.runtimes.configs import ENGINES

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
@@ -19,6 +19,7 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ropewalk.blocks import Block, Paragraph, Table, cells
 from ropewalk.errors import InputError, InvalidValue
 from ropewalk.evaluation.served.causes import AND, FORGOTTEN
 from ropewalk.evaluation.served.probes import MOST, SHORTEST, Probe
@@ -274,6 +275,21 @@ class Verdict(Result):
             )
         causes = "; ".join(c.told for c in self.causes)
         return f"{self.server}: does not answer like {own}: it {causes}."
+
+    def blocks(self) -> Iterator[Block]:
+        rows = []
+        for probe in self.probes:
+            read = "refused" if probe.read is None else f"{probe.read:,}"
+            distance = "–" if probe.distance is None else f"{probe.distance:.2g}"
+            spread = f"{probe.spread:.2g}"
+            rows.append(cells(probe.kind, f"{probe.length:,}", read, distance, spread))
+        yield Table(
+            "",
+            ("probe", "tokens", "read", "distance", "by rounding"),
+            tuple(rows),
+            f"total distance {self.distance:.3g} (threshold {self.threshold:.3g})",
+        )
+        yield Paragraph(self.summary(), "verdict")
 
 
 class _Compared(NamedTuple):

@@ -9,8 +9,8 @@ import pkgutil
 from importlib import import_module
 from pathlib import Path
 
+from ropewalk.blocks import Cell, Page, Section, Table
 from ropewalk.errors import InputError
-from ropewalk.reports.page.blocks import Cell, Page, Section, Table
 from ropewalk.run_directory import CONFIGURATION
 from ropewalk.run_on_disk import RunOnDisk
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from ropewalk.blocks import Page, Title, sections_of
+from ropewalk.chart import TileGrid
 from ropewalk.context_plan import ContextPlan
-from ropewalk.evaluation.conclusion import Evaluated, evaluated
-from ropewalk.evaluation.effective_length import EffectiveLength
-from ropewalk.evaluation.results import labels, summarise
-from ropewalk.reports.page.blocks import Block, Cell, Page, Section, Table
+from ropewalk.evaluation import tables
+from ropewalk.evaluation.conclusion import evaluated
+from ropewalk.evaluation.results import summarise
 from ropewalk.reports.parts import measured, schedules
 from ropewalk.run_directory import RESULTS
 from ropewalk.run_on_disk import RunOnDisk
@@ -14,16 +15,16 @@ from ropewalk.run_on_disk import RunOnDisk
 
 def page(run: RunOnDisk) -> Page:
     found = evaluated(run)
-    results = summarise(run.records) if found is None else [*found.results, *found.means]
     at = None if found is None else found.original_length
-    effective = () if found is None else found.effective_lengths
+    own = [tables.scores(results := summarise(run.records))] if found is None else found.blocks()
+    # All that has depths is drawn below, from the records.
+    blocks = (each for each in own if not isinstance(each, Title | TileGrid))
     sections = [
-        *([_effective(effective)] if effective else ()),
-        measured.by_task(results, at, effective=effective),
+        *sections_of(blocks, "Scores"),
+        *([measured.by_task(results, at)] if found is None else ()),
         *([measured.against_short(run.records, at)] if at is not None else ()),
         measured.by_depth(run.records),
         measured.by_position(run.records, at),
-        *([_compared(found)] if found is not None and found.comparisons else ()),
         schedules.of_plans(_plans(run)),
     ]
     return Page(
@@ -33,35 +34,6 @@ def page(run: RunOnDisk) -> Page:
         tuple(s._replace(command=run.made_by) for s in sections if s.blocks),
         () if found is not None else (RESULTS,),
     )
-
-
-def _effective(effective: tuple[EffectiveLength, ...]) -> Section:
-    names = labels(each.subject for each in effective)
-    blocks: list[Block] = [
-        Table(
-            "How far each method works, by the mean over tasks",
-            ("method", "tasks", "mean to reach", "criterion", "works at"),
-            tuple(
-                (
-                    Cell(names[each.subject]),
-                    Cell(each.group),
-                    Cell(f"{each.threshold:.1%}", each.threshold),
-                    Cell(each.criterion),
-                    Cell(str(each), each.passed),
-                )
-                for each in effective
-            ),
-        )
-    ]
-    return Section("Effective length", tuple(blocks))
-
-
-def _compared(found: Evaluated) -> Section:
-    table = measured.compared(
-        found.comparisons,
-        f"At the longest length. {measured.HOW}",
-    )
-    return Section("Methods compared", (table,))
 
 
 def _plans(run: RunOnDisk) -> dict[str, ContextPlan]:

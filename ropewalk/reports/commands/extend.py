@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from ropewalk.blocks import Block, Cell, Page, Paragraph, Section, Table
+from ropewalk.chart import Mark
+from ropewalk.evaluation import tables
 from ropewalk.evaluation.verdict import LOOKS, MARGIN
 from ropewalk.lengths import format_length
 from ropewalk.pipeline.results import (
@@ -19,12 +22,10 @@ from ropewalk.pipeline.results import (
     run_id,
 )
 from ropewalk.records import EXACT_MATCH
-from ropewalk.reports import training
-from ropewalk.reports.chart import Mark
-from ropewalk.reports.page.blocks import Block, Cell, Page, Paragraph, Section, Table
 from ropewalk.reports.parts import measured, schedules
 from ropewalk.run_on_disk import RunOnDisk
 from ropewalk.searching.model.results import Found
+from ropewalk.training import charts
 from ropewalk.values import Result
 
 R = TypeVar("R", bound=Result)
@@ -98,7 +99,7 @@ def _judged(judged: Judged, run: RunOnDisk) -> Section:
             (
                 Cell(str(each.documents), each.documents),
                 Cell(f"{each.rate:.0%}", each.rate),
-                measured.gain(
+                tables.gain(
                     EXACT_MATCH.name,
                     Mark(each.documents, each.rate - each.reference, each.low, each.high),
                 ),
@@ -123,7 +124,7 @@ def _judged(judged: Judged, run: RunOnDisk) -> Section:
 def _trained(trained: Training, run: RunOnDisk) -> Section:
     stage = trained.stage
     name = f"{format_length(stage.length)}, {stage.method}"
-    return Section("Training", training.curves([(name, stage.steps)]), run.made_by)
+    return Section("Training", charts.curves([(name, stage.steps)]), run.made_by)
 
 
 def _ranked(compared: Compared) -> Section:

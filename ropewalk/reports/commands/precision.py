@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ropewalk.blocks import Page, Section
 from ropewalk.number_formats.results import Precision
-from ropewalk.reports.page.blocks import Page, Section
 from ropewalk.run_directory import RESULTS
 from ropewalk.run_on_disk import RunOnDisk
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ropewalk.blocks import Page
 from ropewalk.lengths import format_length
-from ropewalk.reports.page.blocks import Page
 from ropewalk.reports.parts import schedules
 from ropewalk.run_directory import RESULTS
 from ropewalk.run_on_disk import RunOnDisk

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ropewalk.blocks import Page, Section
 from ropewalk.lengths import format_length
-from ropewalk.reports import training
-from ropewalk.reports.page.blocks import Page, Section
 from ropewalk.reports.parts import schedules
 from ropewalk.run_directory import RESULTS
 from ropewalk.run_on_disk import RunOnDisk
+from ropewalk.training import charts
 from ropewalk.training.journal import JOURNAL, Step
 from ropewalk.training.results import Trained
 
@@ -20,7 +20,7 @@ def page(run: RunOnDisk) -> Page:
     if found is not None:
         found = replace(found, exported=found.exported.moved(run.path))
         stages = [(f"{format_length(s.length)}, {s.method}", s.steps) for s in found.stages]
-    sections = [Section("Training", training.curves(stages), run.made_by)] if stages else []
+    sections = [Section("Training", charts.curves(stages), run.made_by)] if stages else []
     if found is not None:
         sections.append(schedules.of_plans({"plan": found.plan}))
         sections.append(schedules.loading((found.exported,), found.plan, found.exported.path))

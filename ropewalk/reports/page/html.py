@@ -14,17 +14,20 @@ from itertools import groupby
 from pathlib import Path
 from urllib.parse import quote
 
-from ropewalk.outputs import UNSIGNED, signed
-from ropewalk.reports.chart import Chart, TileGrid, words
-from ropewalk.reports.page.blocks import (
+from ropewalk.blocks import (
     Block,
     Cell,
     Code,
+    Details,
+    Heading,
     Page,
     Paragraph,
     Section,
     Table,
+    Title,
 )
+from ropewalk.chart import Chart, TileGrid, words
+from ropewalk.outputs import UNSIGNED, signed
 from ropewalk.reports.page.markup import Markup, joined, marked, tag
 from ropewalk.reports.page.svg import chart, swatch, tiles
 
@@ -104,11 +107,11 @@ def _section(index: int, section: Section) -> Markup:
     for drawn, blocks in groupby(section.blocks, lambda block: isinstance(block, Chart | TileGrid)):
         own = [*blocks]
         if not drawn:
-            parts += map(_block, own)
+            parts += map(block_of, own)
             continue
         captions = {b.caption for b in own if isinstance(b, Chart | TileGrid)}
         once = captions.pop() if len(own) > 1 and len(captions) == 1 else ""  # below all of them
-        shown = [_block(b._replace(caption="") if once else b) for b in own]  # type: ignore[call-arg]
+        shown = [block_of(b._replace(caption="") if once else b) for b in own]  # type: ignore[call-arg]
         parts.append(tag("div", *shown, class_="charts"))
         parts += [tag("p", marked(once), class_="caption")] if once else []
     made = tag("p", "Made by: ", tag("code", section.command), class_="caption")
@@ -116,8 +119,15 @@ def _section(index: int, section: Section) -> Markup:
     return tag("section", heading, *parts, made if section.command else None)
 
 
-def _block(block: Block) -> Markup:
+def block_of(block: Block) -> Markup:
+    """One block as HTML."""
     match block:
+        case Title():
+            return tag("p", tag("strong", block.text), block.rest)
+        case Heading():
+            return tag("h3", block.text)
+        case Details():
+            return tag("details", tag("summary", "Details"), *map(block_of, block.blocks))
         case Chart():
             return tag(
                 "figure",
@@ -137,11 +147,13 @@ def _block(block: Block) -> Markup:
                 tag("p", marked(block.caption), class_="caption") if block.caption else None,
             )
         case Paragraph():
-            return tag(
-                "p", marked(block.text), class_=None if block.kind == "plain" else block.kind
-            )
+            return tag("p", marked(block.text), class_=_CLASSES.get(block.kind, block.kind))
         case Code():
-            return joined(tag("h3", block.title), tag("pre", tag("code", block.text), tabindex="0"))
+            pasted = tag("pre", tag("code", block.text), tabindex="0")
+            return joined(tag("h3", block.title) if block.title else None, pasted)
+
+
+_CLASSES = {"plain": None, "quiet": "caption"}
 
 
 def _legend(block: Chart) -> Markup | None:
@@ -176,7 +188,8 @@ def _values(block: Chart) -> Markup | None:
 
 
 def _cell(cell: Cell, name: str) -> Markup:
-    shown = tag("a", cell.text, href=quote(cell.link)) if cell.link else marked(cell.text)
+    text = f"{cell.text} {cell.quiet}".rstrip()
+    shown = tag("a", text, href=quote(cell.link)) if cell.link else marked(text)
     return tag("td", shown, data_key=cell.key, data_name=name)
 
 

@@ -15,7 +15,7 @@ class Markup(str):
 
 
 Child: TypeAlias = "Markup | str | None"
-EMPTY = frozenset({"meta", "br", "path", "line", "circle"})
+EMPTY = frozenset({"meta", "br", "img", "path", "line", "circle"})
 
 
 def text(value: str) -> Markup:

@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Sequence
 from itertools import groupby
 
-from ropewalk.reports.chart import (
+from ropewalk.chart import (
     Chart,
     Mark,
     Series,

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 
+from ropewalk.blocks import Page, Section, Table
+from ropewalk.chart import Chart
+from ropewalk.evaluation import charts
 from ropewalk.evaluation.compared import ComparedRuns
-from ropewalk.evaluation.results import value_in_words
-from ropewalk.lengths import format_length
-from ropewalk.records import NLL, PERPLEXITY, EvalResult
-from ropewalk.reports import evaluation
-from ropewalk.reports.chart import Chart
-from ropewalk.reports.comparison import gain_of, named_task
-from ropewalk.reports.page.blocks import Cell, Page, Section, Table
-from ropewalk.reports.parts import measured
 
 
 def page(found: ComparedRuns, out: Path) -> Page:
@@ -27,7 +21,11 @@ def page(found: ComparedRuns, out: Path) -> Page:
         (f"The runs differ in {changes}.",),
         (
             Section("Both runs", tuple(_side_by_side(found)), line),
-            Section(f"{first} minus {second}", (*found.charts(), _table(found)), line),
+            Section(
+                f"{first} minus {second}",
+                tuple(each for each in found.blocks() if isinstance(each, Chart | Table)),
+                line,
+            ),
         ),
         notes=(f"First run: {first}", f"Second run: {second}"),
     )
@@ -36,7 +34,7 @@ def page(found: ComparedRuns, out: Path) -> Page:
 def _side_by_side(found: ComparedRuns) -> list[Chart]:
     """Each task of the first run, with the curves of both."""
     first, second = (
-        {(c.title, c.y.label): c for c in evaluation.by_length(results)}
+        {(c.title, c.y.label): c for c in charts.by_length(results)}
         for results in (found.first_results, found.second_results)
     )
     return [
@@ -50,44 +48,3 @@ def _side_by_side(found: ComparedRuns) -> list[Chart]:
         )
         for key, chart in first.items()
     ]
-
-
-def _table(found: ComparedRuns) -> Table:
-    names = {id(c): found.label(c) for c in found.comparisons}
-    values = [_by_place(results) for results in (found.first_results, found.second_results)]
-
-    def value(side: int, key: tuple[object, ...]) -> Cell:
-        result = values[side].get(key)
-        if result is None:
-            return Cell("–")
-        return Cell(value_in_words(result), result.value)
-
-    rows = []
-    for c in found.comparisons:
-        metric = PERPLEXITY.name if c.metric == NLL.name else c.metric
-        place = (c.task, c.mode, metric, c.length)
-        rows.append(
-            (
-                Cell(names[id(c)]),
-                Cell(named_task(c.task, c.metric)),
-                Cell(format_length(c.length), c.length),
-                value(0, (c.first, *place)),
-                value(1, (c.second, *place)),
-                measured.gain(c.metric, gain_of(c)),
-                measured.p_value(c.adjusted_p),
-            )
-        )
-    columns = (
-        "method",
-        "task",
-        "length",
-        found.first,
-        found.second,
-        "gain of the first",
-        "p (Holm)",
-    )
-    return Table("On the same samples", columns, tuple(rows), measured.HOW)
-
-
-def _by_place(results: Sequence[EvalResult]) -> dict[tuple[object, ...], EvalResult]:
-    return {(r.subject, r.task, r.mode, r.metric, r.length): r for r in results}

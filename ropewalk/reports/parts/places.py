@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ropewalk.reports.page.blocks import Page
+from ropewalk.blocks import Page
 
 _FROM = r"(?P<file>FROM )?(?<![\w.~…/-])"  # a Modelfile takes a relative path only after ./
 _ENDS = r"(?![^\s/'\"<>|;:,.()])"

@@ -5,26 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from ropewalk.blocks import Block, Cell, Code, Paragraph, Section, Table
 from ropewalk.context_plan import ContextPlan
 from ropewalk.costs.sizes import sizes_of
 from ropewalk.errors import RopewalkError
 from ropewalk.exporting.exported import Exported
-from ropewalk.lengths import format_length
 from ropewalk.models.config import load_config
 from ropewalk.models.source import resolve
-from ropewalk.reports.page.blocks import Block, Cell, Code, Paragraph, Section, Table
-from ropewalk.reports.schedules import by_step, factors
+from ropewalk.planning.charts import by_step, factors
 from ropewalk.runtimes import targets
 from ropewalk.runtimes.features import matrix
 from ropewalk.runtimes.model_classes import ENGINE_NAMES
 from ropewalk.runtimes.serving import serving
-from ropewalk.searching.model.results import Found, Leg, Score, limited_in_words, short_in_words
-
-_SCORES = ("method", "score", "perplexity", "retrieved", "documents")
-_MEANS = (
-    "These are means over few documents, without intervals; the evaluation's have intervals. The "
-    "score is what the search minimises."
-)
+from ropewalk.searching.model.results import Found
 
 
 def of_plans(plans: Mapping[str, ContextPlan]) -> Section:
@@ -40,40 +33,7 @@ def of_plans(plans: Mapping[str, ContextPlan]) -> Section:
 
 def of_search(found: Found) -> Section:
     """The blocks of a search: progress, factors and scores on held-out documents."""
-    blocks: list[Block] = []
-    for leg in found.legs:
-        blocks += [*leg.charts(), _standings(leg), *_on_short_text(leg)]
-    return Section("Search", tuple(blocks))
-
-
-def _standings(leg: Leg) -> Table:
-    return Table(
-        f"Held-out documents, at {format_length(leg.length)}",
-        _SCORES,
-        tuple((Cell(name), *_score(arm.reporting)) for name, arm in leg.arms.items()),
-        _MEANS,
-    )
-
-
-def _on_short_text(leg: Leg) -> list[Block]:
-    """The scores at the original length, if they were measured."""
-    if not leg.at_original_length:
-        return []
-    rows = tuple(
-        (Cell(leg.shown(name)), *_score(score)) for name, score in leg.at_original_length.items()
-    )
-    title = "At the original length, on the beginnings of the same documents"
-    said = [*filter(None, (limited_in_words(leg), short_in_words(leg)))]
-    return [Table(title, _SCORES, rows, _MEANS), *map(Paragraph, said)]
-
-
-def _score(score: Score) -> tuple[Cell, ...]:
-    return (
-        Cell(f"{score.score:.3f}", score.score),
-        Cell(f"{score.perplexity:.2f}", score.perplexity),
-        Cell(f"{score.retrieval:.0%}", score.retrieval),
-        Cell(str(score.documents), score.documents),
-    )
+    return Section("Search", tuple(block for leg in found.legs for block in leg.blocks()))
 
 
 def loading(written: Sequence[Exported], plan: ContextPlan | None, folder: Path | None) -> Section:

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from ropewalk.blocks import Block, Cell, Paragraph, Table, Title
 from ropewalk.context_plan import ContextPlan, without_query_scales
 from ropewalk.evaluation.select import Paired
 from ropewalk.lengths import format_length
 from ropewalk.schedule import Recipe, RotarySchedule
 from ropewalk.searching.driver import Point
-from ropewalk.values import Result, Unbounded, Value, check_filled, check_member, flat
+from ropewalk.values import Charts, Drawn, Unbounded, Value, check_filled, check_member, flat
 
 if TYPE_CHECKING:
     from typing import Self
 
-    from matplotlib.figure import Figure
-
-    from ropewalk.reports.chart import Chart
+    from ropewalk.chart import Chart
 
 SEARCHED = "search"
 """The name of a searched schedule among methods."""
@@ -123,10 +122,40 @@ class Leg(Value):
         """A schedule's name, with a remark on the chosen one."""
         return f"{name} (chosen)" if name == self.chosen else name
 
+    def blocks(self) -> Iterator[Block]:
+        """Yield the scores of all arms, the charts, and what was found on short text."""
+        yield Table(
+            f"Held-out documents, at {format_length(self.length)}",
+            (*_SCORES, "score in the search"),
+            tuple(
+                (Cell(name), *_score(arm.reporting), Cell(_number(arm.search.score, 4)))
+                for name, arm in self.arms.items()
+            ),
+            _MEANS,
+        )
+        yield from self.charts()
+        if self.at_original_length:
+            yield Table(
+                "At the original length, on the beginnings of the same documents",
+                _SCORES,
+                tuple(
+                    (Cell(self.shown(name)), *_score(score))
+                    for name, score in self.at_original_length.items()
+                ),
+                _MEANS,
+            )
+        yield Paragraph(_in_words(self))
+        if self.method is None:
+            yield Paragraph(
+                f"score of {self.best_hand_designed} minus that of the search: "
+                f"{self.gain('reporting'):+.4f} on held-out documents, {self.gain('search'):+.4f} "
+                "on those of the search; the excess of the second is overfitting and chance"
+            )
+
     def charts(self) -> list[Chart]:
         """Progress and factors, and the cost on short text if that was measured."""
-        from ropewalk.reports.schedules import factors
-        from ropewalk.reports.search import Offer, progress, trade_off
+        from ropewalk.planning.charts import factors
+        from ropewalk.searching.model.charts import Offer, progress, trade_off
 
         target = format_length(self.length)
         schedules = {name: arm.schedule for name, arm in self.arms.items()}
@@ -156,8 +185,28 @@ class Leg(Value):
         return baseline.score - own.score
 
 
+_SCORES = ("method", "score", "perplexity", "retrieved", "documents")
+_MEANS = (
+    "These are means over few documents, without intervals; the evaluation's have intervals. The "
+    "score is what the search minimises."
+)
+
+
+def _score(score: Score) -> tuple[Cell, ...]:
+    return (
+        Cell(_number(score.score, 4), score.score),
+        Cell(_number(score.perplexity, 2), score.perplexity),
+        Cell(f"{score.retrieval:.0%}", score.retrieval),
+        Cell(str(score.documents), score.documents),
+    )
+
+
+def _number(value: float, digits: int) -> str:
+    return f"{value:.{digits}f}" if value < float("inf") else "failed"
+
+
 @dataclass(frozen=True, eq=False)
-class Found(Result):
+class Found(Drawn):
     """The plan that a search ends in, and the legs that led to it."""
 
     never_empty = ("legs",)
@@ -200,19 +249,21 @@ class Found(Result):
     def summary(self) -> str:
         return " ".join(_in_words(leg) for leg in self.legs)
 
-    def figure(self) -> Figure:
+    def blocks(self) -> Iterator[Block]:
+        for leg in self.legs:
+            yield from leg.blocks()
+
+    def charts(self) -> Charts:
         """The best score so far against the tokens it took."""
-        return next(iter(self.figures().values()))
+        return next(iter(self.pictures().values()))
 
-    def figures(self) -> dict[str, Figure]:
-        """Every picture of the search, by its name: progress and factors of each leg."""
-        from ropewalk.reports.figures import figure
-
-        drawn = {}
+    def pictures(self) -> dict[str, Charts]:
+        """The charts of every picture, by its name: progress and factors of each leg."""
+        drawn: dict[str, Charts] = {}
         for leg in self.legs:
             prefix = "" if len(self.legs) == 1 else f"{format_length(leg.length)}-"
             for name, chart in zip(PICTURES, leg.charts(), strict=False):
-                drawn[f"{prefix}{name}"] = figure([chart])
+                drawn[f"{prefix}{name}"] = [chart]
         return drawn
 
 
@@ -224,6 +275,14 @@ class Searched(Found):
     dtype: str = field(kw_only=True)
     device: str = field(kw_only=True)
     seconds: float = field(kw_only=True)
+
+    def blocks(self) -> Iterator[Block]:
+        yield Title(self.model, f", {self.dtype} on {self.device}")
+        yield from super().blocks()
+        yield Paragraph(
+            f"{sum(leg.evaluations for leg in self.legs):,.1f} evaluations, "
+            f"{sum(leg.tokens for leg in self.legs):,} tokens, {self.seconds:,.0f} s"
+        )
 
     def summary(self) -> str:
         return f"{self.model}: {super().summary()}"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ropewalk.reports.chart import Axis, Chart, Guide, Mark, Series, Tile, TileGrid
-from ropewalk.reports.page.blocks import Block, Cell, Code, Page, Paragraph, Section, Table
+from ropewalk.blocks import Block, Cell, Code, Page, Paragraph, Section, Table
+from ropewalk.chart import Axis, Chart, Guide, Mark, Series, Tile, TileGrid
 
 
 def blocks_of(text: str) -> tuple[Block, ...]:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ropewalk.reports.chart import Axis, Chart, Mark, Series, Tile, TileGrid, ticks
+from ropewalk.chart import Axis, Chart, Mark, Series, Tile, TileGrid, ticks
 from ropewalk.reports.page.svg import HEIGHT, SERIES, WIDTH, chart, tiles
 
 NUMBERS = st.floats(-1e9, 1e9, allow_nan=False)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ropewalk.evaluation.results import MethodComparison
 from ropewalk.evaluation.statistics import Comparison
+from ropewalk.evaluation.tables import compared
 from ropewalk.records import Subject
-from ropewalk.reports.parts.measured import compared
 
 YARN, LINEAR = Subject("w", "p", "yarn"), Subject("w", "q", "linear")
 

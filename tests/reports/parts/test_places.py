@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import ropewalk as rw
-from ropewalk.reports.page.blocks import Code, Page, Paragraph, Section
+from ropewalk.blocks import Code, Page, Paragraph, Section
 from ropewalk.reports.parts.places import names, shareable
 from tests.evaluation import tiny
 

@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ropewalk.reports.chart import Chart
+from ropewalk.chart import Chart
+from ropewalk.planning.charts import factors
 from ropewalk.reports.figures import figure, save
-from ropewalk.reports.schedules import factors
-from ropewalk.reports.search import progress
 from ropewalk.scaling import linear, yarn
 from ropewalk.schedule import RotaryGeometry, RotarySchedule
+from ropewalk.searching.model.charts import progress
 
 PLAIN = RotarySchedule.plain(RotaryGeometry(32, 32, 10_000.0, 512))
 SCHEDULES = {"linear": linear.schedule(PLAIN, 2048), "yarn": yarn.schedule(PLAIN, 2048)}

@@ -4,9 +4,9 @@ import numpy as np
 
 from ropewalk.models import catalogue
 from ropewalk.models.config import present_plan
+from ropewalk.planning.charts import by_step, factors
 from ropewalk.planning.extension import extend_plan
 from ropewalk.reports.figures import figure, save
-from ropewalk.reports.schedules import by_step, factors
 
 LLAMA2 = present_plan(catalogue.find("llama-2-7b").config)
 

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from ropewalk.chart import Axis, Chart, Guide, Mark, Series, Tile, TileGrid
 from ropewalk.evaluation.effective_length import EffectiveLength
 from ropewalk.evaluation.results import Spread, estimate, grouped, labels
 from ropewalk.evaluation.statistics import rate_interval
 from ropewalk.lengths import format_length
 from ropewalk.records import PERPLEXITY, EvalRecord, EvalResult, is_main, is_main_answer, metric_of
-from ropewalk.reports.chart import Axis, Chart, Guide, Mark, Series, Tile, TileGrid
-from ropewalk.reports.figures import figure
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 LENGTH = Axis("context length", "log2", "length")
 RATE = Axis("", "linear", "percent")
@@ -207,43 +203,36 @@ def by_position(
     return [chart] if series else []
 
 
-def figures(
+def pictures(
     results: Sequence[EvalResult],
     records: Sequence[EvalRecord],
     *,
     effective: Sequence[EffectiveLength] = (),
     original_length: int | None = None,
-) -> dict[str, Figure]:
-    """Every picture that these results have something for, by its name."""
-    drawn: dict[str, Sequence[Chart | TileGrid]] = {
+) -> dict[str, Sequence[Chart | TileGrid]]:
+    """The charts of every picture that these results have something for, by its name."""
+    found: dict[str, Sequence[Chart | TileGrid]] = {
         "by-length": by_length(results, original_length, effective=effective),
         **{f"{task}-by-depth": grids for task, grids in by_depth(records).items()},
         "perplexity-by-position": by_position(records, original_length),
     }
-    vague = f"?: the 95% interval is wider than {100 * WIDE:.0f} points"
-    return {
-        name: figure(charts, vague if isinstance(charts[0], TileGrid) else "")
-        for name, charts in drawn.items()
-        if charts
-    }
+    return {name: charts for name, charts in found.items() if charts}
 
 
-def spread_figure(spreads: Sequence[Spread], *, original_length: int) -> Figure:
+def of_spreads(spreads: Sequence[Spread], *, original_length: int) -> list[Chart]:
     """The means over several models by length, with the range as the bar."""
     found: dict[tuple[str, str, str], dict[str, list[Mark]]] = {}
     for s in spreads:
         series = found.setdefault((s.task, s.mode, s.metric), {})
         series.setdefault(s.method, []).append(Mark(s.length, s.mean, s.lowest, s.highest))
     label = "mean and range"
-    return figure(
-        [
-            Chart(
-                f"{task}{in_mode(mode)}",
-                LENGTH,
-                Axis(label, "log10") if metric == PERPLEXITY.name else RATE._replace(label=label),
-                tuple(Series(name, tuple(sorted(own))) for name, own in series.items()),
-                original(original_length),
-            )
-            for (task, mode, metric), series in found.items()
-        ]
-    )
+    return [
+        Chart(
+            f"{task}{in_mode(mode)}",
+            LENGTH,
+            Axis(label, "log10") if metric == PERPLEXITY.name else RATE._replace(label=label),
+            tuple(Series(name, tuple(sorted(own))) for name, own in series.items()),
+            original(original_length),
+        )
+        for (task, mode, metric), series in found.items()
+    ]

@@ -7,7 +7,7 @@ from itertools import pairwise
 from statistics import fmean
 from typing import Literal
 
-from ropewalk.reports.chart import Axis, Chart, Mark, Series
+from ropewalk.chart import Axis, Chart, Mark, Series
 from ropewalk.training.journal import Step
 
 SMOOTHED = 20

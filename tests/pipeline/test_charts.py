@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ropewalk.reports.extend import METRICS, Bar, MethodBars, by_length
+from ropewalk.pipeline.charts import METRICS, Bar, MethodBars, by_length
 from ropewalk.reports.figures import figure, save
 
 POOLED = {

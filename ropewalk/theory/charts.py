@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from ropewalk.chart import Axis, Chart, Mark, Series
 from ropewalk.lengths import format_length
-from ropewalk.reports.chart import Axis, Chart, Mark, Series
 
 BLUE, ORANGE, GREEN, RED, GREY = 0, 1, 2, 3, 7
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from ropewalk.chart import Axis, Chart, Guide, Mark, Series
 from ropewalk.lengths import format_length
-from ropewalk.reports.chart import Axis, Chart, Guide, Mark, Series
 
 
 def lengths(by_domain: Mapping[str, Sequence[int]], window: int | None) -> Chart:

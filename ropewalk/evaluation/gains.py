@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ropewalk.chart import Axis, Chart, Guide, Mark, Series
+from ropewalk.evaluation.charts import LENGTH, in_mode
 from ropewalk.evaluation.results import MethodComparison
 from ropewalk.records import NLL
-from ropewalk.reports.chart import Axis, Chart, Guide, Mark, Series
-from ropewalk.reports.evaluation import LENGTH, in_mode
 
 
 def named_task(task: str, metric: str) -> str:

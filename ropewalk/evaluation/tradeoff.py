@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ropewalk.chart import Chart, Guide, Mark, Series
+from ropewalk.evaluation.charts import LENGTH, in_mode, original
+from ropewalk.evaluation.gains import gain_of, gains
 from ropewalk.evaluation.results import compare_pairs, grouped, labels
 from ropewalk.records import AS_IT_IS, NLL, EvalRecord, is_compared, is_main_answer
-from ropewalk.reports.chart import Chart, Guide, Mark, Series
-from ropewalk.reports.comparison import gain_of, gains
-from ropewalk.reports.evaluation import LENGTH, in_mode, original
 
 ALL_TASKS = "all tasks"
 _SIDES = (

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from ropewalk.chart import Axis, Chart, Guide, Mark, Series
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan
 from ropewalk.lengths import format_length
-from ropewalk.reports.chart import Axis, Chart, Guide, Mark, Series
 from ropewalk.schedule import RotarySchedule
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ropewalk.reports.chart import Axis, Chart, Guide, Mark, Series
+from ropewalk.chart import Axis, Chart, Guide, Mark, Series
 
 
 class Offer(NamedTuple):

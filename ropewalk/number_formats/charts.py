@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from ropewalk.reports.chart import Axis, Chart, Mark, Series
+from ropewalk.chart import Axis, Chart, Mark, Series
 
 if TYPE_CHECKING:
     from ropewalk.number_formats.results import Estimate, LengthEstimate, ShiftEstimate

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from ropewalk.evaluation.charts import by_length, by_position, depth_grids, pictures
 from ropewalk.evaluation.effective_length import effective_lengths
 from ropewalk.evaluation.results import means, summarise
 from ropewalk.evaluation.statistics import wilson
 from ropewalk.records import EvalRecord
-from ropewalk.reports.evaluation import by_length, by_position, depth_grids, figures
-from ropewalk.reports.figures import save_pictures
+from ropewalk.reports.figures import figure, save_pictures
 
 
 def _needle(method: str, length: int, index: int, count: int, score: float) -> EvalRecord:
@@ -70,8 +70,9 @@ def test_the_panel_of_a_mean_has_its_thresholds() -> None:
     [chart] = by_length(means(records, groups), effective=effective)
     assert chart.title.startswith("both: ")
     assert chart.horizontals == ((0.425, "85% of its own"),)
-    [figure] = figures(means(records, groups), (), effective=effective).values()
-    assert [text.get_text() for text in figure.axes[0].texts] == ["85% of its own"]
+    [charts] = pictures(means(records, groups), (), effective=effective).values()
+    shown = figure(charts)
+    assert [text.get_text() for text in shown.axes[0].texts] == ["85% of its own"]
 
 
 def test_a_grid_has_enough_samples_in_every_cell() -> None:
@@ -114,8 +115,8 @@ def test_perplexity_by_position() -> None:
 def test_every_picture_is_drawn_twice_with_the_same_bytes(tmp_path: Path) -> None:
     records = _records()
     for folder in ("first", "second"):
-        for name, figure in figures(summarise(records), records).items():
-            save_pictures(figure, tmp_path / folder / name)
+        for name, charts in pictures(summarise(records), records).items():
+            save_pictures(figure(charts), tmp_path / folder / name)
     first, second = (sorted((tmp_path / folder).iterdir()) for folder in ("first", "second"))
     assert [path.name for path in first] == [
         "by-length.png",
@@ -139,4 +140,4 @@ def test_two_checkpoints_under_one_plan_are_two_curves() -> None:
 
 
 def test_nothing_measured_draws_nothing() -> None:
-    assert figures([], []) == {}
+    assert pictures([], []) == {}

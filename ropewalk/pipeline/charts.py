@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from ropewalk.chart import Axis, Chart, Mark, Series
+from ropewalk.evaluation.charts import INTERVALS, LENGTH, RATE, original
 from ropewalk.evaluation.results import shown_method
 from ropewalk.records import EXACT_MATCH, NLL, PERPLEXITY
-from ropewalk.reports.chart import Axis, Chart, Mark, Series
-from ropewalk.reports.evaluation import INTERVALS, LENGTH, RATE, original
 
 METRICS = {EXACT_MATCH.name: "facts retrieved", NLL.name: PERPLEXITY.label}
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 
 from docs import theory_charts
-from ropewalk.reports import theory
-from ropewalk.reports.chart import Chart, Mark, Series
+from ropewalk.chart import Chart, Mark, Series
 from ropewalk.reports.figures import figure, save
+from ropewalk.theory import charts
 
 
 def written(path: Path, *charts: Chart, title: str = "", strips: bool = False) -> str:
@@ -18,7 +18,7 @@ def written(path: Path, *charts: Chart, title: str = "", strips: bool = False) -
 def test_bounds_name_their_curves_and_models(tmp_path: Path) -> None:
     curve = Series("infimum", (Mark(1024, 4e3), Mark(4096, 3e4)))
     models = [("Left", 3900, 1e4), ("Right", 4096, 1e4), ("Same", 4096, 1e4)]
-    chart = theory.bounds([curve], models, "heads of 128")
+    chart = charts.bounds([curve], models, "heads of 128")
     assert [mark.name for mark in chart.series[-1].marks] == ["Left", "Right, Same"]
     text = written(tmp_path, chart)
     for expected in ("infimum", "Left", "Right, Same", "heads of 128", "4k"):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ropewalk.reports.chart import Chart
-from ropewalk.reports.training import MOST, curves
+from ropewalk.chart import Chart
+from ropewalk.training.charts import MOST, curves
 from ropewalk.training.journal import Step
 from ropewalk.training.results import TrainedStage
 

@@ -6,12 +6,12 @@ import random
 
 import pytest
 
+from ropewalk.blocks import Page, Section
 from ropewalk.evaluation.results import compare_methods, summarise
+from ropewalk.evaluation.tradeoff import tradeoffs
 from ropewalk.records import EvalRecord
-from ropewalk.reports.page.blocks import Page, Section
 from ropewalk.reports.page.html import document
 from ropewalk.reports.parts.measured import against_short, by_task
-from ropewalk.reports.tradeoff import tradeoffs
 
 ORIGINAL = 512
 LOSS = {("none", 512): 3.0, ("yarn", 512): 3.1, ("none", 2048): 5.0, ("yarn", 2048): 3.2}

@@ -1,0 +1,121 @@
+"""What a person should see of a result, as plain values, in order: `blocks()` yields them.
+
+    def blocks(self) -> Iterator[Block]:
+        yield Title(self.model, f" on {self.device}")
+        yield Table("", ("length", "score"), tuple(rows), "95% intervals.")
+        yield Paragraph(self.summary(), "verdict")
+
+Three renderers draw them and decide nothing: a terminal, a page, a notebook (`ropewalk/reports`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Literal, NamedTuple, TypeAlias
+
+from ropewalk.chart import Chart, TileGrid
+
+
+class Cell(NamedTuple):
+    """A cell of a table: its text, and its sort key if that is a number."""
+
+    text: str
+    key: float | None = None
+    link: str = ""
+    """A file that it leads to, from the page."""
+    quiet: str = ""
+    """What is read after the text, such as its interval."""
+
+
+def cells(*texts: str) -> tuple[Cell, ...]:
+    """A row of texts."""
+    return tuple(map(Cell, texts))
+
+
+class Title(NamedTuple):
+    """The first line: what the result is of, and the rest of the line."""
+
+    text: str
+    rest: str = ""
+
+
+class Heading(NamedTuple):
+    """Begins a section, which reaches to the next heading."""
+
+    text: str
+
+
+class Table(NamedTuple):
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    caption: str = ""
+    brief: tuple[int, ...] | None = None
+    """The rows that a terminal shows if it is not asked for details; None for all."""
+    groups: bool = False
+    """True if a row with a first cell begins a group, whose other rows have none."""
+
+
+Kind: TypeAlias = Literal["plain", "verdict", "warning", "quiet"]
+
+
+class Paragraph(NamedTuple):
+    text: str
+    kind: Kind = "plain"
+
+
+LIST = re.compile(r"\[(?:[-+.e0-9]+, ){8,}[-+.e0-9]+\]")
+"""A list of factors, one for each pair, among lines to paste."""
+
+
+class Code(NamedTuple):
+    """Something to paste, under a line that says what it is for."""
+
+    title: str
+    text: str
+
+
+class Details(NamedTuple):
+    """What few people need: a terminal shows it if it is asked to."""
+
+    blocks: tuple[Title | Heading | Table | Paragraph | Code, ...]
+
+
+Block: TypeAlias = Title | Heading | Chart | TileGrid | Table | Paragraph | Code | Details
+
+
+class Section(NamedTuple):
+    title: str
+    blocks: tuple[Block, ...]
+    command: str = ""
+    """The command that made its figures."""
+
+
+class Page(NamedTuple):
+    title: str
+    verdict: str
+    """The first thing to read: the outcome of the run."""
+    reasons: tuple[str, ...]
+    sections: tuple[Section, ...]
+    missing: tuple[str, ...] = ()
+    """The parts that an unfinished run still lacks."""
+    facts: tuple[str, ...] = ()
+    """The date, the duration, the machine, and the size of the model."""
+    advice: str = ""
+    """The recommended action."""
+    notes: tuple[str, ...] = ()
+    """The sources of the figures: run directory, versions."""
+    folded: tuple[str, ...] = ()
+    """More of that, for who opens it: the configuration, with its checksums."""
+
+
+def sections_of(blocks: Iterable[Block], first: str) -> list[Section]:
+    """Blocks by the headings among them; `first` is the heading of those before."""
+    found: dict[str, list[Block]] = {first: []}
+    for block in blocks:
+        if isinstance(block, Heading):
+            first = block.text
+        else:
+            found.setdefault(first, []).append(block)
+    return [Section(title, tuple(own)) for title, own in found.items() if own]

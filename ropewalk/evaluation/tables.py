@@ -1,0 +1,194 @@
+"""Tables of an evaluation: scores by task and length, effective lengths, methods compared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ropewalk.blocks import Block, Cell, Paragraph, Table, cells
+from ropewalk.chart import Mark
+from ropewalk.evaluation.effective_length import EffectiveLength
+from ropewalk.evaluation.gains import gain_of, named_task, turned
+from ropewalk.evaluation.results import MethodComparison, Spread, labels
+from ropewalk.evaluation.statistics import is_significant, p_in_words
+from ropewalk.lengths import format_length
+from ropewalk.records import (
+    AS_IT_IS,
+    AS_SERVED,
+    NEXT_TOKEN_ACCURACY,
+    NLL,
+    PERPLEXITY,
+    EvalResult,
+    Subject,
+    is_main,
+    is_main_answer,
+)
+
+HOW_COMPARED = (
+    "Rates: Newcombe's interval, p by McNemar; means over tasks, several answers of a text: "
+    "Newcombe's interval, p by Student's t; partial scores, losses: Student's t for both"
+)
+"""The interval and the p-value of a difference may come from different tests."""
+GAIN = (
+    "The gain of the first over the second, with its 95% interval: points of right answers, or the "
+    "nats per token by which its loss is lower. p-values are adjusted by Holm's method over this "
+    "table."
+)
+MODES = {
+    "teacher_forced": "by teacher forcing (exact match: every answer token and the end of the "
+    "answer were the top-1 prediction)",
+    "generate": "by generation, as each task scores it",
+    "shared_context": "by generation with several questions on each context, as each task scores "
+    "it; not comparable with other modes",
+}
+
+
+def scores(results: Sequence[EvalResult]) -> Table:
+    """One row per task and length, and a column per subject."""
+    names = labels(result.subject for result in results)
+    results = list(filter(is_main, results))
+    at = {(r.task, r.mode, r.metric, r.length, r.subject): r for r in results}
+    rows = []
+    for task, mode, metric in dict.fromkeys((r.task, r.mode, r.metric) for r in results):
+        name = "next token" if metric == NEXT_TOKEN_ACCURACY.name else task
+        for length in sorted({r.length for r in results if (r.task, r.metric) == (task, metric)}):
+            found = [at.get((task, mode, metric, length, subject)) for subject in names]
+            rows.append((*cells(name, format_length(length)), *map(_score, found)))
+            name = ""
+    mode = next((r.mode for r in results if is_main_answer(r)), "teacher_forced")
+    fewest, most = min(r.samples for r in results), max(r.samples for r in results)
+    span = str(most) if fewest == most else f"{fewest} to {most}"
+    lacking = any(r.low is None or r.high is None for r in results)
+    few = ", none where there are too few for an interval" if lacking else ""
+    return Table(
+        "",
+        ("task", "length", *names.values()),
+        tuple(rows),
+        f"95% intervals: Wilson for rates, Student's t for losses{few}; {span} samples per cell; "
+        f"retrieval {MODES[mode]}",
+        groups=True,
+    )
+
+
+def spreads(found: Sequence[Spread], count: int) -> Table:
+    """The mean and range of each score over several models."""
+    methods = list(dict.fromkeys(s.method for s in found))
+    at = {(s.task, s.metric, s.length, s.method): s for s in found}
+    rows = []
+    for task, metric in dict.fromkeys((s.task, s.metric) for s in found):
+        name = "next token" if metric == NEXT_TOKEN_ACCURACY.name else task
+        for length in sorted({n for t, m, n, _ in at if (t, m) == (task, metric)}):
+            own = [at.get((task, metric, length, method)) for method in methods]
+            rows.append((*cells(name, format_length(length)), *map(_spread, own)))
+            name = ""
+    caption = (
+        f"mean and range of {count} checkpoints; the range is no interval, and the results of each "
+        "checkpoint (--json, --run) have intervals"
+    )
+    return Table("", ("task", "length", *methods), tuple(rows), caption, groups=True)
+
+
+def _score(result: EvalResult | None) -> Cell:
+    if result is None:
+        return Cell("–")
+    ends = () if result.low is None or result.high is None else (result.low, result.high)
+    return _with_ends(result.metric, result.value, ends, 2)
+
+
+def _spread(spread: Spread | None) -> Cell:
+    if spread is None:
+        return Cell("–")
+    return _with_ends(spread.metric, spread.mean, (spread.lowest, spread.highest), 3)
+
+
+def _with_ends(metric: str, value: float, ends: Sequence[float], digits: int) -> Cell:
+    """A value with the ends of its interval or range; of a perplexity, to so many digits."""
+    is_share = metric != PERPLEXITY.name
+    shown = f"{value:.0%}" if is_share else _figure(value, 3)
+    told = (f"{100 * end:.0f}" if is_share else _figure(end, digits) for end in ends)
+    return Cell(shown, value, quiet="–".join(told))
+
+
+def _figure(value: float, digits: int) -> str:
+    """So many significant digits, but never fewer than before the point."""
+    whole = len(str(int(value)))
+    return f"{value:.{max(0, digits - whole)}f}"
+
+
+def effective(
+    found: Sequence[EffectiveLength], results: Sequence[EvalResult], window: int
+) -> list[Block]:
+    """Each subject's effective length, by each mean over tasks and threshold."""
+    names, at = labels(result.subject for result in results), format_length(window)
+    thresholds = {"ruler": "85.6% (RULER)", "own": f"(85% of unmodified at {at})"}
+    rows = tuple(
+        (
+            *cells(names[e.subject], e.group),
+            Cell(thresholds["ruler"], e.threshold)
+            if e.criterion == "ruler"
+            else Cell(f"{e.threshold:.1%} {thresholds['own']}", e.threshold),
+            Cell(str(e), e.passed),
+        )
+        for e in found
+    )
+    caption = (
+        "A length passes where the whole 95% interval reaches the threshold, and fails where all "
+        "of it is below."
+    )
+    blocks: list[Block] = []
+    if rows:
+        columns = ("method", "tasks", "mean to reach", "works at")
+        blocks.append(Table("Effective length, by the mean over tasks", columns, rows, caption))
+    if not any(e.criterion == "own" for e in found):
+        needs = f"--method none at {at}"
+        if all(result.method.endswith(AS_SERVED) for result in results):
+            needs = (
+                f"the unmodified model's at {at}: evaluate the file or server of that at this "
+                "length too, and `ropewalk compare` sets two runs side by side"
+            )
+        told = f"85% of the model's own score: not measured (needs {needs})"
+        blocks.append(Paragraph(told))
+    return blocks
+
+
+def compared(comparisons: Sequence[MethodComparison], caption: str = GAIN) -> Table:
+    """Pairs of methods on the same samples; a terminal shows those that differ."""
+    names = labels(subject for c in comparisons for subject in (c.first, c.second))
+    differ = tuple(i for i, c in enumerate(comparisons) if is_significant(c.adjusted_p))
+    return Table(
+        "Methods compared on the same samples",
+        ("task", "length", "first", "second", "gain of the first", "p (Holm)"),
+        tuple(
+            (
+                Cell(named_task(c.task, c.metric)),
+                Cell(format_length(c.length), c.length),
+                *cells(names[first], names[second]),
+                gain(c.metric, own),
+                p_value(c.adjusted_p),
+            )
+            for c in comparisons
+            for first, second, own in [_over_unmodified(c)]
+        ),
+        caption,
+        brief=differ,
+    )
+
+
+def _over_unmodified(c: MethodComparison) -> tuple[Subject, Subject, Mark]:
+    """A comparison in the order in which people read it: the gain of a method."""
+    if c.first.method != AS_IT_IS:
+        return c.first, c.second, gain_of(c)
+    return c.second, c.first, turned(gain_of(c))
+
+
+def gain(metric: str, own: Mark) -> Cell:
+    """A gain in points, or in nats by which a loss is lower."""
+    scale, digits, unit = (1, 3, "nats") if metric == NLL.name else (100, 1, "points")
+    told = f"{scale * own.y:+z.{digits}f}"
+    if own.low is None or own.high is None:
+        return Cell(f"{told} {unit} (too few samples)", own.y)
+    between = f"{scale * own.low:+z.{digits}f} to {scale * own.high:+z.{digits}f}"
+    return Cell(f"{told} ({between}) {unit}", own.y)
+
+
+def p_value(p: float | None) -> Cell:
+    return Cell(p_in_words(p), p)

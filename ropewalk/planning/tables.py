@@ -1,0 +1,144 @@
+"""Schedules in words and in tables: a plan's steps, and its pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from ropewalk.blocks import Paragraph, Table, cells
+from ropewalk.context_plan import ContextPlan
+from ropewalk.lengths import format_length
+from ropewalk.planning.comparison import Candidate
+from ropewalk.scaling import named, names
+from ropewalk.schedule import MAX_FACTOR, Recipe, RotarySchedule
+
+_ROWS = 16
+"""Pairs that a terminal shows."""
+
+
+def steps(plan: ContextPlan) -> Iterator[Paragraph]:
+    """Every schedule of a plan, one a line."""
+    for name, own in plan.schedules.items():
+        for step in own:
+            upto = f" up to {format_length(step.up_to_length)}" if len(own) > 1 else ""
+            yield Paragraph(f"  {name}{upto}: {in_words(step.schedule)}")
+
+
+def pairs(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """One row a pair; a terminal shows some, evenly spaced, the last one among them."""
+    shown = {round(i) for i in np.linspace(0, len(rows) - 1, min(len(rows), _ROWS))}
+    numbered = tuple(cells(str(i), *row) for i, row in enumerate(rows))
+    return Table("", ("pair", *columns), numbered, brief=tuple(sorted(shown)))
+
+
+def factor(value: float) -> str:
+    """A rescale factor in a table of pairs."""
+    return f"{value:.4f}" if value < MAX_FACTOR else "does not turn"
+
+
+def in_words(schedule: RotarySchedule) -> str:
+    """A schedule in one line: its methods, its factors, and its other values."""
+    factors = schedule.rescale_factors
+    recipe = (str(_without_defaults(step)) for step in schedule.recipe)
+    parts = [told] if (told := " then ".join(recipe)) else []
+    low, high = f"{factors.min():.4g}", f"{factors.max():.4g}"
+    if schedule.has_no_positions:
+        parts.append("no positions")
+    elif low != high:
+        parts.append(f"factors {low} to {high}")
+    elif low != "1":
+        parts.append(f"all factors {low}")
+    elif not parts:
+        parts.append("pretrained frequencies")
+    if schedule.attention_scaling != 1:
+        parts.append(f"attention factor {schedule.attention_scaling:.6g}")
+    if schedule.softmax_scaling != 1:
+        parts.append(f"logits times {schedule.softmax_scaling:.6g}")
+    if schedule.kept_initial_positions:
+        parts.append(f"first {schedule.kept_initial_positions} positions kept")
+    if schedule.log_n:
+        parts.append(f"log-n {schedule.log_n.form} from {format_length(schedule.log_n.length)}")
+    return "; ".join(parts)
+
+
+def _without_defaults(step: Recipe) -> Recipe:
+    """The parameters that a person must give to get this step."""
+    known = named(step.method).parameters if step.method in names() else {}
+    said = {
+        key: value
+        for key, value in step.parameters.items()
+        if key not in known or known[key].default != value
+    }
+    return Recipe(step.method, said)
+
+
+def ranking(candidates: Sequence[Candidate], among: set[str], targets: Sequence[str]) -> Table:
+    """The ranks of methods, and the runtimes of `targets` that load each, if among those at all."""
+    rows = tuple(
+        cells(
+            each.name,
+            "needs training" if each.needs_training else _ranked(each, trained=False),
+            _ranked(each, trained=True),
+            _loads_in(each.runtimes, among, targets),
+        )
+        for each in candidates
+    )
+    return Table(
+        "",
+        ("method", "untrained", "fine-tuned", "loads in"),
+        rows,
+        "untrained, fine-tuned: rank by the mean over all models and lengths of the study, and the "
+        f"share that small models retrieved{_where(candidates)}\n"
+        "*: less than half of what the best method retrieved, on most of these models",
+    )
+
+
+def by_theory(candidates: Sequence[Candidate], refused: Mapping[str, str]) -> Iterator[Paragraph]:
+    """The theory of each method, and the reasons for those not listed."""
+    yield Paragraph("\nBy theory:")
+    for each in candidates:
+        given = ", ".join(f"{key} {value:,}" for key, value in each.parameters.items())
+        name = f"{each.name} ({given})" if given else each.name
+        yield Paragraph(f"  {name}: {each.theory.removeprefix('by theory, ')}")
+    for method, reason in refused.items():
+        yield Paragraph(f"  not listed: {method} ({reason})", "quiet")
+
+
+def _ranked(candidate: Candidate, *, trained: bool) -> str:
+    """`7: 0-2%*`"""
+    rank = candidate.rank_after_training if trained else candidate.rank
+    if rank is None:
+        return "not measured"
+    for each in candidate.measured:
+        if bool(each.steps) == trained:
+            share = each.share.replace(" to ", "-")
+            return f"{rank}: {share}{'*' if each.is_refuted else ''}"
+    return str(rank)
+
+
+def _where(candidates: Sequence[Candidate]) -> str:
+    """` (7 untrained at 8 times, 5 after 200 steps at 4 times their length)`"""
+    models: dict[tuple[int, int], int] = {}
+    for each in (each for candidate in candidates for each in candidate.measured):
+        key = each.steps, each.factor
+        models[key] = max(each.models, models.get(key, 0))
+    told = [
+        f"{count} {f'after {steps} steps' if steps else 'untrained'} at {factor} times"
+        for (steps, factor), count in sorted(models.items())
+    ]
+    return f" ({', '.join(told)} their length)" if told else ""
+
+
+def _loads_in(runtimes: tuple[str, ...] | None, among: set[str], targets: Sequence[str]) -> str:
+    """The runtimes, of those `among` which the model is loaded at all."""
+    if runtimes is None:
+        return "unknown"
+    if not among.issuperset(targets):  # a GGUF file
+        return ", ".join(runtimes) or "none exactly"
+    missing = [runtime for runtime in targets if runtime not in runtimes]
+    if not runtimes:
+        return "ropewalk only"
+    if len(runtimes) == 1:
+        return f"{runtimes[0]} only"
+    return f"all but {', '.join(missing)}" if missing else "all runtimes"

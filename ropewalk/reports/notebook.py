@@ -1,0 +1,26 @@
+"""A result in a notebook: its blocks as HTML, and its charts as one picture."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from io import BytesIO
+
+from ropewalk.chart import Chart
+from ropewalk.errors import MissingExtra
+from ropewalk.reports.page.html import block_of
+from ropewalk.reports.page.markup import joined, tag
+from ropewalk.values import Drawn, Result
+
+
+def html(found: Result) -> str:
+    """The result as one fragment; without matplotlib, without the picture."""
+    shown = joined(*(block_of(each) for each in found.blocks() if not isinstance(each, Chart)))
+    if not isinstance(found, Drawn):
+        return shown
+    picture = BytesIO()
+    try:
+        found.figure().savefig(picture, format="png", dpi=110)
+    except MissingExtra:  # words need no matplotlib
+        return shown
+    source = f"data:image/png;base64,{b64encode(picture.getvalue()).decode()}"
+    return joined(shown, tag("img", alt=found.summary(), src=source))

@@ -27,6 +27,7 @@ from ropewalk.progress import Progress, shown
 from ropewalk.progress_bar import of_a_call
 from ropewalk.untrusted import truth_value
 
+F = TypeVar("F", bound=Callable[..., Any])
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
 V_co = TypeVar("V_co", covariant=True)
@@ -63,6 +64,32 @@ class RunFolder(Option):
     unit: str = "DIR"
     command: str = field(kw_only=True)
     """The name in run.json."""
+
+
+@dataclass(frozen=True)
+class Shell:
+    """The command of a verb: what a shell has next to the verb's own options."""
+
+    name: str
+    group: str
+    """The heading in the list of commands."""
+    example: str
+    more: str = ""
+    """Words of help after the first paragraph of the verb's own."""
+    plot: str = ""
+    """What `--plot FILE` draws, if the result has a figure that people want alone."""
+    status: Callable[[Any], int] = lambda result: 0
+    """The exit status by the result."""
+
+
+def command(name: str, group: str, **more: Any) -> Callable[[F], F]:
+    """Make a verb a command of the shell too (`Shell`)."""
+
+    def decorate(verb: F) -> F:
+        cast(Any, verb).shell = Shell(name, group, **more)
+        return verb
+
+    return decorate
 
 
 class Names(dict[str, Any]):

@@ -14,7 +14,7 @@ from ropewalk.blocks import Block, Cell, Paragraph, Table, cells
 from ropewalk.errors import InvalidValue
 from ropewalk.lengths import format_length
 from ropewalk.models.source import resolve
-from ropewalk.options import Argument, Option, called
+from ropewalk.options import Argument, Option, called, command
 from ropewalk.progress import Progress, share, shown
 from ropewalk.theory.asymptote import asymptotic_base
 from ropewalk.theory.bound import (
@@ -178,6 +178,12 @@ def _islands(row: Bound) -> Iterator[Block]:
         yield Paragraph(f"no island of bases works for {length} below the safe base")
 
 
+@command(
+    "bound",
+    "From a config alone",
+    example="ropewalk bound 8k 32k 128k",
+    plot="the bounds, or the islands",
+)
 def bound(
     lengths: Annotated[
         Length | Sequence[Length] | None,
@@ -194,7 +200,7 @@ def bound(
     ] = False,
     progress: Progress | None = shown,
 ) -> Bounds:
-    """Compute lower bounds of the base for context lengths, by default 1k, 2k, … 1M.
+    """Compute how large the base must be for a context length, with proof.
 
     Only bases of at least 1 are considered. `rotary_dim` is the number of dimensions that rotate,
     by default all of `head_dim`. `only` selects one of the two bounds, infimum or safe base, and

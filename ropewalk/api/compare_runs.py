@@ -12,7 +12,7 @@ from ropewalk.errors import InputError
 from ropewalk.evaluation.compared import ComparedRuns
 from ropewalk.evaluation.conclusion import evaluated
 from ropewalk.evaluation.results import Pair, compare_pairs, labels, means, summarise
-from ropewalk.options import Argument
+from ropewalk.options import Argument, command
 from ropewalk.records import EvalRecord, EvalResult, Subject, is_compared
 from ropewalk.run_directory import RESULTS
 from ropewalk.run_on_disk import RunOnDisk
@@ -48,11 +48,18 @@ class _Run(RunOnDisk):
         return (*summarise(own), *means(own, self.groups()))
 
 
+@command(
+    "compare",
+    "On a model",
+    example="ropewalk compare runs/tuned runs/base --plot difference.png",
+    more="Differences are the first run minus the second.",
+    plot="the differences by length",
+)
 def compare_runs(
     first: Annotated[str | Path, Argument("The run directory of an evaluation.", "RUN")],
     second: Annotated[str | Path, Argument("Another, of the same tasks and samples.", "RUN")],
 ) -> ComparedRuns:
-    """Compare two runs of `evaluate` task by task and length by length, on the same samples.
+    """Compare two evaluations task by task and length by length, on the same samples.
 
     A method is compared with the method of the same name in the other run; where each run has one
     method, these two are compared. Runs of other samples, tasks, modes or tokenizers are refused.

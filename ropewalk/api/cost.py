@@ -17,7 +17,7 @@ from ropewalk.gguf.cache import TYPES, cache_bytes
 from ropewalk.gguf.facts import Facts
 from ropewalk.lengths import format_length
 from ropewalk.models.source import Model, Source, resolve
-from ropewalk.options import Argument, Option, called
+from ropewalk.options import Argument, Option, called, command
 from ropewalk.torchrun import check_heads
 from ropewalk.values import Result
 
@@ -121,6 +121,11 @@ def fits(row: CostRow) -> str:
 _PARTS = {"weights": "the weights", "cache": "the cache", "loss": "the loss"}
 
 
+@command(
+    "cost",
+    "From a config alone",
+    example="ropewalk cost llama-3.1-8b --to 1M --on 8xh100",
+)
 def cost(
     model: Annotated[
         Model,
@@ -134,7 +139,7 @@ def cost(
     on: Annotated[str, Option("Machine, such as 8xh100, 2x24GiB, or here.", "MACHINE")] = HERE,
     allow_download: AllowDownload = False,
 ) -> Cost:
-    """Calculate the cost of serving, evaluating, searching, extending and training at a length.
+    """Say what serving, evaluating, searching and training take, before anything is run.
 
     `to` is the length, `on` a machine: a name of the table with a number of devices (`8xh100`), the
     memory of any (`2x24GiB`), or `here`. For each thing: the peak memory of a device by part, the

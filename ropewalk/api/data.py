@@ -29,7 +29,7 @@ from ropewalk.data.windows import Arrangement, SpecialTokens, Windows, WindowSet
 from ropewalk.errors import InvalidValue
 from ropewalk.lengths import format_length
 from ropewalk.models.source import Model, resolve
-from ropewalk.options import Advanced, Argument, Option, RunFolder, called
+from ropewalk.options import Advanced, Argument, Option, RunFolder, called, command
 from ropewalk.progress import Notice, Progress, log_notice, shown
 from ropewalk.progress_bar import of_a_call
 from ropewalk.values import Charts, Drawn, Value
@@ -135,7 +135,10 @@ class DataDescription(Drawn):
                 for domain in self.domains
             ),
         )
-        if self.fill is not None:
+        if self.fill is None:
+            line = f"ropewalk data describe {self.folder} --length 32k"
+            yield Paragraph(f"how it fills windows: {line}")
+        else:
             groups = self.fill.groups
             total = sum(group.tokens for group in groups)
             yield Table(
@@ -161,6 +164,11 @@ class DataDescription(Drawn):
         return [lengths(by_length, None if self.fill is None else self.fill.length)]
 
 
+@command(
+    "data build",
+    "For training",
+    example="ropewalk data build path/to/model --corpus books.jsonl -o tokens",
+)
 def build_data(
     tokenizer: Annotated[Model, Argument("The folder of a tokenizer, or `bundled`.", "MODEL")],
     corpora: Annotated[
@@ -188,7 +196,7 @@ def build_data(
     progress: Progress | None = shown,
     notice: Notice = log_notice,
 ) -> DataDescription:
-    """Tokenise a corpus, or several by the names of their domains, into a folder.
+    """Tokenise text into a folder that training maps into memory.
 
     `tokenizer` is the model whose tokenizer to use. A build that was killed goes on where it was.
     Each corpus is a file, a folder, a data set, a list of texts, or `python`, the standard library
@@ -233,6 +241,12 @@ def _vocabulary(folder: Path, tokenizer: Any) -> Vocabulary:
     return Vocabulary(size, tokenizer.bos_token_id, tokenizer.eos_token_id)
 
 
+@command(
+    "data describe",
+    "For training",
+    example="ropewalk data describe tokens --length 32k --plot lengths.png",
+    plot="the lengths",
+)
 def describe_data(
     folder: Annotated[str | Path, Argument("What `data build` wrote.", "DIR")],
     *,
@@ -267,7 +281,7 @@ def describe_data(
     check: Annotated[bool, Option("Compare every file with its checksum.")] = False,
     progress: Progress | None = shown,
 ) -> DataDescription:
-    """The documents of a store; with `length`, also how an epoch fills windows of that length.
+    """Show the documents of a token folder, and how they fill training windows.
 
     `shares` of tokens by domain, or the name of a paper's mixture, and `long_share`, that of
     documents of at least `long_from` tokens in each domain, make documents be read more or less

@@ -46,6 +46,7 @@ from ropewalk.options import (
     RunFolder,
     called,
     check_previewed,
+    command,
     preview_ends,
     previewed_by,
 )
@@ -80,6 +81,11 @@ def _preview(asked: Asked, on: str | None) -> Cost:
     return calculated(source, max(settings.lengths), on, ways, asked.dtype)
 
 
+@command(
+    "evaluate",
+    "On a model",
+    example="ropewalk evaluate path/to/model --to 32k --method none --method yarn",
+)
 @previewed_by(_preview)
 def evaluate(
     model: Annotated[

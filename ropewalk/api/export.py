@@ -23,7 +23,15 @@ from ropewalk.exporting.places import check_export_place
 from ropewalk.extras import required_by
 from ropewalk.models.placement import GGUF_TYPES, STORED, check_dtype
 from ropewalk.models.source import Source, resolve, stated_assumptions
-from ropewalk.options import Advanced, Option, called, is_preview, preview_ends, previewed_by
+from ropewalk.options import (
+    Advanced,
+    Option,
+    called,
+    command,
+    is_preview,
+    preview_ends,
+    previewed_by,
+)
 from ropewalk.outputs import check_no_part
 from ropewalk.progress import Notice, Progress, Status, log_notice, shown
 from ropewalk.runtimes import every, targets
@@ -131,6 +139,11 @@ def _losses(
     return losses_between(checkpoint, plan, followed)
 
 
+@command(
+    "export",
+    "For a runtime",
+    example="ropewalk export path/to/model --plan plan.json --runtime vllm -o extended",
+)
 @previewed_by(_preview)
 def export(
     model: ModelToRun,

@@ -40,6 +40,7 @@ from ropewalk.options import (
     RunFolder,
     called,
     check_previewed,
+    command,
     is_preview,
     preview_ends,
     previewed_by,
@@ -84,6 +85,11 @@ def _estimate(asked: _Asked | _Elsewhere) -> Estimate | Cost:
     return replace(found, assumptions=(*found.assumptions, WHOLE))
 
 
+@command(
+    "extend",
+    "All in one run",
+    example="ropewalk extend path/to/model --to 32k --run runs/extend",
+)
 @previewed_by(_estimate)
 def extend(
     model: ModelToRun = "bundled",
@@ -156,7 +162,7 @@ def extend(
     notice: Notice = log_notice,
     done: Done = lambda *_: None,
 ) -> Extended:
-    """Extend a model: judge, choose, train if asked to, export, verify.
+    """Extend a model: judge, choose, train if asked to, export, verify. Resumable.
 
     The default of `to` is four times the length that the model serves now. First the vendor's
     schedule for this target, or else YaRN, is judged: documents of the target hold eight facts

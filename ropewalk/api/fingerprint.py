@@ -27,7 +27,7 @@ from ropewalk.api.common import (
 from ropewalk.errors import InvalidValue
 from ropewalk.lengths import check_measured
 from ropewalk.models.source import Model, Source, runnable
-from ropewalk.options import Argument, Option, called
+from ropewalk.options import Argument, Option, called, command
 from ropewalk.progress import Notice, Progress, log_notice, share, shown, silent, unheard
 from ropewalk.torchrun import check_alone, check_ranks, first, started
 from ropewalk.untrusted import check_seed
@@ -39,6 +39,12 @@ TIMEOUT = 600.0
 """Seconds for a request to a server."""
 
 
+@command(
+    "fingerprint",
+    "For a runtime",
+    example="ropewalk fingerprint path/to/model --plan plan.json -o fingerprint.json",
+    more="Exit code with --server: 0 same answers, 1 different, 3 inconclusive.",
+)
 def fingerprint(
     model: Annotated[
         Model, Argument("A model's folder, `bundled`, or a fingerprint's file.", "MODEL")
@@ -63,7 +69,7 @@ def fingerprint(
     progress: Progress | None = shown,
     notice: Notice = log_notice,
 ) -> Fingerprint:
-    """Compute the answers of a model, under a plan or unmodified, to about twenty probes.
+    """Compute how a planned model answers, or compare a server with it.
 
     The probes are beginnings of one text of `corpus` up to the plan's target, single tokens and
     short texts. They are answered as planned, as healthy servers round, and under each known cause

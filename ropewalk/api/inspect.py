@@ -23,7 +23,7 @@ from ropewalk.extras import required_by
 from ropewalk.gguf.facts import Facts
 from ropewalk.lengths import format_length
 from ropewalk.models.source import Source, resolve, stated_assumptions
-from ropewalk.options import Option, called
+from ropewalk.options import Option, called, command
 from ropewalk.planning import tables
 from ropewalk.progress import Notice, Progress, log_notice, shown
 from ropewalk.schedule import FloatArray, RotarySchedule
@@ -202,6 +202,11 @@ def _effective_length(found: Theory | Measured, length: int) -> str:
     )
 
 
+@command(
+    "inspect",
+    "From a config alone",
+    example="ropewalk inspect llama-3.1-8b",
+)
 def inspect(
     model: ModelToRead,
     *,
@@ -216,7 +221,7 @@ def inspect(
     progress: Progress | None = shown,
     notice: Notice = log_notice,
 ) -> Inspection:
-    """Describe a model's rotary geometry and its present schedule.
+    """Show a model's rotary geometry and the schedule it follows now.
 
     `measure` runs the model over some text and weights the theory by the variances of its queries.
     `strict` refuses a config that leaves open how the model rotates, instead of warning.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ropewalk.blocks import Block, Cell, Paragraph, Table, cells
+from ropewalk.options import command
 from ropewalk.scaling import Parameter, named, names
 from ropewalk.scaling.longrope import PublishedFactors, published
 from ropewalk.values import Result
@@ -64,8 +65,13 @@ class Methods(Result):
         yield Paragraph("Parameters go with --set; methods stack: --method yarn+resonance")
 
 
+@command(
+    "methods",
+    "From a config alone",
+    example="ropewalk methods",
+)
 def methods() -> Methods:
-    """List the scaling methods with their parameters, and the published factors of longrope."""
+    """List the scaling methods, each with its parameters and their defaults."""
     known = [named(name) for name in names()]
     return Methods(
         tuple(

@@ -28,7 +28,7 @@ from ropewalk.errors import InputError, InvalidValue, RopewalkError
 from ropewalk.lengths import format_length
 from ropewalk.models.recipes import RECIPE, VENDOR, Documented, Extension, is_documented
 from ropewalk.models.source import Source, resolve, stated_assumptions
-from ropewalk.options import Option, asked_directly, called
+from ropewalk.options import Option, asked_directly, called, command
 from ropewalk.planning import tables
 from ropewalk.planning.extension import (
     begins_plain,
@@ -170,6 +170,11 @@ class Planned(Drawn):
         return f"{self.model}: {format_length(before)} to {format_length(after)}"
 
 
+@command(
+    "plan",
+    "From a config alone",
+    example="ropewalk plan llama-3-8b --to 32k --method yarn -o plan.json",
+)
 def plan(
     model: ModelToRead,
     to: TargetLength,
@@ -205,7 +210,7 @@ def plan(
     notice: Notice = log_notice,
     **unknown: Never,
 ) -> Planned:
-    """Plan a longer context with a method, or several on top of each other: `yarn+resonance`.
+    """Plan a longer context: the factors of a method, ready for a runtime's config.
 
     Without a method, the plan is the one that `compare_methods` ranks first, for the model as it is
     or for use after fine-tuning (`after_training`). A method that failed on most of the small

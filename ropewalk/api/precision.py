@@ -24,7 +24,7 @@ from ropewalk.errors import InvalidValue
 from ropewalk.lengths import check_measured
 from ropewalk.models.source import runnable
 from ropewalk.number_formats.results import Precision
-from ropewalk.options import Advanced, Option, RunFolder, called
+from ropewalk.options import Advanced, Option, RunFolder, called, command
 from ropewalk.progress import Notice, Progress, log_notice, share, shown
 from ropewalk.reports.figures import keep_figures
 from ropewalk.run_directory import CONFIGURATION, RESULTS, RunDirectory
@@ -32,6 +32,11 @@ from ropewalk.torchrun import check_alone
 from ropewalk.untrusted import whole_number
 
 
+@command(
+    "precision",
+    "On a model",
+    example="ropewalk precision path/to/model --quick",
+)
 def precision(
     model: ModelToRun,
     *,
@@ -74,7 +79,7 @@ def precision(
     progress: Progress | None = shown,
     notice: Notice = log_notice,
 ) -> Precision:
-    """Measure the effect of bf16 and other formats on relative positions, and name the remedy.
+    """Measure how bf16 and other formats distort relative positions, and say what to do.
 
     The defaults are the grids of the BFloat16 article, as far as the model and the text allow. An
     interrupted measurement resumes in the directory `run`.

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from ropewalk.api.common import as_path
 from ropewalk.errors import InputError, InvalidValue, printable
-from ropewalk.options import Argument, Option
+from ropewalk.options import Argument, Option, command
 from ropewalk.outputs import check_file, write_atomically
 from ropewalk.progress import Notice
 from ropewalk.run_directory import CONFIGURATION
@@ -37,6 +37,12 @@ class Reported(Result):
         return f"{wrote} ({self.bytes / 2**20:.2g} MiB): {self.verdict}{told}"
 
 
+@command(
+    "report",
+    "On a model",
+    example="ropewalk report runs/first",
+    more="The page loads nothing from elsewhere, can be read without scripts, and can be mailed.",
+)
 def report(
     run: Annotated[
         str | Path, Argument("A run directory, or a folder of runs for an index.", "RUN")
@@ -56,7 +62,7 @@ def report(
         bool, Option("Replace an existing file that ropewalk did not write.")
     ] = False,
 ) -> Reported:
-    """Write one self-contained HTML page of a run, or of two evaluations side by side.
+    """Write one self-contained HTML page of a run, of two evaluations, or an index of runs.
 
     A run is the directory of extend, evaluate, search, precision or train, finished or not. Of a
     folder that is no run, the page is an index of all runs below it, each with its verdict. The

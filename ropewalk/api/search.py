@@ -38,6 +38,7 @@ from ropewalk.options import (
     RunFolder,
     called,
     check_previewed,
+    command,
     is_preview,
     preview_ends,
     previewed_by,
@@ -71,6 +72,11 @@ def _preview(
     )
 
 
+@command(
+    "search",
+    "On a model",
+    example="ropewalk search path/to/model --to 32k --run runs/search",
+)
 @previewed_by(_preview)
 def search(
     model: ModelToRun,
@@ -138,7 +144,7 @@ def search(
     progress: Progress | None = shown,
     notice: Notice = log_notice,
 ) -> Searched:
-    """Search rescale factors for a longer context, by perplexity and retrieval together.
+    """Search the rescale factors for a longer context, by perplexity and retrieval together.
 
     `budget` is a number of evaluations (scores over all search documents), of tokens (`"1e9tok"`),
     or a time (`"30m"`), which becomes tokens by forwards timed here and depends on the machine; a

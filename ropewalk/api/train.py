@@ -54,6 +54,7 @@ from ropewalk.options import (
     RunFolder,
     called,
     check_previewed,
+    command,
     preview_ends,
     previewed_by,
 )
@@ -178,6 +179,11 @@ def _preview(asked: _Asked) -> TrainPreview:
     return TrainPreview(asked.source.name, tuple(rows), on_disk, int(peak) or None, where, caution)
 
 
+@command(
+    "train",
+    "For training",
+    example="ropewalk train path/to/model --recipe anchor --to 32k --corpus books.jsonl",
+)
 @previewed_by(_preview)
 def train(
     model: ModelToRun,
@@ -334,7 +340,7 @@ def train(
     progress: Progress | None = shown,
     notice: Notice = log_notice,
 ) -> Trained:
-    """Train a model further at a longer context, and export it with its plan, proven.
+    """Train a model further at a longer context, and export it with its plan. Resumable.
 
     `corpus` is text as `build_data` takes it, or the folder that it built. `to` is the target
     length, `stages` are lengths to train at in turn. A stage follows `plan` (one for all stages, or

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -14,12 +14,22 @@ from ropewalk.api.common import (
     as_list,
     as_plan,
 )
+from ropewalk.audit.files.check import Verdict
 from ropewalk.audit.result import Audit
 from ropewalk.models.source import resolve, stated_assumptions
-from ropewalk.options import Argument, Option, called
+from ropewalk.options import Argument, Option, called, command
 from ropewalk.progress import Progress, log_notice, shown
 
+EXIT: Mapping[Verdict, int] = {"OK": 0, "wrong": 1, "not established": 3}
 
+
+@command(
+    "verify",
+    "For a runtime",
+    example="ropewalk verify extended --plan plan.json",
+    more="Exit code: 0 passed, 1 failed, 3 inconclusive.",
+    status=lambda found: EXIT[found.verdict],
+)
 def verify(
     model_on_disk: Annotated[str | Path, Argument("A transformers folder or a GGUF file.", "OUT")],
     *,
@@ -51,7 +61,7 @@ def verify(
     strict: Strict = False,
     progress: Progress | None = shown,
 ) -> Audit:
-    """Examine an exported model, whoever made it, for settings that a runtime silently misreads.
+    """Check an exported model, from any tool, for silent long-context faults.
 
     It is compared with `plan`, with the plan.json in its folder, or with its own settings, for
     `length` or its own length. `runtimes` are transformers, vllm, sglang, llama.cpp and ollama

@@ -1,4 +1,4 @@
-"""The `ropewalk` command: one file a verb, each with a `command` function and an `EXAMPLE` of it.
+"""The `ropewalk` command, derived from the verbs; a few have more in a file of their own here.
 
 A call imports its own verb only, `--help` none. What is slow to import (torch, numba, matplotlib)
 stays inside the function that needs it, so that the quick verbs start at once.
@@ -9,19 +9,21 @@ from __future__ import annotations
 import importlib
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated
+from importlib.util import find_spec
+from typing import Annotated, Any
 
 import typer
 from typer.main import get_command
 
-from ropewalk.cli.help import GROUPS, RootHelp, VerbHelp, first_line, module_of
+from ropewalk.cli.help import RootHelp, VerbHelp
 from ropewalk.cli.meant import verb_meant
+from ropewalk.cli.verbs import known
 from ropewalk.errors import InputError
 from ropewalk.extras import required_by
 
-VERBS = tuple(verb for verbs in GROUPS.values() for verb in verbs)
+VERBS = tuple(known())
 # The class of all complaints of the parser, which typer exports no name for.
 _USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
 EXAMPLE = "ropewalk plan llama-3-8b --to 32k --method yarn -o plan.json"
@@ -56,9 +58,19 @@ def command_line(verbs: Sequence[str] = VERBS) -> typer.Typer:
             print(context.get_help())
 
     for verb in verbs:
-        module = importlib.import_module(f"ropewalk.cli.{module_of(verb)}")
-        app.command(name=verb, cls=VerbHelp, epilog=module.EXAMPLE)(module.command)
+        found = known()[verb].load()
+        app.command(name=verb, cls=VerbHelp, epilog=found.shell.example)(_command(verb, found))
     return app
+
+
+def _command(name: str, verb: Any) -> Callable[..., None]:
+    """The command of a verb: its own in a file of that name, if a shell adds more, or derived."""
+    if find_spec(own := f"{__name__}.{name.replace(' ', '_')}") is not None:
+        made: Callable[..., None] = importlib.import_module(own).command
+        return made
+    from ropewalk.cli.derived import derived
+
+    return derived(verb)
 
 
 def call(arguments: Sequence[str]) -> int:
@@ -86,7 +98,7 @@ def _complete() -> int:
     words = os.environ.get("COMP_WORDS", os.environ.get("_TYPER_COMPLETE_ARGS", "")).split()
     app = command_line([verb] if (verb := next(iter(words[1:]), "")) in VERBS else ())
     for each in () if app.registered_commands else VERBS:
-        app.command(name=each, help=first_line(each))(lambda: None)
+        app.command(name=each, help=known()[each].first)(lambda: None)
     try:
         get_command(app)(prog_name="ropewalk")
     except SystemExit as done:

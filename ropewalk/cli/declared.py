@@ -14,6 +14,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from inspect import cleandoc
 from pathlib import Path
 from typing import (
     Annotated,
@@ -76,8 +77,8 @@ class Call(Generic[R]):
 def command_of(*verbs: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """A decorator that makes a function a command, with a verb's options next to its own.
 
-    The function's first parameter is the `Call`. `--help` begins with its docstring. Where there
-    are further verbs, the function gets a `Call` of each, and none of their options is required.
+    The function's first parameter is the `Call`. `--help` begins with the verb's docstring. Of
+    further verbs, the function gets a `Call` of each, and none of their options is required.
     """
 
     def decorate(run: Callable[..., None]) -> Callable[..., None]:
@@ -116,7 +117,9 @@ def command_of(*verbs: Callable[..., Any]) -> Callable[[Callable[..., None]], Ca
             [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
         )
         command.__annotations__ = {each.name: each.annotation for each in parameters}
-        command.__doc__ = run.__doc__
+        [shell, *_] = (getattr(verb, "shell", None) for verb in verbs)
+        first = cleandoc(verbs[0].__doc__ or "").partition("\n\n")[0]
+        command.__doc__ = f"{first}\n\n{shell.more}" if shell and shell.more else first
         return command
 
     return decorate

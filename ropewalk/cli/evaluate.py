@@ -22,8 +22,6 @@ from ropewalk.torchrun import first
 if TYPE_CHECKING:
     pass
 
-EXAMPLE = "ropewalk evaluate path/to/model --to 32k --method none --method yarn"
-
 
 @command_of(evaluate)
 def command(
@@ -40,7 +38,6 @@ def command(
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure retrieval and perplexity at several context lengths, with intervals."""
     if dry_run:
         if checkpoints is not None:
             raise InputError("a preview covers one model: leave out --checkpoints, or --dry-run")

@@ -12,8 +12,6 @@ from ropewalk.cli.declared import Call, command_of
 from ropewalk.cli.shared import JsonOption, print_json, show_result
 from ropewalk.exporting.exported import Exported, NotTheSame
 
-EXAMPLE = "ropewalk export path/to/model --plan plan.json --runtime vllm -o extended"
-
 
 @command_of(export)
 def command(
@@ -27,7 +25,6 @@ def command(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a model with its plan for a runtime, load it back, and compare it with the plan."""
     if dry_run:
         preview = call.preview()
         show_result(preview, as_json=as_json)

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from ropewalk.pipeline.extend import Extended
 
 OWN = "ropewalk extend path/to/model --to 128k --dry-run"
-EXAMPLE = "ropewalk extend path/to/model --to 32k --run runs/extend"
 
 
 @command_of(extend)
@@ -24,7 +23,6 @@ def command(
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Extend a model: judge, choose, train if asked to, export, verify. Resumable."""
     if dry_run:
         show_result(call.preview(), as_json=as_json)
         return

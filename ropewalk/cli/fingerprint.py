@@ -26,7 +26,6 @@ from ropewalk.torchrun import check_alone, first
 if TYPE_CHECKING:
     from ropewalk.evaluation.served.fingerprint import Fingerprint, Verdict
 
-EXAMPLE = "ropewalk fingerprint path/to/model --plan plan.json -o fingerprint.json"
 NOT_SAME = {"same": 0, "deviates": 1, "unknown": 3}
 """The exit status by the result."""
 
@@ -40,10 +39,6 @@ def command(
     overwrite: OverwriteOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Compute how a planned model answers, or compare a server with it.
-
-    Exit code with --server: 0 same answers, 1 different, 3 inconclusive.
-    """
     server = check.given.get("server")
     if output is None and server is None:
         raise InputError("give -o FILE to keep the fingerprint, or --server URL to compare with it")

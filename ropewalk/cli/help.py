@@ -5,7 +5,6 @@ Plain text, wrapped at the width of the terminal and never cut off.
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from collections.abc import Iterable
@@ -17,6 +16,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from ropewalk.cli.meant import options_meant
 from ropewalk.cli.naming import options_named
+from ropewalk.cli.verbs import HEADINGS, known
 from ropewalk.cli.words import understood_at_once
 from ropewalk.errors import InputError
 from ropewalk.outputs import RUN_FILE
@@ -29,13 +29,6 @@ OF_MOST_VERBS = frozenset(
         *("overwrite", "plugin", "quiet", "seed", "strict"),
     )
 )
-GROUPS = {
-    "All in one run": ("extend",),
-    "From a config alone": ("inspect", "plan", "cost", "bound", "methods"),
-    "On a model": ("search", "evaluate", "compare", "report", "precision"),
-    "For a runtime": ("export", "verify", "fingerprint"),
-    "For training": ("data build", "data describe", "train"),
-}
 _RARE = json.loads(Path(__file__).with_name("rare_values.json").read_text(encoding="utf-8"))
 RARE_VALUES: dict[str, Rows] = {verb: list(map(tuple, rows)) for verb, rows in _RARE.items()}
 """By verb, values of options that few people need, with their help."""
@@ -106,29 +99,13 @@ class RootHelp(TyperGroup):
         return understood_at_once(super().get_params(ctx))
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        groups = (
-            (heading, [(v, first_line(v)) for v in verbs]) for heading, verbs in GROUPS.items()
-        )
-        _write(formatter, groups)
+        groups: dict[str, Rows] = {heading: [] for heading in HEADINGS}
+        for verb in known().values():
+            groups[verb.group].append((verb.name, verb.first))
+        _write(formatter, groups.items())
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         _write_end(formatter, self.epilog or "")
-
-
-def module_of(verb: str) -> str:
-    """The file of a verb, which may have two words."""
-    return verb.replace(" ", "_")
-
-
-def first_line(verb: str) -> str:
-    """The first line of a verb's help, from its source: importing all verbs takes much longer."""
-    source = Path(__file__).with_name(f"{module_of(verb)}.py").read_text(encoding="utf-8")
-    [command] = (
-        node
-        for node in ast.parse(source).body
-        if isinstance(node, ast.FunctionDef) and node.name == "command"
-    )
-    return (ast.get_docstring(command) or "").partition("\n\n")[0].replace("\n", " ")
 
 
 def _write(formatter: Any, groups: Iterable[tuple[str, Rows]]) -> None:

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 USUAL_PLAN = "plan.json"
 """The name of the plan in the lines to paste."""
-EXAMPLE = "ropewalk plan llama-3-8b --to 32k --method yarn -o plan.json"
 
 
 @command_of(plan)
@@ -59,7 +58,6 @@ def command(
     overwrite: OverwriteOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Plan a longer context: the factors of a method, ready for a runtime's config."""
     given = dict(call.given)
     method = given.get("method")
     if "parameters" in given and method not in (None, VENDOR):

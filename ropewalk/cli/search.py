@@ -30,8 +30,6 @@ from ropewalk.torchrun import first
 if TYPE_CHECKING:
     from ropewalk.searching.model.results import Searched
 
-EXAMPLE = "ropewalk search path/to/model --to 32k --run runs/search"
-
 
 @command_of(search)
 def command(
@@ -42,7 +40,6 @@ def command(
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Search the rescale factors for a longer context, by perplexity and retrieval together."""
     if dry_run:
         show_result(call.preview(), as_json=as_json)
         return

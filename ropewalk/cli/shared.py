@@ -113,28 +113,12 @@ def write_plan(plan: ContextPlan, output: Path | None) -> None:
         write_atomically(output, plan.dumps())
 
 
-def save_plot(draw: Callable[[], Figure], plot: Path | None) -> None:
+def save_plot(draw: Callable[[], Figure] | None, plot: Path | None) -> None:
     """Draw the figure and write it to the place of --plot."""
-    if plot is not None:
+    if plot is not None and draw is not None:
         from ropewalk.reports.figures import save
 
         save(draw(), plot)
-
-
-def show_with_plot(
-    call: Callable[[], Any],
-    plot: Path | None,
-    *,
-    sources: Iterable[Path] = (),
-    overwrite: bool,
-    as_json: bool,
-) -> None:
-    """Run a command whose only file is its figure."""
-    check_outputs(plot=plot, sources=sources, overwrite=overwrite)
-    found = call()
-    save_plot(found.figure, plot)
-    show_result(found, as_json=as_json)
-    show_written(plot, as_json=as_json)
 
 
 def show_written(*paths: Path | None, as_json: bool) -> None:

@@ -6,12 +6,15 @@ import copy
 import json
 import pickle
 from collections.abc import Collection, Mapping
+from io import StringIO
 from typing import Any, TypeVar
 
 import pytest
 from matplotlib.figure import Figure
 
 from ropewalk.errors import InvalidValue
+from ropewalk.reports.page.html import block_of
+from ropewalk.reports.terminal import Terminal, show
 from ropewalk.values import SHOWN, FrozenDict, FrozenList, Result, Value
 from tests.cli.calling import result_of
 
@@ -50,16 +53,28 @@ def check_result(result: R) -> R:
     assert rows
     assert json.loads(json.dumps(rows, allow_nan=False)) == rows
     assert not any(isinstance(cell, dict) for row in rows for cell in row.values())
+    check_drawn(result)
     if not hasattr(result, "figure"):
-        assert result._repr_html_().startswith("<p>")
+        assert result._repr_html_()
     elif type(result) in _DRAWN:
         assert isinstance(result.figure(), Figure)
     else:
         _DRAWN.add(type(result))
         shown = result._repr_html_()
-        assert shown.startswith("<p>")
         assert "data:image/png;base64," in shown
     return result
+
+
+def check_drawn(result: Result) -> None:
+    """Each block is drawn: in a narrow terminal, in a wide one, and as HTML."""
+    blocks = list(result.blocks())
+    assert blocks
+    for width in (40, 200):
+        paper = StringIO()
+        show(blocks, Terminal(paper, width=width), details=True)
+        assert paper.getvalue().strip()
+        assert "\x1b" not in paper.getvalue()
+    assert all(block_of(each) for each in blocks)
 
 
 def check_frozen(value: Any) -> None:

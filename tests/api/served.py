@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 import ropewalk as rw
-from ropewalk.evaluation import conclusion
 from ropewalk.evaluation.conclusion import EvaluatedServer
 from ropewalk.models.config import BUNDLED
 from ropewalk.run_directory import ARGUMENTS, CONFIGURATION, RECORDS
@@ -37,7 +36,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 def without_figures(patch: pytest.MonkeyPatch) -> None:
     """They take seconds."""
-    patch.setattr(conclusion, "keep_figures", lambda *_: None)
+    patch.setattr("ropewalk.reports.figures.save_pictures", lambda *_: None)
 
 
 def check_scores(found: EvaluatedServer, tasks: Sequence[str]) -> None:

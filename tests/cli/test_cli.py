@@ -145,10 +145,10 @@ def test_quick_verbs_import_nothing_heavy(arguments: list[str]) -> None:
 def test_the_help_of_the_command_needs_no_verb() -> None:
     loaded = imported_by("--help")
     assert "numpy" not in loaded
-    assert loaded.isdisjoint({f"ropewalk.cli.{verb}" for verb in VERBS})
+    assert loaded.isdisjoint({f"ropewalk.api.{verb}" for verb in VERBS})
 
 
 def test_a_call_imports_its_own_verb_only() -> None:
     loaded = imported_by("methods")
-    assert "ropewalk.cli.methods" in loaded
-    assert loaded.isdisjoint({f"ropewalk.cli.{verb}" for verb in VERBS if verb != "methods"})
+    assert "ropewalk.api.methods" in loaded
+    assert loaded.isdisjoint({f"ropewalk.api.{verb}" for verb in VERBS if verb != "methods"})

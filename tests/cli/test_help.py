@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import re
 import shlex
@@ -13,7 +12,8 @@ from typer.testing import CliRunner
 
 from ropewalk import __version__
 from ropewalk.cli import VERBS, call, command_line
-from ropewalk.cli.help import GROUPS, RARE_VALUES, module_of
+from ropewalk.cli.help import RARE_VALUES
+from ropewalk.cli.verbs import known
 from ropewalk.evaluation.perplexity import DEFINITIONS
 from ropewalk.number_formats.arms import ARMS
 from tests.cli.calling import ropewalk
@@ -36,13 +36,14 @@ def test_the_help_of_a_verb_is_whole_and_has_an_example(verb: str) -> None:
     text = helped(verb, "--help-all")
     assert max(map(len, text.splitlines())) <= 80
     assert "..." not in text.replace("[LENGTH…]...", "")
-    module = importlib.import_module(f"ropewalk.cli.{module_of(verb)}")
-    assert words(inspect.getdoc(module.command) or "") in words(text)
-    assert f"Example:\n  {module.EXAMPLE}\n" in text
+    found = known()[verb].load()
+    first = (inspect.getdoc(found) or "").partition("\n\n")[0]
+    assert words(f"{first} {found.shell.more}") in words(text)
+    assert f"Example:\n  {found.shell.example}\n" in text
     assert "docs/ of the source distribution" in text
     # The example is a call that this command takes.
-    options = {word for word in shlex.split(module.EXAMPLE) if word.startswith("-")}
-    assert module.EXAMPLE.startswith(f"ropewalk {verb}")
+    options = {word for word in shlex.split(found.shell.example) if word.startswith("-")}
+    assert found.shell.example.startswith(f"ropewalk {verb}")
     assert all(re.search(rf"(^|[\s,]){option}\b", text) for option in options)
 
 
@@ -50,12 +51,11 @@ def test_the_root_help_groups_all_verbs_and_cuts_none_off() -> None:
     text = helped("--help")
     assert max(map(len, text.splitlines())) <= 80
     assert "..." not in text.replace("COMMAND [ARGS]...", "")
-    for heading, verbs in GROUPS.items():
-        section = text.split(f"\n{heading}:\n")[1].split("\n\n")[0]
-        for verb in verbs:
-            module = importlib.import_module(f"ropewalk.cli.{module_of(verb)}")
-            first = (inspect.getdoc(module.command) or "").partition("\n\n")[0]
-            assert f"{verb} {words(first)}" in words(section)
+    for name, verb in known().items():
+        section = text.split(f"\n{verb.group}:\n")[1].split("\n\n")[0]
+        assert (verb.load().shell.name, verb.load().shell.group) == (name, verb.group)
+        first = (inspect.getdoc(verb.load()) or "").partition("\n\n")[0]
+        assert f"{name} {words(first)}" in words(section)
 
 
 def test_without_arguments_it_is_the_help_and_no_error() -> None:

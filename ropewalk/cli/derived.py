@@ -1,0 +1,70 @@
+"""Makes the whole command of a verb, if a shell adds nothing to it but files, previews and JSON."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ropewalk.cli.declared import Call, command_of
+from ropewalk.cli.shared import (
+    DryRunOption,
+    JsonOption,
+    OverwriteOption,
+    check_outputs,
+    drawn,
+    save_plot,
+    say,
+    show_result,
+    show_written,
+)
+from ropewalk.errors import printable
+from ropewalk.options import RunFolder, Shell, declared
+from ropewalk.torchrun import first
+
+
+def derived(verb: Any) -> Callable[..., None]:
+    """The command of a verb."""
+    shell: Shell = verb.shell
+    keeps = any(isinstance(option, RunFolder) for *_, option in declared(verb))
+
+    def run(
+        call: Call[Any],
+        *,
+        plot: Path | None = None,
+        overwrite: bool = False,
+        dry_run: bool = False,
+        as_json: bool = False,
+    ) -> None:
+        if dry_run:
+            show_result(call.preview(), as_json=as_json)
+            return
+        sources = [Path(value) for value in call.given.values() if isinstance(value, str | Path)]
+        check_outputs(plot=plot, sources=sources, overwrite=overwrite)
+        found = call()
+        save_plot(getattr(found, "figure", None), plot)
+        show_result(found, as_json=as_json)
+        show_written(plot, as_json=as_json)
+        if keeps and "run" in call.given and first() and not as_json:
+            say(f"results and figures are in {printable(str(call.given['run']))}")
+        if status := shell.status(found):
+            raise typer.Exit(status)
+
+    takes = {
+        "plot": (Annotated[Path | None, drawn(shell.plot)], None, bool(shell.plot)),
+        "overwrite": (OverwriteOption, False, bool(shell.plot)),
+        "dry_run": (DryRunOption, False, hasattr(verb, "preview")),
+        "as_json": (JsonOption, False, True),
+    }
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    own = [
+        inspect.Parameter(name, keyword, default=default, annotation=kind)
+        for name, (kind, default, is_there) in takes.items()
+        if is_there
+    ]
+    call = inspect.Parameter("call", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    run.__signature__ = inspect.Signature([call, *own])  # type: ignore[attr-defined]
+    return command_of(verb)(run)

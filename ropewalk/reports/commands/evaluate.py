@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 from ropewalk.context_plan import ContextPlan
 from ropewalk.evaluation.conclusion import Evaluated, evaluated
 from ropewalk.evaluation.effective_length import EffectiveLength
 from ropewalk.evaluation.results import labels, summarise
-from ropewalk.reports.page.blocks import Block, Cell, Page, Section, Table
+from ropewalk.lengths import format_length
+from ropewalk.reports import evaluation
+from ropewalk.reports.page.blocks import Cell, Page, Section, Table
 from ropewalk.reports.parts import measured, schedules
+from ropewalk.reports.tradeoff import tradeoffs
 from ropewalk.run_directory import RESULTS
 from ropewalk.run_on_disk import RunOnDisk
 
@@ -18,50 +23,82 @@ def page(run: RunOnDisk) -> Page:
     at = None if found is None else found.original_length
     effective = () if found is None else found.effective_lengths
     sections = [
-        *([_effective(effective)] if effective else ()),
-        measured.by_task(results, at, effective=effective),
-        *([measured.against_short(run.records, at)] if at is not None else ()),
-        measured.by_depth(run.records),
-        measured.by_position(run.records, at),
-        *([_compared(found)] if found is not None and found.comparisons else ()),
+        Section("Effective length", (_effective(effective),) if effective else ()),
+        Section(
+            "Each task by context length",
+            tuple(evaluation.by_length(results, at, effective=effective)),
+        ),
+        Section(
+            "Long context against short text",
+            () if at is None else tuple(tradeoffs(run.records, at)),
+        ),
+        Section(
+            "Where answers are found",
+            tuple(chain.from_iterable(evaluation.by_depth(run.records).values())),
+        ),
+        Section("Perplexity by position", tuple(evaluation.by_position(run.records, at))),
+        Section(
+            "Methods compared",
+            (measured.compared(found.comparisons, f"At the longest length. {measured.HOW}"),)
+            if found is not None and found.comparisons
+            else (),
+        ),
         schedules.of_plans(_plans(run)),
     ]
+    shown = tuple(section for section in sections if section.blocks)
+    if found is None:
+        told = "Unfinished: what was scored so far is shown."
+        return Page("A model, evaluated", told, (), shown, (RESULTS,))
+    name, word, advice, command = _verdict(found, run)
+    standings = found.standings
+    at_longest = f"{name} at {format_length(found.longest)}: {standings.pop(name)}."
+    others = [f"{other}: {standing}" for other, standing in standings.items()]
     return Page(
-        f"{'A model' if found is None else found.model}, evaluated",
-        "Unfinished: what was scored so far is shown." if found is None else found.summary(),
-        (),
-        tuple(s._replace(command=run.made_by) for s in sections if s.blocks),
-        () if found is not None else (RESULTS,),
+        f"{found.model}, evaluated",
+        at_longest,
+        (*others, *found.remarks()),
+        shown,
+        word=word,
+        advice=advice,
+        command=command,
     )
 
 
-def _effective(effective: tuple[EffectiveLength, ...]) -> Section:
+def _verdict(found: Evaluated, run: RunOnDisk) -> tuple[str, str, str, str]:
+    """The subject that reaches farthest, the word for it, and advice with its command."""
+    if not found.effective_lengths:
+        return next(iter(found.standings)), "", "", ""
+    named = labels(result.subject for result in found.results)
+    first, *others = found.effective_lengths
+    alike = (e for e in others if (e.group, e.criterion) == (first.group, first.criterion))
+    best = max((first, *alike), key=lambda e: (e.passed or 0, e.standings[-1].margin))
+    name, longest = named[best.subject], best.standings[-1].length
+    if best.passed == longest:
+        return name, "works", f"use {name} up to {format_length(longest)}.", ""
+    if best.possible != longest:
+        reach = "" if best.passed is None else f"use it up to {format_length(best.passed)}, or "
+        return name, "does not work", f"{reach}train under {name}.", ""
+    most = max(result.samples for result in found.results)
+    command = run.again("--samples", str(4 * most))
+    return name, "undecided", "score more samples.", command
+
+
+def _effective(effective: tuple[EffectiveLength, ...]) -> Table:
     names = labels(each.subject for each in effective)
-    blocks: list[Block] = [
-        Table(
-            "How far each method works, by the mean over tasks",
-            ("method", "tasks", "mean to reach", "criterion", "works at"),
-            tuple(
-                (
-                    Cell(names[each.subject]),
-                    Cell(each.group),
-                    Cell(f"{each.threshold:.1%}", each.threshold),
-                    Cell(each.criterion),
-                    Cell(str(each), each.passed),
-                )
-                for each in effective
-            ),
-        )
-    ]
-    return Section("Effective length", tuple(blocks))
-
-
-def _compared(found: Evaluated) -> Section:
-    table = measured.compared(
-        found.comparisons,
-        f"At the longest length. {measured.HOW}",
+    return Table(
+        "How far each method works, by the mean over tasks",
+        ("method", "tasks", "mean to reach", "criterion", "works at"),
+        tuple(
+            (
+                Cell(names[each.subject]),
+                Cell(each.group),
+                Cell(f"{each.threshold:.1%}", each.threshold),
+                Cell(each.criterion),
+                Cell(str(each), each.passed),
+            )
+            for each in effective
+        ),
     )
-    return Section("Methods compared", (table,))
 
 
 def _plans(run: RunOnDisk) -> dict[str, ContextPlan]:

@@ -26,10 +26,10 @@ def page(found: ComparedRuns, out: Path) -> Page:
         found.summary(),
         (f"The runs differ in {changes}.",),
         (
-            Section("Both runs", tuple(_side_by_side(found)), line),
-            Section(f"{first} minus {second}", (*found.charts(), _table(found)), line),
+            Section("Both runs", tuple(_side_by_side(found))),
+            Section(f"{first} minus {second}", (*found.charts(), _table(found))),
         ),
-        notes=(f"First run: {first}", f"Second run: {second}"),
+        notes=(f"Made by: `{line}`", f"First run: {first}", f"Second run: {second}"),
     )
 
 

@@ -18,12 +18,23 @@ from ropewalk.runtimes import targets
 from ropewalk.runtimes.features import matrix
 from ropewalk.runtimes.model_classes import ENGINE_NAMES
 from ropewalk.runtimes.serving import serving
-from ropewalk.searching.model.results import Found, Leg, Score, limited_in_words, short_in_words
+from ropewalk.searching.model.results import (
+    Found,
+    Leg,
+    Score,
+    bounds_in_words,
+    limited_in_words,
+    short_in_words,
+)
 
 _SCORES = ("method", "score", "perplexity", "retrieved", "documents")
 _MEANS = (
     "These are means over few documents, without intervals; the evaluation's have intervals. The "
     "score is what the search minimises."
+)
+_RACE = (
+    "Means over the documents that chose the method; the verdict and its price are of others. A "
+    "method that falls behind reads fewer. The score is what the race minimises."
 )
 
 
@@ -43,28 +54,37 @@ def of_search(found: Found) -> Section:
     blocks: list[Block] = []
     for leg in found.legs:
         blocks += [*leg.charts(), _standings(leg), *_on_short_text(leg)]
-    return Section("Search", tuple(blocks))
+    return Section("Search" if any(leg.history for leg in found.legs) else "Race", tuple(blocks))
 
 
 def _standings(leg: Leg) -> Table:
+    """Scores on documents that decided nothing; of a race, which keeps none, on those that did."""
+    at = format_length(leg.length)
+    title = f"Held-out documents, at {at}" if leg.history else f"The race at {at}"
+    scores = {n: arm.reporting if leg.history else arm.selection for n, arm in leg.arms.items()}
     return Table(
-        f"Held-out documents, at {format_length(leg.length)}",
+        title,
         _SCORES,
-        tuple((Cell(name), *_score(arm.reporting)) for name, arm in leg.arms.items()),
-        _MEANS,
+        tuple((Cell(name), *_score(score)) for name, score in scores.items()),
+        _MEANS if leg.history else _RACE,
     )
 
 
 def _on_short_text(leg: Leg) -> list[Block]:
     """The scores at the original length, if they were measured."""
-    if not leg.at_original_length:
-        return []
-    rows = tuple(
-        (Cell(leg.shown(name)), *_score(score)) for name, score in leg.at_original_length.items()
-    )
-    title = "At the original length, on the beginnings of the same documents"
-    said = [*filter(None, (limited_in_words(leg), short_in_words(leg)))]
-    return [Table(title, _SCORES, rows, _MEANS), *map(Paragraph, said)]
+    blocks: list[Block] = []
+    said = [limited_in_words(leg)]
+    if leg.at_original_length and leg.history:
+        rows = tuple(
+            (Cell(leg.shown(name)), *_score(score))
+            for name, score in leg.at_original_length.items()
+        )
+        title = "At the original length, on the beginnings of the same documents"
+        blocks.append(Table(title, _SCORES, rows, _MEANS))
+        said.append(short_in_words(leg))
+    if leg.method is None and leg.at_bounds:
+        said.append(bounds_in_words(leg))
+    return [*blocks, *map(Paragraph, filter(None, said))]
 
 
 def _score(score: Score) -> tuple[Cell, ...]:
@@ -91,7 +111,7 @@ def loading(written: Sequence[Exported], plan: ContextPlan | None, folder: Path 
     if plan is not None and folder is not None:
         blocks += served(folder)
         blocks.append(_in_runtimes(plan, folder))
-    return Section("Load it", tuple(blocks))
+    return Section("Load and serve", tuple(blocks))
 
 
 def served(folder: Path) -> list[Block]:
@@ -129,7 +149,7 @@ def _in_runtimes(plan: ContextPlan, folder: Path) -> Block:
         return Paragraph(f"Other runtimes' support is unknown: {error}", "warning")
     return Table(
         "How each runtime supports the plan",
-        ("part of the plan", *targets()),
+        ("part of the plan", *(ENGINE_NAMES.get(name, name) for name in targets())),
         tuple(
             (Cell(feature), *(Cell(str(cells[runtime])) for runtime in targets()))
             for feature, cells in rows.items()

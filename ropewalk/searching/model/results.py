@@ -142,7 +142,7 @@ class Leg(Value):
             for name, cost in self.short_costs.items()
             if name in known
         ]
-        if self.short_limit is not None and offers:
+        if self.short_limit is not None and len(offers) > 1:
             charts.append(trade_off(offers, self.short_limit, target, self.shown(self.chosen)))
         return charts
 
@@ -198,7 +198,11 @@ class Found(Result):
         }
 
     def summary(self) -> str:
-        return " ".join(_in_words(leg) for leg in self.legs)
+        return " ".join(self.sentences())
+
+    def sentences(self) -> list[str]:
+        """The choice at each length, and what it costs."""
+        return [told for leg in self.legs for told in _in_words(leg) if told]
 
     def figure(self) -> Figure:
         """The best score so far against the tokens it took."""
@@ -238,7 +242,7 @@ def schedule_in_words(schedule: RotarySchedule) -> str:
     return str(Recipe(last.method, shown))
 
 
-def _in_words(leg: Leg) -> str:
+def _in_words(leg: Leg) -> list[str]:
     """The choice, with differences that have intervals. Mean scores are in the tables."""
     at, baseline = format_length(leg.length), leg.best_hand_designed
     if leg.method is not None and not leg.evaluations:
@@ -257,7 +261,7 @@ def _in_words(leg: Leg) -> str:
     told += [compared_in_words(leg), limited_in_words(leg), short_in_words(leg)]
     if leg.method is None and leg.at_bounds:
         told.append(bounds_in_words(leg))
-    return " ".join(filter(None, told))
+    return told
 
 
 def tried_in_words(leg: Leg) -> str:

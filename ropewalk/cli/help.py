@@ -35,6 +35,7 @@ GROUPS = {
     "On a model": ("search", "evaluate", "compare", "report", "precision"),
     "For a runtime": ("export", "verify", "fingerprint"),
     "For training": ("data build", "data describe", "train"),
+    "This installation": ("doctor",),
 }
 _RARE = json.loads(Path(__file__).with_name("rare_values.json").read_text(encoding="utf-8"))
 RARE_VALUES: dict[str, Rows] = {verb: list(map(tuple, rows)) for verb, rows in _RARE.items()}

@@ -10,6 +10,8 @@ from ropewalk.api.cost import cost as cost
 from ropewalk.api.data import DataDescription as DataDescription
 from ropewalk.api.data import build_data as build_data
 from ropewalk.api.data import describe_data as describe_data
+from ropewalk.api.doctor import Diagnosis as Diagnosis
+from ropewalk.api.doctor import doctor as doctor
 from ropewalk.api.evaluate import evaluate as evaluate
 from ropewalk.api.evaluate_checkpoints import EvaluatedCheckpoints as EvaluatedCheckpoints
 from ropewalk.api.evaluate_checkpoints import evaluate_checkpoints as evaluate_checkpoints

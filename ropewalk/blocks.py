@@ -88,14 +88,12 @@ Block: TypeAlias = Title | Heading | Chart | TileGrid | Table | Paragraph | Code
 class Section(NamedTuple):
     title: str
     blocks: tuple[Block, ...]
-    command: str = ""
-    """The command that made its figures."""
 
 
 class Page(NamedTuple):
     title: str
     verdict: str
-    """The first thing to read: the outcome of the run."""
+    """The outcome of the run, after the word."""
     reasons: tuple[str, ...]
     sections: tuple[Section, ...]
     missing: tuple[str, ...] = ()
@@ -106,8 +104,17 @@ class Page(NamedTuple):
     """The recommended action."""
     notes: tuple[str, ...] = ()
     """The sources of the figures: run directory, versions."""
+    word: str = ""
+    """The verdict in a word or two, such as *works*: the first thing to read."""
+    command: str = ""
+    """The recommended action, to paste."""
     folded: tuple[str, ...] = ()
     """More of that, for who opens it: the configuration, with its checksums."""
+
+    @property
+    def told(self) -> str:
+        """The verdict in one line."""
+        return ": ".join(filter(None, (self.word, self.verdict)))
 
 
 def sections_of(blocks: Iterable[Block], first: str) -> list[Section]:

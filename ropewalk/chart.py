@@ -115,6 +115,11 @@ class Chart(NamedTuple):
     horizontals: tuple[Guide, ...] = ()
     caption: str = ""
 
+    @property
+    def places(self) -> list[float]:
+        """The places along the axis that have a value."""
+        return sorted({mark.x for series in self.series for mark in series.marks})
+
     def shows(self, mark: Mark) -> bool:
         return self.x.holds(mark.x) and self.y.holds(mark.y)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,6 +18,7 @@ from ropewalk.run_directory import (
     EVENTS,
     RECORDS,
     check_kept,
+    read_arguments,
     read_configuration,
     read_journal,
     read_versions,
@@ -88,10 +90,24 @@ class RunOnDisk:
         in_python = f"rw.{self.command}(…) in Python, or a version that recorded no command"
         return str(told or in_python)
 
+    @property
+    def model(self) -> str:
+        """The model as the command named it, if it did."""
+        try:
+            named = read_arguments(self.path, self.command).get("model")
+        except InputError:  # of a version that recorded no arguments
+            named = None
+        return named if isinstance(named, str) else "path/to/model"
+
+    def again(self, *changes: str) -> str:
+        """The command that repeats the run in another directory, with these changes."""
+        known = ("ropewalk", self.command, "--config", str(self.path / CONFIGURATION))
+        return shlex.join((*known, *changes, "--run", f"{self.path.name}-more"))
+
     def notes(self) -> tuple[str, ...]:
         """The notes for the end of a page."""
         used = ", ".join(f"{name} {version}" for name, version in self.versions.items())
-        return f"Run directory: {self.path}", f"Versions: {used}"
+        return f"Made by: `{self.made_by}`", f"Run directory: {self.path}", f"Versions: {used}"
 
     def asked(self) -> tuple[str, ...]:
         """The configuration, a line each."""

@@ -104,7 +104,7 @@ def report(
     page = places.shareable(page, paths)
     content = document(page)
     write_atomically(place, content)
-    return Reported(place, page.title, page.verdict, page.missing, len(content))
+    return Reported(place, page.title, page.told, page.missing, len(content))
 
 
 def keep_report(run: Path, notice: Notice) -> None:

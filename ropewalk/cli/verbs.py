@@ -20,6 +20,7 @@ _DECLARED = re.compile(
 )
 HEADINGS = (
     *("All in one run", "From a config alone", "On a model", "For a runtime", "For training"),
+    "This installation",
 )
 
 

@@ -72,7 +72,6 @@ def by_length(
     original_length: int | None = None,
     *,
     effective: Sequence[EffectiveLength] = (),
-    main: str | None = None,
 ) -> list[Chart]:
     """One chart per task and metric, one series per subject, and the thresholds of means."""
     found: dict[tuple[str, str, str, str], dict[str, list[Mark]]] = {}
@@ -87,7 +86,7 @@ def by_length(
             Axis(f"{label}{in_mode(mode)}", "log10")
             if metric == PERPLEXITY.name
             else RATE._replace(label=f"{label}{in_mode(mode)}"),
-            tuple(Series(name, tuple(sorted(own)), name == main) for name, own in series.items()),
+            tuple(Series(name, tuple(sorted(own))) for name, own in series.items()),
             original(original_length),
             tuple(
                 dict.fromkeys(
@@ -175,14 +174,16 @@ def tiles(grid: DepthGrid) -> TileGrid:
 
 
 def by_depth(records: Sequence[EvalRecord]) -> dict[str, list[TileGrid]]:
-    """The grids of each task with answers at a depth, one per subject."""
+    """The grids of each task with answers at a depth, one per subject.
+
+    None of one row, for which there are too few samples: the chart by length shows the same.
+    """
     tasks = dict.fromkeys(r.task for r in records if r.depth is not None)
-    return {task: [*map(tiles, depth_grids(records, task))] for task in tasks}
+    found = {task: depth_grids(records, task) for task in tasks}
+    return {task: [tiles(g) for g in grids if len(g.rows) > 1] for task, grids in found.items()}
 
 
-def by_position(
-    records: Sequence[EvalRecord], original_length: int | None = None, main: str | None = None
-) -> list[Chart]:
+def by_position(records: Sequence[EvalRecord], original_length: int | None = None) -> list[Chart]:
     """Perplexity by position in the longest context, from records that were scored so."""
     by_subject = grouped((r for r in records if r.positions is not None), lambda r: r.subject)
     names = labels(by_subject)
@@ -190,7 +191,7 @@ def by_position(
     for subject, own in by_subject.items():
         bins = grouped(own, lambda r: r.positions or (0, 0))
         marks = tuple(Mark(high, *estimate(group)) for (_, high), group in bins.items())
-        series.append(Series(names[subject], marks, names[subject] == main))
+        series.append(Series(names[subject], marks))
     caption = f"Each value stands at the end of its stretch of positions. {INTERVALS}"
     chart = Chart(
         "In the longest contexts",

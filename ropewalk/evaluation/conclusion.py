@@ -45,6 +45,8 @@ from ropewalk.run_directory import RECORDS, RESULTS, RunDirectory
 from ropewalk.run_on_disk import RunOnDisk
 from ropewalk.values import Charts
 
+CURVES = "Each task by context length"
+
 
 @dataclass(frozen=True, eq=False)
 class Evaluated(Paired):
@@ -80,18 +82,31 @@ class Evaluated(Paired):
         return super().from_json(value, path)
 
     def summary(self) -> str:
-        longest = max(result.length for result in self.results)
+        told = "; ".join(f"{name}: {standing}" for name, standing in self.standings.items())
+        at = format_length(self.longest)
+        return " ".join([f"{self.model} at {at} tokens: {told}.", *self.remarks()])
+
+    @property
+    def longest(self) -> int:
+        return max(result.length for result in self.results)
+
+    @property
+    def standings(self) -> dict[str, str]:
+        """Each subject at the longest length, in words, by its name."""
         names = labels(result.subject for result in self.results)
-        parts = [f"{name}: {self._standing(subject, longest)}" for subject, name in names.items()]
-        told = ""
+        return {name: self._standing(subject, self.longest) for subject, name in names.items()}
+
+    def remarks(self) -> list[str]:
+        """What a reader should know of all these figures."""
+        told = []
         if self.comparisons:
-            told = (
-                f" {len(self.significant)} of {len(self.comparisons)} paired differences are "
+            told.append(
+                f"{len(self.significant)} of {len(self.comparisons)} paired differences are "
                 "significant at 5% after Holm's correction."
             )
         if self.untested:
-            told += f" {self.untested} have too few samples for a test."
-        return f"{self.model} at {format_length(longest)} tokens: {'; '.join(parts)}.{told}"
+            told.append(f"{self.untested} have too few samples for a test.")
+        return told
 
     def _standing(self, subject: Subject, length: int) -> str:
         """One subject at one length: the mean over all answers or each task's, and perplexity."""
@@ -108,7 +123,7 @@ class Evaluated(Paired):
         results = (*self.results, *self.means)
         yield Title(self.model, f", {self.dtype} on {self.device}")
         yield tables.scores(results)
-        yield Heading("Each task by context length")
+        yield Heading(CURVES)
         yield from self.charts()
         if self.means:
             yield Heading("Effective length")
@@ -156,9 +171,8 @@ class EvaluatedServer(Evaluated):
             yield Paragraph(self.verdict.summary(), "verdict")
         yield from others
 
-    def summary(self) -> str:
-        told = f" {self.verdict.summary()}" if self.verdict is not None else ""
-        return super().summary() + told
+    def remarks(self) -> list[str]:
+        return super().remarks() + ([] if self.verdict is None else [self.verdict.summary()])
 
 
 def measure(

@@ -18,9 +18,7 @@ _SIDES = (
 )
 
 
-def tradeoffs(
-    records: Sequence[EvalRecord], original_length: int, main: str | None = None
-) -> list[Chart]:
+def tradeoffs(records: Sequence[EvalRecord], original_length: int) -> list[Chart]:
     """By loss and by answers, the gain of each method over the unmodified model.
 
     Only what was measured on both sides: within the original length, and beyond it. Each method
@@ -47,8 +45,7 @@ def tradeoffs(
             LENGTH,
             gains(metric),
             tuple(
-                Series(name, tuple(sorted(marks)), name == main, order.index(name))
-                for name, marks in both
+                Series(name, tuple(sorted(marks)), look=order.index(name)) for name, marks in both
             ),
             original(original_length),
             (Guide(0, "unmodified"),),

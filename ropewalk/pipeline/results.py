@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from ropewalk.audit.files.check import Verdict as Examined
-from ropewalk.chart import Chart
+from ropewalk.chart import Chart, Mark
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError
 from ropewalk.evaluation.planted import text_of
@@ -24,7 +24,7 @@ from ropewalk.evaluation.statistics import NO_INTERVAL, mean_interval
 from ropewalk.evaluation.verdict import JUDGED_FROM, Look, Shares, Verdict, looks_of
 from ropewalk.exporting.exported import Exported
 from ropewalk.lengths import format_length
-from ropewalk.pipeline.charts import METRICS, Bar, MethodBars, by_length
+from ropewalk.pipeline.charts import METRICS, by_length
 from ropewalk.records import AS_IT_IS
 from ropewalk.run_directory import check_kept
 from ropewalk.runtimes.finding import Finding
@@ -32,9 +32,6 @@ from ropewalk.schedule import RotaryGeometry
 from ropewalk.training.results import TrainedStage
 from ropewalk.untrusted import Fields, read_json
 from ropewalk.values import Drawn, Result
-
-if TYPE_CHECKING:
-    pass
 
 R = TypeVar("R", bound=Result)
 NOT_MEASURED = "not measured"
@@ -205,12 +202,16 @@ class Judged(Drawn):
         return f"it costs at most {math.expm1(own.high):.1%} of perplexity {within}"
 
     def summary(self) -> str:
-        said = f"{self.chosen}: {self.verdict} at {format_length(self.length)}"
+        return f"{self.chosen}: {self.verdict} at {format_length(self.length)}: {self.evidence}"
+
+    @property
+    def evidence(self) -> str:
+        """What the verdict rests on, and what would settle it."""
         if not self.looks:
-            return f"{said}: retrieval {NOT_MEASURED}"
+            return f"retrieval {NOT_MEASURED}"
         last = self.looks[-1]
-        said += (
-            f": retrieval {self.retrieved(self.chosen, self.length)}, against "
+        said = (
+            f"retrieval {self.retrieved(self.chosen, self.length)}, against "
             f"{self.retrieved(AS_IT_IS, self.window)} of the unmodified model within "
             f"{format_length(self.window)}; {last.documents} documents"
         )
@@ -227,9 +228,9 @@ class Judged(Drawn):
         return f"{said}; about {last.more:,} more would tell"
 
     @property
-    def pooled(self) -> dict[str, tuple[MethodBars, ...]]:
+    def pooled(self) -> dict[str, list[tuple[str, tuple[Mark, ...]]]]:
         """Retrieval and perplexity, by method and length."""
-        found: dict[str, list[MethodBars]] = {name: [] for name in METRICS}
+        found: dict[str, list[tuple[str, tuple[Mark, ...]]]] = {name: [] for name in METRICS}
         for method in (AS_IT_IS, self.chosen):
             rates, losses = [], []
             for length in (self.window, self.length):
@@ -237,14 +238,14 @@ class Judged(Drawn):
                 if not own:
                     continue
                 shares = self.shares(method, length)
-                rates.append(Bar(length, shares.rate, *(shares.interval(STATED) or (None, None))))
+                rates.append(Mark(length, shares.rate, *(shares.interval(STATED) or (None, None))))
                 text = [each.text for each in own]
                 ends = mean_interval(text)
                 low, high = (None, None) if ends is None else map(math.exp, ends)
-                losses.append(Bar(length, math.exp(math.fsum(text) / len(text)), low, high))
-            for name, bars in zip(METRICS, (rates, losses), strict=True):
-                found[name].append(MethodBars(method, tuple(bars)))
-        return {name: tuple(own) for name, own in found.items()}
+                losses.append(Mark(length, math.exp(math.fsum(text) / len(text)), low, high))
+            for name, marks in zip(METRICS, (rates, losses), strict=True):
+                found[name].append((method, tuple(marks)))
+        return found
 
     def charts(self) -> list[Chart]:
         """Retrieval and perplexity within the window and at the target, before and after."""

@@ -30,8 +30,8 @@ def curves(stages: Sequence[tuple[str, Sequence[Step]]]) -> tuple[Chart, ...]:
         for name, own in stages:
             marks = [Mark(before + step.tokens, getattr(step, key)) for step in own]
             series.append(Series(name, _thinned(marks)))
-            if key == "loss":
-                width = max(1, min(SMOOTHED, len(marks) // 5))
+            width = min(SMOOTHED, len(marks) // 5)
+            if key == "loss" and width > 1:
                 means = _thinned(_running(marks, width))
                 series.append(Series(f"{name}, mean of {width} steps", means, main=True))
             before += own[-1].tokens
@@ -39,6 +39,8 @@ def curves(stages: Sequence[tuple[str, Sequence[Step]]]) -> tuple[Chart, ...]:
         if max(len(own) for _, own in stages) > MOST:
             caption = f"Each mark is the mean of a stretch of steps, of {MOST} a stage; bars reach "
             caption += "from its lowest to its highest value."
+        if len({mark.y for own in series for mark in own.marks}) == 1 < len(series[0].marks):
+            continue  # a constant learning rate is no curve
         axis = Axis(label, scale)
         charts.append(Chart(label, Axis("tokens read"), axis, tuple(series), caption=caption))
     return tuple(charts)

@@ -97,13 +97,18 @@ class Found(Drawn):
     def tokens(self) -> int:
         return sum(stage.steps[-1].tokens for stage in self.stages)
 
-    def summary(self) -> str:
+    @property
+    def course(self) -> str:
+        """The steps of each stage, and how the loss went."""
         told = "; ".join(
             f"{len(stage.steps):,} steps at {format_length(stage.length)} ({stage.method}), "
             f"{stage.loss_in_words()}"
             for stage in self.stages
         )
-        return f"{told}; {self.tokens:,} tokens. {self.exported.summary()}"
+        return f"{told}; {self.tokens:,} tokens."
+
+    def summary(self) -> str:
+        return f"{self.course} {self.exported.summary()}"
 
     def charts(self) -> Charts:
         """The loss by tokens read, stage after stage."""

@@ -69,7 +69,7 @@ def test_methods_and_plans_stand_beside_each_other(
         if path.is_file()
     }
     assert {"run.json", "records.jsonl", "results.json", "events.jsonl"} <= names
-    assert {"figures/by-length.png", "figures/kv-by-depth.svg"} <= names
+    assert {"figures/by-length.png", "figures/by-length.svg"} <= names
 
 
 def test_a_run_goes_on_and_says_the_same(model: Path, corpus: Path, tmp_path: Path) -> None:

@@ -7,11 +7,11 @@ import random
 import pytest
 
 from ropewalk.blocks import Page, Section
+from ropewalk.evaluation.charts import by_length
 from ropewalk.evaluation.results import compare_methods, summarise
 from ropewalk.evaluation.tradeoff import tradeoffs
 from ropewalk.records import EvalRecord
 from ropewalk.reports.page.html import document
-from ropewalk.reports.parts.measured import against_short, by_task
 
 ORIGINAL = 512
 LOSS = {("none", 512): 3.0, ("yarn", 512): 3.1, ("none", 2048): 5.0, ("yarn", 2048): 3.2}
@@ -58,7 +58,6 @@ def test_nothing_is_drawn_where_one_side_was_not_measured() -> None:
     long = [r for r in records() if r.length > ORIGINAL]
     assert tradeoffs(short, ORIGINAL) == tradeoffs(long, ORIGINAL) == []
     assert tradeoffs([r for r in records() if r.method == "yarn"], ORIGINAL) == []
-    assert against_short(long, ORIGINAL).blocks == ()
 
 
 def test_a_task_that_fits_some_lengths_alone_is_in_no_mean() -> None:
@@ -69,10 +68,10 @@ def test_a_task_that_fits_some_lengths_alone_is_in_no_mean() -> None:
 
 def test_a_method_looks_as_in_the_other_charts_and_is_named() -> None:
     found = records()
-    both = by_task(summarise(found), ORIGINAL).blocks[0]
-    [change, _] = against_short(found, ORIGINAL).blocks
-    names = [series.label for series in both.series]  # type: ignore[union-attr]
-    [series] = change.series  # type: ignore[union-attr]
+    both = by_length(summarise(found), ORIGINAL)[0]
+    [change, _] = tradeoffs(found, ORIGINAL)
+    names = [series.label for series in both.series]
+    [series] = change.series
     assert series.look == names.index("yarn") == 1
     page = document(Page("p", "v", (), (Section("s", (change,)),))).decode()
     assert page.count('class="line s1"') == 2, "the curve, and its line in the legend"

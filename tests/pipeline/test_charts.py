@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from ropewalk.pipeline.charts import METRICS, Bar, MethodBars, by_length
+from ropewalk.chart import Mark
+from ropewalk.pipeline.charts import METRICS, by_length
 from ropewalk.reports.figures import figure, save
 
 POOLED = {
     metric: [
-        MethodBars(method, (Bar(128, value, 0.5 * value, None), Bar(256, value, None, None)))
+        (method, (Mark(128, value, 0.5 * value, None), Mark(256, value, None, None)))
         for method, value in (("none", 0.25), ("yarn", 0.75))
     ]
     for metric in METRICS

@@ -68,7 +68,8 @@ def test_the_page_can_be_sent_to_others_and_draws_what_long_context_costs(
     page = (run / "report.html").read_text()
     assert str(run.parent) not in page
     assert f"Run directory: {run.name}<" in page
-    assert "<h3>Looks</h3>" in page
+    assert "<h3>Every look at the documents</h3>" in page
+    assert f"<strong>{done.judged.verdict}</strong>" in page
     assert f"within {tiny.WINDOW}" in page
     assert f"{run.name}/model&#x27;" in page
     assert "read back from disk and follows the plan." in page
@@ -206,7 +207,7 @@ def test_a_damaged_or_foreign_stage_file_is_named_with_the_remedy(
         assert extended(folder, copy).results[name] == done.results[name]
 
 
-@pytest.mark.parametrize("name", ["compare", "search", "first", "export"])
+@pytest.mark.parametrize("name", ["inspect", "search", "first", "export"])
 def test_an_edited_digit_of_a_stage_reaches_no_page(
     done: Extended, folder: Path, copied: Path, name: str
 ) -> None:

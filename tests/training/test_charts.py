@@ -14,11 +14,17 @@ def steps(count: int, tokens: int, loss: float = 4.0) -> list[Step]:
     return [Step(i, loss - 0.01 * i, 0.5 + i, 1e-3, i * tokens) for i in range(1, count + 1)]
 
 
+def test_a_short_stage_has_one_curve_of_its_loss_and_a_falling_rate_has_its_own() -> None:
+    falling = [step._replace(learning_rate=1e-3 / step.step) for step in steps(6, 100)]
+    loss, _, rate = curves([("a", falling)])
+    assert [series.label for series in loss.series] == ["a"]
+    assert rate.title == "learning rate"
+
+
 def test_a_later_stage_goes_on_behind_the_tokens_of_the_one_before() -> None:
     charts = curves([("256, linear", steps(5, 100)), ("512, linear", steps(4, 1000, 3.0))])
-    assert [chart.title for chart in charts] == [
-        *("loss in nats per token", "norm of the gradient", "learning rate")
-    ]
+    titles = ["loss in nats per token", "norm of the gradient"]
+    assert [chart.title for chart in charts] == titles, "a constant learning rate is no curve"
     expected = [[100, 200, 300, 400, 500], [1500, 2500, 3500, 4500]]
     for chart in charts:
         plain = [series for series in chart.series if not series.main]

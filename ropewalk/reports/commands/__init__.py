@@ -30,7 +30,7 @@ def index_of(folder: Path) -> Page:
         try:
             run = RunOnDisk.read(file.parent)
             began, took = run.times()
-            told, command, newest = page_of(run).verdict, run.command, file.stat().st_mtime
+            told, command, newest = page_of(run).told, run.command, file.stat().st_mtime
         except InputError as error:
             told, command, newest, began, took = str(error), "", 0.0, "", ""
         cells = Cell(str(place), None, link), Cell(command), Cell(began, newest), Cell(took)

@@ -2,38 +2,79 @@
 
 from __future__ import annotations
 
-from ropewalk.blocks import Page, Title, sections_of
+from itertools import chain
+
+from ropewalk.blocks import Heading, Page, Section, Title, sections_of
 from ropewalk.chart import TileGrid
 from ropewalk.context_plan import ContextPlan
-from ropewalk.evaluation import tables
-from ropewalk.evaluation.conclusion import evaluated
-from ropewalk.evaluation.results import summarise
-from ropewalk.reports.parts import measured, schedules
+from ropewalk.evaluation import charts, tables
+from ropewalk.evaluation.conclusion import CURVES, Evaluated, evaluated
+from ropewalk.evaluation.results import labels, summarise
+from ropewalk.evaluation.tradeoff import tradeoffs
+from ropewalk.lengths import format_length
+from ropewalk.reports.parts import schedules
 from ropewalk.run_directory import RESULTS
 from ropewalk.run_on_disk import RunOnDisk
 
 
 def page(run: RunOnDisk) -> Page:
     found = evaluated(run)
+    results = summarise(run.records)
     at = None if found is None else found.original_length
-    own = [tables.scores(results := summarise(run.records))] if found is None else found.blocks()
+    own = [] if found is None else found.blocks()
+    if found is None and results:
+        own = [tables.scores(results), Heading(CURVES), *charts.by_length(results)]
     # All that has depths is drawn below, from the records.
     blocks = (each for each in own if not isinstance(each, Title | TileGrid))
     sections = [
         *sections_of(blocks, "Scores"),
-        *([measured.by_task(results, at)] if found is None else ()),
-        *([measured.against_short(run.records, at)] if at is not None else ()),
-        measured.by_depth(run.records),
-        measured.by_position(run.records, at),
+        Section(
+            "Long context against short text",
+            () if at is None else tuple(tradeoffs(run.records, at)),
+        ),
+        Section(
+            "Where answers are found",
+            tuple(chain.from_iterable(charts.by_depth(run.records).values())),
+        ),
+        Section("Perplexity by position", tuple(charts.by_position(run.records, at))),
         schedules.of_plans(_plans(run)),
     ]
+    shown = tuple(section for section in sections if section.blocks)
+    if found is None:
+        told = "Unfinished: what was scored so far is shown."
+        return Page("A model, evaluated", told, (), shown, (RESULTS,))
+    name, word, advice, command = _verdict(found, run)
+    standings = found.standings
+    at_longest = f"{name} at {format_length(found.longest)}: {standings.pop(name)}."
+    others = [f"{other}: {standing}" for other, standing in standings.items()]
     return Page(
-        f"{'A model' if found is None else found.model}, evaluated",
-        "Unfinished: what was scored so far is shown." if found is None else found.summary(),
-        (),
-        tuple(s._replace(command=run.made_by) for s in sections if s.blocks),
-        () if found is not None else (RESULTS,),
+        f"{found.model}, evaluated",
+        at_longest,
+        (*others, *found.remarks()),
+        shown,
+        word=word,
+        advice=advice,
+        command=command,
     )
+
+
+def _verdict(found: Evaluated, run: RunOnDisk) -> tuple[str, str, str, str]:
+    """The subject that reaches farthest, the word for it, and advice with its command."""
+    if not found.effective_lengths:
+        return next(iter(found.standings)), "", "", ""
+    named = labels(result.subject for result in found.results)
+    first, *others = found.effective_lengths
+    alike = (e for e in others if (e.group, e.criterion) == (first.group, first.criterion))
+    best = max((first, *alike), key=lambda e: (e.passed or 0, e.standings[-1].margin))
+    name, longest = named[best.subject], best.standings[-1].length
+    if best.passed == longest:
+        return name, "works", f"use {name} up to {format_length(longest)}.", ""
+    if best.possible != longest:
+        reach = "" if best.passed is None else f"use it up to {format_length(best.passed)}, or "
+        return name, "does not work", f"{reach}train under {name}.", ""
+    most = max(result.samples for result in found.results)
+    command = run.again("--samples", str(4 * most))
+    return name, "undecided", "score more samples.", command
 
 
 def _plans(run: RunOnDisk) -> dict[str, ContextPlan]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TypeVar
 
 from ropewalk.blocks import Block, Cell, Page, Paragraph, Section, Table
@@ -10,7 +11,6 @@ from ropewalk.evaluation import tables
 from ropewalk.evaluation.verdict import LOOKS, MARGIN
 from ropewalk.lengths import format_length
 from ropewalk.pipeline.results import (
-    Compared,
     Exports,
     Inspected,
     Judged,
@@ -22,7 +22,7 @@ from ropewalk.pipeline.results import (
     run_id,
 )
 from ropewalk.records import EXACT_MATCH
-from ropewalk.reports.parts import measured, schedules
+from ropewalk.reports.parts import schedules
 from ropewalk.run_on_disk import RunOnDisk
 from ropewalk.searching.model.results import Found
 from ropewalk.training import charts
@@ -42,7 +42,7 @@ def page(run: RunOnDisk) -> Page:
         file = run.path / f"{name}.json"
         return read_result(file, name, kind, run_id(run.configuration)) if file.exists() else None
 
-    inspected, compared = stage("inspect", Inspected), stage("compare", Compared)
+    inspected = stage("inspect", Inspected)
     found, trained = stage("search", Found), stage("train", Training)
     exports, verified = stage("export", Exports), stage("verify", Verified)
     judged = {name: own for name in JUDGES if (own := stage(name, Judged)) is not None}
@@ -50,16 +50,21 @@ def page(run: RunOnDisk) -> Page:
     names = run.configuration.get("stages")
     asked = [str(name) for name in names] if isinstance(names, list) else []
     sections = [
-        *(_judged(each, run) for each in judged.values()),
-        *([schedules.of_search(found)._replace(command=run.made_by)] if found else ()),
-        *([_trained(trained, run)] if trained else ()),
-        *([_ranked(compared)] if compared else ()),
         *([_exported(run, exports, verified)] if exports else ()),
+        *(_judged(each, each is told) for each in reversed(judged.values())),
+        *([schedules.of_search(found)] if found else ()),
+        *([_trained(trained)] if trained else ()),
     ]
+    advice, command = _advice(told, run, exports) if told else ("", "")
     return Page(
-        f"{_name(inspected)}, extended to {_target(run)} tokens",
-        f"{told.summary()}. Before: {told.before}." if told else NOT_YET,
-        tuple(e.summary() for e in (found, trained, verified) if e is not None),
+        f"{inspected.model}, extended to {format_length(inspected.target_length)} tokens"
+        if inspected
+        else "A model, extended",
+        f"{told.chosen} at {format_length(told.length)}: {told.evidence}." if told else NOT_YET,
+        (
+            *([f"Before: {told.before}."] if told else ()),
+            *(each.summary() for each in (trained, verified) if each is not None),
+        ),
         tuple(section for section in sections if section.blocks),
         tuple(
             name
@@ -67,33 +72,31 @@ def page(run: RunOnDisk) -> Page:
             if not (run.path / f"{name}.json").exists() and name not in CONDITIONAL
         ),
         facts=schedules.sizes(run.path / "model"),
-        advice="" if told is None else _advice(told),
+        word="" if told is None else told.verdict,
+        advice=advice,
+        command=command,
     )
 
 
-def _advice(judged: Judged) -> str:
-    """Advice on the exported model."""
-    match judged.verdict:
-        case "works":
-            return f"Use {judged.chosen}; {judged.price_in_words}."
-        case "does not work":
-            return f"Do not use {judged.chosen} at this length: train under it, or extend less far."
-    return f"Measure more before you rely on {judged.chosen}; {judged.price_in_words}."
+def _advice(judged: Judged, run: RunOnDisk, exports: Exports | None) -> tuple[str, str]:
+    """Advice on the exported model, and the command that follows it."""
+    if judged.verdict == "works":
+        load = exports.written[0].moved(run.path).load if exports else ""
+        return f"use {judged.chosen}; {judged.price_in_words}.", load
+    if judged.verdict == "cannot be judged":
+        easier = ("ropewalk", "evaluate", str(run.path / "model"), "--tasks", "passkey,perplexity")
+        return "ask an easier task.", shlex.join(easier)
+    last = judged.looks[-1] if judged.looks else None
+    if judged.verdict == "undecided" and last is not None and last.more is not None:
+        more = run.again("--budget", str(last.documents + last.more))
+        return f"read more documents; {judged.price_in_words}.", more
+    return "train under it, or extend less far.", run.again("--train-steps", "auto")
 
 
-def _name(inspected: Inspected | None) -> str:
-    return "A model" if inspected is None else inspected.model
-
-
-def _target(run: RunOnDisk) -> str:
-    target = run.configuration.get("target_length")
-    return format_length(target) if isinstance(target, int) else "more"
-
-
-def _judged(judged: Judged, run: RunOnDisk) -> Section:
+def _judged(judged: Judged, is_final: bool) -> Section:
     """What was read within the window and at the target, and every look."""
     looks = Table(
-        "Looks",
+        "Every look at the documents",
         ("documents", "retrieved", "minus the unmodified model within its window", "verdict"),
         tuple(
             (
@@ -110,42 +113,19 @@ def _judged(judged: Judged, run: RunOnDisk) -> Section:
         f"It works if the interval of the difference lies above {-100 * MARGIN:.0f} points. Each "
         f"interval is wider than 95%, so that all of {len(LOOKS)} looks hold together.",
     )
-    shown: list[Block] = [Paragraph(f"{judged.summary()}; {judged.price_in_words}.")]
+    shown: list[Block] = []
+    if not is_final:
+        shown.append(Paragraph(f"Judged before: {judged.summary()}; {judged.price_in_words}."))
     if judged.example is not None:
-        shown.append(Paragraph(f"{judged.example}."))
-    tables = (
-        measured.at_target(judged.pooled, length, judged.chosen)
-        for length in (judged.window, judged.length)
-    )
+        shown.append(Paragraph(f"Example: {judged.example}."))
     title = f"{judged.chosen}: retrieval and perplexity"
-    return Section(title, (*shown, *judged.charts(), *tables, looks), run.made_by)
+    return Section(title, (*judged.charts(), *shown, looks))
 
 
-def _trained(trained: Training, run: RunOnDisk) -> Section:
+def _trained(trained: Training) -> Section:
     stage = trained.stage
     name = f"{format_length(stage.length)}, {stage.method}"
-    return Section("Training", charts.curves([(name, stage.steps)]), run.made_by)
-
-
-def _ranked(compared: Compared) -> Section:
-    names = [*dict.fromkeys(name for row in compared.ranked for name, _ in row.cells)]
-    table = Table(
-        "Best first",
-        ("", "method", *(names or ["why"])),
-        tuple(
-            (
-                Cell(str(i), i),
-                Cell(row.method),
-                *(Cell(dict(row.cells).get(name, "–")) for name in names),
-                *(() if names else (Cell(row.reason),)),
-            )
-            for i, row in enumerate(compared.ranked, start=1)
-        ),
-        "Ranked by the share that small models retrieved at a multiple of their length. The other "
-        "columns are theory: pairs that meet angles unseen in pretraining, distances at which a "
-        "random key outscores a similar one, and how much slower the fastest pairs turn.",
-    )
-    return Section("Ranking of methods", (table,))
+    return Section("Training", charts.curves([(name, stage.steps)]))
 
 
 def _exported(run: RunOnDisk, exports: Exports, verified: Verified | None) -> Section:

@@ -16,11 +16,5 @@ def page(run: RunOnDisk) -> Page:
         "How number formats change relative positions",
         found.summary(),
         ("With exact relative positions D would be 0. Bars are 95% intervals over sequences.",),
-        (
-            Section(
-                "Attention that moves when all positions are shifted",
-                tuple(found.charts()),
-                run.made_by,
-            ),
-        ),
+        (Section("Attention that moves when all positions are shifted", tuple(found.charts())),),
     )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
+
 from ropewalk.blocks import Page
+from ropewalk.context_plan import PLAN
 from ropewalk.lengths import format_length
 from ropewalk.reports.parts import schedules
 from ropewalk.run_directory import RESULTS
@@ -14,11 +17,15 @@ def page(run: RunOnDisk) -> Page:
     found = run.result(RESULTS, Found)
     if found is None:
         return Page("A search", "Unfinished: nothing was found yet.", (), (), (RESULTS,))
-    target = format_length(found.legs[0].length)
-    section = schedules.of_search(found)._replace(command=run.made_by)
+    leg = found.legs[-1]
+    target, verdict = format_length(leg.length), leg.held_out and leg.held_out.verdict
+    measure = ("evaluate", run.model, "--method", "none", "--plan", str(run.path / PLAN))
     return Page(
         f"{found.plan.model}: a search at {target} tokens",
-        found.summary(),
+        " ".join(found.sentences()[:2]),
         (),
-        (section, schedules.of_plans({"plan": found.plan})),
+        (schedules.of_search(found),),
+        word=f"use {leg.method}" if leg.method else (verdict or "not compared"),
+        advice="measure the plan against the unmodified model, with intervals.",
+        command=shlex.join(("ropewalk", *measure)),
     )

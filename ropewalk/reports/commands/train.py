@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 
 from ropewalk.blocks import Page, Section
@@ -20,21 +21,25 @@ def page(run: RunOnDisk) -> Page:
     if found is not None:
         found = replace(found, exported=found.exported.moved(run.path))
         stages = [(f"{format_length(s.length)}, {s.method}", s.steps) for s in found.stages]
-    sections = [Section("Training", charts.curves(stages), run.made_by)] if stages else []
+    sections = [Section("Training", charts.curves(stages))] if stages else []
     if found is not None:
-        sections.append(schedules.of_plans({"plan": found.plan}))
-        sections.append(schedules.loading((found.exported,), found.plan, found.exported.path))
+        loading = schedules.loading((found.exported,), found.plan, found.exported.path)
+        sections = [loading, *sections, schedules.of_plans({"plan": found.plan})]
     elif run.plan is not None:
         sections.append(schedules.of_plans({"plan": run.plan}))
+    if found is None:
+        told = f"Unfinished: {sum(len(own) for _, own in stages):,} steps so far."
+        return Page("A training", told, (), tuple(sections), (RESULTS,))
+    folder = found.exported.path
     return Page(
-        "A training" if found is None else f"{found.model}, trained",
-        f"Unfinished: {sum(len(own) for _, own in stages):,} steps so far."
-        if found is None
-        else found.summary(),
+        f"{found.model}, trained",
+        found.course,
         (),
         tuple(sections),
-        () if found is not None else (RESULTS,),
-        facts=() if found is None else schedules.sizes(found.exported.path),
+        facts=schedules.sizes(folder),
+        word="trained",
+        advice="measure it, since the loss of training text does not show that facts are found.",
+        command=shlex.join(("ropewalk", "evaluate", str(folder))),
     )
 
 

@@ -60,7 +60,7 @@ def document(page: Page) -> bytes:
         tag("main", *(_section(i, each) for i, each in enumerate(page.sections))),
         tag(
             "footer",
-            *(tag("p", note) for note in page.notes),
+            *(tag("p", marked(note)) for note in page.notes),
             tag("details", tag("summary", "Configuration and checksums"), *folded)
             if (folded := [tag("p", note) for note in page.folded])
             else None,
@@ -85,8 +85,14 @@ def _header(page: Page) -> Markup:
         "header",
         tag("h1", page.title),
         tag("p", " · ".join(page.facts), class_="caption") if page.facts else None,
-        tag("p", marked(page.verdict), class_="verdict"),
-        tag("p", tag("strong", "What to do: "), marked(page.advice)) if page.advice else None,
+        tag(
+            "div",
+            tag("p", tag("strong", page.word)) if page.word else None,
+            tag("p", marked(page.verdict)),
+            tag("p", "What to do: ", marked(page.advice)) if page.advice else None,
+            tag("pre", tag("code", page.command), tabindex="0") if page.command else None,
+            class_="verdict",
+        ),
         tag("ul", *(tag("li", marked(reason)) for reason in page.reasons), class_="reasons")
         if page.reasons
         else None,
@@ -114,9 +120,7 @@ def _section(index: int, section: Section) -> Markup:
         shown = [block_of(b._replace(caption="") if once else b) for b in own]  # type: ignore[call-arg]
         parts.append(tag("div", *shown, class_="charts"))
         parts += [tag("p", marked(once), class_="caption")] if once else []
-    made = tag("p", "Made by: ", tag("code", section.command), class_="caption")
-    heading = tag("h2", section.title, id_=f"part{index}")
-    return tag("section", heading, *parts, made if section.command else None)
+    return tag("section", tag("h2", section.title, id_=f"part{index}"), *parts)
 
 
 def block_of(block: Block) -> Markup:
@@ -128,6 +132,9 @@ def block_of(block: Block) -> Markup:
             return tag("h3", block.text)
         case Details():
             return tag("details", tag("summary", "Details"), *map(block_of, block.blocks))
+        case Chart() if len(block.places) < 2:  # a table says more than a picture of one place
+            drawn = block.places and joined(tag("h3", block.title), _table(*_values(block)))
+            return drawn or Markup("")
         case Chart():
             return tag(
                 "figure",
@@ -135,7 +142,9 @@ def block_of(block: Block) -> Markup:
                 chart(block),
                 _legend(block),
                 tag("figcaption", marked(block.caption)) if block.caption else None,
-                _values(block),
+                tag("details", tag("summary", "Values"), _table(*_values(block)))
+                if len(block.places) <= 60  # not of a curve of a search or a training
+                else None,
             )
         case TileGrid():
             caption = tag("figcaption", block.caption) if block.caption else None
@@ -170,21 +179,17 @@ def _legend(block: Chart) -> Markup | None:
     return tag("ul", *items, class_="legend")
 
 
-def _values(block: Chart) -> Markup | None:
-    """All that is drawn, as a table."""
-    xs = sorted({mark.x for series in block.series for mark in series.marks})
-    if len(xs) > 60:  # a curve of a search or a training
-        return None
+def _values(block: Chart) -> tuple[tuple[str, ...], list[tuple[Cell, ...]]]:
+    """All that is drawn, as the columns and rows of a table."""
     own = [{mark.x: mark for mark in series.marks} for series in block.series]
     rows = [
         (
             Cell(block.x.text(x), x),
             *(Cell(words(at[x], block.y), at[x].y) if x in at else Cell("–") for at in own),
         )
-        for x in xs
+        for x in block.places
     ]
-    columns = (block.x.label, *(series.label for series in block.series))
-    return tag("details", tag("summary", "Values"), _table(columns, rows))
+    return (block.x.label, *(series.label for series in block.series)), rows
 
 
 def _cell(cell: Cell, name: str) -> Markup:

@@ -15,19 +15,16 @@ def page(found: ComparedRuns, out: Path) -> Page:
     line = shlex.join(["ropewalk", "report", found.first, found.second, "-o", str(out)])
     first, second = found.first, found.second
     changes = ", ".join(found.changes) or "nothing that is recorded"
+    compared = tuple(each for each in found.blocks() if isinstance(each, Chart | Table))
     return Page(
         f"{first} and {second}",
         found.summary(),
         (f"The runs differ in {changes}.",),
         (
-            Section("Both runs", tuple(_side_by_side(found)), line),
-            Section(
-                f"{first} minus {second}",
-                tuple(each for each in found.blocks() if isinstance(each, Chart | Table)),
-                line,
-            ),
+            Section("Both runs", tuple(_side_by_side(found))),
+            Section(f"{first} minus {second}", compared),
         ),
-        notes=(f"First run: {first}", f"Second run: {second}"),
+        notes=(f"Made by: `{line}`", f"First run: {first}", f"Second run: {second}"),
     )
 
 
@@ -41,9 +38,9 @@ def _side_by_side(found: ComparedRuns) -> list[Chart]:
         chart._replace(
             series=tuple(
                 own._replace(label=f"{run}: {own.label}")
-                for run, charts in ((found.first, first), (found.second, second))
-                if key in charts
-                for own in charts[key].series
+                for run, drawn in ((found.first, first), (found.second, second))
+                if key in drawn
+                for own in drawn[key].series
             )
         )
         for key, chart in first.items()

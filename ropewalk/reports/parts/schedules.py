@@ -33,7 +33,8 @@ def of_plans(plans: Mapping[str, ContextPlan]) -> Section:
 
 def of_search(found: Found) -> Section:
     """The blocks of a search: progress, factors and scores on held-out documents."""
-    return Section("Search", tuple(block for leg in found.legs for block in leg.blocks()))
+    blocks = [block for leg in found.legs for block in leg.blocks()]
+    return Section("Search" if any(leg.history for leg in found.legs) else "Race", tuple(blocks))
 
 
 def loading(written: Sequence[Exported], plan: ContextPlan | None, folder: Path | None) -> Section:
@@ -51,7 +52,7 @@ def loading(written: Sequence[Exported], plan: ContextPlan | None, folder: Path 
     if plan is not None and folder is not None:
         blocks += served(folder)
         blocks.append(_in_runtimes(plan, folder))
-    return Section("Load it", tuple(blocks))
+    return Section("Load and serve", tuple(blocks))
 
 
 def served(folder: Path) -> list[Block]:
@@ -89,7 +90,7 @@ def _in_runtimes(plan: ContextPlan, folder: Path) -> Block:
         return Paragraph(f"Other runtimes' support is unknown: {error}", "warning")
     return Table(
         "How each runtime supports the plan",
-        ("part of the plan", *targets()),
+        ("part of the plan", *(ENGINE_NAMES.get(name, name) for name in targets())),
         tuple(
             (Cell(feature), *(Cell(str(cells[runtime])) for runtime in targets()))
             for feature, cells in rows.items()

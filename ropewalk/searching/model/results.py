@@ -123,18 +123,23 @@ class Leg(Value):
         return f"{name} (chosen)" if name == self.chosen else name
 
     def blocks(self) -> Iterator[Block]:
-        """Yield the scores of all arms, the charts, and what was found on short text."""
+        """Yield the scores of all arms, the charts, and what was found on short text.
+
+        The scores are those on documents that decided nothing; a race, which keeps none, has those
+        on documents that did.
+        """
+        at, searched = format_length(self.length), bool(self.history)
         yield Table(
-            f"Held-out documents, at {format_length(self.length)}",
-            (*_SCORES, "score in the search"),
+            f"Held-out documents, at {at}" if searched else f"The race at {at}",
+            _SCORES,
             tuple(
-                (Cell(name), *_score(arm.reporting), Cell(_number(arm.search.score, 4)))
+                (Cell(name), *_score(arm.reporting if searched else arm.selection))
                 for name, arm in self.arms.items()
             ),
-            _MEANS,
+            _MEANS if searched else _RACE,
         )
         yield from self.charts()
-        if self.at_original_length:
+        if self.at_original_length and searched:
             yield Table(
                 "At the original length, on the beginnings of the same documents",
                 _SCORES,
@@ -144,7 +149,7 @@ class Leg(Value):
                 ),
                 _MEANS,
             )
-        yield Paragraph(_in_words(self))
+        yield Paragraph(" ".join(filter(None, _in_words(self))))
         if self.method is None:
             yield Paragraph(
                 f"score of {self.best_hand_designed} minus that of the search: "
@@ -171,7 +176,7 @@ class Leg(Value):
             for name, cost in self.short_costs.items()
             if name in known
         ]
-        if self.short_limit is not None and offers:
+        if self.short_limit is not None and len(offers) > 1:
             charts.append(trade_off(offers, self.short_limit, target, self.shown(self.chosen)))
         return charts
 
@@ -189,6 +194,10 @@ _SCORES = ("method", "score", "perplexity", "retrieved", "documents")
 _MEANS = (
     "These are means over few documents, without intervals; the evaluation's have intervals. The "
     "score is what the search minimises."
+)
+_RACE = (
+    "Means over the documents that chose the method; the verdict and its price are of others. A "
+    "method that falls behind reads fewer. The score is what the race minimises."
 )
 
 
@@ -247,7 +256,11 @@ class Found(Drawn):
         }
 
     def summary(self) -> str:
-        return " ".join(_in_words(leg) for leg in self.legs)
+        return " ".join(self.sentences())
+
+    def sentences(self) -> list[str]:
+        """The choice at each length, and what it costs."""
+        return [told for leg in self.legs for told in _in_words(leg) if told]
 
     def blocks(self) -> Iterator[Block]:
         for leg in self.legs:
@@ -297,7 +310,7 @@ def schedule_in_words(schedule: RotarySchedule) -> str:
     return str(Recipe(last.method, shown))
 
 
-def _in_words(leg: Leg) -> str:
+def _in_words(leg: Leg) -> list[str]:
     """The choice, with differences that have intervals. Mean scores are in the tables."""
     at, baseline = format_length(leg.length), leg.best_hand_designed
     if leg.method is not None and not leg.evaluations:
@@ -316,7 +329,7 @@ def _in_words(leg: Leg) -> str:
     told += [compared_in_words(leg), limited_in_words(leg), short_in_words(leg)]
     if leg.method is None and leg.at_bounds:
         told.append(bounds_in_words(leg))
-    return " ".join(filter(None, told))
+    return told
 
 
 def tried_in_words(leg: Leg) -> str:

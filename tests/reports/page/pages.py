@@ -33,9 +33,10 @@ def blocks_of(text: str) -> tuple[Block, ...]:
 
 def page_of(texts: Iterable[str]) -> Page:
     texts = list(texts)
-    sections = tuple(Section(text, blocks_of(text), text) for text in texts)
+    sections = tuple(Section(text, blocks_of(text)) for text in texts)
     first = texts[0]
-    return Page(first, first, tuple(texts), sections, tuple(texts), tuple(texts))
+    said = tuple(texts)
+    return Page(first, first, said, sections, said, said, first, said, first, first, said)
 
 
 def largest(lengths: int = 20, tasks: int = 17, methods: int = 4) -> Page:

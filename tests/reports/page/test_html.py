@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ropewalk.blocks import Page, Section
+from ropewalk.chart import Axis, Chart, Mark, Series
 from ropewalk.outputs import is_ours
 from ropewalk.reports.page.html import document
 from ropewalk.reports.page.markup import Markup, marked, tag, text
@@ -125,6 +127,29 @@ def test_a_page_is_known_as_ours_until_somebody_edits_it(tmp_path: Path) -> None
     assert is_ours(file)
     file.write_bytes(file.read_bytes().replace(b"<h1>a", b"<h1>b"))
     assert not is_ours(file)
+
+
+def chart_at(*places: float) -> Chart:
+    marks = tuple(Mark(place, 0.5, 0.25, 0.75) for place in places)
+    return Chart(
+        "passkey", Axis("length"), Axis("right", shown="percent"), (Series("yarn", marks),)
+    )
+
+
+def test_a_chart_of_one_place_is_a_table_and_one_of_none_is_nothing() -> None:
+    for places, drawn, told in (((1, 2), 1, True), ((1,), 0, True), ((), 0, False)):
+        read = Read(document(Page("p", "v", (), (Section("s", (chart_at(*places),)),))))
+        frames = [own for name, own in read.elements if name == "svg" and own.get("role") == "img"]
+        assert len(frames) == drawn
+        assert ("50% (25% to 75%)" in read.texts.get("td", ())) is told
+        assert ("passkey" in read.texts.get("h3", ())) is told
+
+
+def test_the_box_on_top_holds_the_word_the_evidence_and_the_command() -> None:
+    page = Page("p", "94% of facts", (), (), word="works", advice="use it.", command="serve a")
+    box = document(page).decode().split('<div class="verdict">')[1].split("</div>")[0]
+    for part in ("<strong>works</strong>", "94% of facts", "use it.", "<code>serve a</code>"):
+        assert part in box
 
 
 def test_the_same_page_has_the_same_bytes() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,12 +20,16 @@ from ropewalk.errors import InputError, UnknownName, Unsupported
 from ropewalk.exporting.exported import Exported, Loss
 from ropewalk.exporting.places import check_export_place
 from ropewalk.extras import required_by
+from ropewalk.models.config import Config
 from ropewalk.models.placement import GGUF_TYPES, STORED, check_dtype
 from ropewalk.models.source import Source, resolve, stated_assumptions
 from ropewalk.options import Advanced, Option, called, is_preview, preview_ends, previewed_by
 from ropewalk.outputs import check_no_part
+from ropewalk.planning.extension import begins_plain, extend_plan
 from ropewalk.progress import Notice, Progress, Status, log_notice, shown
 from ropewalk.runtimes import every, targets
+from ropewalk.runtimes.configs import stock_config
+from ropewalk.runtimes.drafters import MTP, beside, drafter_of, drafting, lost
 from ropewalk.runtimes.features import Cell, check_plan, expressible, matrix
 from ropewalk.values import Result, check_member, flat
 
@@ -148,6 +152,14 @@ def export(
     v4_keys: Annotated[
         bool, Advanced("Write the keys of transformers 4: rope_theta, rope_scaling.")
     ] = False,
+    drafter: Annotated[
+        str | Path | None,
+        Option(
+            "A drafter to write beside OUT, to OUT-drafter: its config under a setting that "
+            "reaches as far, and links to its files.",
+            "DIR",
+        ),
+    ] = None,
     overwrite: Annotated[bool, Option("Replace OUT if it exists.")] = False,
     allow_download: AllowDownload = False,
     strict: Strict = False,
@@ -160,8 +172,10 @@ def export(
     the checkpoint's own by default; for llama.cpp F32 (the default), F16, BF16 or Q8_0. `fold`
     multiplies the query weights by the attention scaling. `approximate` allows an approximation
     where the runtime cannot express the plan exactly, and measures its cost. `v4_keys` writes the
-    keys of transformers 4. `strict` refuses a config that leaves open how the model rotates,
-    instead of warning.
+    keys of transformers 4. `drafter` is a drafter's folder: it is written beside `out`, its files
+    as links, with the target's rotation if it was trained on the target's states in the same
+    geometry, otherwise extended to its length by YaRN. `strict` refuses a config that leaves open
+    how the model rotates, instead of warning.
 
     An export that does not follow the plan is removed, and `NotTheSame` is raised. Only a preview,
     `export.preview(model, plan)`, needs neither `out` nor `runtime`: it shows how each runtime can
@@ -214,6 +228,9 @@ def export(
         check_export_place(out, sources=inputs, overwrite=overwrite, is_folder=runtime != LLAMA_CPP)
         folder = str(source.folder)
         stated_assumptions(source, notice, strict=strict)
+        drafts = None if drafter is None else _drafts(source, drafter, given, runtime)
+        if drafts is not None:
+            check_export_place(beside(out), sources=(*inputs, drafts[0]), overwrite=overwrite)
         options: dict[str, object] = {"dtype": dtype, "fold": fold, "v4_keys": v4_keys}
         exported: Exported = every()[runtime].write(
             *(folder, given, out),
@@ -222,7 +239,39 @@ def export(
             progress=progress,
             **{key: value for key, value in options.items() if value},
         )
-        return exported
+        if drafts is None:
+            return exported
+        from ropewalk.exporting.drafter import write
+
+        write(*drafts, runtime, beside(out), overwrite=overwrite)
+        there = resolve(out)
+        rows = drafting(there, drafter_of(there, resolve(beside(out))), given, given.target_length)
+        return replace(exported, drafting=next(r.lines for r in rows if r.runtime == runtime))
+
+
+def _drafts(
+    source: Source, drafter: str | Path, plan: ContextPlan, runtime: str
+) -> tuple[Path, Config, ContextPlan]:
+    """A drafter's folder, and its config under a plan of its own that reaches the target's."""
+    drafts = drafter_of(source, resolve(drafter))
+    if runtime == "transformers" or drafts.form == MTP:
+        raise InputError(
+            f"{drafter}: `drafter` is for a drafter of its own in vllm, sglang or llama.cpp, and "
+            f"this is {drafts.form} for {runtime}; leave it out"
+        )
+    if why := lost(runtime, drafts, source):
+        raise Unsupported(f"{drafter}: {why}")
+    present = drafts.source.present_plan
+    if drafts.turns_as(plan):
+        steps = plan.steps(plan.main_layer)
+        own = ContextPlan(present.model, dict.fromkeys(present.schedules, steps))
+    elif present.target_length >= plan.target_length:
+        own = present
+    else:
+        anew = begins_plain(present, "yarn", (present.extended_layer,))
+        own = extend_plan(present, plan.target_length, "yarn", from_original=anew)
+    written = every()[runtime].written or stock_config
+    return drafts.source.folder, written(drafts.config, own), own
 
 
 def _check_dtype(dtype: str, runtime: str) -> None:

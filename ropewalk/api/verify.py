@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +19,7 @@ from ropewalk.audit.result import Audit
 from ropewalk.models.source import resolve, stated_assumptions
 from ropewalk.options import Argument, Option, called
 from ropewalk.progress import Progress, log_notice, shown
+from ropewalk.runtimes.drafters import drafter_of, drafting, shortfalls
 
 
 def verify(
@@ -48,6 +50,14 @@ def verify(
             "any case."
         ),
     ] = True,
+    drafter: Annotated[
+        str | Path | None,
+        Option(
+            "Also say what vLLM, SGLang and llama.cpp do with this drafter at that length: its "
+            "folder, config.json or GGUF file, or the model itself for its MTP layers.",
+            "DRAFTER",
+        ),
+    ] = None,
     strict: Strict = False,
     progress: Progress | None = shown,
 ) -> Audit:
@@ -58,7 +68,8 @@ def verify(
     (after their own converters), mlx-lm, transformers-4 and vllm-2025. By default an export is
     judged by the runtime that it was written for, and others that would misread it are only named;
     other folders by the first three, and a GGUF file by llama.cpp. If weights and runtime are
-    available, the model is run, unless `run` is False. Its files are always checked.
+    available, the model is run, unless `run` is False. Its files are always checked. `drafter` is
+    judged by the rules of vLLM, SGLang and llama.cpp, and `drafting` has a row for each.
     `strict` refuses a config that leaves open how the model rotates, instead of informing about it.
 
     The result's `verdict` is "OK", "wrong" or "not established"; `verdict_in(runtime)` is that
@@ -67,9 +78,11 @@ def verify(
     with called("verify", verify, locals()) as (_, progress):
         from ropewalk.audit.examination import audit
 
+        source = resolve(model_on_disk)
         if strict:
-            stated_assumptions(resolve(model_on_disk), log_notice, strict=True)
-        return audit(
+            stated_assumptions(source, log_notice, strict=True)
+        drafts = None if drafter is None else drafter_of(source, resolve(drafter))
+        found = audit(
             model_on_disk,
             plan=None if plan is None else as_plan(plan),
             length=None if length is None else as_length(length),
@@ -77,3 +90,9 @@ def verify(
             run=run,
             progress=progress,
         )
+        if drafts is None:
+            return found
+        followed = source.present_plan if plan is None else as_plan(plan)
+        rows = drafting(source, drafts, followed, found.length)
+        short = shortfalls(rows, found.runtimes)
+        return replace(found, drafting=rows, warnings=(*found.warnings, *short))

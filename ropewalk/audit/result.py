@@ -13,6 +13,7 @@ from ropewalk.errors import printable
 from ropewalk.lengths import format_length
 from ropewalk.runtimes.finding import Finding
 from ropewalk.runtimes.reading import Reading
+from ropewalk.runtimes.serving import Serving
 from ropewalk.values import Result
 
 Target = Literal["transformers folder", "GGUF file"]
@@ -37,6 +38,8 @@ class Audit(Result):
     agreement: Agreement | None = None
     """None if it was not run, or if there was nothing to compare its numbers with."""
     notes: tuple[str, ...] = ()
+    drafting: tuple[Serving, ...] = ()
+    """What each runtime does with the drafter that was named, and the lines for both."""
 
     @property
     def wrong(self) -> tuple[Finding, ...]:

@@ -51,6 +51,10 @@ def _show(exported: Exported) -> None:
         say(f"  {warning}")
     if exported.load:
         say(f"  {exported.load}")
+    if exported.drafting:
+        say("with its drafter, written beside it:")
+    for line in exported.drafting:
+        say(f"  {line}")
     if exported.elsewhere:
         say("or, in Ollama (predicted from its rules, not run):")
     for line in exported.elsewhere:

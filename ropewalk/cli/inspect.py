@@ -49,6 +49,8 @@ def _show(found: Inspection) -> None:
         f"configured for {format_length(found.plan.target_length)} now{trained}"
     )
     show_steps(terminal, found.plan)
+    if found.drafter:
+        say(f"  {found.drafter}")
     for line in _theory_lines(found):
         say(f"  {line}")
     columns = ["pair", "wavelength", f"turns in {format_length(schedule.length)}", "factor"]

@@ -58,6 +58,10 @@ def _show(found: Audit) -> None:
         say(f"  {_checked(check)}")
     for note in found.notes:
         say(f"  {note}")
+    for row in found.drafting:
+        say(f"  with the drafter, {row.runtime}: {row.fit}: {row.reason}")
+        for line in row.lines:
+            say(f"    {line}")
     for finding in found.warnings:
         console.print()
         say(_told(finding, fails=finding in found.wrong))

@@ -51,6 +51,9 @@ class Exported(Result):
     elsewhere: tuple[str, ...] = ()
     """The commands that load it in another runtime that takes the same file: Ollama."""
 
+    drafting: tuple[str, ...] = ()
+    """The commands that serve it with its drafter, which is written beside it."""
+
     def with_warnings(self, more: tuple[str, ...]) -> Exported:
         return replace(self, warnings=(*more, *self.warnings))
 

@@ -29,7 +29,7 @@ from ropewalk.planning.extension import begins_plain, extend_plan
 from ropewalk.progress import Notice, Progress, Status, log_notice, shown
 from ropewalk.runtimes import every, targets
 from ropewalk.runtimes.configs import stock_config
-from ropewalk.runtimes.drafters import MTP, beside, drafter_of, drafting, lost
+from ropewalk.runtimes.drafters import MTP, Drafter, beside, drafted, drafter_of, lost
 from ropewalk.runtimes.features import Cell, check_plan, expressible, matrix
 from ropewalk.values import Result, check_member, flat
 
@@ -154,11 +154,7 @@ def export(
     ] = False,
     drafter: Annotated[
         str | Path | None,
-        Option(
-            "A drafter to write beside OUT, to OUT-drafter: its config under a setting that "
-            "reaches as far, and links to its files.",
-            "DIR",
-        ),
+        Option("A drafter's folder; written to OUT-drafter, its weights as links.", "DRAFTER"),
     ] = None,
     overwrite: Annotated[bool, Option("Replace OUT if it exists.")] = False,
     allow_download: AllowDownload = False,
@@ -228,9 +224,10 @@ def export(
         check_export_place(out, sources=inputs, overwrite=overwrite, is_folder=runtime != LLAMA_CPP)
         folder = str(source.folder)
         stated_assumptions(source, notice, strict=strict)
-        drafts = None if drafter is None else _drafts(source, drafter, given, runtime)
-        if drafts is not None:
-            check_export_place(beside(out), sources=(*inputs, drafts[0]), overwrite=overwrite)
+        if drafter is not None:
+            drafts, written = _drafter(source, drafter, given, runtime)
+            places = (*inputs, drafts.source.folder)
+            check_export_place(beside(out), sources=places, overwrite=overwrite)
         options: dict[str, object] = {"dtype": dtype, "fold": fold, "v4_keys": v4_keys}
         exported: Exported = every()[runtime].write(
             *(folder, given, out),
@@ -239,39 +236,33 @@ def export(
             progress=progress,
             **{key: value for key, value in options.items() if value},
         )
-        if drafts is None:
+        if drafter is None:
             return exported
         from ropewalk.exporting.drafter import write
 
-        write(*drafts, runtime, beside(out), overwrite=overwrite)
-        there = resolve(out)
-        rows = drafting(there, drafter_of(there, resolve(beside(out))), given, given.target_length)
-        return replace(exported, drafting=next(r.lines for r in rows if r.runtime == runtime))
+        draft, length = beside(out), given.target_length
+        write(drafts.source.folder, *written, runtime, draft, overwrite=overwrite)
+        lines = drafted(runtime, exported.load, drafts, str(draft), length, folder)
+        return replace(exported, drafting=tuple(lines))
 
 
-def _drafts(
+def _drafter(
     source: Source, drafter: str | Path, plan: ContextPlan, runtime: str
-) -> tuple[Path, Config, ContextPlan]:
-    """A drafter's folder, and its config under a plan of its own that reaches the target's."""
+) -> tuple[Drafter, tuple[Config, ContextPlan]]:
+    """A drafter, and its config under a plan of its own that reaches the target's length."""
     drafts = drafter_of(source, resolve(drafter))
-    if runtime == "transformers" or drafts.form == MTP:
-        raise InputError(
-            f"{drafter}: `drafter` is for a drafter of its own in vllm, sglang or llama.cpp, and "
-            f"this is {drafts.form} for {runtime}; leave it out"
-        )
-    if why := lost(runtime, drafts, source):
-        raise Unsupported(f"{drafter}: {why}")
-    present = drafts.source.present_plan
+    mtp = "the export itself has its MTP layers" * (drafts.form == MTP)
+    if why := mtp or lost(runtime, source, drafts):
+        raise InputError(f"{drafter}: {why}; leave `drafter` out")
+    present = own = drafts.source.present_plan
     if drafts.turns_as(plan):
         steps = plan.steps(plan.main_layer)
         own = ContextPlan(present.model, dict.fromkeys(present.schedules, steps))
-    elif present.target_length >= plan.target_length:
-        own = present
-    else:
+    elif present.target_length < plan.target_length:
         anew = begins_plain(present, "yarn", (present.extended_layer,))
         own = extend_plan(present, plan.target_length, "yarn", from_original=anew)
     written = every()[runtime].written or stock_config
-    return drafts.source.folder, written(drafts.config, own), own
+    return drafts, (written(drafts.source.config, own), own)
 
 
 def _check_dtype(dtype: str, runtime: str) -> None:

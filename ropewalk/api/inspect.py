@@ -166,7 +166,7 @@ def inspect(
             measured=measured,
             assumptions=assumptions,
             file=Facts.of(source.header) if source.kind == "GGUF file" else None,
-            drafter=as_drafter(source),
+            drafter="" if source.kind == "GGUF file" else as_drafter(source.config),
         )
 
 

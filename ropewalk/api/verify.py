@@ -52,11 +52,7 @@ def verify(
     ] = True,
     drafter: Annotated[
         str | Path | None,
-        Option(
-            "Also say what vLLM, SGLang and llama.cpp do with this drafter at that length: its "
-            "folder, config.json or GGUF file, or the model itself for its MTP layers.",
-            "DRAFTER",
-        ),
+        Option("Judge a drafter too: its folder, or the model's own for MTP layers.", "DRAFTER"),
     ] = None,
     strict: Strict = False,
     progress: Progress | None = shown,
@@ -68,8 +64,9 @@ def verify(
     (after their own converters), mlx-lm, transformers-4 and vllm-2025. By default an export is
     judged by the runtime that it was written for, and others that would misread it are only named;
     other folders by the first three, and a GGUF file by llama.cpp. If weights and runtime are
-    available, the model is run, unless `run` is False. Its files are always checked. `drafter` is
-    judged by the rules of vLLM, SGLang and llama.cpp, and `drafting` has a row for each.
+    available, the model is run, unless `run` is False. Its files are always checked. `drafter`
+    adds the rows `drafting`: what vLLM, SGLang and llama.cpp do with it at the plan's length, and
+    the lines for both.
     `strict` refuses a config that leaves open how the model rotates, instead of informing about it.
 
     The result's `verdict` is "OK", "wrong" or "not established"; `verdict_in(runtime)` is that
@@ -93,6 +90,6 @@ def verify(
         if drafts is None:
             return found
         followed = source.present_plan if plan is None else as_plan(plan)
-        rows = drafting(source, drafts, followed, found.length)
-        short = shortfalls(rows, found.runtimes)
-        return replace(found, drafting=rows, warnings=(*found.warnings, *short))
+        rows = drafting(source, drafts, followed)
+        warnings = (*found.warnings, *shortfalls(rows, found.runtimes))
+        return replace(found, drafting=rows, warnings=warnings)

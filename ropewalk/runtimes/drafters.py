@@ -35,26 +35,18 @@ from pathlib import Path
 import numpy as np
 
 from ropewalk.context_plan import ContextPlan
-from ropewalk.errors import InputError, InvalidValue, Unsupported, shortened
+from ropewalk.errors import InvalidValue, Unsupported, shortened
 from ropewalk.lengths import format_length
-from ropewalk.models.config import (
-    MAX_WIDTH,
-    SPECULATORS,
-    Config,
-    ConfigReader,
-    config_file,
-    drafter_layers,
-    rope_type,
-)
+from ropewalk.models import config as configs
+from ropewalk.models.config import SPECULATORS, Config, ConfigReader, drafter_layers
 from ropewalk.models.source import Source
 from ropewalk.runtimes import every
 from ropewalk.runtimes.finding import TOLERANCE, Finding
 from ropewalk.runtimes.reading import whole
-from ropewalk.runtimes.serving import MODEL as UNNAMED
 from ropewalk.runtimes.serving import Fit, Serving, export_line, place
 from ropewalk.untrusted import counted
 
-MTP, MODEL, LLAMA_CPP = "MTP layers", "a small model", "llama.cpp"
+MTP, MODEL = "MTP layers", "a small model"
 # What a form is called by vLLM, SGLang and llama.cpp; empty for what a runtime does not have.
 _CALLED = {
     "DSpark": ("dspark", "DSPARK", "draft-dspark"),
@@ -64,7 +56,7 @@ _CALLED = {
     MTP: ("mtp", "NEXTN", "draft-mtp"),
     MODEL: ("draft_model", "STANDALONE", "draft-simple"),
 }
-_MODELS = re.compile("For(CausalLM|ConditionalGeneration)$|^$")
+_RUNTIMES = ("vllm", "sglang", "llama.cpp")
 # Rope types whose frequencies and table do not depend on the stated length, by vLLM's own list.
 _RAISED = {"default", "linear", "llama3", "ntk", "proportional"}
 # Model types whose class of MTP layers in vLLM rotates by the target's config.
@@ -78,30 +70,14 @@ _PADDING = 128
 
 @dataclass(frozen=True)
 class Drafter:
-    """A drafter, read."""
+    """A drafter, found but not loaded."""
 
     source: Source
     form: str
-    vocabulary: int
-
-    @property
-    def config(self) -> Config:
-        return {} if self.source.kind == "GGUF file" else self.source.config
-
-    @property
-    def place(self) -> str:
-        found = place(self.source)
-        return "DRAFTER" if found == UNNAMED else found
-
-    def is_like(self, plan: ContextPlan) -> bool:
-        """True if its heads have the target's geometry."""
-        own, target = (each.longest(each.main_layer) for each in (self.source.present_plan, plan))
-        length = target.geometry.original_length
-        return replace(own.geometry, original_length=length) == target.geometry
 
     def turns_as(self, plan: ContextPlan) -> bool:
         """True if it should rotate as its target does: it was trained on the target's states."""
-        return self.form != MODEL and self.is_like(plan)
+        return self.form != MODEL and _like(self.source.present_plan, plan)
 
     def astray(self, plan: ContextPlan) -> str:
         """What is wrong with its rotation at the target's length; empty if nothing is."""
@@ -115,18 +91,19 @@ class Drafter:
         return "it rotates otherwise than the target, on whose states it was trained" * (not alike)
 
 
+def _like(present: ContextPlan, plan: ContextPlan) -> bool:
+    """True if both are of heads of one geometry."""
+    own, target = (each.longest(each.main_layer).geometry for each in (present, plan))
+    return replace(own, original_length=target.original_length) == target
+
+
 def drafter_of(target: Source, source: Source) -> Drafter:
     """The drafter of a target: what `source` is, or the MTP layers in the target's own folder."""
-    size, own = _vocabulary(target), _vocabulary(source)
-    places = {Path(config_file(each.path)).resolve() for each in (target, source) if each.path}
-    if target.path and source.path and len(places) == 1:
-        if not _layers(target):
-            raise InputError(
-                f"{source.name}: is the target itself, which has no MTP layers; give the drafter's "
-                "folder"
-            )
-        return Drafter(target, MTP, size)
-    if not (form := form_of(source)):
+    own, size = _vocabulary(source), _vocabulary(target)
+    itself = target.path and source.path and source.path.resolve() == target.path.resolve()
+    if itself and drafter_layers(target.config):
+        return Drafter(target, MTP)
+    if not (form := form_of(source.config)):
         raise Unsupported(
             f"{source.name}: {shortened(source.config.get('architectures'))} is no drafter that "
             f"ropewalk knows; it knows {', '.join(_CALLED)}"
@@ -138,145 +115,140 @@ def drafter_of(target: Source, source: Source) -> Drafter:
             f"the target has {size}, so a token of one is another token of the other",
             "give a drafter of the same tokenizer",
         )
-    return Drafter(source, form, own)
-
-
-def as_drafter(source: Source) -> str:
-    """What a model is as a drafter, in words; empty if it is no more than a model."""
-    form, layers = form_of(source), _layers(source)
-    if form not in ("", MODEL):
-        return f"a drafter ({form}): `ropewalk verify TARGET --drafter` tells how far it drafts"
-    return f"its {layers} MTP layers can draft for it" if layers else ""
-
-
-def form_of(source: Source) -> str:
-    """The form of a drafter; empty if it is not known."""
-    is_file = source.kind == "GGUF file"
-    config = {} if is_file else source.config
-    names = config.get("architectures")
-    said = names[0] if isinstance(names, list) and names else ""
-    said = str(
-        source.header.architecture if is_file else config.get("speculators_model_type", said)
-    )
-    for form in _CALLED:
-        if re.search(rf"(?<!p){form}", said, re.IGNORECASE):
-            return form
-    if not is_file and not _MODELS.search(said):
-        return ""
-    if config.get("num_hidden_layers") == 1:  # as the authors of EAGLE publish theirs
-        return "EAGLE3" if "draft_vocab_size" in config else "EAGLE"
-    return MODEL
-
-
-def _layers(source: Source) -> int:
-    return 0 if source.kind == "GGUF file" else drafter_layers(source.config)
+    return Drafter(source, form)
 
 
 def _vocabulary(source: Source) -> int:
-    if source.kind == "GGUF file":
-        return source.header.lengths.get("tokenizer.ggml.tokens", 0)
     reader = ConfigReader(source.config)
-    return counted(reader.need("vocab_size"), reader.written("vocab_size"), MAX_WIDTH)
+    return counted(reader.need("vocab_size"), reader.written("vocab_size"), configs.MAX_WIDTH)
 
 
-def drafting(
-    target: Source, drafter: Drafter, plan: ContextPlan, length: int
-) -> tuple[Serving, ...]:
-    """What each runtime does with the drafter at a length, under the plan of its target."""
-    rows = {LLAMA_CPP: _in_llama_cpp(target, drafter, plan)}
-    if "GGUF file" not in (target.kind, drafter.source.kind):
-        engines = ("vllm", "sglang")
-        rows = {name: _in_engine(name, target, drafter, plan, length) for name in engines} | rows
-    for name in rows:
-        if why := lost(name, drafter, target):
-            rows[name] = Serving(name, "impossible", why)
-    return tuple(rows.values())
+def form_of(config: Config) -> str:
+    """The form of a drafter; empty if it is not known."""
+    names = config.get("architectures")
+    first = names[0] if isinstance(names, list) and names else ""
+    said = str(config.get("speculators_model_type", first))
+    for form in _CALLED:
+        if re.search(rf"(?<!p){form}", said, re.IGNORECASE):
+            return form
+    if not re.search("For(CausalLM|ConditionalGeneration)$|^$", said):
+        return ""
+    if config.get("num_hidden_layers") != 1:
+        return MODEL
+    return "EAGLE3" if "draft_vocab_size" in config else "EAGLE"  # as its authors publish it
 
 
-def lost(runtime: str, drafter: Drafter, target: Source) -> str:
+def as_drafter(config: Config) -> str:
+    """What a model is as a drafter, in words; empty if it is no more than a model."""
+    if (form := form_of(config)) not in ("", MODEL):
+        return f"a drafter ({form}): `ropewalk verify TARGET --drafter` tells how far it drafts"
+    layers = drafter_layers(config)
+    return f"its {layers} MTP layers can draft for it" if layers else ""
+
+
+def drafting(target: Source, drafter: Drafter, plan: ContextPlan) -> tuple[Serving, ...]:
+    """What each runtime does with the drafter at the length of the plan of its target."""
+    return tuple(
+        Serving(runtime, "impossible", why)
+        if (why := lost(runtime, target, drafter))
+        else _row(runtime, target, drafter, plan)
+        for runtime in _RUNTIMES
+    )
+
+
+def lost(runtime: str, target: Source, drafter: Drafter) -> str:
     """Why a runtime can do nothing with a drafter, at any length."""
-    if not _called(runtime, drafter):
+    if runtime not in _RUNTIMES or not _called(runtime, drafter):
         return f"{runtime} has no drafter of the form {drafter.form}"
-    if runtime == "sglang" and SPECULATORS in drafter.config:
+    if runtime == "sglang" and SPECULATORS in drafter.source.config:
         return f"SGLang does not read {SPECULATORS}"
-    own, size = drafter.vocabulary, _vocabulary(target)
-    differ = runtime != LLAMA_CPP and drafter.form == MODEL and own != size
+    own, size = _vocabulary(drafter.source), _vocabulary(target)
+    differ = runtime != "llama.cpp" and drafter.form == MODEL and own != size
     return f"{runtime} refuses a draft model of {own} tokens for a target of {size}" * differ
 
 
 def _called(runtime: str, drafter: Drafter) -> str:
-    return _CALLED[drafter.form][("vllm", "sglang", LLAMA_CPP).index(runtime)]
+    return _CALLED[drafter.form][_RUNTIMES.index(runtime)]
 
 
-def _in_engine(
-    runtime: str, target: Source, drafter: Drafter, plan: ContextPlan, length: int
-) -> Serving:
-    at, draft, stated = place(target), drafter.place, _accepted(runtime, drafter.config)
-    short, lines = "", []
-    if runtime == "vllm" and _limits_vllm(drafter.config, drafter.form, length):
-        short = (
-            f"vLLM lowers the server's length to the {stated} of the drafter's config (its older "
-            "model runner stops drafting there)"
-        )
-    elif runtime == "sglang" and stated < length:
-        short = (
-            f"SGLang does not start, for the drafter's config states {stated} "
-            "(SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN=1 raises that, and changes no rotation)"
-        )
-    raised = "vLLM raises the length of such a drafter to the target's"
-    reason = (
-        short or f"drafts up to there: {'its config states it' if stated >= length else raised}"
-    )
-    if (astray := drafter.astray(plan)) or short:
-        out = f"{Path(at).name}-{runtime}"
-        line = export_line(target, runtime, out)
-        lines = [line if drafter.form == MTP else f"{line} --drafter {shlex.quote(draft)}"]
-        at, draft, stated = out, str(beside(Path(out))), length  # which an export states
-    spec: dict[str, object] = {"method": _called(runtime, drafter), "model": draft}
-    if drafter.form == MTP:
-        del spec["model"]
-    options = f"--speculative-algorithm {spec['method']}"
-    options += f" --speculative-draft-model-path {shlex.quote(draft)}" * ("model" in spec)
-    if runtime == "vllm":
-        spec["num_speculative_tokens"] = _at_once(drafter)
-        if stated >= length:  # with longrope, it would be the original one
-            spec["max_model_len"] = length
-        options = f"--speculative-config {shlex.quote(json.dumps(spec))}"
-    line_of = every()[runtime].line
-    assert line_of is not None, "engines are served by a command"
-    fit: Fit = "impossible" if short else "approximate" if astray else "exact"
-    reason = f"{reason}; {astray}" if astray else reason
-    return Serving(runtime, fit, reason, (*lines, f"{line_of(at, length, None)} {options}"))
-
-
-def _in_llama_cpp(target: Source, drafter: Drafter, plan: ContextPlan) -> Serving:
-    """By the lines that serve the target: its RoPE options reach the drafter too."""
-    serve = every()[LLAMA_CPP].serve
-    assert serve is not None, "it is served by a command"
-    served = serve(plan, target)
+def _row(runtime: str, target: Source, drafter: Drafter, plan: ContextPlan) -> Serving:
+    """By the lines that serve the target, with the drafter."""
+    own, length, config = every()[runtime], plan.target_length, drafter.source.config
+    assert own.serve is not None, "each is served by a command"
+    served = own.serve(plan, target)
     if not served.lines:
         return served
-    *lines, line = served.lines
-    draft, reason = drafter.place, "drafts up to there: its context is as long as the target's"
-    at = UNNAMED if target.kind == "GGUF file" else place(target)
-    if " --rope-" in line:
-        astray = "" if drafter.is_like(plan) else "to heads of another geometry"
-        reason += f", and the RoPE options apply to it too{f', {astray}' * bool(astray)}"
-    elif astray := drafter.astray(plan):
-        reason += f"; {astray}"
-        if lines and drafter.form != MTP:
-            lines[-1] += f" --drafter {shlex.quote(draft)}"
-            draft = str(beside(Path(UNNAMED)))
-    options = f"--spec-type {_called(LLAMA_CPP, drafter)}"
-    if drafter.form != MTP:
-        if drafter.source.kind != "GGUF file":
-            heads = [] if drafter.form == MODEL else ["--target-model-dir", at]
-            file = f"{draft}.gguf"
-            words = ["python", "convert_hf_to_gguf.py", draft, "--outfile", file, *heads]
-            lines, draft = [*lines, shlex.join(words)], file
-        options += f" --spec-draft-model {shlex.quote(draft)}"
-    fit: Fit = "approximate" if astray else "exact"
-    return Serving(LLAMA_CPP, fit, reason, (*lines, f"{line} {options}"))
+    line, draft = served.lines[-1], place(drafter.source)
+    lines = [each for each in served.lines[:-1] if each.startswith("ropewalk export")]
+    stated = _accepted(runtime, config)
+    both = _changes_both(line, target, drafter, length)
+    far, short, astray = "the options on the line change it too", "", ""
+    if not (both and _like(drafter.source.present_plan, plan)):
+        far, short = _far(runtime, drafter, length, stated)
+        other = "the options that change the target would change its heads of another geometry"
+        astray = drafter.astray(plan) or other * both
+    if short or astray:
+        out = f"{Path(place(target)).name}-{runtime}" if own.line else "MODEL.gguf"
+        line = own.line(out, length, None) if own.line else f"llama-server -m {out} -c {length}"
+        named = "" if drafter.form == MTP else f" --drafter {shlex.quote(draft)}"
+        lines = [f"{export_line(target, runtime, out)}{named}"]
+        draft, stated = str(beside(Path(out))), length  # which an export states
+    # With longrope, vLLM would take the original length.
+    longest = length if stated >= length else 0
+    lines += drafted(runtime, line, drafter, draft, longest, place(target))
+    fit: Fit = "impossible" if short else "approximate" if astray else "exact"
+    reason = short or f"drafts up to there: {far}"
+    return Serving(runtime, fit, "; ".join(filter(None, (reason, astray))), tuple(lines))
+
+
+def _changes_both(line: str, target: Source, drafter: Drafter, length: int) -> bool:
+    """True if the options by which a line changes the target change the drafter too."""
+    if " --hf-overrides " in line:
+        return drafter.form == MTP and not beyond_overrides(target.config, length)
+    if " --json-model-override-args " in line:  # to the same part of both configs
+        return ConfigReader(target.config).path == ConfigReader(drafter.source.config).path
+    return " --rope-" in line
+
+
+def _far(runtime: str, drafter: Drafter, length: int, stated: int) -> tuple[str, str]:
+    """Why a runtime drafts up to the length, and what it does instead."""
+    if runtime == "llama.cpp":
+        return "its context is as long as the target's", ""
+    if stated >= length:
+        return "its config states it", ""
+    if runtime == "sglang":
+        return "", (
+            f"SGLang does not start, for the drafter's config states {stated} "
+            "(SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN=1 raises that, and no rotation)"
+        )
+    if not _limits_vllm(drafter.source.config, drafter.form, length):
+        return f"vLLM does not hold such a drafter to the {stated} of its config", ""
+    return "", (
+        f"vLLM lowers the server's length to the {stated} of the drafter's config (its older "
+        "model runner stops drafting there)"
+    )
+
+
+def drafted(
+    runtime: str, line: str, drafter: Drafter, draft: str, longest: int = 0, target: str = "MODEL"
+) -> list[str]:
+    """The command that serves a target, with its drafter; `longest` is what a config states."""
+    called, own, path = _called(runtime, drafter), drafter.form == MTP, shlex.quote(draft)
+    if runtime == "vllm":
+        block = whole(drafter.source.config.get("block_size")) or 16
+        tokens = {"DSpark": block, "DFlash": block - 1, MTP: 1}.get(drafter.form, 3)
+        spec: dict[str, object] = {"method": called, "num_speculative_tokens": tokens}
+        spec |= {} if own else {"model": draft}
+        spec |= {"max_model_len": longest} if longest else {}
+        return [f"{line} --speculative-config {shlex.quote(json.dumps(spec))}"]
+    if runtime == "sglang":
+        named = "" if own else f" --speculative-draft-model-path {path}"
+        return [f"{line} --speculative-algorithm {called}{named}"]
+    if own:
+        return [f"{line} --spec-type {called}"]
+    heads = "" if drafter.form == MODEL else f" --target-model-dir {shlex.quote(target)}"
+    converted = f"python convert_hf_to_gguf.py {path} --outfile {path}.gguf{heads}"
+    return [converted, f"{line} --spec-type {called} --spec-draft-model {path}.gguf"]
 
 
 def _accepted(runtime: str, config: Config) -> int:
@@ -289,7 +261,7 @@ def _limits_vllm(config: Config, form: str, length: int) -> bool:
     reader = ConfigReader(config)
     # Of a model of several parts vLLM looks for settings in the outermost, where none are.
     ropes = {} if reader.outer_type else reader.layer_settings()
-    raised = form != MODEL and {rope_type(rope) for rope in ropes.values()} <= _RAISED
+    raised = form != MODEL and {configs.rope_type(rope) for rope in ropes.values()} <= _RAISED
     return not raised and _accepted("vllm", config) < length
 
 
@@ -304,12 +276,6 @@ def beyond_overrides(config: Config, length: int) -> str:
     if not layers or reader.model_type.removesuffix("_text") in _TURNS_AS_TARGET:
         return ""
     return f"its {layers} MTP layers rotate by config.json, and beyond its length few drafts hold"
-
-
-def _at_once(drafter: Drafter) -> int:
-    """The tokens that it proposes in one step."""
-    block = whole(drafter.config.get("block_size")) or 16
-    return {"DSpark": block, "DFlash": block - 1, MTP: 1, MODEL: 5}.get(drafter.form, 3)
 
 
 def beside(out: Path) -> Path:

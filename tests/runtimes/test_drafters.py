@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +14,20 @@ import numpy as np
 import pytest
 
 import ropewalk as rw
-from ropewalk.context_plan import ContextPlan
+from ropewalk.api.export import _drafter
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, Unsupported
-from ropewalk.exporting import fresh_process
+from ropewalk.exporting import fresh_process, llama_cpp
+from ropewalk.gguf import llama_cpp_run
 from ropewalk.models.config import BUNDLED_FOLDER, Config, load_config, present_plan
 from ropewalk.models.source import resolve
-from ropewalk.runtimes.drafters import drafter_of, drafting, form_of
+from ropewalk.runtimes.configs import serving_config
+from ropewalk.runtimes.drafters import drafter_of, drafting
 from ropewalk.runtimes.serving import Serving
+from tests.api.conformance import check_result
 from tests.audit.verified import GOLDEN, PUBLISHED, traps, verified
 from tests.cli.calling import result_of
 from tests.exporting.folders import answered_here
+from tests.gguf.gguf_cases import unproven
 from tests.gguf.gguf_files import header_only
 
 CONFIGS = Path(__file__).parent / "drafters"
@@ -61,17 +67,17 @@ def rows_of(name: str, folder: Path, target: Config | None = None) -> dict[str, 
     plan = rw.plan(source, length, "yarn").plan
     found = drafter_of(source, resolve(drafts))
     assert found.form == form
-    return {row.runtime: row for row in drafting(source, found, plan, plan.target_length)}
+    return {row.runtime: row for row in drafting(source, found, plan)}
 
 
 @pytest.mark.parametrize(
     ("name", "fits", "said"),
     [
-        ("eagle3-llama-3.1-8b", "approximate impossible approximate", "past 2k"),
-        ("dspark-qwen3-8b", "approximate impossible exact", "rotates otherwise than the target"),
-        ("model-qwen3-0.6b", "impossible impossible exact", "vLLM lowers the server's length to"),
-        ("mtp-qwen3.5-0.8b", "approximate impossible exact", "rotates otherwise than the target"),
-        ("speculators-qwen3.6-35b", "approximate impossible exact", "raises the length"),
+        ("eagle3-llama-3.1-8b", "approximate impossible approximate", "past 2k it rotates"),
+        ("dspark-qwen3-8b", "approximate exact exact", "rotates otherwise than the target"),
+        ("model-qwen3-0.6b", "impossible exact exact", "vLLM lowers the server's length to"),
+        ("mtp-qwen3.5-0.8b", "exact exact exact", "the options on the line change it too"),
+        ("speculators-qwen3.6-35b", "approximate impossible exact", "does not hold such a drafter"),
         ("dflash-qwen3.6-35b", "impossible impossible approximate", "to the 262144 of the"),
     ],
 )
@@ -81,22 +87,22 @@ def test_each_runtime_says_what_it_does_beyond_the_drafter(
     found = rows_of(name, tmp_path)
     assert [found[runtime].fit for runtime in RUNTIMES] == fits.split()
     assert said in found["vllm"].reason
-    if name.startswith("speculators"):
-        assert (found["sglang"].reason, found["sglang"].lines) == (
-            "SGLang does not read transformer_layer_config",
-            (),
-        )
-    else:
-        assert "SGLang does not start" in found["sglang"].reason
     length = rw.plan(resolve(tmp_path / "target"), FORMS[name][2], "yarn").plan.target_length
-    *_, serve = found["vllm"].lines
-    words = shlex.split(serve)
+    own = name.startswith("mtp")
+    for runtime, row in found.items():
+        if not row.lines:
+            assert row.reason == "SGLang does not read transformer_layer_config"
+            continue
+        # What does not rotate as it should is exported with the target; other lines are enough.
+        assert ("ropewalk export" in row.lines[0]) == (row.fit != "exact")
+        words = shlex.split(row.lines[-1])
+        assert str(length) in words
+        named = {"sglang": "--speculative-draft-model-path", "llama.cpp": "--spec-draft-model"}
+        assert runtime == "vllm" or (named[runtime] in words) != own
+    words = shlex.split(found["vllm"].lines[-1])
     spec = json.loads(words[words.index("--speculative-config") + 1])
-    assert spec["max_model_len"] == int(words[words.index("--max-model-len") + 1]) == length
-    assert ("model" in spec) == (name[:3] != "mtp")
-    *_, serve = found["llama.cpp"].lines
-    assert f" -c {length} " in serve
-    assert ("--spec-draft-model" in serve) == (name[:3] != "mtp")
+    assert ("model" in spec) != own
+    assert spec.get("max_model_len", length) == length
 
 
 def test_a_drafter_that_states_the_length_is_served_as_it_is(tmp_path: Path) -> None:
@@ -106,12 +112,27 @@ def test_a_drafter_that_states_the_length_is_served_as_it_is(tmp_path: Path) -> 
     for name, own in (("dspark-qwen3-8b", {}), ("model-qwen3-0.6b", {"vocab_size": 151900})):
         config = {**load_config(CONFIGS / f"{name}.json"), **own}
         found = drafter_of(target, resolve(saved(tmp_path / "draft", config)))
-        rows = drafting(target, found, plan, plan.target_length)
-        assert [row.fit for row in rows] == (["impossible"] * 2 if own else ["exact"] * 2) + [
-            "exact"
-        ]
+        rows = drafting(target, found, plan)
+        assert [row.fit for row in rows] == ["impossible" if own else "exact"] * 2 + ["exact"]
         assert all(len(row.lines) == (0 if own else 1) for row in rows[:2])
         assert not own or "refuses a draft model of 151900 tokens" in rows[0].reason
+
+
+@pytest.mark.parametrize("name", [name for name in FORMS if not name.startswith("mtp")])
+def test_every_published_drafter_gets_a_config_that_reaches(name: str, tmp_path: Path) -> None:
+    """By longrope too, of which vLLM would take the original length."""
+    _, config, length = FORMS[name]
+    target = resolve(saved(tmp_path / "target", config))
+    draft = saved(tmp_path / "draft", load_config(CONFIGS / f"{name}.json"))
+    for method in ("yarn", "ntk_mixed"):
+        plan = rw.plan(target, length, method).plan
+        _, (written, own) = _drafter(target, draft, plan, "vllm")
+        assert own.target_length == plan.target_length
+        exported = saved(tmp_path / "exported", serving_config(config, plan, engine="vllm"))
+        there, beside = resolve(exported), resolve(saved(tmp_path / "beside", written))
+        row, *_ = drafting(there, drafter_of(there, beside), plan)
+        assert (row.runtime, row.fit) == ("vllm", "exact")
+        assert f'"max_model_len": {plan.target_length}' in row.lines[-1]
 
 
 @pytest.mark.parametrize("kind", ["head", "model"])
@@ -167,7 +188,7 @@ def test_a_drafter_that_does_not_reach_fails_the_verification(tmp_path: Path) ->
     target = saved(tmp_path / "target", QWEN3 | {"max_position_embeddings": 65536})
     draft = saved(tmp_path / "draft", load_config(CONFIGS / "model-qwen3-0.6b.json"))
     found = verified(target, load_config(target), "vllm", drafter=draft)
-    assert traps(found.wrong) >= {"drafter-short"}
+    assert traps(check_result(found).wrong) >= {"drafter-short"}
     assert [row.runtime for row in found.drafting] == list(RUNTIMES)
     told = result_of(
         "verify", str(target), "--runtime", "vllm", "--no-run", "--drafter", str(draft)
@@ -210,15 +231,17 @@ def test_bad_drafters(change: dict[str, Any], error: type, said: str, tmp_path: 
         rw.verify(target, drafter=draft, runtimes=["vllm"], run=False)
 
 
-def test_a_target_without_mtp_layers_is_no_drafter_of_its_own(tmp_path: Path) -> None:
-    target = saved(tmp_path / "target", QWEN3)
-    with pytest.raises(InputError, match="has no MTP layers"):
-        rw.verify(target, drafter=target, runtimes=["vllm"], run=False)
-    plan = rw.plan(QWEN3, "128k", "yarn").plan
-    with pytest.raises(InputError, match="leave it out"):
-        rw.export("bundled", rw.plan("bundled", "2k", "yarn").plan, tmp_path / "out",
-                  "transformers", drafter=BUNDLED_FOLDER.with_name("bundled_2"))  # fmt: skip
-    assert isinstance(plan, ContextPlan)
+def test_exports_without_such_a_drafter(tmp_path: Path) -> None:
+    plan = rw.plan("bundled", "2k", "yarn").plan
+    other = BUNDLED_FOLDER.with_name("bundled_2")
+    with pytest.raises(InputError, match=r"transformers has no drafter .*; leave `drafter` out"):
+        rw.export("bundled", plan, tmp_path / "out", "transformers", drafter=other)
+    target = saved(tmp_path / "mtp", {**load_config(BUNDLED_FOLDER), "num_nextn_predict_layers": 1})
+    with pytest.raises(InputError, match="the export itself has its MTP layers; leave"):
+        rw.export(target, plan, tmp_path / "out", "vllm", drafter=target)
+    file = header_only(tmp_path / "small.gguf")
+    with pytest.raises(InputError, match="GGUF file, which holds no transformers config"):
+        rw.export("bundled", plan, tmp_path / "out", "vllm", drafter=file)
 
 
 @pytest.mark.parametrize(
@@ -235,12 +258,37 @@ def test_overrides_reach_some_mtp_layers(name: str, kept: str, tmp_path: Path) -
     assert kept in "".join(told)
 
 
-def test_gguf_files_are_for_llama_cpp(tmp_path: Path) -> None:
-    files = [header_only(tmp_path / f"{name}.gguf") for name in ("big", "small")]
-    target, draft = map(resolve, files)
-    plan = target.present_plan
-    (row,) = drafting(target, drafter_of(target, draft), plan, plan.target_length)
-    assert (row.runtime, row.fit, form_of(draft)) == ("llama.cpp", "exact", "a small model")
-    (line,) = row.lines
-    assert line.startswith(f"llama-server -m {files[0]}")
-    assert f"--spec-draft-model {files[1]}" in line
+_SERVED = """
+import json, os, sys, urllib.request, xllamacpp
+params, kinds = xllamacpp.CommonParams(), xllamacpp.common_speculative_type
+params.model.path = params.speculative.draft.mparams.path = sys.argv[1]
+params.speculative.types = [kinds.COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE]
+params.n_ctx, params.n_parallel, params.n_gpu_layers = 2048, 1, 0
+params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
+params.warmup = params.fit_params = False
+params.rope_freq_scale, params.yarn_orig_ctx = 1 / 4, 512
+params.rope_scaling_type = xllamacpp.llama_rope_scaling_type.LLAMA_ROPE_SCALING_TYPE_YARN
+out = os.dup(1)
+os.dup2(2, 1)
+server = xllamacpp.Server(params)
+asked = {"prompt": [7 * i % 900 + 10 for i in range(1500)], "n_predict": 32, "temperature": 0}
+request = urllib.request.Request(f"{server.listening_address}/completion")
+request.add_header("Content-Type", "application/json")
+answer = json.load(urllib.request.urlopen(request, json.dumps(asked).encode()))
+os.write(out, json.dumps(answer["timings"]).encode())
+os._exit(0)
+"""
+
+
+@pytest.mark.skipif(not llama_cpp_run.available(), reason="xllamacpp is not installed")
+def test_llama_cpp_drafts_beyond_the_drafters_length(tmp_path: Path) -> None:
+    """Its file states 512 tokens. As RoPE options reach both, it accepts all of its own drafts."""
+    plan = present_plan(BUNDLED_FOLDER)
+    assert plan.target_length == 512
+    file = tmp_path / "model.gguf"
+    unproven(llama_cpp.export)(str(BUNDLED_FOLDER), plan, file)
+    ran = subprocess.run(
+        [sys.executable, "-c", _SERVED, str(file)], stdout=subprocess.PIPE, timeout=120, check=True
+    )
+    timings = json.loads(ran.stdout)
+    assert timings["draft_n"] == timings["draft_n_accepted"] > 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -19,7 +18,7 @@ from ropewalk.audit.result import Audit
 from ropewalk.models.source import resolve, stated_assumptions
 from ropewalk.options import Argument, Option, called
 from ropewalk.progress import Progress, log_notice, shown
-from ropewalk.runtimes.drafters import drafter_of, drafting, shortfalls
+from ropewalk.runtimes.drafters import drafter_of, drafting
 
 
 def verify(
@@ -90,6 +89,4 @@ def verify(
         if drafts is None:
             return found
         followed = source.present_plan if plan is None else as_plan(plan)
-        rows = drafting(source, drafts, followed)
-        warnings = (*found.warnings, *shortfalls(rows, found.runtimes))
-        return replace(found, drafting=rows, warnings=warnings)
+        return found.with_drafting(drafting(source, drafts, followed))

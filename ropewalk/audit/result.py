@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -40,6 +40,21 @@ class Audit(Result):
     notes: tuple[str, ...] = ()
     drafting: tuple[Serving, ...] = ()
     """What each runtime does with the drafter that was named, and the lines for both."""
+
+    def with_drafting(self, rows: tuple[Serving, ...]) -> Audit:
+        """The same with rows for a drafter; a runtime in which it does not reach fails."""
+        short = [
+            Finding(
+                "drafter-short",
+                (row.runtime,),
+                "the drafter does not reach the length",
+                row.reason,
+                "serve both by the lines for it" if row.lines else "give another drafter",
+            )
+            for row in rows
+            if row.fit == "impossible" and row.runtime in self.runtimes
+        ]
+        return replace(self, drafting=rows, warnings=(*self.warnings, *short))
 
     @property
     def wrong(self) -> tuple[Finding, ...]:

@@ -28,7 +28,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -41,7 +40,7 @@ from ropewalk.models import config as configs
 from ropewalk.models.config import SPECULATORS, Config, ConfigReader, drafter_layers
 from ropewalk.models.source import Source
 from ropewalk.runtimes import every
-from ropewalk.runtimes.finding import TOLERANCE, Finding
+from ropewalk.runtimes.finding import TOLERANCE
 from ropewalk.runtimes.reading import whole
 from ropewalk.runtimes.serving import Fit, Serving, export_line, place
 from ropewalk.untrusted import counted
@@ -281,16 +280,3 @@ def beyond_overrides(config: Config, length: int) -> str:
 def beside(out: Path) -> Path:
     """The folder that an export writes the drafter to."""
     return out.with_name(f"{out.name.removesuffix('.gguf')}-drafter")
-
-
-def shortfalls(rows: Iterable[Serving], runtimes: Iterable[str]) -> Iterator[Finding]:
-    """A finding for each runtime of a verification that does not reach the length."""
-    for row in rows:
-        if row.fit == "impossible" and row.runtime in runtimes:
-            yield Finding(
-                "drafter-short",
-                (row.runtime,),
-                "the drafter does not reach the length",
-                row.reason,
-                "serve both by the lines for it" if row.lines else "give another drafter",
-            )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,6 +21,7 @@ from ropewalk.errors import InputError, UnknownName, Unsupported
 from ropewalk.exporting.exported import Exported, Loss
 from ropewalk.exporting.places import check_export_place
 from ropewalk.extras import required_by
+from ropewalk.models.config import Config
 from ropewalk.models.placement import GGUF_TYPES, STORED, check_dtype
 from ropewalk.models.source import Source, resolve, stated_assumptions
 from ropewalk.options import (
@@ -33,8 +34,11 @@ from ropewalk.options import (
     previewed_by,
 )
 from ropewalk.outputs import check_no_part
+from ropewalk.planning.extension import begins_plain, extend_plan
 from ropewalk.progress import Notice, Progress, Status, log_notice, shown
 from ropewalk.runtimes import every, targets
+from ropewalk.runtimes.configs import stock_config
+from ropewalk.runtimes.drafters import MTP, Drafter, beside, drafted, drafter_of, lost
 from ropewalk.runtimes.features import Cell, check_plan, expressible, matrix
 from ropewalk.values import Result, check_member, flat
 
@@ -176,6 +180,10 @@ def export(
     v4_keys: Annotated[
         bool, Advanced("Write the keys of transformers 4: rope_theta, rope_scaling.")
     ] = False,
+    drafter: Annotated[
+        str | Path | None,
+        Option("A drafter's folder; written to OUT-drafter, its weights as links.", "DRAFTER"),
+    ] = None,
     overwrite: Annotated[bool, Option("Replace OUT if it exists.")] = False,
     allow_download: AllowDownload = False,
     strict: Strict = False,
@@ -188,8 +196,10 @@ def export(
     the checkpoint's own by default; for llama.cpp F32 (the default), F16, BF16 or Q8_0. `fold`
     multiplies the query weights by the attention scaling. `approximate` allows an approximation
     where the runtime cannot express the plan exactly, and measures its cost. `v4_keys` writes the
-    keys of transformers 4. `strict` refuses a config that leaves open how the model rotates,
-    instead of warning.
+    keys of transformers 4. `drafter` is a drafter's folder: it is written beside `out`, its files
+    as links, with the target's rotation if it was trained on the target's states in the same
+    geometry, otherwise extended to its length by YaRN. `strict` refuses a config that leaves open
+    how the model rotates, instead of warning.
 
     An export that does not follow the plan is removed, and `NotTheSame` is raised. Only a preview,
     `export.preview(model, plan)`, needs neither `out` nor `runtime`: it shows how each runtime can
@@ -242,6 +252,10 @@ def export(
         check_export_place(out, sources=inputs, overwrite=overwrite, is_folder=runtime != LLAMA_CPP)
         folder = str(source.folder)
         stated_assumptions(source, notice, strict=strict)
+        if drafter is not None:
+            drafts, written = _drafter(source, drafter, given, runtime)
+            places = (*inputs, drafts.source.folder)
+            check_export_place(beside(out), sources=places, overwrite=overwrite)
         options: dict[str, object] = {"dtype": dtype, "fold": fold, "v4_keys": v4_keys}
         exported: Exported = every()[runtime].write(
             *(folder, given, out),
@@ -250,7 +264,33 @@ def export(
             progress=progress,
             **{key: value for key, value in options.items() if value},
         )
-        return exported
+        if drafter is None:
+            return exported
+        from ropewalk.exporting.drafter import write
+
+        draft, length = beside(out), given.target_length
+        write(drafts.source.folder, *written, runtime, draft, overwrite=overwrite)
+        lines = drafted(runtime, exported.load, drafts, str(draft), length, folder)
+        return replace(exported, drafting=tuple(lines))
+
+
+def _drafter(
+    source: Source, drafter: str | Path, plan: ContextPlan, runtime: str
+) -> tuple[Drafter, tuple[Config, ContextPlan]]:
+    """A drafter, and its config under a plan of its own that reaches the target's length."""
+    drafts = drafter_of(source, resolve(drafter))
+    mtp = "the export itself has its MTP layers" * (drafts.form == MTP)
+    if why := mtp or lost(runtime, source, drafts):
+        raise InputError(f"{drafter}: {why}; leave `drafter` out")
+    present = own = drafts.source.present_plan
+    if drafts.turns_as(plan):
+        steps = plan.steps(plan.main_layer)
+        own = ContextPlan(present.model, dict.fromkeys(present.schedules, steps))
+    elif present.target_length < plan.target_length:
+        anew = begins_plain(present, "yarn", (present.extended_layer,))
+        own = extend_plan(present, plan.target_length, "yarn", from_original=anew)
+    written = every()[runtime].written or stock_config
+    return drafts, (written(drafts.source.config, own), own)
 
 
 def _check_dtype(dtype: str, runtime: str) -> None:

@@ -26,6 +26,7 @@ from ropewalk.models.source import Source, resolve, stated_assumptions
 from ropewalk.options import Option, called, command
 from ropewalk.planning import tables
 from ropewalk.progress import Notice, Progress, log_notice, shown
+from ropewalk.runtimes.drafters import as_drafter
 from ropewalk.schedule import FloatArray, RotarySchedule
 from ropewalk.theory.coverage import coverage, critical_dimension, critical_pair
 from ropewalk.theory.decay import decay
@@ -87,6 +88,8 @@ class Inspection(Drawn):
     """The assumptions made in reading the config, as in the warnings."""
     file: Facts | None = None
     """The sizes, quantisation and windows of a GGUF file."""
+    drafter: str = ""
+    """Its form and reach as a drafter; empty for a model that is no more than one."""
 
     @property
     def schedule(self) -> RotarySchedule:
@@ -118,7 +121,7 @@ class Inspection(Drawn):
             f"were pretrained at {format_length(geometry.original_length)}. "
             f"{geometry.turning_pairs} pairs rotate, "
             f"{len(theory.out_of_distribution_pairs)} of them to angles that pretraining never "
-            f"met. In theory, {reach}. {SCOPE}{file}"
+            f"met. In theory, {reach}. {SCOPE}{file}{f' {self.drafter}.' * bool(self.drafter)}"
         )
 
     def blocks(self) -> Iterator[Block]:
@@ -142,6 +145,8 @@ class Inspection(Drawn):
             f"configured for {format_length(self.plan.target_length)} now{trained}"
         )
         yield from tables.steps(self.plan)
+        if self.drafter:
+            yield Paragraph(f"  {self.drafter}")
         yield from (Paragraph(f"  {line}") for line in _by_theory(self))
         columns = ["wavelength", f"turns in {format_length(schedule.length)}", "factor"]
         variances = []
@@ -240,6 +245,7 @@ def inspect(
             measured=measured,
             assumptions=assumptions,
             file=Facts.of(source.header) if source.kind == "GGUF file" else None,
+            drafter="" if source.kind == "GGUF file" else as_drafter(source.config),
         )
 
 

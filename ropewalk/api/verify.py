@@ -19,6 +19,7 @@ from ropewalk.audit.result import Audit
 from ropewalk.models.source import resolve, stated_assumptions
 from ropewalk.options import Argument, Option, called, command
 from ropewalk.progress import Progress, log_notice, shown
+from ropewalk.runtimes.drafters import drafter_of, drafting
 
 EXIT: Mapping[Verdict, int] = {"OK": 0, "wrong": 1, "not established": 3}
 
@@ -58,6 +59,10 @@ def verify(
             "any case."
         ),
     ] = True,
+    drafter: Annotated[
+        str | Path | None,
+        Option("Judge a drafter too: its folder, or the model's own for MTP layers.", "DRAFTER"),
+    ] = None,
     strict: Strict = False,
     progress: Progress | None = shown,
 ) -> Audit:
@@ -68,7 +73,9 @@ def verify(
     (after their own converters), mlx-lm, transformers-4 and vllm-2025. By default an export is
     judged by the runtime that it was written for, and others that would misread it are only named;
     other folders by the first three, and a GGUF file by llama.cpp. If weights and runtime are
-    available, the model is run, unless `run` is False. Its files are always checked.
+    available, the model is run, unless `run` is False. Its files are always checked. `drafter`
+    adds the rows `drafting`: what vLLM, SGLang and llama.cpp do with it at the plan's length, and
+    the lines for both.
     `strict` refuses a config that leaves open how the model rotates, instead of informing about it.
 
     The result's `verdict` is "OK", "wrong" or "not established"; `verdict_in(runtime)` is that
@@ -77,9 +84,11 @@ def verify(
     with called("verify", verify, locals()) as (_, progress):
         from ropewalk.audit.examination import audit
 
+        source = resolve(model_on_disk)
         if strict:
-            stated_assumptions(resolve(model_on_disk), log_notice, strict=True)
-        return audit(
+            stated_assumptions(source, log_notice, strict=True)
+        drafts = None if drafter is None else drafter_of(source, resolve(drafter))
+        found = audit(
             model_on_disk,
             plan=None if plan is None else as_plan(plan),
             length=None if length is None else as_length(length),
@@ -87,3 +96,7 @@ def verify(
             run=run,
             progress=progress,
         )
+        if drafts is None:
+            return found
+        followed = source.present_plan if plan is None else as_plan(plan)
+        return found.with_drafting(drafting(source, drafts, followed))

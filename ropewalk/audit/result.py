@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -15,6 +15,7 @@ from ropewalk.errors import printable
 from ropewalk.lengths import format_length
 from ropewalk.runtimes.finding import TOLERANCE, Finding
 from ropewalk.runtimes.reading import MEASURED, Reading
+from ropewalk.runtimes.serving import Serving
 from ropewalk.values import Result
 
 Target = Literal["transformers folder", "GGUF file"]
@@ -39,6 +40,23 @@ class Audit(Result):
     agreement: Agreement | None = None
     """None if it was not run, or if there was nothing to compare its numbers with."""
     notes: tuple[str, ...] = ()
+    drafting: tuple[Serving, ...] = ()
+    """What each runtime does with the drafter that was named, and the lines for both."""
+
+    def with_drafting(self, rows: tuple[Serving, ...]) -> Audit:
+        """The same with rows for a drafter; a runtime in which it does not reach fails."""
+        short = [
+            Finding(
+                "drafter-short",
+                (row.runtime,),
+                "the drafter does not reach the length",
+                row.reason,
+                "serve both by the lines for it" if row.lines else "give another drafter",
+            )
+            for row in rows
+            if row.fit == "impossible" and row.runtime in self.runtimes
+        ]
+        return replace(self, drafting=rows, warnings=(*self.warnings, *short))
 
     @property
     def wrong(self) -> tuple[Finding, ...]:
@@ -129,6 +147,9 @@ class Audit(Result):
             yield Paragraph(f"  {_checked(check)}")
         for note in self.notes:
             yield Paragraph(f"  {note}")
+        for row in self.drafting:
+            yield Paragraph(f"  with the drafter, {row.runtime}: {row.fit}: {row.reason}")
+            yield from (Paragraph(f"    {line}") for line in row.lines)
         for finding in self.warnings:
             where = f" ({', '.join(finding.runtimes)})" if finding.runtimes else ""
             fails = finding in self.wrong

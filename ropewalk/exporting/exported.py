@@ -53,6 +53,9 @@ class Exported(Result):
     elsewhere: tuple[str, ...] = ()
     """The commands that load it in another runtime that takes the same file: Ollama."""
 
+    drafting: tuple[str, ...] = ()
+    """The commands that serve it with its drafter, which is written beside it."""
+
     def with_warnings(self, more: tuple[str, ...]) -> Exported:
         return replace(self, warnings=(*more, *self.warnings))
 
@@ -83,6 +86,9 @@ class Exported(Result):
             yield Paragraph(f"  {warning}", "warning")
         if self.load:
             yield Paragraph(f"  {self.load}")
+        if self.drafting:
+            yield Paragraph("with its drafter, written beside it:")
+            yield from (Paragraph(f"  {line}") for line in self.drafting)
         if self.elsewhere:
             yield Paragraph("or, in Ollama (predicted from its rules, not run):")
             yield from (Paragraph(f"  {line}") for line in self.elsewhere)

@@ -42,14 +42,14 @@ def copy_companions(source: Path, folder: Path) -> tuple[str, ...]:
     left_out = []
     found = {path for pattern in _COMPANIONS for path in source.glob(pattern)}
     for path in sorted(path for path in found if path.name not in _WRITTEN_ANEW):
-        if is_listable(path.name) and path.is_file() and _lies_within(path, source):
+        if is_listable(path.name) and path.is_file() and lies_within(path, source):
             shutil.copyfile(path, folder / path.name)
         else:
             left_out.append(printable(path.name))
     return tuple(left_out)
 
 
-def _lies_within(path: Path, folder: Path) -> bool:
+def lies_within(path: Path, folder: Path) -> bool:
     """True if a file is really in the folder, or in the blobs that a hub's snapshot links to."""
     home = folder.resolve()
     places = [home]

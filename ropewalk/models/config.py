@@ -93,10 +93,12 @@ KNOWN_KEYS = {
     "max_position_embeddings",  # Ministral 3 repeats it here
     "layer_type",  # ours: whose setting it is
 }
+SPECULATORS = "transformer_layer_config"
+"""The part of a config of vllm-project/speculators that describes the drafter's layers."""
 # Where a model of several parts keeps the part that reads text.
 _TEXT_PARTS = (
     *("text_config", "thinker_config", "llm_config", "language_config", "vlm_config"),
-    *("decoder", "decoder_config"),
+    *("decoder", "decoder_config", SPECULATORS),
 )
 _LAYER_TYPES = {"mamba": "linear_attention", "attention": FULL_ATTENTION}
 
@@ -575,7 +577,8 @@ class ConfigReader:
         proportional = rope_type(rope) == "proportional"
         rotary_dim = 2 * int(share * head_dim // 2) if proportional else int(head_dim * share)
         _check_pairs(key, share, rotary_dim)
-        if share < 1 and not proportional and not follows_share(self.model_type):
+        stock = SPECULATORS not in self.path  # no class of transformers reads that part
+        if share < 1 and not proportional and stock and not follows_share(self.model_type):
             raise Unsupported(
                 f"{key} = {share:g}: transformers turns whole heads in models of type "
                 f"{shortened(self.model_type)}, whatever this key says, and another runtime may "

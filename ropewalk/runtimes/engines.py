@@ -11,12 +11,7 @@ from pathlib import Path
 
 from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.errors import InvalidValue, RopewalkError, Unsupported, shortened
-from ropewalk.models.config import (
-    Config,
-    ConfigReader,
-    drafter_layers,
-    text_config,
-)
+from ropewalk.models.config import Config, ConfigReader, text_config
 from ropewalk.models.source import Source
 from ropewalk.models.stock_config import with_part
 from ropewalk.runtimes import every, follows
@@ -27,6 +22,7 @@ from ropewalk.runtimes.configs import (
     serving_config,
     with_length,
 )
+from ropewalk.runtimes.drafters import beyond_overrides
 from ropewalk.runtimes.features import (
     BY_SERVER,
     EXACT,
@@ -62,10 +58,6 @@ ONE_POSITION = (
     "SGLang, when decoding, rotates the token at the original length as the first one: where "
     "queries grow with their position, its longrope cannot avoid that; plan with ntk, linear or "
     "yarn and --from-original"
-)
-DRAFTS = (
-    "a drafter built from its {layers} MTP layers would never see --hf-overrides (vLLM issue "
-    "58080), and past its own length almost no draft is accepted"
 )
 STATED_SCALED = ("su", "longrope", "llama3", "yarn")
 """Rope types whose config states the scaled length."""
@@ -164,8 +156,8 @@ def serve(engine: Engine, plan: ContextPlan, source: Source) -> Serving:
     lines = [] if overrides is None else [runtime.line(here, length, overrides or None)]
     if overrides is None:
         not_run += "; export it: its command line reaches no part of a part of a config"
-    elif engine == "vllm" and (layers := drafter_layers(source.config)) and overrides:
-        not_run += f"; {DRAFTS.format(layers=layers)}: to draft with them, export it"
+    elif engine == "vllm" and overrides and (kept := beyond_overrides(source.config, length)):
+        not_run += f"; {kept}: to draft with them, export it"
     if "export it" in not_run:
         out = f"{Path(here).name}-{engine}"
         allow = " --approximate" if near else ""

@@ -298,7 +298,7 @@ def test_a_config_and_its_gguf_file_get_the_same_flags(
 
 
 def test_a_model_with_a_drafter_is_best_served_from_a_folder(tmp_path: Path) -> None:
-    """vLLM builds a drafter of the checkpoint's MTP layers without --hf-overrides."""
+    """--hf-overrides change neither the length nor, in some classes, the rotation of MTP layers."""
     config = load_config(LLAMA2)
     nextn, mtp = "num_nextn_predict_layers", "mtp_num_hidden_layers"
     for own, layers in (({}, 0), ({nextn: 1}, 1), ({nextn: 0}, 0), ({mtp: 2}, 2), ({mtp: True}, 0)):
@@ -308,6 +308,8 @@ def test_a_model_with_a_drafter_is_best_served_from_a_folder(tmp_path: Path) -> 
         for length, told in ((16384, bool(layers)), (4096, False)):
             found = verified(tmp_path, {**config, **own}, "vllm", length=length)
             assert ("drafter-unscaled" in traps(found.warnings)) == told
+    turned = load_config(PUBLISHED / "qwen3-next-80b.json") | {mtp: 1}
+    assert len(rows(turned, "1m", "yarn")["vllm"].lines) == 1
 
 
 def test_the_stated_length_agrees_with_the_factor(tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ropewalk.lengths import format_length
-from ropewalk.models.config import DUAL_CHUNK, ORIGINAL_LENGTH, drafter_layers
+from ropewalk.models.config import DUAL_CHUNK, ORIGINAL_LENGTH
 from ropewalk.runtimes import mlx_lm
+from ropewalk.runtimes.drafters import beyond_overrides
 from ropewalk.runtimes.finding import Finding, Subject
 from ropewalk.runtimes.model_classes import GROWTH_BESIDE as BESIDE
 from ropewalk.runtimes.model_classes import GROWTH_IN_ROPE as IN_ROPE
@@ -120,17 +121,15 @@ def eight_bit_keys(subject: Subject) -> Iterator[Finding]:
 
 
 def drafter_unscaled(subject: Subject) -> Iterator[Finding]:
-    """A length that only the command line of vLLM would state, which its drafters do not read."""
-    layers = drafter_layers(subject.config)
+    """A setting that only the command line of vLLM would state, which its drafters do not read."""
     short = [r for r in subject.readings if r.runtime == "vllm" and (r.limit or 0) < subject.length]
-    if layers and short and subject.asked:
+    if short and subject.asked and (why := beyond_overrides(subject.config, subject.length)):
         yield Finding(
             "drafter-unscaled",
             ("vllm",),
-            f"the checkpoint has {layers} MTP layers, and its config states less than "
-            f"{format_length(subject.length)}",
-            "a drafter built from them never sees --hf-overrides (vLLM issue 58080): past its own "
-            "length almost no draft is accepted, and generation is slower than without it",
+            f"the config states less than {format_length(subject.length)}, and --hf-overrides, "
+            "which would raise it, do not reach the drafter in the checkpoint",
+            why,
             "write the setting into config.json (ropewalk export), or serve without a drafter",
             wrong=False,
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from ropewalk.context_plan import ContextPlan, PlanStep
+from ropewalk.context_plan import SLIDING_ATTENTION, ContextPlan, PlanStep
 from ropewalk.errors import RopewalkError, Unsupported
 from ropewalk.models.config import Config, ConfigReader, text_config
 from ropewalk.models.source import Source
@@ -32,6 +32,8 @@ def read(config: Config, name: str = STOCK) -> Reading:
     def seen(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
         if name == STOCK and reader.model_type in _NOT_STOCK:
             raise Unsupported(f"model type {reader.model_type!r} is not known to transformers")
+        if name == STOCK and reader.one_base and rope["layer_type"] == SLIDING_ATTENTION:
+            rope = {**rope, "rope_theta": reader.family.defaults["rope_theta"]}
         steps = reader.steps(known(rope))
         return steps[:1] if reader.model_type in _SHORT_LIST_ONLY else steps
 

@@ -123,11 +123,13 @@ def contradictions(source: Path, plan: ContextPlan, runtime: str, out: Path) -> 
             wrote, written = "approximate", True
         except Unsupported:
             wrote, written = "impossible", False
-    if runtime in OF_FOLDERS:
-        preview = _preview(plan, source, runtime)
-        if preview != fit:
-            found.append(f"plan says {fit}, the preview of export {preview}")
-    elif fit != "impossible" and f"export {source}" not in " ".join(row.lines):
+    preview = _preview(plan, source, runtime)
+    if runtime in OF_FOLDERS and preview != fit:
+        found.append(f"plan says {fit}, the preview of export {preview}")
+    if preview.replace("unknown", "exact") != wrote:
+        found.append(f"the preview of export says {preview}, export {wrote}")
+    exported = runtime in OF_FOLDERS or f"export {source}" in " ".join(row.lines)
+    if fit != "impossible" and not exported:
         fit = wrote  # a GGUF file of the model serves it, which is not here
     if fit.replace("unknown", "exact") != wrote:
         found.append(f"plan says {fit}, export {wrote}")

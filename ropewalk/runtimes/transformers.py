@@ -76,21 +76,24 @@ def cell(feature: Feature) -> Cell:
 
 def serve(plan: ContextPlan, source: Source) -> Serving:
     """The members of config.json that make it follow the plan."""
+    near: tuple[str, ...] = ()
     try:
-        followed, near = expressible(plan, source.config, "transformers", approximate=True)
-        written = stock_config(source.config, followed)
-        changed = changes(source.config, written)
+        followed, near = expressible(plan, source.config, STOCK, approximate=True)
+        written, refused = stock_config(source.config, followed), ""
     except RopewalkError as error:
-        return Serving("transformers", "impossible", reason_of(error, "transformers"))
+        followed, written, refused = plan, source.config, reason_of(error, STOCK)
     for own, config in ((True, source.config), (False, written)):
         if own and plan != source.present_plan:
             continue
+        if refused and not own:
+            return Serving(STOCK, "impossible", refused)
         found = follows(STOCK, config, followed, folder=source.path, own=own)
         limits = "".join(f"; {limit.remedy}" for limit in found.beside)
         if found.unknown:
             return Serving(STOCK, "unknown", f"{found.unknown}{limits}")
         if own and not found.wrong:
             return row(STOCK, near, f"the model's own config, unchanged{limits}")
+    changed = changes(source.config, written)
     path = ConfigReader(source.config).path if changed else ()
     where = " in ".join((*([".".join(path)] if path else ()), "config.json"))
     what = f"set these members of {where}"

@@ -194,7 +194,7 @@ def matrix_table() -> str:
         for runtime in targets():
             other: dict[str, list[str]] = {}
             for feature, row in differing.items():
-                if row[runtime] != base[feature][runtime]:
+                if row[runtime] != base.get(feature, row)[runtime]:
                     other.setdefault(str(row[runtime]), []).append(feature)
             told = [f"{', '.join(features)}: {cell}" for cell, features in other.items()]
             lines += [f"- {name} in {runtime}: {'; '.join(told)}"] * bool(told)

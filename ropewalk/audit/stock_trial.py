@@ -46,7 +46,7 @@ def trial(folder: Path, plan: ContextPlan, *, tokenizer: bool) -> Trial:
         if checkpoint.bytes(torch.float32) > MOST_BYTES:
             return Trial(notes=("too large to be run here: only its rotary modules were measured",))
         model = settle(read_model(checkpoint.folder, torch.float32))
-        asked = gate.sequences(plan, gate.probe_ids(checkpoint.folder))
+        asked = gate.to_compare(plan, gate.probe_ids(checkpoint.folder))
         text = PROBE if tokenizer else ""
         (answered,) = gate.ask_stock([(checkpoint.folder, asked)], text=text)
         agreement = gate.agreement_with(model, plan, asked, answered.answers)

@@ -48,11 +48,7 @@ def losses_between(
 
 def _loss(model: Any, checkpoint: Checkpoint, plan: ContextPlan, followed: ContextPlan) -> Loss:
     asked = gate.sequences(plan, gate.probe_ids(checkpoint.folder))
-    switching = any(len(steps) > 1 for steps in followed.schedules.values())
-    near = [
-        gate.planned_logits(model, followed, sequence, by_current_length=switching)
-        for sequence in asked
-    ]
+    near = [gate.planned_logits(model, followed, sequence) for sequence in asked]
     return divergence(model, plan, asked, near)
 
 

@@ -32,7 +32,7 @@ from ropewalk.models.config import Config
 from ropewalk.models.load import read_model
 from ropewalk.progress import Progress, Status, share, silent
 from ropewalk.runtimes.configs import window_everywhere
-from ropewalk.runtimes.features import check_plan, expressible, is_dynamic
+from ropewalk.runtimes.features import check_plan, expressible
 from ropewalk.untrusted import read_json
 
 
@@ -57,11 +57,6 @@ class Job:
     @property
     def compared_in(self) -> torch.dtype:
         return torch.float32 if self.folded is None else torch.float64
-
-    @property
-    def by_current_length(self) -> bool:
-        """Stock code chooses among several schedules by the longest position at hand."""
-        return any(len(steps) > 1 for steps in self.followed.schedules.values())
 
 
 class Decided(TypedDict, total=False):
@@ -134,26 +129,15 @@ class Questions:
 def questions(job: Job) -> Questions:
     """Sequences that must give the planned model's logits, and those that show a loss."""
     ids = gate.probe_ids(job.checkpoint.folder)
-    asked = gate.sequences(job.followed, ids)
-    if is_dynamic(job.followed):
-        # Only where a sequence ends with a step of the ladder does dynamic NTK turn as the ladder
-        # says. Its base never shrinks again, so lengths rise.
-        ends = sorted({s.up_to_length for own in job.followed.schedules.values() for s in own})
-        return Questions([gate.ending_at(end, ids) for end in ends], asked)
-    return Questions(asked, asked if job.approximations else [])
+    measured = gate.sequences(job.followed, ids) if job.approximations else []
+    return Questions(gate.to_compare(job.followed, ids), measured)
 
 
 def prove(job: Job, asked: Questions, answers: list[gate.Answer]) -> tuple[Agreement, Loss | None]:
     """Compare the answers with the source model's, and measure what was only approximated."""
     model = _reference(job)
     count = len(asked.to_compare)
-    agreement = gate.agreement_with(
-        model,
-        job.followed,
-        asked.to_compare,
-        answers[:count],
-        by_current_length=job.by_current_length,
-    )
+    agreement = gate.agreement_with(model, job.followed, asked.to_compare, answers[:count])
     if not job.approximations:
         return agreement, None
     logits = [answer.logits for answer in answers[count:]]

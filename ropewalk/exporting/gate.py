@@ -39,6 +39,7 @@ from ropewalk.exporting import fresh_process, stock_run
 from ropewalk.models.install import applied, install
 from ropewalk.models.load import load_stock_config, load_tokenizer
 from ropewalk.models.logits import check_finite
+from ropewalk.runtimes.features import is_dynamic
 from ropewalk.schedule import FloatArray, RotarySchedule
 
 TOLERANCE = 1e-5
@@ -123,9 +124,21 @@ def sequences(plan: ContextPlan, ids: Sequence[int]) -> list[GateAsked]:
     return found
 
 
-def ending_at(length: int, ids: Sequence[int]) -> GateAsked:
-    """A sequence with gaps whose last position ends exactly this length."""
-    return _at(ids, sorted(_spread(length)))
+def to_compare(plan: ContextPlan, ids: Sequence[int]) -> list[GateAsked]:
+    """The sequences in which stock transformers must give the planned model's logits.
+
+    Only where a sequence ends with a step of the ladder does dynamic NTK turn as the ladder says.
+    Its base never shrinks again, so lengths rise.
+    """
+    if not is_dynamic(plan):
+        return sequences(plan, ids)
+    ends = sorted({step.up_to_length for step in _steps(plan)})
+    return [_at(ids, sorted(_spread(end))) for end in ends]
+
+
+def switches(plan: ContextPlan) -> bool:
+    """True if stock code chooses among several schedules, by the longest position at hand."""
+    return any(len(steps) > 1 for steps in plan.schedules.values())
 
 
 def probe_ids(folder: Path) -> list[int]:
@@ -200,27 +213,21 @@ def agreement_with(
     plan: ContextPlan,
     asked: Sequence[GateAsked],
     answers: Sequence[Answer],
-    *,
-    by_current_length: bool = False,
 ) -> Agreement:
     """The agreement of the answers with the planned model; raises for other frequencies."""
     import transformers
 
-    followed = _with_frequencies(plan, asked, answers, by_current_length)
+    followed = _with_frequencies(plan, asked, answers)
     differences, spreads = [], []
     for sequence, answer in zip(asked, answers, strict=True):
-        logits = planned_logits(model, followed, sequence, by_current_length=by_current_length)
+        logits = planned_logits(model, followed, sequence)
         differences.append((logits - answer.logits).abs().max())
         spreads.append(logits.std())
     difference = float(torch.stack(differences).max())  # unlike Python's max, it keeps a NaN
     if not math.isfinite(difference):
         check_finite(model)
     tolerance = TOLERANCE * max(1.0, float(torch.stack(spreads).max()))
-    tolerance, usual = widened(
-        difference,
-        tolerance,
-        lambda: rounding(model, followed, asked, by_current_length=by_current_length),
-    )
+    tolerance, usual = widened(difference, tolerance, lambda: rounding(model, followed, asked))
     return Agreement(
         f"transformers {transformers.__version__}",
         "logits",
@@ -242,13 +249,7 @@ def widened(
     return (tolerance, usual) if tolerance > usual else (usual, None)
 
 
-def rounding(
-    model: Any,
-    plan: ContextPlan,
-    asked: Sequence[GateAsked],
-    *,
-    by_current_length: bool = False,
-) -> float:
+def rounding(model: Any, plan: ContextPlan, asked: Sequence[GateAsked]) -> float:
     """The distance by which logits move if every output of the model is rounded differently.
 
     Every module's output is off by a unit in its last place, up or down; what the layers above make
@@ -256,9 +257,9 @@ def rounding(
     """
 
     def moved(sequence: GateAsked) -> float:
-        plain = planned_logits(model, plan, sequence, by_current_length=by_current_length)
+        plain = planned_logits(model, plan, sequence)
         with rounded_otherwise(model):
-            other = planned_logits(model, plan, sequence, by_current_length=by_current_length)
+            other = planned_logits(model, plan, sequence)
         return float((plain - other).abs().max())
 
     return max(map(moved, asked))
@@ -283,17 +284,13 @@ def rounded_otherwise(model: Any) -> Iterator[None]:
 
 
 def planned_logits(
-    model: Any,
-    plan: ContextPlan,
-    sequence: GateAsked,
-    *,
-    length: int | None = None,
-    by_current_length: bool = False,
+    model: Any, plan: ContextPlan, sequence: GateAsked, *, length: int | None = None
 ) -> Tensor:
     """The source model's logits under the plan, for sequences declared to `length`.
 
-    By current length, the plan is installed anew for the length that every piece reaches. (The
-    install's own `by_current_length` does that in float64, and stock code does it in float32.)
+    Without one, as stock code has it: where that switches, the plan is installed anew for the
+    length that every piece reaches. (The install's own `by_current_length` does that in float64,
+    and stock code does it in float32.)
     """
 
     def follow(length: int) -> None:
@@ -305,20 +302,17 @@ def planned_logits(
             sequence.ids,
             sequence.positions,
             sequence.cuts,
-            before=follow if by_current_length else None,
+            before=follow if length is None and switches(plan) else None,
         )
 
 
 def _with_frequencies(
-    plan: ContextPlan,
-    asked: Sequence[GateAsked],
-    answers: Sequence[Answer],
-    by_current_length: bool,
+    plan: ContextPlan, asked: Sequence[GateAsked], answers: Sequence[Answer]
 ) -> ContextPlan:
     """The plan with the float32 frequencies that the stock model really has, once checked."""
     schedules = {layer_type: list(steps) for layer_type, steps in plan.schedules.items()}
     for sequence, answer in zip(asked, answers, strict=True):
-        length = sequence.length if by_current_length else plan.target_length
+        length = sequence.length if switches(plan) else plan.target_length
         for layer_type, steps in plan.schedules.items():
             n = next(n for n, step in enumerate(steps) if length <= step.up_to_length)
             schedule = steps[n].schedule

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Unpack
 
 from ropewalk.context_plan import ContextPlan
+from ropewalk.exporting import gate
 from ropewalk.exporting.exported import Exported
 from ropewalk.exporting.folder import Job, Options, Served, export_folder
 from ropewalk.runtimes.configs import stock_config
@@ -40,6 +41,6 @@ def export(
 
 
 def _served(job: Job, out: str) -> Served:
-    two_lists = job.by_current_length and not is_dynamic(job.followed)
+    two_lists = gate.switches(job.followed) and not is_dynamic(job.followed)
     load = f"AutoModelForCausalLM.from_pretrained({out!r})"
     return Served(load, caveats=(BY_BATCH,) if two_lists else ())

@@ -70,7 +70,7 @@ def assumptions(
 
 
 def _all(reader: ConfigReader) -> Iterator[Assumption]:
-    for find in (_model_type, _two_settings, _two_bases, _two_names, _two_levels):
+    for find in (_model_type, _two_settings, _two_bases, _one_base, _two_names, _two_levels):
         yield from find(reader)
     yield from _beside_the_rope(reader, "two-names", "partial_rotary_factor", "second")
     yield from _beside_the_rope(reader, "two-original-lengths", ORIGINAL_LENGTH, "first")
@@ -159,6 +159,19 @@ def _two_bases(reader: ConfigReader) -> Iterator[Assumption]:
             "theta-conflict",
             f"{key} is {shortened(top)}, and {reader.prefix}{reader.rope_key} states {shown}; the "
             f"base in {reader.rope_key} is followed, as in transformers 5",
+        )
+
+
+def _one_base(reader: ConfigReader) -> Iterator[Assumption]:
+    """A base at the top level alone, which transformers 5 does not follow in all layers."""
+    default, base = reader.family.defaults.get("rope_theta"), reader.get("rope_theta")
+    if reader.one_base and base != default:
+        yield Assumption(
+            "theta-of-windows",
+            f"{reader.written('rope_theta')} is {shortened(base)}, and is taken for the base of all "
+            "layers, as in transformers 4; transformers 5 turns those with a sliding window by "
+            f"{default}; if all were trained with it, state it for each layer type in "
+            "rope_parameters",
         )
 
 

@@ -318,6 +318,11 @@ class ConfigReader:
         rope = self.config.get(self.rope_key)
         return isinstance(rope, Mapping) and any(isinstance(v, Mapping) for v in rope.values())
 
+    @property
+    def one_base(self) -> bool:
+        """True if one key states the base of all layers; transformers 5 follows it in full ones."""
+        return self.family.local_base == "rope_theta" and not self.is_nested
+
     def _names_of(self, key: str) -> tuple[str, ...]:
         """The names under which a config of this type may state a key, the family's own first."""
         own = self.family.names.get(key)
@@ -638,6 +643,13 @@ class ConfigReader:
             raise Unsupported(
                 "rope type 'axial' turns by the row and column of a patch in a picture, not by a "
                 "position in a text, so there is no context to extend"
+            )
+        if self.family.only_longrope and kind not in ("default", "longrope"):
+            raise InvalidValue(
+                f"{self.prefix}{self.rope_key}.rope_type",
+                kind,
+                f"the class of model type {shortened(self.model_type)} refuses all but 'longrope'",
+                "write factors of type longrope, or remove the setting and plan anew",
             )
         if kind not in _READERS:
             raise Unsupported(

@@ -58,8 +58,8 @@ class Runtime:
     """The place in tables; runtimes of one place are in the order of their files."""
     cell: Callable[[Feature], Cell] | None = None
     """Its support of a feature of a plan; None for a runtime that is only read."""
-    written: Callable[[Config, ContextPlan], Config] | None = None
-    """The config that makes it follow a plan; None if its exports are no folders."""
+    written: Callable[[Config, ContextPlan], Config | None] | None = None
+    """The config of an export; None of one that is no folder, if it can be written."""
     serve: Callable[[ContextPlan, Source], Serving] | None = None
     """The lines that serve a plan."""
     writer: str = ""

@@ -135,22 +135,23 @@ def serve(engine: Engine, plan: ContextPlan, source: Source) -> Serving:
     runtime = every()[engine]
     assert runtime.line is not None
     length, here = plan.target_length, place(source)
-    try:
-        followed, near = expressible(plan, source.config, engine, approximate=True)
-        written = serving_config(source.config, followed, engine=engine)
-    except RopewalkError as error:
-        return Serving(engine, "impossible", reason_of(error, engine))
-    not_run = "; ".join((NOT_RUN, *caveats(followed, written, engine)))
     # Of a config whose frequencies are right, the stated length may be too short for the engine.
-    raised = with_length(source.config, length)
-    for own, what in ((source.config, ""), (raised, " with its length")):
-        if plan != source.present_plan:
-            break
-        found = follows(engine, own, plan, folder=source.path, own=True)
+    owned = ((source.config, ""), (with_length(source.config, length), " with its length"))
+    near: tuple[str, ...] = ()
+    for written, what in owned if plan == source.present_plan else ():
+        found = follows(engine, written, plan, folder=source.path, own=True)
         if found.unknown or found.exactly:
-            written = own
-            not_run = found.unknown or f"the model's own config{what}, {not_run}"
+            not_run = found.unknown or f"the model's own config{what}, {NOT_RUN}"
+            followed = plan
             break
+    else:
+        try:
+            followed, near = expressible(plan, source.config, engine, approximate=True)
+            written = serving_config(source.config, followed, engine=engine)
+        except RopewalkError as error:
+            return Serving(engine, "impossible", reason_of(error, engine))
+        not_run = NOT_RUN
+    not_run = "; ".join((not_run, *caveats(followed, written, engine)))
     same = written is source.config
     overrides = {} if same else override(source.config, written, engine)
     lines = [] if overrides is None else [runtime.line(here, length, overrides or None)]

@@ -32,7 +32,7 @@ ITS_MEAN = "its mean over the target, at every position"
 LONGEST = "the longest schedule at every length"
 BY_SERVER = "two lists, by the server's --max-model-len"
 WHOLE_BASE = "the base, cut to a whole number"
-AS_READ = "the setting as it is read"
+AS_WRITTEN = "the export as a whole"
 NO_FACTORS = "the nearest base, one factor or YaRN: its graph of this architecture takes no factors"
 
 
@@ -76,11 +76,11 @@ class Feature(NamedTuple):
 def matrix(plan: ContextPlan, config: Config) -> Matrix:
     """Every feature that the plan uses, in every runtime that exports are written for.
 
-    A runtime that would misread the setting of all of them together has a row of its own.
+    What cannot be written, or would be misread as a whole, has a row of its own.
     """
     rows = _features(plan, config)
-    read = {runtime: _as_read(plan, config, runtime, rows) for runtime in targets()}
-    return rows if set(map(str, read.values())) == {"exact"} else {**rows, AS_READ: read}
+    wholes = {runtime: _as_written(plan, config, runtime, rows) for runtime in targets()}
+    return rows if set(map(str, wholes.values())) == {"exact"} else {**rows, AS_WRITTEN: wholes}
 
 
 def _features(plan: ContextPlan, config: Config) -> Matrix:
@@ -103,17 +103,21 @@ def _row(feature: Feature) -> dict[str, Cell]:
     return {name: support(name, feature) for name in targets()}
 
 
-def _as_read(plan: ContextPlan, config: Config, runtime: str, rows: Matrix) -> Cell:
-    """What a runtime makes of the config that its export would have."""
+def _as_written(plan: ContextPlan, config: Config, runtime: str, rows: Matrix) -> Cell:
+    """The runtime's own export, if it can be written, as the runtime reads it."""
     written = every()[runtime].written
+    assert written is not None, "exports are written for it"
     cells = [row[runtime] for row in rows.values()]
-    if written is None or is_dynamic(plan) or {"refused", "unknown"} & {c.fit for c in cells}:
-        return EXACT  # it reads no config, or one without end, or another row tells
+    endless = is_dynamic(plan) and runtime == "transformers"  # its config states no end
+    if endless or {"refused", "unknown"} & {cell.fit for cell in cells}:
+        return EXACT  # another row tells
     near = any(cell.fit == "approximated" for cell in cells)
     try:
         followed = _nearest(plan, config, runtime, rows) if near else plan
         setting = written(config, followed)
-    except RopewalkError:  # the writer tells
+    except RopewalkError as error:
+        return Cell("refused", str(error))
+    if setting is None:
         return EXACT
     found = follows(runtime, setting, followed)
     if found.exactly:
@@ -176,7 +180,7 @@ def loadable_by(plan: ContextPlan, config: Config) -> tuple[str, ...]:
     """The runtimes that can follow the plan; none if no stock config can express it.
 
     transformers counts for dynamic NTK, which it has under that name, though its cached decoding
-    is not that of the plan.
+    is not that of the plan; and what loads GGUF files, for a file that no export has written.
     """
     try:
         rows = matrix(plan, config)
@@ -188,6 +192,7 @@ def loadable_by(plan: ContextPlan, config: Config) -> tuple[str, ...]:
         if all(
             cells[runtime].fit in ("exact", "equivalent")
             or (feature == "dynamic NTK" and runtime == "transformers")
+            or (feature == AS_WRITTEN and every()[runtime].loads_files)
             for feature, cells in rows.items()
         )
     )
@@ -205,7 +210,7 @@ def expressible(
         raise UnknownName("runtime", runtime, targets())
     rows = _features(plan, config)
     own = {name: row[runtime] for name, row in rows.items()}
-    own[AS_READ] = _as_read(plan, config, runtime, rows)
+    own[AS_WRITTEN] = _as_written(plan, config, runtime, rows)
     for feature, cell in own.items():
         if cell.fit == "refused":
             raise Unsupported(f"{runtime}: {feature} is refused: {cell.how}")

@@ -20,7 +20,7 @@ from ropewalk.gguf.family import Stated
 from ropewalk.gguf.header import GGUFHeader
 from ropewalk.gguf.rotation import CONVERTED
 from ropewalk.gguf.settings import NoFactors
-from ropewalk.models.config import ORIGINAL_LENGTH, ConfigReader, text_config
+from ropewalk.models.config import ORIGINAL_LENGTH, Config, ConfigReader, text_config
 from ropewalk.models.source import Source
 from ropewalk.runtimes import every, follows
 from ropewalk.runtimes.configs import window_everywhere, with_length
@@ -102,19 +102,23 @@ class _Export:
     out: str = FILE
 
 
+def check_folder(config: Config, plan: ContextPlan) -> None:
+    """Refuse a folder of which the export writes no GGUF file that follows the plan."""
+    reader = ConfigReader(config)
+    own = family(reader.model_type, reader.outer_type)
+    own.check_config(Stated(text_config(config)))
+    rotation_of(own, plan)
+    window = None if own.windows else window_everywhere(config)
+    if window is not None and window < plan.target_length:
+        raise Unsupported(f"sliding_window = {window}, which the export to GGUF cannot keep")
+
+
 def _exported(plan: ContextPlan, source: Source) -> _Export:
     """The refusals are those of the export itself, as far as config and plan show them."""
-    reader = ConfigReader(source.config)
+    if command := _of_converted(plan, source):
+        return _Export(command=command, out=EXTENDED)
     try:
-        followed, near = expressible(plan, source.config, "llama.cpp", approximate=True)
-        if not near and (command := _of_converted(followed, source)):
-            return _Export(command=command, out=EXTENDED)
-        own = family(reader.model_type, reader.outer_type)
-        own.check_config(Stated(text_config(source.config)))
-        rotation_of(own, followed)
-        window = None if own.windows else window_everywhere(source.config)
-        if window is not None and window < plan.target_length:
-            raise Unsupported(f"sliding_window = {window}, which the export to GGUF cannot keep")
+        _, near = expressible(plan, source.config, "llama.cpp", approximate=True)
     except RopewalkError as error:
         return _Export(refused=reason_of(error, "llama.cpp"))
     allow = " --approximate" if near else ""
@@ -127,7 +131,7 @@ def _of_converted(plan: ContextPlan, source: Source) -> str:
     if name is None or set(plan.schedules) != {FULL_ATTENTION}:
         return ""
     try:
-        settings.setting_in(architecture(name), plan.longest(), by_factors=True)
+        settings.setting_in(architecture(name), settings.only_schedule(plan), by_factors=True)
     except RopewalkError:
         return ""
     words = ("ropewalk", "export", FILE, "--plan", PLAN, "--runtime", "llama.cpp", "-o", EXTENDED)

@@ -174,6 +174,7 @@ RUNTIME = Runtime(
     {NAME: read},
     place=3,
     cell=cell,
+    written=files.check_folder,
     serve=lambda plan, source: files.served(plan, source)[0],
     writer="ropewalk.exporting.llama_cpp:write",
     loads_files=True,

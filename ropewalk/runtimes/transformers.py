@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from ropewalk.context_plan import ContextPlan, PlanStep
+from ropewalk.context_plan import SLIDING_ATTENTION, ContextPlan, PlanStep
 from ropewalk.errors import RopewalkError, Unsupported
 from ropewalk.models.config import Config, ConfigReader, text_config
 from ropewalk.models.source import Source
@@ -32,6 +32,8 @@ def read(config: Config, name: str = STOCK) -> Reading:
     def seen(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
         if name == STOCK and reader.model_type in _NOT_STOCK:
             raise Unsupported(f"model type {reader.model_type!r} is not known to transformers")
+        if name == STOCK and reader.one_base and rope["layer_type"] == SLIDING_ATTENTION:
+            rope = {**rope, "rope_theta": reader.family.defaults["rope_theta"]}
         steps = reader.steps(known(rope))
         return steps[:1] if reader.model_type in _SHORT_LIST_ONLY else steps
 
@@ -74,21 +76,24 @@ def cell(feature: Feature) -> Cell:
 
 def serve(plan: ContextPlan, source: Source) -> Serving:
     """The members of config.json that make it follow the plan."""
+    near: tuple[str, ...] = ()
     try:
-        followed, near = expressible(plan, source.config, "transformers", approximate=True)
-        written = stock_config(source.config, followed)
-        changed = changes(source.config, written)
+        followed, near = expressible(plan, source.config, STOCK, approximate=True)
+        written, refused = stock_config(source.config, followed), ""
     except RopewalkError as error:
-        return Serving("transformers", "impossible", reason_of(error, "transformers"))
+        followed, written, refused = plan, source.config, reason_of(error, STOCK)
     for own, config in ((True, source.config), (False, written)):
         if own and plan != source.present_plan:
             continue
+        if refused and not own:
+            return Serving(STOCK, "impossible", refused)
         found = follows(STOCK, config, followed, folder=source.path, own=own)
         limits = "".join(f"; {limit.remedy}" for limit in found.beside)
         if found.unknown:
             return Serving(STOCK, "unknown", f"{found.unknown}{limits}")
         if own and not found.wrong:
             return row(STOCK, near, f"the model's own config, unchanged{limits}")
+    changed = changes(source.config, written)
     path = ConfigReader(source.config).path if changed else ()
     where = " in ".join((*([".".join(path)] if path else ()), "config.json"))
     what = f"set these members of {where}"

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
+from ropewalk.context_plan import FULL_ATTENTION, SLIDING_ATTENTION, ContextPlan, PlanStep
 from ropewalk.models.config import present_plan
 from ropewalk.models.stock_config import with_plan
 from ropewalk.planning.extension import extend_plan
@@ -198,6 +198,11 @@ def _truncate_inside(export: Export) -> None:
     export.rope["full_attention"]["truncate"] = False
 
 
+def _windows(**keys: Any) -> Edit:
+    kinds = [FULL_ATTENTION, SLIDING_ATTENTION]
+    return lambda export: export.config.update(layer_types=kinds, **keys)
+
+
 def _same(export: Export) -> None:
     """The setting itself is the trap."""
 
@@ -286,15 +291,17 @@ BROKEN: Mapping[str, Broken] = {
         "short-text-taxed", "two lists", _one_list, ("transformers",)
     ),
     # 5. Factors that change under the cache.
-    "dynamic NTK in transformers": Broken(
-        "switches-with-cache", "dynamic", _same, ("transformers",)
-    ),
     "two lists in transformers and SGLang": Broken(
         "switches-with-cache",
         "two lists",
         _same,
         ("transformers", "sglang"),
         also=frozenset({"one-position-lost"}),
+    ),
+    # Keys that contradict each other.
+    "windows without their switch": Broken("window-missing", "qwen2", _windows(sliding_window=256)),
+    "windows of no length": Broken(
+        "window-missing", "qwen2", _windows(sliding_window=None, use_sliding_window=True)
     ),
     # The limits.
     "the tokenizer's limit": Broken("tokenizer-limit", "any λ", _tokenizer(WINDOW)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,10 @@ import pytest
 
 import ropewalk as rw
 from ropewalk.api.fingerprint import warn_of_engines
+from ropewalk.audit.result import Audit
 from ropewalk.blocks import Code
 from ropewalk.context_plan import ContextPlan
-from ropewalk.errors import InputError, Unsupported
+from ropewalk.errors import InputError, InvalidValue, Unsupported
 from ropewalk.models.config import present_plan
 from ropewalk.models.source import resolve
 from ropewalk.planning.extension import extend_plan
@@ -24,6 +25,7 @@ from ropewalk.runtimes.features import matrix
 from ropewalk.runtimes.model_classes import ENGINE_NAMES
 from ropewalk.runtimes.serving import Serving, serving
 from ropewalk.scaling import own_names
+from tests.audit.files.folders import edit
 from tests.gguf.gguf_cases import tiny_folder
 from tests.gguf.tiny_families import TINY
 from tests.models.tiny import FAMILIES, RECENT, WINDOW
@@ -76,6 +78,84 @@ def test_another_runtime_that_would_misread_an_export_is_a_remark(
     assert (foreign.verdict, foreign.written_for) == ("wrong", "")
 
 
+def edited(folder: Path, change: Callable[[dict[str, Any]], None]) -> Path:
+    """A model whose config says something else."""
+    edit(folder / "config.json", change)
+    return folder
+
+
+def scaled(kind: str, **keys: Any) -> Callable[[dict[str, Any]], None]:
+    """The keys of transformers 4, as most published configs have them."""
+    scaling = {"rope_type": kind, "factor": 4.0, **keys} if kind != "default" else None
+
+    def change(config: dict[str, Any]) -> None:
+        del config["rope_parameters"]
+        config |= {"rope_theta": 1e6, "rope_scaling": scaling}
+
+    return change
+
+
+def without_growth(config: dict[str, Any]) -> None:
+    del config["rope_parameters"]["llama_4_scaling_beta"]
+
+
+def without_settings(config: dict[str, Any]) -> None:
+    del config["rope_parameters"]
+    config["max_position_embeddings"] = 2**18
+
+
+FOREIGN: dict[str, tuple[str, Callable[[dict[str, Any]], None], dict[str, str]]] = {
+    "dynamic NTK": ("llama", scaled("dynamic"), {"transformers": "OK", "vllm": "wrong"}),
+    "OLMo 3's base for all layers": ("olmo3", scaled("default"), {"transformers": "wrong"}),
+    "growth without its key": ("ministral3", without_growth, {"transformers": "wrong"}),
+    "growth by the class": (
+        "ministral3",
+        without_settings,
+        {"transformers": "OK", "vllm": "wrong"},
+    ),
+}
+"""Folders that nobody here has written, and what verify says of some runtimes."""
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_a_foreign_config_is_told_of_in_one_way(name: str, tmp_path: Path) -> None:
+    family, change, said = FOREIGN[name]
+    folder = edited(tiny_folder(tmp_path / "model", family), change)
+    audit = rw.verify(folder, run=False)
+    assert {runtime: audit.verdict_in(runtime) for runtime in said} == said
+    assert list(_as_it_is(folder, audit)) == []
+
+
+@pytest.mark.parametrize("kind", ["linear", "llama3", "dynamic"])
+def test_rope_types_that_a_class_refuses_are_refused(kind: str, tmp_path: Path) -> None:
+    folder = edited(tiny_folder(tmp_path / "model", "phi3"), scaled(kind))
+    with pytest.raises(InvalidValue, match="the class of model type 'phi3' refuses all but"):
+        rw.plan(folder, "64")
+    found = rw.verify(folder, run=False)
+    assert {found.verdict_in(runtime) for runtime in OF_FOLDERS} == {"wrong"}
+
+
+def test_dynamic_ntk_runs_as_it_was_exported(llama: Path, tmp_path: Path) -> None:
+    """Also beside a plan that says nothing of being only near."""
+    plan = extend_plan(present_plan(llama), TARGET, "dynamic_ntk")
+    out = tmp_path / "out"
+    rw.export(llama, plan, out, "transformers", approximate=True)
+    for name in ("plan.json", "ropewalk.manifest.json"):
+        (out / name).unlink()
+    found = rw.verify(out, plan=plan, runtimes=["transformers"])
+    assert (found.verdict, found.runtimes["transformers"].basis) == ("OK", "run")
+    assert [finding.trap for finding in found.warnings] == ["switches-with-cache"]
+
+
+def test_a_folder_that_is_not_written_as_gguf_is_refused_by_the_preview(tmp_path: Path) -> None:
+    source = tiny_folder(tmp_path / "model", "olmo2")
+    for method in ("yarn", "linear", "dynamic_ntk"):
+        plan = extend_plan(present_plan(source), TARGET, method)
+        assert _preview(plan, source, "llama.cpp") == "impossible"
+        with pytest.raises(Unsupported, match="the export to GGUF writes apertus"):
+            rw.export(source, plan, tmp_path / "out.gguf", "llama.cpp", approximate=True)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("family", [*FAMILIES, *RECENT, "apertus"])
 def test_no_family_method_and_runtime_is_told_of_in_two_ways(family: str, tmp_path: Path) -> None:
@@ -123,11 +203,13 @@ def contradictions(source: Path, plan: ContextPlan, runtime: str, out: Path) -> 
             wrote, written = "approximate", True
         except Unsupported:
             wrote, written = "impossible", False
-    if runtime in OF_FOLDERS:
-        preview = _preview(plan, source, runtime)
-        if preview != fit:
-            found.append(f"plan says {fit}, the preview of export {preview}")
-    elif fit != "impossible" and f"export {source}" not in " ".join(row.lines):
+    preview = _preview(plan, source, runtime)
+    if runtime in OF_FOLDERS and preview != fit:
+        found.append(f"plan says {fit}, the preview of export {preview}")
+    if preview.replace("unknown", "exact") != wrote:
+        found.append(f"the preview of export says {preview}, export {wrote}")
+    exported = runtime in OF_FOLDERS or f"export {source}" in " ".join(row.lines)
+    if fit != "impossible" and not exported:
         fit = wrote  # a GGUF file of the model serves it, which is not here
     if fit.replace("unknown", "exact") != wrote:
         found.append(f"plan says {fit}, export {wrote}")
@@ -145,23 +227,27 @@ def _of_export(out: Path, plan: ContextPlan, runtime: str, fit: str) -> Iterator
         if said != ("not established" if fit == "unknown" else "OK"):
             why = [finding.what for finding in audit.wrong] or audit.not_established
             yield f"plan says {fit}, verify {said}: {why}"
-    if runtime not in OF_FOLDERS:
-        return
-    source, later = resolve(out), _rows(out)
+    if runtime in OF_FOLDERS:
+        yield from _as_it_is(out, audits[0])
+
+
+def _as_it_is(folder: Path, audit: Audit) -> Iterator[str]:
+    """What plan, verify, report and fingerprint say differently of a folder's own config."""
+    source, rows = resolve(folder), _rows(folder)
     warned: list[str] = []
     warn_of_engines(source, warned.append)
-    shown = {block.title: block.text for block in served(out) if isinstance(block, Code)}
+    shown = {block.title: block.text for block in served(folder) if isinstance(block, Code)}
     for name in OF_FOLDERS:
-        wrong = audits[0].verdict_in(name) == "wrong"
-        unchanged = "own config" in later[name].reason and "override" not in str(later[name].lines)
-        if unchanged == wrong and later[name].fit != "unknown":
-            yield f"verify says {'wrong' if wrong else 'OK'} of {name}, plan {later[name].reason}"
+        wrong = audit.verdict_in(name) == "wrong"
+        unchanged = "own config" in rows[name].reason and "override" not in str(rows[name].lines)
+        if unchanged == wrong and rows[name].fit != "unknown":
+            yield f"verify says {'wrong' if wrong else 'OK'} of {name}, plan {rows[name].reason}"
         if name in ENGINES:
             if any(name in said for said in warned) != wrong:
                 yield f"verify says {'wrong' if wrong else 'OK'} of {name}, fingerprint {warned}"
             line = [text for title, text in shown.items() if ENGINE_NAMES[name] in title]
-            if line != ["\n".join(later[name].lines)] and later[name].lines:
-                yield f"the report says {line} of {name}, plan {later[name].lines}"
+            if line != ["\n".join(rows[name].lines)] and rows[name].lines:
+                yield f"the report says {line} of {name}, plan {rows[name].lines}"
 
 
 def _preview(plan: ContextPlan, source: Path, runtime: str) -> str:

@@ -1,13 +1,14 @@
 """The names of the tensors that a model type asks for, if its naming is known.
 
 The rows of names.json are those of transformers' classes, with which the tests compare them.
-Experts are left out, since files store them in several ways.
+Experts are left out, since files store them in several ways: they are the feed-forward part of a
+type whose layers name no other.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +31,8 @@ class _Naming(NamedTuple):
     last: Sequence[str] = ("norm.weight",)
     compressed_queries: bool = False
     """It has those of multi-head latent attention too, compressed or not."""
+    also: Sequence[str] = ()
+    """The beginnings of other names that a layer may have."""
 
 
 def _naming(row: Mapping[str, Any]) -> _Naming:
@@ -38,6 +41,9 @@ def _naming(row: Mapping[str, Any]) -> _Naming:
     return _Naming(**{**own, "biases": tuple(biases)})
 
 
+_EXPERTS = ("mlp.", "block_sparse_moe.")
+_BUFFER = "rotary_emb.inv_freq"
+"""Older files store it, and every class computes its own."""
 _ROWS = json.loads(Path(__file__).with_name("names.json").read_text(encoding="utf-8"))
 NAMINGS: Mapping[str, _Naming] = {t: _naming(row) for row in _ROWS for t in row["types"]}
 """Model types whose every tensor of the usual names is known, in every layer."""
@@ -60,6 +66,20 @@ def in_each_layer(reader: ConfigReader) -> tuple[str, ...]:
         for part in bias.parts
     ]
     return (*(f"{part}.weight" for part in parts), *(f"{part}.bias" for part in biased))
+
+
+def strangers(reader: ConfigReader, names: Iterable[str]) -> tuple[str, ...]:
+    """The names of a layer that its model type has not; none for a type that is not known."""
+    naming = NAMINGS.get(reader.model_type)
+    if naming is None:
+        return ()
+    experts = () if any(part.startswith("mlp.") for part in naming.parts) else _EXPERTS
+    known, may = in_each_layer(reader), (*naming.also, *experts)
+    return tuple(
+        name
+        for name in names
+        if not (name in known or name.startswith(may) or name.endswith(_BUFFER))
+    )
 
 
 def after_the_layers(reader: ConfigReader) -> tuple[str, ...]:

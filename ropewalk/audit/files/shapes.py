@@ -2,7 +2,7 @@
 
 Nearly all decoder models name their weights alike: `embed_tokens`, `layers.N.self_attn.q_proj`,
 `mlp.down_proj`. What stands under such a name has the shape that the config gives it. Where a model
-type is known to follow the naming, what differs is wrong; elsewhere it is only not established.
+type is known to follow the naming, what differs is wrong; elsewhere nothing is established.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ropewalk.audit.files.check import listed
-from ropewalk.audit.files.names import NAMINGS, after_the_layers, in_each_layer
+from ropewalk.audit.files.names import NAMINGS, after_the_layers, in_each_layer, strangers
 from ropewalk.gguf.tensors import times
 from ropewalk.models.config import Config, ConfigReader
 from ropewalk.runtimes.reading import whole
@@ -54,7 +54,7 @@ def check_shapes(tensors: Shapes, config: Config) -> Compared:
     if not problems and isinstance(config.get("text_config"), Mapping) and not others:
         said = "the config has more than a text model, and no tensor is of another part"
         return Compared(unknown=said, rows=rows)
-    if quantised(config) or (problems and reader.model_type not in USUAL):
+    if quantised(config) or reader.model_type not in USUAL:
         why = f"the naming of model type {reader.model_type[:40]!r} is not known here"
         why = "the weights are quantised" if quantised(config) else why
         first = f" ({problems[0]})" if problems else ""
@@ -166,7 +166,7 @@ class _Model:
         return tuple(f"{self.prefix}{name}" for name in after_the_layers(self.reader))
 
     def _missing(self) -> Iterator[str]:
-        """Names that the model type asks for, and those that one layer has and another has not.
+        """Names that the model type asks for or has not, and those that some layers lack.
 
         Experts may stand in some layers only.
         """
@@ -179,12 +179,13 @@ class _Model:
         stated = self.count("num_hidden_layers") or len(self.layers)
         wanted = in_each_layer(self.reader)
         asked = [name for name in self._last() if name not in self.tensors]
-        uneven = []
+        uneven, strange = [], []
         for number, own in sorted(self.layers.items()):
             if number >= stated:
                 continue
             layer = f"{self.prefix}layers.{number}."
             asked += [layer + name for name in wanted if name not in own]
+            strange += [layer + name for name in strangers(self.reader, own)]
             uneven += [
                 layer + name
                 for name in names
@@ -195,6 +196,9 @@ class _Model:
         if asked:
             tensors = "1 tensor" if len(asked) == 1 else f"{len(asked)} tensors"
             yield f"no file holds {tensors} that the config asks for ({listed(asked)})"
+        if strange:
+            kind = self.reader.model_type
+            yield f"{listed(strange)}: no layer of model type {kind!r} has tensors of that name"
         if uneven:
             yield f"no file holds {listed(uneven)}, and other layers have tensors of that name"
 

@@ -1,7 +1,7 @@
 """Traps in the keys of a config.
 
 ignored-key, no-rope-type, factor-count, theta-missing, theta-conflict, scaling-conflict,
-original-length-missing, factor-recomputed, truncate-ignored.
+original-length-missing, factor-recomputed, truncate-ignored, window-missing.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from ropewalk.context_plan import FULL_ATTENTION, SLIDING_ATTENTION
 from ropewalk.errors import RopewalkError
 from ropewalk.lengths import format_length
 from ropewalk.models.config import Config
@@ -21,6 +22,8 @@ _TABLE = json.loads(Path(__file__).with_name("config_keys.json").read_text(encod
 _READ = {kind: set(keys) for kind, keys in _TABLE["read"].items()}
 # What other types take where a setting leaves these out: written anyway, they ask for nothing.
 _NEUTRAL = _TABLE["neutral"]
+# Model types whose class forgets the window unless `use_sliding_window` is true.
+_SWITCHED = set(_TABLE["switched"])
 _SCALES = {"factor", "short_factor", "long_factor", "beta_fast", "low_freq_factor"}
 
 
@@ -195,6 +198,26 @@ def truncate_nested(subject: Subject) -> Iterator[Finding]:
                 "pairs at the ends of the ramp turn at other speeds",
                 "write truncate beside the layer types too, or export the factors as longrope",
             )
+
+
+def window_missing(subject: Subject) -> Iterator[Finding]:
+    """Layers with a sliding window, of no length: Qwen's classes forget it without their switch."""
+    inner, kinds = subject.inner, subject.inner.get("layer_types")
+    if not isinstance(kinds, list) or SLIDING_ATTENTION not in kinds:
+        return
+    off = subject.reader.model_type in _SWITCHED and not inner.get("use_sliding_window")
+    if off or not inner.get("sliding_window", True):
+        yield Finding(
+            "window-missing",
+            (),
+            f"layer_types has {kinds.count(SLIDING_ATTENTION)} layers with a sliding window, and "
+            + ("use_sliding_window is not true" if off else "sliding_window states no length"),
+            "transformers fails when it runs, and other runtimes may let these layers see "
+            "everything",
+            "write the window that the model was trained with"
+            + (" and use_sliding_window = true" if off else "")
+            + f", or {FULL_ATTENTION!r} for these layers",
+        )
 
 
 def _stated_ropes(subject: Subject) -> list[Config]:

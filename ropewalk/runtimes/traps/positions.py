@@ -14,23 +14,32 @@ from ropewalk.runtimes.drafters import beyond_overrides
 from ropewalk.runtimes.finding import Finding, Subject
 from ropewalk.runtimes.model_classes import GROWTH_BESIDE as BESIDE
 from ropewalk.runtimes.model_classes import GROWTH_IN_ROPE as IN_ROPE
+from ropewalk.runtimes.reading import STOCK
 
 _STEP_IN_SGLANG = 16384
 """The default of its class for Ministral 3."""
 
 
 def position_scaling_lost(subject: Subject) -> Iterator[Finding]:
-    stated = [r[IN_ROPE] for r in subject.stated_settings if r.get(IN_ROPE) is not None]
+    inside = [r[IN_ROPE] for r in subject.ropes.values() if r.get(IN_ROPE) is not None]
     other = subject.inner.get(BESIDE)
     own = other.get("beta") if isinstance(other, Mapping) else None
     for reading in subject.readings:
-        key, value = _key_read(subject, reading.runtime), (stated or [own])[0]
-        if value is None or key is None:
+        key, value = _key_read(subject, reading.runtime), (inside or [own])[0]
+        if reading.runtime == STOCK and not inside and subject.reader.family.steps_log_n:
+            yield Finding(
+                "refused",
+                (STOCK,),
+                f"the rope setting has no {IN_ROPE}, with which the class of this model computes",
+                "it fails when it runs",
+                f"write {IN_ROPE} into it, 0 for none (ropewalk export does)",
+            )
+        if not value or key is None:
             continue
-        if reading.runtime == "sglang" and key == IN_ROPE and stated and value:
+        if reading.runtime == "sglang" and key == IN_ROPE and inside:
             yield from _other_steps(subject)
-        if not (stated if key == IN_ROPE else own if key == BESIDE else None):
-            there, missing = (IN_ROPE, BESIDE) if stated else (BESIDE, IN_ROPE)
+        if not (inside if key == IN_ROPE else own if key == BESIDE else None):
+            there, missing = (IN_ROPE, BESIDE) if inside else (BESIDE, IN_ROPE)
             yield Finding(
                 "position-scaling-lost",
                 (reading.runtime,),
@@ -46,7 +55,7 @@ def position_scaling_lost(subject: Subject) -> Iterator[Finding]:
 def _other_steps(subject: Subject) -> Iterator[Finding]:
     """SGLang takes the length of a step next to rope_parameters, whatever these contain."""
     taken = subject.inner.get(ORIGINAL_LENGTH, _STEP_IN_SGLANG)
-    for rope in subject.stated_settings:
+    for rope in subject.ropes.values():
         stated = rope.get(ORIGINAL_LENGTH)
         if rope.get(IN_ROPE) and stated is not None and stated != taken:
             yield Finding(
@@ -62,7 +71,7 @@ def _other_steps(subject: Subject) -> Iterator[Finding]:
 
 def _key_read(subject: Subject, runtime: str) -> str | None:
     """The name that a runtime reads; empty if none; None if not known."""
-    if runtime == "transformers":
+    if runtime == STOCK:
         return IN_ROPE
     if runtime == mlx_lm.NAME:
         reads = mlx_lm.reads_growth(subject.config)

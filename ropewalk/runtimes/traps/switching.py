@@ -8,16 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ropewalk.context_plan import APPROXIMATES
-from ropewalk.runtimes.features import two_lists
+from ropewalk.runtimes.features import is_dynamic, two_lists
 from ropewalk.runtimes.finding import Finding, Subject
 from ropewalk.runtimes.reading import STOCK, kind_of
 
 
 def cache_switch(subject: Subject) -> Iterator[Finding]:
-    """Wrong, unless that is how transformers follows the plan: two lists, or one only near it."""
+    """Wrong, unless that is how transformers has the plan: two lists, dynamic, or one near it."""
     plan = subject.plan
     meant = plan is not None and (
         APPROXIMATES in plan.provenance
+        or is_dynamic(plan)
         or all(len(steps) == 1 or two_lists(steps) for steps in plan.schedules.values())
     )
     for reading in subject.readings:

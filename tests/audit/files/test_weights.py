@@ -17,10 +17,15 @@ import torch
 from safetensors.numpy import save_file
 from safetensors.torch import load_file as load_torch
 from safetensors.torch import save_file as save_torch
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
+)
 
 from ropewalk.audit.files.finite import odd
-from ropewalk.audit.files.names import NAMINGS, after_the_layers, in_each_layer
+from ropewalk.audit.files.names import NAMINGS, after_the_layers, in_each_layer, strangers
 from ropewalk.audit.files.safetensors import read_header
 from ropewalk.audit.files.shapes import USUAL, check_shapes
 from ropewalk.audit.files.weights import numbers
@@ -303,7 +308,8 @@ def test_a_model_type_that_nobody_knows_is_not_established(folder: Path) -> None
     found = judged(folder)
     assert found.verdict == found.verdict_in("vllm") == "not established"
     assert found.runtimes["vllm"].basis == "not looked at"
-    (line,) = found.not_established
+    weights, line = found.not_established
+    assert "the naming of model type 'evil' is not known here" in weights
     assert line.startswith("vllm: model type 'evil' is not in ropewalk's table of model types")
     # Its naming may be another: what differs is no proof that it is wrong.
     edit(folder / "config.json", lambda config: config.update(vocab_size=1025))
@@ -332,15 +338,51 @@ def test_weights_under_a_quantised_config_are_not_established(folder: Path, inne
 def test_the_names_of_a_type_are_those_of_transformers(kind: str) -> None:
     """With its biases and without; experts, routers and the like are not asked for."""
     keys = {bias.key for bias in NAMINGS[kind].biases if bias.key}
-    for settings in ({}, dict.fromkeys(keys, True), dict.fromkeys(keys, False)):
+    norms = dict.fromkeys(("qk_layernorm", "use_qk_norm"), True)
+    for settings in (norms, dict.fromkeys(keys, True), dict.fromkeys(keys, False)):
         config = AutoConfig.for_model(kind, num_hidden_layers=1, **settings)
+        writes = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING
         with torch.device("meta"):
-            names = AutoModelForCausalLM.from_config(config).state_dict()
+            model = (AutoModelForCausalLM if writes else AutoModel).from_config(config)
+        names = {name.removeprefix("model.") for name in model.state_dict()}
+        names = {name.removeprefix("language_model.") for name in names}
+        own = [name.removeprefix("layers.0.") for name in names if name.startswith("layers.0.")]
         reader = ConfigReader({"model_type": kind, **settings})
         asked = {f"layers.0.{name}" for name in in_each_layer(reader)}
-        asked |= set(after_the_layers(reader))
-        assert asked <= {name.partition(".")[2] for name in names}
+        assert asked | set(after_the_layers(reader)) <= {
+            name.removeprefix("gpt_neox.") for name in names
+        }
         assert asked
+        assert strangers(reader, own) == ()
+
+
+@pytest.mark.parametrize(
+    ("family", "kind", "stranger"),
+    [
+        ("qwen3", "mistral", "self_attn.q_norm.weight"),
+        ("qwen3", "llama", "self_attn.q_norm.weight"),
+        ("qwen2", "llama", "self_attn.q_proj.bias"),
+        ("gemma3_text", "gemma2", "self_attn.q_norm.weight"),
+        ("gpt_oss", "mixtral", "self_attn.sinks"),
+    ],
+)
+def test_a_model_under_the_name_of_another_type_is_wrong(
+    family: str, kind: str, stranger: str
+) -> None:
+    model = tiny_model(family)
+    shapes = {name: tuple(weight.shape) for name, weight in model.state_dict().items()}
+    config = json.loads(model.config.to_json_string(use_diff=False)) | {"model_type": kind}
+    (problem,) = check_shapes(shapes, config).problems
+    assert stranger in problem
+    assert problem.endswith(f"no layer of model type {kind!r} has tensors of that name")
+
+
+def test_a_buffer_of_older_files_is_no_stranger(folder: Path) -> None:
+    tensors = load_torch(folder / SINGLE)
+    queries = (name for name in tensors if name.endswith("q_proj.weight"))
+    buffers = (name.replace("q_proj.weight", "rotary_emb.inv_freq") for name in queries)
+    save_torch(tensors | {name: torch.ones(8) for name in buffers}, folder / SINGLE)
+    assert judged(folder).verdict == "OK"
 
 
 def test_types_and_sizes_that_this_reader_does_not_know_are_not_damage(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -16,46 +17,64 @@ from ropewalk.evaluation.served.causes import causes
 from ropewalk.scaling import rebuild
 from ropewalk.schedule import MAX_BASE, FloatArray, RotarySchedule
 
+_FLOAT32 = 2.0**-23
+_ROUNDINGS = 128
+"""Roundings of a frequency in float32: of its exponent, its power, and the blend of a ramp, which
+counts as often as the ramp's factor."""
 _NOT_GIVEN = ", which was not given"
-UNKNOWN = "no known fault gives these angles"
 
 
-def likely_cause(
-    found: FloatArray,
-    tolerance: FloatArray,
-    positions: Sequence[int],
-    plan: ContextPlan,
-    layer_type: str,
-    length: int,
-    present: ContextPlan | None,
-) -> str:
-    """The known fault that gives what was found, [2, positions, pairs], in words.
+def tolerance(
+    values: FloatArray, speed: FloatArray, positions: Sequence[int], epsilon: float
+) -> FloatArray:
+    """The difference of cos and sin, [2, positions, pairs], that rounding allows.
 
-    `present` is the plan that the config of the live model states.
+    A frequency's rounding counts p-fold at position p; `epsilon` is the spacing of their format.
     """
-    own = plan.schedule(length, layer_type)
+    angles = np.multiply.outer(np.asarray(positions, dtype=np.float64), np.abs(speed))
+    allowed = np.hypot(*values) * (epsilon + _FLOAT32 * (4 + _ROUNDINGS * angles))
+    return np.broadcast_to(allowed, values.shape)
 
-    def excess(wrong: FloatArray) -> float:
-        return float((np.abs(found - wrong) / tolerance).max())
 
-    def turned(schedule: RotarySchedule) -> FloatArray:
-        return np.stack(schedule.cos_sin(positions))
+def unit(values: FloatArray) -> FloatArray:
+    """cos and sin without attention scaling."""
+    scaled: FloatArray = values / np.maximum(np.hypot(*values), 1e-300)
+    return scaled
 
-    told = UNKNOWN
-    coarse = torch.tensor(positions).bfloat16().double().numpy()
-    if excess(np.stack(own.cos_sin(coarse))) <= 1:
-        told = "positions rounded to bfloat16"
-    # A number that was measured explains more faults than one of a list, and says less.
-    for faults in (_known(own, plan, layer_type), _measured(found, positions, own)):
-        apart = [(excess(turned(schedule)), words) for words, schedule in faults]
-        nearest, words = min(apart)
-        if told is UNKNOWN and nearest <= 1:
-            told = words
-    if present is not None and layer_type in present.schedules:
-        stated = present.schedule(min(length, present.target_length), layer_type)
-        if stated.geometry.pairs == own.geometry.pairs and excess(turned(stated)) <= 1:
+
+class Sample(NamedTuple):
+    """What was found at some positions."""
+
+    found: FloatArray
+    positions: Sequence[int]
+    epsilon: float
+    scaled: bool
+    """False if the attention scaling is left out."""
+
+    def follows(self, schedule: RotarySchedule) -> float:
+        """The largest difference from a schedule, in parts of its tolerance."""
+        values = np.stack(schedule.cos_sin(self.positions))
+        values = values if self.scaled else unit(values)
+        allowed = tolerance(values, schedule.inverse_frequencies, self.positions, self.epsilon)
+        return float((np.abs(self.found - values) / allowed).max())
+
+    def likely_cause(
+        self, plan: ContextPlan, layer_type: str, length: int, present: ContextPlan | None
+    ) -> str:
+        """The known fault that gives what was found; `present` is the live config's own plan."""
+        own, told = plan.schedule(length, layer_type), ""
+        # A number that was measured explains more faults than one of a list, and says less.
+        for faults in (_known(own, plan, layer_type), _measured(self, own)):
+            nearest, words = min((self.follows(schedule), words) for words, schedule in faults)
+            if not told and nearest <= 1:
+                told = words
+        stated = present.schedules.get(layer_type, ()) if present is not None else ()
+        if any(
+            step.schedule.geometry.pairs == own.geometry.pairs and self.follows(step.schedule) <= 1
+            for step in stated
+        ):
             told += "; the model's own config states this rotation"
-    return told
+        return told or "no known fault gives these angles"
 
 
 def _known(
@@ -81,11 +100,9 @@ def _known(
         yield f"{cause.name}: the plan {told}", cause.plan.longest()
 
 
-def _measured(
-    found: FloatArray, positions: Sequence[int], own: RotarySchedule
-) -> Iterator[tuple[str, RotarySchedule]]:
+def _measured(sample: Sample, own: RotarySchedule) -> Iterator[tuple[str, RotarySchedule]]:
     """Faults with a number that no list has: it is measured in what was found."""
-    geometry, (cos, sin) = own.geometry, found
+    geometry, positions, (cos, sin) = own.geometry, sample.positions, sample.found
     scaling = float(np.median(np.hypot(cos, sin)))
     if scaling > 0:
         told = f"attention factor: {scaling:.5g} instead of {own.attention_scaling:.5g}"

@@ -3,14 +3,14 @@
     rw.assert_rotation(model, "plan.json")        raises GateFailed where they differ
     rw.same_rotation(trainer.model, rollout)      the comparison, with where they differ and why
 
-cos and sin are compared at positions spread up to each length. They may differ by what float32
-rounds, and by the number format of a table: for a position p, a frequency's rounding counts p-fold.
+cos and sin are compared at positions spread up to each length. They may differ by what float32 and
+the number format of a table round.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +19,13 @@ import numpy as np
 from ropewalk.context_plan import PLAN, ContextPlan
 from ropewalk.errors import GateFailed, InputError, InvalidValue
 from ropewalk.lengths import MAX_LENGTH, format_length
-from ropewalk.rotation.causes import likely_cause
+from ropewalk.rotation.causes import Sample, tolerance, unit
 from ropewalk.rotation.reading import Live, Reading, read, unwrapped
-from ropewalk.schedule import FloatArray, RotarySchedule
 from ropewalk.untrusted import check_between, whole_number
 from ropewalk.values import Members, Result
 
 _SPREAD = 32
 """Positions from 1 to the length, evenly by ratio."""
-_FLOAT32 = 2.0**-23
-_ROUNDINGS = 32
-"""Roundings of a frequency in float32: of its exponent, its power and the blend of a ramp."""
-_BLEND = 256.0
-"""The largest factor of a ramp between two frequencies, where no plan says it."""
 _LENGTH = 131072
 """The length at which two objects are compared of which neither says what it serves."""
 
@@ -128,18 +122,19 @@ def same_rotation(a: Any, b: Any, *, lengths: Sequence[int] = ()) -> RotationChe
         for schedule in map(plan.longest, plan.schedules)
     ):
         unread.append("factors on logits outside cos and sin")
-    differences = [
-        difference
-        for length in own
-        for reading in found.readings
-        for difference in _compared(reading, _partner(reading, reference), length, reference, found)
-    ]
+    merged: dict[Difference, Difference] = {}  # of layers whose modules are alike
+    for length in own:
+        for reading in found.readings:
+            for each in _compared(reading, _partner(reading, reference), length, reference, found):
+                kind = replace(each, layer="", layers=0)
+                first = merged.get(kind, replace(each, layers=0))
+                merged[kind] = replace(first, layers=first.layers + each.layers)
     return RotationCheck(
         found.name,
         reference.name,
         own,
         len(found.readings),
-        tuple(differences),
+        tuple(merged.values()),
         tuple(dict.fromkeys(unread)),
     )
 
@@ -174,58 +169,40 @@ def _compared(
     reading: Reading, other: Reading, length: int, reference: Live, found: Live
 ) -> Iterator[Difference]:
     """The first place where two readings differ, if they do."""
-    rows = int(min(reading.rows, other.rows, length))
-    positions = _positions(rows, reference.plan)
-    got, wanted = (each.cos_sin(positions, length) for each in (reading, other))
-    if not (reading.scaled and other.scaled):
-        got, wanted = (each / np.maximum(np.hypot(*each), 1e-300) for each in (got, wanted))
-    plan, schedule = reference.plan, None
-    if plan is not None and length <= plan.target_length:
-        schedule = plan.schedule(length, other.layer_type)
-    tolerance = _tolerance(wanted, positions, schedule, reading.epsilon + other.epsilon)
+    rows, layout = int(min(reading.rows, other.rows, length)), reading.pair_layout
+    positions, epsilon = _positions(rows, reference.plan), reading.epsilon + other.epsilon
     layer = f"layer {reading.layers[0]}" if reading.layers else reading.place
+    plan, scaled = reference.plan, reading.scaled and other.scaled
 
     def difference(why: str, at: int, pair: int = 0, off: float = 1, to: float = 0) -> Difference:
         named, count = f"{layer} ({reading.layer_type})", max(1, len(reading.layers))
-        return Difference(named, count, length, at, int(pair), float(off), float(to), why)
+        return Difference(named, count, length, at, pair, off, to, why)
 
+    got, wanted = (each.cos_sin(positions, length) for each in (reading, other))
+    if not scaled:
+        got, wanted = unit(got), unit(wanted)
     if got.shape != wanted.shape:
         turned, planned = 2 * got.shape[-1], 2 * wanted.shape[-1]
         yield difference(f"rotary dimension: {turned} of a head's turn instead of {planned}", 1)
-    elif (error := np.abs(got - wanted) - tolerance).max() > 0:
-        at, pair = np.argwhere((error > 0).any(axis=0))[0]
+        return
+    allowed = tolerance(wanted, np.arctan2(*wanted[::-1, 1]), positions, epsilon)
+    off = (np.abs(got - wanted) > allowed).any(axis=0)
+    if off.any():
+        at, pair = (int(each) for each in np.argwhere(off)[0])
         why = "unknown, since the other side follows no known plan"
-        if plan is not None and schedule is not None:
-            as_planned = np.abs(np.stack(schedule.cos_sin(positions)) - wanted) <= tolerance
-            if as_planned.all() or not other.scaled:
-                off = (error > 0).any(axis=(0, 2))  # a table may be right in its first rows
-                why = likely_cause(
-                    *(got[:, off], tolerance[:, off], np.asarray(positions)[off].tolist()),
-                    *(plan, other.layer_type, length, found.plan),
-                )
-        worst = error[:, at, pair].argmax()
-        to = tolerance[worst, at, pair]
-        yield difference(why, positions[at], pair, error[worst, at, pair] + to, to)
-    elif len(layouts := {own for own in (reading.pair_layout, other.pair_layout) if own}) > 1:
-        yield difference(f"pairs: {' and '.join(sorted(layouts))} in head dimensions", 1)
+        rows_off = off.any(axis=1)  # a table may be right in its first rows
+        kept = np.asarray(positions)[rows_off].tolist()
+        if plan is not None and length <= plan.target_length:
+            schedule = plan.schedule(length, other.layer_type)
+            if Sample(wanted, positions, epsilon, scaled).follows(schedule) <= 1:
+                sample = Sample(got[:, rows_off], kept, epsilon, scaled)
+                why = sample.likely_cause(plan, other.layer_type, length, found.plan)
+        error = float(np.abs(got - wanted)[:, at, pair].max())
+        yield difference(why, positions[at], pair, error, float(allowed[:, at, pair].max()))
+    elif layout and other.pair_layout and layout != other.pair_layout:
+        yield difference(f"pairs: {layout} instead of {other.pair_layout}", 1)
     elif rows < length:
         yield difference(f"the table is too short: it ends after {rows:,} positions", rows)
-
-
-def _tolerance(
-    wanted: FloatArray,
-    positions: Sequence[int],
-    schedule: RotarySchedule | None,
-    epsilon: float,
-) -> FloatArray:
-    """The difference of cos and sin that rounding allows, by position and pair."""
-    speed = np.arctan2(wanted[1, 1], wanted[0, 1])
-    blend: FloatArray | float = _BLEND
-    if schedule is not None:
-        speed, blend = schedule.inverse_frequencies, np.minimum(schedule.rescale_factors, _BLEND)
-    angles = np.multiply.outer(np.asarray(positions, dtype=np.float64), np.abs(speed))
-    allowed = np.hypot(*wanted) * (epsilon + _FLOAT32 * (4 + (_ROUNDINGS + blend) * angles))
-    return np.broadcast_to(allowed, wanted.shape)
 
 
 def _positions(length: int, plan: ContextPlan | None) -> list[int]:

@@ -118,7 +118,7 @@ FAULTS: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: _set(attention_scaling=lambda m: 1.5),
         "attention factor: 1.5 instead of 1.2079",
     ),
-    "pairs interleaved": (_interleaved, "pairs: half and interleaved"),
+    "pairs interleaved": (_interleaved, "pairs: interleaved instead of half"),
     "rounded to bfloat16": (
         lambda: llama().to(torch.bfloat16),
         "inverse frequencies rounded to bfloat16",

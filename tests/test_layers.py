@@ -35,7 +35,7 @@ PACKAGES = {
     "searching.model": "costs data evaluation models planning reports scaling searching",
     "number_formats": "data evaluation models reports",
     "training": "attention costs data evaluation exporting models reports runtimes",
-    "audit": "exporting gguf models runtimes scaling theory",
+    "audit": "exporting gguf models rotation runtimes scaling theory",
     "reports": (
         "costs evaluation exporting models number_formats pipeline runtimes searching.model "
         "training"

@@ -1,4 +1,4 @@
-"""A callback for `transformers.Trainer` and TRL's trainers that checks the rotation before step 1."""
+"""A callback for trainers of transformers and TRL that checks the rotation before step 1."""
 
 from __future__ import annotations
 

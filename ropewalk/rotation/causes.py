@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -65,7 +66,9 @@ class Sample(NamedTuple):
         own, told = plan.schedule(length, layer_type), ""
         # A number that was measured explains more faults than one of a list, and says less.
         for faults in (_known(own, plan, layer_type), _measured(self, own)):
-            nearest, words = min((self.follows(schedule), words) for words, schedule in faults)
+            # Rounding to a format moves by half of its spacing: so near, the first listed is named.
+            apart = [(max(self.follows(schedule), 0.5), words) for words, schedule in faults]
+            nearest, words = min(apart, key=itemgetter(0))
             if not told and nearest <= 1:
                 told = words
         stated = present.schedules.get(layer_type, ()) if present is not None else ()

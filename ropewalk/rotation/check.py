@@ -190,7 +190,7 @@ def _compared(
     if off.any():
         at, pair = (int(each) for each in np.argwhere(off)[0])
         why = "unknown, since the other side follows no known plan"
-        rows_off = off.any(axis=1)  # a table may be right in its first rows
+        rows_off = off.any(axis=-1)  # a table may be right in its first rows
         kept = np.asarray(positions)[rows_off].tolist()
         if plan is not None and length <= plan.target_length:
             schedule = plan.schedule(length, other.layer_type)

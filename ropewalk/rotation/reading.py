@@ -8,11 +8,12 @@ another form is refused by its path, since what cannot be read cannot be called 
 
 from __future__ import annotations
 
+import copy
 import inspect
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -126,7 +127,7 @@ def _of_frequencies(inverse: Tensor) -> Live:
         raise InvalidValue(
             "live", f"{shape} {inverse.dtype}", "must be one real number a pair", "give inv_freq"
         )
-    frequencies = inverse.detach().double().cpu().numpy()
+    frequencies = _float64(inverse)
 
     def cos_sin(positions: Positions, length: int) -> FloatArray:
         angles = np.multiply.outer(np.asarray(positions, dtype=np.float64), frequencies)
@@ -141,8 +142,7 @@ def _of_module(live: nn.Module, types: ContextPlan | None) -> Live:
     config, own = getattr(model, "config", None), installed_plan(model)
     with suppress(RopewalkError):
         own = own or (None if config is None else present_plan(config))
-    known = own or types
-    parts = {type(config), type(config and config.get_text_config()), type(None)}
+    text = config and config.get_text_config()
     found: dict[tuple[nn.Module, str], Reading] = {}
     unread: list[str] = []
     inside = "\0"
@@ -150,12 +150,18 @@ def _of_module(live: nn.Module, types: ContextPlan | None) -> Live:
         named = bool(_ROTATES.search(type(module).__name__))
         if path.startswith(inside) or not (module._buffers or named):
             continue
-        rotations = tuple(_rotations(module, known))
-        if not rotations and not _rotates_otherwise(module, named):
+        rotations = tuple(rotations_of(module))
+        # Seems to rotate: a table in another form, or a module of that name without weights.
+        table = any(name in TABLES for name in module._buffers)
+        if (
+            not rotations
+            and not table
+            and not (named and not any(True for _ in module.parameters()))
+        ):
             continue
         inside = f"{path}." if path else ""
-        stated = getattr(module, "config", None)
-        if _ASIDE.search(path) or (stated is not None and type(stated) not in parts):
+        stated = type(getattr(module, "config", None))
+        if _ASIDE.search(path) or stated not in (type(None), type(config), type(text)):
             unread.append(_NUMBER.sub(".*.", path))
             continue
         if not rotations:
@@ -165,78 +171,52 @@ def _of_module(live: nn.Module, types: ContextPlan | None) -> Live:
                 f"{' or '.join(TABLES)}, and inverse frequencies as a tensor"
             )
         for reading in rotations:
-            layer_type, layers = _layers(path, reading.layer_type, config, known)
+            layer_type, layers = _layers(path, reading.layer_type, text, own or types)
             if layers is not None:
-                before = found.get((module, layer_type))
-                more = before.layers if before else ()
-                found[module, layer_type] = replace(
-                    reading,
-                    place=before.place if before else path,
-                    layer_type=layer_type,
-                    layers=tuple(dict.fromkeys((*more, *layers))),
-                )
+                first = found.get((module, layer_type), replace(reading, place=path))
+                merged = tuple(dict.fromkeys((*first.layers, *layers)))
+                found[module, layer_type] = replace(first, layer_type=layer_type, layers=merged)
     if not found:
         raise Unsupported(
             f"{type(live).__name__} has no rotary module that ropewalk can read: it has no rotary "
             "positions, or turns queries and keys in its attention code"
         )
-    return Live(type(live).__name__, tuple(found.values()), own, tuple(unread))
+    return Live(type(live).__name__, tuple(found.values()), own, tuple(dict.fromkeys(unread)))
 
 
-def _rotations(module: Any, known: ContextPlan | None) -> Iterator[Reading]:
+def rotations_of(module: Any) -> Iterator[Reading]:
     """The rotations of a module, if it has one of the known forms."""
     held: dict[str, Tensor] = {k: v for k, v in module._buffers.items() if v is not None}
     if isinstance(module, PlannedRotary):
         for layer_type in module.layer_types:
-            cos_sin, layout = _called(module, {"layer_type": layer_type}, module.arrangement)
-            yield Reading("", cos_sin, layer_type, pair_layout=layout, epsilon=_FLOAT32)
-        return
-    tables = [held[name] for name in TABLES if name in held]
-    if tables and tables[0].ndim == 2 and not module._parameters and hasattr(module, "head_size"):
-        if not tables[0].is_complex():
-            yield _table(module, tables[0])
-        return
-    matches = {name: INVERSE_FREQUENCIES.fullmatch(name) for name in held}
-    for name, match in matches.items():
-        if match is None or "position_ids" not in inspect.signature(module.forward).parameters:
-            continue
-        if held[name].is_meta:
-            raise Unsupported(
-                f"{type(module).__name__}.{name} is on the meta device, which holds no values; "
-                "load the model first"
-            )
-        words = {"layer_type": match["layer_type"]} if match["prefix"] else {}
-        cos_sin, layout = _called(module, words, held[name].shape[-1])
-        yield Reading(
-            "", cos_sin, words.get("layer_type", ""), pair_layout=layout, epsilon=_FLOAT32
-        )
-
-
-def _rotates_otherwise(module: nn.Module, named: bool) -> bool:
-    """True of a module that seems to rotate, in no known form."""
-    table = any(name in TABLES for name in module._buffers)
-    return table or (named and next(module.parameters(), None) is None)
+            yield _called(module, layer_type, module.arrangement)
+    for name in TABLES:
+        # Other modules have tables of that name with more axes, or coefficients beside them.
+        real = name in held and held[name].ndim == 2 and held[name].is_floating_point()
+        if real and not module._parameters:
+            yield _table(module, held[name])
+    for name in held:
+        match = INVERSE_FREQUENCIES.fullmatch(name)
+        if match and "position_ids" in inspect.signature(module.forward).parameters:
+            if held[name].is_meta:
+                raise Unsupported(f"{name} is on the meta device: load the model first")
+            yield _called(module, match["layer_type"] or "", held[name].shape[-1])
 
 
 def _layers(
-    path: str, layer_type: str, config: Any, known: ContextPlan | None
+    path: str, layer_type: str, text: Any, known: ContextPlan | None
 ) -> tuple[str, tuple[int, ...] | None]:
     """The layer type of a rotation, and the layers that it turns; None of one that is not used."""
     numbered = _NUMBER.search(path)
     own = (int(numbered[1]),) if numbered else ()
     sole = next(iter(known.schedules)) if known and len(known.schedules) == 1 else ""
-    if config is None or known is None:
+    if text is None or known is None:
         return layer_type or sole or FULL_ATTENTION, own
-    text = config.get_text_config()
     count = int(getattr(text, "num_hidden_layers", 0))
     typed = {n: layer_type_of(text, n, known) for n in own or range(count) if n < count}
-    if own and not layer_type:
-        layer_type = typed.get(own[0]) or ""
-    layer_type = layer_type or sole
+    layer_type = layer_type or (typed.get(own[0]) or "" if own else sole)
     if not own and not layer_type:
-        raise Unsupported(
-            f"{path}: one rotary module without layer types serves {', '.join(known.schedules)}"
-        )
+        raise Unsupported(f"{path}: turns layers of several types, and does not say which")
     layers = tuple(n for n, each in typed.items() if each == layer_type)
     return layer_type, None if own and not layers else layers
 
@@ -249,59 +229,52 @@ def _table(module: Any, table: Tensor) -> Reading:
     chosen = getattr(module, "use_long_rope", None) if two else True
 
     def cos_sin(positions: Positions, length: int) -> FloatArray:
-        from_row = first * (length - 1 > first if chosen is None else chosen)
-        rows = torch.as_tensor(positions, device=table.device) + from_row
-        return np.stack(np.split(table[rows].double().cpu().numpy(), 2, axis=-1))
+        start = first * (length - 1 > first if chosen is None else chosen)
+        rows = torch.as_tensor(positions, device=table.device) + start
+        return np.stack(np.split(_float64(table[rows]), 2, axis=-1))
 
     return Reading(
-        "",
-        cos_sin,
-        "",
+        *("", cos_sin, ""),
         rows=first if chosen is False else len(table) - first * bool(chosen),
         pair_layout="half" if getattr(module, "is_neox_style", True) else "interleaved",
         epsilon=torch.finfo(table.dtype).eps,
     )
 
 
-def _called(
-    module: Any, words: dict[str, Any], pairs: Arrangement | int
-) -> tuple[CosSin, PairLayout | None]:
-    """cos and sin of a module of transformers, or of ours, by calling it as a model does."""
+def _called(module: Any, layer_type: str, pairs: Arrangement | int) -> Reading:
+    """The rotation of a module of transformers, or of ours, which is called as a model does."""
     setting = getattr(getattr(module, "config", None), "rope_parameters", None) or {}
     axes = 3 if "mrope_section" in setting else 1  # text has the same position on every axis
+    nested = isinstance(pairs, str) or f"{layer_type}_inv_freq" in module._buffers
     device = next((own.device for own in module.buffers()), torch.device("cpu"))
 
-    def call(positions: Positions) -> tuple[Tensor, Tensor]:
+    @torch.no_grad()
+    def call(positions: Positions) -> list[Tensor]:
+        # Dynamic types keep what they computed for a length, which must not stay in the model.
+        twin = copy.copy(module)
+        twin._buffers = dict(module._buffers)
         at = torch.as_tensor(positions, device=device)[None]
         at = at.expand(axes, *at.shape) if axes > 1 else at
+        words = {"layer_type": layer_type} if nested else {}
         try:
-            with torch.no_grad(), _unchanged(module):
-                returned = module(torch.zeros(1, device=device), position_ids=at, **words)
+            found = twin(torch.zeros(1, device=device), position_ids=at, **words)
         except Exception as error:  # whatever the code of a model raises
             raise Unsupported(f"{type(module).__name__}: {first_line(error)}") from None
-        if isinstance(returned, Tensor):  # complex rotations
-            returned = returned.real, returned.imag
-        cos, sin = (own.reshape(-1, *own.shape[-2:])[0] for own in returned)
-        return cos, sin
+        both = (found.real, found.imag) if isinstance(found, Tensor) else found
+        return [own.reshape(-1, *own.shape[-2:])[0] for own in both]
 
-    arrangement = (
+    arranged = (
         pairs if isinstance(pairs, str) else arrangement_of(module, call((0, 1, 2))[1], pairs)
     )
 
     def cos_sin(positions: Positions, length: int) -> FloatArray:
         # The last position of a sequence chooses the factors of some types.
-        found = (by_pair(own, arrangement)[:-1] for own in call((*positions, length - 1)))
-        return np.stack([own.double().cpu().numpy() for own in found])
+        both = call((*positions, length - 1))
+        return np.stack([_float64(by_pair(own[:-1], arranged)) for own in both])
 
-    return cos_sin, "interleaved" if arrangement == "neighbours" else None
+    layout: PairLayout | None = "interleaved" if arranged == "neighbours" else None
+    return Reading("", cos_sin, layer_type, pair_layout=layout, epsilon=_FLOAT32)
 
 
-@contextmanager
-def _unchanged(module: nn.Module) -> Iterator[None]:
-    """Restore what a module keeps from a call: dynamic types store frequencies by the length."""
-    members, buffers = dict(vars(module)), dict(module._buffers)
-    try:
-        yield
-    finally:
-        vars(module).update(members)
-        module._buffers.update(buffers)
+def _float64(values: Tensor) -> FloatArray:
+    return np.asarray(values.detach().double().cpu().numpy())

@@ -64,6 +64,9 @@ def pack(engine: str, wheel: Path) -> None:
 class Anything(_Nothing):
     """Stands for what real code passes on, formats, subtracts or enters."""
 
+    def __init__(self, **known: object) -> None:
+        vars(self).update(known)
+
     def __call__(self, *_: object, **__: object) -> Anything:
         return self
 
@@ -222,16 +225,14 @@ def load_in_sglang(model: Any, folder: str, served: int, drafter: bool) -> None:
 
     class Runner(module.ModelRunner):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
-            self.model_config = Anything()
-            self.model_config.model_path, self.model_config.context_len = folder, served
+            self.model_config = Anything(model_path=folder, context_len=served)
             self.is_draft_worker = drafter
 
         def __getattr__(self, name: str) -> Any:
             return Anything()
 
-    loaded = Anything()
-    loaded.model, loaded.startup_weight_load = model, None
-    module.load_model_with_memory_saver = lambda **_: loaded
+    loaded = Anything(model=model, startup_weight_load=None)
+    vars(module)["load_model_with_memory_saver"] = lambda **_: loaded
     Runner().load_model()
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import peft
 import pytest
 import torch
-from torch import nn
+from torch import multiprocessing, nn
+from torch.multiprocessing.spawn import start_processes
 from transformers import (
     CONFIG_MAPPING,
     MODEL_FOR_CAUSAL_LM_MAPPING,
@@ -31,6 +32,7 @@ from ropewalk.models.install import applied
 from tests.models.family_run import PLANS
 from tests.models.test_sweep import REFUSED
 from tests.models.tiny import FAMILIES, RECENT, thinned, tiny_model
+from tests.rotation import ranks
 from tests.rotation.planted import FAULTS, LISTS, TARGET, YARN, llama, plan_of
 
 pytestmark = [
@@ -289,3 +291,15 @@ def test_an_8b_model_takes_milliseconds() -> None:
         assert rw.same_rotation(model, plan).same
         taken.append(time.process_time() - start)
     assert min(taken) < 0.03  # 6 ms on a machine at rest
+
+
+def test_models_divided_over_two_ranks(tmp_path: Path) -> None:
+    """Under FSDP2 and under tensor parallelism: each rank checks what it computes with."""
+    multiprocessing.set_forkserver_preload(["tests.training.cases"])
+    start_processes(ranks.work, (2, str(tmp_path)), nprocs=2, start_method="forkserver")  # type: ignore[no-untyped-call]
+    for rank in range(2):
+        told = json.loads((tmp_path / f"{rank}.json").read_text())
+        assert len(told) == 4
+        for name, said in told.items():
+            expected = "rotates like plan" if name.startswith("planned") else "without any scaling"
+            assert expected in said, name

@@ -30,11 +30,12 @@ PACKAGES = {
     "data": "attention",
     "exporting": "data gguf models runtimes",
     "evaluation": "attention costs data exporting gguf models planning runtimes scaling",
+    "rotation": "evaluation models scaling",
     "searching": "scaling",
     "searching.model": "costs data evaluation models planning scaling searching",
     "number_formats": "data evaluation models",
     "training": "attention costs data evaluation exporting models runtimes",
-    "audit": "exporting gguf models runtimes scaling theory",
+    "audit": "exporting gguf models rotation runtimes scaling theory",
     "reports": (
         "costs evaluation exporting models number_formats pipeline planning runtimes "
         "searching.model training"
@@ -75,6 +76,8 @@ NEEDS = {
     "evaluation": "torch transformers",
     "searching.model": "torch",
     "number_formats": "torch transformers",
+    "rotation": "torch",
+    "rotation.callback": "transformers",
     "training": "torch transformers peft",
     "audit": "torch transformers tokenizers",
     "pipeline": "torch",

@@ -26,9 +26,9 @@ A model counts once. The intervals are Student's over five models.
 1. Questions help with what they did not train if the interval of *judged* at the target, minus
    that of plain text, is above 0. If it is not, `extend` trains on plain text.
 2. Training is worth a default that does it by itself (`auto`) if the interval of *judged* at the
-   target, minus no training, is above 0 for the arm that rule 1 leaves, and no model loses more
-   than 5 points of *judged* within its window, nor more than 0.02 nats of text there, against the
-   unmodified model. If not, `auto` goes.
+   target, minus no training, is above 0 for the arm that rule 1 leaves, and training costs no
+   model more than 5 points of *judged* within its window, nor more than 0.02 nats of text there.
+   If not, `auto` goes.
 """
 
 from __future__ import annotations
@@ -367,8 +367,8 @@ def rules(found: Found) -> tuple[bool, bool]:
     first = low is not None and low[0] > 0
     arm = QUESTIONS if first else PLAIN
     low = mean_interval(difference(found, arm, UNTRAINED, "judged", BEYOND))
-    lost = difference(found, arm, UNMODIFIED, "judged", WITHIN)
-    nats = difference(found, arm, UNMODIFIED, "text", WITHIN)
+    lost = difference(found, arm, UNTRAINED, "judged", WITHIN)
+    nats = difference(found, arm, UNTRAINED, "text", WITHIN)
     kept = bool(lost) and min(lost) >= -MOST_LOST and max(nats) <= MOST_NATS
     return first, low is not None and low[0] > 0 and kept
 
@@ -392,6 +392,7 @@ def _page(found: Found) -> str:
             *((arm, UNTRAINED, BEYOND, what) for arm in ARMS[1:] for what in ("judged", "text")),
             (QUESTIONS, PLAIN, BEYOND, "judged"),
             (QUESTIONS, PLAIN, BEYOND, "trained"),
+            *((arm, UNTRAINED, WITHIN, what) for arm in ARMS[1:] for what in ("judged", "text")),
             *((arm, UNMODIFIED, WITHIN, what) for arm in ARMS for what in ("judged", "text")),
         )
     ]

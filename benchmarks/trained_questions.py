@@ -1,0 +1,433 @@
+"""Training on text with planted questions: does it help with questions that it did not train?
+
+    python -m studies.bundled_model.train --size tall --seeds 1      and `--size wide --seeds 3`
+    python -m benchmarks.trained_questions            runs what is missing: some minutes a model
+    python -m benchmarks.trained_questions --report   runs nothing
+
+`extend --train-steps` trains on plain text. Tried instead: text in which facts stand, and which
+ends with questions for them and with the beginnings of some of its own lines, answers weighing 5
+(`asked`). Their wordings and tasks are others than those that judge: a variable and its number, a
+town and the name of its man, a line to be continued.
+
+*Written down before the first cell that is recorded.* Five models, each at 8 times its window
+under YaRN: not trained, trained on plain text, and on the same text with questions; 40 steps of
+4,096 tokens, layout `anchor`, rate 3e-4 after eight steps of warm-up. The settings were chosen with
+other seeds and other documents of judgement (on `bundled` and `tall`). They train on
+`benchmarks.text`'s part for tuning and are judged on its part for reporting, at the target and
+within the window:
+
+- *judged*: the mean of two shares: of facts (eight needles a document, as a verdict of `extend`
+  asks) and of pass keys. No training had a question of these kinds;
+- *trained*: the share of questions of the training's own kinds, on new text;
+- *text*: nats a token of plain text.
+
+A model counts once. The intervals are Student's over five models.
+
+1. Questions help with what they did not train if the interval of *judged* at the target, minus
+   that of plain text, is above 0. If it is not, `extend` trains on plain text.
+2. Training is worth a default that does it by itself (`auto`) if the interval of *judged* at the
+   target, minus no training, is above 0 for the arm that rule 1 leaves, and training costs no
+   model more than 5 points of *judged* within its window, nor more than 0.02 nats of text there.
+   If not, `auto` goes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import math
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+import ropewalk as rw
+from benchmarks.machine import machine, measured_on
+from benchmarks.text import read_text
+from docs.figures import paragraph
+from ropewalk.context_plan import ContextPlan
+from ropewalk.data.corpora import Document, Weighted
+from ropewalk.data.store import build
+from ropewalk.evaluation.encoding import Encoder, IntArray
+from ropewalk.evaluation.planted import (
+    Planted,
+    Stretch,
+    _line_starts,
+    plant,
+    scored_tokens,
+    stretches_of,
+)
+from ropewalk.evaluation.prose import surname, town
+from ropewalk.evaluation.randomness import Stream, spread
+from ropewalk.evaluation.samples import common_beginning
+from ropewalk.evaluation.statistics import mean_interval
+from ropewalk.evaluation.tasks.needle import CONTINUES, Fact
+from ropewalk.evaluation.vocabulary import NOUNS
+from ropewalk.models.load import LoadedModel, load
+from ropewalk.outputs import write_atomically
+from ropewalk.searching.model.objectives import RETRIEVED, TEXT, LocalMeasure
+from studies.training.cells import SUBJECTS
+
+LINES = Path(__file__).with_name("results") / "trained_questions.jsonl"
+RUNS = Path("runs") / "trained-questions"
+COMMAND = "python -m benchmarks.trained_questions"
+PAGE = "docs/training.md"
+MODELS = ("bundled", "bundled 2", "bundled 3", "tall", "wide 3")
+UNTRAINED, PLAIN, QUESTIONS = "not trained", "plain text", "with questions"
+ARMS = (UNTRAINED, PLAIN, QUESTIONS)
+TIMES, STEPS, RATE, WARM_UP, TOKENS_A_STEP = 8, 40, 3e-4, 8, 4096
+SEED, PILOT_SEED = 0, 101
+FACTS, QUOTES, WEIGHT = 8, 8, 5.0
+CUE, QUOTED = 4, 12
+"""Tokens of a line that are given, and the place up to which it is to be continued."""
+DOCUMENTS = 12
+"""Of facts, and of pass keys, at each length."""
+ENDS = 2
+"""Tokens of a window that are no document's: the anchor, and the EOS."""
+WITHIN, BEYOND, UNMODIFIED = "within", "at the target", "unmodified, within"
+MOST_LOST, MOST_NATS = 0.05, 0.02
+
+
+class Cell(NamedTuple):
+    model: str
+    arm: str
+
+
+def every_cell() -> list[Cell]:
+    """All arms of a model before the next one; a large and a small model by turns."""
+    order = ("bundled", "tall", "wide 3", "bundled 2", "bundled 3")
+    return [Cell(*each) for each in product(order, ARMS)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--report", action="store_true", help="run nothing")
+    if not parser.parse_args().report:
+        logging.disable(logging.WARNING)
+        torch.set_num_threads(1)
+        done = [Cell(*line["cell"]) for line in lines()]
+        for cell in every_cell():
+            if cell not in done:
+                kept = LINES.read_text(encoding="utf-8") if LINES.exists() else ""
+                line = json.dumps(work(cell), separators=(",", ":"))
+                write_atomically(LINES, f"{kept}{line}\n")
+                print(line, flush=True)
+    print(next(iter(blocks().values())))
+
+
+def lines() -> list[dict[str, Any]]:
+    text = LINES.read_text(encoding="utf-8") if LINES.exists() else ""
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def work(
+    cell: Cell,
+    texts: Sequence[Document] | None = None,
+    seed: int = SEED,
+    quotes: int = QUOTES,
+    rate: float = RATE,
+) -> dict[str, Any]:
+    """A finished cell. It goes on where its training was killed."""
+    began = time.process_time()
+    path = SUBJECTS[cell.model].path
+    window = SUBJECTS[cell.model].window
+    target, place = TIMES * window, RUNS / f"{cell.model}-{cell.arm}".replace(" ", "-")
+    plan = rw.plan(path, target, "yarn", notice=lambda _: None).plan
+    model, planned = path, plan
+    if cell.arm != UNTRAINED:
+        documents = list(training(load(path), target, seed, quotes if cell.arm == QUESTIONS else 0))
+        if cell.arm == PLAIN:
+            documents = [each._replace(weights=()) for each in documents]
+        model, planned = str(trained(path, plan, documents, rate, seed, place)), None
+    trained_in = time.process_time() - began
+    texts = read_text().reporting if texts is None else texts
+    found = {WITHIN: judged(model, planned, window, texts, seed)}
+    found[BEYOND] = judged(model, planned, target, texts, seed, with_trained=True)
+    if cell.arm == UNTRAINED:
+        found[UNMODIFIED] = judged(model, None, window, texts, seed)
+    shutil.rmtree(place, ignore_errors=True)
+    return {
+        "cell": list(cell),
+        "found": found,
+        "training_seconds": round(trained_in, 1),
+        "cpu_seconds": round(time.process_time() - began, 1),
+        "torch": torch.__version__,
+        "machine": machine(),
+    }
+
+
+def training(loaded: LoadedModel, target: int, seed: int, quotes: int) -> Iterator[Document]:
+    """A window each of text, its facts and questions."""
+    encoder = Encoder(loaded.tokenizer, loaded.vocabulary)
+    count, length = STEPS * max(1, TOKENS_A_STEP // target), target - ENDS
+    found, _ = stretches_of(read_text().tuning, encoder, length, count, seed)
+    for number in range(count):
+        stretch = found[number % len(found)]
+        own = asked(stretch, encoder, length, number, seed, quotes)
+        plain = stretch.tokens[:length] if not quotes else own.tokens
+        yield Document(str(number), "", plain, tuple(own.weights))
+
+
+def trained(
+    path: str, plan: ContextPlan, documents: Sequence[Document], rate: float, seed: int, place: Path
+) -> Path:
+    encoder = Encoder(load(path).tokenizer)
+    build(place / "tokens", {"text": documents}, encoder.batch, tokenizer=encoder.sha256)
+    rw.train(
+        path,
+        corpus=place / "tokens",
+        to=plan.target_length,
+        plan=plan,
+        steps=STEPS,
+        batch=max(1, TOKENS_A_STEP // plan.target_length),
+        learning_rate=rate,
+        warmup=WARM_UP,
+        seed=seed,
+        device="cpu",
+        run=place / "run",
+        progress=None,
+        notice=lambda _: None,
+    )
+    return place / "run" / "model"
+
+
+class Asked(NamedTuple):
+    """Text with facts, and at its end questions for them and for its lines."""
+
+    tokens: IntArray
+    text: slice
+    answers: tuple[slice, ...]
+    weights: list[Weighted]
+
+
+def _variable(random: Stream) -> Fact:
+    name = f"{random.choice(NOUNS)}_{random.choice(NOUNS)} ="
+    number = f" {100 + random.below(900)}"
+    return Fact(f"{name}{number}\n", name, number, "\n")
+
+
+def _home(random: Stream) -> Fact:
+    of, man = f"{town(random.below(2**30))} is the home of", f" {surname(random.below(2**30))}"
+    return Fact(f"{of}{man}.\n", of, man, ".\n")
+
+
+KINDS = (_variable, _home)
+
+
+def asked(
+    stretch: Stretch, encoder: Encoder, length: int, number: int, seed: int, quotes: int
+) -> Asked:
+    """`length` tokens, of which facts take a tenth and lines another tenth at most."""
+    random = Stream("training questions", seed, number)
+    facts: dict[str, Fact] = {}
+    room = length // 5 - 1
+    while len(facts) < FACTS:
+        fact = KINDS[(number + len(facts)) % len(KINDS)](random)
+        room -= len(encoder.pieces(fact.line + fact.question + fact.answer + fact.end))
+        if room < length // 10:
+            break
+        facts[fact.question] = fact
+    questions = [_question(encoder, facts[name]) for name in random.shuffled(list(facts))]
+    lines = [encoder.pieces(fact.line) for fact in facts.values()]
+    begin = length - sum(map(len, lines)) - sum(len(own) for own, _, _ in questions)
+    starts = _line_starts(stretch.tokens, encoder)
+    starts = starts[starts < begin - QUOTED * (quotes + 1)]
+    line_end = encoder.pieces("\n")
+    for place in _quotable(stretch.tokens[:begin], starts, quotes, number, seed):
+        own = np.concatenate([stretch.tokens[place : place + QUOTED], line_end])
+        if len(own) <= room:
+            questions.append((own, CUE, QUOTED))
+            room -= len(own)
+            begin -= len(own)
+    parts, taken, weights = [], 0, []
+    for i, line in enumerate(lines):
+        depth = (i + spread(number, "training questions", seed, i)) / len(lines)
+        place = int(starts[int(depth * len(starts))])
+        parts += [stretch.tokens[taken:place], line]
+        end = sum(map(len, parts))
+        weights.append(Weighted(end - len(line), end, 0.0))
+        taken = place
+    parts += [stretch.tokens[taken : begin - len(line_end)], line_end]
+    end, answers = sum(map(len, parts)), []
+    text = slice(end - scored_tokens(length), end)
+    for own, first, last in questions:
+        answers.append(slice(end + first, end + last))
+        weights += [Weighted(end, end + first, 0.0), Weighted(end + first, end + len(own), WEIGHT)]
+        parts.append(own)
+        end += len(own)
+    tokens = np.concatenate(parts)
+    assert len(tokens) == length
+    return Asked(tokens, text, tuple(answers), weights)
+
+
+def _question(encoder: Encoder, fact: Fact) -> tuple[IntArray, int, int]:
+    """Its tokens with those of its answer, and where these begin and end."""
+    answered = encoder.pieces(fact.question + fact.answer)
+    first = common_beginning(encoder.pieces(fact.question), answered)
+    return np.concatenate([answered, encoder.pieces(fact.end)]), first, len(answered)
+
+
+def _quotable(
+    tokens: IntArray, starts: IntArray, count: int, number: int, seed: int
+) -> Iterator[int]:
+    """Beginnings of lines at stratified depths whose first tokens stand nowhere else."""
+    windows = np.lib.stride_tricks.sliding_window_view(tokens, CUE)
+    for i in range(count if len(starts) else 0):
+        depth = (i + spread(number, "quoted lines", seed, i)) / count
+        place = int(starts[int(depth * len(starts))])
+        if (windows == tokens[place : place + CUE]).all(axis=1).sum() == 1:
+            yield place
+
+
+def judged(
+    model: str,
+    plan: ContextPlan | None,
+    length: int,
+    texts: Sequence[Document],
+    seed: int,
+    *,
+    with_trained: bool = False,
+) -> dict[str, float]:
+    """The shares of facts, pass keys and questions of the training that are answered, and nats;
+    under a plan, or as the model is."""
+    loaded = load(model)
+    encoder = Encoder(loaded.tokenizer, loaded.vocabulary)
+    wanted = 2 * DOCUMENTS if with_trained else DOCUMENTS
+    stretches, _ = stretches_of(texts, encoder, length, wanted, seed)
+    facts = [
+        plant(stretch, encoder, length, i, seed) for i, stretch in enumerate(stretches[:DOCUMENTS])
+    ]
+    begin, own = len(encoder.bos), []
+    for i, stretch in enumerate(stretches[DOCUMENTS:]):
+        found = asked(stretch, encoder, length - begin, STEPS * TOKENS_A_STEP + i, seed, QUOTES)
+        answers = tuple(slice(each.start + begin, each.stop + begin) for each in found.answers)
+        own.append(
+            Planted(
+                stretch.source,
+                np.concatenate([np.array(encoder.bos, dtype=np.int64), found.tokens]),
+                slice(found.text.start + begin, found.text.stop + begin),
+                answers,
+                (0.0,) * len(answers),
+                encoder.beginning_with(CONTINUES),
+            )
+        )
+    used = plan or loaded.present_plan
+    measure = LocalMeasure(loaded.model, [*facts, *own], lambda _: used)
+    values = measure([used.longest(used.extended_layer)], range(len(facts) + len(own)))[0]
+    first, second = values[: len(facts)], values[len(facts) :]
+    keys = rw.evaluate(
+        model,
+        plans=[] if plan is None else [plan],
+        methods=["none"] if plan is None else [],
+        lengths=[length],
+        tasks=["passkey"],
+        samples=DOCUMENTS,
+        seed=seed,
+        corpus=texts,
+        device="cpu",
+        progress=None,
+        notice=lambda _: None,
+    )
+    [key] = [each.value for each in keys.results if each.metric == "exact_match"]
+    shares = {"facts": float(first[:, RETRIEVED].mean()), "passkey": key}
+    return {
+        name: round(value, 4)
+        for name, value in {
+            **shares,
+            "judged": math.fsum(shares.values()) / len(shares),
+            **({"trained": float(second[:, RETRIEVED].mean())} if with_trained else {}),
+            "text": float(first[:, TEXT].mean()),
+        }.items()
+    }
+
+
+Found = dict[tuple[str, str], dict[str, dict[str, float]]]
+"""The values of a model and an arm, by place."""
+
+
+def difference(found: Found, arm: str, other: str, what: str, where: str) -> list[float]:
+    """One arm minus another, over models; the unmodified one is read with the untrained."""
+    cell, place = (UNTRAINED, UNMODIFIED) if other == UNMODIFIED else (other, where)
+    return [
+        found[model, arm][where][what] - found[model, cell][place][what]
+        for model in MODELS
+        if (model, arm) in found and (model, cell) in found
+    ]
+
+
+def rules(found: Found) -> tuple[bool, bool]:
+    """Questions help with others; a training may be done by itself."""
+    low = mean_interval(difference(found, QUESTIONS, PLAIN, "judged", BEYOND))
+    first = low is not None and low[0] > 0
+    arm = QUESTIONS if first else PLAIN
+    low = mean_interval(difference(found, arm, UNTRAINED, "judged", BEYOND))
+    lost = difference(found, arm, UNTRAINED, "judged", WITHIN)
+    nats = difference(found, arm, UNTRAINED, "text", WITHIN)
+    kept = bool(lost) and min(lost) >= -MOST_LOST and max(nats) <= MOST_NATS
+    return first, low is not None and low[0] > 0 and kept
+
+
+def blocks() -> dict[str, str]:
+    found: Found = {tuple(line["cell"]): line["found"] for line in lines()}
+    return {PAGE: _page(found) if found else "Not measured yet."}
+
+
+def _page(found: Found) -> str:
+    rows = ["| | model | " + " | ".join(ARMS) + " |", "|---" * (2 + len(ARMS)) + "|"]
+    for where, model in product((BEYOND, WITHIN), MODELS):
+        own = [found.get((model, arm)) for arm in ARMS]
+        shown = ["–" if each is None else _shown(each[where]) for each in own]
+        unmodified = own[0] and where == WITHIN and _shown(own[0][UNMODIFIED])
+        name = f"{model} (unmodified: {unmodified})" if unmodified else model
+        rows.append(f"| {where} | {name} | {' | '.join(shown)} |")
+    told = [
+        f"{arm} minus {other}, {where}: {_told(difference(found, arm, other, what, where), what)}"
+        for arm, other, where, what in (
+            *((arm, UNTRAINED, BEYOND, what) for arm in ARMS[1:] for what in ("judged", "text")),
+            (QUESTIONS, PLAIN, BEYOND, "judged"),
+            (QUESTIONS, PLAIN, BEYOND, "trained"),
+            *((arm, UNTRAINED, WITHIN, what) for arm in ARMS[1:] for what in ("judged", "text")),
+            *((arm, UNMODIFIED, WITHIN, what) for arm in ARMS for what in ("judged", "text")),
+        )
+    ]
+    first, second = rules(found)
+    verdict = (
+        f"Rule 1 {'holds' if first else 'does not hold'}; rule 2 "
+        f"{'holds' if second else 'does not hold'}."
+    )
+    missing = len(every_cell()) - len(found)
+    left = f" {missing} of {len(every_cell())} cells are missing." if missing else ""
+    measured = measured_on(lines()[-1]["machine"], COMMAND)
+    heading = paragraph(
+        "Shares of facts, of pass keys and (at the target) of the training's own questions that "
+        f"are answered, and nats a token of text, at {TIMES} times the window and within it:"
+    )
+    listed = "\n".join(f"- {line}" for line in told)
+    table = "\n".join(rows)
+    return f"{heading}\n\n{table}\n\n{listed}\n\n{verdict}{left} {measured}."
+
+
+def _shown(own: dict[str, float]) -> str:
+    names = ("facts", "passkey", "trained")
+    shares = ", ".join(f"{own[name]:.0%}" for name in names if name in own)
+    return f"{shares}; {own['text']:.3f}"
+
+
+def _told(values: Sequence[float], what: str) -> str:
+    times, form, unit = (1, "+.3f", "nats of text") if what == "text" else (100, "+.0f", "points")
+    if not values:
+        return "not measured"
+    told = f"{times * math.fsum(values) / len(values):{form}}"
+    if (ends := mean_interval(values)) is not None:
+        told += f" ({times * ends[0]:{form}} to {times * ends[1]:{form}})"
+    return f"{told} {unit}" + ("" if what == "text" else f" of {what}")
+
+
+if __name__ == "__main__":
+    main()

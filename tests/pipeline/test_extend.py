@@ -379,7 +379,7 @@ def judged_as(judged: Judged, rates: tuple[float, float], extra: float = 0.0) ->
             (judged.chosen, tiny.WINDOW, rates[0], extra),
             (judged.chosen, TARGET, rates[1], 0.0),
         )
-        for i in range(24)
+        for i in range(32)
     ]
     return replace(judged, readings=tuple(own))
 

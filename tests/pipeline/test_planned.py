@@ -38,7 +38,7 @@ def test_the_search_goes_first_then_documents_then_the_race() -> None:
     race = replace(SETTINGS, evaluations=0)
     assert within(tokens_of(race)) == race
     assert within(tokens_of(race) - 1) == replace(race, documents=48)
-    smallest = replace(race, documents=6)
+    smallest = replace(race, documents=32)
     assert within(tokens_of(smallest)) == smallest
     assert within(tokens_of(smallest) - 1).evaluations is None
     for tokens in (whole // 2, whole // 3, whole // 5):

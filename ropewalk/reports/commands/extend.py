@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from ropewalk.evaluation.verdict import LOOKS, MARGIN
+from ropewalk.evaluation.verdict import LOOKS, MARGIN, TO_WORK
 from ropewalk.lengths import format_length
 from ropewalk.pipeline.results import (
     Compared,
@@ -106,8 +106,9 @@ def _judged(judged: Judged, run: RunOnDisk) -> Section:
             )
             for each in judged.looks
         ),
-        f"It works if the interval of the difference lies above {-100 * MARGIN:.0f} points. Each "
-        f"interval is wider than 95%, so that all of {len(LOOKS)} looks hold together.",
+        f"It works if the interval of the difference lies above {-100 * MARGIN:.0f} points after "
+        f"{TO_WORK} documents or more. Each interval is wider than 95%, so that all of {len(LOOKS)} "
+        "looks hold together.",
     )
     shown: list[Block] = [Paragraph(f"{judged.summary()}; {judged.price_in_words}.")]
     if judged.example is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
-from typing import Annotated, Protocol, TypeAlias, TypeVar
+from typing import Annotated, Literal, Protocol, TypeAlias, TypeVar
 
 from ropewalk.context_plan import ContextPlan
 from ropewalk.data.corpora import TEXT_FIELD, Document, Vocabulary, may_have_rows, read_documents
@@ -99,6 +99,13 @@ ShortLimit: TypeAlias = Annotated[
         "The most loss that a schedule may add within the original length, in nats per token; one "
         "that adds more is chosen only if all do.",
         "NATS",
+    ),
+]
+ThroughChat: TypeAlias = Annotated[
+    Literal["auto", "on", "off"],
+    Option(
+        "Put questions through the model's chat template (auto: if it has one and ends its "
+        "answers as the template does, as instruct models do)."
     ),
 ]
 Dtype: TypeAlias = Annotated[

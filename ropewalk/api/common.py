@@ -19,7 +19,7 @@ from ropewalk.schedule import RotarySchedule
 
 T = TypeVar("T")
 
-MOST_CHARACTERS = 32 * 2**20  # of a corpus
+MOST_CHARACTERS = 32 * 2**20  # of a corpus, unless more are needed
 
 Length: TypeAlias = int | str
 """131072 or "128k"."""
@@ -210,7 +210,11 @@ def as_path(value: str | Path, key: str) -> Path:
 
 
 def as_documents(
-    corpus: Corpus, field: str, notice: Notice, also: Corpus | None = None
+    corpus: Corpus,
+    field: str,
+    notice: Notice,
+    also: Corpus | None = None,
+    most: float = MOST_CHARACTERS,
 ) -> list[Document]:
     """The texts to measure on; a corpus may be larger than memory, and little of it is needed.
 
@@ -226,7 +230,7 @@ def as_documents(
     taken: list[Document] = []
     characters = 0
     for document in documents_in(corpus, field, notice=notice):
-        if characters > MOST_CHARACTERS:
+        if characters > most:
             notice(f"using the first {len(taken):,} documents of {corpus}")
             break
         taken.append(document)

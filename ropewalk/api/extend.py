@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from ropewalk.api.common import (
+    MOST_CHARACTERS,
     AllowDownload,
     Corpus,
     Device,
@@ -46,7 +48,9 @@ from ropewalk.options import (
     previewed_by,
 )
 from ropewalk.pipeline.settings import (
+    CHARACTERS,
     EVALUATIONS,
+    SEARCH_SHARE,
     SHIPPED_UP_TO,
     TIMES,
     ExtendSettings,
@@ -105,7 +109,7 @@ def extend(
         Corpus | None,
         Option(
             "Text of the documents: a file, a folder, .jsonl, .parquet, `python` (its standard "
-            f"library, the default beyond {format_length(SHIPPED_UP_TO)}) or `held-out` (text "
+            f"library; beyond {format_length(SHIPPED_UP_TO)}, the default) or `held-out` (text "
             "that ships with ropewalk).",
             "FILE",
         ),
@@ -118,8 +122,8 @@ def extend(
     budget: Annotated[
         int | str | None,
         Option(
-            f"Documents that a verdict may read ({TO_WORK}), or a limit of the whole run: 1e9tok, 60m "
-            f"(default: {LOOKS[-1]}).",
+            f"Documents that a verdict may read ({TO_WORK}), or a limit of the whole run: 1e9tok, "
+            f"60m (default: {LOOKS[-1]}).",
             "BUDGET",
         ),
     ] = None,
@@ -381,14 +385,27 @@ def _within(
 def _texts(
     corpus: Corpus | None, target: int, field: str, notice: Notice, also: Corpus | None
 ) -> list[Document]:
-    """The corpus; by default one that holds enough documents of the target.
+    """The corpus, as far as it is needed; by default one that holds enough documents of the target.
 
-    No module of the standard library is as long as that, so they count as one text.
+    No module of Python is as long as that, so they count as one text.
     """
+    needed = CHARACTERS * LOOKS[-1] * target / (1 - SEARCH_SHARE)
     if corpus is not None or target <= SHIPPED_UP_TO:
-        return as_documents(HELD_OUT if corpus is None else corpus, field, notice, also)
-    modules = as_documents(STANDARD_LIBRARY, field, notice, also)
+        most = max(needed, MOST_CHARACTERS)
+        return as_documents(HELD_OUT if corpus is None else corpus, field, notice, also, most)
+    modules: list[Document] = []
+    for source in (STANDARD_LIBRARY, *map(_sources_of, ("transformers", "torch"))):
+        if sum(len(each.text) for each in modules) < needed:
+            modules += as_documents(source, field, unheard, also, needed)
     return [Document(STANDARD_LIBRARY, "\n".join(each.text for each in modules))]
+
+
+def _sources_of(package: str) -> Path:
+    """The folder of a package that every run needs."""
+    found = find_spec(package)
+    assert found is not None
+    assert found.origin is not None
+    return Path(found.origin).parent
 
 
 def _announce(start: Start, settings: ExtendSettings, run: Path, notice: Notice) -> None:

@@ -14,8 +14,9 @@ The facts of one document are no independent samples: the variance over document
 are worth, and never more than there are. It says so only of what was seen: of a model that loses
 one document in ten as a whole, twelve documents show none lost in 28% of runs, and then all their
 facts seem to be worth as many samples. So nothing *works* before 32 documents, which show none lost
-in 3.4%. Documents from one text count as a cluster as far as they differ less than those of several. The two rates' intervals are Wilson's, joined by Newcombe's rule
-(1998). `python -m benchmarks.verdict` measures how often a verdict is wrong. No torch.
+in 3.4%. Documents from one text count as a cluster as far as they differ less than those of
+several. The two rates' intervals are Wilson's, joined by Newcombe's rule (1998). `python -m
+benchmarks.verdict` measures how often a verdict is wrong. No torch.
 """
 
 from __future__ import annotations
@@ -96,9 +97,7 @@ def look(own: Shares, reference: Shares) -> Look:
     needed = math.ceil(count * mine**2 / left) if left > 0 else math.inf
     least = TO_WORK if difference > -MARGIN else 1
     more = max(1, needed - count, least - count)
-    return Look(
-        count, own.rate, reference.rate, low, high, None if more > MANY else int(more)
-    )
+    return Look(count, own.rate, reference.rate, low, high, None if more > MANY else int(more))
 
 
 def looks_of(own: Shares, reference: Shares) -> tuple[Look, ...]:

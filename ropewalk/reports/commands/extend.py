@@ -107,8 +107,8 @@ def _judged(judged: Judged, run: RunOnDisk) -> Section:
             for each in judged.looks
         ),
         f"It works if the interval of the difference lies above {-100 * MARGIN:.0f} points after "
-        f"{TO_WORK} documents or more. Each interval is wider than 95%, so that all of {len(LOOKS)} "
-        "looks hold together.",
+        f"{TO_WORK} documents or more. Each interval is wider than 95%, so that all of "
+        f"{len(LOOKS)} looks hold together.",
     )
     shown: list[Block] = [Paragraph(f"{judged.summary()}; {judged.price_in_words}.")]
     if judged.example is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
-from typing import Annotated, Protocol, TypeAlias, TypeVar
+from typing import Annotated, Literal, Protocol, TypeAlias, TypeVar
 
 from ropewalk.context_plan import ContextPlan
 from ropewalk.data.corpora import TEXT_FIELD, Document, Vocabulary, may_have_rows, read_documents
@@ -19,7 +19,7 @@ from ropewalk.schedule import RotarySchedule
 
 T = TypeVar("T")
 
-MOST_CHARACTERS = 32 * 2**20  # of a corpus
+MOST_CHARACTERS = 32 * 2**20  # of a corpus, unless more are needed
 
 Length: TypeAlias = int | str
 """131072 or "128k"."""
@@ -99,6 +99,13 @@ ShortLimit: TypeAlias = Annotated[
         "The most loss that a schedule may add within the original length, in nats per token; one "
         "that adds more is chosen only if all do.",
         "NATS",
+    ),
+]
+ThroughChat: TypeAlias = Annotated[
+    Literal["auto", "on", "off"],
+    Option(
+        "Put questions through the model's chat template (auto: if it has one and ends its "
+        "answers as the template does, as instruct models do)."
     ),
 ]
 Dtype: TypeAlias = Annotated[
@@ -203,7 +210,11 @@ def as_path(value: str | Path, key: str) -> Path:
 
 
 def as_documents(
-    corpus: Corpus, field: str, notice: Notice, also: Corpus | None = None
+    corpus: Corpus,
+    field: str,
+    notice: Notice,
+    also: Corpus | None = None,
+    most: float = MOST_CHARACTERS,
 ) -> list[Document]:
     """The texts to measure on; a corpus may be larger than memory, and little of it is needed.
 
@@ -219,7 +230,7 @@ def as_documents(
     taken: list[Document] = []
     characters = 0
     for document in documents_in(corpus, field, notice=notice):
-        if characters > MOST_CHARACTERS:
+        if characters > most:
             notice(f"using the first {len(taken):,} documents of {corpus}")
             break
         taken.append(document)

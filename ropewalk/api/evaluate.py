@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from ropewalk.api.common import (
     SERVER,
@@ -22,6 +22,7 @@ from ropewalk.api.common import (
     Strict,
     Target,
     TextField,
+    ThroughChat,
     Timeout,
     as_documents,
     as_length,
@@ -126,13 +127,7 @@ def evaluate(
             "answers on it."
         ),
     ] = None,
-    chat: Annotated[
-        Literal["auto", "on", "off"],
-        Option(
-            "Put questions through the model's chat template (auto: if it has one and ends its "
-            "answers as the template does, as instruct models do)."
-        ),
-    ] = "auto",
+    chat: ThroughChat = "auto",
     system: Annotated[
         str | None, Advanced("The system text of a chat (default: none).", "TEXT")
     ] = None,

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from ropewalk.api.common import (
+    MOST_CHARACTERS,
     AllowDownload,
     Corpus,
     Device,
@@ -20,6 +22,7 @@ from ropewalk.api.common import (
     ShortLimit,
     Strict,
     TextField,
+    ThroughChat,
     as_documents,
     as_length,
     as_path,
@@ -32,7 +35,7 @@ from ropewalk.costs.machines import machine
 from ropewalk.data.corpora import HELD_OUT, STANDARD_LIBRARY, Document, corpus_digest
 from ropewalk.errors import InputError, InvalidValue, Unsupported
 from ropewalk.evaluation.select import SHORT_LIMIT
-from ropewalk.evaluation.verdict import LOOKS
+from ropewalk.evaluation.verdict import LOOKS, TO_WORK
 from ropewalk.lengths import format_length
 from ropewalk.models.source import Source, runnable
 from ropewalk.options import (
@@ -46,7 +49,9 @@ from ropewalk.options import (
     previewed_by,
 )
 from ropewalk.pipeline.settings import (
+    CHARACTERS,
     EVALUATIONS,
+    SEARCH_SHARE,
     SHIPPED_UP_TO,
     TIMES,
     ExtendSettings,
@@ -110,20 +115,21 @@ def extend(
         Corpus | None,
         Option(
             "Text of the documents: a file, a folder, .jsonl, .parquet, `python` (its standard "
-            f"library, the default beyond {format_length(SHIPPED_UP_TO)}) or `held-out` (text "
+            f"library; beyond {format_length(SHIPPED_UP_TO)}, the default) or `held-out` (text "
             "that ships with ropewalk).",
             "FILE",
         ),
     ] = None,
     field: TextField = "text",
+    chat: ThroughChat = "auto",
     search: Annotated[
         bool, Option("Also search YaRN's parameters; a limit that covers it does so too.")
     ] = False,
     budget: Annotated[
         int | str | None,
         Option(
-            "Documents that a verdict may read (24), or a limit of the whole run: 1e9tok, 60m "
-            f"(default: {LOOKS[-1]}).",
+            f"Documents that a verdict may read ({TO_WORK}), or a limit of the whole run: 1e9tok, "
+            f"60m (default: {LOOKS[-1]}).",
             "BUDGET",
         ),
     ] = None,
@@ -172,7 +178,8 @@ def extend(
     searches. The directory `run` (by default `runs/extend-MODEL-LENGTH`) keeps everything; called
     again with the same arguments, an interrupted run resumes. With `train_steps`, the model is also
     trained under the chosen schedule, on `train_corpus` (by default the text of the race), and
-    judged again; documents that share text with the verdict are left out of training.
+    judged again; documents that share text with the verdict are left out of training. With `chat`,
+    the questions of a verdict go through the model's own template.
 
     `budget` is a number of documents, or what the whole run may take, in tokens (`"1e9tok"`) or
     time (`"60m"`); the run is then planned to fit, with a search if there is room. A budget in
@@ -236,7 +243,7 @@ def extend(
                     str(limit),
                     "settings that fit tokens or a time are found only on the machine of the run, "
                     "not for another (`on`)",
-                    "give documents (24), or leave `budget` out",
+                    "give documents, or leave `budget` out",
                 )
             if limit is not None:
                 settings = replace(settings, documents=int(limit.amount))
@@ -245,7 +252,10 @@ def extend(
             )
         documents = _texts(corpus, target, field, notice, train_corpus)
         from ropewalk.evaluation.answerers.in_process import load_to_read
+        from ropewalk.evaluation.chat import chosen
+        from ropewalk.evaluation.encoding import Encoder
         from ropewalk.evaluation.identity import run_identity
+        from ropewalk.evaluation.scoring import end_tokens
         from ropewalk.pipeline import extend as pipeline
         from ropewalk.pipeline import stage
         from ropewalk.pipeline.results import check_version
@@ -276,9 +286,11 @@ def extend(
                 check_version(read_configuration(path)[1], path)
             if limit is not None:
                 settings = _within(limit, settings, loaded, path, notice)
+            encoder = Encoder(loaded.tokenizer, loaded.vocabulary, end_tokens(loaded.model))
             start = Start(
                 *(files, loaded, settings.target_length, *parted(documents)),
                 to_train=to_train,
+                chat=chosen(encoder, chat, None, notice),
                 place=None if is_preview() else path,
                 ranks=ranks,
             )
@@ -292,6 +304,8 @@ def extend(
                 **asdict(settings),
                 "stages": [each.name for each in to_do],
             }
+            if start.chat is not None:
+                identity["chat"] = start.chat.to_json()
             if to_train:
                 identity["train_corpus_sha256"] = corpus_digest(to_train)
             if ranks is not None:
@@ -377,14 +391,27 @@ def _within(
 def _texts(
     corpus: Corpus | None, target: int, field: str, notice: Notice, also: Corpus | None
 ) -> list[Document]:
-    """The corpus; by default one that holds enough documents of the target.
+    """The corpus, as far as it is needed; by default one that holds enough documents of the target.
 
-    No module of the standard library is as long as that, so they count as one text.
+    No module of Python is as long as that, so they count as one text.
     """
+    needed = CHARACTERS * LOOKS[-1] * target / (1 - SEARCH_SHARE)
     if corpus is not None or target <= SHIPPED_UP_TO:
-        return as_documents(HELD_OUT if corpus is None else corpus, field, notice, also)
-    modules = as_documents(STANDARD_LIBRARY, field, notice, also)
+        most = max(needed, MOST_CHARACTERS)
+        return as_documents(HELD_OUT if corpus is None else corpus, field, notice, also, most)
+    modules: list[Document] = []
+    for source in (STANDARD_LIBRARY, *map(_sources_of, ("transformers", "torch"))):
+        if sum(len(each.text) for each in modules) < needed:
+            modules += as_documents(source, field, unheard, also, needed)
     return [Document(STANDARD_LIBRARY, "\n".join(each.text for each in modules))]
+
+
+def _sources_of(package: str) -> Path:
+    """The folder of a package that every run needs."""
+    found = find_spec(package)
+    assert found is not None
+    assert found.origin is not None
+    return Path(found.origin).parent
 
 
 def _announce(start: Start, settings: ExtendSettings, run: Path, notice: Notice) -> None:
@@ -397,7 +424,7 @@ def _announce(start: Start, settings: ExtendSettings, run: Path, notice: Notice)
     def forwards(own: ExtendSettings) -> list[tuple[int, int]]:
         return [each for stage in stages(own) for each in stage.cost(window).forwards]
 
-    fewer = replace(settings, documents=LOOKS[1], evaluations=None)
+    fewer = replace(settings, documents=TO_WORK, evaluations=None)
     announce(
         start.loaded.model,
         window,
@@ -405,7 +432,7 @@ def _announce(start: Start, settings: ExtendSettings, run: Path, notice: Notice)
         notice,
         begun=run / CONFIGURATION,
         what="this run",
-        smaller=[(f"a `budget` of time or tokens with {LOOKS[1]} documents", forwards(fewer))],
+        smaller=[(f"a `budget` of time or tokens with {TO_WORK} documents", forwards(fewer))],
         otherwise="`plan` chooses a method without a forward, `evaluate` measures it on few "
         "`samples`, and `export` writes it",
     )

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ropewalk.confined import confined
 from ropewalk.errors import InputError, RopewalkError, shortened
 from ropewalk.evaluation.tasks import Draft
+from ropewalk.progress import Notice
+
+if TYPE_CHECKING:
+    from ropewalk.evaluation.encoding import Encoder
 
 _ASKED, _ANSWERED, _AGAIN = "What was asked?", "What was answered.", "What was asked then?"
 SETTINGS: dict[str, object] = {
@@ -78,6 +82,28 @@ def chat_of(render: Rendered, system: str | None) -> Chat:
             "without it (`chat` off)"
         )
     return Chat(before, after, end)
+
+
+def chosen(
+    encoder: Encoder, mode: Literal["auto", "on", "off"], system: str | None, notice: Notice
+) -> Chat | None:
+    """The template that questions go through; None if they are text to continue."""
+    render = None if mode == "off" else rendered_by(encoder.tokenizer)
+    if render is None or (mode == "auto" and encoder.is_small):
+        chat = None
+    else:
+        chat = chat_of(render, system)
+    if chat is None or (mode == "auto" and not encoder.ends_as(chat)):
+        if mode == "on":
+            raise InputError("the model has no chat template; leave out `chat`")
+        if system is not None:
+            raise InputError(
+                "the system text needs a chat, and the model is asked without one; leave out "
+                "`system`, or set `chat` on"
+            )
+        return None
+    notice("questions are put through the model's chat template (`chat` off: as text)")
+    return chat
 
 
 def rendered_by(tokenizer: Any) -> Rendered | None:

@@ -3,6 +3,8 @@
     BOS │ text with facts planted at stratified depths │ the text's end, scored │ questions
                                                         └ perplexity            └ retrieval
 
+Through a chat template, the user gives the text, and the model's turn holds the questions.
+
 Perplexity alone rewards a model for looking only at what is near, retrieval alone for forgetting
 how to write. Every document has exactly as many tokens as asked for and scores equally many of its
 text, and no two share a token of the corpus.
@@ -34,6 +36,8 @@ FACTS = 8
 SCORED = 512
 """The final tokens of the text that are scored, or a quarter of a short document."""
 SHOWN = 5  # documents that an error names
+ASKED = "\nWrite down the numbers and values that the text above hides, a line for each."
+"""What the user of a chat asks for, after the text."""
 MANY = 2
 """No more documents are read when there are so many times the stretches that are wanted."""
 
@@ -142,6 +146,8 @@ def plant(
     random = Stream("judged" if judges else "planted", VERSION, seed, index)
     places = _line_starts(stretch.tokens, encoder)
     in_lines = np.count_nonzero(places < length // 2) >= 2 * FACTS
+    chat = encoder.chat
+    opening = np.array(encoder.bos, dtype=np.int64) if chat is None else encoder.pieces(chat.before)
     kinds = [(index + i) % len(KINDS) for i in range(FACTS)] if judges else [NEEDLES] * FACTS
     facts = _facts(random, encoder, mixed_within or length, kinds)
     # Where lines are rare, a fact begins one of its own.
@@ -150,10 +156,10 @@ def plant(
     questions, asked = _questions([facts[i] for i in order], encoder)
 
     scored = scored_tokens(length)
-    room = length - len(encoder.bos) - sum(map(len, lines)) - len(questions)
+    room = length - len(opening) - sum(map(len, lines)) - len(questions)
     text, body = stretch.tokens[:room], room - scored
     places = places[places < body] if in_lines else np.arange(1, body)
-    parts, begins, taken = [np.array(encoder.bos, dtype=np.int64)], [], 0
+    parts, begins, taken = [opening], [], 0
     for i, line in enumerate(lines):
         depth = (i + spread(index, "planted", VERSION, seed, i)) / len(lines)
         place = int(places[int(depth * len(places))])
@@ -199,7 +205,8 @@ def scored_tokens(length: int) -> int:
 def _facts(random: Stream, encoder: Encoder, length: int, kinds: Sequence[int]) -> list[Fact]:
     """Draw facts, no two of one name, that leave three quarters of the document to the text."""
     facts: dict[str, Fact] = {}
-    taken = 0
+    chat = encoder.chat
+    taken = 0 if chat is None else len(encoder.pieces(f"{chat.before}{ASKED}{chat.after}"))
     while len(facts) < len(kinds):
         fact = KINDS[kinds[len(facts)] if not encoder.is_small else NEEDLES](random, encoder)
         if fact.question in facts:
@@ -240,7 +247,8 @@ MIXED_CONTINUES = r"[\w-]"
 
 def _questions(facts: Sequence[Fact], encoder: Encoder) -> tuple[IntArray, list[slice]]:
     """The questions with their answers, on lines of their own, and the places of the answers."""
-    tokens: list[int] = encoder.pieces("\n").tolist()
+    chat = encoder.chat
+    tokens: list[int] = encoder.pieces("\n" if chat is None else ASKED + chat.after).tolist()
     answers = []
     for fact in facts:
         asked = encoder.pieces(fact.question)

@@ -4,16 +4,19 @@ Documents hold facts, and a model is read until they decide (planted.py). It *wo
 at most ten points less than the unmodified model does within its own window: an absolute threshold
 would condemn every model that finds few facts anywhere.
 
-Answers are looked at after 6, 8, 12, … 64 documents, and the first interval of the difference that
-leaves out −10 points decides. Eight looks at 1 − 5%/8 contain the truth together in 95% of runs by
+Answers are looked at after 6, 12, 32, 48 and 64 documents, and the first interval of the difference
+that leaves out −10 points decides. Five looks at 99% contain the truth together in 95% of runs by
 Bonferroni's rule, however the looks depend on each other, and whenever the looking stops. A wrong
 *works* is an error to one side: at most 2.5%. A run that judges a second schedule, because the
 first one failed, has two chances of it, together at most 5%.
 
 The facts of one document are no independent samples: the variance over documents says how many they
-are worth, and never more than there are. Documents from one text count as a cluster as far as they
-differ less than those of several. The two rates' intervals are Wilson's, joined by Newcombe's rule
-(1998). `python -m benchmarks.verdict` measures how often a verdict is wrong. No torch.
+are worth, and never more than there are. It says so only of what was seen: of a model that loses
+one document in ten as a whole, twelve documents show none lost in 28% of runs, and then all their
+facts seem to be worth as many samples. So nothing *works* before 32 documents, which show none lost
+in 3.4%. Documents from one text count as a cluster as far as they differ less than those of
+several. The two rates' intervals are Wilson's, joined by Newcombe's rule (1998). `python -m
+benchmarks.verdict` measures how often a verdict is wrong. No torch.
 """
 
 from __future__ import annotations
@@ -28,8 +31,10 @@ MARGIN = 0.10
 """A model works if it is not worse by more than this."""
 JUDGED_FROM = 0.5
 """A model that retrieves less within its own window cannot be judged by its answers."""
-LOOKS = (6, 8, 12, 16, 24, 32, 48, 64)
+LOOKS = (6, 12, 32, 48, 64)
 """The numbers of documents after which the answers are looked at."""
+TO_WORK = 32
+"""A model does not work by fewer documents: they may miss those that it would lose as a whole."""
 CONFIDENCE = 1 - SIGNIFICANT / len(LOOKS)
 """The confidence of each look."""
 MANY = 10_000
@@ -64,7 +69,7 @@ class Look(NamedTuple):
     reference: float
     """The rate of the unmodified model within its window."""
     low: float | None
-    """The interval of the difference, of one of eight looks; None for too few documents."""
+    """The interval of the difference, of one of the looks; None for too few documents."""
     high: float | None
     more: int | None
     """The number of further documents that would tell at these rates; None if none would."""
@@ -73,7 +78,7 @@ class Look(NamedTuple):
     def verdict(self) -> Verdict:
         if self.reference < JUDGED_FROM:
             return "cannot be judged"
-        if self.low is not None and self.low > -MARGIN:
+        if self.low is not None and self.low > -MARGIN and self.documents >= TO_WORK:
             return "works"
         return "does not work" if self.high is not None and self.high < -MARGIN else "undecided"
 
@@ -83,16 +88,16 @@ def look(own: Shares, reference: Shares) -> Look:
     count, difference = len(own.shares), own.rate - reference.rate
     first, second = own.interval(), reference.interval()
     if first is None or second is None:
-        return Look(count, own.rate, reference.rate, None, None, LOOKS[-1] - count)
+        return Look(count, own.rate, reference.rate, None, None, max(1, TO_WORK - count))
     below, above = own.rate - first[0], first[1] - own.rate
     under, over = second[1] - reference.rate, reference.rate - second[0]
     low, high = difference - math.hypot(below, under), difference + math.hypot(above, over)
     mine, other = (below, under) if difference > -MARGIN else (above, over)
     left = (difference + MARGIN) ** 2 - other**2
-    needed = math.ceil(count * mine**2 / left) - count if left > 0 else MANY + 1
-    return Look(
-        count, own.rate, reference.rate, low, high, None if needed > MANY else max(1, needed)
-    )
+    needed = math.ceil(count * mine**2 / left) if left > 0 else math.inf
+    least = TO_WORK if difference > -MARGIN else 1
+    more = max(1, needed - count, least - count)
+    return Look(count, own.rate, reference.rate, low, high, None if more > MANY else int(more))
 
 
 def looks_of(own: Shares, reference: Shares) -> tuple[Look, ...]:

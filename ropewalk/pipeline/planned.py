@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from ropewalk.budget import Budget
 from ropewalk.errors import InvalidValue
-from ropewalk.evaluation.verdict import LOOKS
+from ropewalk.evaluation.verdict import LOOKS, TO_WORK
 from ropewalk.pipeline.settings import ExtendSettings
 
 FEWER_EVALUATIONS = (10, 5, 0)
@@ -40,7 +40,7 @@ def _smaller(settings: ExtendSettings) -> Iterator[ExtendSettings]:
     for evaluations in (most, *(n for n in FEWER_EVALUATIONS if n < most)):
         yield replace(settings, evaluations=evaluations)
     for race in (0, None):
-        for documents in (n for n in reversed(LOOKS) if n <= settings.documents):
+        for documents in (n for n in reversed(LOOKS) if TO_WORK <= n <= settings.documents):
             yield replace(settings, evaluations=race, documents=documents)
     if settings.train_if_needed:
         yield from _smaller(untrained(settings))

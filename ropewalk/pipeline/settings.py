@@ -16,8 +16,10 @@ from ropewalk.untrusted import check_count, check_seed
 
 TIMES = 4
 """The multiple of a model's length that is the target by default."""
-SHIPPED_UP_TO = 8192
+SHIPPED_UP_TO = 4096
 """The longest target for which the text that ships holds enough documents."""
+CHARACTERS = 5
+"""A token of code or prose has fewer characters than these."""
 EVALUATIONS = 20
 """The budget of a search."""
 STEPS = 200

@@ -15,6 +15,7 @@ from ropewalk.run_directory import Journal, RunDirectory
 from ropewalk.values import Result
 
 if TYPE_CHECKING:
+    from ropewalk.evaluation.chat import Chat
     from ropewalk.models.load import LoadedModel
     from ropewalk.searching.model.ranks import SearchRanks
 
@@ -63,6 +64,8 @@ class Start:
     """The documents of the evaluation, which share no text with those of the search."""
     to_train: Sequence[Document] = field(default=(), kw_only=True)
     """The documents of training; if there are none, it reads those of the search."""
+    chat: Chat | None = field(default=None, kw_only=True)
+    """The template that the questions of a verdict go through."""
     place: Path | None = field(default=None, kw_only=True)
     """The place of the run directory; None for a preview."""
     ranks: SearchRanks | None = field(default=None, kw_only=True)

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from ropewalk.data.corpora import Document, read_documents
 from ropewalk.errors import InputError
 from ropewalk.evaluation import planted
+from ropewalk.evaluation.chat import Chat
 from ropewalk.evaluation.encoding import Encoder
-from ropewalk.evaluation.planted import Planted, Split, split_corpus
+from ropewalk.evaluation.planted import Planted, Split, Stretch, plant, split_corpus
 from tests.evaluation import tiny
 
 LENGTH = 512
@@ -148,3 +149,21 @@ def test_the_text_that_ships_is_enough_for_four_times_the_window() -> None:
     made = split_corpus(list(read_documents("held-out")), encoder, 2048, DOCUMENTS, 0, told.append)
     assert made.sizes == DOCUMENTS
     assert told == []
+
+
+def test_through_a_chat_the_user_gives_the_text_and_the_model_answers() -> None:
+    chat = Chat("<|user|>\nBe brief.\n", "\n<|model|>\n", "<|end|>\n<|user|>\n")
+    encoder = ENCODER.with_chat(chat)
+    stretch = Stretch("text@0", ENCODER.pieces(tiny.documents()[0].text * 3)[:1100])
+    plain = plant(stretch, ENCODER, 1100, 0, 0, mixed_within=1100)
+    document = plant(stretch, encoder, 1100, 0, 0, mixed_within=1100)
+    assert len(document.tokens) == 1100
+    whole = encoder.text(document.tokens)
+    assert whole.startswith(chat.before)
+    given, told = whole.split(f"{planted.ASKED}{chat.after}")
+    for answer in document.answers:
+        value = encoder.text(document.tokens[answer]).strip()
+        assert (given.count(value), told.count(value)) == (1, 1)
+    assert encoder.text(document.tokens[document.text]) in given
+    # The template takes room from the facts, not from the text.
+    assert 0 < len(document.answers) < len(plain.answers)

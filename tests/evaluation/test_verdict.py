@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks import verdict as simulated
 from ropewalk.evaluation.statistics import skewed_mean_interval
-from ropewalk.evaluation.verdict import LOOKS, MARGIN, Look, Shares, look, looks_of
+from ropewalk.evaluation.verdict import LOOKS, MARGIN, TO_WORK, Look, Shares, look, looks_of
 from tests.evaluation.scored import known, width
 
 
@@ -42,7 +42,7 @@ def test_documents_decide_what_is_far_from_the_margin(
     assert found.rate == pytest.approx(rate, abs=0.01)
 
 
-@pytest.mark.parametrize(("rate", "reference"), [(0.95, 0.97), (0.85, 0.9), (0.8, 1.0)])
+@pytest.mark.parametrize(("rate", "reference"), [(0.95, 0.97), (0.85, 0.9), (0.82, 1.0)])
 def test_so_many_documents_more_would_tell(rate: float, reference: float) -> None:
     few = look(of(rate, 8), of(reference, 48))
     assert few.verdict == "undecided"
@@ -51,10 +51,16 @@ def test_so_many_documents_more_would_tell(rate: float, reference: float) -> Non
     assert look(of(rate, count // 3), of(reference, 48)).verdict == "undecided"
 
 
+def test_nothing_works_by_documents_too_few_to_show_one_that_is_lost() -> None:
+    found = looks_of(of(1.0, TO_WORK), of(1.0, 48))
+    assert [each.verdict for each in found] == ["undecided", "undecided", "works"]
+    assert [each.documents + known(each.more) for each in found[:-1]] == [TO_WORK, TO_WORK]
+
+
 def test_at_the_margin_no_number_is_promised() -> None:
     assert look(of(0.9, 50), of(1.0, 48)).more is None
     few = look(of(1.0, 4), of(1.0, 48))
-    assert (few.low, few.verdict, few.more) == (None, "undecided", LOOKS[-1] - 4)
+    assert (few.low, few.verdict, few.more) == (None, "undecided", TO_WORK - 4)
 
 
 def test_facts_of_documents_that_differ_count_for_less() -> None:
@@ -70,7 +76,7 @@ def test_facts_of_documents_that_differ_count_for_less() -> None:
 
 def test_the_looks_are_at_the_planned_numbers_and_at_the_end() -> None:
     found = looks_of(of(0.9, 20), of(1.0, 48))
-    assert [each.documents for each in found] == [6, 8, 12, 16, 20]
+    assert [each.documents for each in found] == [6, 12, 20]
     assert looks_of(of(0.9, 20)._replace(shares=[], texts=[]), of(1.0, 48)) == ()
 
 
@@ -98,6 +104,22 @@ def test_a_model_at_the_margin_is_seldom_said_to_work() -> None:
     assert told.count("does not work") >= 95
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("reference", [1.0, 0.98, 0.8])
+def test_so_is_one_that_loses_whole_documents(reference: float) -> None:
+    """And answers the others as it does within its window: the simulation's gets all right."""
+    random = np.random.default_rng(11)
+    within = Shares((random.binomial(8, reference, 48) / 8).tolist(), 8, range(48))
+    wrong, times = 0, 1000
+    for _ in range(times):
+        kept = random.random(LOOKS[-1]) < 1 - MARGIN / reference
+        own = (kept * random.binomial(8, reference, LOOKS[-1]) / 8).tolist()
+        found = looks_of(Shares(own, 8, range(LOOKS[-1])), within)
+        decided = [each.verdict for each in found if each.verdict != "undecided"]
+        wrong += decided[:1] == ["works"]
+    assert wrong / times <= 0.065  # 5%, and two errors of the draws
+
+
 def test_texts_that_do_not_differ_cost_no_power() -> None:
     random = np.random.default_rng(3)
     values = random.normal(size=32)
@@ -113,11 +135,11 @@ def test_texts_that_do_not_differ_cost_no_power() -> None:
 
 def test_the_recorded_simulation_is_within_its_limits() -> None:
     content = json.loads(simulated.RESULTS.read_text())
-    assert {key.split(", ")[0] for key in content["verdicts"]} == {"0.9", "1.8"}
+    assert {key.split(", ")[0] for key in content["verdicts"]} == {"0.9", "1.8", "8"}
     for case in content["verdicts"].values():
         at = case[f"{-MARGIN:g}"]
         assert at["works"] <= 0.05
-        assert at["works"] + at["does not work"] <= 0.06
+        assert at["works"] + at["does not work"] <= 0.07
         assert all(case[worse]["works"] <= 0.02 for worse in ("-0.15", "-0.2", "-0.4"))
         assert case["0"]["does not work"] <= 0.01
     for key, found in content["compared"].items():

@@ -39,6 +39,7 @@ from ropewalk.schedule import RotarySchedule
 from ropewalk.values import Result
 from tests.api.conformance import check_result
 from tests.evaluation import tiny
+from tests.evaluation.test_chat import WITH_BOS, tokenizer
 from tests.pipeline.conftest import TARGET, extended
 
 
@@ -380,7 +381,7 @@ def judged_as(judged: Judged, rates: tuple[float, float], extra: float = 0.0) ->
             (judged.chosen, tiny.WINDOW, rates[0], extra),
             (judged.chosen, TARGET, rates[1], 0.0),
         )
-        for i in range(24)
+        for i in range(32)
     ]
     return replace(judged, readings=tuple(own))
 
@@ -479,6 +480,20 @@ def test_a_run_of_an_earlier_version_is_named_as_such(copied: Path, folder: Path
     for opened in (lambda: extended(folder, copied), lambda: rw.report(copied)):
         with pytest.raises(InputError, match="was made by an earlier version of ropewalk"):
             opened()
+
+
+def test_the_questions_of_a_verdict_go_through_the_template(tmp_path: Path) -> None:
+    folder = tiny.saved(tmp_path / "chats", max_position_embeddings=640, vocab_size=259)
+    tokenizer(WITH_BOS, ends=None).save_pretrained(folder)
+    given = {"corpus": tiny.documents(8, lines=800), "budget": 6, "run": tmp_path / "run"}
+    asked = rw.extend(str(folder), 1280, chat="on", **given)
+    kept = json.loads((tmp_path / "run" / "run.json").read_text())["configuration"]
+    assert kept["chat"]["after"].endswith("assistant:\n\n")
+    example = asked.result(JudgeFirst).example
+    assert example is not None
+    assert example.question.startswith("# key")
+    with pytest.raises(InputError, match=r"configuration\.chat was"):
+        rw.extend(str(folder), 1280, **given)
 
 
 def test_search_and_evaluation_share_no_text() -> None:

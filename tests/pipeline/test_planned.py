@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 
 import ropewalk as rw
+from ropewalk.api.extend import _texts
 from ropewalk.budget import Budget
 from ropewalk.errors import InputError, InvalidValue
+from ropewalk.evaluation.verdict import TO_WORK
 from ropewalk.pipeline import cost
 from ropewalk.pipeline.planned import planned
-from ropewalk.pipeline.settings import ExtendSettings, settings_for
+from ropewalk.pipeline.settings import ExtendSettings, parted, settings_for
+from ropewalk.progress import unheard
 from tests.evaluation import tiny
 from tests.pipeline.conftest import TARGET, extended
 
@@ -38,7 +41,7 @@ def test_the_search_goes_first_then_documents_then_the_race() -> None:
     race = replace(SETTINGS, evaluations=0)
     assert within(tokens_of(race)) == race
     assert within(tokens_of(race) - 1) == replace(race, documents=48)
-    smallest = replace(race, documents=6)
+    smallest = replace(race, documents=32)
     assert within(tokens_of(smallest)) == smallest
     assert within(tokens_of(smallest) - 1).evaluations is None
     for tokens in (whole // 2, whole // 3, whole // 5):
@@ -74,3 +77,11 @@ def test_a_time_that_is_too_short_is_refused_before_anything_is_written(
     with pytest.raises(InputError, match=r"budget = '1s': is too small .* give \d+m or more"):
         rw.extend(str(folder), "64k", budget="0.1s", corpus=tiny.documents(8), run=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_the_default_text_holds_enough_documents_of_the_longest_usual_target() -> None:
+    for target in (4096, 32_768, 131_072):
+        _, verdict = parted(_texts(None, target, "text", unheard, None))
+        characters = sum(len(each.text) for each in verdict)
+        # A token of Llama 3's tokenizer has 4.7 characters of this text.
+        assert characters / 4.8 / target >= TO_WORK

@@ -161,24 +161,10 @@ class Asked:
 
     def in_chat(self, encoder: Encoder) -> Encoder:
         """The encoder that puts questions through the model's chat template, if it should."""
-        from ropewalk.evaluation.chat import chat_of, rendered_by
+        from ropewalk.evaluation.chat import chosen
 
-        render = None if self.chat == "off" else rendered_by(encoder.tokenizer)
-        if render is None or (self.chat == "auto" and encoder.is_small):
-            chat = None
-        else:
-            chat = chat_of(render, self.system)
-        if chat is None or (self.chat == "auto" and not encoder.ends_as(chat)):
-            if self.chat == "on":
-                raise InputError("the model has no chat template; leave out `chat`")
-            if self.system is not None:
-                raise InputError(
-                    "the system text needs a chat, and the model is asked without one; leave out "
-                    "`system`, or set `chat` on"
-                )
-            return encoder
-        self.notice("questions are put through the model's chat template (`chat` off: as text)")
-        return encoder.with_chat(chat)
+        chat = chosen(encoder, self.chat, self.system, self.notice)
+        return encoder if chat is None else encoder.with_chat(chat)
 
     def refuse(self, names: str, why: str) -> None:
         """Refuse arguments that the answerer has no place for; `why` may name one by {name}."""

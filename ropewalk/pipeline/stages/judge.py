@@ -17,7 +17,7 @@ from ropewalk.errors import InputError, RopewalkError, Unsupported
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.planted import Planted, Stretch, plant, stretches_of
 from ropewalk.evaluation.statistics import FEWEST
-from ropewalk.evaluation.verdict import LOOKS
+from ropewalk.evaluation.verdict import LOOKS, TO_WORK
 from ropewalk.models.recipes import VENDOR
 from ropewalk.models.source import resolve
 from ropewalk.pipeline.results import TRAINED, Example, Judged, Reading, final
@@ -120,7 +120,7 @@ class Judge(Stage[Judged]):
     def _planted(
         self, start: Start, window: int, notice: Notice = unheard
     ) -> tuple[list[Planted], list[Planted]]:
-        encoder = Encoder(start.loaded.tokenizer, start.loaded.vocabulary)
+        encoder = _encoder(start)
         short = self._stretches(start, encoder, window, min(self.documents, WITHIN), notice)
         long = self._stretches(start, encoder, self.target_length, self.documents, notice)
         made = [
@@ -142,10 +142,12 @@ class Judge(Stage[Judged]):
                 f"tokens, and at least {FEWEST} are needed for an interval; give more or longer "
                 "documents (`corpus`), or a shorter target (`to`)"
             )
-        if len(found) < wanted:
+        enough = max(wanted, TO_WORK)
+        if len(found) < enough:
             notice(
-                f"the text for the verdict holds {len(found)} disjoint documents of {length:,} "
-                f"tokens, fewer than the {wanted} that it may take to tell"
+                f"the verdict has {len(found)} disjoint documents of {length:,} tokens, and may "
+                f"need {enough}; fewer than {TO_WORK} of the target cannot show that a schedule "
+                "works: give more text (`corpus`), or a larger `budget` of documents"
             )
         return found
 
@@ -259,10 +261,15 @@ def _example(
     farthest = min(range(len(document.answers)), key=lambda i: document.depths[i])
     place = document.answers[farthest]
     begin = document.answers[farthest - 1].stop if farthest else document.text.stop
-    encoder = Encoder(work.loaded.tokenizer, work.loaded.vocabulary)
     present = work.present.longest(work.present.extended_layer)
     from_scored = slice(place.start - document.scored_from, place.stop - document.scored_from)
     before, after = (local.said(each, number)[from_scored] for each in (present, schedule))
     parts = (document.tokens[begin : place.start], document.tokens[place], before, after)
-    question, answer, told_before, told_after = (encoder.text(part).strip() for part in parts)
-    return Example(question, answer, told_before, told_after, document.depths[farthest])
+    question, *answers = (_encoder(work).text(part).strip() for part in parts)
+    # Before the first question stands what a chat asks for.
+    return Example(question.rpartition("\n")[2], *answers, document.depths[farthest])
+
+
+def _encoder(start: Start) -> Encoder:
+    encoder = Encoder(start.loaded.tokenizer, start.loaded.vocabulary)
+    return encoder if start.chat is None else encoder.with_chat(start.chat)

@@ -8,7 +8,7 @@ from typing import TypeVar
 from ropewalk.blocks import Block, Cell, Page, Paragraph, Section, Table
 from ropewalk.chart import Mark
 from ropewalk.evaluation import tables
-from ropewalk.evaluation.verdict import LOOKS, MARGIN
+from ropewalk.evaluation.verdict import LOOKS, MARGIN, TO_WORK
 from ropewalk.lengths import format_length
 from ropewalk.pipeline.results import (
     Exports,
@@ -110,8 +110,9 @@ def _judged(judged: Judged, is_final: bool) -> Section:
             )
             for each in judged.looks
         ),
-        f"It works if the interval of the difference lies above {-100 * MARGIN:.0f} points. Each "
-        f"interval is wider than 95%, so that all of {len(LOOKS)} looks hold together.",
+        f"It works if the interval of the difference lies above {-100 * MARGIN:.0f} points after "
+        f"{TO_WORK} documents or more. Each interval is wider than 95%, so that all of "
+        f"{len(LOOKS)} looks hold together.",
     )
     shown: list[Block] = []
     if not is_final:

@@ -10,8 +10,9 @@ A run directory is one computation and all that came of it:
 Started again with the same configuration, a command goes on where it was and ends with the same
 bytes, `events.jsonl` aside; started with another one it is refused, with the difference shown.
 
-A journal (`*.jsonl`) is only ever appended to, and each line carries a checksum of its own. What
-stands behind the last good line is what a crash tore off: it is dropped, with a warning. A bad line
+A journal (`*.jsonl`) is only ever appended to. Each line carries a checksum of its own, and the
+beginning of the one before, so none is removed, repeated or moved unnoticed; a result that is kept
+counts the lines that it rests on. What stands behind the last good line is what a crash tore off: it is dropped, with a warning. A bad line
 before a good one is no crash but damage, and is refused. Only a damaged `events.jsonl`, which
 holds no number, is put aside as `events.damaged.jsonl`, and the run goes on.
 """
@@ -58,6 +59,8 @@ PACKAGES = ("numpy", "safetensors", "tokenizers", "torch", "transformers")
 
 MAX_LINE = 16 * 2**20
 _CHECKSUM = len(',"sha256":""}') + 64
+_FOLLOWS = "follows"
+"""The member of a line that names the one before, as earlier versions' lines do not."""
 
 
 class RunDirectory:
@@ -226,7 +229,8 @@ class RunDirectory:
     def keep(self, name: str, result: object) -> None:
         """A result as JSON. An event seals it, so that an edited one is not taken for it."""
         content = json.dumps(result, indent=2, allow_nan=False) + "\n"
-        self.event(KEPT, file=name, digest=_digest(content.encode()))
+        lines = {own: len(each.records) for own, each in self._journals.items() if own != EVENTS}
+        self.event(KEPT, file=name, digest=_digest(content.encode()), lines=lines)
         self.write(name, content)
 
     def write(self, name: str, content: str | bytes) -> Path:
@@ -238,19 +242,32 @@ class RunDirectory:
 
 
 def check_kept(file: Path, run: Path) -> None:
-    """Refuse a result in a run that was edited since. What earlier versions kept has no seal."""
+    """Refuse a result in a run that was edited since, or whose journals were cut.
+
+    What earlier versions kept has no seal.
+    """
     events = run / EVENTS
     name = str(file.relative_to(run))
-    seals = [
-        event.get("digest")
+    seals = {
+        event.get("digest"): event.get("lines")
         for event in (read_journal(events) if events.exists() else ())
         if (event.get("event"), event.get("file")) == (KEPT, name)
-    ]
-    if seals and _digest(file.read_bytes()) not in seals:
+    }
+    digest = _digest(file.read_bytes())
+    if seals and digest not in seals:
         raise InputError(
             f"{file}: was edited since it was written; restore it, or remove {file.name} to have "
             "it made again by the same command"
         )
+    counts = seals.get(digest)
+    for own, count in counts.items() if isinstance(counts, dict) else ():
+        journal = run / Path(own).name
+        there = len(read_journal(journal)) if journal.exists() else 0
+        if isinstance(count, int) and there < count:
+            raise InputError(
+                f"{journal}: has {there} lines, and {file.name} was made of {count}; restore it, "
+                f"or remove {file.name} to have both made again by the same command"
+            )
 
 
 def _digest(content: bytes) -> str:
@@ -366,7 +383,7 @@ def _line_of() -> str | None:
 
 
 class DamagedJournal(InputError):
-    """A bad line before a good one, or a line that stands there twice."""
+    """A bad line before a good one, or one that does not follow the line before."""
 
 
 class Journal:
@@ -377,7 +394,7 @@ class Journal:
         check_place(self.path, key="journal")
         try:
             content = self.path.read_bytes() if self.path.exists() else b""
-            self.records, self._size = _good_lines(content, self.path)
+            self.records, self._size, self._last = _good_lines(content, self.path)
             self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             if self._size < len(content):
                 _warn_of_torn_tail(self.path, len(content) - self._size)
@@ -390,7 +407,11 @@ class Journal:
     def append(self, records: Iterable[Mapping[str, object]]) -> None:
         """Add records. If the disk is full, the file stays as it was and the error says so."""
         added = [dict(record) for record in records]
-        data = b"".join(_line(record) for record in added)
+        data, last = b"", self._last
+        for record in added:
+            line = _line(record, last)
+            data += line
+            last = last if last is None else _seal(line[:-1])
         try:
             written = 0
             while written < len(data):
@@ -402,7 +423,7 @@ class Journal:
                 f"{self.path}: cannot be written ({error.strerror}); all before it is kept: make "
                 "room and start again to resume"
             ) from None
-        self._size += len(data)
+        self._size, self._last = self._size + len(data), last
         self.records += added
 
     def close(self) -> None:
@@ -418,7 +439,7 @@ def read_journal(path: str | Path) -> list[dict[str, object]]:
         content = path.read_bytes()
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); check the path") from None
-    records, size = _good_lines(content, path)
+    records, size, _ = _good_lines(content, path)
     if size < len(content):
         _warn_of_torn_tail(path, len(content) - size)
     return records
@@ -456,18 +477,24 @@ def read_versions(path: str | Path) -> dict[str, str]:
     return Fields(read_json(file), f"{file}: ").texts("versions")
 
 
-def _line(record: Mapping[str, object]) -> bytes:
-    """A record as a line, its checksum as the last member of the object."""
+def _line(record: Mapping[str, object], last: str | None) -> bytes:
+    """A record as a line behind the `last` seal, its checksum as the last member of the object."""
     # ASCII: a name with terminal codes in it must be harmless to whoever looks at the file.
-    body = json.dumps(record, allow_nan=False, separators=(",", ":")).encode()
-    assert body != b"{}", "a record has at least one member"
-    assert "sha256" not in record, "the journal adds the checksum"
+    assert record, "a record has at least one member"
+    assert not {"sha256", _FOLLOWS} & record.keys(), "the journal adds them"
+    whole = dict(record) if last is None else {**record, _FOLLOWS: last}
+    body = json.dumps(whole, allow_nan=False, separators=(",", ":")).encode()
     return body[:-1] + _checksum(body) + b"\n"
 
 
 def _checksum(body: bytes) -> bytes:
     """The end of a line whose record is this object."""
     return f',"sha256":"{_digest(body)}"}}'.encode()
+
+
+def _seal(line: bytes) -> str:
+    """The beginning of a line's checksum, by which the next one names it."""
+    return line[-64 - len('"}') :][:16].decode()
 
 
 def _record(line: bytes, source: str) -> dict[str, object] | None:
@@ -481,10 +508,13 @@ def _record(line: bytes, source: str) -> dict[str, object] | None:
     return record if isinstance(record, dict) else None
 
 
-def _good_lines(content: bytes, path: Path) -> tuple[list[dict[str, object]], int]:
-    """The records up to the torn tail, and how many bytes they take."""
+def _good_lines(content: bytes, path: Path) -> tuple[list[dict[str, object]], int, str | None]:
+    """The records up to the torn tail, how many bytes they take, and the seal of the last.
+
+    No seal if an earlier version began the file.
+    """
     records: list[dict[str, object]] = []
-    places: dict[bytes, int] = {}
+    last: str | None = ""
     size = position = 0
     bad: int | None = None
     for number, line in enumerate(_lines(content), start=1):
@@ -493,20 +523,23 @@ def _good_lines(content: bytes, path: Path) -> tuple[list[dict[str, object]], in
         # A line without its end was still being written, whatever its checksum says.
         if record is None or position > len(content):
             bad = bad or number
-        elif bad is not None:
+            continue
+        if bad is not None:
             raise DamagedJournal(
                 f"{path}: line {bad} is damaged and line {number} is not, so this is no "
                 "interrupted write; restore the file, or start a new run"
             )
-        elif (before := places.setdefault(line, number)) != number:
+        follows = record.pop(_FOLLOWS, None)
+        last = None if number == 1 and follows is None else last
+        if last is not None and follows != last:
             raise DamagedJournal(
-                f"{path}: line {number} repeats line {before}, and would count twice; remove it, "
-                "or restore the file"
+                f"{path}: line {number} does not follow the line before it, so lines were removed, "
+                "repeated or moved; restore the file, or start a new run"
             )
-        else:
-            records.append(record)
-            size = position
-    return records, size
+        last = last if last is None else _seal(line)
+        records.append(record)
+        size = position
+    return records, size, last
 
 
 def _lines(content: bytes) -> Iterator[bytes]:

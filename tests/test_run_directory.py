@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import resource
@@ -52,8 +53,41 @@ def test_a_journal_gives_back_what_was_appended(journal: Path) -> None:
 
 def test_every_line_is_json_with_its_checksum(journal: Path) -> None:
     lines = [json.loads(line) for line in journal.read_text().splitlines()]
-    assert [{k: v for k, v in line.items() if k != "sha256"} for line in lines] == RECORDS
-    assert len({line["sha256"] for line in lines}) == len(RECORDS)
+    seals = [line.pop("sha256")[:16] for line in lines]
+    assert [line.pop("follows") for line in lines] == ["", *seals[:-1]]
+    assert lines == RECORDS
+
+
+def test_a_line_that_is_removed_moved_or_repeated_is_noticed(journal: Path) -> None:
+    """Also where the line has a right checksum, as one that was edited and signed again."""
+    first, second, third = journal.read_bytes().splitlines(keepends=True)
+    edited = second[:-1].replace(b"null", b"1")
+    body = edited[: -len(',"sha256":""}') - 64] + b"}"
+    signed = body[:-1] + f',"sha256":"{hashlib.sha256(body).hexdigest()}"}}\n'.encode()
+    for lines, number in (
+        ((second, third), 1),
+        ((first, third), 2),
+        ((first, third, second), 2),
+        ((first, second, second, third), 3),
+        ((first, second, third, second), 4),
+        ((first, signed, third), 3),
+    ):
+        journal.write_bytes(b"".join(lines))
+        for read in (read_journal, Journal):
+            with pytest.raises(InputError, match=f"line {number} does not follow the line before"):
+                read(journal)
+
+
+def test_a_journal_of_an_earlier_version_goes_on_as_it_was(journal: Path) -> None:
+    bodies = [json.dumps(record, separators=(",", ":")).encode() for record in RECORDS]
+    signed = (
+        body[:-1] + f',"sha256":"{hashlib.sha256(body).hexdigest()}"}}\n'.encode()
+        for body in bodies
+    )
+    journal.write_bytes(b"".join(signed))
+    _append(journal, {"name": "d"})
+    assert read_journal(journal) == [*RECORDS, {"name": "d"}]
+    assert b"follows" not in journal.read_bytes()
 
 
 def test_a_journal_cut_anywhere_keeps_its_whole_lines(journal: Path) -> None:

@@ -46,7 +46,6 @@ _FLAGS = {
         "runtimes do not; to plan with it, pass --log-n beyond"
     ),
 }
-_LLAMA3 = ("low_freq_factor", "high_freq_factor")
 # What the language model's part of a config and the top level may both state.
 _BOTH_LEVELS = (
     *("rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor", "head_dim"),
@@ -74,7 +73,7 @@ def _all(reader: ConfigReader) -> Iterator[Assumption]:
         yield from find(reader)
     yield from _beside_the_rope(reader, "two-names", "partial_rotary_factor", "second")
     yield from _beside_the_rope(reader, "two-original-lengths", ORIGINAL_LENGTH, "first")
-    for find in (_length_of_linear, _keys_of_llama3, _layout, _unread, _own_code):
+    for find in (_length_of_linear, _layout, _unread, _own_code):
         yield from find(reader)
 
 
@@ -168,10 +167,9 @@ def _one_base(reader: ConfigReader) -> Iterator[Assumption]:
     if reader.one_base and base != default:
         yield Assumption(
             "theta-of-windows",
-            f"{reader.written('rope_theta')} is {shortened(base)}, and is taken for the base of all "
-            "layers, as in transformers 4; transformers 5 turns those with a sliding window by "
-            f"{default}; if all were trained with it, state it for each layer type in "
-            "rope_parameters",
+            f"{reader.written('rope_theta')} is {shortened(base)}, and is taken for all layers, as "
+            f"in transformers 4; transformers 5 turns those with a sliding window by {default}; if "
+            "all were trained with it, state it for each layer type in rope_parameters",
         )
 
 
@@ -257,18 +255,6 @@ def _length_of_linear(reader: ConfigReader) -> Iterator[Assumption]:
         return
 
 
-def _keys_of_llama3(reader: ConfigReader) -> Iterator[Assumption]:
-    for rope in reader.layer_settings().values():
-        missing = [key for key in _LLAMA3 if rope.get(key) is None]
-        if rope_type(rope) == "llama3" and missing:
-            yield Assumption(
-                "llama3-open",
-                f"rope type 'llama3' states no {', '.join(missing)}, without which transformers "
-                "does not load it; the bands of Llama 3.1 (1 and 4) are assumed",
-            )
-            return
-
-
 def _layout(reader: ConfigReader) -> Iterator[Assumption]:
     stated = reader.flag("rope_interleave")
     own = reader.family.pair_layout == "interleaved"
@@ -290,6 +276,13 @@ def _unread(reader: ConfigReader) -> Iterator[Assumption]:
             yield Assumption(
                 "key-not-read", f"{reader.prefix}{key} = true is not followed: {consequence}"
             )
+    base, own = reader.config.get("rope_theta"), reader.get("rope_theta")
+    if "rope_theta" in reader.unread and base not in (None, own):
+        yield Assumption(
+            "key-not-read",
+            f"{reader.prefix}rope_theta = {shortened(base)} is not read by the class of model type "
+            f"{shortened(reader.model_type)}, whose base is {shortened(own)}",
+        )
     length, stated = reader.config.get("seq_length"), reader.get("max_position_embeddings")
     known = "seq_length" in reader.family.names.values()
     if not known and length is not None and stated is not None and length != stated:

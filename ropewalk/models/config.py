@@ -323,10 +323,17 @@ class ConfigReader:
         """True if one key states the base of all layers; transformers 5 follows it in full ones."""
         return self.family.local_base == "rope_theta" and not self.is_nested
 
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """Keys that the class of this type does not follow, though a config may state them."""
+        own = self.family.defaults.get("own_base") and not self.config.get(self.rope_key)
+        return (*self.family.unread, *(["rope_theta"] if own else []))
+
     def _names_of(self, key: str) -> tuple[str, ...]:
         """The names under which a config of this type may state a key, the family's own first."""
         own = self.family.names.get(key)
-        return ((own,) if own else ()) + ALIASES.get(key, (key,))
+        usual = (name for name in ALIASES.get(key, (key,)) if name not in self.unread)
+        return (*((own,) if own else ()), *usual)
 
     def _stated(self, name: str) -> Any:
         """The value at a path of the config, as `attn_config.rope_theta`."""
@@ -891,13 +898,14 @@ def _read_yarn(reader: ConfigReader, setting: _Setting) -> tuple[PlanStep, ...]:
 
 def _read_llama3(reader: ConfigReader, setting: _Setting) -> tuple[PlanStep, ...]:
     factor, own, plain = _scaled(reader, setting)
-    schedule = llama3.schedule(
-        plain,
-        own.trained,
-        low_freq_factor=_or(setting.number("low_freq_factor"), 1.0),
-        high_freq_factor=_or(setting.number("high_freq_factor"), 4.0),
-        factor=factor,
-    )
+    bands = {}
+    for key, usual in (("low_freq_factor", 1), ("high_freq_factor", 4)):
+        if (value := setting.number(key)) is None:
+            rule = "is missing, and runtimes do not load rope type 'llama3' without it"
+            remedy = f"add it; Llama 3.1 has {usual}"
+            raise InvalidValue(f"{setting.place}.{key}", None, rule, remedy)
+        bands[key] = value
+    schedule = llama3.schedule(plain, own.trained, factor=factor, **bands)
     return (PlanStep(own.served, schedule),)
 
 

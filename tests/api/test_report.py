@@ -183,38 +183,51 @@ def test_results_of_another_model_are_refused(run: Path, other: Path, tmp_path: 
         assert "holds scores of the weights" in refused(run, mixed, out=tmp_path / "both.html")
 
 
-def test_a_record_stands_once(run: Path, copied: Path, tmp_path: Path) -> None:
+def test_a_record_stands_once(run: Path, copied: Path) -> None:
     """Copied, or scored by another run; the page and the command refuse both alike."""
     (copied / "results.json").unlink()
     records = copied / "records.jsonl"
     lines = records.read_bytes().splitlines(keepends=True)
     number = len(lines)
-    own = read_journal(records)[2]
-    journal = Journal(tmp_path / "elsewhere.jsonl")
-    journal.append([{**own, "score": 0.25}])
-    journal.close()
-    for added, told in (
-        (lines[2] * 20, f"line {number + 1} repeats line 3, and would count twice; remove it"),
-        (
-            journal.path.read_bytes(),
-            f"line {number + 1} scores sample {own['sample']} by {own['metric']} under "
-            f"{own['method']}, as line 3 does, and would count twice; remove one of them",
-        ),
+    records_of_it = read_journal(records)
+    own = records_of_it[2]
+
+    def forged(*more: dict[str, object]) -> None:
+        records.unlink()
+        journal = Journal(records)
+        journal.append(more)
+        journal.close()
+
+    for told in (
+        f"line {number + 1} does not follow the line before it, so lines were removed, repeated",
+        f"line {number + 1} scores sample {own['sample']} by {own['metric']} under "
+        f"{own['method']}, as line 3 does, and would count twice; remove one of them",
     ):
-        records.write_bytes(b"".join(lines) + added)
+        if "follow" in told:
+            records.write_bytes(b"".join(lines) + lines[2] * 20)
+        else:
+            forged(*records_of_it, {**own, "score": 0.25})
         assert told in refused(copied)
         with pytest.raises(InputError, match=re.escape(told)):
             rw.evaluate(tiny.loaded(), run=copied, **SETTINGS)
-    journal.path.unlink()
-    journal = Journal(tmp_path / "elsewhere.jsonl")
-    journal.append([{**own, "sample": "of another run"}])
-    journal.close()
-    records.write_bytes(journal.path.read_bytes() + b"".join(lines))
+    forged({**own, "sample": "of another run"}, *records_of_it)
     with pytest.raises(InputError, match=r"line 1 scores sample of another run at .* does not ask"):
         rw.evaluate(tiny.loaded(), run=copied, **SETTINGS)
     records.write_bytes(b"".join(lines))
     rw.evaluate(tiny.loaded(), run=copied, **SETTINGS)
     assert (copied / "results.json").read_bytes() == (run / "results.json").read_bytes()
+
+
+def test_a_result_counts_the_records_that_it_was_made_of(copied: Path) -> None:
+    records = copied / "records.jsonl"
+    lines = records.read_bytes().splitlines(keepends=True)
+    records.write_bytes(b"".join(lines[:-3]))
+    told = f"has {len(lines) - 3} lines, and results.json was made of {len(lines)}"
+    assert told in refused(copied)
+    (copied / "results.json").unlink()
+    rw.evaluate(tiny.loaded(), run=copied, **SETTINGS)
+    assert records.read_bytes() == b"".join(lines)
+    rw.report(copied)
 
 
 @pytest.mark.parametrize("digits", ["results", "comparisons", "depth_grids"])

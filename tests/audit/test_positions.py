@@ -120,8 +120,7 @@ def test_queries_that_grow_with_their_position_are_lost_under_another_name(tmp_p
     both = {"beta": BETA, "original_max_position_embeddings": WINDOW}
     config["llama_4_scaling"] = both
     assert lost not in found(verified(tmp_path / "both", config))
-    del config["llama_4_scaling"], config["rope_parameters"]
-    config |= {"rope_theta": BASE, "llama_4_scaling": both}
+    config["rope_parameters"] = {"rope_type": "default", "rope_theta": BASE}
     assert found(verified(tmp_path / "vllm's", config))[lost] == {"transformers", "sglang"}
     foreign = {**ministral(), "max_position_embeddings": TARGET}
     foreign["original_max_position_embeddings"] = 2 * WINDOW

@@ -60,6 +60,8 @@ def table() -> dict[str, dict[str, Any]]:
         if any(isinstance(value, dict) for value in rope.values()):
             row["rope_parameters"] = rope
         else:
+            if _has_own_base(config):
+                row["own_base"] = True
             row["rope_theta"] = rope.pop("rope_theta")
             if (share := rope.pop("partial_rotary_factor", 1.0)) != 1:
                 row["partial_rotary_factor"] = share
@@ -70,6 +72,12 @@ def table() -> dict[str, dict[str, Any]]:
                 row["rope_parameters"] = {"rope_type": kind, **rope}
         found[model_type] = row
     return found
+
+
+def _has_own_base(config: Any) -> bool:
+    """Whether it takes no base from outside the rope settings, where it states them itself."""
+    other = type(config)(rope_theta=1234567.0).rope_parameters
+    return bool(other["rope_theta"] == config.rope_parameters["rope_theta"])
 
 
 def text() -> str:

@@ -63,9 +63,14 @@ def stated(config: dict[str, Any]) -> dict[str, str]:
             "original_max_position_embeddings is 256, and rope_scaling states 128; the first",
         ),
         (
-            {"rope_scaling": {"rope_type": "llama3", "factor": 8.0, "high_freq_factor": 4.0}},
-            "llama3-open",
-            "rope type 'llama3' states no low_freq_factor, without which transformers does not",
+            {"model_type": "olmo3"},
+            "theta-of-windows",
+            "transformers 5 turns those with a sliding window by 500000",
+        ),
+        (
+            {"model_type": "gpt_neox", "rope_theta": 5e5},
+            "key-not-read",
+            "is not read by the class of model type 'gpt_neox', whose base is 10000",
         ),
         ({"rope_interleave": True}, "layout-conflict", "rope_interleave = true is followed, altho"),
         ({"use_dynamic_ntk": True}, "key-not-read", "use_dynamic_ntk = true is not followed"),

@@ -126,10 +126,19 @@ def test_a_foreign_config_is_told_of_in_one_way(name: str, tmp_path: Path) -> No
     assert list(_as_it_is(folder, audit)) == []
 
 
-@pytest.mark.parametrize("kind", ["linear", "llama3", "dynamic"])
-def test_rope_types_that_a_class_refuses_are_refused(kind: str, tmp_path: Path) -> None:
-    folder = edited(tiny_folder(tmp_path / "model", "phi3"), scaled(kind))
-    with pytest.raises(InvalidValue, match="the class of model type 'phi3' refuses all but"):
+@pytest.mark.parametrize(
+    ("family", "kind", "rule"),
+    [
+        ("phi3", "linear", "the class of model type 'phi3' refuses all but 'longrope'"),
+        ("phi3", "dynamic", "the class of model type 'phi3' refuses all but 'longrope'"),
+        ("llama", "llama3", "runtimes do not load rope type 'llama3' without it"),
+    ],
+)
+def test_a_setting_that_the_class_refuses_is_refused(
+    family: str, kind: str, rule: str, tmp_path: Path
+) -> None:
+    folder = edited(tiny_folder(tmp_path / "model", family), scaled(kind))
+    with pytest.raises(InvalidValue, match=rule):
         rw.plan(folder, "64")
     found = rw.verify(folder, run=False)
     assert {found.verdict_in(runtime) for runtime in OF_FOLDERS} == {"wrong"}

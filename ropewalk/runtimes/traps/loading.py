@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ropewalk.models.config import QUERY_GROWTH
 from ropewalk.runtimes.finding import Finding, Subject
+from ropewalk.runtimes.reading import STOCK
 from ropewalk.runtimes.traps.config_keys import factor_count
 
 HEADS = ("num_attention_heads", "num_key_value_heads")
@@ -38,6 +40,14 @@ def refused(subject: Subject) -> Iterator[Finding]:
                 "it does not load",
                 "correct that value, or export the model again",
             )
+        elif reading.runtime == STOCK and _lacks_growth(subject):
+            yield Finding(
+                "refused",
+                (STOCK,),
+                f"a rope setting has no {QUERY_GROWTH}, with which the class computes",
+                "it fails when it runs",
+                f"write {QUERY_GROWTH} into it, 0 for none (ropewalk export does)",
+            )
         elif uneven := _uneven_heads(subject):
             yield Finding(
                 "refused",
@@ -46,6 +56,11 @@ def refused(subject: Subject) -> Iterator[Finding]:
                 "query heads cannot share keys evenly, so it does not run",
                 "correct these counts",
             )
+
+
+def _lacks_growth(subject: Subject) -> bool:
+    grows = bool(subject.config) and subject.reader.family.steps_log_n
+    return grows and any(rope.get(QUERY_GROWTH) is None for rope in subject.ropes.values())
 
 
 def _uneven_heads(subject: Subject) -> str:

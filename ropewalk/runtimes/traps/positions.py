@@ -26,14 +26,6 @@ def position_scaling_lost(subject: Subject) -> Iterator[Finding]:
     own = other.get("beta") if isinstance(other, Mapping) else None
     for reading in subject.readings:
         key, value = _key_read(subject, reading.runtime), (inside or [own])[0]
-        if reading.runtime == STOCK and not inside and subject.reader.family.steps_log_n:
-            yield Finding(
-                "refused",
-                (STOCK,),
-                f"the rope setting has no {IN_ROPE}, with which the class of this model computes",
-                "it fails when it runs",
-                f"write {IN_ROPE} into it, 0 for none (ropewalk export does)",
-            )
         if not value or key is None:
             continue
         if reading.runtime == "sglang" and key == IN_ROPE and inside:

@@ -134,12 +134,7 @@ def extend(
         ),
     ] = None,
     train_steps: Annotated[
-        int | str,
-        Option(
-            "Also train N steps under the chosen schedule; auto trains only if no schedule works "
-            "without training (default: no training).",
-            "N",
-        ),
+        int, Option("Also train so many steps under the chosen schedule.", "N")
     ] = 0,
     train_corpus: Annotated[
         Corpus | None,
@@ -319,9 +314,6 @@ def extend(
             extended = pipeline.run_stages(work, settings, to_do, progress=progress, done=done)
             if directory is not None:
                 notice(pipeline.used(directory, settings, present.target_length))
-                offered = pipeline.training_offered(directory, extended)
-                if offered is not None and ranks is None:
-                    notice(offered)
         if first():
             keep_report(path, notice)
         return extended
@@ -339,7 +331,7 @@ def _with_recipe(
     )
 
 
-def _check_over_ranks(limit: Budget | None, train_steps: int | str) -> None:
+def _check_over_ranks(limit: Budget | None, train_steps: int) -> None:
     """Refuse what ranks cannot do together, before anything is loaded."""
     check_over_ranks(limit)
     if train_steps:
@@ -354,7 +346,7 @@ def _within(
 ) -> ExtendSettings:
     """The settings, planned to fit a budget."""
     from ropewalk.pipeline.cost import seconds_of, tokens_of
-    from ropewalk.pipeline.planned import least, planned, untrained
+    from ropewalk.pipeline.planned import planned
 
     window = loaded.present_plan.target_length
     if budget.unit == "evaluations":
@@ -364,8 +356,6 @@ def _within(
         found = planned(most, budget, lambda own: tokens_of(own, window))
     elif (run / CONFIGURATION).is_file():
         _, kept = read_configuration(run)  # where it is of another command, that is said later
-        if settings.train_if_needed and kept.get("train_if_needed") is False:
-            settings = untrained(settings)
         if "documents" not in kept or "evaluations" not in kept:
             return settings
         return replace(
@@ -382,9 +372,6 @@ def _within(
         f"{searched.get(found.evaluations, f'a search of {found.evaluations} evaluations')}; at "
         f"most {tokens_of(found, window):,} tokens"
     )
-    if settings.train_steps and not found.train_steps:
-        needed = tokens_of(least(settings), window)
-        notice(f"no training will be done: with it, the run takes at least {needed:,} tokens")
     return found
 
 

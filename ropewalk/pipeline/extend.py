@@ -21,13 +21,12 @@ from ropewalk.models.load import load
 from ropewalk.outputs import check_room
 from ropewalk.pipeline.cost import tokens_of
 from ropewalk.pipeline.results import TRAINED, Judged, final, read_result, run_id
-from ropewalk.pipeline.settings import AUTO, STEPS, ExtendSettings
+from ropewalk.pipeline.settings import ExtendSettings
 from ropewalk.pipeline.stage import Stage, Start, Work
 from ropewalk.pipeline.stages import stages
 from ropewalk.pipeline.stages.export import Export
 from ropewalk.pipeline.stages.judge import JudgeFirst, JudgeTrained
 from ropewalk.pipeline.stages.search import Search
-from ropewalk.pipeline.stages.train import Train
 from ropewalk.pipeline.stages.verify import Verify
 from ropewalk.progress import Progress, silent
 from ropewalk.run_directory import RunDirectory
@@ -271,23 +270,6 @@ def used(directory: RunDirectory, settings: ExtendSettings, window: int) -> str:
     return (
         f"used: {tokens:,.0f} tokens read{beside}, {Range(seconds, seconds, seconds)}; at most "
         f"{tokens_of(settings, window):,} tokens were planned"
-    )
-
-
-def training_offered(directory: RunDirectory, found: Extended) -> str | None:
-    """The cost of a training if no plan works without one, by the cost of this run."""
-    settings, (tokens, seconds) = found.settings, _used(directory)
-    if found.judged.verdict != "does not work" or settings.train_steps or not tokens:
-        return None
-    asked = replace(settings, train_steps=STEPS)
-    [training] = [stage for stage in stages(asked) if isinstance(stage, Train)]
-    more = training.cost(settings.target_length).tokens
-    took = more * seconds / tokens
-    return (
-        f"training may help; small models gained from text with questions, not from plain text "
-        f"(docs/training.md): with `train_steps` "
-        f"{AUTO} about {Range(took, took, took)} more, on documents like those the model "
-        "is used for (`train_corpus`)"
     )
 
 

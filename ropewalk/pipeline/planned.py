@@ -1,8 +1,8 @@
 """A run of `extend` planned to fit a budget: what it may spend at most, before anything is read.
 
-The search goes first, then documents of the verdict, then the race of the hand-designed methods,
-and last a training that would be done only if needed. The plan, not the budget, is a run's
-identity: a run resumes under any budget that leads to the same plan.
+The search goes first, then documents of the verdict, then the race of the hand-designed methods.
+The plan, not the budget, is a run's identity: a run resumes under any budget that leads to the same
+plan.
 """
 
 from __future__ import annotations
@@ -42,16 +42,3 @@ def _smaller(settings: ExtendSettings) -> Iterator[ExtendSettings]:
     for race in (0, None):
         for documents in (n for n in reversed(LOOKS) if TO_WORK <= n <= settings.documents):
             yield replace(settings, evaluations=race, documents=documents)
-    if settings.train_if_needed:
-        yield from _smaller(untrained(settings))
-
-
-def untrained(settings: ExtendSettings) -> ExtendSettings:
-    """The same without training."""
-    return replace(settings, train_steps=0, train_if_needed=False)
-
-
-def least(settings: ExtendSettings) -> ExtendSettings:
-    """The smallest of these settings, with the training that they ask for."""
-    *_, last = _smaller(replace(settings, train_if_needed=False))
-    return last

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -154,9 +154,13 @@ class Judged(Drawn):
     def price(self) -> Paired | None:
         """Nats a token of text that the schedule costs within the window; None before it is read
         there."""
+        return self._change(lambda each: each.text)
+
+    def _change(self, value: Callable[[Reading], float]) -> Paired | None:
+        """The schedule minus the unmodified model, within the window."""
         before, after = (self.of(method, self.window) for method in (AS_IT_IS, self.chosen))
-        losses = [np.array([each.text for each in own]) for own in (after, before)]
-        return paired(losses[0], losses[1], _texts(after)) if len(after) == len(before) else None
+        values = [np.array([value(each) for each in own]) for own in (after, before)]
+        return paired(values[0], values[1], _texts(after)) if len(after) == len(before) else None
 
     def costs_more_than(self, limit: float) -> bool:
         """True if documents show that the price is above a limit, in nats a token."""
@@ -189,7 +193,17 @@ class Judged(Drawn):
 
     @property
     def price_in_words(self) -> str:
-        """The change in perplexity within the original window, in one clause."""
+        """The change in perplexity, and any loss of retrieval, within the original window."""
+        lost = self._change(lambda each: each.retrieved)
+        if lost is None or lost.high is None or lost.high >= 0:
+            return self._text_in_words
+        rates = (self.shares(method, self.window).rate for method in (AS_IT_IS, self.chosen))
+        told = " to ".join(f"{rate:.0%}" for rate in rates)
+        window = format_length(self.window)
+        return f"{self._text_in_words}; retrieval within {window} falls from {told}"
+
+    @property
+    def _text_in_words(self) -> str:
         own, within = self.price, f"within {format_length(self.window)}"
         if own is None or own.low is None or own.high is None:
             return f"what it costs on short text was {NOT_MEASURED}"

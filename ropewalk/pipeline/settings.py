@@ -22,13 +22,13 @@ CHARACTERS = 5
 """A token of code or prose has fewer characters than these."""
 EVALUATIONS = 20
 """The budget of a search."""
-STEPS = 200
-"""The steps of a training that is chosen here: those of its study (docs/training.md)."""
+LEARNING_RATE, BATCH, PARAMETERS = 2e-5, 8, 7e9
+"""AnchorAttention's training (training/recipes/anchor.json), of models of so many parameters."""
+FALLS = 0.3
+"""The rate falls with this power of a model's size, to AnchorAttention's from 3e-4, which is
+measured on models of 0.7 million parameters (docs/training.md)."""
 SMALL, TOKENS_A_STEP = 1_000_000, 4096
-"""Models of fewer parameters are trained as in that study."""
-LEARNING_RATE, BATCH = 2e-5, 8
-"""The settings of larger ones: AnchorAttention's (training/recipes/anchor.json)."""
-AUTO = "auto"
+"""Models of fewer parameters read so many tokens a step, as in that study."""
 SEARCH_SHARE = 0.3
 """The share of the corpus, in characters, for a race or a search; the verdict reads the rest."""
 
@@ -50,8 +50,6 @@ class ExtendSettings:
     batch: int = BATCH
     short_limit: float = SHORT_LIMIT
     """Nats a token that the schedule may cost on short text, if another costs less."""
-    train_if_needed: bool = False
-    """Train only if the schedule alone does not work at the target."""
 
     def __post_init__(self) -> None:
         for key in ("documents", "batch"):
@@ -76,22 +74,13 @@ def settings_for(
     documents: int = LOOKS[-1],
     search: bool = False,
     seed: int = 0,
-    train_steps: int | str = 0,
+    train_steps: int = 0,
     learning_rate: float = LEARNING_RATE,
     batch: int = BATCH,
     short_limit: float = SHORT_LIMIT,
 ) -> ExtendSettings:
     """Settings for a model."""
     window = present.target_length
-    if isinstance(train_steps, str) and train_steps != AUTO:
-        if not train_steps.isdecimal():
-            raise InvalidValue(
-                "train_steps",
-                train_steps,
-                f"must be a number of steps, or {AUTO!r}",
-                f"write {STEPS}",
-            )
-        train_steps = int(train_steps)
     if target_length <= window:
         raise InvalidValue(
             "to",
@@ -104,19 +93,17 @@ def settings_for(
         documents,
         EVALUATIONS if search else 0,
         seed,
-        STEPS if isinstance(train_steps, str) else train_steps,
+        train_steps,
         learning_rate,
         batch,
         short_limit=short_limit,
-        train_if_needed=train_steps == AUTO,
     )
 
 
 def recipe(parameters: int, target_length: int) -> tuple[float, int]:
     """The learning rate of a training, and the windows of a step, each as long as the target."""
-    if parameters < SMALL:
-        return 3e-4, max(1, TOKENS_A_STEP // target_length)
-    return LEARNING_RATE, BATCH
+    rate = LEARNING_RATE * (PARAMETERS / parameters) ** FALLS
+    return rate, max(1, TOKENS_A_STEP // target_length) if parameters < SMALL else BATCH
 
 
 def parted(documents: Sequence[Document]) -> tuple[list[Document], list[Document]]:

@@ -13,7 +13,6 @@ Weights that are not trained are left out; who saves says which they are (ranks.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import random
@@ -38,7 +37,7 @@ from torch.distributed.checkpoint.state_dict_loader import load as load_shards
 from torch.distributed.checkpoint.state_dict_saver import save as save_shards
 
 from ropewalk.errors import InputError, RopewalkError, Unsupported
-from ropewalk.outputs import TEMPORARY, cannot_write, sync_directory, write_atomically
+from ropewalk.outputs import TEMPORARY, cannot_write, sha256_of, sync_directory, write_atomically
 from ropewalk.training.ranks import on_all, on_first, rank, ranks
 from ropewalk.untrusted import Fields, read_json
 
@@ -162,7 +161,7 @@ def _problem(folder: Path) -> str | None:
     if strange := sorted({path.name for path in folder.iterdir()} - {*files, STATE}):
         return f"{folder / strange[0]}: is not of this checkpoint"
     for name in sorted(files)[rank() :: ranks()]:
-        if _digest(folder / name) != files[name]:
+        if sha256_of(folder / name) != files[name]:
             return f"{folder / name}: is damaged"
     return None
 
@@ -400,11 +399,8 @@ def _text(value: object) -> str:
 def _digests(folder: Path, pattern: str) -> dict[str, str]:
     """By name, of files that are on the disk when this returns."""
     with _writing(folder):
-        return {path.name: _digest(path, sync=True) for path in sorted(folder.glob(pattern))}
-
-
-def _digest(path: Path, *, sync: bool = False) -> str:
-    with path.open("rb") as file:
-        if sync:
-            os.fsync(file.fileno())
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        paths = sorted(folder.glob(pattern))
+        for path in paths:
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+        return {path.name: sha256_of(path) for path in paths}

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Literal, get_args
 
 from ropewalk.data.mixtures import Mixture
-from ropewalk.data.packing import Filling, Overflow
+from ropewalk.data.packing import Filling
 from ropewalk.data.windows import LEAST, Arrangement, WindowSettings
 from ropewalk.errors import InvalidValue, UnknownName
 from ropewalk.lengths import check_measured, format_length
@@ -71,7 +71,6 @@ class TrainingSettings:
     clip: float = 1.0
     """The largest norm of a gradient; a longer one is shortened to it."""
     filling: Filling = "best_fit"
-    overflow: Overflow = "cut"
     shares: Mapping[str, float] | None = None
     long_from: int = 4096
     long_share: float | None = None
@@ -156,7 +155,6 @@ class TrainingSettings:
             layout,
             target=stage.length if layout == "skip" else None,
             filling=self.filling,
-            overflow=self.overflow,
             longest=short,
             mixture=Mixture(None, self.shares, self.long_from, self.long_share),
             seed=self.seed,

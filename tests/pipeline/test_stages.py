@@ -94,6 +94,22 @@ def test_the_price_in_words(paid: tuple[float, float], told: str) -> None:
     assert priced.costs_more_than(0.02) == (told == "it costs 6.2% (")
 
 
+@pytest.mark.parametrize(("after", "told"), [(0.75, True), (1.0, False)])
+def test_facts_that_are_no_longer_found_within_the_window_are_part_of_the_price(
+    after: float, told: bool
+) -> None:
+    """As a training may forget what it does not repeat."""
+    judged = judged_by(1.0, [1.0] * 8, documents=24)
+    readings = [
+        each._replace(retrieved=after if i % 2 else 1.0)
+        if (each.method, each.length) == ("yarn", NONE)
+        else each
+        for i, each in enumerate(judged.readings)
+    ]
+    lost = replace(judged, readings=tuple(readings)).price_in_words
+    assert lost.endswith("; retrieval within 128 falls from 100% to 88%") == told
+
+
 def test_an_export_that_nothing_here_can_run_is_told_too() -> None:
     unproven = Exported("llama.cpp", Path("model.gguf"), None)
     assert "not tested here" in Exports((unproven,), {}, {}).summary()

@@ -12,17 +12,20 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+import ropewalk as rw
 from ropewalk.data.corpora import Document
 from ropewalk.data.overlap import apart_from
-from ropewalk.errors import InputError
+from ropewalk.errors import InputError, InvalidValue
 from ropewalk.models.checkpoint import Checkpoint
 from ropewalk.models.load import load
 from ropewalk.pipeline.extend import Extended, check
-from ropewalk.pipeline.results import TRAINED
-from ropewalk.pipeline.settings import parted, settings_for
+from ropewalk.pipeline.results import TRAINED, Compared, Ranked, run_id
+from ropewalk.pipeline.settings import SMALL, parted, recipe, settings_for
 from ropewalk.pipeline.stage import Start
+from ropewalk.pipeline.stages import stages
 from ropewalk.pipeline.stages.judge import JudgeFirst
 from ropewalk.pipeline.stages.train import Train
+from ropewalk.run_directory import RunDirectory
 from tests.api.conformance import check_result
 from tests.evaluation import tiny
 from tests.pipeline.conftest import TARGET, extended
@@ -135,6 +138,32 @@ def test_a_disk_without_room_for_all_stages_is_found_before_any_work(
         (run / "train" / "trained").mkdir(parents=True)
         (run / "train" / "trained" / "config.json").touch()
         check(start, settings)  # trained already
+
+
+def test_the_rate_falls_with_the_size_of_the_model_without_a_jump() -> None:
+    """From the rate that small models were measured at to that of AnchorAttention's 7B."""
+    rates = {size: recipe(size, TARGET)[0] for size in (700_000, SMALL - 1, SMALL, 7_000_000_000)}
+    assert list(rates.values()) == sorted(rates.values(), reverse=True)
+    assert rates[700_000] == pytest.approx(3e-4, rel=0.1)
+    assert rates[SMALL - 1] == pytest.approx(rates[SMALL], rel=1e-3)
+    assert rates[7_000_000_000] == pytest.approx(2e-5)
+
+
+def test_the_page_of_a_run_that_has_yet_to_train_says_so(tmp_path: Path) -> None:
+    asked = settings_for(tiny.loaded().present_plan, TARGET, train_steps=3)
+    names = [stage.name for stage in stages(asked)]
+    configuration = {"stages": names}
+    compared = Compared((Ranked("yarn", "best"),), {}).to_json()
+    with RunDirectory(tmp_path / "run", "extend", configuration) as directory:
+        kept = {"stage": "compare", "run": run_id(configuration), "result": compared}
+        directory.keep("compare.json", kept)
+    missing = rw.report(tmp_path / "run", out=tmp_path / "page.html").missing
+    assert [name for name in names if name not in missing] == ["compare", "search", "verdict"]
+
+
+def test_a_training_is_a_number_of_steps(folder: Path) -> None:
+    with pytest.raises(InvalidValue, match=r"train_steps = 'auto': must be a whole number"):
+        settings_for(load(str(folder)).present_plan, TARGET, train_steps="auto")  # type: ignore[arg-type]
 
 
 def test_a_copy_of_five_lines_is_found() -> None:

@@ -34,7 +34,6 @@ def stages(settings: ExtendSettings) -> tuple[Stage[Any], ...]:
                 settings.learning_rate,
                 settings.batch,
                 settings.seed,
-                settings.train_if_needed,
             ),
             JudgeTrained(*judged),
         ]

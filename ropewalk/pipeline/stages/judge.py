@@ -208,10 +208,6 @@ class JudgeChosen(Judge):
 class JudgeTrained(Judge):
     name = "trained"
     does = "whether the trained model works at the target"
-    conditional = True
-
-    def needed(self, work: Work) -> bool:
-        return "train" in work.results
 
     def candidate(self, work: Work) -> tuple[str, ContextPlan]:
         return TRAINED, final({n: r for n, r in work.results.items() if n != self.name}).plan

@@ -32,14 +32,10 @@ class Train(Stage[Training]):
     learning_rate: float
     batch: int
     seed: int = 0
-    if_needed: bool = False
-    """True to train only if the schedule alone does not work."""
 
     name = "train"
     does = "the model under the chosen schedule, on text that the verdict does not read"
-    early = "it is left out if the schedule works without it"
     result_type = Training
-    conditional = True
 
     @property
     def settings(self) -> TrainingSettings:
@@ -48,12 +44,8 @@ class Train(Stage[Training]):
             (stage,), batch=self.batch, learning_rate=self.learning_rate, seed=self.seed
         )
 
-    def needed(self, work: Work) -> bool:
-        return not self.if_needed or final(work.results).verdict == "does not work"
-
     def cost(self, window: int) -> Cost:
-        steps = (Forwards(self.target_length, _BACKWARD * self.steps * self.batch),)
-        return Cost(steps, least=() if self.if_needed else None)
+        return Cost((Forwards(self.target_length, _BACKWARD * self.steps * self.batch),))
 
     def check(self, start: Start) -> None:
         settings = self.settings

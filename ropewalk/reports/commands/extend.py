@@ -30,7 +30,7 @@ from ropewalk.values import Result
 
 R = TypeVar("R", bound=Result)
 JUDGES = ("first", "verdict", "trained")
-CONDITIONAL = ("search", "verdict", "train", "trained")
+CONDITIONAL = ("search", "verdict")
 """The stages that what others found may make needless."""
 NOT_YET = "Not judged yet, so how well the extended model works is unknown."
 

@@ -71,7 +71,14 @@ def test_the_verdict_in_words(
 def test_the_looks_are_those_that_were_planned_and_the_last_at_all_documents() -> None:
     judged = judged_by(1.0, [0.875] * 10)
     assert [each.documents for each in judged.looks] == [6, 10]
-    assert judged.so_far == "10 documents: 88% retrieved; so far undecided"
+    assert judged.so_far == (
+        "10 documents: 88% retrieved (-25 to -6 points from unmodified); stopping now would mean: "
+        "undecided"
+    )
+    # What would be said after 64 documents is not said between two looks: looking often would err.
+    between = judged_by(1.0, [1.0] * 40)
+    assert between.verdict == "works"
+    assert between.so_far.endswith("stopping now would mean: undecided")
 
 
 @pytest.mark.parametrize(

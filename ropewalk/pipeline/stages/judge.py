@@ -7,6 +7,7 @@ depths, and its own text. No race, search or training reads them.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -20,7 +21,7 @@ from ropewalk.evaluation.statistics import FEWEST
 from ropewalk.evaluation.verdict import LOOKS, TO_WORK
 from ropewalk.models.recipes import VENDOR
 from ropewalk.models.source import resolve
-from ropewalk.pipeline.results import TRAINED, Example, Judged, Reading, final
+from ropewalk.pipeline.results import SO_FAR, TRAINED, Example, Judged, Reading, final, sealed
 from ropewalk.pipeline.stage import Cost, Forwards, Stage, Start, Work
 from ropewalk.planning.extension import extend
 from ropewalk.planning.hand_designed import hand_designed
@@ -101,11 +102,13 @@ class Judge(Stage[Judged]):
         told = Judged(chosen, plan, window, self.target_length, tuple(before), None)
         told = told.with_more(reader.read(chosen, schedule, window, within))
         for end in [*(n for n in LOOKS if n < len(long)), len(long)]:
-            done = len(told.of(chosen, self.target_length))
-            more = at_target[done:end]
-            told = told.with_more(
-                reader.read(chosen, schedule, self.target_length, more, told.so_far)
-            )
+            for begin in range(len(told.of(chosen, self.target_length)), end, at_once):
+                more = at_target[begin : min(begin + at_once, end)]
+                told = told.with_more(
+                    reader.read(chosen, schedule, self.target_length, more, told.so_far)
+                )
+                value = sealed(self.name, work.directory.configuration, told)
+                so_far = work.directory.write(f"{self.name}{SO_FAR}", json.dumps(value))
             if told.verdict != "undecided":
                 break
         if not known:
@@ -115,6 +118,7 @@ class Judge(Stage[Judged]):
             shared.close()
         elif not known:
             told = replace(told, example=_example(work, local, long[0], len(short), schedule))
+        so_far.unlink()
         return told
 
     def _planted(

@@ -7,6 +7,7 @@ from typing import TypeVar
 from ropewalk.evaluation.verdict import LOOKS, MARGIN, TO_WORK
 from ropewalk.lengths import format_length
 from ropewalk.pipeline.results import (
+    SO_FAR,
     Compared,
     Exports,
     Inspected,
@@ -37,8 +38,8 @@ NOT_YET = "Not judged yet, so how well the extended model works is unknown."
 def page(run: RunOnDisk) -> Page:
     check_version(run.configuration, run.path)
 
-    def stage(name: str, kind: type[R]) -> R | None:
-        file = run.path / f"{name}.json"
+    def stage(name: str, kind: type[R], ending: str = ".json") -> R | None:
+        file = run.path / f"{name}{ending}"
         return read_result(file, name, kind, run_id(run.configuration)) if file.exists() else None
 
     inspected, compared = stage("inspect", Inspected), stage("compare", Compared)
@@ -46,10 +47,12 @@ def page(run: RunOnDisk) -> Page:
     exports, verified = stage("export", Exports), stage("verify", Verified)
     judged = {name: own for name in JUDGES if (own := stage(name, Judged)) is not None}
     told = final(judged) if judged else None
+    going_on = [own for name in JUDGES if (own := stage(name, Judged, SO_FAR)) is not None]
     names = run.configuration.get("stages")
     asked = [str(name) for name in names] if isinstance(names, list) else []
     sections = [
         *(_judged(each, run) for each in judged.values()),
+        *(_judged(each, run, goes_on=True) for each in going_on),
         *([schedules.of_search(found)._replace(command=run.made_by)] if found else ()),
         *([_trained(trained, run)] if trained else ()),
         *([_ranked(compared)] if compared else ()),
@@ -57,7 +60,12 @@ def page(run: RunOnDisk) -> Page:
     ]
     return Page(
         f"{_name(inspected)}, extended to {_target(run)} tokens",
-        f"{told.summary()}. Before: {told.before}." if told else NOT_YET,
+        " ".join(
+            [
+                f"{told.summary()}. Before: {told.before}." if told else NOT_YET,
+                *(f"{each.chosen} is judged now, by {each.so_far}." for each in going_on),
+            ]
+        ),
         tuple(e.summary() for e in (found, trained, verified) if e is not None),
         tuple(section for section in sections if section.blocks),
         tuple(
@@ -89,7 +97,7 @@ def _target(run: RunOnDisk) -> str:
     return format_length(target) if isinstance(target, int) else "more"
 
 
-def _judged(judged: Judged, run: RunOnDisk) -> Section:
+def _judged(judged: Judged, run: RunOnDisk, *, goes_on: bool = False) -> Section:
     """What was read within the window and at the target, and every look."""
     looks = Table(
         "Looks",
@@ -102,7 +110,9 @@ def _judged(judged: Judged, run: RunOnDisk) -> Section:
                     EXACT_MATCH.name,
                     Mark(each.documents, each.rate - each.reference, each.low, each.high),
                 ),
-                Cell(each.verdict),
+                Cell(
+                    "between two looks" if goes_on and each.documents not in LOOKS else each.verdict
+                ),
             )
             for each in judged.looks
         ),
@@ -110,7 +120,8 @@ def _judged(judged: Judged, run: RunOnDisk) -> Section:
         f"{TO_WORK} documents or more. Each interval is wider than 95%, so that all of "
         f"{len(LOOKS)} looks hold together.",
     )
-    shown: list[Block] = [Paragraph(f"{judged.summary()}; {judged.price_in_words}.")]
+    said = judged.so_far if goes_on else judged.summary()
+    shown: list[Block] = [Paragraph(f"{said}; {judged.price_in_words}.")]
     if judged.example is not None:
         shown.append(Paragraph(f"{judged.example}."))
     tables = (

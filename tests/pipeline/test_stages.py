@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
-from ropewalk.errors import InvalidValue, Unsupported
+from ropewalk.context_plan import FULL_ATTENTION
+from ropewalk.errors import InvalidValue, RopewalkError, Unsupported
 from ropewalk.evaluation.statistics import t_interval
 from ropewalk.exporting.exported import Exported
 from ropewalk.models.config import present_plan
@@ -24,7 +27,9 @@ from ropewalk.pipeline.results import (
 )
 from ropewalk.pipeline.settings import settings_for
 from ropewalk.pipeline.stage import Start
-from ropewalk.pipeline.stages.judge import JudgeFirst
+from ropewalk.pipeline.stages.judge import JudgeFirst, _Reader
+from ropewalk.progress import silent
+from ropewalk.records import AS_IT_IS
 from ropewalk.training.journal import Step
 from ropewalk.training.results import TrainedStage
 from tests.api.conformance import check_result
@@ -161,3 +166,13 @@ def test_a_model_whose_finding_no_stock_runtime_could_load_is_refused() -> None:
     loaded = LoadedModel("gemma", None, None, present_plan(gemma))
     with pytest.raises(Unsupported, match=r"192 of 256 .* rest .* use plan --method ntk"):
         JudgeFirst(2**19, 8).check(Start(str(gemma), loaded, 2**19, (), ()))
+
+
+def test_a_model_that_overflows_within_its_own_window_is_refused() -> None:
+    nothing = SimpleNamespace(measured=lambda schedule, numbers, tell: np.full((6, 3), np.nan))
+    reader = _Reader(nothing, (), "first", silent)  # type: ignore[arg-type]
+    schedule = present_plan(tiny.model().config).longest(FULL_ATTENTION)
+    with pytest.raises(RopewalkError, match="no finite scores at 128 tokens under none"):
+        reader.read(AS_IT_IS, schedule, NONE, range(6))
+    # At the target it may: that is why it is extended.
+    assert reader.read(AS_IT_IS, schedule, FAR, range(6), may_fail=True) == []

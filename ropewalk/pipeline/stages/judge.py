@@ -113,7 +113,9 @@ class Judge(Stage[Judged]):
                 break
         if not known:
             some = at_target[:UNMODIFIED]
-            told = told.with_more(reader.read(AS_IT_IS, present, self.target_length, some))
+            told = told.with_more(
+                reader.read(AS_IT_IS, present, self.target_length, some, may_fail=True)
+            )
         if shared is not None:
             shared.close()
         elif not known:
@@ -237,6 +239,8 @@ class _Reader:
         length: int,
         numbers: range,
         so_far: str = "",
+        *,
+        may_fail: bool = False,
     ) -> list[Reading]:
         def tell(share: float) -> None:
             read = numbers.start + share * len(numbers)
@@ -244,7 +248,7 @@ class _Reader:
 
         values = self.kept.measured(schedule, numbers, tell)
         if not np.isfinite(values).all():
-            if method == AS_IT_IS:
+            if may_fail:
                 return []
             raise RopewalkError(
                 f"the model has no finite scores at {length:,} tokens under {method}; try float32 "

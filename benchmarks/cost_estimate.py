@@ -9,8 +9,6 @@ on the same machine in the same minute.
 from __future__ import annotations
 
 import argparse
-import json
-import statistics
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -18,12 +16,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import ropewalk as rw
-from benchmarks.machine import machine
-from docs.figures import Sentence
 from ropewalk.pipeline.cost import Estimate
 from ropewalk.run_directory import EVENTS, read_journal
-
-RESULTS = Path(__file__).with_name("results") / "cost_estimate.json"
 
 
 def main() -> None:
@@ -40,23 +34,6 @@ def main() -> None:
                 f"{'' if inside else '  outside'}"
             )
         print(f"{'all':>9}  {run['promised']:6.1f} s promised, {run['took']:6.1f} s taken\n")
-    RESULTS.write_text(json.dumps({"machine": machine(), "runs": runs}, indent=2) + "\n")
-
-
-def sentences() -> list[Sentence]:
-    runs = json.loads(RESULTS.read_text())["runs"]
-    ratios = {
-        name: [row["ratio"] for run in runs for row in run["stages"] if row["stage"] == name]
-        for name in ("search", "evaluate")
-    }
-    figures = [f"{statistics.median(values):.2f}" for values in ratios.values()]
-    return [
-        Sentence(
-            "docs/log.md",
-            "the search took {} times the estimate and the evaluation {} times",
-            tuple(figures),
-        )
-    ]
 
 
 def _run() -> dict[str, Any]:

@@ -255,17 +255,20 @@ def by_length(
 
 
 def stage_ways(
-    settings: ExtendSettings, work: Work, ranks: int
+    settings: ExtendSettings, work: Work, ranks: int, *, least: bool = False
 ) -> dict[str, Callable[[Work], Iterator[Way]]]:
-    """Each stage of `extend` that runs the model on the devices, and how it does."""
+    """Each stage of `extend` that runs the model on the devices, and how it does; the `least`, if
+    it ends as early as it can."""
     from ropewalk.pipeline.stages import stages
     from ropewalk.pipeline.stages.train import Train
 
     found: dict[str, Callable[[Work], Iterator[Way]]] = {}
     for stage in stages(settings):
-        forwards = [each for each in stage.cost(work.original).forwards if each.times]
+        cost = stage.cost(work.original)
+        ends_early = least and cost.least is not None
+        forwards = [e for e in (cost.least or () if ends_early else cost.forwards) if e.times]
         told = f"{stage.name}, {sum(times for _, times in forwards):,} forwards"
-        if isinstance(stage, Train):
+        if isinstance(stage, Train) and not ends_early:
             windows = stage.steps * stage.settings.batch  # which refuses what no training takes
             told = f"{stage.name}, {stage.steps:,} steps"
             found[told] = estimates.training_alone(windows, settings.target_length)
@@ -306,8 +309,8 @@ def _assumptions(work: Work, rows: Sequence[CostRow]) -> Iterator[str]:
         f"each peak includes an allowance of {always:.0f} GiB and {estimates.ALLOWED_SHARE:.0%} "
         "for what the formulas do not see"
     )
-    if work.machine.caution:
-        yield work.machine.caution
+    compared = f"figures for {work.machine.name} were compared with runs of ours (docs/cost.md)"
+    yield work.machine.caution or compared
     if work.length < work.original:
         yield (
             f"the model serves {format_length(work.original)} already, so nothing needs to be "

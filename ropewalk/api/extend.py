@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -30,7 +31,7 @@ from ropewalk.api.common import (
 from ropewalk.api.cost import Cost, calculated, check_divided, stage_ways
 from ropewalk.api.report import keep_report
 from ropewalk.budget import Budget, as_budget, check_over_ranks
-from ropewalk.costs.estimates import Way, Work
+from ropewalk.costs.estimates import Way, Work, duration
 from ropewalk.costs.machines import machine
 from ropewalk.data.corpora import HELD_OUT, STANDARD_LIBRARY, Document, corpus_digest
 from ropewalk.errors import InputError, InvalidValue, Unsupported
@@ -78,16 +79,19 @@ def _estimate(asked: _Asked | _Elsewhere) -> Estimate | Cost:
 
         return estimate(asked.start.source, asked.start.loaded, asked.settings)
 
-    def ways(work: Work) -> dict[str, Callable[[Work], Iterator[Way]]]:
+    def ways(work: Work, *, least: bool = False) -> dict[str, Callable[[Work], Iterator[Way]]]:
         check_divided(work, asked.ranks_per_copy)
         settings = _with_recipe(
             asked.settings, work.sizes.weights, asked.learning_rate, asked.batch
         )
-        return stage_ways(settings, work, asked.ranks_per_copy)
+        return stage_ways(settings, work, asked.ranks_per_copy, least=least)
 
-    length = asked.settings.target_length
-    found = calculated(asked.source, length, asked.on, ways, asked.dtype)
-    return replace(found, assumptions=(*found.assumptions, WHOLE))
+    where = (asked.source, asked.settings.target_length, asked.on)
+    found = calculated(*where, ways, asked.dtype)
+    early = calculated(*where, partial(ways, least=True), asked.dtype)
+    told = (f"{row.what.partition(',')[0]} {duration(row.seconds)}" for row in early.rows)
+    least = f"these are the most; if each stage ends as early as it can: {', '.join(told)}"
+    return replace(found, assumptions=(*found.assumptions, least, WHOLE))
 
 
 @command(

@@ -85,9 +85,8 @@ class Paired(NamedTuple):
 
     @property
     def _made_from(self) -> str:
-        if self.texts == self.documents:
-            return f"{self.documents} documents"
-        return f"{self.documents} documents of {self.texts} texts"
+        read = f"{self.documents} document{'s' * (self.documents > 1)}"
+        return read if self.texts == self.documents else f"{read} of {self.texts} texts"
 
 
 class Choice(NamedTuple):

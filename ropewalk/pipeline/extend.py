@@ -20,7 +20,7 @@ from ropewalk.lengths import format_length
 from ropewalk.models.load import load
 from ropewalk.outputs import check_room
 from ropewalk.pipeline.cost import tokens_of
-from ropewalk.pipeline.results import TRAINED, Judged, final, read_result, run_id
+from ropewalk.pipeline.results import TRAINED, Judged, final, read_result, run_id, sealed
 from ropewalk.pipeline.settings import ExtendSettings
 from ropewalk.pipeline.stage import Stage, Start, Work
 from ropewalk.pipeline.stages import stages
@@ -278,5 +278,4 @@ def _file(each: Stage[Any], directory: RunDirectory) -> Path:
 
 
 def _write(each: Stage[Any], directory: RunDirectory, result: Result) -> None:
-    value = {"stage": each.name, "run": run_id(directory.configuration), "result": result.to_json()}
-    directory.keep(f"{each.name}.json", value)
+    directory.keep(f"{each.name}.json", sealed(each.name, directory.configuration, result))

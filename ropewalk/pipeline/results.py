@@ -21,7 +21,7 @@ from ropewalk.evaluation.planted import text_of
 from ropewalk.evaluation.select import Paired, paired
 from ropewalk.evaluation.statistics import CONFIDENCE as STATED
 from ropewalk.evaluation.statistics import NO_INTERVAL, mean_interval
-from ropewalk.evaluation.verdict import JUDGED_FROM, Look, Shares, Verdict, looks_of
+from ropewalk.evaluation.verdict import JUDGED_FROM, LOOKS, Look, Shares, Verdict, looks_of
 from ropewalk.exporting.exported import Exported
 from ropewalk.lengths import format_length
 from ropewalk.pipeline.charts import METRICS, by_length
@@ -37,6 +37,8 @@ R = TypeVar("R", bound=Result)
 NOT_MEASURED = "not measured"
 TRAINED = "trained"
 """The name of the trained model, among methods."""
+SO_FAR = "-so-far.json"
+"""The ending of what a stage keeps while it judges, for the page."""
 MAX_BYTES = 64 * 2**20
 """The largest file of a stage: a search of a thousand candidates has a long history."""
 
@@ -177,11 +179,16 @@ class Judged(Drawn):
 
     @property
     def so_far(self) -> str:
-        """What stopping now would mean."""
+        """What stopping now would mean; between two looks nothing is decided."""
         if not self.looks:
             return ""
         last = self.looks[-1]
-        return f"{last.documents} documents: {last.rate:.0%} retrieved; so far {last.verdict}"
+        ends = NO_INTERVAL
+        if last.low is not None and last.high is not None:
+            ends = f"{100 * last.low:+.0f} to {100 * last.high:+.0f} points from unmodified"
+        decided = last.verdict if last.documents in LOOKS else "undecided"
+        read = f"{last.documents} document{'s' * (last.documents > 1)}"
+        return f"{read}: {last.rate:.0%} retrieved ({ends}); stopping now would mean: {decided}"
 
     @property
     def before(self) -> str:
@@ -363,6 +370,11 @@ def run_id(configuration: Mapping[str, object]) -> str:
     """The mark of a run's results, so that those of another are not taken for them."""
     text = json.dumps(configuration, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def sealed(name: str, configuration: Mapping[str, object], result: Result) -> dict[str, object]:
+    """A stage's result as its file has it."""
+    return {"stage": name, "run": run_id(configuration), "result": result.to_json()}
 
 
 def read_result(file: Path, name: str, kind: type[R], run: str) -> R:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,21 @@ def test_the_estimate_counts_what_the_stages_read(folder: Path) -> None:
     assert not rows["export"].early
     assert rows["export"].seconds_low > 0.5  # two processes that load a model library
     assert found.total.high >= found.total.low > 0
+
+
+def test_on_another_machine_each_stage_has_its_least_and_its_most(folder: Path) -> None:
+    given = {"to": 1024, "train_steps": "auto"}
+    found = rw.extend.preview(str(folder), on="h100", **given)
+    assert [row.what.partition(",")[0] for row in found.rows] == [
+        *("first", "search", "verdict", "train", "trained"),
+    ]
+    told = [each for each in found.assumptions if "as early as it can" in each]
+    # Whatever comes after the first stage may not be needed.
+    [least] = [re.findall(r"(\w+) [\d.e-]+ s", each) for each in told]
+    assert least == ["first"]
+    assert "figures for h100 were compared with runs of ours (docs/cost.md)" in found.assumptions
+    elsewhere = rw.extend.preview(str(folder), on="a100", **given).assumptions
+    assert any("ropewalk was never run on 1xa100" in each for each in elsewhere)
 
 
 def test_the_command_shows_the_same_rows_and_writes_nothing(

@@ -33,7 +33,7 @@ from ropewalk.pipeline.stages.judge import JudgeChosen, JudgeFirst
 from ropewalk.pipeline.stages.search import Search
 from ropewalk.planning.extension import extend as schedule_by
 from ropewalk.planning.hand_designed import HAND_DESIGNED
-from ropewalk.progress import Progress, silent
+from ropewalk.progress import Progress, Status, silent
 from ropewalk.run_directory import RunDirectory
 from ropewalk.schedule import RotarySchedule
 from ropewalk.values import Result
@@ -85,6 +85,28 @@ def test_the_page_of_an_unfinished_run_names_the_stages_that_are_missing(
     assert rw.report(cut, out=tmp_path / "page.html").missing == ("first", "verify")
     kept = json.loads((run / "run.json").read_text())["configuration"]["stages"]
     assert kept == [stage.name for stage in stages(done.settings)]
+
+
+def test_the_page_of_a_run_that_judges_has_the_present_interval(
+    done: Extended, folder: Path, run: Path, tmp_path: Path
+) -> None:
+    pages = []
+
+    def watch(status: Status) -> None:
+        if status.stage == "first" and status.detail:
+            pages.append(rw.report(tmp_path / "run", out=tmp_path / f"{len(pages)}.html"))
+
+    extended(folder, tmp_path / "run", progress=watch)
+    told = []
+    for page in pages:
+        found = re.search(r"yarn is judged now, by (\d) documents?: .*: undecided\.", page.verdict)
+        assert found is not None
+        told.append(int(found[1]))
+        assert "first" in page.missing
+    assert set(told) == {1, 2, 3, 4, 5}
+    assert sorted(p.name for p in (tmp_path / "run").iterdir()) == sorted(
+        p.name for p in run.iterdir()
+    )
 
 
 def test_the_result_is_a_value_that_tells_what_was_achieved(done: Extended, run: Path) -> None:
@@ -439,6 +461,7 @@ def test_a_race_alone_compares_the_methods_and_its_winner_is_judged(
     assert (
         f"{leg.chosen} is the best of the hand-designed methods" in found.result(Search).summary()
     )
+    assert "of 1 document: too few" in found.result(Search).summary()
     if leg.chosen != "yarn":
         assert found.result(JudgeChosen).chosen == leg.chosen
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
-from ropewalk.errors import InvalidValue, Unsupported
+from ropewalk.context_plan import FULL_ATTENTION
+from ropewalk.errors import InvalidValue, RopewalkError, Unsupported
 from ropewalk.evaluation.statistics import t_interval
 from ropewalk.exporting.exported import Exported
 from ropewalk.models.config import present_plan
@@ -24,7 +27,9 @@ from ropewalk.pipeline.results import (
 )
 from ropewalk.pipeline.settings import settings_for
 from ropewalk.pipeline.stage import Start
-from ropewalk.pipeline.stages.judge import JudgeFirst
+from ropewalk.pipeline.stages.judge import JudgeFirst, _Reader
+from ropewalk.progress import silent
+from ropewalk.records import AS_IT_IS
 from ropewalk.training.journal import Step
 from ropewalk.training.results import TrainedStage
 from tests.api.conformance import check_result
@@ -71,7 +76,14 @@ def test_the_verdict_in_words(
 def test_the_looks_are_those_that_were_planned_and_the_last_at_all_documents() -> None:
     judged = judged_by(1.0, [0.875] * 10)
     assert [each.documents for each in judged.looks] == [6, 10]
-    assert judged.so_far == "10 documents: 88% retrieved; so far undecided"
+    assert judged.so_far == (
+        "10 documents: 88% retrieved (-25 to -6 points from unmodified); stopping now would mean: "
+        "undecided"
+    )
+    # What would be said after 64 documents is not said between two looks: looking often would err.
+    between = judged_by(1.0, [1.0] * 40)
+    assert between.verdict == "works"
+    assert between.so_far.endswith("stopping now would mean: undecided")
 
 
 @pytest.mark.parametrize(
@@ -170,3 +182,13 @@ def test_a_model_whose_finding_no_stock_runtime_could_load_is_refused() -> None:
     loaded = LoadedModel("gemma", None, None, present_plan(gemma))
     with pytest.raises(Unsupported, match=r"192 of 256 .* rest .* use plan --method ntk"):
         JudgeFirst(2**19, 8).check(Start(str(gemma), loaded, 2**19, (), ()))
+
+
+def test_a_model_that_overflows_within_its_own_window_is_refused() -> None:
+    nothing = SimpleNamespace(measured=lambda schedule, numbers, tell: np.full((6, 3), np.nan))
+    reader = _Reader(nothing, (), "first", silent)  # type: ignore[arg-type]
+    schedule = present_plan(tiny.model().config).longest(FULL_ATTENTION)
+    with pytest.raises(RopewalkError, match="no finite scores at 128 tokens under none"):
+        reader.read(AS_IT_IS, schedule, NONE, range(6))
+    # At the target it may: that is why it is extended.
+    assert reader.read(AS_IT_IS, schedule, FAR, range(6), may_fail=True) == []

@@ -7,6 +7,7 @@ depths, and its own text. No race, search or training reads them.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -20,7 +21,7 @@ from ropewalk.evaluation.statistics import FEWEST
 from ropewalk.evaluation.verdict import LOOKS, TO_WORK
 from ropewalk.models.recipes import VENDOR
 from ropewalk.models.source import resolve
-from ropewalk.pipeline.results import TRAINED, Example, Judged, Reading, final
+from ropewalk.pipeline.results import SO_FAR, TRAINED, Example, Judged, Reading, final, sealed
 from ropewalk.pipeline.stage import Cost, Forwards, Stage, Start, Work
 from ropewalk.planning.extension import extend
 from ropewalk.planning.hand_designed import hand_designed
@@ -101,20 +102,25 @@ class Judge(Stage[Judged]):
         told = Judged(chosen, plan, window, self.target_length, tuple(before), None)
         told = told.with_more(reader.read(chosen, schedule, window, within))
         for end in [*(n for n in LOOKS if n < len(long)), len(long)]:
-            done = len(told.of(chosen, self.target_length))
-            more = at_target[done:end]
-            told = told.with_more(
-                reader.read(chosen, schedule, self.target_length, more, told.so_far)
-            )
+            for begin in range(len(told.of(chosen, self.target_length)), end, at_once):
+                more = at_target[begin : min(begin + at_once, end)]
+                told = told.with_more(
+                    reader.read(chosen, schedule, self.target_length, more, told.so_far)
+                )
+                value = sealed(self.name, work.directory.configuration, told)
+                so_far = work.directory.write(f"{self.name}{SO_FAR}", json.dumps(value))
             if told.verdict != "undecided":
                 break
         if not known:
             some = at_target[:UNMODIFIED]
-            told = told.with_more(reader.read(AS_IT_IS, present, self.target_length, some))
+            told = told.with_more(
+                reader.read(AS_IT_IS, present, self.target_length, some, may_fail=True)
+            )
         if shared is not None:
             shared.close()
         elif not known:
             told = replace(told, example=_example(work, local, long[0], len(short), schedule))
+        so_far.unlink()
         return told
 
     def _planted(
@@ -229,6 +235,8 @@ class _Reader:
         length: int,
         numbers: range,
         so_far: str = "",
+        *,
+        may_fail: bool = False,
     ) -> list[Reading]:
         def tell(share: float) -> None:
             read = numbers.start + share * len(numbers)
@@ -236,7 +244,7 @@ class _Reader:
 
         values = self.kept.measured(schedule, numbers, tell)
         if not np.isfinite(values).all():
-            if method == AS_IT_IS:
+            if may_fail:
                 return []
             raise RopewalkError(
                 f"the model has no finite scores at {length:,} tokens under {method}; try float32 "

@@ -11,6 +11,7 @@ from ropewalk.evaluation import tables
 from ropewalk.evaluation.verdict import LOOKS, MARGIN, TO_WORK
 from ropewalk.lengths import format_length
 from ropewalk.pipeline.results import (
+    SO_FAR,
     Exports,
     Inspected,
     Judged,
@@ -38,8 +39,8 @@ NOT_YET = "Not judged yet, so how well the extended model works is unknown."
 def page(run: RunOnDisk) -> Page:
     check_version(run.configuration, run.path)
 
-    def stage(name: str, kind: type[R]) -> R | None:
-        file = run.path / f"{name}.json"
+    def stage(name: str, kind: type[R], ending: str = ".json") -> R | None:
+        file = run.path / f"{name}{ending}"
         return read_result(file, name, kind, run_id(run.configuration)) if file.exists() else None
 
     inspected = stage("inspect", Inspected)
@@ -47,11 +48,13 @@ def page(run: RunOnDisk) -> Page:
     exports, verified = stage("export", Exports), stage("verify", Verified)
     judged = {name: own for name in JUDGES if (own := stage(name, Judged)) is not None}
     told = final(judged) if judged else None
+    going_on = [own for name in JUDGES if (own := stage(name, Judged, SO_FAR)) is not None]
     names = run.configuration.get("stages")
     asked = [str(name) for name in names] if isinstance(names, list) else []
     sections = [
         *([_exported(run, exports, verified)] if exports else ()),
-        *(_judged(each, each is told) for each in reversed(judged.values())),
+        *(_judged(each, goes_on=True) for each in going_on),
+        *(_judged(each, is_final=each is told) for each in reversed(judged.values())),
         *([schedules.of_search(found)] if found else ()),
         *([_trained(trained)] if trained else ()),
     ]
@@ -63,6 +66,7 @@ def page(run: RunOnDisk) -> Page:
         f"{told.chosen} at {format_length(told.length)}: {told.evidence}." if told else NOT_YET,
         (
             *([f"Before: {told.before}."] if told else ()),
+            *(f"{each.chosen} is judged now, by {each.so_far}." for each in going_on),
             *(each.summary() for each in (trained, verified) if each is not None),
         ),
         tuple(section for section in sections if section.blocks),
@@ -93,7 +97,7 @@ def _advice(judged: Judged, run: RunOnDisk, exports: Exports | None) -> tuple[st
     return "train under it, or extend less far.", run.again("--train-steps", "auto")
 
 
-def _judged(judged: Judged, is_final: bool) -> Section:
+def _judged(judged: Judged, *, is_final: bool = False, goes_on: bool = False) -> Section:
     """What was read within the window and at the target, and every look."""
     looks = Table(
         "Every look at the documents",
@@ -106,7 +110,9 @@ def _judged(judged: Judged, is_final: bool) -> Section:
                     EXACT_MATCH.name,
                     Mark(each.documents, each.rate - each.reference, each.low, each.high),
                 ),
-                Cell(each.verdict),
+                Cell(
+                    "between two looks" if goes_on and each.documents not in LOOKS else each.verdict
+                ),
             )
             for each in judged.looks
         ),
@@ -115,7 +121,9 @@ def _judged(judged: Judged, is_final: bool) -> Section:
         f"{len(LOOKS)} looks hold together.",
     )
     shown: list[Block] = []
-    if not is_final:
+    if goes_on:
+        shown.append(Paragraph(f"{judged.so_far}; {judged.price_in_words}."))
+    elif not is_final:
         shown.append(Paragraph(f"Judged before: {judged.summary()}; {judged.price_in_words}."))
     if judged.example is not None:
         shown.append(Paragraph(f"Example: {judged.example}."))

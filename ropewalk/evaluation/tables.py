@@ -137,7 +137,7 @@ def effective(
     blocks: list[Block] = []
     if rows:
         columns = ("method", "tasks", "mean to reach", "works at")
-        blocks.append(Table("Effective length, by the mean over tasks", columns, rows, caption))
+        blocks.append(Table("By the mean over tasks", columns, rows, caption))
     if not any(e.criterion == "own" for e in found):
         needs = f"--method none at {at}"
         if all(result.method.endswith(AS_SERVED) for result in results):
@@ -155,7 +155,7 @@ def compared(comparisons: Sequence[MethodComparison], caption: str = GAIN) -> Ta
     names = labels(subject for c in comparisons for subject in (c.first, c.second))
     differ = tuple(i for i, c in enumerate(comparisons) if is_significant(c.adjusted_p))
     return Table(
-        "Methods compared on the same samples",
+        "On the same samples",
         ("task", "length", "first", "second", "gain of the first", "p (Holm)"),
         tuple(
             (

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterable
+from itertools import zip_longest
 from typing import Any, TextIO
 
 from rich import box
@@ -31,7 +32,9 @@ from ropewalk.blocks import (
 from ropewalk.chart import Chart, TileGrid
 from ropewalk.errors import printable
 
-_NUMBER = re.compile(r"[-+−×<]?\d")
+_NUMBER = re.compile(r"[-+−×<–]?\d|–$|unknown$|failed$")
+_LONG = 24
+"""Characters of a cell that is a text, whatever it begins with."""
 _STYLES = {"plain": "", "quiet": "dim", "verdict": "bold", "warning": "yellow"}
 
 
@@ -73,35 +76,45 @@ def show(
     def line(*parts: str | tuple[str, str]) -> None:
         terminal.print(Text.assemble(*parts), soft_wrap=True)
 
-    for block in blocks:
+    shown = [each for each in blocks if _is_shown(each, details=details)]
+    for block, after in zip_longest(shown, shown[1:]):
         match block:
             case Title():
                 line((words(block.text), "bold"), words(block.rest))
             case Heading():
-                line("\n", (words(block.text), "bold"))
+                if not isinstance(after, Heading | None):  # else nothing of it is shown here
+                    line("\n", (words(block.text), "bold"))
             case Paragraph():
                 line((words(block.text), _STYLES[block.kind]))
-            case Table():
+            case Table() | TileGrid():
                 terminal.print(_grid(block, details=details))
-                line(words(block.caption)) if block.caption else None
-            case TileGrid():
-                terminal.print(_heat_map(block))
-                line((words(block.caption), "dim")) if block.caption else None
+                if block.caption and block.caption != getattr(after, "caption", ""):
+                    line((words(block.caption), "dim"))
             case Code():
                 line(f"\n# {words(block.title)}") if block.title else None
                 line(block.text if lists else LIST.sub(_count, block.text))
             case Details():
-                show(block.blocks if details else (), terminal, words, details=True)
-            case Chart():
-                pass  # its values stand in a table
+                show(block.blocks, terminal, words, details=True)
 
 
-def _grid(block: Table, *, details: bool) -> Grid:
+def _is_shown(block: Block, *, details: bool) -> bool:
+    """Charts are not, since their values stand in tables; nor what is brief to nothing."""
+    if isinstance(block, Chart):
+        return False
+    if isinstance(block, Table):
+        return details or block.brief != ()
+    return details or not isinstance(block, Details)
+
+
+def _grid(block: Table | TileGrid, *, details: bool) -> Grid:
     """A plain table, columns with numbers to the right."""
+    if isinstance(block, TileGrid):
+        return _heat_map(block)
     grid = Grid(box=box.SIMPLE_HEAD, title=block.title or None, pad_edge=False)
     grid.title_justify = "left"
     for i, column in enumerate(block.columns):
-        numbers = any(_NUMBER.match(row[i].text) for row in block.rows)
+        filled = [row[i].text for row in block.rows if row[i].text]
+        numbers = all(map(_NUMBER.match, filled)) and max(map(len, filled), default=0) < _LONG
         grid.add_column(column, justify="right" if i and numbers else "left", overflow="fold")
     for i, row in enumerate(block.rows):
         if block.groups and i and row[0].text:

@@ -193,9 +193,9 @@ def _values(block: Chart) -> tuple[tuple[str, ...], list[tuple[Cell, ...]]]:
 
 
 def _cell(cell: Cell, name: str) -> Markup:
-    text = f"{cell.text} {cell.quiet}".rstrip()
-    shown = tag("a", text, href=quote(cell.link)) if cell.link else marked(text)
-    return tag("td", shown, data_key=cell.key, data_name=name)
+    shown = tag("a", cell.text, href=quote(cell.link)) if cell.link else marked(cell.text)
+    quiet = tag("small", f" {cell.quiet}") if cell.quiet else None
+    return tag("td", shown, quiet, data_key=cell.key, data_name=name)
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> Markup:

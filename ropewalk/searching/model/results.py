@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 SEARCHED = "search"
 """The name of a searched schedule among methods."""
 PRESENT = "unmodified"
-PICTURES = ("progress", "factors", "trade-off")
+PICTURES = ("progress", "factors")
 
 
 class Score(NamedTuple):
@@ -124,27 +124,15 @@ class Leg(Value):
         return f"{name} (chosen)" if name == self.chosen else name
 
     def charts(self) -> list[Chart]:
-        """Progress and factors, and the cost on short text if that was measured."""
+        """Progress and factors."""
         from ropewalk.reports.schedules import factors
-        from ropewalk.reports.search import Offer, progress, trade_off
+        from ropewalk.reports.search import progress
 
-        target = format_length(self.length)
         schedules = {name: arm.schedule for name, arm in self.arms.items()}
-        charts = [
-            progress(f"Search at {target}", self.history, self.beside_history),
+        return [
+            progress(f"Search at {format_length(self.length)}", self.history, self.beside_history),
             factors(schedules, "Rescale factors by method", self.shown(self.chosen)),
         ]
-        known = {**self.baselines, self.chosen: self.best}
-        offers = [
-            Offer(
-                self.shown(name), known[name].selection.score, cost.difference, cost.low, cost.high
-            )
-            for name, cost in self.short_costs.items()
-            if name in known
-        ]
-        if self.short_limit is not None and len(offers) > 1:
-            charts.append(trade_off(offers, self.short_limit, target, self.shown(self.chosen)))
-        return charts
 
     def gain(self, documents: Literal["search", "reporting"]) -> float:
         """The score of the best hand-designed method minus that of the chosen schedule.
@@ -215,7 +203,7 @@ class Found(Result):
         drawn = {}
         for leg in self.legs:
             prefix = "" if len(self.legs) == 1 else f"{format_length(leg.length)}-"
-            for name, chart in zip(PICTURES, leg.charts(), strict=False):
+            for name, chart in zip(PICTURES, leg.charts(), strict=True):
                 drawn[f"{prefix}{name}"] = figure([chart])
         return drawn
 

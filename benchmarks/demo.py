@@ -23,12 +23,13 @@ import torch
 
 import ropewalk as rw
 from benchmarks.cost_estimate import taken
-from benchmarks.machine import machine, measured_on
-from docs.figures import Picture
+from benchmarks.machine import machine
+from docs.figures import Picture, Sentence, paragraph
 from ropewalk.api.report import PAGE
 from ropewalk.cli import call
 from ropewalk.outputs import write_atomically
 from ropewalk.pipeline.results import Judged
+from ropewalk.records import AS_IT_IS
 
 RESULTS = Path(__file__).with_name("results") / "demo.json"
 SAMPLE = Path(__file__).parents[1] / "docs" / "sample_report.html"
@@ -89,20 +90,31 @@ def pictures() -> dict[str, Picture]:
 
 
 def _readme(results: dict[str, Any]) -> str:
-    lines = "\n".join(f"    {line}" for line in results["lines"])
     ended = [results["judged"]["verdict"], *results.get("others", ())]
-    told = f"Of {len(ended)} seeds, {ended.count('works')} end in *works*"
-    if len(ended) == 1:
-        told = "One seed was run"
-    return (
-        f"The last lines of `{results['command']}` "
-        f"({sum(results['seconds'].values()):.0f} s after installation; "
-        f"{measured_on(results['machine'], 'python -m benchmarks.demo')}). {told}:\n\n"
-        f"{lines}\n\n"
-        "![Retrieval and perplexity of the bundled model within its window and at the target: "
-        "unchanged and extended](docs/images/extend.png)\n\n"
-        "The run also writes [a page](docs/sample_report.html) ([how it looks](docs/report.md))."
+    told = "one seed was run"
+    if len(ended) > 1:
+        told = f"of {len(ended)} seeds, {ended.count('works')} end in *works*"
+    said = (
+        f"`{results['command']}` makes this and [a page](docs/sample_report.html), in "
+        f"{sum(results['seconds'].values()):.0f} s on {results['machine']['cores']} cores of "
+        f"{results['machine']['cpu']}; {told} (`python -m benchmarks.demo`)."
     )
+    picture = (
+        "![Retrieval and perplexity of the bundled model within its window and at the target: "
+        "unchanged and extended](docs/images/extend.png)"
+    )
+    return f"{picture}\n\n{paragraph(said)}"
+
+
+def sentences() -> list[Sentence]:
+    results = recorded()
+    if results is None:
+        return []
+    own = Judged.from_json(results["judged"])
+    places = ((AS_IT_IS, own.length), (own.chosen, own.length), (AS_IT_IS, own.window))
+    figures = tuple(own.retrieved(method, length) for method, length in places)
+    words = "without training? | {} before, and {} after; within its window {} | `make demo`"
+    return [Sentence("README.md", words, figures, holds=own.verdict == "works")]
 
 
 def _verified(results: dict[str, Any]) -> str:

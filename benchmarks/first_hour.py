@@ -1,6 +1,7 @@
 """From `pip install` to a longer model that is served and checked, by README's commands, timed.
 
-    python -m benchmarks.first_hour
+    python -m benchmarks.first_hour              all of it
+    python -m benchmarks.first_hour --sizes      README's two ways to install alone: size and time
 
 A new virtual environment gets the versions of constraints.txt. The model is the bundled one, at
 four times its window. It is exported for each runtime, and each export is verified; llama.cpp
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -31,6 +33,10 @@ INSTALL, SERVE = "pip install '.[all]'", "llama-server -m longer.gguf -c 2048"
 PLAN = "ropewalk plan bundled --to 2k"
 EXTEND = "ropewalk extend bundled --to 2k --run runs/mine"
 EXPORT = "ropewalk export bundled --plan runs/mine/plan.json --runtime llama.cpp -o longer.gguf"
+WAYS = {
+    ".": "what `plan`, `inspect` and `verify` need",
+    "'.[all]'": "torch, transformers, llama.cpp and the rest",
+}
 FOLDERS = ("transformers", "vllm", "sglang")
 EXPORT_FOLDER = "ropewalk export bundled --plan runs/mine/plan.json --runtime RUNTIME -o RUNTIME"
 VERIFY = "ropewalk verify OUT --plan runs/mine/plan.json"
@@ -38,23 +44,48 @@ CHECK = "ropewalk fingerprint bundled --plan runs/mine/plan.json --server URL"
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        seconds = measured(Path(folder))
-    found = {"machine": machine(), "seconds": seconds}
+    found = json.loads(RESULTS.read_text("utf-8")) if RESULTS.exists() else {}
+    with tempfile.TemporaryDirectory() as room:
+        if "--sizes" in sys.argv:
+            found["sizes"] = sizes(Path(room))
+        else:
+            found |= {"machine": machine(), "seconds": measured(Path(room))}
     write_atomically(RESULTS, json.dumps(found, indent=1) + "\n")
-    print(sentence(found))
+    print(found)
+
+
+def installed(folder: Path, extras: str) -> float:
+    """Install into a new environment, as README does, and return the seconds."""
+    began = time.perf_counter()
+    subprocess.run([sys.executable, "-m", "venv", str(folder / "venv")], check=True)
+    pinned = ["--quiet", "--constraint", str(ROOT / "constraints.txt")]
+    pip = str(folder / "venv" / "bin" / "pip")
+    subprocess.run([pip, "install", *pinned, f"{ROOT}{extras}"], check=True)
+    return time.perf_counter() - began
+
+
+def processor_seconds() -> float:
+    """Those of all children so far, which other work on the machine disturbs little."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def sizes(room: Path) -> dict[str, tuple[int, int]]:
+    """By what is installed, the megabytes of its environment and its processor seconds."""
+    found = {}
+    for extras in ("", "[all]"):
+        began = processor_seconds()
+        installed(room / f"with {extras}", extras)
+        seconds = processor_seconds() - began
+        files = [each.lstat() for each in (room / f"with {extras}").rglob("*")]
+        found[extras] = round(sum(each.st_blocks for each in files) * 512 / 1e6), round(seconds)
+    return found
 
 
 def measured(folder: Path) -> dict[str, float]:
     """The seconds of each step; a step that fails ends the run."""
-    taken: dict[str, float] = {}
-    began = time.perf_counter()
-    subprocess.run([sys.executable, "-m", "venv", str(folder / "venv")], check=True)
     programs = folder / "venv" / "bin"
-    pinned = ["--quiet", "--constraint", str(ROOT / "constraints.txt")]
-    install = [str(programs / "pip"), "install", *pinned, f"{ROOT}[all]"]
-    subprocess.run(install, check=True)
-    taken[INSTALL] = time.perf_counter() - began
+    taken: dict[str, float] = {INSTALL: installed(folder, "[all]")}
     for command in (PLAN, EXTEND, EXPORT):
         taken[command] = _timed(command, programs, folder)
     for runtime in FOLDERS:
@@ -91,7 +122,13 @@ def sentence(found: dict[str, Any]) -> str:
 def blocks() -> dict[str, str]:
     if not RESULTS.exists():
         return {}
-    return {"README.md": f"{sentence(json.loads(RESULTS.read_text('utf-8')))}\n"}
+    found = json.loads(RESULTS.read_text("utf-8"))
+    rows = ["| | brings | size, processor time |", "|---|---|---|"]
+    rows += [
+        f"| `pip install {line}` | {what} | {size:,} MB, {seconds} s |"
+        for (line, what), (size, seconds) in zip(WAYS.items(), found["sizes"].values(), strict=True)
+    ]
+    return {"README.md": "\n".join(rows), "docs/README.md": f"{sentence(found)}\n"}
 
 
 if __name__ == "__main__":

@@ -157,7 +157,7 @@ def _with_sentence(text: str, sentence: Sentence) -> str | None:
     parts = [re.sub(r"(\\\s|\s)+", r"\\s+", re.escape(part)) for part in sentence.words.split("{}")]
     if len(parts) != len(sentence.figures) + 1 or not (parts[0] and parts[-1]):
         raise ValueError(f"a figure for every {{}}, and words on both sides of it: {sentence}")
-    found = list(re.finditer(r"(.{1,80}?)".join(parts), text, re.DOTALL))
+    found = list(re.finditer(r"([^][|]{1,80}?)".join(parts), text))
     if len(found) != 1:
         return None
     [match] = found

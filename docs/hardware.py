@@ -1,4 +1,4 @@
-"""The calculated and counted figures of README and docs/cost.md: costs, families, agreement."""
+"""The calculated and counted figures of docs/README.md and docs/cost.md: costs and agreement."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def blocks() -> dict[str, str]:
     found = rw.cost(model, length, on=on)
     told = f"`ropewalk cost {model} --to {length} --on {on}` prints this, with its assumptions."
     return {
-        "README.md": "\n".join([*table(found), "", told]),
+        "docs/README.md": "\n".join([*table(found), "", told]),
         "docs/cost.md": "\n".join([*farthest(), "", f"![{SHOWN}](images/cost.png)", "", *days()]),
     }
 

@@ -4,6 +4,8 @@ import ast
 import inspect
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from typer.testing import CliRunner
 import ropewalk as rw
 from docs import make_tree
 from docs.figures import pages
+from ropewalk import scaling
 from ropewalk.cli import command_line
 
 ROOT = Path(__file__).parents[1]
@@ -97,21 +100,65 @@ def test_the_python_example_of_the_readme_runs_in_five_lines(
     assert (parameters["rope_type"], parameters["factor"]) == ("yarn", 16.0)
 
 
-def test_the_readme_shows_what_plan_prints() -> None:
-    call = re.search(r"^    \$ ropewalk (plan .+)$", README, re.MULTILINE)
-    assert call is not None
-    shown = README[call.end() :].split("The output ends with")[0].splitlines()
-    result = CliRunner().invoke(command_line(["plan"]), shlex.split(call[1]))
-    assert result.exit_code == 0, result.output
-    printed = [line.strip() for line in result.stdout.splitlines()]
-    for line in (line.strip() for line in shown):
-        if line != "…":
-            beginning, cut, _ = line.partition(" …")
-            assert any(got == line or (cut and got.startswith(beginning)) for got in printed), line
+def test_the_readme_can_be_read_in_a_few_minutes() -> None:
+    assert len(README.split()) <= 900
 
 
-def test_the_readme_calculates_what_it_says() -> None:
+def test_the_readme_shows_what_happens_to_a_lost_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lines as they are written, from a clone; what it shows of the output, line by line."""
+    section = README.split("## Why")[1].split("\n## ")[0]
+    blocks = re.findall(r"(?:^    .*\n)+", section, re.MULTILINE)
+    commands, shown = ([line.strip() for line in block.splitlines()] for block in blocks)
+    install, example, verify = (shlex.split(line, comments=True) for line in commands)
+    assert install == ["pip", "install", "."]
+    monkeypatch.chdir(tmp_path)
+    subprocess.run([sys.executable, ROOT / example[1]], check=True)
+    result = CliRunner().invoke(command_line(["verify"]), verify[1:])
+    assert result.exit_code == 1, result.output
+    assert set(shown) - {"…", *map(str.strip, result.stdout.splitlines())} == set()
+    kept = CliRunner().invoke(
+        command_line(["verify"]), ["kept" if word == "lost" else word for word in verify[1:]]
+    )
+    assert "vllm: OK" in kept.stdout
+    assert "wrong" not in kept.stdout
+
+
+def test_a_first_method_is_the_one_file_that_contributing_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    [text] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "slow_half.py").write_text(text)
+    monkeypatch.setattr(scaling, "__path__", [*scaling.__path__, str(tmp_path)])
+    [call] = re.findall(r"^    ropewalk (plan .+)$", page, re.MULTILINE)
+    result = CliRunner().invoke(command_line(["plan"]), shlex.split(call))
+    assert "bundled: 512 to 2k by slow_half" in result.stdout
+    monkeypatch.delattr(scaling, "slow_half")
+    monkeypatch.delitem(sys.modules, "ropewalk.scaling.slow_half")
+
+
+def test_the_repository_runs_what_the_makefile_has_and_asks_for_the_doctor() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    workflows = {
+        path.stem: path.read_text(encoding="utf-8")
+        for path in (ROOT / ".github" / "workflows").iterdir()
+    }
+    for text in workflows.values():
+        for target in re.findall(r"run: make (\S+)", text):
+            assert f"\n{target}:" in makefile
+    assert "run: .ci/run" in workflows["checks"]
+    for form in ("fault", "runtime"):
+        text = (ROOT / ".github" / "ISSUE_TEMPLATE" / f"{form}.yml").read_text(encoding="utf-8")
+        assert "ropewalk doctor" in text
+    cited = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {rw.__version__}\n" in cited
+
+
+def test_the_documents_calculate_what_they_say() -> None:
     """Llama 3 8B at 128k, by hand: weights, cache, one layer at work, and what a step trains."""
+    page = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
     length, layers, hidden, intermediate, key_heads, head = 131_072, 32, 4096, 14_336, 8, 128
     parameters = 8_030_261_248
     sizes = {
@@ -122,7 +169,7 @@ def test_the_readme_calculates_what_it_says() -> None:
     }
     for row, (part, size) in sizes.items():
         told = rf"^\| {row}.*\b{part} {size / 2**30:.1f}\b"
-        assert re.search(told, README, re.MULTILINE), row
+        assert re.search(told, page, re.MULTILINE), row
     operations = 2 * ((parameters - 128_256 * hidden) * length + layers * hidden * length**2)
     forward = f"{operations / (0.4 * 989e12):.0f} s"
-    assert re.search(rf"^\| evaluate.*\| {forward} \|", README, re.MULTILINE)
+    assert re.search(rf"^\| evaluate.*\| {forward} \|", page, re.MULTILINE)

@@ -91,6 +91,14 @@ def test_every_kind_of_difference_is_named(
     assert (found == []) if complaint is None else any(complaint in line for line in found), found
 
 
+def test_a_figure_ends_before_the_next_cell_or_link() -> None:
+    """The words before a figure may stand in another place too."""
+    page = "Read ([a tour](tour.md)).\n| [2 families](families.md) |"
+    source = Source("benchmarks.some", {}, [Sentence(PAGE, "[{} families](", ("3",))], {})
+    written = figures.with_figures({PAGE: page}, [source], pytest.fail)
+    assert written[PAGE] == page.replace("[2 ", "[3 ")
+
+
 def test_what_differs_is_written_and_then_does_not_differ() -> None:
     source = some("| 1.6 |", "4")
     written = figures.with_figures({PAGE: TEXT}, [source], pytest.fail)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from textwrap import fill, indent
 from typing import Literal
 
 from ropewalk.agreement import Agreement
@@ -156,8 +157,11 @@ class Audit(Result):
             mark = "wrong" if fails else "note"
             kind: Kind = "warning" if fails else "plain"
             yield Paragraph(f"\n{mark}: {finding.trap}{where}", kind)
-            yield Paragraph(f"  {finding.what}: {finding.consequence}.")
-            yield Paragraph(f"  What to do: {finding.remedy}.")
+            for told in (
+                f"{finding.what}: {finding.consequence}.",
+                f"What to do: {finding.remedy}.",
+            ):
+                yield Paragraph(indent(fill(told, 96, break_long_words=False), "  "))
         for line in self.not_established:
             yield Paragraph(f"not established: {line}", "warning")
 

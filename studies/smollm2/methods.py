@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
-from docs.figures import Picture, paragraph
+from docs.figures import Picture, Sentence, paragraph
 from ropewalk.context_plan import ContextPlan
 from ropewalk.evaluation.planted import text_of
 from ropewalk.evaluation.statistics import mean_interval, rate_interval
@@ -160,34 +160,19 @@ def blocks() -> dict[str, str]:
     assert primary is not None
     said = f"Facts retrieved at 16k, YaRN minus linear: {primary.shown(100, '+.0f')} points. "
     said += order(cells)
-    return {
-        PAGE: f"{table(cells)}\n{paragraph(said)}\n\n![{SHOWN}](../../{PICTURE})\n",
-        "README.md": f"{paragraph(first_figure(cells))}\n\n![{SHOWN}]({PICTURE})\n",
-    }
+    return {PAGE: f"{table(cells)}\n{paragraph(said)}\n\n![{SHOWN}](../../{PICTURE})\n"}
 
 
-def first_figure(cells: Sequence[Cell]) -> str:
-    """The first figure of README."""
-    text, facts = (
-        {method: mean(cells, method, TARGET, what) for method in ("none", "yarn", "linear")}
-        for what in ("text", "right")
+def sentences() -> list[Sentence]:
+    """README's sentence on this model."""
+    cells = kept(CELLS)
+    found = (
+        mean(cells, "yarn", TARGET, "right") if len(cells) == 2 * len(METHODS) * DOCUMENTS else None
     )
-
-    def shown(own: Mean | None, *form: Any) -> str:
-        assert own is not None
-        return own.shown(*form)
-
-    apart = mean(cells, "yarn", TARGET, "right", "linear")
-    return (
-        f"**Measured.** SmolLM2-135M-Instruct (Q4_1, window 8k) on {DOCUMENTS} documents of 16k, "
-        f"without training: the loss of the text is {shown(text['none'], 1, '.2f')} nats per token "
-        f"unmodified, {shown(text['linear'], 1, '.2f')} under linear scaling and "
-        f"{shown(text['yarn'], 1, '.2f')} under YaRN. YaRN retrieves "
-        f"{shown(facts['yarn'], 100, '.0f', '%')} of {8 * DOCUMENTS} hidden facts, "
-        f"{shown(apart, 100, '+.0f')} points compared with linear scaling. Intervals are 95%, over "
-        "texts ([all figures](studies/smollm2/README.md): `make real`, then `python -m "
-        "studies.smollm2.methods`)."
-    )
+    if found is None:
+        return []
+    figures = found.shown(100, ".0f", "%"), str(8 * DOCUMENTS)
+    return [Sentence("README.md", "at twice its window, YaRN finds {} of {} facts (", figures)]
 
 
 def pictures() -> dict[str, Picture]:

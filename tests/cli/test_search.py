@@ -36,7 +36,7 @@ def test_a_run_holds_the_plan_the_journal_and_figures_and_goes_on(
     plan = ContextPlan.read(tmp_path / "run" / "plan.json")
     assert plan.longest().rescale_factors.tolist() == first["best"]["rescale_factors"]
     figures = {path.name for path in (tmp_path / "run" / "figures").iterdir()}
-    names = ("factors", "progress", "trade-off")
+    names = ("factors", "progress")
     assert figures == {f"{name}.{e}" for name in names for e in ("png", "svg")}
     kept = {name: (tmp_path / "run" / name).read_bytes() for name in RESULTS}
 

@@ -140,7 +140,7 @@ def _trained(trained: Training) -> Section:
 def _exported(run: RunOnDisk, exports: Exports, verified: Verified | None) -> Section:
     written = [each.moved(run.path) for each in exports.written]
     folder = next((each.path for each in written if each.target == "transformers"), None)
-    section = schedules.loading(written, run.plan, folder)
+    section = schedules.loading(written, folder)
     more = [Paragraph(f"Left out: {why}", "warning") for why in exports.left_out.values()]
     if verified is not None:
         found = [finding for each in verified.verified for finding in each.findings]

@@ -23,7 +23,7 @@ def page(run: RunOnDisk) -> Page:
         stages = [(f"{format_length(s.length)}, {s.method}", s.steps) for s in found.stages]
     sections = [Section("Training", charts.curves(stages))] if stages else []
     if found is not None:
-        loading = schedules.loading((found.exported,), found.plan, found.exported.path)
+        loading = schedules.loading((found.exported,), found.exported.path)
         sections = [loading, *sections, schedules.of_plans({"plan": found.plan})]
     elif run.plan is not None:
         sections.append(schedules.of_plans({"plan": run.plan}))

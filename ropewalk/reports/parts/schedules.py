@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ropewalk.blocks import Block, Cell, Code, Paragraph, Section, Table
+from ropewalk.blocks import Block, Code, Paragraph, Section
 from ropewalk.context_plan import ContextPlan
 from ropewalk.costs.sizes import sizes_of
 from ropewalk.errors import RopewalkError
@@ -13,8 +13,6 @@ from ropewalk.exporting.exported import Exported
 from ropewalk.models.config import load_config
 from ropewalk.models.source import resolve
 from ropewalk.planning.charts import by_step, factors
-from ropewalk.runtimes import targets
-from ropewalk.runtimes.features import matrix
 from ropewalk.runtimes.model_classes import ENGINE_NAMES
 from ropewalk.runtimes.serving import serving
 from ropewalk.searching.model.results import Found
@@ -37,8 +35,8 @@ def of_search(found: Found) -> Section:
     return Section("Search" if any(leg.history for leg in found.legs) else "Race", tuple(blocks))
 
 
-def loading(written: Sequence[Exported], plan: ContextPlan | None, folder: Path | None) -> Section:
-    """The exports with proof, the lines that load them, and each runtime's support."""
+def loading(written: Sequence[Exported], folder: Path | None) -> Section:
+    """The exports with proof, and the lines that load and serve them."""
     blocks: list[Block] = []
     for each in written:
         proof = "Not tested here."
@@ -49,9 +47,8 @@ def loading(written: Sequence[Exported], plan: ContextPlan | None, folder: Path 
         blocks.append(Code(f"Load {each.path.name}", "\n".join((each.load, *each.elsewhere))))
         if each.overrides:
             blocks.append(Code("Or run the source itself under the plan", each.overrides))
-    if plan is not None and folder is not None:
+    if folder is not None:
         blocks += served(folder)
-        blocks.append(_in_runtimes(plan, folder))
     return Section("Load and serve", tuple(blocks))
 
 
@@ -60,7 +57,7 @@ def served(folder: Path) -> list[Block]:
     try:
         source = resolve(folder)
         rows = serving(source.present_plan, source)
-    except RopewalkError:  # it moved, or a runtime's rules refuse it: the table says why
+    except RopewalkError:  # it moved, or a runtime's rules refuse it
         return []
     return [
         Code(
@@ -80,19 +77,3 @@ def sizes(folder: Path) -> tuple[str, ...]:
         return ()
     big = f"{weights / 1e9:.3g} billion" if weights >= 1e9 else f"{weights / 1e6:.3g} million"
     return (f"model of {big} parameters",)
-
-
-def _in_runtimes(plan: ContextPlan, folder: Path) -> Block:
-    """Each stock runtime's support of each part of a plan."""
-    try:
-        rows = matrix(plan, load_config(folder))
-    except RopewalkError as error:
-        return Paragraph(f"Other runtimes' support is unknown: {error}", "warning")
-    return Table(
-        "How each runtime supports the plan",
-        ("part of the plan", *(ENGINE_NAMES.get(name, name) for name in targets())),
-        tuple(
-            (Cell(feature), *(Cell(str(cells[runtime])) for runtime in targets()))
-            for feature, cells in rows.items()
-        ),
-    )

@@ -1,22 +1,11 @@
-"""Charts of a search: its progress, and each schedule's score next to its cost on short text."""
+"""The chart of a search: its progress."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from ropewalk.chart import Axis, Chart, Guide, Mark, Series
-
-
-class Offer(NamedTuple):
-    """A schedule's score at the target, and its cost on short text."""
-
-    label: str
-    score: float
-    cost: float
-    low: float | None
-    high: float | None
 
 
 def progress(
@@ -42,25 +31,4 @@ def progress(
         ),
         caption="On the documents of the search, whose best is below the line by selection too; "
         "the table of held-out documents compares without bias.",
-    )
-
-
-def trade_off(offers: Sequence[Offer], limit: float, target: str, chosen: str) -> Chart:
-    """Cost on short text against the score at the target: the best lie low and to the left."""
-    return Chart(
-        "The target against short text",
-        Axis(f"score at {target} (lower is better)"),
-        Axis("nats a token, at the original length"),
-        tuple(
-            Series(
-                own.label,
-                (Mark(own.score, own.cost, own.low, own.high),),
-                own.label == chosen,
-                drawn="points",
-            )
-            for own in offers
-        ),
-        horizontals=(Guide(limit, "limit"),),
-        caption="Of the text, above the unmodified model, on documents that decided; the best at "
-        "the target is taken among those below the limit.",
     )

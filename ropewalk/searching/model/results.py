@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 SEARCHED = "search"
 """The name of a searched schedule among methods."""
 PRESENT = "unmodified"
-PICTURES = ("progress", "factors", "trade-off")
+PICTURES = ("progress", "factors")
 
 
 class Score(NamedTuple):
@@ -158,27 +158,15 @@ class Leg(Value):
             )
 
     def charts(self) -> list[Chart]:
-        """Progress and factors, and the cost on short text if that was measured."""
+        """Progress and factors."""
         from ropewalk.planning.charts import factors
-        from ropewalk.searching.model.charts import Offer, progress, trade_off
+        from ropewalk.searching.model.charts import progress
 
-        target = format_length(self.length)
         schedules = {name: arm.schedule for name, arm in self.arms.items()}
-        charts = [
-            progress(f"Search at {target}", self.history, self.beside_history),
+        return [
+            progress(f"Search at {format_length(self.length)}", self.history, self.beside_history),
             factors(schedules, "Rescale factors by method", self.shown(self.chosen)),
         ]
-        known = {**self.baselines, self.chosen: self.best}
-        offers = [
-            Offer(
-                self.shown(name), known[name].selection.score, cost.difference, cost.low, cost.high
-            )
-            for name, cost in self.short_costs.items()
-            if name in known
-        ]
-        if self.short_limit is not None and len(offers) > 1:
-            charts.append(trade_off(offers, self.short_limit, target, self.shown(self.chosen)))
-        return charts
 
     def gain(self, documents: Literal["search", "reporting"]) -> float:
         """The score of the best hand-designed method minus that of the chosen schedule.
@@ -275,7 +263,7 @@ class Found(Drawn):
         drawn: dict[str, Charts] = {}
         for leg in self.legs:
             prefix = "" if len(self.legs) == 1 else f"{format_length(leg.length)}-"
-            for name, chart in zip(PICTURES, leg.charts(), strict=False):
+            for name, chart in zip(PICTURES, leg.charts(), strict=True):
                 drawn[f"{prefix}{name}"] = [chart]
         return drawn
 

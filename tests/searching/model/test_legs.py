@@ -226,7 +226,7 @@ def test_the_json_tells_the_first_leg_and_holds_all_of_it() -> None:
     assert answer["tokens"] == long.tokens + short.tokens
     assert answer["evaluations"] == pytest.approx(long.evaluations + short.evaluations, abs=1e-3)
     assert set(found.pictures()) == {f"{n}-{k}" for n in ("128", "256") for k in KINDS}
-    assert set(usual().pictures()) == {*KINDS, "trade-off"}
+    assert set(usual().pictures()) == {*KINDS}
 
 
 def test_a_model_that_fails_has_no_score_and_survives_json() -> None:

@@ -7,8 +7,8 @@ beyond its limits. The child imports neither torch nor ropewalk, starts in a ten
 is kept for all who need the same tokenizer. It uses every core, as a tokenizer does here, and a
 pipe carries tokens faster than Python makes lists of them.
 
-Time is limited on every system, memory by Linux alone: others, as macOS, count only a part of what a
-process asks for as its data, so there such work may take all memory until its time is over.
+Time is limited on every system, memory by Linux alone: others, as macOS, count only a part of what
+a process asks for as its data, so there such work may take all memory until its time is over.
 
 What is left in the process of the caller is loading, which `trial` does in a child before, and
 tokenizers without a tokenizer.json, whose files hold vocabularies and no steps.

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import math
-import time
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest

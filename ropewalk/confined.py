@@ -60,7 +60,15 @@ Numbers: TypeAlias = NDArray[np.uint32]
 
 
 _all: WeakSet[Confined] = WeakSet()
-os.register_at_fork(after_in_child=lambda: [each.forked() for each in _all])
+
+
+def _forked() -> None:
+    """A new process has no thread but its own, which waits for no answer here."""
+    for each in _all:
+        each._lock, each._owner = threading.Lock(), 0
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 class Confined:
@@ -77,10 +85,6 @@ class Confined:
         """The process that started the child: one that was forked from it needs its own."""
         self._end: Callable[[], object] = lambda: None
         _all.add(self)
-
-    def forked(self) -> None:
-        """A new process has no thread but its own, which waits for no answer here."""
-        self._lock, self._owner = threading.Lock(), 0
 
     @property
     def largest(self) -> int:

@@ -132,7 +132,8 @@ def test_heads_that_rest_by_half_work_with_every_base_and_need_no_sweep() -> Non
     """As those of ChatGLM and GLM-4, for which plans up to 128k took most of a minute."""
     start = time.process_time()
     safe = safe_bases(128, [2**17], rotary_dim=64)[0]
-    assert (safe.value, safe.certified, safe.witness) == (pytest.approx(1), True, None)
+    assert safe.value == pytest.approx(1)
+    assert (safe.certified, safe.witness) == (True, None)
     assert time.process_time() - start < 5
 
 

@@ -7,6 +7,9 @@ beyond its limits. The child imports neither torch nor ropewalk, starts in a ten
 is kept for all who need the same tokenizer. It uses every core, as a tokenizer does here, and a
 pipe carries tokens faster than Python makes lists of them.
 
+Time is limited on every system, memory by Linux alone: others, as macOS, count only a part of what
+a process asks for as its data, so there such work may take all memory until its time is over.
+
 What is left in the process of the caller is loading, which `trial` does in a child before, and
 tokenizers without a tokenizer.json, whose files hold vocabularies and no steps.
 """
@@ -24,7 +27,7 @@ from functools import lru_cache
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import Any, Final, TypeAlias
-from weakref import finalize
+from weakref import WeakSet, finalize
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +59,18 @@ _BESIDE = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.jso
 Numbers: TypeAlias = NDArray[np.uint32]
 
 
+_all: WeakSet[Confined] = WeakSet()
+
+
+def _forked() -> None:
+    """A new process has no thread but its own, which waits for no answer here."""
+    for each in _all:
+        each._lock, each._owner = threading.Lock(), 0
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
 class Confined:
     """A child that has the tokenizer.json of `text`, if any; `name` is for errors."""
 
@@ -69,6 +84,7 @@ class Confined:
         self._owner = 0
         """The process that started the child: one that was forked from it needs its own."""
         self._end: Callable[[], object] = lambda: None
+        _all.add(self)
 
     @property
     def largest(self) -> int:

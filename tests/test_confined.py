@@ -8,6 +8,7 @@ import resource
 import shutil
 import signal
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -130,6 +131,28 @@ def test_a_forked_process_asks_a_child_of_its_own() -> None:
     if not child:
         os._exit(int(encoder.pieces("one text").tolist() != expected))
     assert os.waitpid(child, 0)[1] == 0
+    assert encoder.pieces("one text").tolist() == expected
+
+
+@pytest.mark.usefixtures("tight")
+def test_a_process_forked_while_a_thread_waits_for_an_answer_gets_its_own() -> None:
+    encoder = Encoder(load_tokenizer(resolve("bundled").folder))
+    expected = encoder.pieces("one text").tolist()
+
+    def ask() -> None:
+        with pytest.raises(InputError):
+            encoder.tokenizer._child.rendered(NESTED, [], {})
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    while not encoder.tokenizer._child._lock.locked():
+        time.sleep(0.001)
+    child = os.fork()
+    if not child:
+        signal.alarm(20)
+        os._exit(int(encoder.pieces("one text").tolist() != expected))
+    assert os.waitpid(child, 0)[1] == 0
+    thread.join()
     assert encoder.pieces("one text").tolist() == expected
 
 

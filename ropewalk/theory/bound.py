@@ -304,7 +304,12 @@ def _all_work_above(position: int, rotary_pairs: int, unrotated_pairs: int) -> f
     A head of two pairs has no such β, since the bounds add up to −1 + 1. It gets `_MAX_BETA`, and
     all bases beyond work too: f ≥ 1 + cos m − (mθ)²/2 with mθ < 2²⁴·exp(−150), and no whole number
     below 2²⁴ is nearer than 1e-8 to a multiple of π, so 1 + cos m > 1e-17.
+
+    Where at least as many pairs rest as turn, every base works: each cosine is at least −1, and the
+    first one, of a whole number, above it.
     """
+    if unrotated_pairs >= rotary_pairs:
+        return 0.0
     exponents = np.arange(rotary_pairs) / rotary_pairs
     low, high = 0.0, _MAX_BETA
     while high - low > 1e-3:

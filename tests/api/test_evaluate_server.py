@@ -17,6 +17,7 @@ from benchmarks.llama_server import serving
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, Unsupported
 from ropewalk.evaluation.answerers.server import CANARY
 from ropewalk.evaluation.conclusion import EvaluatedServer
+from ropewalk.evaluation.tasks import passkey
 from ropewalk.models.config import BUNDLED, BUNDLED_FOLDER
 from ropewalk.models.load import load_tokenizer
 from ropewalk.records import EvalRecord
@@ -327,6 +328,37 @@ def test_what_only_looks_like_an_answer_is_not_scored(
         evaluated(wire.url, tmp_path / "run", tasks=["passkey"])
     kept = tmp_path / "run" / RECORDS
     assert not kept.exists() or not kept.read_bytes()
+
+
+def test_a_list_of_all_numbers_is_no_answer(tmp_path: Path) -> None:
+    """The prompt has its key twice, and no other number of five digits."""
+    tokenizer = load_tokenizer(BUNDLED_FOLDER)
+
+    def complete(asked: dict[str, Any], number: int) -> Reply:
+        prompt = tokenizer.decode(asked["prompt"], skip_special_tokens=True)
+        listed = " ".join(re.findall(r"\d{5}", prompt)) or "12345"
+        return said(completed(asked, choices=[{"text": listed}]))
+
+    with misbehaving(complete) as wire:
+        found = evaluated(wire.url, tmp_path / "run", tasks=["passkey"])
+    assert {result.value for result in found.results if result.metric == "task_score"} == {0}
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        (" 48213.\nand so on", 1),
+        (" 48213. Remember it. 48213 is the pass key.", 1),
+        (" **48213**\n\n1. The grass", 1),
+        (" 48213\n2 + 2", 1),
+        (" 48213 48213", 0),
+        ("48213, 48213, 48213", 0),
+        ("48213\n90211", 0),
+        ("90211 48213", 0),
+    ],
+)
+def test_the_pass_key_stands_alone(written: str, expected: float) -> None:
+    assert passkey.score(written, (" 48213",)) == expected
 
 
 def _number(prompt: str) -> str:

@@ -6,8 +6,10 @@ the budget is filled with the first few of the five sentences, so that a prompt 
 
 from __future__ import annotations
 
+import re
+
 from ropewalk.evaluation.prose import FILLER
-from ropewalk.evaluation.tasks import Draft, Scene, Task, needle
+from ropewalk.evaluation.tasks import Draft, Scene, Task
 
 TASK = (
     "There is an important info hidden inside a lot of irrelevant text. Find it and memorize them."
@@ -35,7 +37,10 @@ def draft(scene: Scene, units: int) -> Draft:
     return Draft(prompt, f" {passkey}", place, begun=BEGUN)
 
 
-score = needle.score
+def score(written: str, references: tuple[str, ...]) -> float:
+    """1 if the first integer is the key, and no list of keys begins with it."""
+    first = re.search(r"\d+(?:[\s,;|/+-]+\d{5}(?!\d))*", written)
+    return float(first is not None and first[0] == references[0].strip())
 
 
 TASKS = (
@@ -45,6 +50,6 @@ TASKS = (
         draft,
         score,
         continues=r"\d",
-        ends=r"\d\D",
+        ends=r"\d\W*[^\W\d]",
     ),
 )

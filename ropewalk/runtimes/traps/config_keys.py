@@ -1,7 +1,7 @@
 """Traps in the keys of a config.
 
-ignored-key, no-rope-type, factor-count, theta-missing, theta-conflict, scaling-conflict,
-original-length-missing, factor-recomputed, truncate-ignored, window-missing.
+ignored-key, no-rope-type, factor-count, theta-missing, original-length-missing, factor-recomputed,
+truncate-ignored, window-missing.
 """
 
 from __future__ import annotations
@@ -99,43 +99,6 @@ def theta_missing(subject: Subject) -> Iterator[Finding]:
                 'write the model\'s base as "rope_theta" into rope_parameters',
             )
             return
-
-
-def theta_conflict(subject: Subject) -> Iterator[Finding]:
-    top = subject.inner.get("rope_theta")
-    parameters = subject.inner.get("rope_parameters")
-    if top is None or not isinstance(parameters, Mapping):
-        return
-    for rope in (parameters, *(v for v in parameters.values() if isinstance(v, Mapping))):
-        inside = rope.get("rope_theta")
-        if inside is not None and inside != top and len(subject.ropes) == 1:
-            yield Finding(
-                "theta-conflict",
-                (),
-                f"rope_theta is {_shown(top)} in the config and {_shown(inside)} in "
-                "rope_parameters",
-                "transformers 5 follows rope_parameters; transformers 4 and readers of its keys "
-                "follow the config's own",
-                "write the same base in both, or only in rope_parameters",
-            )
-
-
-def scaling_conflict(subject: Subject) -> Iterator[Finding]:
-    old, new = (subject.inner.get(key) for key in ("rope_scaling", "rope_parameters"))
-    if not isinstance(old, Mapping) or not isinstance(new, Mapping):
-        return
-    differing = sorted(k for k in set(old) & set(new) if old[k] != new[k])
-    missing = sorted((set(new) ^ set(old)) - {"rope_theta", "type", "rope_type"})
-    kinds = {kind_of(dict(old)), kind_of(dict(new))}
-    if differing or missing or len(kinds) > 1:
-        yield Finding(
-            "scaling-conflict",
-            (),
-            "rope_scaling and rope_parameters differ "
-            f"({', '.join([*differing, *missing]) or 'rope_type'})",
-            "transformers follows rope_scaling, other readers rope_parameters",
-            "keep one of the two",
-        )
 
 
 def original_length_missing(subject: Subject) -> Iterator[Finding]:

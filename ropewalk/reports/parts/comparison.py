@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 
 from ropewalk.evaluation.compared import ComparedRuns
-from ropewalk.evaluation.results import value_in_words
 from ropewalk.lengths import format_length
-from ropewalk.records import NLL, PERPLEXITY, EvalResult
 from ropewalk.reports import evaluation
 from ropewalk.reports.chart import Chart
 from ropewalk.reports.comparison import gain_of, named_task
@@ -53,41 +50,18 @@ def _side_by_side(found: ComparedRuns) -> list[Chart]:
 
 
 def _table(found: ComparedRuns) -> Table:
-    names = {id(c): found.label(c) for c in found.comparisons}
-    values = [_by_place(results) for results in (found.first_results, found.second_results)]
-
-    def value(side: int, key: tuple[object, ...]) -> Cell:
-        result = values[side].get(key)
-        if result is None:
-            return Cell("–")
-        return Cell(value_in_words(result), result.value)
-
-    rows = []
-    for c in found.comparisons:
-        metric = PERPLEXITY.name if c.metric == NLL.name else c.metric
-        place = (c.task, c.mode, metric, c.length)
-        rows.append(
+    return Table(
+        "On the same samples",
+        ("method", "task", "length", "gain of the first", "p (Holm)"),
+        tuple(
             (
-                Cell(names[id(c)]),
+                Cell(found.label(c)),
                 Cell(named_task(c.task, c.metric)),
                 Cell(format_length(c.length), c.length),
-                value(0, (c.first, *place)),
-                value(1, (c.second, *place)),
                 measured.gain(c.metric, gain_of(c)),
                 measured.p_value(c.adjusted_p),
             )
-        )
-    columns = (
-        "method",
-        "task",
-        "length",
-        found.first,
-        found.second,
-        "gain of the first",
-        "p (Holm)",
+            for c in found.comparisons
+        ),
+        measured.HOW,
     )
-    return Table("On the same samples", columns, tuple(rows), measured.HOW)
-
-
-def _by_place(results: Sequence[EvalResult]) -> dict[tuple[object, ...], EvalResult]:
-    return {(r.subject, r.task, r.mode, r.metric, r.length): r for r in results}

@@ -10,6 +10,7 @@ from ropewalk.evaluation.effective_length import EffectiveLength
 from ropewalk.evaluation.results import labels, summarise
 from ropewalk.lengths import format_length
 from ropewalk.reports import evaluation
+from ropewalk.reports.commands import again
 from ropewalk.reports.page.blocks import Cell, Page, Section, Table
 from ropewalk.reports.parts import measured, schedules
 from ropewalk.reports.tradeoff import tradeoffs
@@ -79,7 +80,7 @@ def _verdict(found: Evaluated, run: RunOnDisk) -> tuple[str, str, str, str]:
         reach = "" if best.passed is None else f"use it up to {format_length(best.passed)}, or "
         return name, "does not work", f"{reach}train under {name}.", ""
     most = max(result.samples for result in found.results)
-    command = run.again("--samples", str(4 * most))
+    command = again(run, "--samples", str(4 * most))
     return name, "undecided", "score more samples.", command
 
 

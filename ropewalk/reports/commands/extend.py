@@ -21,6 +21,7 @@ from ropewalk.pipeline.results import (
 from ropewalk.records import EXACT_MATCH
 from ropewalk.reports import training
 from ropewalk.reports.chart import Mark
+from ropewalk.reports.commands import again
 from ropewalk.reports.page.blocks import Block, Cell, Page, Paragraph, Section, Table
 from ropewalk.reports.parts import measured, schedules
 from ropewalk.run_on_disk import RunOnDisk
@@ -87,9 +88,9 @@ def _advice(judged: Judged, run: RunOnDisk, exports: Exports | None) -> tuple[st
         return "ask an easier task.", shlex.join(easier)
     last = judged.looks[-1] if judged.looks else None
     if judged.verdict == "undecided" and last is not None and last.more is not None:
-        more = run.again("--budget", str(last.documents + last.more))
+        more = again(run, "--budget", str(last.documents + last.more))
         return f"read more documents; {judged.price_in_words}.", more
-    return "train under it, or extend less far.", run.again("--train-steps", "auto")
+    return "train under it, or extend less far.", again(run, "--train-steps", "auto")
 
 
 def _judged(judged: Judged, is_final: bool) -> Section:

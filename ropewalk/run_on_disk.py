@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,7 +17,6 @@ from ropewalk.run_directory import (
     EVENTS,
     RECORDS,
     check_kept,
-    read_arguments,
     read_configuration,
     read_journal,
     read_versions,
@@ -89,20 +87,6 @@ class RunOnDisk:
         told = next((line for line in lines if isinstance(line, str)), None)
         in_python = f"rw.{self.command}(…) in Python, or a version that recorded no command"
         return str(told or in_python)
-
-    @property
-    def model(self) -> str:
-        """The model as the command named it, if it did."""
-        try:
-            named = read_arguments(self.path, self.command).get("model")
-        except InputError:  # of a version that recorded no arguments
-            named = None
-        return named if isinstance(named, str) else "path/to/model"
-
-    def again(self, *changes: str) -> str:
-        """The command that repeats the run in another directory, with these changes."""
-        known = ("ropewalk", self.command, "--config", str(self.path / CONFIGURATION))
-        return shlex.join((*known, *changes, "--run", f"{self.path.name}-more"))
 
     def notes(self) -> tuple[str, ...]:
         """The notes for the end of a page."""

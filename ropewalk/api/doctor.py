@@ -23,7 +23,9 @@ NATIVE = ("numba", "safetensors", "tokenizers", "torch", "matplotlib", "xllamacp
 """Packages with compiled code, which can be installed and yet fail; tried in a process apart."""
 SECONDS = 60
 _TRIAL = """
-import importlib, json, sys
+import importlib, json, os, sys
+told = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)  # what packages print is no answer
 for name in sys.argv[1:]:
     fault = device = ""
     try:
@@ -35,7 +37,7 @@ for name in sys.argv[1:]:
                 device = "mps"
     except BaseException as error:
         fault = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-    print("\\n" + json.dumps([name, fault, device]), flush=True)
+    print(json.dumps([name, fault, device]), file=told, flush=True)
 """
 
 
@@ -68,13 +70,8 @@ class Diagnosis(Result):
         return tuple(each for each in self.packages if each.fault)
 
     def summary(self) -> str:
-        there = sum(each.version is not None for each in self.packages)
-        told = [
-            f"ropewalk {self.ropewalk}, Python {self.python}; device: {self.device}; {there} of "
-            f"{len(self.packages)} packages",
-            *(f"{each.name} is broken: {each.fault}" for each in self.broken),
-        ]
-        return "; ".join(told)
+        told = f"ropewalk {self.ropewalk}, Python {self.python}; device: {self.device}"
+        return "; ".join([told, *(f"{p.name} is broken: {p.fault}" for p in self.broken)])
 
     def blocks(self) -> Iterator[Block]:
         yield Paragraph(f"ropewalk {self.ropewalk}, Python {self.python}, {self.system}")
@@ -117,11 +114,9 @@ def doctor() -> Diagnosis:
 
 def _version(name: str) -> str | None:
     try:
-        return str(metadata.version(name))
-    except metadata.PackageNotFoundError:
+        return metadata.version(name)
+    except Exception:  # it is not there, or its metadata are damaged in any way
         return None
-    except Exception as error:  # its metadata may be damaged in any way
-        return f"unknown ({type(error).__name__})"
 
 
 def _tried(names: list[str]) -> tuple[dict[str, str], str]:
@@ -132,12 +127,8 @@ def _tried(names: list[str]) -> tuple[dict[str, str], str]:
         told, end = done.stdout, f"its import ended the process with status {done.returncode}"
     except subprocess.TimeoutExpired as late:
         told, end = late.stdout or b"", f"its import took over {SECONDS} s"
-    found: dict[str, list[str]] = {}
-    for line in told.decode(errors="replace").splitlines():
-        if line.startswith('["'):
-            name, *rest = json.loads(line)
-            found[name] = rest
-    faults = {name: fault for name, (fault, _) in found.items() if fault}
-    stopped = next((name for name in names if name not in found), None)
-    device = found.get("torch", ["", ""])[1]
-    return faults | ({} if stopped is None else {stopped: end}), device
+    answers = [json.loads(line) for line in told.splitlines()]
+    faults = {name: fault for name, fault, _ in answers if fault}
+    if len(answers) < len(names):
+        faults[names[len(answers)]] = end
+    return faults, "".join(device for *_, device in answers)

@@ -74,6 +74,19 @@ def test_an_evaluation_leaves_its_page_with_every_value(run: Path) -> None:
         assert word in shown
 
 
+def test_the_box_gives_the_verdict_on_the_method_that_reaches_farthest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    asked = {**SETTINGS, "tasks": ["lines", "kv"], "samples": 3}
+    found = rw.evaluate(tiny.loaded(), run="a", **asked)
+    best = max(found.effective_lengths, key=lambda e: (e.passed or 0, e.standings[-1].margin))
+    assert best.standings[-1].verdict == "undecided"
+    read = Read(Path("a/report.html").read_bytes())
+    assert read.texts["strong"] == ["undecided"]
+    assert "ropewalk evaluate --config a/run.json --samples 12 --run a-more" in read.texts["code"]
+
+
 def test_the_result_and_the_command(copied: Path, tmp_path: Path) -> None:
     found = check_result(rw.report(copied))
     assert found.path == copied / "report.html"

@@ -6,18 +6,34 @@ A command whose runs can be shown is a module here with that name.
 from __future__ import annotations
 
 import pkgutil
+import shlex
 from importlib import import_module
 from pathlib import Path
 
 from ropewalk.blocks import Cell, Page, Section, Table
 from ropewalk.errors import InputError
-from ropewalk.run_directory import CONFIGURATION
+from ropewalk.run_directory import CONFIGURATION, read_arguments
 from ropewalk.run_on_disk import RunOnDisk
 
 
 def commands() -> tuple[str, ...]:
     """The commands whose runs can be shown."""
     return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
+
+
+def again(run: RunOnDisk, *changes: str) -> str:
+    """The command that repeats a run in another directory, with these changes."""
+    known = ("ropewalk", run.command, "--config", str(run.path / CONFIGURATION))
+    return shlex.join((*known, *changes, "--run", f"{run.path.name}-more"))
+
+
+def model_of(run: RunOnDisk) -> str:
+    """The model as the command named it, if it did."""
+    try:
+        named = read_arguments(run.path, run.command).get("model")
+    except InputError:  # of a version that recorded no arguments
+        named = None
+    return named if isinstance(named, str) else "path/to/model"
 
 
 def index_of(folder: Path) -> Page:

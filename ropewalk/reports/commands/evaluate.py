@@ -12,6 +12,7 @@ from ropewalk.evaluation.conclusion import CURVES, Evaluated, evaluated
 from ropewalk.evaluation.results import labels, summarise
 from ropewalk.evaluation.tradeoff import tradeoffs
 from ropewalk.lengths import format_length
+from ropewalk.reports.commands import again
 from ropewalk.reports.parts import schedules
 from ropewalk.run_directory import RESULTS
 from ropewalk.run_on_disk import RunOnDisk
@@ -73,7 +74,7 @@ def _verdict(found: Evaluated, run: RunOnDisk) -> tuple[str, str, str, str]:
         reach = "" if best.passed is None else f"use it up to {format_length(best.passed)}, or "
         return name, "does not work", f"{reach}train under {name}.", ""
     most = max(result.samples for result in found.results)
-    command = run.again("--samples", str(4 * most))
+    command = again(run, "--samples", str(4 * most))
     return name, "undecided", "score more samples.", command
 
 

@@ -23,6 +23,7 @@ from ropewalk.pipeline.results import (
     run_id,
 )
 from ropewalk.records import EXACT_MATCH
+from ropewalk.reports.commands import again
 from ropewalk.reports.parts import schedules
 from ropewalk.run_on_disk import RunOnDisk
 from ropewalk.searching.model.results import Found
@@ -92,9 +93,9 @@ def _advice(judged: Judged, run: RunOnDisk, exports: Exports | None) -> tuple[st
         return "ask an easier task.", shlex.join(easier)
     last = judged.looks[-1] if judged.looks else None
     if judged.verdict == "undecided" and last is not None and last.more is not None:
-        more = run.again("--budget", str(last.documents + last.more))
+        more = again(run, "--budget", str(last.documents + last.more))
         return f"read more documents; {judged.price_in_words}.", more
-    return "train under it, or extend less far.", run.again("--train-steps", "auto")
+    return "train under it, or extend less far.", again(run, "--train-steps", "200")
 
 
 def _judged(judged: Judged, *, is_final: bool = False, goes_on: bool = False) -> Section:

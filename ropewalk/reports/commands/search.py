@@ -7,6 +7,7 @@ import shlex
 from ropewalk.blocks import Page
 from ropewalk.context_plan import PLAN
 from ropewalk.lengths import format_length
+from ropewalk.reports.commands import model_of
 from ropewalk.reports.parts import schedules
 from ropewalk.run_directory import RESULTS
 from ropewalk.run_on_disk import RunOnDisk
@@ -19,7 +20,7 @@ def page(run: RunOnDisk) -> Page:
         return Page("A search", "Unfinished: nothing was found yet.", (), (), (RESULTS,))
     leg = found.legs[-1]
     target, verdict = format_length(leg.length), leg.held_out and leg.held_out.verdict
-    measure = ("evaluate", run.model, "--method", "none", "--plan", str(run.path / PLAN))
+    measure = ("evaluate", model_of(run), "--method", "none", "--plan", str(run.path / PLAN))
     return Page(
         f"{found.plan.model}: a search at {target} tokens",
         " ".join(found.sentences()[:2]),

@@ -204,7 +204,7 @@ def _attention_layers(model: nn.Module, present: ContextPlan) -> tuple[Attention
         index = getattr(module, "layer_idx", None)
         if config is None or index is None or not hasattr(module, "scaling"):
             continue
-        layer_type = _layer_type(config, index, present)
+        layer_type = layer_type_of(config, index, present)
         if layer_type is None:
             continue
         if id(config) not in routed:
@@ -214,7 +214,7 @@ def _attention_layers(model: nn.Module, present: ContextPlan) -> tuple[Attention
     return tuple(layers)
 
 
-def _layer_type(config: Any, index: int, present: ContextPlan) -> str | None:
+def layer_type_of(config: Any, index: int, present: ContextPlan) -> str | None:
     """The layer type of the plan that a layer follows; None if it does not rotate."""
     for key in ROTATES_BY_LAYER:
         rotates = getattr(config, key, None)

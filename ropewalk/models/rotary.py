@@ -83,6 +83,10 @@ class PlannedRotary(nn.Module):
         # Neither buffers nor parameters: `model.to(bfloat16)` must not round frequencies.
         self._steps: dict[str, _Steps] = {}
 
+    @property
+    def layer_types(self) -> tuple[str, ...]:
+        return tuple(self._steps)
+
     def follow(self, steps: Mapping[str, Sequence[PlanStep]]) -> None:
         self._steps = {layer_type: _Steps.of(own) for layer_type, own in steps.items()}
 

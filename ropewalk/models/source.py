@@ -257,7 +257,7 @@ def resolve(model: Model, *, allow_download: bool = False) -> Source:
         return Source(name, "config", value=config)
     if hasattr(model, "config") and hasattr(model, "parameters"):
         found = resolve(model.config)
-        return replace(found, kind="model in memory", installed=_installed(model))
+        return replace(found, kind="model in memory", installed=installed_plan(model))
     if not isinstance(model, str | Path):
         raise InvalidValue(
             "model",
@@ -269,7 +269,7 @@ def resolve(model: Model, *, allow_download: bool = False) -> Source:
     return _named(str(model), allow_download)
 
 
-def _installed(model: object) -> ContextPlan | None:
+def installed_plan(model: object) -> ContextPlan | None:
     """The plan that models/install.py has put into a live model, if any."""
     installation = getattr(model, "_ropewalk", None)
     plan: ContextPlan | None = installation and installation.setting and installation.setting.plan

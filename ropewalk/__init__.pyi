@@ -54,6 +54,10 @@ from ropewalk.number_formats.results import Precision as Precision
 from ropewalk.pipeline.cost import Estimate as Estimate
 from ropewalk.pipeline.extend import Extended as Extended
 from ropewalk.progress import Status as Status
+from ropewalk.rotation.callback import RotationCallback as RotationCallback
+from ropewalk.rotation.check import RotationCheck as RotationCheck
+from ropewalk.rotation.check import assert_rotation as assert_rotation
+from ropewalk.rotation.check import same_rotation as same_rotation
 from ropewalk.schedule import RotaryGeometry as RotaryGeometry
 from ropewalk.schedule import RotarySchedule as RotarySchedule
 from ropewalk.searching.model.results import Searched as Searched

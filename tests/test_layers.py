@@ -30,11 +30,12 @@ PACKAGES = {
     "data": "attention",
     "exporting": "data gguf models runtimes",
     "evaluation": "attention costs data exporting gguf models planning reports runtimes scaling",
+    "rotation": "evaluation models scaling",
     "searching": "scaling",
     "searching.model": "costs data evaluation models planning reports scaling searching",
     "number_formats": "data evaluation models reports",
     "training": "attention costs data evaluation exporting models reports runtimes",
-    "audit": "exporting gguf models runtimes scaling theory",
+    "audit": "exporting gguf models rotation runtimes scaling theory",
     "reports": (
         "costs evaluation exporting models number_formats pipeline runtimes searching.model "
         "training"
@@ -73,6 +74,8 @@ NEEDS = {
     "evaluation": "torch transformers",
     "searching.model": "torch",
     "number_formats": "torch transformers",
+    "rotation": "torch",
+    "rotation.callback": "transformers",
     "training": "torch transformers peft",
     "audit": "torch transformers tokenizers",
     "pipeline": "torch",

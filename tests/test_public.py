@@ -49,7 +49,7 @@ def test_results_and_errors_are_public_and_nothing_else_is() -> None:
         verb = getattr(rw, name)
         if inspect.isfunction(verb) and name not in ("applied", "load", "register"):
             for each in filter(None, (verb, getattr(verb, "preview", None))):
-                found = inspect.signature(each).return_annotation
+                found = inspect.signature(each, eval_str=True).return_annotation
                 kinds = {kind.__name__ for kind in get_args(found) or (found,)}
                 assert kinds <= {*rw.__all__}, name
     for name, error in vars(errors).items():

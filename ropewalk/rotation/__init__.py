@@ -1,0 +1,1 @@
+"""The rotation that live objects use, compared: in trainers, in engines, and between the two."""

@@ -7,11 +7,12 @@ no code of the folder. Its rotary modules are then built again for real and aske
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 from transformers import (
     CONFIG_MAPPING,
     MODEL_FOR_CAUSAL_LM_MAPPING,
@@ -22,9 +23,10 @@ from transformers import (
 )
 
 from ropewalk.errors import InvalidValue, RopewalkError, Unsupported, first_line
-from ropewalk.models.anatomy import INVERSE_FREQUENCIES, arrangement_of, by_pair
+from ropewalk.models.anatomy import INVERSE_FREQUENCIES
 from ropewalk.models.config import Config, for_stock_class, present_plan
 from ropewalk.models.load import quiet
+from ropewalk.rotation.reading import rotations_of
 from ropewalk.runtimes.reading import (
     MEASURED,
     NOT_MEASURED,
@@ -33,6 +35,7 @@ from ropewalk.runtimes.reading import (
     Reading,
     check_counts,
 )
+from ropewalk.schedule import FloatArray
 
 
 def measure(config: Config, layer_types: Sequence[str], lengths: Sequence[int]) -> Reading:
@@ -103,32 +106,17 @@ def _rotaries(config: Config) -> list[Any]:
     return found
 
 
-def _asked(rotaries: list[Any], layer_type: str, length: int) -> tuple[Tensor, Tensor]:
+def _asked(rotaries: list[Any], layer_type: str, length: int) -> FloatArray:
     """cos and sin by pair at position 1, in a sequence of this length."""
-    hidden = torch.zeros(1, dtype=torch.float32)
-    positions = torch.tensor([[0, 1, max(1, length - 1)]])
-    by_section = positions.expand(3, 1, 3)  # text has the same position in every section
-    for module in rotaries:
-        buffers = dict(module.named_buffers(recurse=False))
-        nested = f"{layer_type}_inv_freq" in buffers
-        if not nested and "inv_freq" not in buffers:
-            continue
-        more = {"layer_type": layer_type} if nested else {}
-        sections = "mrope_section" in (getattr(module.config, "rope_parameters", None) or {})
-        asked = by_section if sections else positions
-        with torch.no_grad():
-            returned = module(hidden, position_ids=asked, **more)
-        if not isinstance(returned, tuple):  # complex rotations, one a pair
-            turned = returned.reshape(positions.shape[1], -1)[1]
-            return turned.real.double(), turned.imag.double()
-        cos, sin = (value[0] if value.dim() == 4 else value for value in returned)
-        pairs = buffers[f"{layer_type}_inv_freq" if nested else "inv_freq"].shape[0]
-        arrangement = arrangement_of(module, sin, pairs)
-        return tuple(by_pair(value[0, 1].double(), arrangement) for value in (cos, sin))  # type: ignore[return-value]
+    for reading in chain.from_iterable(map(rotations_of, rotaries)):
+        if reading.layer_type in ("", layer_type):
+            return reading.cos_sin((1,), length)[:, 0]
     raise Unsupported(f"no rotary module of this model serves layers of type {layer_type}")
 
 
-def _effective(config: Config, layer_type: str, length: int, cos: Tensor, sin: Tensor) -> Effective:
+def _effective(
+    config: Config, layer_type: str, length: int, cos: FloatArray, sin: FloatArray
+) -> Effective:
     """The angle that a pair turns in one position, and its factor.
 
     That of all logits is set where attention is computed, by the config.
@@ -138,5 +126,4 @@ def _effective(config: Config, layer_type: str, length: int, cos: Tensor, sin: T
         softmax = plan.schedule(min(length, plan.target_length), layer_type).softmax_scaling
     except RopewalkError:  # such a config states none
         softmax = 1.0
-    turned = torch.atan2(sin, cos).numpy()
-    return Effective(length, turned, float(torch.hypot(cos, sin).median()), softmax)
+    return Effective(length, np.arctan2(sin, cos), float(np.median(np.hypot(cos, sin))), softmax)

@@ -64,7 +64,7 @@ $(TRL)/.installed: pyproject.toml constraints.txt
 	touch $@
 
 test-trl: $(TRL)/.installed
-	$(TRL)/bin/python -m pytest tests/training/test_trl.py
+	$(TRL)/bin/python -m pytest tests/training/test_trl.py tests/rotation/test_trainers.py
 
 check: style types
 

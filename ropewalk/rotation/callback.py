@@ -12,7 +12,7 @@ from ropewalk.rotation.check import assert_rotation
 
 
 class RotationCallback(TrainerCallback):  # type: ignore[misc]
-    """Ends a training before its first step unless the model rotates as its plan says. The
+    """Stops a training before its first step unless the model rotates as its plan says. The
     arguments are those of `assert_rotation`: a plan or its file (default: that in the folder of the
     model), and the lengths that are trained on (default: the plan's target)."""
 

@@ -71,13 +71,14 @@ class Sample(NamedTuple):
             nearest, words = min(apart, key=itemgetter(0))
             if not told and nearest <= 1:
                 told = words
+        told = told or "no known fault gives these angles"
         stated = present.schedules.get(layer_type, ()) if present is not None else ()
         if any(
             step.schedule.geometry.pairs == own.geometry.pairs and self.follows(step.schedule) <= 1
             for step in stated
         ):
             told += "; the model's own config states this rotation"
-        return told or "no known fault gives these angles"
+        return told
 
 
 def _known(
@@ -87,7 +88,7 @@ def _known(
         schedule = steps[-1].schedule
         if other != layer_type and schedule.geometry.pairs == own.geometry.pairs:
             yield f"layers swapped: the rotation of {other} layers", schedule
-    rounded = torch.tensor(own.inverse_frequencies).bfloat16().double().numpy()
+    rounded = torch.from_numpy(own.inverse_frequencies.copy()).bfloat16().double().numpy()
     factors = own.geometry.factors_of(rounded)
     yield (
         "inverse frequencies rounded to bfloat16",

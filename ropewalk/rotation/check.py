@@ -1,6 +1,6 @@
 """Two rotations compared: a live model with its plan, or a trainer's model with a rollout's.
 
-    rw.assert_rotation(model, "plan.json")        raises GateFailed where they differ
+    rw.assert_rotation(model, "plan.json")        raises GateFailed if they differ
     rw.same_rotation(trainer.model, rollout)      the comparison, with where they differ and why
 
 cos and sin are compared at positions spread up to each length. They may differ by what float32 and
@@ -16,15 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from ropewalk.context_plan import PLAN, ContextPlan
-from ropewalk.errors import GateFailed, InputError, InvalidValue
+from ropewalk.context_plan import PLAN
+from ropewalk.errors import GateFailed, InputError, Unsupported
 from ropewalk.lengths import MAX_LENGTH, format_length
 from ropewalk.rotation.causes import Sample, tolerance, unit
 from ropewalk.rotation.reading import Live, Reading, read, unwrapped
 from ropewalk.untrusted import check_between, whole_number
 from ropewalk.values import Members, Result
 
-_SPREAD = 32
+_SPREAD = 48
 """Positions from 1 to the length, evenly by ratio."""
 _LENGTH = 131072
 """The length at which two objects are compared of which neither says what it serves."""
@@ -62,8 +62,6 @@ class RotationCheck(Result):
     live: str
     reference: str
     lengths: tuple[int, ...]
-    compared: int
-    """Rotations that were compared; layers of one type usually share one."""
     differences: tuple[Difference, ...]
     unread: tuple[str, ...]
     """What was not compared: towers, and what lies outside cos and sin."""
@@ -83,11 +81,6 @@ class RotationCheck(Result):
         listed = "; ".join(map(str, self.differences))
         return f"{self.live} does not rotate like {self.reference}: {listed}{but}"
 
-    def raise_for_differences(self) -> None:
-        if self.differences:
-            subject = f"{self.live} does not rotate like {self.reference}"
-            raise GateFailed(subject, map(str, self.differences))
-
 
 def assert_rotation(live: Any, plan: Any = None, *, lengths: Sequence[int] = ()) -> RotationCheck:
     """Raise GateFailed unless a live object rotates as its plan says.
@@ -98,7 +91,9 @@ def assert_rotation(live: Any, plan: Any = None, *, lengths: Sequence[int] = ())
     sequences are run (default: the plan's target).
     """
     found = same_rotation(live, _folder_plan(live) if plan is None else plan, lengths=lengths)
-    found.raise_for_differences()
+    if not found.same:
+        subject = f"{found.live} does not rotate like {found.reference}"
+        raise GateFailed(subject, map(str, found.differences))
     return found
 
 
@@ -107,21 +102,13 @@ def same_rotation(a: Any, b: Any, *, lengths: Sequence[int] = ()) -> RotationChe
     plans, folders or GGUF files. What cannot be read raises Unsupported."""
     if isinstance(b, str | Path) and (Path(b) / PLAN).is_file():
         b = Path(b) / PLAN
-    reference = read(b, a if isinstance(a, ContextPlan) else None)
-    found = read(a, reference.plan)
+    found, reference = read(a), read(b)
     if found.plan is not None and reference.plan is not None:
         reference.plan.check_layer_types(found.plan.schedules)
     plans = [live.plan for live in (reference, found) if live.plan is not None]
     own = tuple(lengths) or (plans[0].target_length if plans else _LENGTH,)
     for length in own:
         check_between(whole_number(length, "lengths"), 2, MAX_LENGTH, "lengths", "give tokens")
-    unread = [*found.unread, *reference.unread]
-    if any(
-        schedule.log_n is not None or schedule.softmax_scaling != 1
-        for plan in plans[:1]
-        for schedule in map(plan.longest, plan.schedules)
-    ):
-        unread.append("factors on logits outside cos and sin")
     merged: dict[Difference, Difference] = {}  # of layers whose modules are alike
     for length in own:
         for reading in found.readings:
@@ -130,12 +117,8 @@ def same_rotation(a: Any, b: Any, *, lengths: Sequence[int] = ()) -> RotationChe
                 first = merged.get(kind, replace(each, layers=0))
                 merged[kind] = replace(first, layers=first.layers + each.layers)
     return RotationCheck(
-        found.name,
-        reference.name,
-        own,
-        len(found.readings),
-        tuple(merged.values()),
-        tuple(dict.fromkeys(unread)),
+        *(found.name, reference.name, own, tuple(merged.values())),
+        tuple(dict.fromkeys((*found.unread, *reference.unread))),
     )
 
 
@@ -157,11 +140,9 @@ def _partner(reading: Reading, reference: Live) -> Reading:
         shared = not other.layers or not reading.layers or set(other.layers) & set(reading.layers)
         if shared and (other.layer_type == reading.layer_type or len(reference.readings) == 1):
             return other
-    raise InvalidValue(
-        "plan",
-        reference.name,
-        f"has no rotation for {reading.place} ({reading.layer_type})",
-        "give the plan of this model, or a model of the same layers",
+    raise Unsupported(
+        f"{reference.name} has no rotation for {reading.place} ({reading.layer_type}); give the "
+        "plan of this model, or a model of the same layers"
     )
 
 
@@ -170,7 +151,7 @@ def _compared(
 ) -> Iterator[Difference]:
     """The first place where two readings differ, if they do."""
     rows, layout = int(min(reading.rows, other.rows, length)), reading.pair_layout
-    positions, epsilon = _positions(rows, reference.plan), reading.epsilon + other.epsilon
+    positions, epsilon = _positions(rows), reading.epsilon + other.epsilon
     layer = f"layer {reading.layers[0]}" if reading.layers else reading.place
     plan, scaled = reference.plan, reading.scaled and other.scaled
 
@@ -205,13 +186,7 @@ def _compared(
         yield difference(f"the table is too short: it ends after {rows:,} positions", rows)
 
 
-def _positions(length: int, plan: ContextPlan | None) -> list[int]:
-    """Positions spread over a length, and those around which a schedule changes."""
-    last = length - 1
-    marks = {0, 1, 2, 3, last // 2, last}
-    marks.update(int(p) for p in np.geomspace(1, max(last, 1), _SPREAD).round())
-    for steps in plan.schedules.values() if plan is not None else ():
-        for schedule in (step.schedule for step in steps):
-            for edge in (schedule.geometry.original_length, schedule.kept_initial_positions):
-                marks.update((edge - 1, edge, edge + 1))
-    return sorted(p for p in marks if 0 <= p <= last)
+def _positions(length: int) -> list[int]:
+    """Positions spread over a length."""
+    spread = np.geomspace(1, max(length - 1, 1), _SPREAD).round().astype(int)
+    return sorted({0, *range(1, min(4, length)), length // 2, *spread.tolist()})

@@ -3,7 +3,7 @@
 An engine calls its entry point at every start, in processes that load no model too. So nothing is
 imported here until the engine itself imports the module that loads models, and nothing is compared
 without a plan: in `ROPEWALK_PLAN`, or in the folder of the model. `ROPEWALK_ROTATION` is `error`
-(the default: a model that rotates otherwise ends the start), `warn` or `off`.
+(the default: a model that rotates differently stops the start) or `warn`.
 
 vLLM has no hook after loading, so its loaders are wrapped. SGLang has one in its registry.
 """
@@ -62,8 +62,6 @@ class _Waiting(MetaPathFinder):
 
 
 def _once_imported(name: str, then: Callable[[Any], None]) -> None:
-    if os.environ.get(MODE) == "off":
-        return
     if name in sys.modules:
         then(sys.modules[name])
     else:

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan
-from ropewalk.errors import InvalidValue, RopewalkError, Unsupported, first_line
+from ropewalk.errors import InputError, RopewalkError, Unsupported, first_line, shortened
 from ropewalk.models.anatomy import (
     INVERSE_FREQUENCIES,
     Arrangement,
@@ -79,8 +79,8 @@ class Live:
     unread: tuple[str, ...] = ()
 
 
-def read(live: Any, types: ContextPlan | None = None) -> Live:
-    """Read the rotation of an object. `types` names the layer types of a model without a config."""
+def read(live: Any) -> Live:
+    """Read the rotation of an object."""
     if isinstance(live, ContextPlan):
         return _of_plan(live, f"plan {live.id}")
     if isinstance(live, str | Path):
@@ -90,23 +90,27 @@ def read(live: Any, types: ContextPlan | None = None) -> Live:
         return _of_plan(resolve(path).present_plan, str(path))
     if isinstance(live, np.ndarray | Tensor):
         return _of_frequencies(torch.as_tensor(live))
-    live = live if isinstance(live, nn.Module) else getattr(live, "model", live)
-    if not isinstance(live, nn.Module):
-        raise InvalidValue(
-            "live",
-            live,
-            "is nothing whose rotation can be read",
-            "give a model, a rotary module, inverse frequencies, a plan, a folder or a GGUF file",
+    module = _module(live)
+    if module is None:
+        raise InputError(
+            f"{shortened(live)}: is nothing whose rotation can be read; give a model, a rotary "
+            "module, inverse frequencies, a plan, a folder or a GGUF file"
         )
-    return _of_module(live, types)
+    return _of_module(module)
+
+
+def _module(live: Any) -> nn.Module | None:
+    """A module, or that of an object with a model, such as a trainer."""
+    found = live if isinstance(live, nn.Module) else getattr(live, "model", None)
+    return found if isinstance(found, nn.Module) else None
 
 
 def unwrapped(live: Any) -> Any:
     """The model with a config in a live object, however it is wrapped; None without one."""
-    inner = live if isinstance(live, nn.Module) else getattr(live, "model", None)
-    for module in inner.modules() if isinstance(inner, nn.Module) else ():
-        if hasattr(getattr(module, "config", None), "get_text_config"):
-            return module
+    module = _module(live)
+    for inner in module.modules() if module is not None else ():
+        if hasattr(getattr(inner, "config", None), "get_text_config"):
+            return inner
     return None
 
 
@@ -118,14 +122,17 @@ def _of_plan(plan: ContextPlan, name: str) -> Live:
         layout = plan.longest(layer_type).geometry.pair_layout
         return Reading(layer_type, cos_sin, layer_type, pair_layout=layout)
 
-    return Live(name, tuple(map(reading, plan.schedules)), plan)
+    schedules = map(plan.longest, plan.schedules)
+    outside = any(own.log_n is not None or own.softmax_scaling != 1 for own in schedules)
+    unread = ("factors on logits outside cos and sin",) if outside else ()
+    return Live(name, tuple(map(reading, plan.schedules)), plan, unread)
 
 
 def _of_frequencies(inverse: Tensor) -> Live:
     if inverse.ndim != 1 or not inverse.is_floating_point():
-        shape = "×".join(map(str, inverse.shape))
-        raise InvalidValue(
-            "live", f"{shape} {inverse.dtype}", "must be one real number a pair", "give inv_freq"
+        raise InputError(
+            f"inverse frequencies of {inverse.dtype} in {inverse.ndim} dimensions: must be one "
+            "real number a pair; give the model's inv_freq"
         )
     frequencies = _float64(inverse)
 
@@ -137,7 +144,7 @@ def _of_frequencies(inverse: Tensor) -> Live:
     return Live("inverse frequencies", (reading,), unread=("the attention scaling",))
 
 
-def _of_module(live: nn.Module, types: ContextPlan | None) -> Live:
+def _of_module(live: nn.Module) -> Live:
     model = unwrapped(live)
     config, own = getattr(model, "config", None), installed_plan(model)
     with suppress(RopewalkError):
@@ -153,11 +160,7 @@ def _of_module(live: nn.Module, types: ContextPlan | None) -> Live:
         rotations = tuple(rotations_of(module))
         # Seems to rotate: a table in another form, or a module of that name without weights.
         table = any(name in TABLES for name in module._buffers)
-        if (
-            not rotations
-            and not table
-            and not (named and not any(True for _ in module.parameters()))
-        ):
+        if not (rotations or table or (named and next(module.parameters(), None) is None)):
             continue
         inside = f"{path}." if path else ""
         stated = type(getattr(module, "config", None))
@@ -171,7 +174,7 @@ def _of_module(live: nn.Module, types: ContextPlan | None) -> Live:
                 f"{' or '.join(TABLES)}, and inverse frequencies as a tensor"
             )
         for reading in rotations:
-            layer_type, layers = _layers(path, reading.layer_type, text, own or types)
+            layer_type, layers = _layers(path, reading.layer_type, text, own)
             if layers is not None:
                 first = found.get((module, layer_type), replace(reading, place=path))
                 merged = tuple(dict.fromkeys((*first.layers, *layers)))
@@ -190,17 +193,17 @@ def rotations_of(module: Any) -> Iterator[Reading]:
     if isinstance(module, PlannedRotary):
         for layer_type in module.layer_types:
             yield _called(module, layer_type, module.arrangement)
-    for name in TABLES:
-        # Other modules have tables of that name with more axes, or coefficients beside them.
-        real = name in held and held[name].ndim == 2 and held[name].is_floating_point()
-        if real and not module._parameters:
-            yield _table(module, held[name])
-    for name in held:
+    for name, own in held.items():
         match = INVERSE_FREQUENCIES.fullmatch(name)
-        if match and "position_ids" in inspect.signature(module.forward).parameters:
-            if held[name].is_meta:
-                raise Unsupported(f"{name} is on the meta device: load the model first")
-            yield _called(module, match["layer_type"] or "", held[name].shape[-1])
+        called = match and "position_ids" in inspect.signature(module.forward).parameters
+        # Other modules have tables of that name with more axes, or coefficients beside them.
+        table = name in TABLES and own.ndim == 2 and own.is_floating_point()
+        if (called or table) and own.is_meta:
+            raise Unsupported(f"{name} is on the meta device: load the model first")
+        if table and not module._parameters:
+            yield _table(module, own)
+        elif match and called:
+            yield _called(module, match["layer_type"] or "", own.shape[-1])
 
 
 def _layers(
@@ -209,10 +212,10 @@ def _layers(
     """The layer type of a rotation, and the layers that it turns; None of one that is not used."""
     numbered = _NUMBER.search(path)
     own = (int(numbered[1]),) if numbered else ()
-    sole = next(iter(known.schedules)) if known and len(known.schedules) == 1 else ""
-    if text is None or known is None:
-        return layer_type or sole or FULL_ATTENTION, own
     count = int(getattr(text, "num_hidden_layers", 0))
+    if known is None:
+        return layer_type or FULL_ATTENTION, own or tuple(range(count))
+    sole = next(iter(known.schedules)) if len(known.schedules) == 1 else ""
     typed = {n: layer_type_of(text, n, known) for n in own or range(count) if n < count}
     layer_type = layer_type or (typed.get(own[0]) or "" if own else sole)
     if not own and not layer_type:

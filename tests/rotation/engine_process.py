@@ -105,7 +105,9 @@ def install(engine: str, room: Path) -> StandIns:
     """Make the engine's files importable, and ropewalk's entry points those of a package."""
     with zipfile.ZipFile(archive(engine)) as files:
         files.extractall(room)
-    pyproject = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))
+    pyproject = tomllib.loads(
+        (Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8")
+    )
     lines = []
     for group, points in pyproject["project"]["entry-points"].items():
         lines += [f"[{group}]", *(f"{name} = {value}" for name, value in points.items())]
@@ -239,6 +241,7 @@ def load_in_sglang(model: Any, folder: str, served: int, drafter: bool) -> None:
 def main(engine: str, cases: str, room: str) -> None:
     """Print what became of each start, and the lines that the engine would show."""
     stand_ins = install(engine, Path(room))
+    os.chdir(Path(cases).parent)
     log: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: log.append(record.getMessage())  # type: ignore[method-assign]

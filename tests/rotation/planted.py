@@ -86,13 +86,6 @@ def _twice() -> Any:
     return _set(inv_freq=lambda own: own * own / plain, attention_scaling=lambda m: m * m)
 
 
-def _short() -> Any:
-    model = llama(LISTS)
-    rotary = model.model.rotary_emb
-    rotary.config.rope_parameters["long_factor"] = LISTS["short_factor"]
-    return model
-
-
 FAULTS: dict[str, tuple[Callable[[], Any], str]] = {
     "factor lost": (
         lambda: llama({"rope_type": "default", "rope_theta": 500000.0}),
@@ -122,6 +115,10 @@ FAULTS: dict[str, tuple[Callable[[], Any], str]] = {
     "rounded to bfloat16": (
         lambda: llama().to(torch.bfloat16),
         "inverse frequencies rounded to bfloat16",
+    ),
+    "slow pairs twice as fast": (
+        lambda: _set(inv_freq=lambda own: torch.cat((own[:20], 2 * own[20:]))),
+        "no known fault gives these angles$",
     ),
     "wrong original length": (
         lambda: llama({**YARN, "original_max_position_embeddings": 2 * ORIGINAL}),

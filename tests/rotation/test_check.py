@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -25,10 +26,14 @@ from transformers import (
 )
 
 import ropewalk as rw
+from ropewalk.exporting.llama_cpp import export
 from ropewalk.models import families
 from ropewalk.models.anatomy import INVERSE_FREQUENCIES
 from ropewalk.models.config import present_plan
 from ropewalk.models.install import applied
+from ropewalk.planning.extension import extend_plan
+from tests.gguf.gguf_cases import unproven
+from tests.gguf.tiny_families import tiny
 from tests.models.family_run import PLANS
 from tests.models.test_sweep import REFUSED
 from tests.models.tiny import FAMILIES, RECENT, thinned, tiny_model
@@ -201,7 +206,7 @@ class TestOtherForms:
         with pytest.raises(rw.GateFailed, match="rotary dimension: 62"):
             rw.assert_rotation(frequencies[1:], plan)
         for wrong in (torch.ones(2, 2), torch.arange(4)):
-            with pytest.raises(rw.InvalidValue, match="must be one real number a pair"):
+            with pytest.raises(rw.InputError, match="must be one real number a pair"):
                 rw.same_rotation(wrong, plan)
 
     def test_folders_and_plans_of_files(self, tmp_path: Path) -> None:
@@ -209,6 +214,14 @@ class TestOtherForms:
         (tmp_path / "plan.json").write_text(plan_of().dumps(), encoding="utf-8")
         rw.assert_rotation(tmp_path / "model", tmp_path / "plan.json")
         rw.assert_rotation(llama(), str(tmp_path / "model"))
+
+    def test_a_gguf_file_under_llama_cpp(self, tmp_path: Path) -> None:
+        """By llama.cpp's rules, which truncate YaRN's ramp."""
+        folder = tiny(tmp_path / "llama", "llama")
+        plan = extend_plan(present_plan(folder), 64, "yarn")
+        unproven(export)(folder, plan, tmp_path / "it.gguf", dtype="F32")
+        rw.assert_rotation(tmp_path / "it.gguf", plan)
+        assert not rw.same_rotation(tmp_path / "it.gguf", present_plan(folder)).same
 
     def test_the_plan_in_the_models_own_folder(self, tmp_path: Path) -> None:
         llama().save_pretrained(tmp_path)
@@ -263,7 +276,7 @@ class TestNotRead:
             rw.assert_rotation(llama(), plan)
 
     def test_what_is_no_model(self) -> None:
-        with pytest.raises(rw.InvalidValue, match="is nothing whose rotation can be read"):
+        with pytest.raises(rw.InputError, match="3: is nothing whose rotation can be read"):
             rw.same_rotation(3, plan_of())
         with pytest.raises(rw.InvalidValue, match="the plan serves sequences up to 32768"):
             rw.assert_rotation(llama(), plan_of(), lengths=(TARGET + 1,))
@@ -286,11 +299,11 @@ def test_an_8b_model_takes_milliseconds() -> None:
     model.model.rotary_emb = type(model.model.rotary_emb)(config)
     plan = present_plan(config)
     taken = []
-    for _ in range(5):
+    for _ in range(10):
         start = time.process_time()
         assert rw.same_rotation(model, plan).same
         taken.append(time.process_time() - start)
-    assert min(taken) < 0.03  # 6 ms on a machine at rest
+    assert min(taken) < 0.01
 
 
 def test_models_divided_over_two_ranks(tmp_path: Path) -> None:
@@ -303,3 +316,10 @@ def test_models_divided_over_two_ranks(tmp_path: Path) -> None:
         for name, said in told.items():
             expected = "rotates like plan" if name.startswith("planned") else "without any scaling"
             assert expected in said, name
+
+
+def test_the_example_of_the_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "assert.md").read_text(encoding="utf-8")
+    [example] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    exec(example, {})
+    assert "no scaling" in capsys.readouterr().out

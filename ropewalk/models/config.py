@@ -898,12 +898,13 @@ def _read_yarn(reader: ConfigReader, setting: _Setting) -> tuple[PlanStep, ...]:
 
 def _read_llama3(reader: ConfigReader, setting: _Setting) -> tuple[PlanStep, ...]:
     factor, own, plain = _scaled(reader, setting)
-    bands = {}
-    for key, usual in (("low_freq_factor", 1), ("high_freq_factor", 4)):
+    bands: dict[str, float] = {}
+    for key in ("low_freq_factor", "high_freq_factor"):
         if (value := setting.number(key)) is None:
             rule = "is missing, and runtimes do not load rope type 'llama3' without it"
-            remedy = f"add it; Llama 3.1 has {usual}"
-            raise InvalidValue(f"{setting.place}.{key}", None, rule, remedy)
+            raise InvalidValue(
+                f"{setting.place}.{key}", None, rule, "add it: Llama 3.1 has 1 and 4"
+            )
         bands[key] = value
     schedule = llama3.schedule(plain, own.trained, factor=factor, **bands)
     return (PlanStep(own.served, schedule),)

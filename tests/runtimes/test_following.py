@@ -156,6 +156,20 @@ def test_dynamic_ntk_runs_as_it_was_exported(llama: Path, tmp_path: Path) -> Non
     assert [finding.trap for finding in found.warnings] == ["switches-with-cache"]
 
 
+def test_two_lists_run_as_stock_code_has_them(tmp_path: Path) -> None:
+    """As the folders of Phi-3 are published."""
+    lists = {"short_factor": [1.0] * 8, "long_factor": [1 + 0.4 * i for i in range(8)]}
+
+    def change(config: dict[str, Any]) -> None:
+        scaled("longrope", **lists)(config)
+        config |= {"max_position_embeddings": TARGET, "original_max_position_embeddings": WINDOW}
+        del config["rope_scaling"]["factor"]
+
+    folder = edited(tiny_folder(tmp_path / "model", "phi3"), change)
+    found = rw.verify(folder, runtimes=["transformers"])
+    assert (found.verdict, found.runtimes["transformers"].basis) == ("OK", "run")
+
+
 def test_a_folder_that_is_not_written_as_gguf_is_refused_by_the_preview(tmp_path: Path) -> None:
     source = tiny_folder(tmp_path / "model", "olmo2")
     for method in ("yarn", "linear", "dynamic_ntk"):

@@ -175,11 +175,8 @@ def window_missing(subject: Subject) -> Iterator[Finding]:
             (),
             f"layer_types has {kinds.count(SLIDING_ATTENTION)} layers with a sliding window, and "
             + ("use_sliding_window is not true" if off else "sliding_window states no length"),
-            "transformers fails when it runs, and other runtimes may let these layers see "
-            "everything",
-            "write the window that the model was trained with"
-            + (" and use_sliding_window = true" if off else "")
-            + f", or {FULL_ATTENTION!r} for these layers",
+            "transformers fails when it runs; elsewhere these layers may see everything",
+            f"state the window that the model was trained with, or write {FULL_ATTENTION!r}",
         )
 
 

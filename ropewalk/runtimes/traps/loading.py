@@ -46,7 +46,7 @@ def refused(subject: Subject) -> Iterator[Finding]:
                 (STOCK,),
                 f"a rope setting has no {QUERY_GROWTH}, with which the class computes",
                 "it fails when it runs",
-                f"write {QUERY_GROWTH} into it, 0 for none (ropewalk export does)",
+                "write it, 0 for none (ropewalk export does)",
             )
         elif uneven := _uneven_heads(subject):
             yield Finding(

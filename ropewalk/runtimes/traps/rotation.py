@@ -15,6 +15,7 @@ import numpy as np
 from ropewalk.errors import RopewalkError
 from ropewalk.lengths import format_length
 from ropewalk.runtimes.finding import TOLERANCE, Finding, Subject
+from ropewalk.runtimes.model_classes import ENGINE_NAMES
 from ropewalk.runtimes.reading import Effective, Reading, kind_of
 from ropewalk.scaling import rebuild
 from ropewalk.schedule import MAX_BASE, FloatArray, RotarySchedule
@@ -229,18 +230,10 @@ def _attention_trap(wanted: float, found: float) -> str:
 
 
 def _attention_remedy(subject: Subject, runtime: str, wanted: float) -> str:
-    if runtime == "llama.cpp":
-        return "write factors and rope.scaling.attn_factor in place of yarn (ropewalk export does)"
-    if runtime not in ("vllm", "vllm-2025", "sglang"):
-        return _REWRITE
-    if any(kind_of(rope) == "longrope" for rope in subject.ropes.values()):
+    longrope = any(kind_of(rope) == "longrope" for rope in subject.ropes.values())
+    if longrope and runtime.startswith(tuple(ENGINE_NAMES)):
         return f"add short_mscale and long_mscale = {wanted:.6g} to the rope setting"
-    if runtime == "sglang":
-        return "write attn_factor, which SGLang reads: export with --runtime sglang"
-    return (
-        "write it as longrope with equal lists, and with short_mscale and long_mscale, which both "
-        "vLLM and SGLang read"
-    )
+    return f"write the setting anew: ropewalk export --runtime {runtime.partition('-')[0]} does"
 
 
 def _close(one: FloatArray, other: FloatArray) -> bool:

@@ -404,17 +404,19 @@ def _page(found: Found) -> str:
     columns = ("judged", BEYOND), ("text", BEYOND), ("judged", WITHIN), ("text", WITHIN)
     heads = [f"{what}, {where}" for what, where in columns]
     differences = [f"| | {' | '.join(heads)} |", "|---" * (1 + len(columns)) + "|"]
-    for arm, other in ((PLAIN, UNTRAINED), (QUESTIONS, UNTRAINED), (QUESTIONS, PLAIN)):
+    slower = [arm for arm in (SLOWER, SLOWEST) if any(own == arm for _, own in found)]
+    pairs = [(arm, UNTRAINED) for arm in (PLAIN, QUESTIONS, *slower)]
+    for arm, other in (*pairs, (QUESTIONS, PLAIN)):
         told = [_told(difference(found, arm, other, *each), each[0]) for each in columns]
         differences.append(f"| {arm} minus {other} | {' | '.join(told)} |")
     helps, by_itself = rules(found)
     verdict = (
         f"Questions {'help' if helps else 'are not shown to help'} with questions that were not "
         f"trained, against plain text; and training {'may' if by_itself else 'should not'} be a "
-        "default."
+        f"default. {_lost(found)}"
     )
-    missing = len(every_cell()) - len(found)
-    left = f" {missing} of {len(every_cell())} cells are missing." if missing else ""
+    missing = sum(cell not in found and not needless(cell.arm) for cell in every_cell())
+    left = f" {missing} cells are missing." if missing else ""
     heading = paragraph(
         "Shares of facts, of pass keys and (at the target) of the training's own questions that "
         f"are answered, and nats a token of text, at {TIMES} times the window and within it:"
@@ -425,6 +427,20 @@ def _page(found: Found) -> str:
     )
     ending = paragraph(f"{verdict}{left} {measured_on(lines()[-1]['machine'], COMMAND)}.")
     return "\n\n".join((heading, "\n".join(rows), between, "\n".join(differences), ending))
+
+
+def _lost(found: Found) -> str:
+    """The largest loss at each rate."""
+    told = []
+    for arm in (PLAIN, SLOWER, SLOWEST):
+        changes = [difference(found, arm, UNTRAINED, "judged", at) for at in (BEYOND, WITHIN)]
+        if changes[0]:
+            many = "a model" if len(changes[0]) == 1 else f"{len(changes[0])} models"
+            most = max(0.0, -min(map(min, changes)))
+            told.append(f"{100 * most:.0f} points at {RATES[arm]:g} ({many})")
+    return (
+        f"The most that plain text cost a model in *judged*, at either length: {', '.join(told)}."
+    )
 
 
 def _shown(own: dict[str, float] | None) -> str:

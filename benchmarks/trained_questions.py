@@ -432,12 +432,12 @@ def _page(found: Found) -> str:
 def _lost(found: Found) -> str:
     """The largest loss at each rate."""
     told = []
-    for arm in (PLAIN, SLOWER, SLOWEST):
+    for arm, rate in ((PLAIN, "3e-4"), (SLOWER, "1e-4"), (SLOWEST, "2e-5")):
         changes = [difference(found, arm, UNTRAINED, "judged", at) for at in (BEYOND, WITHIN)]
         if changes[0]:
-            many = "a model" if len(changes[0]) == 1 else f"{len(changes[0])} models"
+            many = "one model" if len(changes[0]) == 1 else f"{len(changes[0])} models"
             most = max(0.0, -min(map(min, changes)))
-            told.append(f"{100 * most:.0f} points at {RATES[arm]:g} ({many})")
+            told.append(f"{100 * most:.0f} points at {rate} ({many})")
     return (
         f"The most that plain text cost a model in *judged*, at either length: {', '.join(told)}."
     )
@@ -458,7 +458,7 @@ def _told(values: Sequence[float], what: str) -> str:
     told = f"{times * math.fsum(values) / len(values):{form}}"
     ends = mean_interval(values)
     if ends is None:
-        return f"{told} ({len(values)} models)"
+        return f"{told} ({len(values)} model{'s' * (len(values) > 1)})"
     return f"{told} ({times * ends[0]:{form}} to {times * ends[1]:{form}})"
 
 

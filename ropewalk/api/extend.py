@@ -50,14 +50,15 @@ from ropewalk.options import (
     previewed_by,
 )
 from ropewalk.pipeline.settings import (
+    BATCH,
     CHARACTERS,
     EVALUATIONS,
+    LEARNING_RATE,
     SEARCH_SHARE,
     SHIPPED_UP_TO,
     TIMES,
     ExtendSettings,
     parted,
-    recipe,
     settings_for,
 )
 from ropewalk.progress import Notice, Progress, log_notice, shown, silent, unheard
@@ -81,10 +82,7 @@ def _estimate(asked: _Asked | _Elsewhere) -> Estimate | Cost:
 
     def ways(work: Work, *, least: bool = False) -> dict[str, Callable[[Work], Iterator[Way]]]:
         check_divided(work, asked.ranks_per_copy)
-        settings = _with_recipe(
-            asked.settings, work.sizes.weights, asked.learning_rate, asked.batch
-        )
-        return stage_ways(settings, work, asked.ranks_per_copy, least=least)
+        return stage_ways(asked.settings, work, asked.ranks_per_copy, least=least)
 
     where = (asked.source, asked.settings.target_length, asked.on)
     found = calculated(*where, ways, asked.dtype)
@@ -149,12 +147,9 @@ def extend(
         ),
     ] = None,
     learning_rate: Annotated[
-        float | None,
-        Option("Learning rate of the training (default: set by the model's size).", "RATE"),
-    ] = None,
-    batch: Annotated[
-        int | None, Option("Windows of a training step (default: set by the model's size).")
-    ] = None,
+        float, Option("Learning rate of the training.", "RATE")
+    ] = LEARNING_RATE,
+    batch: Annotated[int, Option("Windows of a training step.")] = BATCH,
     short_limit: ShortLimit = SHORT_LIMIT,
     seed: Annotated[int, Option("Seed of documents and samples.")] = 0,
     dtype: Dtype = "auto",
@@ -226,6 +221,8 @@ def extend(
             search=search,
             seed=seed,
             train_steps=train_steps,
+            learning_rate=learning_rate,
+            batch=batch,
             short_limit=short_limit,
         )
         to_train: Sequence[Document] = ()
@@ -246,9 +243,7 @@ def extend(
                 )
             if limit is not None:
                 settings = replace(settings, documents=int(limit.amount))
-            preview_ends(
-                _Elsewhere(found, settings, learning_rate, batch, dtype, on, ranks_per_copy)
-            )
+            preview_ends(_Elsewhere(found, settings, dtype, on, ranks_per_copy))
         documents = _texts(corpus, target, field, notice, train_corpus)
         from ropewalk.evaluation.answerers.in_process import load_to_read
         from ropewalk.evaluation.chat import chosen
@@ -277,8 +272,6 @@ def extend(
                 allow_download=allow_download,
                 notice=notice,
             )
-            weights = loaded.model.num_parameters()
-            settings = _with_recipe(settings, weights, learning_rate, batch)
             length = format_length(settings.target_length)
             path = given or Path("runs") / f"extend-{found.short_name}-{length}"
             if (path / CONFIGURATION).is_file():
@@ -321,18 +314,6 @@ def extend(
         if first():
             keep_report(path, notice)
         return extended
-
-
-def _with_recipe(
-    settings: ExtendSettings, weights: int, learning_rate: float | None, batch: int | None
-) -> ExtendSettings:
-    """Settings with the given rate and batch of training, or else those for the model's size."""
-    rate, windows = recipe(weights, settings.target_length)
-    return replace(
-        settings,
-        learning_rate=rate if learning_rate is None else learning_rate,
-        batch=windows if batch is None else batch,
-    )
 
 
 def _check_over_ranks(limit: Budget | None, train_steps: int) -> None:
@@ -437,8 +418,6 @@ class _Elsewhere(NamedTuple):
 
     source: Source
     settings: ExtendSettings
-    learning_rate: float | None
-    batch: int | None
     dtype: str
     on: str
     ranks_per_copy: int

@@ -22,13 +22,9 @@ CHARACTERS = 5
 """A token of code or prose has fewer characters than these."""
 EVALUATIONS = 20
 """The budget of a search."""
-LEARNING_RATE, BATCH, PARAMETERS = 2e-5, 8, 7e9
-"""AnchorAttention's training (training/recipes/anchor.json), of models of so many parameters."""
-FALLS = 0.3
-"""The rate falls with this power of a model's size, to AnchorAttention's from 3e-4, which is
-measured on models of 0.7 million parameters (docs/training.md)."""
-SMALL, TOKENS_A_STEP = 1_000_000, 4096
-"""Models of fewer parameters read so many tokens a step, as in that study."""
+LEARNING_RATE, BATCH = 2e-5, 8
+"""AnchorAttention's (training/recipes/anchor.json), for every size: at higher rates, small models
+forgot pass keys (docs/training.md)."""
 SEARCH_SHARE = 0.3
 """The share of the corpus, in characters, for a race or a search; the verdict reads the rest."""
 
@@ -98,12 +94,6 @@ def settings_for(
         batch,
         short_limit=short_limit,
     )
-
-
-def recipe(parameters: int, target_length: int) -> tuple[float, int]:
-    """The learning rate of a training, and the windows of a step, each as long as the target."""
-    rate = LEARNING_RATE * (PARAMETERS / parameters) ** FALLS
-    return rate, max(1, TOKENS_A_STEP // target_length) if parameters < SMALL else BATCH
 
 
 def parted(documents: Sequence[Document]) -> tuple[list[Document], list[Document]]:

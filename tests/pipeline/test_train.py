@@ -20,12 +20,13 @@ from ropewalk.models.checkpoint import Checkpoint
 from ropewalk.models.load import load
 from ropewalk.pipeline.extend import Extended, check
 from ropewalk.pipeline.results import TRAINED, Compared, Ranked, run_id
-from ropewalk.pipeline.settings import SMALL, parted, recipe, settings_for
+from ropewalk.pipeline.settings import parted, settings_for
 from ropewalk.pipeline.stage import Start
 from ropewalk.pipeline.stages import stages
 from ropewalk.pipeline.stages.judge import JudgeFirst
 from ropewalk.pipeline.stages.train import Train
 from ropewalk.run_directory import RunDirectory
+from ropewalk.training.recipes import named
 from tests.api.conformance import check_result
 from tests.evaluation import tiny
 from tests.pipeline.conftest import TARGET, extended
@@ -140,13 +141,13 @@ def test_a_disk_without_room_for_all_stages_is_found_before_any_work(
         check(start, settings)  # trained already
 
 
-def test_the_rate_falls_with_the_size_of_the_model_without_a_jump() -> None:
-    """From the rate that small models were measured at to that of AnchorAttention's 7B."""
-    rates = {size: recipe(size, TARGET)[0] for size in (700_000, SMALL - 1, SMALL, 7_000_000_000)}
-    assert list(rates.values()) == sorted(rates.values(), reverse=True)
-    assert rates[700_000] == pytest.approx(3e-4, rel=0.1)
-    assert rates[SMALL - 1] == pytest.approx(rates[SMALL], rel=1e-3)
-    assert rates[7_000_000_000] == pytest.approx(2e-5)
+def test_a_training_has_the_values_of_its_recipe() -> None:
+    """Not a higher rate for small models, which forgot under it."""
+    asked = settings_for(tiny.loaded().present_plan, TARGET, train_steps=3)
+    [training] = [stage for stage in stages(asked) if isinstance(stage, Train)]
+    own, anchor = training.settings, named("anchor")
+    for key in ("layout", "batch", "learning_rate", "decay", "weight_decay", "betas", "filling"):
+        assert getattr(own, key) == getattr(anchor, key)
 
 
 def test_the_page_of_a_run_that_has_yet_to_train_says_so(tmp_path: Path) -> None:

@@ -77,8 +77,6 @@ def settings_for(
     search: bool = False,
     seed: int = 0,
     train_steps: int | str = 0,
-    learning_rate: float = LEARNING_RATE,
-    batch: int = BATCH,
     short_limit: float = SHORT_LIMIT,
 ) -> ExtendSettings:
     """Settings for a model."""
@@ -105,8 +103,6 @@ def settings_for(
         EVALUATIONS if search else 0,
         seed,
         STEPS if isinstance(train_steps, str) else train_steps,
-        learning_rate,
-        batch,
         short_limit=short_limit,
         train_if_needed=train_steps == AUTO,
     )

@@ -398,10 +398,8 @@ def _texts(
         most = max(needed, MOST_CHARACTERS)
         return as_documents(HELD_OUT if corpus is None else corpus, field, notice, also, most)
     modules: list[Document] = []
-    for source in (
-        STANDARD_LIBRARY,
-        *(Path(str(resources.files(n))) for n in ("transformers", "torch")),
-    ):
+    packages = [str(resources.files(name)) for name in ("transformers", "torch")]
+    for source in (STANDARD_LIBRARY, *packages):
         if sum(len(each.text) for each in modules) < needed:
             modules += as_documents(source, field, unheard, also, needed)
     return [Document(STANDARD_LIBRARY, "\n".join(each.text for each in modules))]

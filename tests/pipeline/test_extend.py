@@ -18,6 +18,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 import ropewalk as rw
+from ropewalk.api.report import Reported
 from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.data.corpora import Document
 from ropewalk.errors import InputError
@@ -89,7 +90,7 @@ def test_the_page_of_an_unfinished_run_names_the_stages_that_are_missing(
 def test_the_page_of_a_run_that_judges_has_the_present_interval(
     done: Extended, folder: Path, run: Path, tmp_path: Path
 ) -> None:
-    pages = []
+    pages: list[Reported] = []
 
     def watch(status: Status) -> None:
         if status.stage == "first" and status.detail:
@@ -507,9 +508,10 @@ def test_a_run_of_an_earlier_version_is_named_as_such(copied: Path, folder: Path
 def test_the_questions_of_a_verdict_go_through_the_template(tmp_path: Path) -> None:
     folder = tiny.saved(tmp_path / "chats", max_position_embeddings=640, vocab_size=259)
     tokenizer(WITH_BOS, ends=None).save_pretrained(folder)
-    given = {"corpus": tiny.documents(8, lines=800), "budget": 6, "run": tmp_path / "run"}
+    texts, run = tiny.documents(8, lines=800), tmp_path / "run"
+    given: dict[str, Any] = {"corpus": texts, "budget": 6, "run": run}
     asked = rw.extend(str(folder), 1280, chat="on", **given)
-    kept = json.loads((tmp_path / "run" / "run.json").read_text())["configuration"]
+    kept = json.loads((run / "run.json").read_text())["configuration"]
     assert kept["chat"]["after"].endswith("assistant:\n\n")
     example = asked.result(JudgeFirst).example
     assert example is not None

@@ -23,10 +23,9 @@ import torch
 from benchmarks.machine import machine
 from ropewalk.data.corpora import HELD_OUT, read_documents
 from ropewalk.evaluation.encoding import Encoder
-from ropewalk.evaluation.planted import Planted, Stretch, plant, stretches_of, text_of
+from ropewalk.evaluation.planted import Planted, Stretch, plant, stretches_of
 from ropewalk.evaluation.scoring import Scorer
 from ropewalk.evaluation.statistics import Comparison, compare_rates
-from ropewalk.lengths import format_length
 from ropewalk.models.config import BUNDLED_FOLDERS
 from ropewalk.models.install import applied
 from ropewalk.models.load import load
@@ -65,7 +64,6 @@ def measured(model: str, documents: int = DOCUMENTS) -> list[dict[str, Any]]:
         eight: list[float] = []
         one: list[float] = []
         alone: list[float] = []
-        sources: list[str] = []
         with applied(loaded.model, plan, length=length, check=False):
             for number, stretch in enumerate(stretches):
                 whole = plant(stretch, encoder, length, number, SEED, mixed_within=window)
@@ -74,7 +72,6 @@ def measured(model: str, documents: int = DOCUMENTS) -> list[dict[str, Any]]:
                 eight.append(sum(right) / len(right))
                 one.append(float(right[asked]))
                 alone += map(float, answered(scorer, with_one(whole, stretch, encoder, asked)))
-                sources.append(text_of(whole.source))
         rows.append(
             {
                 "model": Path(model).name,
@@ -83,7 +80,6 @@ def measured(model: str, documents: int = DOCUMENTS) -> list[dict[str, Any]]:
                 "eight": eight,
                 "one of eight": one,
                 "alone": alone,
-                "texts": sources,
             }
         )
         print(f"{model} at {length:,}: {told(rows[-1])}", flush=True)
@@ -129,7 +125,16 @@ def _line_end(tokens: np.ndarray, encoder: Encoder, begin: int) -> int:
 
 
 def compared(row: dict[str, Any]) -> Comparison:
-    return compare_rates(row["one of eight"], row["alone"], row["texts"])
+    return compare_rates(row["one of eight"], row["alone"])
+
+
+def together(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """All models and lengths."""
+    scores = {
+        name: [score for row in rows for score in row[name]]
+        for name in ("eight", "one of eight", "alone")
+    }
+    return {"model": "all", "length": "both", "facts": "", **scores}
 
 
 def told(row: dict[str, Any]) -> str:
@@ -145,15 +150,15 @@ def table(found: dict[str, Any]) -> str:
         "| difference, points |",
         "|---" * 7 + "|",
     ]
-    for row in found["rows"]:
+    for row in (*found["rows"], together(found["rows"])):
         by = compared(row)
         ends = "" if by.low is None or by.high is None else (
             f" ({100 * by.low:+.0f} to {100 * by.high:+.0f})"
         )  # fmt: skip
         rates = (f"{np.mean(row[name]):.0%}" for name in ("eight", "one of eight", "alone"))
         lines.append(
-            f"| {row['model']} | {format_length(row['length'])} | {row['facts']} | "
-            f"{' | '.join(rates)} | {100 * by.difference:+.0f}{ends} |"
+            f"| {row['model']} | {row['length']} | {row['facts']} | {' | '.join(rates)} | "
+            f"{100 * by.difference:+.0f}{ends} |"
         )
     return "\n".join(lines)
 

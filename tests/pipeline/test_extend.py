@@ -441,6 +441,10 @@ def test_a_cheaper_schedule_takes_no_place_of_one_that_works(done: Extended) -> 
     ):
         assert final({"first": works, **{str(i): e for i, e in enumerate(others)}}) is expected
     assert final({"first": fails, "verdict": unsure}) is unsure
+    assert final({"first": unsure, "verdict": fails}) is unsure
+    worse = judged_as(first, (1.0, 0.875))
+    assert worse.verdict == "undecided"
+    assert final({"first": unsure, "verdict": worse}) is unsure
     trained = replace(fails, chosen=TRAINED)
     assert final({"first": works, "trained": trained}) is trained
 

@@ -69,24 +69,6 @@ class Inspected(Result):
         )
 
 
-class Ranked(NamedTuple):
-    method: str
-    reason: str
-    cells: tuple[tuple[str, str], ...] = ()
-    """The reason as cells of a table, by column."""
-
-
-@dataclass(frozen=True, eq=False)
-class Compared(Result):
-    """The methods that theory can judge, best first, and why the others are not among them."""
-
-    ranked: tuple[Ranked, ...]
-    refused: Mapping[str, str]
-
-    def summary(self) -> str:
-        return f"by theory: {', '.join(row.method for row in self.ranked[:3])} …"
-
-
 class Reading(NamedTuple):
     """One document, read under one schedule."""
 

@@ -105,11 +105,11 @@ def test_the_command_shows_the_same_rows_and_writes_nothing(
     monkeypatch.chdir(tmp_path)
     rows = run_command("extend", folder, "--to", 1024, "--dry-run")["stages"]
     assert [row["stage"] for row in rows] == [
-        *("inspect", "compare", "first", "search", "verdict", "export", "verify"),
+        *("inspect", "first", "search", "verdict", "export", "verify"),
     ]
     # At most 64 documents; at least six, if they decide, and then no methods race.
-    assert rows[2]["tokens"] == (64 + 5) * 1024 + 2 * 48 * 128
-    assert rows[2]["least"] == (6 + 5) * 1024 + 2 * 48 * 128
-    assert rows[3]["least"] == 0
-    assert rows[3]["tokens"] == (6 * 18 + 2) * 1024 + (7 * 16 + 3 + 6) * 128
+    assert rows[1]["tokens"] == (64 + 5) * 1024 + 2 * 48 * 128
+    assert rows[1]["least"] == (6 + 5) * 1024 + 2 * 48 * 128
+    assert rows[2]["least"] == 0
+    assert rows[2]["tokens"] == (6 * 18 + 2) * 1024 + (7 * 16 + 3 + 6) * 128
     assert list(tmp_path.iterdir()) == []

@@ -212,8 +212,8 @@ def edited(*keys: str, to: object) -> Callable[[Path], None]:
         ("first", edited("result", "verdict", to="works"), "does not follow from the rest"),
         ("export", edited("result", "written", to={}), r"result\.written = {}: must be a list"),
         ("export", edited("result", "written", to=[]), r"result\.written = .*: must not be empty"),
-        ("compare", edited("stage", to="search"), "is the result of stage 'search' of another run"),
-        ("compare", edited("run", to="0" * 16), "of another run"),
+        ("inspect", edited("stage", to="search"), "is the result of stage 'search' of another run"),
+        ("inspect", edited("run", to="0" * 16), "of another run"),
     ],
 )
 def test_a_damaged_or_foreign_stage_file_is_named_with_the_remedy(
@@ -226,11 +226,11 @@ def test_a_damaged_or_foreign_stage_file_is_named_with_the_remedy(
         extended(folder, copy)
     assert str(refused.value).endswith(f"remove {name}.json to have the stage done again")
     (copy / f"{name}.json").unlink()
-    if name in ("inspect", "compare"):  # quick: the others are done again in the command's test
+    if name == "inspect":  # quick: the others are done again in the command's test
         assert extended(folder, copy).results[name] == done.results[name]
 
 
-@pytest.mark.parametrize("name", ["compare", "search", "first", "export"])
+@pytest.mark.parametrize("name", ["inspect", "search", "first", "export"])
 def test_an_edited_digit_of_a_stage_reaches_no_page(
     done: Extended, folder: Path, copied: Path, name: str
 ) -> None:
@@ -455,7 +455,7 @@ def test_a_race_alone_compares_the_methods_and_its_winner_is_judged(
     loaded, texts = load(str(folder)), parted(tiny.documents(8))
     settings = settings_for(loaded.present_plan, TARGET, documents=6)
     fails = judged_as(done.result(JudgeFirst), (1.0, 0.25))
-    _, _, _, race, judge, *_ = stages(settings)
+    _, _, race, judge, *_ = stages(settings)
     with RunDirectory(tmp_path / "run", "extend", {}) as directory:
         work = Work(str(folder), loaded, TARGET, *texts, directory, print, {"first": fails})
         found = run_stages(work, settings, (race, judge))

@@ -8,7 +8,6 @@ from ropewalk.evaluation.verdict import LOOKS, MARGIN, TO_WORK
 from ropewalk.lengths import format_length
 from ropewalk.pipeline.results import (
     SO_FAR,
-    Compared,
     Exports,
     Inspected,
     Judged,
@@ -42,7 +41,7 @@ def page(run: RunOnDisk) -> Page:
         file = run.path / f"{name}{ending}"
         return read_result(file, name, kind, run_id(run.configuration)) if file.exists() else None
 
-    inspected, compared = stage("inspect", Inspected), stage("compare", Compared)
+    inspected = stage("inspect", Inspected)
     found, trained = stage("search", Found), stage("train", Training)
     exports, verified = stage("export", Exports), stage("verify", Verified)
     judged = {name: own for name in JUDGES if (own := stage(name, Judged)) is not None}
@@ -55,7 +54,6 @@ def page(run: RunOnDisk) -> Page:
         *(_judged(each, run, goes_on=True) for each in going_on),
         *([schedules.of_search(found)._replace(command=run.made_by)] if found else ()),
         *([_trained(trained, run)] if trained else ()),
-        *([_ranked(compared)] if compared else ()),
         *([_exported(run, exports, verified)] if exports else ()),
     ]
     return Page(
@@ -136,27 +134,6 @@ def _trained(trained: Training, run: RunOnDisk) -> Section:
     stage = trained.stage
     name = f"{format_length(stage.length)}, {stage.method}"
     return Section("Training", training.curves([(name, stage.steps)]), run.made_by)
-
-
-def _ranked(compared: Compared) -> Section:
-    names = [*dict.fromkeys(name for row in compared.ranked for name, _ in row.cells)]
-    table = Table(
-        "Best first",
-        ("", "method", *(names or ["why"])),
-        tuple(
-            (
-                Cell(str(i), i),
-                Cell(row.method),
-                *(Cell(dict(row.cells).get(name, "–")) for name in names),
-                *(() if names else (Cell(row.reason),)),
-            )
-            for i, row in enumerate(compared.ranked, start=1)
-        ),
-        "Ranked by the share that small models retrieved at a multiple of their length. The other "
-        "columns are theory: pairs that meet angles unseen in pretraining, distances at which a "
-        "random key outscores a similar one, and how much slower the fastest pairs turn.",
-    )
-    return Section("Ranking of methods", (table,))
 
 
 def _exported(run: RunOnDisk, exports: Exports, verified: Verified | None) -> Section:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from functools import partial
-from importlib.util import find_spec
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -372,18 +372,11 @@ def _texts(
         most = max(needed, MOST_CHARACTERS)
         return as_documents(HELD_OUT if corpus is None else corpus, field, notice, also, most)
     modules: list[Document] = []
-    for source in (STANDARD_LIBRARY, *map(_sources_of, ("transformers", "torch"))):
+    packages = [str(resources.files(name)) for name in ("transformers", "torch")]
+    for source in (STANDARD_LIBRARY, *packages):
         if sum(len(each.text) for each in modules) < needed:
             modules += as_documents(source, field, unheard, also, needed)
     return [Document(STANDARD_LIBRARY, "\n".join(each.text for each in modules))]
-
-
-def _sources_of(package: str) -> Path:
-    """The folder of a package that every run needs."""
-    found = find_spec(package)
-    assert found is not None
-    assert found.origin is not None
-    return Path(found.origin).parent
 
 
 def _announce(start: Start, settings: ExtendSettings, run: Path, notice: Notice) -> None:

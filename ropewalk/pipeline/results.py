@@ -37,6 +37,7 @@ R = TypeVar("R", bound=Result)
 NOT_MEASURED = "not measured"
 TRAINED = "trained"
 """The name of the trained model, among methods."""
+WORST_FIRST: tuple[Verdict, ...] = ("does not work", "cannot be judged", "undecided", "works")
 SO_FAR = "-so-far.json"
 """The ending of what a stage keeps while it judges, for the page."""
 MAX_BYTES = 64 * 2**20
@@ -62,24 +63,6 @@ class Inspected(Result):
             f"{format_length(self.target_length)}, {self.target_length / self.serves:g} times as "
             "many"
         )
-
-
-class Ranked(NamedTuple):
-    method: str
-    reason: str
-    cells: tuple[tuple[str, str], ...] = ()
-    """The reason as cells of a table, by column."""
-
-
-@dataclass(frozen=True, eq=False)
-class Compared(Result):
-    """The methods that theory can judge, best first, and why the others are not among them."""
-
-    ranked: tuple[Ranked, ...]
-    refused: Mapping[str, str]
-
-    def summary(self) -> str:
-        return f"by theory: {', '.join(row.method for row in self.ranked[:3])} …"
 
 
 class Reading(NamedTuple):
@@ -278,15 +261,17 @@ def _texts(readings: Sequence[Reading]) -> list[str]:
 
 
 def final(results: Mapping[str, Result]) -> Judged:
-    """The verdict on what is exported: on the last schedule that was judged.
+    """The verdict on what is exported: the trained model, or else the last of the best schedules.
 
-    One that was chosen for its price and does not work takes no place of one that does.
+    One that was chosen for its price takes no place of one that retrieves better, as far as told.
     """
-    first, *others = (each for each in results.values() if isinstance(each, Judged))
-    for each in others:
-        if each.chosen == TRAINED or each.verdict == "works" or first.verdict != "works":
-            first = each
-    return first
+    *others, last = (each for each in results.values() if isinstance(each, Judged))
+    return last if last.chosen == TRAINED else max([last, *reversed(others)], key=_standing)
+
+
+def _standing(judged: Judged) -> tuple[int, float]:
+    unsure = judged.verdict == "undecided" and judged.looks
+    return WORST_FIRST.index(judged.verdict), judged.looks[-1].rate if unsure else 0.0
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,7 +30,7 @@ from ropewalk.pipeline import cost
 from tests.cli.calling import result_of
 from tests.stock_process import StockProcess
 
-STAGES = ("inspect", "compare", "first", "export", "verify")
+STAGES = ("inspect", "first", "export", "verify")
 SMALL = ("--to", "1k", "--budget", "6")
 
 
@@ -95,7 +95,7 @@ def done(
         time.sleep(0.01)
     killed.kill()
     killed.wait()
-    assert (run / "compare.json").exists()
+    assert (run / "inspect.json").exists()
     assert not (run / "export.json").exists()
     return run, _extend(*SMALL, "--run", run).stdout
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import ropewalk as rw
+from ropewalk.api.cost import Cost
 from ropewalk.evaluation.forward_time import Arithmetic, Rates
 from ropewalk.pipeline import cost
 from ropewalk.planning.hand_designed import HAND_DESIGNED
@@ -81,8 +83,9 @@ def test_the_estimate_counts_what_the_stages_read(folder: Path) -> None:
 
 
 def test_on_another_machine_each_stage_has_its_least_and_its_most(folder: Path) -> None:
-    given = {"to": 1024, "train_steps": "auto"}
+    given: dict[str, Any] = {"to": 1024, "train_steps": "auto"}
     found = rw.extend.preview(str(folder), on="h100", **given)
+    assert isinstance(found, Cost)
     assert [row.what.partition(",")[0] for row in found.rows] == [
         *("first", "search", "verdict", "train", "trained"),
     ]
@@ -91,8 +94,9 @@ def test_on_another_machine_each_stage_has_its_least_and_its_most(folder: Path) 
     [least] = [re.findall(r"(\w+) [\d.e-]+ s", each) for each in told]
     assert least == ["first"]
     assert "figures for h100 were compared with runs of ours (docs/cost.md)" in found.assumptions
-    elsewhere = rw.extend.preview(str(folder), on="a100", **given).assumptions
-    assert any("ropewalk was never run on 1xa100" in each for each in elsewhere)
+    elsewhere = rw.extend.preview(str(folder), on="a100", **given)
+    assert isinstance(elsewhere, Cost)
+    assert any("ropewalk was never run on 1xa100" in each for each in elsewhere.assumptions)
 
 
 def test_the_command_shows_the_same_rows_and_writes_nothing(
@@ -101,11 +105,11 @@ def test_the_command_shows_the_same_rows_and_writes_nothing(
     monkeypatch.chdir(tmp_path)
     rows = run_command("extend", folder, "--to", 1024, "--dry-run")["stages"]
     assert [row["stage"] for row in rows] == [
-        *("inspect", "compare", "first", "search", "verdict", "export", "verify"),
+        *("inspect", "first", "search", "verdict", "export", "verify"),
     ]
     # At most 64 documents; at least six, if they decide, and then no methods race.
-    assert rows[2]["tokens"] == (64 + 5) * 1024 + 2 * 48 * 128
-    assert rows[2]["least"] == (6 + 5) * 1024 + 2 * 48 * 128
-    assert rows[3]["least"] == 0
-    assert rows[3]["tokens"] == (6 * 18 + 2) * 1024 + (7 * 16 + 3 + 6) * 128
+    assert rows[1]["tokens"] == (64 + 5) * 1024 + 2 * 48 * 128
+    assert rows[1]["least"] == (6 + 5) * 1024 + 2 * 48 * 128
+    assert rows[2]["least"] == 0
+    assert rows[2]["tokens"] == (6 * 18 + 2) * 1024 + (7 * 16 + 3 + 6) * 128
     assert list(tmp_path.iterdir()) == []

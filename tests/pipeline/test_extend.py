@@ -18,6 +18,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 import ropewalk as rw
+from ropewalk.api.report import Reported
 from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.data.corpora import Document
 from ropewalk.errors import InputError
@@ -90,7 +91,7 @@ def test_the_page_of_an_unfinished_run_names_the_stages_that_are_missing(
 def test_the_page_of_a_run_that_judges_has_the_present_interval(
     done: Extended, folder: Path, run: Path, tmp_path: Path
 ) -> None:
-    pages = []
+    pages: list[Reported] = []
 
     def watch(status: Status) -> None:
         if status.stage == "first" and status.detail:
@@ -212,8 +213,8 @@ def edited(*keys: str, to: object) -> Callable[[Path], None]:
         ("first", edited("result", "verdict", to="works"), "does not follow from the rest"),
         ("export", edited("result", "written", to={}), r"result\.written = {}: must be a list"),
         ("export", edited("result", "written", to=[]), r"result\.written = .*: must not be empty"),
-        ("compare", edited("stage", to="search"), "is the result of stage 'search' of another run"),
-        ("compare", edited("run", to="0" * 16), "of another run"),
+        ("inspect", edited("stage", to="search"), "is the result of stage 'search' of another run"),
+        ("inspect", edited("run", to="0" * 16), "of another run"),
     ],
 )
 def test_a_damaged_or_foreign_stage_file_is_named_with_the_remedy(
@@ -226,7 +227,7 @@ def test_a_damaged_or_foreign_stage_file_is_named_with_the_remedy(
         extended(folder, copy)
     assert str(refused.value).endswith(f"remove {name}.json to have the stage done again")
     (copy / f"{name}.json").unlink()
-    if name in ("inspect", "compare"):  # quick: the others are done again in the command's test
+    if name == "inspect":  # quick: the others are done again in the command's test
         assert extended(folder, copy).results[name] == done.results[name]
 
 
@@ -441,6 +442,10 @@ def test_a_cheaper_schedule_takes_no_place_of_one_that_works(done: Extended) -> 
     ):
         assert final({"first": works, **{str(i): e for i, e in enumerate(others)}}) is expected
     assert final({"first": fails, "verdict": unsure}) is unsure
+    assert final({"first": unsure, "verdict": fails}) is unsure
+    worse = judged_as(first, (1.0, 0.875))
+    assert worse.verdict == "undecided"
+    assert final({"first": unsure, "verdict": worse}) is unsure
     trained = replace(fails, chosen=TRAINED)
     assert final({"first": works, "trained": trained}) is trained
 
@@ -451,7 +456,7 @@ def test_a_race_alone_compares_the_methods_and_its_winner_is_judged(
     loaded, texts = load(str(folder)), parted(tiny.documents(8))
     settings = settings_for(loaded.present_plan, TARGET, documents=6)
     fails = judged_as(done.result(JudgeFirst), (1.0, 0.25))
-    _, _, _, race, judge, *_ = stages(settings)
+    _, _, race, judge, *_ = stages(settings)
     with RunDirectory(tmp_path / "run", "extend", {}) as directory:
         work = Work(str(folder), loaded, TARGET, *texts, directory, print, {"first": fails})
         found = run_stages(work, settings, (race, judge))
@@ -508,9 +513,10 @@ def test_a_run_of_an_earlier_version_is_named_as_such(copied: Path, folder: Path
 def test_the_questions_of_a_verdict_go_through_the_template(tmp_path: Path) -> None:
     folder = tiny.saved(tmp_path / "chats", max_position_embeddings=640, vocab_size=259)
     tokenizer(WITH_BOS, ends=None).save_pretrained(folder)
-    given = {"corpus": tiny.documents(8, lines=800), "budget": 6, "run": tmp_path / "run"}
+    texts, run = tiny.documents(8, lines=800), tmp_path / "run"
+    given: dict[str, Any] = {"corpus": texts, "budget": 6, "run": run}
     asked = rw.extend(str(folder), 1280, chat="on", **given)
-    kept = json.loads((tmp_path / "run" / "run.json").read_text())["configuration"]
+    kept = json.loads((run / "run.json").read_text())["configuration"]
     assert kept["chat"]["after"].endswith("assistant:\n\n")
     example = asked.result(JudgeFirst).example
     assert example is not None

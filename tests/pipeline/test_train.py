@@ -120,7 +120,7 @@ def test_a_disk_without_room_for_all_stages_is_found_before_any_work(
     weights = Checkpoint.open(str(folder)).bytes(torch.float32)
     most = weights * (3 * 3 + 1 if steps else 0) + Checkpoint.open(str(folder)).bytes() + weights
     start = Start(str(folder), loaded, TARGET, *parted(tiny.documents(8)), place=run)
-    settings = settings_for(loaded.present_plan, TARGET, train_steps=steps, batch=2)
+    settings = replace(settings_for(loaded.present_plan, TARGET, train_steps=steps), batch=2)
 
     def free(room: int) -> None:
         monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=room))

@@ -6,7 +6,6 @@ from typing import Any
 
 from ropewalk.pipeline.settings import ExtendSettings
 from ropewalk.pipeline.stage import Stage
-from ropewalk.pipeline.stages.compare import Compare
 from ropewalk.pipeline.stages.export import Export
 from ropewalk.pipeline.stages.inspect import Inspect
 from ropewalk.pipeline.stages.judge import JudgeChosen, JudgeFirst, JudgeTrained
@@ -18,7 +17,7 @@ from ropewalk.pipeline.stages.verify import Verify
 def stages(settings: ExtendSettings) -> tuple[Stage[Any], ...]:
     """The stages in their order. A new one is a file in `stages/` and a row here."""
     judged = (settings.target_length, settings.documents, settings.seed)
-    found: list[Stage[Any]] = [Inspect(), Compare(), JudgeFirst(*judged)]
+    found: list[Stage[Any]] = [Inspect(), JudgeFirst(*judged)]
     if settings.evaluations is not None:
         found += [
             Search(

@@ -269,9 +269,10 @@ def _example(
     from_scored = slice(place.start - document.scored_from, place.stop - document.scored_from)
     before, after = (local.said(each, number)[from_scored] for each in (present, schedule))
     parts = (document.tokens[begin : place.start], document.tokens[place], before, after)
-    question, *answers = (_encoder(work).text(part).strip() for part in parts)
+    asked, answer, told_before, told_after = (_encoder(work).text(part).strip() for part in parts)
     # Before the first question stands what a chat asks for.
-    return Example(question.rpartition("\n")[2], *answers, document.depths[farthest])
+    question = asked.rpartition("\n")[2]
+    return Example(question, answer, told_before, told_after, document.depths[farthest])
 
 
 def _encoder(start: Start) -> Encoder:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Never
+from typing import Annotated, Never
 
 from ropewalk.api.common import (
     AfterTraining,
@@ -44,9 +44,6 @@ from ropewalk.runtimes.serving import Serving, pasted, serving
 from ropewalk.scaling import parameter_names, stacked
 from ropewalk.schedule import LogNForm, RotarySchedule
 from ropewalk.values import Charts, Drawn, check_filled
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -18,9 +18,6 @@ from ropewalk.cli.shared import (
 from ropewalk.errors import InputError, printable
 from ropewalk.evaluation.conclusion import Evaluated
 from ropewalk.torchrun import first
-
-if TYPE_CHECKING:
-    pass
 
 
 @command_of(evaluate)

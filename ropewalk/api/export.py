@@ -147,6 +147,7 @@ def _losses(
     "export",
     "For a runtime",
     example="ropewalk export path/to/model --plan plan.json --runtime vllm -o extended",
+    preview="Only show how each runtime supports the plan.",
 )
 @previewed_by(_preview)
 def export(

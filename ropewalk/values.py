@@ -53,6 +53,7 @@ from ropewalk.untrusted import (
     text_value,
     truth_value,
     whole_number,
+    whole_numbers,
 )
 
 if TYPE_CHECKING:
@@ -309,7 +310,9 @@ def decode(hint: Any, value: object, path: str) -> Any:
     if origin is not None and origin.__name__ == "ndarray":
         import numpy as np
 
-        array = np.array(real_numbers(value, path), dtype=np.float64)
+        [kind] = get_args(arguments[1])
+        of_kind: Any = real_numbers if kind is np.float64 else whole_numbers
+        array = np.array(of_kind(value, path), dtype=kind)
         array.setflags(write=False)
         return array
     if hasattr(hint, "from_json"):

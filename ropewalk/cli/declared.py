@@ -114,7 +114,8 @@ def command_of(*verbs: Callable[..., Any]) -> Callable[[Callable[..., None]], Ca
             else:
                 run(*calls, **words)
 
-        own, shell = own[len(verbs) :], getattr(verbs[0], "shell", None)
+        shell: Any = getattr(verbs[0], "shell", None)
+        own = own[len(verbs) :]
         previews = hasattr(verbs[0], "preview") and all(each.name != "dry_run" for each in own)
         dry_run = "dry_run", bool, False, "--dry-run"
         parameters += [_of_a_shell(*dry_run, help=shell.preview)] if previews else []

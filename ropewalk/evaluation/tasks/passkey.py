@@ -7,12 +7,9 @@ the budget is filled with the first few of the five sentences, so that a prompt 
 from __future__ import annotations
 
 from ropewalk.evaluation.prose import FILLER
-from ropewalk.evaluation.tasks import Draft, Scene, Task, needle
+from ropewalk.evaluation.tasks import PROMPTS, Draft, Scene, Task, needle
 
-TASK = (
-    "There is an important info hidden inside a lot of irrelevant text. Find it and memorize them."
-    " I will quiz you about the important information there."
-)
+TASK = PROMPTS["passkey"]
 NEEDLE = "The pass key is {0}. Remember it. {0} is the pass key."
 BEGUN = " The pass key is"
 QUESTION = f"What is the pass key?{BEGUN}"

@@ -43,7 +43,7 @@ from ropewalk.progress import Notice, Progress, log_notice, share, shown
 from ropewalk.runtimes.serving import Serving, pasted, serving
 from ropewalk.scaling import parameter_names, stacked
 from ropewalk.schedule import LogNForm, RotarySchedule
-from ropewalk.values import Charts, Drawn, check_filled
+from ropewalk.values import Charts, Drawn
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +51,7 @@ class Planned(Drawn):
     """A plan for a longer context, and its form in a stock config."""
 
     rows_in = "serving"
+    never_empty = ("layers",)
 
     model: str
     source: str
@@ -72,10 +73,6 @@ class Planned(Drawn):
     """The assumptions made in reading the config, as in the warnings."""
     documented: str = ""
     """The vendor's documented extension for this target; empty if none is known."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_filled(self.layers, "layers")
 
     @property
     def schedule(self) -> RotarySchedule:

@@ -29,7 +29,7 @@ class Budget(NamedTuple):
         return f"{self.amount:.0f}"
 
 
-def as_budget(value: int | str) -> Budget:
+def as_budget(value: int | str, key: str = "budget") -> Budget:
     """The budget that `40`, `"1e9tok"` or `"30m"` stands for."""
     given = not isinstance(value, bool) and isinstance(value, Integral | str)
     match = _WRITTEN.fullmatch(str(value).strip().lower()) if given else None
@@ -40,7 +40,7 @@ def as_budget(value: int | str) -> Budget:
         if amount >= 1 and amount.is_integer():
             return Budget(amount, "tokens" if unit == "tok" else "evaluations")
     raise InvalidValue(
-        "budget",
+        key,
         value,
         "must be a whole number of evaluations or tokens, or a time",
         "write 40, 1e9tok or 30m",

@@ -9,19 +9,16 @@ from importlib.util import find_spec
 from ropewalk.errors import MissingExtra
 
 EXTRAS = {
-    "numba": "theory",
-    "huggingface_hub": "models",
-    "safetensors": "models",
-    "tokenizers": "models",
-    "torch": "models",
-    "transformers": "models",
-    "matplotlib": "plots",
-    "gguf": "gguf",
-    "xllamacpp": "gguf",
-    "pyarrow": "data",
-    "datasets": "data",
-    "accelerate": "train",
-    "peft": "train",
+    package: extra
+    for extra, packages in (
+        ("theory", ("numba",)),
+        ("models", ("huggingface_hub", "safetensors", "tokenizers", "torch", "transformers")),
+        ("plots", ("matplotlib",)),
+        ("gguf", ("gguf", "xllamacpp")),
+        ("data", ("pyarrow", "datasets")),
+        ("train", ("accelerate", "peft")),
+    )
+    for package in packages
 }
 """By package, the extra of pyproject.toml that brings it."""
 

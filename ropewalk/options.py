@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import wraps
 from inspect import Parameter, cleandoc, signature
 from numbers import Integral
@@ -28,6 +28,7 @@ from ropewalk.progress_bar import of_a_call
 from ropewalk.untrusted import truth_value
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
 V_co = TypeVar("V_co", covariant=True)
@@ -44,6 +45,8 @@ class Option:
     """Its names in a shell, if they differ: `--method` of `methods`, given once for each."""
     group: str = field(default="", kw_only=True)
     """The heading that help gives it, with others of its kind."""
+    convert: Callable[[Any, str], object] | None = field(default=None, kw_only=True)
+    """Makes the value that a request holds out of a given one and the parameter's name."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,8 @@ class Shell:
     """Words of help after the first paragraph of the verb's own."""
     plot: str = ""
     """What `--plot FILE` draws, if the result has a figure that people want alone."""
+    preview: str = "Only show what would be done, and its cost here or on another machine (--on)."
+    """The help of `--dry-run`, if the verb has a preview."""
     status: Callable[[Any], int] = lambda result: 0
     """The exit status by the result."""
 
@@ -114,6 +119,24 @@ def declared(verb: Callable[..., Any]) -> list[tuple[Parameter, Any, Option]]:
         for option in getattr(hints[name], "__metadata__", ())
         if isinstance(option, Option)
     ]
+
+
+def request(
+    kind: type[T], verb: Callable[..., object], values: Mapping[str, Any], **others: Any
+) -> T:
+    """What a verb is asked for: the arguments that have a field in `kind`, converted, and others.
+
+    `values` are the verb's local variables, as for `called`.
+    """
+    converters = {parameter.name: option.convert for parameter, _, option in declared(verb)}
+    taken = {
+        each.name: values[each.name]
+        if values[each.name] is None or (convert := converters.get(each.name)) is None
+        else convert(values[each.name], each.name)
+        for each in fields(cast(Any, kind))
+        if each.name in values and each.name not in others
+    }
+    return kind(**taken, **others)
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:

@@ -183,7 +183,7 @@ class LogN(Members):
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Recipe(Members):
     """A method and all its parameters: from the same start they give the same schedule."""
 
     method: str
@@ -206,12 +206,8 @@ class Recipe:
         shown = ", ".join(f"{key} {_shown(value)}" for key, value in given.items())
         return f"{self.method}{reach}{f' ({shown})' if shown else ''}"
 
-    def to_json(self) -> dict[str, object]:
-        values = {k: list(v) if isinstance(v, tuple) else v for k, v in self.parameters.items()}
-        return {"method": self.method, "parameters": values}
-
     @classmethod
-    def from_json(cls, value: object, path: str) -> Recipe:
+    def from_json(cls, value: object, path: str = "recipe") -> Recipe:
         fields = Fields(value, path)
         return fields.build(
             cls, method=fields.text("method"), parameters=fields.mapping("parameters")

@@ -279,6 +279,10 @@ def whole_number(value: object, path: str) -> int:
     return value
 
 
+def whole_numbers(value: object, path: str) -> list[int]:
+    return [whole_number(item, f"{path}[{i}]") for i, item in enumerate(list_value(value, path))]
+
+
 def counted(value: object, key: str, most: int) -> int:
     """A whole number from 1 to `most`."""
     count = whole_number(value, key)

@@ -53,6 +53,7 @@ from ropewalk.untrusted import (
     text_value,
     truth_value,
     whole_number,
+    whole_numbers,
 )
 
 if TYPE_CHECKING:
@@ -237,12 +238,8 @@ def check_filled(members: Sized, key: str) -> None:
 def check_member(member: object, members: Collection[object], key: str) -> None:
     """Refuse a name that nothing in a collection has."""
     if member not in members:
-        raise InvalidValue(
-            key,
-            member,
-            f"must be one of {', '.join(map(str, members))}",
-            RESTORE,
-        )
+        rule = f"must be one of {', '.join(map(str, members))}"
+        raise InvalidValue(key, member, rule, RESTORE)
 
 
 def frozen(value: Any, lists: type[Any] = tuple) -> Any:
@@ -313,7 +310,9 @@ def decode(hint: Any, value: object, path: str) -> Any:
     if origin is not None and origin.__name__ == "ndarray":
         import numpy as np
 
-        array = np.array(real_numbers(value, path), dtype=np.float64)
+        [kind] = get_args(arguments[1])
+        of_kind: Any = real_numbers if kind is np.float64 else whole_numbers
+        array = np.array(of_kind(value, path), dtype=kind)
         array.setflags(write=False)
         return array
     if hasattr(hint, "from_json"):
@@ -385,30 +384,18 @@ def _check_same(given: object, own: object, path: str) -> None:
         for key in {**own, **given}:
             place = f"{path}{key}" if path.endswith(": ") else f"{path}.{key}"
             if key not in own:
-                known = ", ".join(map(str, own))
-                raise InvalidValue(
-                    place,
-                    given[key],
-                    "is not a known key",
-                    f"remove it; known: {known}",
-                )
+                known = f"remove it; known: {', '.join(map(str, own))}"
+                raise InvalidValue(place, given[key], "is not a known key", known)
             if key not in given:
                 raise InvalidValue(place, None, "is missing", RESTORE)
             _check_same(given[key], own[key], place)
     elif isinstance(given, list) and isinstance(own, list) and len(given) == len(own):
         for i, (one, other) in enumerate(zip(given, own, strict=True)):
             _check_same(one, other, f"{path}[{i}]")
-    elif isinstance(own, float) and isinstance(given, int | float):
-        if not math.isclose(real_number(given, path), own, rel_tol=1e-9, abs_tol=1e-300):
-            raise _does_not_follow(given, own, path)
-    elif given != own:
-        raise _does_not_follow(given, own, path)
-
-
-def _does_not_follow(given: object, own: object, path: str) -> InvalidValue:
-    return InvalidValue(
-        path,
-        given,
-        f"does not follow from the rest of the file, which gives {str(own)[:80]}",
-        RESTORE,
-    )
+    else:
+        same = given == own
+        if isinstance(own, float) and isinstance(given, int | float):
+            same = math.isclose(real_number(given, path), own, rel_tol=1e-9, abs_tol=1e-300)
+        if not same:
+            told = f"does not follow from the rest of the file, which gives {str(own)[:80]}"
+            raise InvalidValue(path, given, told, RESTORE)

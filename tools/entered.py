@@ -38,7 +38,7 @@ def entered(arguments: Sequence[str]) -> list[str]:
             call(list(arguments))
     finally:
         sys.setprofile(None)
-        threading.setprofile(None)  # type: ignore[arg-type]
+        threading.setprofile(None)
     files = {code.co_filename for code in codes}
     return sorted(str(Path(f).relative_to(ROOT)) for f in files if f.startswith(str(ROOT)))
 

@@ -45,18 +45,6 @@ ModelToRead: TypeAlias = Annotated[
         "A model's folder, a config.json, a GGUF file, or a known name such as llama-3-8b.", "MODEL"
     ),
 ]
-Plans: TypeAlias = Annotated[
-    Sequence[PlanLike],
-    Option("A plan of `ropewalk plan`.", "FILE", shell=("--plan",)),
-]
-MethodNames: TypeAlias = Annotated[
-    Sequence[str],
-    Option(
-        "A method of `ropewalk methods`, or `none` for the unmodified model.",
-        "METHOD",
-        shell=("--method",),
-    ),
-]
 TargetLength: TypeAlias = Annotated[Length, Option("Target length, such as 32768 or 32k.")]
 Layers: TypeAlias = Annotated[
     Sequence[str] | None,
@@ -72,7 +60,6 @@ TrainedLength: TypeAlias = Annotated[
 AfterTraining: TypeAlias = Annotated[
     bool, Option("Rank for use after fine-tuning at the target length (default: without it).")
 ]
-Target: TypeAlias = Annotated[Length | None, Option("Target length of the methods.")]
 CorpusToUse: TypeAlias = Annotated[
     Corpus,
     Option(
@@ -114,16 +101,6 @@ Dtype: TypeAlias = Annotated[
 Device: TypeAlias = Annotated[str, Option("Where to compute: auto, cpu, cuda or mps.", "DEVICE")]
 AllowDownload: TypeAlias = Annotated[
     bool, Option("Allow downloads from the hub, for models and data sets given by their id.")
-]
-OwnTokenizer: TypeAlias = Annotated[
-    str | Path | None,
-    Option("The folder with the tokenizer of the planned model.", "DIR", group=SERVER),
-]
-ServedName: TypeAlias = Annotated[
-    str | None,
-    Option(
-        "The model's name on the server (default: the only one it lists).", "NAME", group=SERVER
-    ),
 ]
 Timeout: TypeAlias = Annotated[
     float, Option("The longest time for one request.", "SECONDS", group=SERVER)
@@ -198,6 +175,18 @@ def as_plan(value: PlanLike) -> ContextPlan:
             "give a plan, the result of plan() or search(), or the path of a plan.json",
         )
     return plan
+
+
+def as_plans(values: Iterable[PlanLike], key: str) -> tuple[ContextPlan, ...]:
+    """The plans, each once."""
+    return tuple(map(as_plan, as_list(values, key)))
+
+
+def as_name(value: object, key: str) -> str:
+    """The name of a served model."""
+    if not isinstance(value, str) or not value.strip():
+        raise InvalidValue(key, value, "must be a name", "write it as the server lists it")
+    return value
 
 
 def as_path(value: str | Path, key: str) -> Path:
@@ -346,3 +335,37 @@ def schedule_json(schedule: RotarySchedule) -> dict[str, object]:
         "log_n_from": schedule.log_n.length if schedule.log_n else None,
         "log_n_form": schedule.log_n.form if schedule.log_n else None,
     }
+
+
+# Options of several verbs whose values are converted.
+Plans: TypeAlias = Annotated[
+    Sequence[PlanLike],
+    Option("A plan of `ropewalk plan`.", "FILE", shell=("--plan",), convert=as_plans),
+]
+MethodNames: TypeAlias = Annotated[
+    Sequence[str],
+    Option(
+        "A method of `ropewalk methods`, or `none` for the unmodified model.",
+        "METHOD",
+        shell=("--method",),
+        convert=as_list,
+    ),
+]
+Target: TypeAlias = Annotated[
+    Length | None, Option("Target length of the methods.", convert=as_length)
+]
+OwnTokenizer: TypeAlias = Annotated[
+    str | Path | None,
+    Option(
+        "The folder with the tokenizer of the planned model.", "DIR", group=SERVER, convert=as_path
+    ),
+]
+ServedName: TypeAlias = Annotated[
+    str | None,
+    Option(
+        "The model's name on the server (default: the only one it lists).",
+        "NAME",
+        group=SERVER,
+        convert=as_name,
+    ),
+]

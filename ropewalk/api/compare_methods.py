@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ropewalk.api.common import (
     AfterTraining,
@@ -35,9 +34,6 @@ from ropewalk.progress import Notice, Progress, log_notice, share, shown
 from ropewalk.runtimes import targets
 from ropewalk.runtimes.serving import Serving, pasted, serving
 from ropewalk.values import Charts, Drawn
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from ropewalk.api.common import AllowDownload, Length, as_length
+from ropewalk.api.common import AllowDownload, Length, ModelToRead, as_length
 from ropewalk.blocks import Block, Paragraph, Table, cells
 from ropewalk.costs import estimates
 from ropewalk.costs.estimates import GIB, Forwards, Row, Way, Work, duration
@@ -16,8 +16,8 @@ from ropewalk.errors import Unsupported
 from ropewalk.gguf.cache import TYPES, cache_bytes
 from ropewalk.gguf.facts import Facts
 from ropewalk.lengths import format_length
-from ropewalk.models.source import Model, Source, resolve
-from ropewalk.options import Argument, Option, called, command
+from ropewalk.models.source import Source, resolve
+from ropewalk.options import Option, called, command
 from ropewalk.torchrun import check_heads
 from ropewalk.values import Result
 
@@ -127,13 +127,7 @@ _PARTS = {"weights": "the weights", "cache": "the cache", "loss": "the loss"}
     example="ropewalk cost llama-3.1-8b --to 1M --on 8xh100",
 )
 def cost(
-    model: Annotated[
-        Model,
-        Argument(
-            "A model's folder, a config.json, a GGUF file, or a known name such as llama-3-8b.",
-            "MODEL",
-        ),
-    ],
+    model: ModelToRead,
     to: Annotated[Length | None, Option("Length (default: the model's own).")] = None,
     *,
     on: Annotated[str, Option("Machine, such as 8xh100, 2x24GiB, or here.", "MACHINE")] = HERE,

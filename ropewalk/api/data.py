@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -33,9 +33,6 @@ from ropewalk.options import Advanced, Argument, Option, RunFolder, called, comm
 from ropewalk.progress import Notice, Progress, log_notice, shown
 from ropewalk.progress_bar import of_a_call
 from ropewalk.values import Charts, Drawn, Value
-
-if TYPE_CHECKING:
-    pass
 
 ALONE = "text"
 """The domain of a corpus that is given without a name."""

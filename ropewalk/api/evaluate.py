@@ -25,14 +25,12 @@ from ropewalk.api.common import (
     ThroughChat,
     Timeout,
     as_documents,
-    as_length,
     as_lengths,
     as_list,
     as_path,
-    as_plan,
 )
 from ropewalk.api.cost import Cost, by_length, calculated, check_divided
-from ropewalk.api.fingerprint import TIMEOUT, as_fingerprint, as_name
+from ropewalk.api.fingerprint import TIMEOUT, as_fingerprint
 from ropewalk.api.report import keep_report
 from ropewalk.budget import as_budget
 from ropewalk.costs.estimates import Way, Work, answering
@@ -50,6 +48,7 @@ from ropewalk.options import (
     command,
     preview_ends,
     previewed_by,
+    request,
 )
 from ropewalk.progress import Notice, Progress, log_notice, shown, silent, unheard
 from ropewalk.records import Mode
@@ -112,12 +111,19 @@ def evaluate(
     ] = None,
     lengths: Annotated[
         Sequence[Length] | None,
-        Option("Context lengths (default: doublings from a quarter of the window)."),
+        Option(
+            "Context lengths (default: doublings from a quarter of the window).",
+            convert=as_lengths,
+        ),
     ] = None,
     samples: Annotated[int, Option("Samples per task, length and method.")] = 20,
     budget: Annotated[
         int | str | None,
-        Option("Instead of `samples`: 200 answers in all, 1e9tok tokens or 30m of time.", "BUDGET"),
+        Option(
+            "Instead of `samples`: 200 answers in all, 1e9tok tokens or 30m of time.",
+            "BUDGET",
+            convert=as_budget,
+        ),
     ] = None,
     mode: Annotated[
         Mode | None,
@@ -162,6 +168,7 @@ def evaluate(
         RunFolder(
             "Keep records and figures here, and resume from here (default: keep nothing).",
             command="evaluate",
+            convert=as_path,
         ),
     ] = None,
     dtype: Dtype = "auto",
@@ -208,7 +215,8 @@ def evaluate(
     `evaluate.preview(…)` calculates what the forwards would take, here or `on` another machine, by
     the formulas of `cost`; a config is enough for it.
     """
-    with called("evaluate", evaluate, locals()) as (given, progress):
+    values = locals()
+    with called("evaluate", evaluate, values) as (given, progress):
         check_previewed(on)
         from ropewalk.evaluation import tasks as retrieval
         from ropewalk.evaluation.able import AUTO, with_able_tasks
@@ -218,35 +226,17 @@ def evaluate(
         chooses = named == (AUTO,)
         if named is not None:
             named = retrieval.names() if chooses else expanded(named)
-        asked = Asked(
-            model=model,
+        named_fingerprint = None
+        if server is not None and fingerprint is not None:
+            named_fingerprint = as_fingerprint(fingerprint)
+        asked = request(
+            Asked,
+            evaluate,
+            values,
             documents=as_documents(corpus, field, notice),
             given=given,
             tasks=named,
-            lengths=None if lengths is None else as_lengths(lengths),
-            samples=samples,
-            budget=None if budget is None else as_budget(budget),
-            seed=seed,
-            mode=mode,
-            chat=chat,
-            system=system,
-            plans=tuple(as_plan(plan) for plan in as_list(plans, "plans")),
-            methods=as_list(methods, "methods"),
-            to=None if to is None else as_length(to, "to"),
-            server=server,
-            tokenizer=None if tokenizer is None else as_path(tokenizer, "tokenizer"),
-            model_name=as_name(model_name),
-            fingerprint=None
-            if server is None or fingerprint is None
-            else as_fingerprint(fingerprint),
-            concurrency=concurrency,
-            timeout=timeout,
-            ranks_per_copy=ranks_per_copy,
-            run=None if run is None else as_path(run, "run"),
-            dtype=dtype,
-            device=device,
-            allow_download=allow_download,
-            strict=strict,
+            fingerprint=named_fingerprint,
             progress=progress if first() else silent,
             notice=notice if first() else unheard,
         )

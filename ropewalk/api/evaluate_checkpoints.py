@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ropewalk.api.common import as_documents, as_list, as_path
 from ropewalk.api.evaluate import evaluate
@@ -32,9 +32,6 @@ from ropewalk.reports.figures import keep_figures
 from ropewalk.run_directory import CONFIGURATION
 from ropewalk.untrusted import check_count
 from ropewalk.values import Charts, Drawn
-
-if TYPE_CHECKING:
-    pass
 
 LAST = 5
 RESULTS = "checkpoints.json"

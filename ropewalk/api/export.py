@@ -147,6 +147,7 @@ def _losses(
     "export",
     "For a runtime",
     example="ropewalk export path/to/model --plan plan.json --runtime vllm -o extended",
+    preview="Only show how each runtime supports the plan.",
 )
 @previewed_by(_preview)
 def export(
@@ -290,7 +291,9 @@ def _drafter(
         anew = begins_plain(present, "yarn", (present.extended_layer,))
         own = extend_plan(present, plan.target_length, "yarn", from_original=anew)
     written = every()[runtime].written or stock_config
-    return drafts, (written(drafts.source.config, own), own)
+    config = written(drafts.source.config, own)
+    assert config is not None
+    return drafts, (config, own)
 
 
 def _check_dtype(dtype: str, runtime: str) -> None:

@@ -38,7 +38,7 @@ from ropewalk.errors import InputError, InvalidValue, Unsupported
 from ropewalk.evaluation.select import SHORT_LIMIT
 from ropewalk.evaluation.verdict import LOOKS, TO_WORK
 from ropewalk.lengths import format_length
-from ropewalk.models.source import Source, runnable
+from ropewalk.models.source import Loading, Source, runnable
 from ropewalk.options import (
     Option,
     RunFolder,
@@ -203,16 +203,8 @@ def extend(
         limit = None if budget is None else as_budget(budget)
         if started() > 1 or (on is not None and ranks_per_copy > 1):
             _check_over_ranks(limit, train_steps)
-        found = runnable(
-            model,
-            dtype=dtype,
-            device=device,
-            allow_download=allow_download,
-            strict=strict,
-            notice=notice,
-            run=given,
-            weights=on is None,
-        )
+        how = Loading(dtype, device, allow_download)
+        found = runnable(model, how, strict=strict, notice=notice, run=given, weights=on is None)
         present = found.present_plan
         target = TIMES * present.target_length if to is None else as_length(to, "to")
         settings = settings_for(
@@ -265,13 +257,7 @@ def extend(
 
                 ranks = stack.enter_context(SearchRanks.of_environment(ranks_per_copy))
                 ranks.by_heads = ranks_per_copy > 1
-            loaded = load_to_read(
-                *(model, found, settings.target_length, "to", ranks),
-                dtype=dtype,
-                device=device,
-                allow_download=allow_download,
-                notice=notice,
-            )
+            loaded = load_to_read(model, found, settings.target_length, "to", ranks, how, notice)
             length = format_length(settings.target_length)
             path = given or Path("runs") / f"extend-{found.short_name}-{length}"
             if (path / CONFIGURATION).is_file():

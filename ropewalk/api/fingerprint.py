@@ -21,12 +21,13 @@ from ropewalk.api.common import (
     Timeout,
     as_documents,
     as_length,
+    as_name,
     as_path,
     as_plan,
 )
 from ropewalk.errors import InvalidValue
 from ropewalk.lengths import check_measured
-from ropewalk.models.source import Model, Source, runnable
+from ropewalk.models.source import Loading, Model, Source, runnable
 from ropewalk.options import Argument, Option, called, command
 from ropewalk.progress import Notice, Progress, log_notice, share, shown, silent, unheard
 from ropewalk.torchrun import check_alone, check_ranks, first, started
@@ -96,14 +97,8 @@ def fingerprint(
         longest = None if length is None else as_length(length)
         documents = as_documents(corpus, field, notice)
         notice = notice if first() else unheard
-        source = runnable(
-            model,
-            dtype=dtype,
-            device=device,
-            allow_download=allow_download,
-            strict=strict,
-            notice=notice,
-        )
+        how = Loading(dtype, device, allow_download)
+        source = runnable(model, how, strict=strict, notice=notice)
         if source.kind == "folder" and given in (None, source.present_plan):
             warn_of_engines(source, notice)
         from ropewalk.evaluation.answerers.in_process import load_to_read
@@ -117,11 +112,7 @@ def fingerprint(
             key = "plan" if longest is None else "length"
             target = (given or source.present_plan).target_length
             loaded = load_to_read(
-                *(model, source, min(target, longest or target), key, ranks),
-                dtype=dtype,
-                device=device,
-                allow_download=allow_download,
-                notice=notice,
+                model, source, min(target, longest or target), key, ranks, how, notice
             )
             shown = share(progress if first() else silent, "fingerprint")
             return reference.fingerprint(
@@ -175,8 +166,9 @@ def check_server(
         client = Client.of(server, timeout)
         own = as_fingerprint(fingerprint)
         encoder = None if tokenizer is None else encoder_of(as_path(tokenizer, "tokenizer"))
+        name = None if model_name is None else as_name(model_name, "model_name")
         trial = own.sequence[: min(16, len(own.sequence))]
-        opened = Server.open(client, encoder, trial, as_name(model_name))
+        opened = Server.open(client, encoder, trial, name)
         return check(opened, own, share(progress, "asking"))
 
 
@@ -191,9 +183,3 @@ def as_fingerprint(value: object) -> Fingerprint:
     raise InvalidValue(
         "fingerprint", value, "must be a fingerprint", "give the result of fingerprint(), or a file"
     )
-
-
-def as_name(value: object) -> str | None:
-    if value is not None and (not isinstance(value, str) or not value.strip()):
-        raise InvalidValue("model_name", value, "must be a name", "write it as the server lists it")
-    return value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Never
+from typing import Annotated, Any, Never
 
 from ropewalk.api.common import (
     AfterTraining,
@@ -23,7 +23,7 @@ from ropewalk.api.common import (
     serves_already,
 )
 from ropewalk.blocks import Block, Paragraph, Title
-from ropewalk.context_plan import ContextPlan, PlanStep
+from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, InvalidValue, RopewalkError
 from ropewalk.lengths import format_length
 from ropewalk.models.recipes import RECIPE, VENDOR, Documented, Extension, is_documented
@@ -43,10 +43,7 @@ from ropewalk.progress import Notice, Progress, log_notice, share, shown
 from ropewalk.runtimes.serving import Serving, pasted, serving
 from ropewalk.scaling import parameter_names, stacked
 from ropewalk.schedule import LogNForm, RotarySchedule
-from ropewalk.values import Charts, Drawn, check_filled
-
-if TYPE_CHECKING:
-    pass
+from ropewalk.values import Charts, Drawn
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +51,7 @@ class Planned(Drawn):
     """A plan for a longer context, and its form in a stock config."""
 
     rows_in = "serving"
+    never_empty = ("layers",)
 
     model: str
     source: str
@@ -75,10 +73,6 @@ class Planned(Drawn):
     """The assumptions made in reading the config, as in the warnings."""
     documented: str = ""
     """The vendor's documented extension for this target; empty if none is known."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_filled(self.layers, "layers")
 
     @property
     def schedule(self) -> RotarySchedule:
@@ -227,7 +221,8 @@ def plan(
     up; one that it was trained at and does not state changes lengths only. If the model serves the
     target already and the method changes nothing, the plan is the one that the model follows now.
     """
-    with called("plan", plan, locals()) as (_, progress):
+    values = locals()
+    with called("plan", plan, values) as (_, progress):
         if unknown:
             raise _unexpected(unknown)
         source = known_as(resolve(model, allow_download=allow_download), trained_length)
@@ -237,14 +232,8 @@ def plan(
         chosen = chosen_layers(present, layers)
         if not from_original:
             check_not_shorter(present, target)
-        if method is None:
-            if parameters or log_n is not None or kept_initial_positions is not None:
-                raise InputError(
-                    "`parameters`, `log_n` and `kept_initial_positions` belong to a method: name "
-                    "one (`method`), such as yarn"
-                )
-            if not from_original and target <= present.longest(chosen[0]).length:
-                return _planned(source, within_trained(present, target, chosen), chosen)
+        before = present.longest(chosen[0])
+        if asks_to_compare(present, values):
             from ropewalk.api.compare_methods import compare_methods
 
             compared = compare_methods(
@@ -256,6 +245,8 @@ def plan(
                 notice=lambda text: notice(text) if text not in said else None,
             )
             return _planned(source, compared.plan, chosen)
+        if method is None:
+            return _planned(source, within_trained(present, target, chosen), chosen)
         if not isinstance(parameters, Mapping | None):
             raise InvalidValue("parameters", parameters, "must be a mapping", "write {'base': 1e6}")
         given = dict(parameters or {})
@@ -265,14 +256,14 @@ def plan(
         else:
             recipe, extension = _by_vendor(source, target, given)
             method, given = extension.method, dict(extension.parameters)
-        within = target < present.longest(chosen[0]).length
+        within = target < before.length
         asks = given or from_original or log_n or kept_initial_positions is not None
         if within and not asks:
             return _planned(source, within_trained(present, target, chosen), chosen)
         anew = not from_original and begins_plain(present, method, chosen)
         if anew:
             from_original = True
-            given = {**kept_parameters(present.longest(chosen[0]), method), **given}
+            given = {**kept_parameters(before, method), **given}
         if "base_change" in (each.name for each in stacked(method)) and "base" not in given:
             from ropewalk.planning.base import sufficient_base
 
@@ -298,10 +289,9 @@ def plan(
         if recipe is not None:
             extended = replace(extended, provenance={**extended.provenance, RECIPE: recipe.source})
         if anew:
-            notice(_from_plain(source, present.longest(chosen[0]), method))
-        start = RotarySchedule.plain(present.longest(chosen[0]).geometry)
-        scale = target / (start if from_original else present.longest(chosen[0])).length
-        before = present.longest(chosen[0])
+            notice(_from_plain(source, before, method))
+        start = RotarySchedule.plain(before.geometry) if from_original else before
+        scale = target / start.length
         chain = [each.name for each in stacked(method)]
         untrained = [measured(name, scale, trained=False) for name in chain]
         refuted = any(each is not None and each.is_refuted for each in untrained)
@@ -324,6 +314,22 @@ def plan(
         return _planned(source, extended, chosen)
 
 
+def asks_to_compare(present: ContextPlan, given: Mapping[str, Any]) -> bool:
+    """True if `plan` compares all methods: none is named, and the target needs one."""
+    if given.get("method") is not None:
+        return False
+    if any(given.get(each) not in (None, {}) for each in _OF_A_METHOD):
+        raise InputError(
+            "`parameters`, `log_n` and `kept_initial_positions` belong to a method: name one "
+            "(`method`), such as yarn"
+        )
+    known = present.longest(chosen_layers(present, given.get("layers"))[0]).length
+    return bool(given.get("from_original")) or as_length(given["to"], "to") > known
+
+
+_OF_A_METHOD = ("parameters", "log_n", "kept_initial_positions")
+
+
 def _unexpected(unknown: Mapping[str, object]) -> Exception:
     """Of a method's parameters, the error that says where they belong."""
     for name in unknown.keys() - parameter_names():
@@ -336,14 +342,11 @@ def _unexpected(unknown: Mapping[str, object]) -> Exception:
 
 def _same(present: ContextPlan, planned: ContextPlan) -> bool:
     """Both compute the same at each length, whatever the methods are called."""
-    return all(
-        [_unnamed(step) for step in steps] == [_unnamed(step) for step in planned.steps(layer_type)]
-        for layer_type, steps in present.schedules.items()
+    ends, others = (
+        {name: [step.up_to_length for step in steps] for name, steps in each.schedules.items()}
+        for each in (present, planned)
     )
-
-
-def _unnamed(step: PlanStep) -> PlanStep:
-    return replace(step, schedule=replace(step.schedule, recipe=(), length=step.up_to_length))
+    return ends == others and planned.rotates_like(present)
 
 
 def _planned(source: Source, planned: ContextPlan, layers: tuple[str, ...]) -> Planned:

@@ -22,7 +22,7 @@ from ropewalk.api.common import (
 )
 from ropewalk.errors import InvalidValue
 from ropewalk.lengths import check_measured
-from ropewalk.models.source import runnable
+from ropewalk.models.source import Loading, runnable
 from ropewalk.number_formats.results import Precision
 from ropewalk.options import Advanced, Option, RunFolder, called, command
 from ropewalk.progress import Notice, Progress, log_notice, share, shown
@@ -99,15 +99,8 @@ def precision(
             )
         run = None if run is None else as_path(run, "run")
         documents = as_documents(corpus, "text", notice)
-        source = runnable(
-            model,
-            dtype=dtype,
-            device=device,
-            allow_download=allow_download,
-            strict=strict,
-            notice=notice,
-            run=run,
-        )
+        how = Loading(dtype, device, allow_download)
+        source = runnable(model, how, strict=strict, notice=notice, run=run)
         from ropewalk.evaluation.forward_time import announce
         from ropewalk.models.load import load
         from ropewalk.number_formats.arms import named
@@ -115,7 +108,7 @@ def precision(
 
         for name in chosen_arms or ():
             named(name)
-        loaded = load(model, dtype=dtype, device=device, allow_download=allow_download)
+        loaded = load(model, **how._asdict())
         settings = settings_for(
             loaded,
             documents,

@@ -13,12 +13,12 @@ from ropewalk.api.common import (
     CorpusToUse,
     Device,
     Dtype,
-    Length,
     ModelToRun,
     OnMachine,
     RanksPerCopy,
     ShortLimit,
     Strict,
+    TargetLength,
     TextField,
     as_documents,
     as_length,
@@ -31,7 +31,7 @@ from ropewalk.costs.estimates import searching
 from ropewalk.costs.machines import machine
 from ropewalk.errors import InvalidValue
 from ropewalk.evaluation.select import SHORT_LIMIT
-from ropewalk.models.source import runnable
+from ropewalk.models.source import Loading, runnable
 from ropewalk.options import (
     Advanced,
     Option,
@@ -42,6 +42,7 @@ from ropewalk.options import (
     is_preview,
     preview_ends,
     previewed_by,
+    request,
 )
 from ropewalk.progress import Notice, Progress, log_notice, shown, unheard
 from ropewalk.reports.figures import keep_figures
@@ -80,7 +81,7 @@ def _preview(
 @previewed_by(_preview)
 def search(
     model: ModelToRun,
-    to: Annotated[Length, Option("Target length, such as 32768 or 32k.")],
+    to: TargetLength,
     *,
     corpus: CorpusToUse = "held-out",
     field: TextField = "text",
@@ -160,24 +161,22 @@ def search(
     `search.preview(…)` calculates what the forwards would take, here or `on` another machine, by
     the formulas of `cost`; a config is enough for it.
     """
-    with called("search", search, locals()) as (_, progress):
+    values = locals()
+    with called("search", search, values) as (_, progress):
         check_previewed(on)
         from ropewalk.searching.model.results import Searched
         from ropewalk.searching.model.settings import SearchSettings, check_target, published
 
         limit = None if budget is None else as_budget(budget)
-        settings = SearchSettings(
+        settings = request(
+            SearchSettings,
+            search,
+            values,
             target_length=as_length(to, "to"),
-            strategy=strategy,
             objective=_named(objective),
             evaluations=counted(limit, "evaluations"),
             tokens=counted(limit, "tokens"),
-            stock_runtimes=stock_runtimes,
-            beyond_critical=beyond_critical,
-            recover=recover,
-            documents=documents,
-            seed=seed,
-            short_limit=short_limit,
+            as_published=False,
         )
         if as_published:
             settings = published(settings)
@@ -187,16 +186,8 @@ def search(
         check_ranks(ranks_per_copy, "search", there)
         if started() > 1:
             check_over_ranks(limit)
-        source = runnable(
-            model,
-            dtype=dtype,
-            device=device,
-            allow_download=allow_download,
-            strict=strict,
-            notice=notice,
-            run=run,
-            weights=not is_preview(),
-        )
+        how, real = Loading(dtype, device, allow_download), not is_preview()
+        source = runnable(model, how, strict=strict, notice=notice, run=run, weights=real)
         present = source.present_plan
         check_target(present.longest(present.extended_layer), settings)
         if is_preview() and limit is not None and limit.unit == "seconds":
@@ -222,20 +213,11 @@ def search(
                 _divide(ranks, source, notice if first() else unheard)
             if ranks is None or ranks.per_copy == 1 or ranks.by_heads:
                 loaded = load_to_read(
-                    *(model, source, settings.target_length, "to", ranks),
-                    dtype=dtype,
-                    device=device,
-                    allow_download=allow_download,
-                    notice=notice,
+                    model, source, settings.target_length, "to", ranks, how, notice
                 )
             else:
-                loaded = load(
-                    model,
-                    dtype=dtype,
-                    device=own_device(device),
-                    allow_download=allow_download,
-                    place=ranks.place,
-                )
+                how = how._replace(device=own_device(device))
+                loaded = load(model, **how._asdict(), place=ranks.place)
             if limit is not None and limit.unit == "seconds":
                 settings = replace(settings, tokens=_tokens_in(limit, settings, loaded, run))
             check_search(loaded, texts, settings, ranks)

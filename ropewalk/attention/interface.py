@@ -54,23 +54,10 @@ def attention(
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """transformers' attention function: [batch, heads, length, head_dim] in, heads third out."""
-    if layout is None:
-        return _stock(module, query, key, value, attention_mask, **kwargs), None
-    return _under_layout(module, query, key, value, attention_mask, layout, **kwargs), None
-
-
-def _stock(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | DeferredMask | None,
-    *,
-    engine: str | None = None,
-    sequence_parallel: DeviceMesh | None = None,
-    **kwargs: Any,
-) -> Tensor:
-    if engine is not None or sequence_parallel is not None:
+    if layout is not None:
+        return _under_layout(module, query, key, value, attention_mask, layout, **kwargs), None
+    engine, mesh = kwargs.pop("engine", None), kwargs.pop("sequence_parallel", None)
+    if engine is not None or mesh is not None:
         raise Unsupported(
             "engine and sequence_parallel need a layout: pass layout=AttentionLayout.full([…]) "
             "for plain causal attention"
@@ -78,9 +65,8 @@ def _stock(
     _refuse_scores(kwargs, "softcap", "s_aux")
     if isinstance(attention_mask, DeferredMask):
         attention_mask = attention_mask.dense
-    output: Tensor
     output, _ = sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
-    return output
+    return output, None
 
 
 # torch.compile could only trace how a layout is prepared, again for each; flex compiles by itself.

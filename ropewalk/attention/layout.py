@@ -26,13 +26,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final, TypeAlias
+from typing import Final, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ropewalk.errors import InvalidValue
-from ropewalk.untrusted import Fields, whole_number
+from ropewalk.values import Members
 
 IntArray: TypeAlias = NDArray[np.int64]
 BoolArray: TypeAlias = NDArray[np.bool_]
@@ -44,8 +44,10 @@ PADDING: Final = -2
 
 
 @dataclass(frozen=True, eq=False)
-class AttentionLayout:
+class AttentionLayout(Members):
     """Positions and documents of one window. Immutable and hashable, compares by content."""
+
+    _optional = ("sliding_window",)
 
     positions: IntArray
     """The position of each token, for the rotary embedding."""
@@ -234,24 +236,9 @@ class AttentionLayout:
 
     # As a value.
 
-    def to_json(self) -> dict[str, object]:
-        return {
-            "positions": self.positions.tolist(),
-            "document_ids": self.document_ids.tolist(),
-            "anchor_length": self.anchor_length,
-            **({} if self.sliding_window is None else {"sliding_window": self.sliding_window}),
-        }
-
     @classmethod
-    def from_json(cls, value: object, path: str = "layout") -> AttentionLayout:
-        fields = Fields(value, path)
-        return fields.build(
-            cls,
-            positions=_whole_numbers(fields, "positions"),
-            document_ids=_whole_numbers(fields, "document_ids"),
-            anchor_length=fields.integer("anchor_length"),
-            sliding_window=fields.integer("sliding_window") if "sliding_window" in fields else None,
-        )
+    def from_json(cls, value: object, path: str = "layout") -> Self:
+        return super().from_json(value, path)
 
     @cached_property
     def _identity(self) -> tuple[object, ...]:
@@ -308,11 +295,6 @@ def _integers(key: str, value: ArrayLike) -> IntArray:
             "give one integer per token",
         )
     return _read_only(array.astype(np.int64))  # a copy: nobody else holds it
-
-
-def _whole_numbers(fields: Fields, key: str) -> list[int]:
-    path = fields.of(key)
-    return [whole_number(item, f"{path}[{i}]") for i, item in enumerate(fields.items(key))]
 
 
 def _check_count(key: str, value: object, lowest: int = 0) -> None:

@@ -32,7 +32,7 @@ import typer
 
 from ropewalk import registered
 from ropewalk.cli.naming import in_options
-from ropewalk.cli.shared import notify
+from ropewalk.cli.shared import notify, show_result
 from ropewalk.errors import InputError, InvalidValue
 from ropewalk.lengths import format_length
 from ropewalk.options import (
@@ -109,15 +109,22 @@ def command_of(*verbs: Callable[..., Any]) -> Callable[[Callable[..., None]], Ca
             ]
             if file is not None:
                 calls[0] = replace(calls[0], given=_as_in(file, folders[0].command, calls[0]))
-            run(*calls, **words)
+            if previews and words.pop("dry_run"):
+                show_result(calls[0].preview(), as_json=words["as_json"])
+            else:
+                run(*calls, **words)
 
-        parameters += own[len(verbs) :]
+        shell: Any = getattr(verbs[0], "shell", None)
+        own = own[len(verbs) :]
+        previews = hasattr(verbs[0], "preview") and all(each.name != "dry_run" for each in own)
+        dry_run = "dry_run", bool, False, "--dry-run"
+        parameters += [_of_a_shell(*dry_run, help=shell.preview)] if previews else []
+        parameters += own
 
         command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
             [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
         )
         command.__annotations__ = {each.name: each.annotation for each in parameters}
-        [shell, *_] = (getattr(verb, "shell", None) for verb in verbs)
         first = cleandoc(verbs[0].__doc__ or "").partition("\n\n")[0]
         command.__doc__ = f"{first}\n\n{shell.more}" if shell and shell.more else first
         return command

@@ -11,7 +11,6 @@ import typer
 
 from ropewalk.cli.declared import Call, command_of
 from ropewalk.cli.shared import (
-    DryRunOption,
     JsonOption,
     OverwriteOption,
     check_outputs,
@@ -36,12 +35,8 @@ def derived(verb: Any) -> Callable[..., None]:
         *,
         plot: Path | None = None,
         overwrite: bool = False,
-        dry_run: bool = False,
         as_json: bool = False,
     ) -> None:
-        if dry_run:
-            show_result(call.preview(), as_json=as_json)
-            return
         sources = [Path(value) for value in call.given.values() if isinstance(value, str | Path)]
         check_outputs(plot=plot, sources=sources, overwrite=overwrite)
         found = call()
@@ -56,7 +51,6 @@ def derived(verb: Any) -> Callable[..., None]:
     takes = {
         "plot": (Annotated[Path | None, drawn(shell.plot)], None, bool(shell.plot)),
         "overwrite": (OverwriteOption, False, bool(shell.plot)),
-        "dry_run": (DryRunOption, False, hasattr(verb, "preview")),
         "as_json": (JsonOption, False, True),
     }
     keyword = inspect.Parameter.KEYWORD_ONLY

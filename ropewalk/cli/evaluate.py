@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from ropewalk.api.evaluate import evaluate
 from ropewalk.api.evaluate_checkpoints import evaluate_checkpoints
 from ropewalk.cli.declared import Call, command_of
-from ropewalk.cli.shared import (
-    DryRunOption,
-    JsonOption,
-    say,
-    show_result,
-)
+from ropewalk.cli.shared import JsonOption, say, show_result
 from ropewalk.errors import InputError, printable
 from ropewalk.evaluation.conclusion import Evaluated
+from ropewalk.options import Shell
 from ropewalk.torchrun import first
-
-if TYPE_CHECKING:
-    pass
 
 
 @command_of(evaluate)
@@ -35,7 +28,7 @@ def command(
             "mean and range of each score.",
         ),
     ] = None,
-    dry_run: DryRunOption = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help=Shell.preview)] = False,
     as_json: JsonOption = False,
 ) -> None:
     if dry_run:

@@ -20,15 +20,8 @@ def command(
     former_runtime: Annotated[
         str | None, typer.Option("--to", hidden=True, help="--runtime, until 1.0.")
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show how each runtime supports the plan.")
-    ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    if dry_run:
-        preview = call.preview()
-        show_result(preview, as_json=as_json)
-        return
     try:
         exported = replace(call, given={"runtime": former_runtime, **call.given})()
     except NotTheSame as error:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ropewalk.api.extend import extend
 from ropewalk.cli.declared import Call, command_of
-from ropewalk.cli.shared import DryRunOption, JsonOption, say, show_result
+from ropewalk.cli.shared import JsonOption, say, show_result
 from ropewalk.torchrun import first
 
 if TYPE_CHECKING:
@@ -20,16 +20,10 @@ OWN = "ropewalk extend path/to/model --to 128k --dry-run"
 def command(
     call: Call[Extended],
     *,
-    dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    if dry_run:
-        show_result(call.preview(), as_json=as_json)
-        return
     shown = sys.stderr if as_json else sys.stdout
-    found = call(
-        done=lambda stage, result: say(f"{stage.name}  {result.summary()}", shown),
-    )
+    found = call(done=lambda stage, result: say(f"{stage.name}  {result.summary()}", shown))
     show_result(found, as_json=as_json)
     if first() and not as_json:
         say(f"for your own model: {OWN}")

@@ -37,11 +37,21 @@ DOCUMENTS = "Documentation: the folder docs/ of the source distribution (README.
 Rows = list[tuple[str, str]]
 
 
-class VerbHelp(TyperCommand):
-    """One verb: its errors name its options, and its help has headings."""
+class _Help:
+    """Words that need no more than Python, and an example behind the help."""
+
+    epilog: str | None
 
     def get_params(self, ctx: Any) -> list[Any]:
-        return understood_at_once(super().get_params(ctx))
+        return understood_at_once(super().get_params(ctx))  # type: ignore[misc]
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        formatter.write_paragraph()
+        formatter.write(f"Example:\n  {self.epilog or ''}\n\n{DOCUMENTS}\n")
+
+
+class VerbHelp(_Help, TyperCommand):
+    """One verb: its errors name its options, and its help has headings."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if "--help-all" in args:
@@ -88,15 +98,9 @@ class VerbHelp(TyperCommand):
             last[GENERAL].append(("--help-all", f"Show {len(rare)} advanced options too."))
         _write(formatter, [*groups.items(), *last.items()])
 
-    def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        _write_end(formatter, self.epilog or "")
 
-
-class RootHelp(TyperGroup):
+class RootHelp(_Help, TyperGroup):
     """The help of `ropewalk` itself."""
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        return understood_at_once(super().get_params(ctx))
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         groups: dict[str, Rows] = {heading: [] for heading in HEADINGS}
@@ -104,17 +108,9 @@ class RootHelp(TyperGroup):
             groups[verb.group].append((verb.name, verb.first))
         _write(formatter, groups.items())
 
-    def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        _write_end(formatter, self.epilog or "")
-
 
 def _write(formatter: Any, groups: Iterable[tuple[str, Rows]]) -> None:
     for heading, rows in groups:
         if rows:
             with formatter.section(heading):
                 formatter.write_dl(rows)
-
-
-def _write_end(formatter: Any, example: str) -> None:
-    formatter.write_paragraph()
-    formatter.write(f"Example:\n  {example}\n\n{DOCUMENTS}\n")

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ropewalk.api.common import as_length, known_as
-from ropewalk.api.plan import Planned, plan
+from ropewalk.api.common import known_as
+from ropewalk.api.plan import Planned, asks_to_compare, plan
 from ropewalk.blocks import LIST
 from ropewalk.cli.declared import Call, command_of
 from ropewalk.cli.shared import (
@@ -31,7 +31,7 @@ from ropewalk.errors import InputError
 from ropewalk.models.recipes import VENDOR
 from ropewalk.models.source import resolve
 from ropewalk.outputs import STANDARD_OUTPUT
-from ropewalk.planning.extension import chosen_layers, parse_settings
+from ropewalk.planning.extension import parse_settings
 from ropewalk.scaling import stacked
 
 if TYPE_CHECKING:
@@ -73,33 +73,23 @@ def command(
             "--details is for the text of a terminal, which is not shown here; omit it"
         )
     found: Planned | Comparison
-    of_a_method = ("parameters", "log_n", "kept_initial_positions")
-    if method or not given.keys().isdisjoint(of_a_method) or _is_within(given):
-        found = replace(call, given=given)()
-    else:
+    if asks_to_compare(source.present_plan, given):
         from ropewalk.api.compare_methods import compare_methods
 
         found = Call(compare_methods, given, call.quiet)()
+    else:
+        found = replace(call, given=given)()
     if output is not None and output != STANDARD_OUTPUT:
         found = replace(found, serving=tuple(_naming(row, output) for row in found.serving))
     save_plot(found.figure, plot)  # first: without its figure, no plan is left behind
     write_plan(found.plan, output)
     if as_json:
         print_json(found)
-    elif output == STANDARD_OUTPUT:
-        pass  # the plan alone stands there
-    else:
+    elif output != STANDARD_OUTPUT:  # else the plan alone stands there
         show(found, details=details, lists=details or output is not None)
         for hint in _hints(found, details=details, saved=output is not None):
             say(f"\n# {hint}")
     show_written(output, plot, as_json=as_json)
-
-
-def _is_within(given: Mapping[str, Any]) -> bool:
-    """True if the target lies within the trained length, so that no method is needed."""
-    present = given["model"].present_plan
-    known = present.longest(chosen_layers(present, given.get("layers"))[0]).length
-    return not given.get("from_original") and as_length(given["to"], "to") <= known
 
 
 def _naming(row: Serving, output: Path) -> Serving:

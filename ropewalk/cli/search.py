@@ -10,12 +10,9 @@ from ropewalk.api.common import as_length
 from ropewalk.api.search import search
 from ropewalk.cli.declared import Call, command_of
 from ropewalk.cli.shared import (
-    DryRunOption,
     JsonOption,
     OverwriteOption,
     check_outputs,
-    print_json,
-    show,
     show_result,
     show_written,
     write_plan,
@@ -37,12 +34,8 @@ def command(
     *,
     output: Annotated[Path | None, written("the plan here too; - prints it alone")] = None,
     overwrite: OverwriteOption = False,
-    dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    if dry_run:
-        show_result(call.preview(), as_json=as_json)
-        return
     given = call.given
     source = resolve(given["model"], allow_download=given.get("allow_download", False))
     check_outputs(output=output, sources=source.places, overwrite=overwrite, as_json=as_json)
@@ -52,8 +45,6 @@ def command(
     if not first():
         return
     write_plan(found.plan, output)
-    if as_json:
-        print_json(found)
-    elif output != STANDARD_OUTPUT:
-        show(found)
+    if output != STANDARD_OUTPUT:
+        show_result(found, as_json=as_json)
     show_written(output, Path(run) / PLAN, as_json=as_json)

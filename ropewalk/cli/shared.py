@@ -24,13 +24,6 @@ if TYPE_CHECKING:
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on standard output, nothing else.")
 ]
-DryRunOption = Annotated[
-    bool,
-    typer.Option(
-        "--dry-run",
-        help="Only show what would be done, and its cost here or on another machine (--on).",
-    ),
-]
 
 
 def drawn(what: str) -> Any:

@@ -118,25 +118,23 @@ def _check_names(names: Sequence[object], key: str) -> None:
             )
 
 
+@dataclass(eq=False)
 class _Build:
     """Documents in, shards out; those that the journal has are read again, not tokenised."""
 
-    def __init__(
-        self,
-        directory: RunDirectory,
-        texts: Mapping[str, Iterable[Document]],
-        encode: Encode,
-        shard: int,
-        progress: Progress,
-    ) -> None:
-        self._directory, self._shard, self._encode = directory, shard, encode
-        self._names, self._progress = list(texts), progress
+    directory: RunDirectory
+    texts: Mapping[str, Iterable[Document]]
+    encode: Encode
+    shard: int
+    progress: Progress
+
+    def __post_init__(self) -> None:
         self._documents = chain.from_iterable(
             ((domain, document) for document in documents)
-            for domain, documents in enumerate(texts.values())
+            for domain, documents in enumerate(self.texts.values())
         )
         self._digest = hashlib.sha256()
-        self._journal = directory.journal(SHARDS)
+        self._journal = self.directory.journal(SHARDS)
         self._done = [
             Shard.from_json(record, f"{self._journal.path}[{i}]")
             for i, record in enumerate(self._journal.records)
@@ -146,7 +144,7 @@ class _Build:
     def run(self, *, weighted: bool) -> None:
         for number, shard in enumerate(self._done):
             self._again(shard, number)
-        file = self._directory.path / MANIFEST
+        file = self.directory.path / MANIFEST
         if file.exists():
             if next(self._documents, None) is not None:
                 raise self._changed("the store was finished")
@@ -161,7 +159,7 @@ class _Build:
         for own in self._tokenised(self._documents):
             waiting.append(own)
             size += own.tokens.size
-            if size >= self._shard:
+            if size >= self.shard:
                 self._write(waiting)
                 waiting, size = [], 0
         if not self._tokens + size:
@@ -173,13 +171,13 @@ class _Build:
                 "no text of the corpus has weights, so no answer would count more than the rest; "
                 "name the field that holds them (`weights`), or leave it out"
             )
-        self._directory.write(MANIFEST, self._manifest())
+        self.directory.write(MANIFEST, self._manifest())
 
     def _manifest(self) -> str:
         manifest = {
             "format": FORMAT,
-            "tokenizer_sha256": self._directory.configuration["tokenizer_sha256"],
-            "domains": self._names,
+            "tokenizer_sha256": self.directory.configuration["tokenizer_sha256"],
+            "domains": list(self.texts),
             "shards": [shard.to_json() for shard in self._done],
         }
         return json.dumps(manifest, indent=1) + "\n"
@@ -195,20 +193,20 @@ class _Build:
             for kind, expected in shard.checksums.items():
                 if hashlib.sha256(content[kind]).hexdigest() != expected:
                     raise self._changed(f"shard {number} was built")
-                self._directory.write(_name(kind, number), content[kind])
+                self.directory.write(_name(kind, number), content[kind])
         if self._digest.hexdigest() != shard.texts_sha256:
             raise self._changed(f"shard {number} was built")
         self._tokens += shard.tokens
 
     def _is_whole(self, shard: Shard, number: int) -> bool:
         return all(
-            _checksum(self._directory.path / _name(kind, number)) == expected
+            _checksum(self.directory.path / _name(kind, number)) == expected
             for kind, expected in shard.checksums.items()
         )
 
     def _changed(self, since: str) -> InputError:
         return InputError(
-            f"{self._directory.path}: the texts have changed since {since}; build into a new "
+            f"{self.directory.path}: the texts have changed since {since}; build into a new "
             "directory"
         )
 
@@ -226,7 +224,7 @@ class _Build:
             return document.text.encode()
         except UnicodeEncodeError as error:
             raise InputError(
-                f"a document of {self._names[domain]} is not valid Unicode (character "
+                f"a document of {list(self.texts)[domain]} is not valid Unicode (character "
                 f"{error.start} is half of a surrogate pair); repair the corpus"
             ) from None
 
@@ -248,7 +246,7 @@ class _Build:
         for domain, document in waiting:
             self._bytes(domain, document)  # refuses what no tokenizer takes, before one sees it
         texts = [document.text for _, document in waiting if document.tokens is None]
-        encoded = iter(self._encode(texts))
+        encoded = iter(self.encode(texts))
         for domain, document in waiting:
             self._hash(domain, document)
             ids = next(encoded) if document.tokens is None else document.tokens
@@ -257,7 +255,7 @@ class _Build:
     def _write(self, documents: list[_Tokenised]) -> None:
         number, content = len(self._done), _contents(documents)
         for kind, raw in content.items():
-            self._directory.write(_name(kind, number), raw)
+            self.directory.write(_name(kind, number), raw)
         checksums = {kind: hashlib.sha256(raw).hexdigest() for kind, raw in content.items()}
         shard = Shard(
             len(documents),
@@ -270,7 +268,7 @@ class _Build:
         self._journal.append([shard.to_json()])
         self._done.append(shard)
         self._tokens += shard.tokens
-        self._progress(Status("tokenising", 0.0, f"{self._tokens / 1e6:,.1f}M tokens"))
+        self.progress(Status("tokenising", 0.0, f"{self._tokens / 1e6:,.1f}M tokens"))
 
 
 class _Tokenised(NamedTuple):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from functools import cached_property
 from typing import Any
 
@@ -25,6 +25,7 @@ from ropewalk.attention import cached
 from ropewalk.attention.interface import DeferredMask
 from ropewalk.costs.estimates import AT_ONCE, LARGEST, MASKED, SMALLEST
 from ropewalk.errors import Unsupported
+from ropewalk.models.modes import attending
 from ropewalk.models.renamed import cache_name
 
 WITHOUT_MASK, BY_HEAD = "ropewalk_cached", "ropewalk_by_head"
@@ -67,7 +68,10 @@ class Reader:
 
     def step(self, tokens_BL: Tensor, cache: Any) -> Any:
         """One forward over tokens that follow those in the cache, or over the first ones."""
-        with _attending(self._model.config.get_text_config(), self._attention):
+        config = self._model.config.get_text_config()
+        # What transformers computes with torch's kernel is computed by ours.
+        ours = config._attn_implementation == "sdpa"
+        with attending(config, self._attention) if ours else nullcontext():
             return self.body(
                 input_ids=tokens_BL.to(self._model.device),
                 use_cache=True,
@@ -169,18 +173,6 @@ def branch(cache: Any) -> Any:
     own = copy.copy(cache)
     own.layers = [copy.copy(layer) for layer in cache.layers]
     return own
-
-
-@contextmanager
-def _attending(config: Any, name: str) -> Iterator[None]:
-    """Let attention that transformers computes with torch's kernel be computed by ours."""
-    stock = config._attn_implementation
-    if stock == "sdpa":
-        config._attn_implementation = name
-    try:
-        yield
-    finally:
-        config._attn_implementation = stock
 
 
 def attend_without_mask(

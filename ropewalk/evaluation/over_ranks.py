@@ -10,13 +10,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from itertools import count
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from ropewalk.evaluation.answering import Answer, Batches, TokenScores
-from ropewalk.evaluation.conditions import Condition
 from ropewalk.evaluation.encoding import IntArray
 from ropewalk.evaluation.in_process import InProcess
 from ropewalk.evaluation.tasks import Task
@@ -24,7 +22,6 @@ from ropewalk.records import Mode
 from ropewalk.untrusted import parse_json
 
 if TYPE_CHECKING:
-    from ropewalk.models.load import LoadedModel
     from ropewalk.models.ranks import Ranks
 
 T = TypeVar("T")
@@ -35,14 +32,9 @@ class OverRanks(InProcess):
 
     ranks: Ranks
 
-    def __init__(
-        self,
-        loaded: LoadedModel,
-        conditions: Sequence[Condition],
-        files: Sequence[Path],
-        ranks: Ranks,
-    ) -> None:
-        super().__init__(loaded, conditions, files)
+    def __init__(self, ranks: Ranks, *model: Any) -> None:
+        """`model`: the arguments of an answerer without ranks."""
+        super().__init__(*model)
         self.ranks = ranks
         self._turns, self._values = count(), count()
 

@@ -78,20 +78,12 @@ _VERIFY = "run `ropewalk verify` on it"
 
 
 def write(
-    source: str | Path,
-    plan: ContextPlan,
-    out: Path,
-    *,
-    dtype: str = "F32",
-    overwrite: bool = False,
-    approximate: bool = False,
-    progress: Progress = silent,
+    source: str | Path, plan: ContextPlan, out: Path, *, approximate: bool = False, **how: Any
 ) -> Exported:
-    """The same, of the nearest plan that llama.cpp can follow, if `approximate` allows it."""
+    """Like `export`, of the nearest plan that llama.cpp can follow, if `approximate` allows it."""
     checkpoint = Checkpoint.open(str(source), packed=PACKED)
     followed, warnings = nearest(checkpoint, plan, "llama.cpp", approximate=approximate)
-    exported = export(source, followed, out, dtype=dtype, overwrite=overwrite, progress=progress)
-    return exported.with_warnings(warnings)
+    return export(source, followed, out, **how).with_warnings(warnings)
 
 
 def export(

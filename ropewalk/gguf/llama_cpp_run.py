@@ -79,21 +79,11 @@ class Flags:
 
 
 def log_probabilities(
-    path: str | Path,
-    tokens: Sequence[int],
-    *,
-    start: int = 0,
-    step: int = 1,
-    top: int = TOP,
-    flags: Flags | None = None,
-    told: Callable[[int], None] = lambda read: None,
+    path: str | Path, tokens: Sequence[int], *, flags: Flags | None = None, **asked: Any
 ) -> LogProbabilities:
-    """llama.cpp's log-probabilities after every `step`-th token from position `start` on.
-
-    `told` hears how many of the tokens have been read.
-    """
+    """Those of a llama.cpp that is run for them alone: `LlamaCpp.log_probabilities`."""
     with running(path, length=len(tokens) + 1, flags=flags) as llama:
-        return llama.log_probabilities(tokens, start=start, step=step, top=top, told=told)
+        return llama.log_probabilities(tokens, **asked)
 
 
 def available() -> bool:
@@ -233,7 +223,10 @@ class LlamaCpp:
         top: int = TOP,
         told: Callable[[int], None] = lambda read: None,
     ) -> LogProbabilities:
-        """Log-probabilities after every `step`-th token from position `start` on."""
+        """Log-probabilities after every `step`-th token from position `start` on.
+
+        `told` hears how many of the tokens have been read.
+        """
         if not 0 <= start < len(tokens):
             raise InvalidValue(
                 "start", start, f"there are {len(tokens)} tokens", "give one of their positions"

@@ -27,26 +27,8 @@ CONVERTED = table_in(Path(__file__).with_name("converted.json"))
 """The graphs of llama.cpp that compute model types of folders, once converted."""
 LLAMA_CPP_FACTORS = frozenset(CONVERTED["take_factors"])
 """The model types whose graphs take a factor a pair."""
-# The file's keys, by our names.
-_KEYS = {
-    "base": "rope.freq_base",
-    "head_dim": "attention.key_length",
-    "rotary_dim": "rope.dimension_count",
-    "original_length": "rope.scaling.original_context_length",
-    **dict.fromkeys(("length", "up_to_length", "target_length"), "context_length"),
-    **dict.fromkeys(("factor", "rescale_factors"), "rope.scaling.factor"),
-    "attention_scaling": "rope.scaling.attn_factor",
-    "beta_fast": "rope.scaling.yarn_beta_fast",
-    "beta_slow": "rope.scaling.yarn_beta_slow",
-}
-_NUMBERS = (
-    *("rope.freq_base", "rope.scale_linear", "rope.scaling.factor", "rope.scaling.attn_factor"),
-    *("rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow"),
-)
-_COUNTS = (
-    *("rope.dimension_count", "rope.scaling.original_context_length", "attention.key_length"),
-    *("attention.head_count", "embedding_length", "attention.sliding_window"),
-)
+_KEYS = table_in(Path(__file__).with_name("keys.json"))
+"""The file's keys by our names, and those of numbers and of whole numbers."""
 _SCALING_TYPES = ("none", "linear", "yarn", "longrope")
 """The scaling types that llama.cpp loads."""
 _LOADED_AS = {FREQUENCIES: "rope_freqs", LONG: "rope_factors", SHORT: "rope_factors"}
@@ -113,7 +95,7 @@ def geometry_of(header: GGUFHeader) -> RotaryGeometry:
             original_length=lengths_of(header).reference,
         )
     except InvalidValue as error:
-        raise error.renamed(_KEYS).within(f"{header.path}: ") from None
+        raise error.renamed(_KEYS["by_name"]).within(f"{header.path}: ") from None
 
 
 def lengths_of(header: GGUFHeader) -> Lengths:
@@ -130,11 +112,11 @@ def lengths_of(header: GGUFHeader) -> Lengths:
 
 def _check_values(header: GGUFHeader) -> None:
     """Refuse what is stated and cannot be meant, in place of taking a default."""
-    for key in (*_NUMBERS, *_COUNTS):
+    for key in (*_KEYS["numbers"], *_KEYS["counts"]):
         value = header.get(key)
         if value is None:
             continue
-        whole = key in _COUNTS
+        whole = key in _KEYS["counts"]
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not number or not np.isfinite(float(str(value))) or (whole and isinstance(value, float)):
             raise InvalidValue(
@@ -172,7 +154,7 @@ def present_plan(header: GGUFHeader, model: str) -> ContextPlan:
     try:
         return _plan(header, model, geometry)
     except InvalidValue as error:
-        raise error.renamed(_KEYS).within(f"{header.path}: ") from None
+        raise error.renamed(_KEYS["by_name"]).within(f"{header.path}: ") from None
 
 
 def _plan(header: GGUFHeader, model: str, geometry: RotaryGeometry) -> ContextPlan:

@@ -1,11 +1,23 @@
-"""Training or evaluation mode, for a while."""
+"""Training or evaluation mode, or another attention, for a while."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from torch import nn
+
+
+@contextmanager
+def attending(config: Any, name: str) -> Iterator[None]:
+    """Attention under a name that is registered in transformers, within a `with` block."""
+    stock = config._attn_implementation
+    config._attn_implementation = name
+    try:
+        yield
+    finally:
+        config._attn_implementation = stock
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import (
@@ -341,12 +341,18 @@ def _fetched(hub_id: str, file: str = "") -> Path:
         raise RopewalkError(said) from None
 
 
+class Loading(NamedTuple):
+    """The way to load a model."""
+
+    dtype: str
+    device: str
+    allow_download: bool
+
+
 def runnable(
     model: Model,
+    how: Loading,
     *,
-    dtype: str,
-    device: str,
-    allow_download: bool,
     strict: bool,
     notice: Notice,
     run: Path | None = None,
@@ -356,8 +362,8 @@ def runnable(
 
     Without `weights`, a config is enough.
     """
-    check_placement(dtype, device)
-    source = resolve(model, allow_download=allow_download)
+    check_placement(how.dtype, how.device)
+    source = resolve(model, allow_download=how.allow_download)
     if run is not None:
         check_run_place(run, source.places)
     if weights and isinstance(model, str | Path) and not source.has_weights:

@@ -13,12 +13,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from ropewalk.errors import InvalidValue, UnknownName
+from ropewalk.models.tables import table_in
 
 Format = Literal["float64", "float32", "tf32", "float16", "bfloat16"]
 
@@ -48,41 +50,13 @@ class Arm:
         return replace(self, name=f"{self.name}, {step} in {format}", **{step: format})  # type: ignore[arg-type]
 
 
-EXACT = Arm("fp64", **dict.fromkeys((*STEPS, "model"), "float64"))  # type: ignore[arg-type]
-_BF16 = Arm("bf16", product="bfloat16")
+ARMS = {
+    name: Arm(name, **row["formats"])
+    for name, row in table_in(Path(__file__).with_name("arms.json")).items()
+}
+EXACT = ARMS["fp64"]
 # The bits of a float32 that TF32 drops.
 _DROPPED_BITS = 13
-
-ARMS: dict[str, Arm] = {
-    arm.name: arm
-    for arm in (
-        EXACT,
-        Arm("fp32"),
-        _BF16,
-        replace(_BF16, name="bf16_rotation", tables="bfloat16", rotation="bfloat16"),
-        replace(_BF16, name="bf16_tables", tables="bfloat16"),
-        replace(_BF16, name="bf16_frequencies", frequencies="bfloat16"),
-        replace(_BF16, name="bf16_positions", positions="bfloat16"),
-        replace(_BF16, name="bf16_model", model="bfloat16"),
-        replace(_BF16, name="tf32_angles", angles="tf32"),
-        Arm("fp16", product="float16"),
-        Arm("tf32", angles="tf32", product="tf32", model="tf32"),
-    )
-}
-SUMMARIES = {
-    "fp64": "float64 throughout",
-    "fp32": "float32 throughout",
-    "bf16": "as FlashAttention: rotation in float32, q and k cast to bf16",
-    "bf16_rotation": "the rotation itself in bf16, with bf16 cos and sin",
-    "bf16_tables": "cos and sin cast to bf16",
-    "bf16_frequencies": "inverse frequencies cast to bf16",
-    "bf16_positions": "position numbers cast to bf16",
-    "tf32_angles": "angles as a TF32 matrix product, as allow_tf32 makes them on a GPU (emulated)",
-    "bf16_model": "as FlashAttention, and weights and hidden states in bf16 too",
-    "fp16": "rotation in float32, q and k cast to fp16",
-    "tf32": "TF32 matrix products, also for the angles",
-}
-assert SUMMARIES.keys() == ARMS.keys()
 
 
 def named(name: str) -> Arm:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_type_hints
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from ropewalk.blocks import Block, Cell, Heading, Paragraph, Table, Title
 from ropewalk.evaluation.statistics import FEWEST, t_interval
 from ropewalk.lengths import format_length
+from ropewalk.models.tables import table_in
 from ropewalk.number_formats.charts import chart_of_lengths, chart_of_shifts
 from ropewalk.values import Drawn, decode, encode
 
@@ -143,8 +145,7 @@ class Precision(Drawn):
         )
 
     def blocks(self) -> Iterator[Block]:
-        from ropewalk.number_formats.arms import SUMMARIES
-
+        told = table_in(Path(__file__).with_name("arms.json"))
         measured = f"{self.sequences} sequences of {format_length(self.length)} tokens"
         yield Title(self.model, f" on {self.device}, {measured}")
         yield Table(
@@ -165,7 +166,7 @@ class Precision(Drawn):
             f"shift moves the loss; intervals: 95%, Student's t over sequences, from {FEWEST} on",
         )
         for arm in self.arms:
-            yield Paragraph(f"  {arm.arm}: {SUMMARIES[arm.arm]}")
+            yield Paragraph(f"  {arm.arm}: {told[arm.arm]['told']}")
         yield Heading("What it means")
         yield from (Paragraph(f"- {line}") for line in self.verdict)
         yield from self.charts()
@@ -283,12 +284,8 @@ def estimate(values: Iterable[float]) -> Estimate:
 
 def geometric(values: Iterable[float]) -> Estimate:
     """The geometric mean of positive values: mean and interval are those of their logarithms."""
-    mean, low, high = estimate(math.log(value) for value in values)
-    return Estimate(
-        math.exp(mean),
-        None if low is None else math.exp(low),
-        None if high is None else math.exp(high),
-    )
+    mean, *ends = estimate(math.log(value) for value in values)
+    return Estimate(math.exp(mean), *(None if end is None else math.exp(end) for end in ends))
 
 
 def times(ours: Sequence[float], theirs: Sequence[float]) -> Estimate | None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
@@ -47,10 +47,7 @@ ROUTE = "ropewalk-precision"
 BLOCK = {"cpu": 2**18, "cuda": 2**26, "mps": 2**24}
 LEAST_ROWS = 32
 _FORMATS: dict[torch.dtype, Format] = {
-    torch.float64: "float64",
-    torch.float32: "float32",
-    torch.float16: "float16",
-    torch.bfloat16: "bfloat16",
+    dtype_of(each): each for each in get_args(Format) if each != "tf32"
 }
 
 

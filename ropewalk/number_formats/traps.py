@@ -13,11 +13,13 @@ import copy
 import math
 from dataclasses import dataclass, replace
 from itertools import combinations
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from ropewalk.models.anatomy import Anatomy
+from ropewalk.models.tables import table_in
 from ropewalk.number_formats.arms import EXACT, Arm, Format, dtype_of, matmul_format, tables
 from ropewalk.number_formats.results import Gain
 from ropewalk.number_formats.shifts import SCORED, mean_loss
@@ -27,22 +29,8 @@ _EXACT_TABLES = Arm("", frequencies="float64", angles="float64", tables="float64
 CASTS = ("frequencies", "positions", "angles", "tables")
 _NARROW: tuple[Format, ...] = ("bfloat16", "float16")
 
-NAMES = {
-    "frequencies": "inverse frequencies cast to {format}",
-    "positions": "positions cast to {format}",
-    "angles": "angles computed in {format}",
-    "tables": "cos and sin in {format}",
-    "unknown": "cos and sin are wrong, by no cast that is known here",
-}
-REMEDIES = {
-    "frequencies": "load with from_pretrained(dtype=…), which keeps inv_freq in float32, instead "
-    "of .to(…); or set inv_freq again in float32 after the cast",
-    "positions": "keep position_ids as integers, and make them float32 where angles are computed",
-    "angles": "compute angles in float32 or wider: with autocast off, and without TF32 "
-    "(torch.backends.cuda.matmul.allow_tf32 = False)",
-    "tables": "compute cos and sin in float32, rotate in float32, and cast only q and k after it",
-    "unknown": "compare the rotary module with the model's config",
-}
+_TOLD = table_in(Path(__file__).with_name("casts.json"))
+"""By cast, what it is and the remedy."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +49,11 @@ class Trap:
 
     @property
     def name(self) -> str:
-        return NAMES[self.step].format(format=self.format)
+        return str(_TOLD[self.step]["name"]).format(format=self.format)
 
     @property
     def remedy(self) -> str:
-        return REMEDIES[self.step]
+        return str(_TOLD[self.step]["remedy"])
 
     @property
     def remedied(self) -> Arm:

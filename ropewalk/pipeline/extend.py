@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from ropewalk.blocks import Block, Paragraph
 from ropewalk.evaluation.forward_time import Range
@@ -33,9 +33,6 @@ from ropewalk.run_directory import RunDirectory
 from ropewalk.searching.model.results import SEARCHED, schedule_in_words
 from ropewalk.untrusted import Fields
 from ropewalk.values import Charts, Drawn, Result, decode
-
-if TYPE_CHECKING:
-    pass
 
 R = TypeVar("R", bound=Result)
 USED = "used"

@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Generator
+from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple, Protocol
 
@@ -144,25 +145,21 @@ class Unit(NamedTuple):
     documents: tuple[int, ...]
 
 
+@dataclass
 class Ledger:
     """All that is known of the candidates of a search, in the order in which it became known."""
 
-    def __init__(
-        self,
-        space: Space,
-        objective: Objective,
-        seed: int,
-        allowance: int | None,
-        journal: Journal | None,
-        at_once: int,
-        progress: Callable[[Progress], None] | None,
-        notice: Callable[[str], None] | None,
-    ) -> None:
-        self._space, self._objective, self._seed = space, objective, seed
-        self._allowance, self._at_once = allowance, at_once
-        self._journal = journal
-        self._told = iter(list(journal.records) if journal else [])
-        self._progress, self._notice = progress, notice
+    space: Space
+    objective: Objective
+    seed: int
+    allowance: int | None
+    journal: Journal | None
+    at_once: int
+    progress: Callable[[Progress], None] | None
+    notice: Callable[[str], None] | None
+
+    def __post_init__(self) -> None:
+        self._told = iter(list(self.journal.records) if self.journal else [])
         self._losses: dict[Candidate, dict[int, float]] = {}
         self._scores: dict[Candidate, float] = {}
         self._best: Candidate | None = None
@@ -176,8 +173,8 @@ class Ledger:
         fresh = [unit for unit in units if not self._retold(unit, state)]
         for _, group in groupby(fresh, key=lambda unit: unit.documents):
             alike = list(group)
-            for start in range(0, len(alike), self._at_once):
-                self._score(alike[start : start + self._at_once], state)
+            for start in range(0, len(alike), self.at_once):
+                self._score(alike[start : start + self.at_once], state)
         if len(units) < len(wanted):
             return None
         return np.array(
@@ -194,13 +191,13 @@ class Ledger:
         return Result(
             tuple(Finalist(*item) for item in ranked[:finalists] if np.isfinite(item[1])),
             tuple(self._history),
-            self._spent / self._objective.documents,
+            self._spent / self.objective.documents,
             self._tokens,
         )
 
     @property
     def _tokens(self) -> int:
-        return self._spent * self._objective.tokens_per_document
+        return self._spent * self.objective.tokens_per_document
 
     def _unknown(self, request: Request) -> list[Unit]:
         """The part of a request that was never scored, each candidate once."""
@@ -212,10 +209,10 @@ class Ledger:
         return units
 
     def _affordable(self, units: list[Unit]) -> list[Unit]:
-        if self._allowance is None:
+        if self.allowance is None:
             return units
         costs = self._spent + np.cumsum([len(unit.documents) for unit in units])
-        return units[: int(np.searchsorted(costs, self._allowance, side="right"))]
+        return units[: int(np.searchsorted(costs, self.allowance, side="right"))]
 
     def _retold(self, unit: Unit, state: str) -> bool:
         """True if the journal had the answer."""
@@ -231,19 +228,19 @@ class Ledger:
     def _score(self, units: list[Unit], state: str) -> None:
         """Units of the same documents."""
         documents = units[0].documents
-        schedules = [self._space.schedule(unit.candidate) for unit in units]
-        losses = self._objective.losses(schedules, documents)
+        schedules = [self.space.schedule(unit.candidate) for unit in units]
+        losses = self.objective.losses(schedules, documents)
         assert losses.shape == (len(units), len(documents)), "losses are [schedules, documents]"
         failed = [not np.isfinite(row).all() for row in losses]
         losses = np.where(np.array(failed)[:, None], np.inf, losses)
-        if self._journal:
-            self._journal.append(
+        if self.journal:
+            self.journal.append(
                 self._line(unit, state) | {"losses": [None if lost else x for x in row.tolist()]}
                 for unit, row, lost in zip(units, losses, failed, strict=True)
             )
         for unit, row, lost in zip(units, losses, failed, strict=True):
-            if lost and self._notice:
-                self._notice(f"a candidate failed and gets the worst score: {unit.candidate}")
+            if lost and self.notice:
+                self.notice(f"a candidate failed and gets the worst score: {unit.candidate}")
             self._enter(unit, row)
 
     def _line(self, unit: Unit, state: str) -> dict[str, object]:
@@ -251,7 +248,7 @@ class Ledger:
         return {
             "candidate": unit.candidate.to_json(),
             "documents": list(unit.documents),
-            "seed": self._seed,
+            "seed": self.seed,
             "random_state": state,
         }
 
@@ -259,16 +256,16 @@ class Ledger:
         known = self._losses.setdefault(unit.candidate, {})
         known.update(zip(unit.documents, losses.tolist(), strict=True))
         self._spent += len(unit.documents)
-        if len(known) == self._objective.documents:
+        if len(known) == self.objective.documents:
             self._rank(unit.candidate, known)
-        if self._progress and self._best is not None:
-            evaluations = self._spent / self._objective.documents
+        if self.progress and self._best is not None:
+            evaluations = self._spent / self.objective.documents
             score = self._scores[self._best]
-            self._progress(Progress(evaluations, self._tokens, score, self._best))
+            self.progress(Progress(evaluations, self._tokens, score, self._best))
 
     def _rank(self, candidate: Candidate, known: dict[int, float]) -> None:
         # In the order of the documents, so that a sum does not depend on which came first.
-        score = float(np.mean([known[d] for d in range(self._objective.documents)]))
+        score = float(np.mean([known[d] for d in range(self.objective.documents)]))
         self._scores[candidate] = score
         if np.isfinite(score) and (self._best is None or score < self._scores[self._best]):
             self._best = candidate
@@ -276,9 +273,9 @@ class Ledger:
             self._history.append(Point(self._tokens, self._scores[self._best]))
 
     def _of_another_search(self) -> InputError:
-        assert self._journal
+        assert self.journal
         return InputError(
-            f"{self._journal.path}: is the journal of another search (its candidates are not those "
+            f"{self.journal.path}: is the journal of another search (its candidates are not those "
             "that these settings lead to); give the same settings, or a new directory"
         )
 

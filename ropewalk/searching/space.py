@@ -25,6 +25,7 @@ from ropewalk.errors import InvalidValue
 from ropewalk.lengths import format_length
 from ropewalk.scaling import linear, llama3, log_growth, longrope, named, ntk, ntk_mixed, yarn
 from ropewalk.schedule import MAX_FACTOR, FloatArray, Recipe, RotarySchedule
+from ropewalk.values import Members
 
 STEPS_PER_UNIT = 100  # λ and m move in steps of 0.01
 HEADROOM = 2.0
@@ -40,22 +41,16 @@ Steps = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Candidate:
+class Candidate(Members):
     """A point of the space."""
+
+    _optional = ("recipe",)
 
     factors: tuple[float, ...]
     kept_initial_positions: int = 0
     attention_scaling: float = 1.0
     recipe: Recipe | None = None
     """The method whose schedule this stands for exactly; its factors and m are rounded above."""
-
-    def to_json(self) -> dict[str, object]:
-        return {
-            "factors": list(self.factors),
-            "kept_initial_positions": self.kept_initial_positions,
-            "attention_scaling": self.attention_scaling,
-            **({} if self.recipe is None else {"recipe": self.recipe.to_json()}),
-        }
 
 
 @dataclass(frozen=True)

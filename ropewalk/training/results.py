@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ropewalk.blocks import Block, Paragraph, Table, Title, cells
 from ropewalk.context_plan import ContextPlan
@@ -14,9 +14,6 @@ from ropewalk.lengths import format_length
 from ropewalk.training.charts import curves
 from ropewalk.training.journal import Step
 from ropewalk.values import Charts, Drawn, Value, flat
-
-if TYPE_CHECKING:
-    pass
 
 DIVERGED = 1.0
 """Nats that the loss may rise by from text to text."""

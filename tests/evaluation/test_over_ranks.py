@@ -23,7 +23,7 @@ from ropewalk.evaluation.answerers.in_process import load_to_read
 from ropewalk.evaluation.served.fingerprint import Answers, Fingerprint
 from ropewalk.models.dividing import check_divides
 from ropewalk.models.ranks import Ranks
-from ropewalk.models.source import resolve
+from ropewalk.models.source import Loading, resolve
 from ropewalk.run_directory import RECORDS, read_journal
 from ropewalk.schedule import LogN, RotarySchedule
 from tests.evaluation import tiny
@@ -396,10 +396,8 @@ def test_a_length_is_refused_before_loading_with_the_cache_of_a_rank(
         load_to_read(
             *(str(folder), resolve(str(folder)), 2**20, "to"),
             Meeting(None, 0, ranks, per_copy=ranks),
-            dtype="auto",
-            device="cpu",
-            allow_download=False,
-            notice=told.append,
+            Loading("auto", "cpu", False),
+            told.append,
         )
 
     with pytest.raises(InvalidValue, match=r"to = 1048576: .* GiB \(cache 0\.5, .*"):
@@ -427,10 +425,8 @@ def test_quantised_weights_count_with_the_bytes_of_their_files(
         (folder / "config.json").write_text(json.dumps(config | more))
         load_to_read(
             *(str(folder), resolve(str(folder)), 512, "to", Meeting(None, 0, 2, per_copy=2)),
-            dtype="auto",
-            device="cpu",
-            allow_download=False,
-            notice=lambda _: None,
+            Loading("auto", "cpu", False),
+            lambda _: None,
         )
 
     with pytest.raises(InvalidValue, match=r"to = 512: .* GiB \(weights"):

@@ -52,7 +52,7 @@ from tests.gguf import tiny_architectures
 from tests.gguf.damages import DAMAGES, QUERIES, damaged, own_keys
 from tests.gguf.gguf_cases import named_plan, searched, tiny_folder, unproven
 from tests.gguf.gguf_cases import plan_of as with_schedule
-from tests.gguf.gguf_files import header_only, raw_file, split
+from tests.gguf.gguf_files import finished, header_only, raw_file, split
 from tests.gguf.tiny_architectures import ORIGINAL, deep
 
 TARGET = 1024
@@ -98,10 +98,7 @@ def quantized(source: Path, out: Path, kind: gguf.GGMLQuantizationType) -> None:
         else:
             packed = gguf.quants.quantize(np.array(tensor.data), kind)
             writer.add_tensor(tensor.name, packed, raw_dtype=kind)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finished(writer, out)
 
 
 def plan_of(path: Path, method: str, length: int = TARGET, **parameters: object) -> ContextPlan:
@@ -248,11 +245,7 @@ def of_blocks(path: Path, kind: str) -> Path:
         writer.add_tensor(name, blocks, raw_dtype=gguf.GGMLQuantizationType(number))
     for name in ["output_norm", *(f"blk.{i}.{n}_norm" for i in range(2) for n in ("attn", "ffn"))]:
         writer.add_tensor(f"{name}.weight", np.ones(256, dtype=np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+    return finished(writer, path)
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from ropewalk.errors import InputError, InvalidValue
 from ropewalk.models.checkpoint import Checkpoint
 from ropewalk.models.load import load
 from ropewalk.pipeline.extend import Extended, check
-from ropewalk.pipeline.results import TRAINED, Compared, Ranked, run_id
+from ropewalk.pipeline.results import TRAINED, Inspected, run_id
 from ropewalk.pipeline.settings import parted, settings_for
 from ropewalk.pipeline.stage import Start
 from ropewalk.pipeline.stages import stages
@@ -154,12 +154,14 @@ def test_the_page_of_a_run_that_has_yet_to_train_says_so(tmp_path: Path) -> None
     asked = settings_for(tiny.loaded().present_plan, TARGET, train_steps=3)
     names = [stage.name for stage in stages(asked)]
     configuration = {"stages": names}
-    compared = Compared((Ranked("yarn", "best"),), {}).to_json()
+    loaded = tiny.loaded().present_plan
+    geometry = loaded.longest().geometry
+    inspected = Inspected("tiny", "plain", geometry, tiny.WINDOW, TARGET).to_json()
     with RunDirectory(tmp_path / "run", "extend", configuration) as directory:
-        kept = {"stage": "compare", "run": run_id(configuration), "result": compared}
-        directory.keep("compare.json", kept)
+        kept = {"stage": "inspect", "run": run_id(configuration), "result": inspected}
+        directory.keep("inspect.json", kept)
     missing = rw.report(tmp_path / "run", out=tmp_path / "page.html").missing
-    assert [name for name in names if name not in missing] == ["compare", "search", "verdict"]
+    assert [name for name in names if name not in missing] == ["inspect", "search", "verdict"]
 
 
 def test_a_training_is_a_number_of_steps(folder: Path) -> None:

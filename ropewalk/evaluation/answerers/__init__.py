@@ -30,6 +30,7 @@ from ropewalk.budget import Budget
 from ropewalk.context_plan import ContextPlan
 from ropewalk.data.corpora import Document
 from ropewalk.errors import InputError, InvalidValue, Unsupported
+from ropewalk.models.source import Loading, Source, runnable
 from ropewalk.progress import Notice, Progress
 from ropewalk.records import AS_IT_IS, Mode
 from ropewalk.run_directory import CONFIGURATION, read_configuration
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from ropewalk.evaluation.runner import Evaluation
     from ropewalk.evaluation.served.fingerprint import Fingerprint
     from ropewalk.evaluation.settings import EvaluationSettings
-    from ropewalk.models.source import Source
 
 
 IN_PROCESS = 9
@@ -82,19 +82,15 @@ class Asked:
     progress: Progress
     notice: Notice
 
+    @property
+    def how(self) -> Loading:
+        return Loading(self.dtype, self.device, self.allow_download)
+
     def source(self, *, weights: bool = True) -> Source:
         """The folder of the model, or its config alone without `weights`."""
-        from ropewalk.models.source import runnable
-
+        strict, notice, run = self.strict, self.notice, self.run
         return runnable(
-            self.model,
-            dtype=self.dtype,
-            device=self.device,
-            allow_download=self.allow_download,
-            strict=self.strict,
-            notice=self.notice,
-            run=self.run,
-            weights=weights,
+            self.model, self.how, strict=strict, notice=notice, run=run, weights=weights
         )
 
     def settings(

@@ -22,7 +22,7 @@ from ropewalk.evaluation.over_ranks import OverRanks
 from ropewalk.evaluation.runner import Evaluation
 from ropewalk.evaluation.settings import EvaluationSettings
 from ropewalk.lengths import check_measured
-from ropewalk.models.source import Source
+from ropewalk.models.source import Loading, Source
 from ropewalk.progress import Notice
 from ropewalk.records import AS_IT_IS
 from ropewalk.run_directory import CONFIGURATION
@@ -84,16 +84,12 @@ def opened(asked: Asked) -> Iterator[Evaluation]:
         ranks = _ranks(asked, stack)
         loaded = load_to_read(
             *(asked.model, source, max(settings.lengths), "lengths", ranks),
-            dtype=asked.dtype,
-            device=asked.device,
-            allow_download=asked.allow_download,
-            notice=asked.notice,
+            *(asked.how, asked.notice),
         )
         timed = _seconds(loaded, max(settings.lengths)) if ranks is None else None
         settings = asked.within_budget(settings, len(conditions), timed)
-        answerer = InProcess(loaded, conditions, source.places)
-        if ranks is not None:
-            answerer = OverRanks(loaded, conditions, source.places, ranks)
+        model = loaded, conditions, source.places
+        answerer = InProcess(*model) if ranks is None else OverRanks(ranks, *model)
         answerer.encoder = asked.in_chat(answerer.encoder)
         evaluation = Evaluation(answerer, asked.documents, settings, asked.notice)
         evaluation.check_fits()  # what cannot be asked is not timed
@@ -133,10 +129,7 @@ def load_to_read(
     longest: int,
     key: str,
     ranks: Ranks | None,
-    *,
-    dtype: str,
-    device: str,
-    allow_download: bool,
+    how: Loading,
     notice: Notice,
 ) -> LoadedModel:
     """The model, or this rank's part of it; a length that does not fit is refused before.
@@ -145,7 +138,7 @@ def load_to_read(
     """
     from ropewalk.models.load import load
 
-    device = own_device(device)
+    how = how._replace(device=own_device(how.device))
     parts = 1 if ranks is None else ranks.per_copy
     if isinstance(model, str | Path):
         from ropewalk.costs.here import check_config
@@ -155,7 +148,7 @@ def load_to_read(
         whole = "" if parts == 1 else check_divides(load_stock_config(source.folder), parts)
         if whole:
             notice(whole)
-        place, number = placement(dtype, device, source.config)
+        place, number = placement(how.dtype, how.device, source.config)
         read = partial(check_config, source.config, longest, key, place, number)
         held = None
         if "quantization_config" in source.config:  # sizes alone do not tell its weights' bytes
@@ -163,7 +156,7 @@ def load_to_read(
         read(in_chunks=True, ranks=parts, cache_whole=bool(whole), held=held)
         if ranks is not None and parts > 1:
             ranks.meet(place)
-    return load(model, dtype=dtype, device=device, allow_download=allow_download, parts=parts)
+    return load(model, **how._asdict(), parts=parts)
 
 
 def _announce(

@@ -110,12 +110,7 @@ def opened(asked: Asked) -> Iterator[Evaluation]:
         from ropewalk.evaluation.served import reference
         from ropewalk.models.load import load
 
-        loaded = load(
-            asked.model,
-            dtype=asked.dtype,
-            device=asked.device,
-            allow_download=asked.allow_download,
-        )
+        loaded = load(asked.model, **asked.how._asdict())
         progress = share(asked.progress, "fingerprint")
         return reference.fingerprint(
             loaded, plan, asked.documents, asked.seed, progress=progress, notice=asked.notice

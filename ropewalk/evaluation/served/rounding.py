@@ -19,6 +19,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from ropewalk.errors import Unsupported
+from ropewalk.models.modes import attending
 
 Rounding = Callable[[Tensor], Tensor]
 
@@ -143,14 +144,12 @@ def _set(module: Any, part: Tensor) -> Tensor:
 @contextmanager
 def rounded_cache(model: Any, rounding: Rounding) -> Iterator[None]:
     """Round keys and values as a cache would, within a `with` block."""
-    config = model.config.get_text_config()
-    stock, before = config._attn_implementation, _rounding[:]
+    before = _rounding[:]
     _rounding[:] = [rounding]
-    config._attn_implementation = CACHE
     try:
-        yield
+        with attending(model.config.get_text_config(), CACHE):
+            yield
     finally:
-        config._attn_implementation = stock
         _rounding[:] = before
 
 

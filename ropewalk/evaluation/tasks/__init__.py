@@ -22,14 +22,18 @@ import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from ropewalk.errors import UnknownName
 from ropewalk.evaluation.haystack import Haystack
 from ropewalk.evaluation.randomness import Stream
+from ropewalk.models.tables import table_in
 from ropewalk.records import TASK_SCORE
 from ropewalk.registered import added
 
+PROMPTS: dict[str, str] = table_in(Path(__file__).with_name("prompts.json"))
+"""By task, the words before its text. Changing one changes samples: raise the task's version."""
 QUESTIONS = 4
 """Questions per context in mode shared_context, if it holds as many answers."""
 

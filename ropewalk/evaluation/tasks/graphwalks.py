@@ -10,21 +10,12 @@ import re
 from collections.abc import Callable, Iterator
 
 from ropewalk.evaluation.randomness import Stream
-from ropewalk.evaluation.tasks import Draft, Scene, published
+from ropewalk.evaluation.tasks import PROMPTS, Draft, Scene, published
 from ropewalk.evaluation.vocabulary import HEX, LETTERS
 
 DEPTH, BRANCHES, PARENTS = 2, 2, 4
 """The depth of a search, and the edges that leave each node on its way."""
-INTRODUCTION = (
-    "Below is a directed graph, one edge in each line, and then an operation on it. Carry out the "
-    "operation, and name the nodes of its result in the order in which the list of edges first "
-    "names them as a result of it. A search in breadth of a depth asks for the nodes at exactly "
-    "this distance from the start. The parents of a node are the nodes with an edge to it. Do not "
-    "name the given node itself.\n\n"
-    "An example:\nab12 -> cd34\nef56 -> ab12\ncd34 -> gh78\n"
-    "Operation: a breadth-first search from ab12 of depth 1.\nFinal Answer: [cd34]\n\n"
-    "The edges:\n"
-)
+INTRODUCTION = PROMPTS["graphwalks"]
 MARK = "Final Answer:"
 
 Edge = tuple[str, str]

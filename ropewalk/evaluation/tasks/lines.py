@@ -9,13 +9,10 @@ from __future__ import annotations
 import re
 
 from ropewalk.errors import Unsupported
-from ropewalk.evaluation.tasks import Draft, Scene, Task, asked_places
+from ropewalk.evaluation.tasks import PROMPTS, Draft, Scene, Task, asked_places
 from ropewalk.evaluation.vocabulary import NAMES, pair_name
 
-INTRODUCTION = (
-    "Here is a record of lines. Each line has a name and a REGISTER_CONTENT, which is a number.\n"
-    "Remember the REGISTER_CONTENT of every line: one of them will be asked for.\n"
-)
+INTRODUCTION = PROMPTS["lines"]
 MOST_LINES = NAMES // 2  # so that drawing an unused name stays quick
 END = "That was the record. One of its lines again:\n"
 

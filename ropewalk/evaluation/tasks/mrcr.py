@@ -14,7 +14,7 @@ from string import ascii_letters
 
 from ropewalk.errors import Unsupported
 from ropewalk.evaluation.randomness import Stream
-from ropewalk.evaluation.tasks import Draft, Scene, published
+from ropewalk.evaluation.tasks import PROMPTS, Draft, Scene, published
 from ropewalk.evaluation.vocabulary import DIGITS, LETTERS, NOUNS
 
 FORMS = ("poem", "riddle", "letter", "speech", "short story", "blog post", "song", "news article")
@@ -23,9 +23,7 @@ WORDS = 40
 PREFIX = 10
 """Letters and digits that the answer must begin with."""
 ORDINALS = ("1st", "2nd", "3rd", "4th", "5th", "6th", "7th", "8th")
-INTRODUCTION = (
-    "This is a conversation. Its last request asks for one of the replies again, word for word.\n\n"
-)
+INTRODUCTION = PROMPTS["mrcr"]
 Request = tuple[str, str]
 
 

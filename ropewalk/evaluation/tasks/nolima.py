@@ -17,7 +17,7 @@ from typing import NamedTuple
 from ropewalk.errors import Unsupported
 from ropewalk.evaluation.haystack import insert
 from ropewalk.evaluation.prose import FIRST_NAMES
-from ropewalk.evaluation.tasks import Draft, Scene, published
+from ropewalk.evaluation.tasks import PROMPTS, Draft, Scene, published
 
 
 class Pair(NamedTuple):
@@ -32,10 +32,7 @@ class Pair(NamedTuple):
 
 _ROWS = json.loads(Path(__file__).with_name("nolima.json").read_text(encoding="utf-8"))
 PAIRS = tuple(Pair(**row) for row in _ROWS)
-INTRODUCTION = (
-    "Read this part of a book. A question follows, whose answer is stated there or can be "
-    "concluded from it.\n\n"
-)
+INTRODUCTION = PROMPTS["nolima"]
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
-from ropewalk.evaluation.tasks import Draft, Scene, published
+from ropewalk.evaluation.tasks import PROMPTS, Draft, Scene, published
 
 SENTENCES: dict[str, list[list[str]]] = json.loads(
     Path(__file__).with_name("oolong.json").read_text(encoding="utf-8")
@@ -23,11 +23,7 @@ MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", 
 USERS = 50
 LEAST = 8
 """Records of the shortest list."""
-INTRODUCTION = (
-    "Each line below is a record with a date, a user and a sentence. Each sentence is about one "
-    f"topic, which is not written down: {', '.join(LABELS)}. A question about the topics of all "
-    "records follows.\n\n"
-)
+INTRODUCTION = PROMPTS["oolong"].format(topics=", ".join(LABELS))
 MORE, LESS, SAME = "more common than", "less common than", "same frequency as"
 
 

@@ -9,12 +9,9 @@ from __future__ import annotations
 import re
 
 from ropewalk.evaluation.prose import FILLER
-from ropewalk.evaluation.tasks import Draft, Scene, Task
+from ropewalk.evaluation.tasks import PROMPTS, Draft, Scene, Task
 
-TASK = (
-    "There is an important info hidden inside a lot of irrelevant text. Find it and memorize them."
-    " I will quiz you about the important information there."
-)
+TASK = PROMPTS["passkey"]
 NEEDLE = "The pass key is {0}. Remember it. {0} is the pass key."
 BEGUN = " The pass key is"
 QUESTION = f"What is the pass key?{BEGUN}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ropewalk.evaluation.randomness import Stream
 from ropewalk.evaluation.references import string_match_all
-from ropewalk.evaluation.tasks import Draft, Scene, published
+from ropewalk.evaluation.tasks import PROMPTS, Draft, Scene, published
 from ropewalk.evaluation.vocabulary import ADJECTIVES, NAMES, NOUNS, numbered_name
 
 COMMON = 10
@@ -18,10 +18,7 @@ SHORT = 4096
 ZETA_2 = 1.6449340668482264
 LEAST = 100
 """Words of the shortest coded text: with fewer of them ranks are equally frequent."""
-CODED = (
-    "The following coded text repeats made-up words, and `...` more than any of them. Find the "
-    "three words that occur most often, without `...`.\n"
-)
+CODED = PROMPTS["ruler_counting"]
 
 
 def common_words(scene: Scene, units: int) -> Draft:

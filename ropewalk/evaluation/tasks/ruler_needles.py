@@ -12,13 +12,10 @@ from ropewalk.errors import Unsupported
 from ropewalk.evaluation.haystack import insert
 from ropewalk.evaluation.prose import noise, sentences
 from ropewalk.evaluation.references import string_match_all
-from ropewalk.evaluation.tasks import Draft, Scene, Task, asked_places, published
+from ropewalk.evaluation.tasks import PROMPTS, Draft, Scene, Task, asked_places, published
 from ropewalk.evaluation.vocabulary import LETTERS, NAMES, numbered_name
 
-INTRODUCTION = (
-    "Secret {kind}s are noted in the following text. Remember all of them: you will be asked for "
-    "some at the end.\n"
-)
+INTRODUCTION = PROMPTS["ruler_needles"]
 SHOWN = 3
 """Wrong answers that a sample names."""
 

@@ -10,12 +10,10 @@ from typing import NamedTuple
 from ropewalk.evaluation.haystack import insert
 from ropewalk.evaluation.prose import TRADES, person, surname, town
 from ropewalk.evaluation.references import string_match_part
-from ropewalk.evaluation.tasks import Draft, Scene, published
+from ropewalk.evaluation.tasks import PROMPTS, Draft, Scene, published
 from ropewalk.evaluation.vocabulary import ADJECTIVES, NOUNS
 
-INTRODUCTION = (
-    "Answer the question from the paragraphs below, with a name or one word and nothing else.\n\n"
-)
+INTRODUCTION = PROMPTS["ruler_questions"]
 
 
 WORKS = " Works"

@@ -5,16 +5,13 @@ from __future__ import annotations
 from ropewalk.evaluation.prose import noise
 from ropewalk.evaluation.randomness import Stream
 from ropewalk.evaluation.references import string_match_all
-from ropewalk.evaluation.tasks import Draft, Scene, published
+from ropewalk.evaluation.tasks import PROMPTS, Draft, Scene, published
 from ropewalk.evaluation.vocabulary import LETTERS
 
 HOPS = 4
 LETTERS_OF_A_NAME = 5
 """For small models too: any English text holds most pairs of letters somewhere."""
-INTRODUCTION = (
-    "Variables are set in the following texts, to a number or to what another variable holds. "
-    "Follow each number from variable to variable.\n"
-)
+INTRODUCTION = PROMPTS["ruler_tracing"]
 EXAMPLE = 10
 """Sentences of the example that a large model is shown."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -81,24 +81,21 @@ def _own_loss(objective: Own, values: FloatArray) -> float:
     return real_number(float(objective(*map(float, values))), f"the loss by {objective.__name__}")
 
 
+@dataclass(eq=False)
 class LocalMeasure:
     """A model in this process."""
 
-    def __init__(
-        self,
-        model: torch.nn.Module,
-        documents: Sequence[Planted],
-        plan_of: Callable[[RotarySchedule], ContextPlan],
-        notice: Callable[[str], None] = lambda text: None,
-        *,
-        in_step: bool = False,
-        in_chunks: bool = False,
-    ) -> None:
-        """`in_step`: the model is shared with other ranks, so no forward can be tried again.
-        `in_chunks`: these read the same documents, so long ones may be read in chunks."""
-        self._model, self._documents, self._plan_of = model, documents, plan_of
-        self._notice, self._in_step = notice, in_step
-        self._scorer = Scorer(model, in_chunks=in_chunks)
+    model: torch.nn.Module
+    documents: Sequence[Planted]
+    plan_of: Callable[[RotarySchedule], ContextPlan]
+    notice: Callable[[str], None] = lambda text: None
+    in_step: bool = field(default=False, kw_only=True)
+    """The model is shared with other ranks, so no forward can be tried again."""
+    in_chunks: bool = field(default=False, kw_only=True)
+    """These read the same documents, so long ones may be read in chunks."""
+
+    def __post_init__(self) -> None:
+        self._scorer = Scorer(self.model, in_chunks=self.in_chunks)
         self._proven = False
 
     def __call__(self, schedules: Sequence[RotarySchedule], documents: Sequence[int]) -> FloatArray:
@@ -111,8 +108,8 @@ class LocalMeasure:
 
     def said(self, schedule: RotarySchedule, document: int) -> IntArray:
         """The first choice for each token that is scored; empty if the model fails."""
-        with applied(self._model, self._plan_of(schedule), check=False):
-            scores = self._scored(self._documents[document])
+        with applied(self.model, self.plan_of(schedule), check=False):
+            scores = self._scored(self.documents[document])
         return np.array([] if scores is None else scores.chosen, dtype=np.int64)
 
     def prove(self, schedule: RotarySchedule) -> None:
@@ -121,14 +118,14 @@ class LocalMeasure:
         Ranks that share the model prove it by the same schedule, for the forwards that this takes
         depend on it; what is measured afterwards need not be the same.
         """
-        with applied(self._model, self._plan_of(schedule)):
+        with applied(self.model, self.plan_of(schedule)):
             self._proven = True
 
     def _row(self, schedule: RotarySchedule, documents: Sequence[int]) -> FloatArray:
         if not self._proven:
             self.prove(schedule)
-        with applied(self._model, self._plan_of(schedule), check=False):
-            return np.stack([self._on(self._documents[document]) for document in documents])
+        with applied(self.model, self.plan_of(schedule), check=False):
+            return np.stack([self._on(self.documents[document]) for document in documents])
 
     def _on(self, document: Planted) -> FloatArray:
         scores = self._scored(document)
@@ -141,16 +138,16 @@ class LocalMeasure:
             except (RuntimeError, RopewalkError) as error:
                 if isinstance(error, RuntimeError) and not _out_of_memory(error):
                     raise
-                if isinstance(error, RuntimeError) and self._in_step:
+                if isinstance(error, RuntimeError) and self.in_step:
                     raise RopewalkError(
                         f"out of memory on {document.source}, on a rank that shares the model with "
                         "others; give a copy more ranks (`ranks_per_copy`)"
                     ) from None
                 if isinstance(error, RopewalkError) or last_try:
-                    self._notice(f"failed on {document.source}: {error}")
+                    self.notice(f"failed on {document.source}: {error}")
                     return None
                 self._scorer.logits_at_once //= 2
-                self._notice(
+                self.notice(
                     "out of memory; logits are computed in chunks of half the size from here on"
                 )
             else:

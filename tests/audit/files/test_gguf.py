@@ -20,7 +20,7 @@ from ropewalk.models.config import BUNDLED
 from tests.gguf import tiny_architectures
 from tests.gguf.damages import DAMAGES, damaged
 from tests.gguf.gguf_cases import named_plan, unproven
-from tests.gguf.gguf_files import header_only
+from tests.gguf.gguf_files import finished, header_only
 
 UNDECIDED = {
     "a tensor more": "odd is not known as a tensor of architecture llama",
@@ -71,11 +71,7 @@ def test_numbers_that_are_none_are_found_in_each_type(
     writer.add_uint32("llama.embedding_length", 64)
     writer.add_uint32("llama.attention.head_count", 4)
     writer.add_tensor(name, packed, raw_dtype=stored)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    header = read_header(tmp_path / "a.gguf")
+    header = read_header(finished(writer, tmp_path / "a.gguf"))
     place = header.tensors[name]
     assert odd([numbers(header, name, place)]).not_finite == (name,)
 

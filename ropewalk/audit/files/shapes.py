@@ -79,7 +79,7 @@ class _Model:
     layers: dict[int, dict[str, Shape]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        numbered = re.compile(rf"{re.escape(self.prefix)}layers\.(\d{{1,6}})\.(.+)")
+        numbered = re.compile(rf"{re.escape(self.prefix)}layers\.(0|[1-9][0-9]{{0,5}})\.(.+)")
         for name, shape in self.tensors.items():
             if found := numbered.fullmatch(name):
                 self.layers.setdefault(int(found[1]), {})[found[2]] = shape

@@ -81,10 +81,14 @@ def weights(folder: Path, config: Config, told: Told = lambda done: None) -> Wei
     found = _compared(files, config)
     if found.checked.check.verdict == "wrong":
         return found
-    read = odd(numbers(files), told)
+    all_numbers = numbers(files)
+    read = odd(all_numbers, told)
     if read.not_finite:
         return replace(found, checked=wrong("weights", not_numbers(read.not_finite)))
-    notes = (*found.checked.findings, *all_zero(read.zero))
+    zero = all_zero(read.zero, all_numbers)
+    if any(each.wrong for each in zero):
+        return replace(found, checked=wrong("weights", *zero))
+    notes = (*found.checked.findings, *zero)
     return replace(found, checked=found.checked._replace(findings=notes))
 
 

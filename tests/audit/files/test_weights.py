@@ -219,6 +219,16 @@ def test_a_tensor_that_no_layer_has_is_missing_too(folder: Path) -> None:
     assert finding.what.startswith("no file holds 3 tensors that the config asks for (model.layers")
 
 
+@pytest.mark.parametrize("number", ["00", "\N{ARABIC-INDIC DIGIT ZERO}"])
+def test_a_layer_is_numbered_as_classes_write_it(folder: Path, number: str) -> None:
+    header, tensors = taken_apart(folder / SINGLE)
+    renamed = {name.replace("layers.0.", f"layers.{number}."): own for name, own in header.items()}
+    put_together(folder / SINGLE, renamed, tensors)
+    found = judged(folder)
+    assert {each.trap for each in found.wrong} == {"weights-differ"}
+    assert found.wrong[0].what == "2 layers are there, and the config asks for 3"
+
+
 @pytest.mark.parametrize("key", ["attention_bias", "mlp_bias"])
 def test_biases_that_the_config_asks_for_must_be_there(folder: Path, key: str) -> None:
     edit(folder / "config.json", lambda config: config.update({key: True}))
@@ -513,6 +523,17 @@ def test_one_matrix_of_zeros_is_a_note_and_a_bias_of_zeros_is_none(folder: Path)
     assert note.what == f"{QUERIES} holds zeros alone"
     assert not note.wrong
     assert found.verdict == "OK"
+
+
+@pytest.mark.parametrize("lost", ["model.embed_tokens.", "proj"])
+def test_zeros_in_the_embedding_or_in_most_matrices_are_wrong(folder: Path, lost: str) -> None:
+    weights = load_torch(folder / SINGLE)
+    for name, own in weights.items():
+        if lost in name:
+            own.zero_()
+    save_torch(weights, folder / SINGLE, metadata={"format": "pt"})
+    found = judged(folder)
+    assert [each.trap for each in found.wrong] == ["weights-zero"]
 
 
 @pytest.mark.parametrize("kind", [torch.int32, torch.int8, torch.bool])

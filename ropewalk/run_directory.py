@@ -12,9 +12,10 @@ bytes, `events.jsonl` aside; started with another one it is refused, with the di
 
 A journal (`*.jsonl`) is only ever appended to. Each line carries a checksum of its own, and the
 beginning of the one before, so none is removed, repeated or moved unnoticed; a result that is kept
-counts the lines that it rests on. What stands behind the last good line is what a crash tore off: it is dropped, with a warning. A bad line
-before a good one is no crash but damage, and is refused. Only a damaged `events.jsonl`, which
-holds no number, is put aside as `events.damaged.jsonl`, and the run goes on.
+counts the lines that it rests on. What stands behind the last good line is what a crash tore off:
+it is dropped, with a warning. A bad line before a good one is no crash but damage, and is refused.
+Only a damaged `events.jsonl`, which holds no number, is put aside as `events.damaged.jsonl`, and
+the run goes on.
 """
 
 from __future__ import annotations

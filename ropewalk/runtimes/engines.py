@@ -282,8 +282,8 @@ def times_attn_factor(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...
     """yarn's own attention factor, multiplied by `attn_factor`."""
     if (left := rope.get("extrapolation_factor", 1)) != 1:
         raise Unsupported(
-            f"extrapolation_factor = {shortened(left)} turns the fast pairs otherwise, which is not "
-            "computed here; leave it out"
+            f"extrapolation_factor = {shortened(left)} turns the fast pairs otherwise, which is "
+            "not computed here; leave it out"
         )
     factor = rope.get("attn_factor")
     factor = float(factor) if isinstance(factor, int | float) else 1.0

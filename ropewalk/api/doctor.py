@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import secrets
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -24,7 +25,8 @@ NATIVE = ("numba", "safetensors", "tokenizers", "torch", "matplotlib", "xllamacp
 SECONDS = 60
 _TRIAL = """
 import importlib, json, sys
-for name in sys.argv[1:]:
+mark, *names = sys.argv[1:]
+for name in names:
     fault = device = ""
     try:
         module = importlib.import_module(name)
@@ -35,7 +37,7 @@ for name in sys.argv[1:]:
                 device = "mps"
     except BaseException as error:
         fault = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-    print("\\n" + json.dumps([name, fault, device]), flush=True)
+    print("\\n" + mark + json.dumps([name, fault, device]), flush=True)
 """
 
 
@@ -126,18 +128,19 @@ def _version(name: str) -> str | None:
 
 def _tried(names: list[str]) -> tuple[dict[str, str], str]:
     """The errors of imports by package, and the device that torch finds."""
-    call = [sys.executable, "-P", "-c", _TRIAL, *names]
+    mark = secrets.token_hex()  # packages may print as they are imported
+    call = [sys.executable, "-P", "-c", _TRIAL, mark, *names]
     try:
         done = subprocess.run(call, capture_output=True, timeout=SECONDS, check=False)
         told, end = done.stdout, f"its import ended the process with status {done.returncode}"
     except subprocess.TimeoutExpired as late:
         told, end = late.stdout or b"", f"its import took over {SECONDS} s"
-    found: dict[str, list[str]] = {}
+    found: dict[str, tuple[str, str]] = {}
     for line in told.decode(errors="replace").splitlines():
-        if line.startswith('["'):
-            name, *rest = json.loads(line)
-            found[name] = rest
+        if line.startswith(mark):
+            name, fault, device = json.loads(line.removeprefix(mark))
+            found[name] = (fault, device)
     faults = {name: fault for name, (fault, _) in found.items() if fault}
     stopped = next((name for name in names if name not in found), None)
-    device = found.get("torch", ["", ""])[1]
+    device = found.get("torch", ("", ""))[1]
     return faults | ({} if stopped is None else {stopped: end}), device

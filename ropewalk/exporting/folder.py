@@ -33,6 +33,7 @@ from ropewalk.models.load import read_model
 from ropewalk.progress import Progress, Status, share, silent
 from ropewalk.runtimes.configs import window_everywhere
 from ropewalk.runtimes.features import check_plan, expressible
+from ropewalk.runtimes.following import TOKENIZER_LIMITS
 from ropewalk.untrusted import read_json
 
 
@@ -109,7 +110,8 @@ def write(job: Job, folder: Path) -> tuple[str, ...]:
     folder.mkdir()
     left_out = copy_companions(job.checkpoint.folder, folder)
     length = job.asked.target_length
-    _raise_limit(folder / "tokenizer_config.json", "model_max_length", length)
+    for key in TOKENIZER_LIMITS:
+        _raise_limit(folder / "tokenizer_config.json", key, length)
     _raise_limit(folder / "generation_config.json", "max_length", length)
     write_json(folder / "config.json", job.config)
     write_json(folder / PLAN, job.carried.to_json())
@@ -257,7 +259,7 @@ def _raise_limit(path: Path, key: str, length: int) -> None:
         return
     settings = read_json(path)
     if isinstance(settings, dict) and isinstance(settings.get(key), int | float):
-        settings[key] = max(settings[key], length)
+        settings[key] = max(int(settings[key]), length)
         write_json(path, settings)
 
 

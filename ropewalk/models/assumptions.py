@@ -105,9 +105,9 @@ def _model_type(reader: ConfigReader) -> Iterator[Assumption]:
     if reader.is_encoder:
         yield Assumption(
             "encoder",
-            f"a {reader.model_type} is an encoder, which predicts no next token; its rotation is "
-            "planned as that of other models, but the methods were measured on models that write, "
-            "and ropewalk cannot run it",
+            f"this {reader.model_type} is an encoder, which predicts no next token; its rotation "
+            "is planned as that of other models, but the methods were measured on models that "
+            "write, and ropewalk cannot run it",
         )
     if reader.model_type in FAMILIES:
         return

@@ -304,8 +304,9 @@ class ConfigReader:
 
     @property
     def is_encoder(self) -> bool:
-        """True if it predicts no next token."""
-        return self.model_type in ENCODERS
+        """True if it predicts no next token: by its type, or by keys under which all see all."""
+        both = self.config.get("use_bidirectional_attention") in (True, "all")
+        return both or self.config.get("is_causal") is False or self.model_type in ENCODERS
 
     @property
     def rope_key(self) -> str:

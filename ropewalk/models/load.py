@@ -146,6 +146,9 @@ def _dtype(name: str, device: torch.device) -> torch.dtype | str:
     return dtype
 
 
+_SERVE_IT = "serve it with the settings of `ropewalk plan`"
+
+
 def checked_config(folder: Path) -> Config:
     """The config of a model folder, whose model type the installed transformers knows."""
     from transformers import CONFIG_MAPPING
@@ -153,6 +156,11 @@ def checked_config(folder: Path) -> Config:
     config = load_config(folder)
     kind = config.get("model_type")
     if kind in CONFIG_MAPPING:
+        if ConfigReader(config).is_encoder:
+            raise Unsupported(
+                f"{folder}: this {kind} is an encoder, which predicts no next token, so ropewalk "
+                f"cannot run it; {_SERVE_IT}"
+            )
         return config
     if config.get("auto_map"):
         raise Unsupported(
@@ -236,15 +244,10 @@ def _check_is_text_model(folder: Path) -> None:
 
     config = load_stock_config(folder)
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
-        kind, remedy = shortened(config.model_type), "serve it with the settings of `ropewalk plan`"
-        if ConfigReader(load_config(folder)).is_encoder:
-            raise Unsupported(
-                f"{folder}: a {kind} is an encoder, which predicts no next token, so ropewalk "
-                f"cannot run it; {remedy}"
-            )
+        kind = shortened(config.model_type)
         raise Unsupported(
             f"{folder}: transformers has no class that runs a {kind} on text alone, so ropewalk "
-            f"cannot; {remedy}, or give its text model in a folder of its own"
+            f"cannot; {_SERVE_IT}, or give its text model in a folder of its own"
         )
 
 

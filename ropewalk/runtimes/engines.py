@@ -232,6 +232,10 @@ def with_losses(reading: Reading, served: ModelClass, config: Config) -> Reading
     except (InvalidValue, Unsupported):
         return reading
     beside = {SHARE: reader.get(SHARE)}
+    if served.scaling == "passed" and (
+        why := next(filter(None, map(served.fails_on, settings)), "")
+    ):
+        return replace(reading, layers={}, refused=reading.refused or why)
     ropes = [{k: v for k, v in {**beside, **r}.items() if v is not None} for r in settings]
     ropes = [{**rope, "rope_type": kind_of(rope)} for rope in ropes]
     try:  # a class may read a key that the reading has left out
@@ -276,6 +280,11 @@ def refuse_interleaved_longrope(reader: ConfigReader, rope: Config, runtime: str
 
 def times_attn_factor(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
     """yarn's own attention factor, multiplied by `attn_factor`."""
+    if (left := rope.get("extrapolation_factor", 1)) != 1:
+        raise Unsupported(
+            f"extrapolation_factor = {shortened(left)} turns the fast pairs otherwise, which is "
+            "not computed here; leave it out"
+        )
     factor = rope.get("attn_factor")
     factor = float(factor) if isinstance(factor, int | float) else 1.0
     return tuple(

@@ -20,9 +20,11 @@ from ropewalk.models.families import FAMILIES
 from ropewalk.runtimes import of_version, rules, traps
 from ropewalk.runtimes.finding import Finding, Subject
 from ropewalk.runtimes.model_classes import architecture
-from ropewalk.runtimes.reading import BY_ITS_RULES, Reading, whole
+from ropewalk.runtimes.reading import BY_ITS_RULES, Reading, number
 from ropewalk.untrusted import read_json
 
+TOKENIZER_LIMITS = ("model_max_length", "max_len")
+"""The keys of a tokenizer's limit: the first that is stated holds in transformers."""
 LIMITS = ("tokenizer-limit", "generation-limit")
 
 
@@ -103,7 +105,7 @@ def subject_of(
         asked=asked,
         config=without_chunks(config),
         chunks=text_config(config).get(DUAL_CHUNK),
-        tokenizer_limit=_limit_in(folder, "tokenizer_config.json", "model_max_length"),
+        tokenizer_limit=_limit_in(folder, "tokenizer_config.json", *TOKENIZER_LIMITS),
         generation_limit=_limit_in(folder, "generation_config.json", "max_length"),
     )
 
@@ -157,7 +159,7 @@ def without_chunks(config: Config) -> Config:
     }
 
 
-def _limit_in(path: Path | None, name: str, key: str) -> int | None:
+def _limit_in(path: Path | None, name: str, *keys: str) -> int | None:
     file = None if path is None else (path if path.is_dir() else path.parent) / name
     if file is None or not file.is_file():
         return None
@@ -165,4 +167,6 @@ def _limit_in(path: Path | None, name: str, key: str) -> int | None:
         value = read_json(file, max_bytes=64 * 2**20)
     except InputError:  # named when the tokenizer is checked
         return None
-    return whole(value.get(key)) if isinstance(value, dict) else None
+    stated = (value[key] for key in keys if key in value) if isinstance(value, dict) else ()
+    limit = number(next(iter(stated), None))
+    return None if limit is None else int(limit)

@@ -57,6 +57,7 @@ _OF_ROWS = (
 BASE, SHARE = "rope_theta", "partial_rotary_factor"
 _OWN_BASE: Mapping[str, str] = {"DbrxForCausalLM": "attn_config"}
 """Classes that take the base from this part of the config, and nothing from the rope setting."""
+_MAY_BE_NULL = {"attention_factor", "mscale", "mscale_all_dim", "long_mscale", "short_mscale"}
 GROWTH_IN_ROPE, GROWTH_BESIDE = QUERY_GROWTH, "llama_4_scaling"
 """Queries grow with their position: in a rope setting for transformers, next to it for vLLM."""
 
@@ -219,6 +220,15 @@ class ModelClass:
         if kind != "default" and self.cuts(setting.get("rope_theta")):
             return f"{self} cuts the base {setting['rope_theta']} to a whole number"
         return ""
+
+    def fails_on(self, setting: Config) -> str:
+        """Why its rotary module cannot compute a setting that transformers' completes."""
+        kind = str(setting.get("rope_type") or setting.get("type") or "default")
+        own = self.types.get(kind, RotaryType())
+        null = {key for key in (*own.must, *own.may) if setting.get(key, 0) is None} - _MAY_BE_NULL
+        if kind == "yarn" and setting.get("factor") is None:
+            null.add("factor")
+        return f"{self} needs a value for {', '.join(sorted(null))}" if null else ""
 
     def written_beside(self, setting: Config) -> Config:
         """Keys that an export writes next to the rope setting, for classes that read only these."""

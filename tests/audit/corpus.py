@@ -189,6 +189,11 @@ def _tokenizer(limit: int) -> Edit:
     return lambda export: export.tokenizer.update(model_max_length=limit)
 
 
+def _older_limit(export: Export) -> None:
+    del export.tokenizer["model_max_length"]
+    export.tokenizer["max_len"] = float(WINDOW)
+
+
 def _squared(export: Export) -> None:
     factor = CLEAN["yarn"].plan.longest().attention_scaling
     export.rope["attn_factor"] = factor
@@ -305,6 +310,7 @@ BROKEN: Mapping[str, Broken] = {
     ),
     # The limits.
     "the tokenizer's limit": Broken("tokenizer-limit", "any λ", _tokenizer(WINDOW)),
+    "the tokenizer's limit by its older name": Broken("tokenizer-limit", "any λ", _older_limit),
     "a stated length that was not raised": Broken(
         "length-limit", "any λ", _top(max_position_embeddings=WINDOW)
     ),

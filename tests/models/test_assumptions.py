@@ -79,6 +79,8 @@ def stated(config: dict[str, Any]) -> dict[str, str]:
         ({"rope_ratio": 500}, "key-not-read", "rope_ratio = 500 is not read"),
         ({"model_type": "qwenny"}, "unknown-model-type", "model_type 'qwenny' is not known"),
         ({"model_type": "nomic_bert"}, "encoder", "is an encoder, which predicts no next token"),
+        ({"is_causal": False}, "encoder", "this llama is an encoder, which predicts no next token"),
+        ({"use_bidirectional_attention": True}, "encoder", "this llama is an encoder"),
         ({"model_type": None}, "unknown-model-type", "no model_type is stated"),
         ({"model_type": "x" * 5000}, "unknown-model-type", "xxx...xxx"),
     ],

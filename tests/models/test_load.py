@@ -107,6 +107,10 @@ def encoder(folder: Path) -> None:
     edit_config(folder, model_type="eurobert", architectures=["EuroBertForMaskedLM"])
 
 
+def sees_later_tokens(folder: Path) -> None:
+    edit_config(folder, is_causal=False)
+
+
 def adapter(folder: Path) -> None:
     remove_config(folder)
     own = {"peft_type": "LORA", "base_model_name_or_path": "vendor/base-model"}
@@ -205,6 +209,7 @@ def lose_tokenizer(folder: Path) -> None:
         (remove_config, InputError, "holds no config.json, so it is not a transformers model"),
         (adapter, InputError, "an adapter of 'vendor/base-model', not of a model; .*merge_and_unl"),
         (encoder, Unsupported, "is an encoder, which predicts no next token, so ropewalk cannot"),
+        (sees_later_tokens, Unsupported, "this llama is an encoder, which predicts no next token"),
         (break_config, InputError, "is not JSON"),
         (no_rope, Unsupported, "not a rotary embedding"),
         (alien, Unsupported, "does not know model type 'alien'; a newer one may"),

@@ -12,7 +12,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-import ropewalk as rw
 from ropewalk.data.corpora import Document
 from ropewalk.data.overlap import apart_from
 from ropewalk.errors import InputError, InvalidValue
@@ -25,7 +24,9 @@ from ropewalk.pipeline.stage import Start
 from ropewalk.pipeline.stages import stages
 from ropewalk.pipeline.stages.judge import JudgeFirst
 from ropewalk.pipeline.stages.train import Train
+from ropewalk.reports.commands import page_of
 from ropewalk.run_directory import RunDirectory
+from ropewalk.run_on_disk import RunOnDisk
 from ropewalk.training.recipes import named
 from tests.api.conformance import check_result
 from tests.evaluation import tiny
@@ -160,7 +161,7 @@ def test_the_page_of_a_run_that_has_yet_to_train_says_so(tmp_path: Path) -> None
     with RunDirectory(tmp_path / "run", "extend", configuration) as directory:
         kept = {"stage": "inspect", "run": run_id(configuration), "result": inspected}
         directory.keep("inspect.json", kept)
-    missing = rw.report(tmp_path / "run", out=tmp_path / "page.html").missing
+    missing = page_of(RunOnDisk.read(tmp_path / "run")).missing
     assert [name for name in names if name not in missing] == ["inspect", "search", "verdict"]
 
 

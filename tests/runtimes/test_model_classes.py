@@ -76,6 +76,32 @@ def test_what_is_no_number_makes_an_engine_unknown(family: str, more: Config) ->
 
 
 @pytest.mark.parametrize(
+    ("key", "value"), [("factor", None), ("beta_slow", None), ("truncate", None), ("factor", ...)]
+)
+def test_an_engine_computes_with_null_where_transformers_takes_a_default(
+    key: str, value: object
+) -> None:
+    yarn = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 2048}
+    config = small("llama", rope_scaling={**yarn, "attention_factor": None})
+    setting = config["rope_scaling"]
+    for engine in ("vllm", "sglang"):
+        assert following.read(engine, config).layers
+    setting[key] = value
+    if value is ...:
+        del setting[key]
+    for engine in ("vllm", "sglang"):
+        assert f"needs a value for {key}" in str(following.read(engine, config).refused)
+
+
+def test_a_factor_of_the_fast_pairs_is_not_taken_for_one() -> None:
+    yarn = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 2048}
+    for value, unread in ((1, False), (0.0, True)):
+        config = small("llama", rope_scaling={**yarn, "extrapolation_factor": value})
+        assert bool(following.read("sglang", config).unread) is unread
+        assert not following.read("vllm", config).unread  # it does not read the key
+
+
+@pytest.mark.parametrize(
     ("family", "method", "engine", "trap"),
     [
         *(

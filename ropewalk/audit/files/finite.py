@@ -30,6 +30,7 @@ _NO_NUMBERS = {
     "F8_E5M2": ("u1", 0x7C),
     "F8_E4M3": ("u1", 0x7F),
 }
+_EMBEDDINGS = ("embed_tokens.weight", "embed_in.weight", "token_embd.weight")
 _zero = fault(
     "weights-zero",
     "such a matrix passes nothing on, as after a copy or a training that left it out",
@@ -85,10 +86,15 @@ def odd(tensors: Sequence[Numbers], told: Told = lambda done: None) -> Odd:
     return Odd(tuple(not_finite), tuple(zero))
 
 
-def all_zero(names: Sequence[str]) -> tuple[Finding, ...]:
-    """A note on such matrices, if there are any."""
+def all_zero(names: Sequence[str], tensors: Sequence[Numbers]) -> tuple[Finding, ...]:
+    """What to say of such matrices: layers may be added as zeros, but neither many nor the first.
+
+    A copy that broke off has zeros where the file was to be filled.
+    """
     what = f"{listed(names)} {'holds' if len(names) == 1 else 'hold'} zeros alone"
-    return (replace(_zero(what), wrong=False),) if names else ()
+    many = 4 * len(names) > sum(tensor.matrix for tensor in tensors)
+    broken = many or any(name.endswith(_EMBEDDINGS) for name in names)
+    return (replace(_zero(what), wrong=broken),) if names else ()
 
 
 def not_numbers(names: Sequence[str]) -> Finding:

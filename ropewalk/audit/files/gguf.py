@@ -48,6 +48,9 @@ def weights(
     read = odd(all_numbers, told)
     if read.not_finite:
         return wrong("weights", not_numbers(read.not_finite))
+    zero = all_zero(read.zero, all_numbers)
+    if any(each.wrong for each in zero):
+        return wrong("weights", *zero)
     if strange:
         kind = header.tensors[strange[0]].kind
         said = f"{strange[0]} is stored as type {kind}, whose size is not known here"
@@ -59,7 +62,7 @@ def weights(
         return unknown("weights", unknown_here, "run it in llama.cpp (leave --no-run away)")
     where = "the file" if len(parts) == 1 else f"{len(parts)} files"
     said = f"{len(sizes):,} tensors, all within {where}"
-    return passed("weights", said, *all_zero(read.zero))
+    return passed("weights", said, *zero)
 
 
 def tokenizer(header: GGUFHeader) -> Checked:

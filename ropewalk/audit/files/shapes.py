@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from ropewalk.audit.files.check import listed
 from ropewalk.audit.files.names import NAMINGS, after_the_layers, in_each_layer, strangers
+from ropewalk.errors import shortened
 from ropewalk.gguf.tensors import times
 from ropewalk.models.config import Config, ConfigReader
 from ropewalk.runtimes.reading import whole
@@ -79,12 +80,13 @@ class _Model:
     layers: dict[int, dict[str, Shape]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        numbered = re.compile(rf"{re.escape(self.prefix)}layers\.(\d{{1,6}})\.(.+)")
+        numbered = re.compile(rf"{re.escape(self.prefix)}layers\.(0|[1-9][0-9]{{0,5}})\.(.+)")
         for name, shape in self.tensors.items():
             if found := numbered.fullmatch(name):
                 self.layers.setdefault(int(found[1]), {})[found[2]] = shape
 
     def problems(self, embedding: str) -> Iterator[str]:
+        yield from self._misnamed()
         vocabulary, hidden = self.count("vocab_size"), self.count("hidden_size")
         yield from self._differs(embedding, (vocabulary, hidden))
         levels = (self.reader.config, self.reader.outer)
@@ -104,6 +106,13 @@ class _Model:
             if name in self.tensors:
                 yield from self._differs(name, (hidden,))
         yield from self._missing()
+
+    def _misnamed(self) -> Iterator[str]:
+        """A prefix that no class of a text model adds or takes off."""
+        kind = self.reader.model_type
+        inner = self.reader.path or kind.endswith("_text") or "_vl" in kind
+        if not inner and self.prefix not in ("", "model.", f"{kind}."):
+            yield f"names begin with {shortened(self.prefix)}, and those of a {kind!r} do not"
 
     def count(self, key: str) -> int | None:
         return whole(self.reader.get(key))

@@ -17,7 +17,8 @@ from ropewalk.errors import InputError, MissingExtra, first_line, shortened
 from ropewalk.exporting.tokens import PROBE, SETTINGS, tokenizer_files
 from ropewalk.extras import required_by
 from ropewalk.models.config import Config, ConfigReader
-from ropewalk.runtimes.reading import whole
+from ropewalk.runtimes.following import TOKENIZER_LIMITS
+from ropewalk.runtimes.reading import number, whole
 from ropewalk.untrusted import read_json
 
 MOST_BYTES = 64 * 2**20
@@ -60,6 +61,10 @@ def tokenizer(folder: Path, config: Config, rows: int | None) -> Checked:
     except InputError as error:
         said = str(error).removeprefix(f"{folder}: ").partition("; ")[0]
         return wrong("tokenizer", _broken(said))
+    for key in TOKENIZER_LIMITS:
+        if settings.get(key) is not None and number(settings[key]) is None:
+            said = f"{SETTINGS}: {key} is {shortened(settings[key])}, not a number"
+            return wrong("tokenizer", _broken(said))
     if not loaded.probe:
         return wrong("tokenizer", _broken(f"{files[0]}: text becomes no token at all"))
     largest, most = max(loaded.largest, *added, *loaded.probe), _vocabulary(config, rows)
@@ -144,9 +149,9 @@ def _added(settings: Config, more: Config) -> Iterator[int]:
             )
         yield own
     added = settings.get("added_tokens_decoder")
-    for number in added if isinstance(added, dict) else ():
-        if number.isascii() and number.isdigit() and len(number) < 20:
-            yield int(number)
+    for written in added if isinstance(added, dict) else ():
+        if written.isascii() and written.isdigit() and len(written) < 20:
+            yield int(written)
 
 
 def _vocabulary(config: Config, rows: int | None) -> int | None:

@@ -20,6 +20,7 @@ from ropewalk.untrusted import read_json
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 MOST_INDEX = 32 * 2**20
+ADAPTER = "adapter_config.json"
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 _AGAIN = "copy the folder again, or export the model again"
 _damaged = fault("weights-damaged", "it does not load, or loads garbage", _AGAIN)
@@ -63,10 +64,14 @@ def weights(folder: Path, config: Config, told: Told = lambda done: None) -> Wei
             problem = _misplaced(index, files)
         else:
             files = {}
-        # Some runtimes load every safetensors file of a folder.
+        held = {name for own in files.values() for name in own}
         for path in sorted(folder.glob("*.safetensors")):
-            if path not in files:
-                read_header(_regular(path))
+            more = {} if path in files else read_header(_regular(path))
+            if files and not os.path.lexists(folder / INDEX) and (twice := held & more.keys()):
+                # Without an index vLLM and SGLang load every file, and the last one wins.
+                problem = f"{path.name} holds {min(twice)} too, and there is no {INDEX}"
+        if os.path.lexists(folder / ADAPTER):
+            problem = f"with {ADAPTER} here, transformers loads the base model that it names"
         if problem:
             return Weights(wrong("weights", _missing(problem)), tuple(files))
         if not files:
@@ -81,10 +86,14 @@ def weights(folder: Path, config: Config, told: Told = lambda done: None) -> Wei
     found = _compared(files, config)
     if found.checked.check.verdict == "wrong":
         return found
-    read = odd(numbers(files), told)
+    all_numbers = numbers(files)
+    read = odd(all_numbers, told)
     if read.not_finite:
         return replace(found, checked=wrong("weights", not_numbers(read.not_finite)))
-    notes = (*found.checked.findings, *all_zero(read.zero))
+    zero = all_zero(read.zero, all_numbers)
+    if any(each.wrong for each in zero):
+        return replace(found, checked=wrong("weights", *zero))
+    notes = (*found.checked.findings, *zero)
     return replace(found, checked=found.checked._replace(findings=notes))
 
 

@@ -70,6 +70,13 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str, str]] = {
         "token-beyond-vocabulary",
         "has the id 1,024, and the vocabulary has 1,024 rows",
     ),
+    "a limit that is text": (
+        lambda folder: edit(
+            folder / "tokenizer_config.json", lambda own: own.update(model_max_length="512")
+        ),
+        "tokenizer-broken",
+        "model_max_length is '512', not a number",
+    ),
     "settings that are no JSON": (
         lambda folder: (folder / "tokenizer_config.json").write_text("{"),
         "tokenizer-broken",

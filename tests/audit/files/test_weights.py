@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import struct
 import subprocess
 import sys
@@ -217,6 +218,41 @@ def test_a_tensor_that_no_layer_has_is_missing_too(folder: Path) -> None:
     (finding,) = judged(folder).wrong
     assert finding.trap == "weights-differ"
     assert finding.what.startswith("no file holds 3 tensors that the config asks for (model.layers")
+
+
+def test_names_that_no_class_looks_for_are_wrong(folder: Path) -> None:
+    for prefix, verdict in (("model.", "OK"), ("", "OK"), ("model.model.", "wrong")):
+        header, tensors = taken_apart(folder / SINGLE)
+        own = {name.replace("model.", prefix): place for name, place in header.items()}
+        other = folder.with_name("renamed") / SINGLE
+        shutil.copytree(folder, other.parent, dirs_exist_ok=True)
+        put_together(other, own, tensors)
+        assert judged(other.parent).checks[0].verdict == verdict
+
+
+def test_a_second_file_of_the_same_tensors_is_wrong_unless_an_index_chooses(folder: Path) -> None:
+    keep(folder / SINGLE, [QUERIES], folder / "consolidated.safetensors")
+    [finding] = judged(folder).wrong
+    assert finding.what.startswith(f"consolidated.safetensors holds {QUERIES} too, and there is no")
+    names = [name for name in taken_apart(folder / SINGLE)[0] if name != "__metadata__"]
+    (folder / INDEX).write_text(json.dumps({"weight_map": dict.fromkeys(names, SINGLE)}))
+    assert not judged(folder).wrong
+
+
+def test_an_adapter_in_the_folder_makes_transformers_load_another_model(folder: Path) -> None:
+    (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "other/model"}')
+    [finding] = judged(folder).wrong
+    assert "transformers loads the base model that it names" in finding.what
+
+
+@pytest.mark.parametrize("number", ["00", "\N{ARABIC-INDIC DIGIT ZERO}"])
+def test_a_layer_is_numbered_as_classes_write_it(folder: Path, number: str) -> None:
+    header, tensors = taken_apart(folder / SINGLE)
+    renamed = {name.replace("layers.0.", f"layers.{number}."): own for name, own in header.items()}
+    put_together(folder / SINGLE, renamed, tensors)
+    found = judged(folder)
+    assert {each.trap for each in found.wrong} == {"weights-differ"}
+    assert found.wrong[0].what == "2 layers are there, and the config asks for 3"
 
 
 @pytest.mark.parametrize("key", ["attention_bias", "mlp_bias"])
@@ -513,6 +549,17 @@ def test_one_matrix_of_zeros_is_a_note_and_a_bias_of_zeros_is_none(folder: Path)
     assert note.what == f"{QUERIES} holds zeros alone"
     assert not note.wrong
     assert found.verdict == "OK"
+
+
+@pytest.mark.parametrize("lost", ["model.embed_tokens.", "proj"])
+def test_zeros_in_the_embedding_or_in_most_matrices_are_wrong(folder: Path, lost: str) -> None:
+    weights = load_torch(folder / SINGLE)
+    for name, own in weights.items():
+        if lost in name:
+            own.zero_()
+    save_torch(weights, folder / SINGLE, metadata={"format": "pt"})
+    found = judged(folder)
+    assert [each.trap for each in found.wrong] == ["weights-zero"]
 
 
 @pytest.mark.parametrize("kind", [torch.int32, torch.int8, torch.bool])

@@ -3,21 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from benchmarks import trained_questions
-from benchmarks.trained_questions import (
-    BEYOND,
-    MODELS,
-    PLAIN,
-    QUESTIONS,
-    UNTRAINED,
-    WEIGHT,
-    WITHIN,
-    Found,
-    asked,
-    rules,
-)
+from benchmarks.trained_questions import WEIGHT, Found, asked, rules
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.planted import stretches_of
 from tests.evaluation import tiny
@@ -37,33 +25,6 @@ def test_each_answer_stands_in_the_text_before_its_question() -> None:
         before = made.tokens[: made.text.stop]
         places = np.lib.stride_tricks.sliding_window_view(before, answer.stop - answer.start)
         assert (places == made.tokens[answer]).all(axis=1).any()
-
-
-def found(plain: list[float], questions: list[float], lost: float = 0.0) -> Found:
-    arms = {UNTRAINED: [0.0] * 5, PLAIN: plain, QUESTIONS: questions}
-    return {
-        (model, arm): {
-            BEYOND: {"judged": values[i], "text": 3.0},
-            WITHIN: {"judged": 1 - lost * (arm != UNTRAINED), "text": 3.0},
-        }
-        for arm, values in arms.items()
-        for i, model in enumerate(MODELS)
-    }
-
-
-@pytest.mark.parametrize(
-    ("own", "expected"),
-    [
-        (found([0.1, 0.1, 0.2, 0.1, 0.1], [0.3, 0.3, 0.4, 0.4, 0.3]), (True, True)),
-        (found([0.1, 0.1, 0.2, 0.1, 0.1], [0.1, 0.2, 0.1, 0.1, 0.1]), (False, True)),
-        (found([0.0, 0.9, 0.0, 0.0, 0.0], [0.0, 0.9, 0.0, 0.0, 0.1]), (False, False)),
-        (found([0.1, 0.1, 0.2, 0.1, 0.1], [0.3, 0.3, 0.4, 0.4, 0.3], lost=0.1), (True, False)),
-    ],
-)
-def test_the_rules_take_intervals_over_models_and_allow_no_loss(
-    own: Found, expected: tuple[bool, bool]
-) -> None:
-    assert rules(own) == expected
 
 
 def test_the_recorded_cells_decided_for_plain_text_and_against_a_default() -> None:

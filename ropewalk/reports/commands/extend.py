@@ -94,7 +94,7 @@ def _advice(judged: Judged, run: RunOnDisk, exports: Exports | None) -> tuple[st
     if judged.verdict == "undecided" and last is not None and last.more is not None:
         more = run.again("--budget", str(last.documents + last.more))
         return f"read more documents; {judged.price_in_words}.", more
-    return "train under it, or extend less far.", run.again("--train-steps", "auto")
+    return "train under it, or extend less far.", run.again("--train-steps", "200")
 
 
 def _judged(judged: Judged, *, is_final: bool = False, goes_on: bool = False) -> Section:

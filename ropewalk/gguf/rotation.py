@@ -98,10 +98,16 @@ def geometry_of(header: GGUFHeader) -> RotaryGeometry:
         raise error.renamed(_KEYS["by_name"]).within(f"{header.path}: ") from None
 
 
+def factor_of(header: GGUFHeader) -> float:
+    """The factor of the scaling; llama.cpp reads its older key where the newer is missing."""
+    stated = header.number("rope.scaling.factor")
+    return (header.number("rope.scale_linear") if stated is None else stated) or 1.0
+
+
 def lengths_of(header: GGUFHeader) -> Lengths:
     """The three lengths, by the rule for configs (models/native.py)."""
     context = header.count("context_length") or 1
-    scaled = (header.number("rope.scaling.factor") or 1.0) > 1 and scaling_type(header) != "none"
+    scaled = factor_of(header) > 1 and scaling_type(header) != "none"
     lists = any(name in header.tensors for name in (LONG, SHORT, FREQUENCIES))
     stated = header.count("rope.scaling.original_context_length")
     if stated or scaled or lists:
@@ -183,7 +189,7 @@ def _scaled(header: GGUFHeader, plain: RotarySchedule, context: int) -> RotarySc
     """The schedule of the file's scaling type, before its tensors of factors."""
     kind = scaling_type(header)
     context = max(context, plain.length)  # a file may declare less than it was pretrained at
-    factor = header.number("rope.scaling.factor") or 1.0
+    factor = factor_of(header)
     attention = header.number("rope.scaling.attn_factor") or 1.0
     scaled = plain
     if kind == "linear" and factor > 1:

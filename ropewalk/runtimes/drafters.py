@@ -161,6 +161,9 @@ def lost(runtime: str, target: Source, drafter: Drafter) -> str:
         return f"{runtime} has no drafter of the form {drafter.form}"
     if runtime == "sglang" and SPECULATORS in drafter.source.config:
         return f"SGLang does not read {SPECULATORS}"
+    read = every()[runtime].versions[runtime]
+    if drafter.form == MODEL and (why := read(drafter.source.config).refused):
+        return f"{runtime} does not load it: {why}"
     own, size = _vocabulary(drafter.source), _vocabulary(target)
     differ = runtime != "llama.cpp" and drafter.form == MODEL and own != size
     return f"{runtime} refuses a draft model of {own} tokens for a target of {size}" * differ

@@ -53,6 +53,12 @@ def test_a_scaling_type_is_its_method(method: str, attention: float, tmp_path: P
     assert found.recipe == extend(PLAIN, 4096, method, {"factor": 8.0}).recipe
 
 
+def test_the_older_key_of_the_factor_is_read_where_the_newer_is_missing(tmp_path: Path) -> None:
+    for more, expected in (({}, 4.0), ({"rope.scaling.factor": 2.0}, 2.0)):
+        plan = plan_of(tmp_path, keys={"rope.scale_linear": 4.0, **more})
+        assert plan.longest().rescale_factors == pytest.approx(np.full(PAIRS, expected))
+
+
 @pytest.mark.parametrize("stated", [{}, {"rope.scaling.type": "none"}])
 def test_a_factor_without_a_type_is_linear(stated: dict[str, Any], tmp_path: Path) -> None:
     plan = plan_of(tmp_path, keys={"rope.scaling.factor": 4.0, **stated})

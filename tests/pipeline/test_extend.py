@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -16,9 +17,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
+from typer.main import get_command
 
 import ropewalk as rw
 from ropewalk.api.report import Reported
+from ropewalk.cli import command_line
 from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.data.corpora import Document
 from ropewalk.errors import InputError
@@ -35,7 +38,9 @@ from ropewalk.pipeline.stages.search import Search
 from ropewalk.planning.extension import extend as schedule_by
 from ropewalk.planning.hand_designed import HAND_DESIGNED
 from ropewalk.progress import Progress, Status, silent
+from ropewalk.reports.commands.extend import _advice
 from ropewalk.run_directory import RunDirectory
+from ropewalk.run_on_disk import RunOnDisk
 from ropewalk.schedule import RotarySchedule
 from ropewalk.values import Result
 from tests.api.conformance import check_result
@@ -426,6 +431,18 @@ def test_methods_race_if_the_first_schedule_fails_or_costs_too_much(
     first = judged_as(done.result(JudgeFirst), rates, paid)
     work = SimpleNamespace(result=lambda stage: first, results={"first": first})
     assert Search(TARGET, search).needed(work) == expected  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("rates", [(1.0, 0.25), (1.0, 0.9), (0.25, 0.0)])
+def test_the_command_that_a_page_ends_with_is_one_that_is_taken(
+    done: Extended, run: Path, rates: tuple[float, float]
+) -> None:
+    told = judged_as(done.result(JudgeFirst), rates)
+    _, command = _advice(told, RunOnDisk.read(run), None)
+    _, verb, *words = shlex.split(command)
+    group = get_command(command_line([verb]))
+    taken = group if not hasattr(group, "commands") else group.commands[verb]
+    taken.make_context(verb, words)  # an option that is not taken ends here
 
 
 def test_a_cheaper_schedule_takes_no_place_of_one_that_works(done: Extended) -> None:

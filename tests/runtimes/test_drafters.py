@@ -231,6 +231,17 @@ def test_bad_drafters(change: dict[str, Any], error: type, said: str, tmp_path: 
         rw.verify(target, drafter=draft, runtimes=["vllm"], run=False)
 
 
+def test_a_runtime_that_does_not_load_a_drafter_does_not_draft_with_it(tmp_path: Path) -> None:
+    target = resolve(saved(tmp_path / "target", QWEN3))
+    yarn = {"rope_type": "yarn", "factor": None, "original_max_position_embeddings": 32768}
+    config = {**load_config(CONFIGS / "model-qwen3-0.6b.json"), "rope_scaling": yarn}
+    found = drafter_of(target, resolve(saved(tmp_path / "draft", config)))
+    for row in drafting(target, found, target.present_plan)[:2]:
+        assert row.fit == "impossible"
+        assert "does not load it" in row.reason
+        assert "needs a value for factor" in row.reason
+
+
 def test_exports_without_such_a_drafter(tmp_path: Path) -> None:
     plan = rw.plan("bundled", "2k", "yarn").plan
     other = BUNDLED_FOLDER.with_name("bundled_2")

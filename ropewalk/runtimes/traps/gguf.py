@@ -9,7 +9,13 @@ import math
 from collections.abc import Iterator
 
 from ropewalk.gguf.header import F32, FREQUENCIES, LONG, SHORT, GGUFHeader
-from ropewalk.gguf.rotation import DEFAULT_BASE, geometry_of, honours_factors, scaling_type
+from ropewalk.gguf.rotation import (
+    DEFAULT_BASE,
+    factor_of,
+    geometry_of,
+    honours_factors,
+    scaling_type,
+)
 from ropewalk.runtimes.finding import TOLERANCE, Finding
 from ropewalk.runtimes.llama_cpp import NAME
 
@@ -51,7 +57,7 @@ def findings(header: GGUFHeader) -> Iterator[Finding]:
         )
     kind = scaling_type(header)
     attention = header.number("rope.scaling.attn_factor")
-    factor = header.number("rope.scaling.factor") or 1.0
+    factor = factor_of(header)
     if kind == "yarn" and attention is not None and factor > 1:
         computed = 0.1 * math.log(factor) + 1
         if abs(attention / computed - 1) <= TOLERANCE:

@@ -84,19 +84,21 @@ def verify(
     with called("verify", verify, locals()) as (_, progress):
         from ropewalk.audit.examination import audit
 
+        followed = None if plan is None else as_plan(plan)
+        needed = None if length is None else as_length(length)
+        named = as_list(runtimes, "runtimes")
         source = resolve(model_on_disk)
         if strict:
             stated_assumptions(source, log_notice, strict=True)
         drafts = None if drafter is None else drafter_of(source, resolve(drafter))
         found = audit(
             model_on_disk,
-            plan=None if plan is None else as_plan(plan),
-            length=None if length is None else as_length(length),
-            runtimes=as_list(runtimes, "runtimes"),
+            plan=followed,
+            length=needed,
+            runtimes=named,
             run=run,
             progress=progress,
         )
         if drafts is None:
             return found
-        followed = source.present_plan if plan is None else as_plan(plan)
-        return found.with_drafting(drafting(source, drafts, followed))
+        return found.with_drafting(drafting(source, drafts, followed or source.present_plan))

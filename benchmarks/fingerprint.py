@@ -626,7 +626,7 @@ def sentences() -> list[Sentence]:
         ),
         Sentence(
             "README.md",
-            "it finds {} detectable faults ({}), with {} false alarms ({}) |",
+            "it finds {} faults beyond rounding ({}), with {} false alarms ({}) |",
             (
                 *_share([r["status"] == "deviates" for r in found["faults"] if judged.moved(r)]),
                 *_share([row["status"] != "same" for row in found["healthy"]]),

@@ -171,7 +171,7 @@ def sentences() -> list[Sentence]:
     cases = ("yarn", TARGET), ("none", TARGET), ("none", SHORT)
     found = (mean(cells, method, length, "right") for method, length in cases)
     yarn, none, short = (own.shown(100, ".0f", "%") for own in found if own is not None)
-    words = "at twice its window, YaRN finds {} of {} facts, against {} unmodified, and {} at 4k (`python"
+    words = "at twice its window, YaRN finds {} of {} facts, {} unmodified; at 4k, {} (`python"
     return [Sentence("README.md", words, (yarn, str(8 * DOCUMENTS), none, short))]
 
 

@@ -28,6 +28,7 @@ ALWAYS = {
         "sglang.srt.layers.rotary_embedding",
         "sglang.srt.multimodal.customized_mm_processor_utils",
         "sglang.srt.utils.hf_transformers",
+        "sglang.srt.utils.hf_transformers_patches",
         "sglang.srt.utils.hf_transformers_utils",
     ),
 }
@@ -90,9 +91,11 @@ class _Parts(_StandIns):
         }
 
     def find_spec(self, name: str, path: object, target: object = None) -> Any:
-        if any(f"{name}.".startswith(f"{own}.") for own in self.own):
+        # The package itself is its own: SGLang's patches transformers when it is imported.
+        if name == self.engine or any(f"{name}.".startswith(f"{own}.") for own in self.own):
             folder = self.wheel.joinpath(*name.split(".")[:-1])
-            return zipimport.zipimporter(str(folder)).find_spec(name)
+            if spec := zipimport.zipimporter(str(folder)).find_spec(name):
+                return spec
         if name.partition(".")[0] in LACKING:
             return importlib.machinery.ModuleSpec(name, self, is_package=True)
         return super().find_spec(name, path or (), target)

@@ -179,6 +179,16 @@ def blocks() -> dict[str, str]:
     return {PAGE: "\n".join(_rows([f for f in faults() if f.name in kept], kept))}
 
 
+def sentences() -> list[figures.Sentence]:
+    """README's count."""
+    reproduced = [
+        name
+        for name, runs in recorded().items()
+        if any(outcome["outcome"] == REPRODUCED for outcome in runs.values())
+    ]
+    return [figures.Sentence("README.md", "it found {} faults in", (str(len(reproduced)),))]
+
+
 def _rows(known: Sequence[Fault], kept: Mapping[str, Any]) -> Iterator[str]:
     yield "| | software | fault | effect | mended |"
     yield "|---|---|---|---|---|"

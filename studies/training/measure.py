@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.machine import measured_on
-from docs.figures import Sentence
 from ropewalk.evaluation.statistics import Interval, mixed_mean_interval, t_quantile
 from studies.training.cells import (
     BASE,
@@ -220,20 +219,6 @@ def apart(known: dict[Cell, Line]) -> set[str]:
 def blocks() -> dict[str, str]:
     known = lines()
     return {PAGE: page(known) if known else ""}
-
-
-def sentences() -> list[Sentence]:
-    """The primary contrast."""
-    known = lines()
-    own = Cell(FIRST[0], 8, YARN, 200)
-    found = difference(known, own, own.untrained, "retrieval", within=False)
-    if found.interval is None:
-        return []
-    figures = (f"{100 * found.mean:.0f}", *(f"{100 * end:.0f}" for end in found.interval))
-    words = (
-        "200 steps under YaRN at 8 times the window raise retrieval there by {} points ({} to {})"
-    )
-    return [Sentence("README.md", words, figures, holds=found.interval[0] > 0)]
 
 
 def page(known: dict[Cell, Line]) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
-from ropewalk.errors import InputError, InvalidValue, Unsupported, printable
+from ropewalk.errors import InvalidValue, Unsupported, printable
 from ropewalk.lengths import MAX_LENGTH, format_length
 from ropewalk.outputs import UNSIGNED, is_signed, signed
 from ropewalk.schedule import RotarySchedule
@@ -228,19 +228,17 @@ class ContextPlan:
                 "create the plan again",
             )
         fields.ignore("checksum")  # of the file, for whoever would replace it
-        if fields.holds("query_scales"):
-            raise without_query_scales(fields.of("query_scales"))
         schedules = {}
         for name, steps in fields.mapping("schedules").items():
             key = f"{fields.of('schedules')}.{name}"
             if not isinstance(steps, list):
                 raise InvalidValue(key, steps, "must be a list of steps", "write [{…}, …]")
             schedules[name] = decode(tuple[PlanStep, ...], steps, key)
-        provenance = fields.texts("provenance")
-        if provenance.get("folded", "").startswith("query scales "):
-            raise without_query_scales(fields.of("provenance.folded"))
         return fields.build(
-            cls, model=fields.text("model"), schedules=schedules, provenance=provenance
+            cls,
+            model=fields.text("model"),
+            schedules=schedules,
+            provenance=fields.texts("provenance"),
         )
 
     def dumps(self) -> str:
@@ -262,14 +260,6 @@ class ContextPlan:
     @classmethod
     def read(cls, path: str | Path) -> ContextPlan:
         return cls.loads(read_text(path, max_bytes=MAX_BYTES), str(path))
-
-
-def without_query_scales(key: str) -> InputError:
-    """The refusal of a plan, an export or a result that was made with query scales."""
-    return InputError(
-        f"{key}: was made with query scales, which ropewalk no longer supports; create it again "
-        "without them, or use the code at the git tag before-query-scales-went"
-    )
 
 
 def _check_label(key: str, text: object) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import difflib
 import reprlib
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 SHOWN_VALUE = 80  # characters of it in a message
 SHOWN_KEY = 240  # it starts with a file's path and ends with what is wrong: keep both ends
@@ -31,6 +32,9 @@ class RopewalkError(Exception):
 
 class GateFailed(RopewalkError):
     """A check between a result and its use was not met."""
+
+    result: Any = None
+    """The result that was refused, for whoever wants its figures."""
 
     def __init__(self, subject: str, problems: Iterable[str]) -> None:
         self.subject, self.problems = subject, tuple(problems)

@@ -198,9 +198,6 @@ class Fields:
     def items(self, key: str) -> list[object]:
         return list_value(self.take(key), self.of(key))
 
-    def numbers(self, key: str) -> list[float]:
-        return real_numbers(self.take(key), self.of(key))
-
     def mapping(self, key: str) -> dict[str, object]:
         """An object whose keys are free."""
         return Fields(self.take(key), self.of(key))._members

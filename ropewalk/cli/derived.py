@@ -15,12 +15,13 @@ from ropewalk.cli.shared import (
     OverwriteOption,
     check_outputs,
     drawn,
+    print_json,
     save_plot,
     say,
     show_result,
     show_written,
 )
-from ropewalk.errors import printable
+from ropewalk.errors import GateFailed, printable
 from ropewalk.options import RunFolder, Shell, declared
 from ropewalk.torchrun import first
 
@@ -39,7 +40,12 @@ def derived(verb: Any) -> Callable[..., None]:
     ) -> None:
         sources = [Path(value) for value in call.given.values() if isinstance(value, str | Path)]
         check_outputs(plot=plot, sources=sources, overwrite=overwrite)
-        found = call()
+        try:
+            found = call()
+        except GateFailed as error:
+            if as_json and error.result is not None:
+                print_json(error.result)
+            raise
         save_plot(getattr(found, "figure", None), plot)
         show_result(found, as_json=as_json)
         show_written(plot, as_json=as_json)

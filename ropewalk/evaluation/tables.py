@@ -119,13 +119,11 @@ def effective(
 ) -> list[Block]:
     """Each subject's effective length, by each mean over tasks and threshold."""
     names, at = labels(result.subject for result in results), format_length(window)
-    thresholds = {"ruler": "85.6% (RULER)", "own": f"(85% of unmodified at {at})"}
+    basis = {"ruler": "RULER", "own": f"85% of unmodified at {at}"}
     rows = tuple(
         (
             *cells(names[e.subject], e.group),
-            Cell(thresholds["ruler"], e.threshold)
-            if e.criterion == "ruler"
-            else Cell(f"{e.threshold:.1%} {thresholds['own']}", e.threshold),
+            Cell(f"{e.threshold:.1%} ({basis[e.criterion]})", e.threshold),
             Cell(str(e), e.passed),
         )
         for e in found

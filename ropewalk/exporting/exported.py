@@ -104,7 +104,7 @@ class NotTheSame(GateFailed):
     """The export computes something else: it has been removed, and this is the proof."""
 
     def __init__(self, exported: Exported, agreement: Agreement) -> None:
-        self.exported, self.agreement = exported, agreement
+        self.result, self.agreement = exported, agreement
         super().__init__(
             f"{exported.path} was not written",
             [
@@ -115,4 +115,4 @@ class NotTheSame(GateFailed):
         )
 
     def __reduce__(self) -> tuple[object, ...]:
-        return NotTheSame, (self.exported, self.agreement)
+        return NotTheSame, (self.result, self.agreement)

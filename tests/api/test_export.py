@@ -91,7 +91,6 @@ def test_the_command_prints_what_the_function_returns(
     assert load_config(out)["rope_parameters"]["rope_type"] == "longrope"
     words = ("export", source, "--plan", tmp_path / "plan.json", "-o", out, "--overwrite")
     check_command(made, *words, "--runtime", runtime)
-    check_command(made, *words, "--to", runtime)  # its former name
 
 
 @pytest.mark.usefixtures("in_process")
@@ -133,7 +132,7 @@ def test_what_fails_the_gate_raises_with_what_was_measured(
     spoil_exports(monkeypatch)
     with pytest.raises(NotTheSame) as caught:
         rw.export(source, planned(source, "yarn"), tmp_path / "out", "transformers")
-    assert caught.value.agreement == check_result(caught.value.exported).agreement
+    assert caught.value.agreement == check_result(caught.value.result).agreement
     assert not caught.value.agreement.passed
     assert list(tmp_path.iterdir()) == []
 

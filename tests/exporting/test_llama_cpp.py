@@ -166,7 +166,7 @@ def test_what_is_forgotten_is_noticed_and_the_file_is_not_left(
     for dtype in ("F32", "Q8_0"):
         with pytest.raises(NotTheSame, match=r"in llama\.cpp .* differ") as caught:
             export(BUNDLED, named_plan("searched"), tmp_path / "model.gguf", dtype=dtype)
-        assert not proven(caught.value.exported).passed
+        assert not proven(caught.value.result).passed
     assert list(tmp_path.iterdir()) == []
 
 

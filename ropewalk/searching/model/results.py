@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from ropewalk.blocks import Block, Cell, Paragraph, Table, Title
-from ropewalk.context_plan import ContextPlan, without_query_scales
+from ropewalk.context_plan import ContextPlan
 from ropewalk.evaluation.select import Paired
 from ropewalk.lengths import format_length
 from ropewalk.schedule import Recipe, RotarySchedule
@@ -17,8 +17,6 @@ from ropewalk.searching.driver import Point
 from ropewalk.values import Charts, Drawn, Unbounded, Value, check_filled, check_member, flat
 
 if TYPE_CHECKING:
-    from typing import Self
-
     from ropewalk.chart import Chart
 
 SEARCHED = "search"
@@ -210,14 +208,6 @@ class Found(Drawn):
 
     plan: ContextPlan
     legs: tuple[Leg, ...]
-
-    @classmethod
-    def from_json(cls, value: object, path: str = "") -> Self:
-        if isinstance(value, dict) and "query_tuning" in value:  # of versions that tuned queries
-            if value["query_tuning"] is not None:
-                raise without_query_scales(f"{path}query_tuning")
-            value = {key: own for key, own in value.items() if key != "query_tuning"}
-        return super().from_json(value, path)
 
     def to_rows(self) -> list[dict[str, Any]]:
         """The scores of each hand-designed method and of the chosen schedule, at each length."""

@@ -207,7 +207,6 @@ class TestFields:
             (Fields.number, ["1", True, None, [1.0], math.nan, math.inf, 10**400]),
             (Fields.text, [1, None, ["a"], True]),
             (Fields.items, [{}, "ab", None, 1]),
-            (Fields.numbers, [[1, "2"], [True], [None], [math.nan], [[1]], "12", 1]),
             (Fields.mapping, [[], None, "a", 1]),
             (Fields.texts, [{"a": 1}, {"a": None}, [], "a"]),
         ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -117,6 +118,8 @@ def test_an_early_interrupt_shows_no_traceback(milliseconds: int) -> None:
         (-signal.SIGINT, ""),
         (-signal.SIGINT, "interrupted\n"),
     ]
+    # What Python's own import lock catches, it prints itself and goes on.
+    errors = re.sub(r"Exception ignored in: <function _get_module_lock(.*\n)+?KeyboardInterrupt: \n", "", errors)
     assert (child.returncode, errors) in ended
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ropewalk.context_plan import PLAN
-from ropewalk.errors import GateFailed, InputError, Unsupported
+from ropewalk.errors import GateFailed, InputError, InvalidValue, Unsupported
 from ropewalk.lengths import MAX_LENGTH, format_length
 from ropewalk.rotation.causes import Sample, tolerance, unit
 from ropewalk.rotation.reading import Live, Reading, read, unwrapped
@@ -106,6 +106,8 @@ def same_rotation(a: Any, b: Any, *, lengths: Sequence[int] = ()) -> RotationChe
     if found.plan is not None and reference.plan is not None:
         reference.plan.check_layer_types(found.plan.schedules)
     plans = [live.plan for live in (reference, found) if live.plan is not None]
+    if isinstance(lengths, int):
+        raise InvalidValue("lengths", lengths, "must be a list", f"write [{lengths}]")
     own = tuple(lengths) or (plans[0].target_length if plans else _LENGTH,)
     for length in own:
         check_between(whole_number(length, "lengths"), 2, MAX_LENGTH, "lengths", "give tokens")

@@ -92,7 +92,6 @@ def test_the_page_of_a_training_that_has_moved_names_it_as_it_is_now(
     shutil.copytree(done.run, run)
     (run / "report.html").unlink()
     found = rw.report(run)
-    assert "Wrote moved/model for transformers" in found.verdict
     content = found.path.read_text()
     assert "from_pretrained(&#x27;moved/model&#x27;)" in content
     assert "Run directory: moved<" in content
@@ -103,9 +102,9 @@ def test_the_page_of_a_training_that_has_moved_names_it_as_it_is_now(
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (lambda lines: lines + lines, f"line {STEPS + 1} repeats line 1, and would count twice"),
-        (lambda lines: [*lines[:2], lines[3], lines[2], *lines[4:]], "line 3 is step 4 of stage 1"),
-        (lambda lines: [*lines[:4], *lines[5:]], "line 5 is step 6 of stage 1, and step 5 comes"),
+        (lambda lines: lines + lines, f"line {STEPS + 1} does not follow the line before it"),
+        (lambda lines: [*lines[:2], lines[3], lines[2], *lines[4:]], "line 3 does not follow the line before it"),
+        (lambda lines: [*lines[:4], *lines[5:]], "line 5 does not follow the line before it"),
     ],
     ids=["doubled", "swapped", "without one"],
 )

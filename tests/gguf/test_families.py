@@ -177,7 +177,7 @@ def test_other_shapes_of_a_family(kind: str, changes: dict[str, Any], tmp_path: 
         ("smollm3", {"no_rope_layers": [1, 0, 1, 1]}, "leaves every fourth layer without rotation"),
         ("gemma3_text", {"query_pre_attn_scalar": 32}, "query_pre_attn_scalar = 32"),
         ("gemma3_text", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping"),
-        ("gemma3_text", {"use_bidirectional_attention": True}, "use_bidirectional_attention"),
+        ("gemma3_text", {"use_bidirectional_attention": True}, "is an encoder"),
         ("gemma3_text", {"hidden_activation": "silu"}, "hidden_act = 'silu'"),
         ("gpt_oss", {"swiglu_limit": 5.0}, "swiglu_limit = 5"),
         (

@@ -105,7 +105,8 @@ def test_the_page_of_a_run_that_judges_has_the_present_interval(
     extended(folder, tmp_path / "run", progress=watch)
     told = []
     for page in pages:
-        found = re.search(r"yarn is judged now, by (\d) documents?: .*: undecided\.", page.verdict)
+        content = page.path.read_text(encoding="utf-8")
+        found = re.search(r"yarn is judged now, by (\d) documents?: .*: undecided\.", content)
         assert found is not None
         told.append(int(found[1]))
         assert "first" in page.missing

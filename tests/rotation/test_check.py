@@ -282,6 +282,8 @@ class TestNotRead:
             rw.assert_rotation(llama(), plan_of(), lengths=(TARGET + 1,))
         with pytest.raises(rw.InvalidValue, match="lengths"):
             rw.assert_rotation(llama(), plan_of(), lengths=(0,))
+        with pytest.raises(rw.InvalidValue, match=r"lengths = 64: must be a list; write \[64\]"):
+            rw.assert_rotation(llama(), plan_of(), lengths=64)  # type: ignore[arg-type]
 
 
 def test_an_8b_model_takes_milliseconds() -> None:

@@ -119,7 +119,9 @@ def test_an_early_interrupt_shows_no_traceback(milliseconds: int) -> None:
         (-signal.SIGINT, "interrupted\n"),
     ]
     # What Python's own import lock catches, it prints itself and goes on.
-    errors = re.sub(r"Exception ignored in: <function _get_module_lock(.*\n)+?KeyboardInterrupt: \n", "", errors)
+    errors = re.sub(
+        r"Exception ignored in: <function _get_module_lock(.*\n)+?KeyboardInterrupt: \n", "", errors
+    )
     assert (child.returncode, errors) in ended
 
 

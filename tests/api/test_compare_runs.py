@@ -198,7 +198,9 @@ def test_unfinished_and_damaged_runs_are_named(runs: tuple[Path, Path], tmp_path
     torn = copy("torn")
     lines = (torn / RECORDS).read_bytes().splitlines(keepends=True)
     (torn / RECORDS).write_bytes(b"".join(lines[:-1]))
-    with pytest.raises(InputError, match=r"records.jsonl: has \d+ lines, and results.json was made of"):
+    with pytest.raises(
+        InputError, match=r"records.jsonl: has \d+ lines, and results.json was made of"
+    ):
         rw.compare_runs(torn, runs[0])
     other = copy("other")
     of = json.loads((other / "run.json").read_text())

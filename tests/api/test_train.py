@@ -103,7 +103,10 @@ def test_the_page_of_a_training_that_has_moved_names_it_as_it_is_now(
     ("change", "told"),
     [
         (lambda lines: lines + lines, f"line {STEPS + 1} does not follow the line before it"),
-        (lambda lines: [*lines[:2], lines[3], lines[2], *lines[4:]], "line 3 does not follow the line before it"),
+        (
+            lambda lines: [*lines[:2], lines[3], lines[2], *lines[4:]],
+            "line 3 does not follow the line before it",
+        ),
         (lambda lines: [*lines[:4], *lines[5:]], "line 5 does not follow the line before it"),
     ],
     ids=["doubled", "swapped", "without one"],

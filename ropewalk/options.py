@@ -83,6 +83,8 @@ class Shell:
     """What `--plot FILE` draws, if the result has a figure that people want alone."""
     preview: str = "Only show what would be done, and its cost here or on another machine (--on)."
     """The help of `--dry-run`, if the verb has a preview."""
+    kept: str = "results and figures are in"
+    """The line that names the run; empty if the result does."""
     status: Callable[[Any], int] = lambda result: 0
     """The exit status by the result."""
 

@@ -96,6 +96,7 @@ def _estimate(asked: _Asked | _Elsewhere) -> Estimate | Cost:
     "extend",
     "All in one run",
     example="ropewalk extend path/to/model --to 32k --run runs/extend",
+    kept="",
 )
 @previewed_by(_estimate)
 def extend(

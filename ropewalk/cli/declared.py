@@ -10,6 +10,7 @@ The function's own keyword parameters are options that only a shell has, such as
 from __future__ import annotations
 
 import inspect
+import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -32,7 +33,7 @@ import typer
 
 from ropewalk import registered
 from ropewalk.cli.naming import in_options
-from ropewalk.cli.shared import notify, show_result
+from ropewalk.cli.shared import notify, say, show_result
 from ropewalk.errors import InputError, InvalidValue
 from ropewalk.lengths import format_length
 from ropewalk.options import (
@@ -56,6 +57,8 @@ class Call(Generic[R]):
     verb: Callable[..., R]
     given: Mapping[str, Any]
     quiet: bool = False
+    aside: bool = False
+    """True if standard output is for one JSON object."""
 
     def __call__(self, **more: object) -> R:
         """Run the verb; its progress and notices go to standard error."""
@@ -63,10 +66,16 @@ class Call(Generic[R]):
 
         work = self.verb.__name__.replace("_", " ")
         with nullcontext(silent) if self.quiet else of_a_command(work) as progress:
-            heard = {"progress": progress, "notice": _warn if self.quiet else notify}
+            heard: dict[str, Any] = {"progress": progress}
+            heard["notice"] = _warn if self.quiet else notify
+            heard["done"] = self._done
             known = inspect.signature(self.verb).parameters
             heard = {name: hears for name, hears in heard.items() if name in known}
             return self.verb(**self.given, **heard, **more)
+
+    def _done(self, stage: Any, result: Any) -> None:
+        """Show the result of a stage as soon as it is there."""
+        say(f"{stage.name}  {result.summary()}", sys.stderr if self.aside else None)
 
     def preview(self) -> Any:
         """Run the verb's preview in the same way."""
@@ -104,6 +113,7 @@ def command_of(*verbs: Callable[..., Any]) -> Callable[[Callable[..., None]], Ca
                     verb,
                     _given({name: (form, words.pop(name)) for name, form in its.items()}),
                     quiet,
+                    words.get("as_json", False),
                 )
                 for verb, its in zip(verbs, forms, strict=True)
             ]

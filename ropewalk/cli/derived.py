@@ -29,7 +29,7 @@ from ropewalk.torchrun import first
 def derived(verb: Any) -> Callable[..., None]:
     """The command of a verb."""
     shell: Shell = verb.shell
-    keeps = any(isinstance(option, RunFolder) for *_, option in declared(verb))
+    keeps = shell.kept and any(isinstance(each, RunFolder) for *_, each in declared(verb))
 
     def run(
         call: Call[Any],
@@ -50,7 +50,7 @@ def derived(verb: Any) -> Callable[..., None]:
         show_result(found, as_json=as_json)
         show_written(plot, as_json=as_json)
         if keeps and "run" in call.given and first() and not as_json:
-            say(f"results and figures are in {printable(str(call.given['run']))}")
+            say(f"{shell.kept} {printable(str(call.given['run']))}")
         if status := shell.status(found):
             raise typer.Exit(status)
 

@@ -79,6 +79,9 @@ class Extended(Drawn):
     def blocks(self) -> Iterator[Block]:
         """Yield a question with both answers; before, after, and the price; where the files are."""
         yield from map(Paragraph, self.lines)
+        yield Paragraph(
+            "for your own model: ropewalk extend path/to/model --to 128k --dry-run", "quiet"
+        )
         yield from self.charts()
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -19,12 +19,10 @@ from ropewalk.cli.shared import (
     written,
 )
 from ropewalk.errors import InputError
+from ropewalk.evaluation.served.fingerprint import Fingerprint, Verdict
 from ropewalk.gguf.header import is_gguf
 from ropewalk.outputs import STANDARD_OUTPUT, write_atomically
 from ropewalk.torchrun import check_alone, first
-
-if TYPE_CHECKING:
-    from ropewalk.evaluation.served.fingerprint import Fingerprint, Verdict
 
 NOT_SAME = {"same": 0, "deviates": 1, "unknown": 3}
 """The exit status by the result."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from ropewalk.api.common import as_length
 from ropewalk.api.search import search
@@ -22,10 +22,8 @@ from ropewalk.context_plan import PLAN
 from ropewalk.lengths import format_length
 from ropewalk.models.source import resolve
 from ropewalk.outputs import STANDARD_OUTPUT
+from ropewalk.searching.model.results import Searched
 from ropewalk.torchrun import first
-
-if TYPE_CHECKING:
-    from ropewalk.searching.model.results import Searched
 
 
 @command_of(search)

@@ -22,11 +22,12 @@ SAMPLES_PER_CELL = 10
 MOST_ROWS = 10
 WIDE = 0.4
 """A cell whose interval is wider than this, or that has none, says nothing yet: grey."""
-_IN_MODE = {
+IN_MODE = {
     "teacher_forced": "",
     "generate": ", generated",
     "shared_context": ", generated on shared contexts",
 }
+"""A mode in the name of a picture; the usual one goes without saying."""
 
 
 class Cell(NamedTuple):
@@ -62,11 +63,6 @@ class DepthGrid(NamedTuple):
         return [i / len(self.rows) for i in range(len(self.rows) + 1)]
 
 
-def in_mode(mode: str) -> str:
-    """A mode in the name of a picture; the usual one goes without saying."""
-    return _IN_MODE[mode]
-
-
 def by_length(
     results: Sequence[EvalResult],
     original_length: int | None = None,
@@ -83,9 +79,9 @@ def by_length(
         Chart(
             task if task == label else f"{task}: {label}",
             LENGTH,
-            Axis(f"{label}{in_mode(mode)}", "log10")
+            Axis(f"{label}{IN_MODE[mode]}", "log10")
             if metric == PERPLEXITY.name
-            else RATE._replace(label=f"{label}{in_mode(mode)}"),
+            else RATE._replace(label=f"{label}{IN_MODE[mode]}"),
             tuple(Series(name, tuple(sorted(own))) for name, own in series.items()),
             original(original_length),
             tuple(
@@ -162,7 +158,7 @@ def tiles(grid: DepthGrid) -> TileGrid:
         for line, depth in zip(grid.rows, rows, strict=True)
     )
     return TileGrid(
-        f"{grid.task}, {grid.method}{in_mode(grid.mode)}",
+        f"{grid.task}, {grid.method}{IN_MODE[grid.mode]}",
         LENGTH.label,
         "depth",
         tuple(map(format_length, grid.lengths)),
@@ -229,7 +225,7 @@ def of_spreads(spreads: Sequence[Spread], *, original_length: int) -> list[Chart
     label = "mean and range"
     return [
         Chart(
-            f"{task}{in_mode(mode)}",
+            f"{task}{IN_MODE[mode]}",
             LENGTH,
             Axis(label, "log10") if metric == PERPLEXITY.name else RATE._replace(label=label),
             tuple(Series(name, tuple(sorted(own))) for name, own in series.items()),

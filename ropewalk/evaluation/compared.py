@@ -10,6 +10,7 @@ from ropewalk.chart import Chart
 from ropewalk.evaluation import tables
 from ropewalk.evaluation.gains import by_length, gain_of, named_task
 from ropewalk.evaluation.results import MethodComparison, Paired, labels, value_in_words
+from ropewalk.evaluation.statistics import p_in_words
 from ropewalk.lengths import format_length
 from ropewalk.records import NLL, PERPLEXITY, EvalResult
 
@@ -82,7 +83,7 @@ class ComparedRuns(Paired):
                     _value(first.get((c.first, *place))),
                     _value(second.get((c.second, *place))),
                     tables.gain(c.metric, gain_of(c)),
-                    tables.p_value(c.adjusted_p),
+                    Cell(p_in_words(c.adjusted_p), c.adjusted_p),
                 )
             )
         columns = ("method", "task", "length", "first", "second", "gain of the first", "p (Holm)")

@@ -138,8 +138,7 @@ class Evaluated(Paired):
             if self.undecided:
                 yield Paragraph(f"{self.undecided} pairs show no significant difference")
             if self.untested:
-                told = "have too few samples for an interval or a test"
-                yield Paragraph(f"{self.untested} pairs {told}")
+                yield Paragraph(f"{self.untested} pairs have too few samples for a test")
             yield Paragraph(tables.HOW_COMPARED, "quiet")
 
     def charts(self) -> Charts:

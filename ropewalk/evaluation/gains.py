@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ropewalk.chart import Axis, Chart, Guide, Mark, Series
-from ropewalk.evaluation.charts import LENGTH, in_mode
+from ropewalk.evaluation.charts import IN_MODE, LENGTH
 from ropewalk.evaluation.results import MethodComparison
 from ropewalk.records import NLL
 
@@ -48,7 +48,7 @@ def by_length(comparisons: Sequence[MethodComparison], labels: Sequence[str]) ->
         series.setdefault(label, []).append(gain_of(c))
     return [
         Chart(
-            f"{task}{in_mode(mode)}",
+            f"{task}{IN_MODE[mode]}",
             LENGTH,
             gains(metric),
             tuple(Series(label, tuple(sorted(own))) for label, own in series.items()),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ropewalk.blocks import Block, Cell, Paragraph, Table, cells
 from ropewalk.chart import Mark
@@ -116,7 +116,7 @@ def _figure(value: float, digits: int) -> str:
 
 def effective(
     found: Sequence[EffectiveLength], results: Sequence[EvalResult], window: int
-) -> list[Block]:
+) -> Iterator[Block]:
     """Each subject's effective length, by each mean over tasks and threshold."""
     names, at = labels(result.subject for result in results), format_length(window)
     basis = {"ruler": "RULER", "own": f"85% of unmodified at {at}"}
@@ -132,10 +132,9 @@ def effective(
         "A length passes where the whole 95% interval reaches the threshold, and fails where all "
         "of it is below."
     )
-    blocks: list[Block] = []
     if rows:
         columns = ("method", "tasks", "mean to reach", "works at")
-        blocks.append(Table("By the mean over tasks", columns, rows, caption))
+        yield Table("By the mean over tasks", columns, rows, caption)
     if not any(e.criterion == "own" for e in found):
         needs = f"--method none at {at}"
         if all(result.method.endswith(AS_SERVED) for result in results):
@@ -143,9 +142,7 @@ def effective(
                 f"the unmodified model's at {at}: evaluate the file or server of that at this "
                 "length too, and `ropewalk compare` sets two runs side by side"
             )
-        told = f"85% of the model's own score: not measured (needs {needs})"
-        blocks.append(Paragraph(told))
-    return blocks
+        yield Paragraph(f"85% of the model's own score: not measured (needs {needs})")
 
 
 def compared(comparisons: Sequence[MethodComparison], caption: str = GAIN) -> Table:
@@ -161,7 +158,7 @@ def compared(comparisons: Sequence[MethodComparison], caption: str = GAIN) -> Ta
                 Cell(format_length(c.length), c.length),
                 *cells(names[first], names[second]),
                 gain(c.metric, own),
-                p_value(c.adjusted_p),
+                Cell(p_in_words(c.adjusted_p), c.adjusted_p),
             )
             for c in comparisons
             for first, second, own in [_over_unmodified(c)]
@@ -186,7 +183,3 @@ def gain(metric: str, own: Mark) -> Cell:
         return Cell(f"{told} {unit} (too few samples)", own.y)
     between = f"{scale * own.low:+z.{digits}f} to {scale * own.high:+z.{digits}f}"
     return Cell(f"{told} ({between}) {unit}", own.y)
-
-
-def p_value(p: float | None) -> Cell:
-    return Cell(p_in_words(p), p)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ropewalk.chart import Chart, Guide, Mark, Series
-from ropewalk.evaluation.charts import LENGTH, in_mode, original
+from ropewalk.evaluation.charts import IN_MODE, LENGTH, original
 from ropewalk.evaluation.gains import gain_of, gains
 from ropewalk.evaluation.results import compare_pairs, grouped, labels
 from ropewalk.records import AS_IT_IS, NLL, EvalRecord, is_compared, is_main_answer
@@ -41,7 +41,7 @@ def tradeoffs(records: Sequence[EvalRecord], original_length: int) -> list[Chart
             series.setdefault(names[c.first], []).append(gain_of(c))
     return [
         Chart(
-            f"{task}{in_mode(mode)}: {gains(metric).label}",
+            f"{task}{IN_MODE[mode]}: {gains(metric).label}",
             LENGTH,
             gains(metric),
             tuple(

@@ -18,7 +18,7 @@ from ropewalk.models.source import resolve
         ("bound 8k", 40),
         ("inspect llama-3-8b", 36),
         ("plan llama-3-8b --to 32k --method yarn", 66),
-        ("plan llama-3-8b --to 32k", 87),
+        ("plan llama-3-8b --to 32k", 88),
         ("verify {bundled} --no-run", 65),
     ],
 )

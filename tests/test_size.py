@@ -6,7 +6,7 @@ from tools.size import code_lines, sizes
 
 BUDGET = {
     "ropewalk/(modules)": 3236,
-    "ropewalk/api": 4588,
+    "ropewalk/api": 4587,
     "ropewalk/attention": 1076,
     "ropewalk/audit": 1701,
     "ropewalk/cli": 992,

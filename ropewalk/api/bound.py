@@ -7,15 +7,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from ropewalk.api.common import Length, as_lengths
 from ropewalk.blocks import Block, Cell, Paragraph, Table, cells
+from ropewalk.chart import Mark, Series
 from ropewalk.errors import InvalidValue
 from ropewalk.lengths import format_length
 from ropewalk.models.source import resolve
 from ropewalk.options import Argument, Option, called, command
 from ropewalk.progress import Progress, share, shown
+from ropewalk.theory import charts
 from ropewalk.theory.asymptote import asymptotic_base
 from ropewalk.theory.bound import (
     ASSUMPTIONS,
@@ -32,9 +34,6 @@ from ropewalk.theory.published import HEAD_DIM, LENGTHS, published
 from ropewalk.theory.table import lookup
 from ropewalk.untrusted import one_of, whole_number
 from ropewalk.values import Charts, Drawn
-
-if TYPE_CHECKING:
-    from ropewalk.chart import Series
 
 Only = Literal["infimum", "safe"]
 
@@ -123,32 +122,29 @@ class Bounds(Drawn):
 
     def charts(self) -> Charts:
         """The bounds against length, with the bases of well-known models; or the islands."""
-        from ropewalk.theory.charts import bounds, islands
-
         strips = [
             (row.length, row.islands, row.safe)
             for row in self.rows
             if row.islands is not None and row.safe is not None
         ]
         if strips:
-            return [islands(strips, f"Bases that work, {self.heads}")]
+            return [charts.islands(strips, f"Bases that work, {self.heads}")]
         models = _models(self.head_dim, self.rotary_dim)
-        return [bounds([*self._curves()], models, f"Bound of the base, {self.heads}")]
+        return [charts.bounds([*self._curves()], models, f"Bound of the base, {self.heads}")]
 
     def _curves(self) -> Iterator[Series]:
-        from ropewalk.chart import Mark, Series
-        from ropewalk.theory.charts import BLUE, GREEN, GREY, ORANGE
-
         for label, look, bases in (
-            ("safe base", GREEN, [row.safe for row in self.rows]),
-            ("infimum", BLUE, [row.infimum for row in self.rows]),
-            ("Men et al. 2024", ORANGE, [r.published["men2024"] for r in self.rows]),
-            ("infinitely many pairs", GREY, [row.asymptotic for row in self.rows]),
+            ("safe base", charts.GREEN, [row.safe for row in self.rows]),
+            ("infimum", charts.BLUE, [row.infimum for row in self.rows]),
+            ("Men et al. 2024", charts.ORANGE, [r.published["men2024"] for r in self.rows]),
+            ("infinitely many pairs", charts.GREY, [row.asymptotic for row in self.rows]),
         ):
             known = {r.length: b for r, b in zip(self.rows, bases, strict=True) if b is not None}
             marks = tuple(Mark(length, base) for length, base in sorted(known.items()))
             if marks:
-                yield Series(label, marks, look=look, drawn="points" if look == ORANGE else "line")
+                yield Series(
+                    label, marks, look=look, drawn="points" if look == charts.ORANGE else "line"
+                )
 
 
 def _cells(row: Bound) -> tuple[Cell, ...]:

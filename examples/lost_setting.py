@@ -20,3 +20,4 @@ for folder in map(Path, ("kept", "lost")):
     if folder.name == "lost":
         del config["rope_parameters"]
     (folder / "config.json").write_text(json.dumps(config, indent=2))
+print("kept and lost differ by one key; verify each: ropewalk verify lost --plan plan.json")

@@ -26,7 +26,7 @@ BUDGET = {
     "ropewalk/searching": 2064,
     "ropewalk/theory": 766,
     "ropewalk/training": 2328,
-    "tests": 39585,
+    "tests": 39592,
 }
 """As `python -m tools.size` counts: no blank lines, comments or docstrings."""
 

@@ -59,9 +59,8 @@ def derived(verb: Any) -> Callable[..., None]:
         "overwrite": (OverwriteOption, False, bool(shell.plot)),
         "as_json": (JsonOption, False, True),
     }
-    keyword = inspect.Parameter.KEYWORD_ONLY
     own = [
-        inspect.Parameter(name, keyword, default=default, annotation=kind)
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
         for name, (kind, default, is_there) in takes.items()
         if is_there
     ]

@@ -118,8 +118,8 @@ def _judged(judged: Judged, *, is_final: bool = False, goes_on: bool = False) ->
             for each in judged.looks
         ),
         f"It works if the interval of the difference lies above {-100 * MARGIN:.0f} points after "
-        f"{TO_WORK} documents or more. Each interval is wider than 95%, so that all of "
-        f"{len(LOOKS)} looks hold together.",
+        f"{TO_WORK} documents or more. Each interval is wider than 95%, so that all of the "
+        f"{len(LOOKS)} looks that a run may take hold together.",
     )
     shown: list[Block] = []
     if goes_on:

@@ -147,7 +147,8 @@ class Leg(Value):
                 ),
                 _MEANS,
             )
-        yield Paragraph(" ".join(filter(None, _in_words(self))))
+        if searched:  # what was raced is judged on other documents, and priced there
+            yield Paragraph(" ".join(filter(None, _in_words(self))))
         if self.method is None:
             yield Paragraph(
                 f"score of {self.best_hand_designed} minus that of the search: "

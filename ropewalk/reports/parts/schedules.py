@@ -42,7 +42,7 @@ def loading(written: Sequence[Exported], folder: Path | None) -> Section:
         proof = "Not tested here."
         if each.agreement is not None:
             proof = f"{each.agreement.runtime} gives {each.agreement}."
-        blocks.append(Paragraph(f"{each.path.name} is for {each.target}. {proof}"))
+        blocks.append(Paragraph(f"`{each.path.name}` is for {each.target}. {proof}"))
         blocks += [Paragraph(warning, "warning") for warning in each.warnings]
         blocks.append(Code(f"Load {each.path.name}", "\n".join((each.load, *each.elsewhere))))
         if each.overrides:

@@ -1,4 +1,4 @@
-"""What a person should see of a result, as plain values, in order: `blocks()` yields them.
+"""The parts of a result that a person should see, as plain values: `blocks()` yields them in order.
 
     def blocks(self) -> Iterator[Block]:
         yield Title(self.model, f" on {self.device}")
@@ -25,7 +25,7 @@ class Cell(NamedTuple):
     link: str = ""
     """A file that it leads to, from the page."""
     quiet: str = ""
-    """What is read after the text, such as its interval."""
+    """Read after the text, such as its interval."""
 
 
 def cells(*texts: str) -> tuple[Cell, ...]:
@@ -77,7 +77,7 @@ class Code(NamedTuple):
 
 
 class Details(NamedTuple):
-    """What few people need: a terminal shows it if it is asked to."""
+    """Blocks that few people need: a terminal shows them if it is asked to."""
 
     blocks: tuple[Title | Heading | Table | Paragraph | Code, ...]
 

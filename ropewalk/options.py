@@ -126,7 +126,7 @@ def declared(verb: Callable[..., Any]) -> list[tuple[Parameter, Any, Option]]:
 def request(
     kind: type[T], verb: Callable[..., object], values: Mapping[str, Any], **others: Any
 ) -> T:
-    """What a verb is asked for: the arguments that have a field in `kind`, converted, and others.
+    """The request to a verb: the arguments that have a field in `kind`, converted, and others.
 
     `values` are the verb's local variables, as for `called`.
     """

@@ -12,7 +12,7 @@ BUDGET = {
     "ropewalk/cli": 991,
     "ropewalk/costs": 693,
     "ropewalk/data": 1466,
-    "ropewalk/evaluation": 7193,
+    "ropewalk/evaluation": 7189,
     "ropewalk/exporting": 1852,
     "ropewalk/gguf": 2558,
     "ropewalk/models": 3952,

@@ -109,7 +109,7 @@ def parts(row: CostRow) -> str:
 
 
 def fits(row: CostRow) -> str:
-    """Whether an activity fits, and else what would make it."""
+    """Say that an activity fits, or what would make it."""
     if row.breaks is None:
         return "yes"
     told = f"no room for {_PARTS.get(row.breaks, row.breaks)}"

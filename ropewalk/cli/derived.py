@@ -46,7 +46,7 @@ def derived(verb: Any) -> Callable[..., None]:
             if as_json and error.result is not None:
                 print_json(error.result)
             raise
-        save_plot(getattr(found, "figure", None), plot)
+        save_plot(lambda: found.figure(), plot)
         show_result(found, as_json=as_json)
         show_written(plot, as_json=as_json)
         if keeps and "run" in call.given and first() and not as_json:

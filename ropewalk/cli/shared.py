@@ -106,9 +106,9 @@ def write_plan(plan: ContextPlan, output: Path | None) -> None:
         write_atomically(output, plan.dumps())
 
 
-def save_plot(draw: Callable[[], Figure] | None, plot: Path | None) -> None:
+def save_plot(draw: Callable[[], Figure], plot: Path | None) -> None:
     """Draw the figure and write it to the place of --plot."""
-    if plot is not None and draw is not None:
+    if plot is not None:
         from ropewalk.reports.figures import save
 
         save(draw(), plot)

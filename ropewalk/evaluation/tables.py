@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from ropewalk.blocks import Block, Cell, Paragraph, Table, cells
 from ropewalk.chart import Mark
@@ -22,6 +23,9 @@ from ropewalk.records import (
     is_main,
     is_main_answer,
 )
+
+K = TypeVar("K", bound=Hashable)
+T = TypeVar("T", bound=tuple[str, ...])
 
 HOW_COMPARED = (
     "Rates: Newcombe's interval, p by McNemar; means over tasks, several answers of a text: "
@@ -46,14 +50,7 @@ def scores(results: Sequence[EvalResult]) -> Table:
     """One row per task and length, and a column per subject."""
     names = labels(result.subject for result in results)
     results = list(filter(is_main, results))
-    at = {(r.task, r.mode, r.metric, r.length, r.subject): r for r in results}
-    rows = []
-    for task, mode, metric in dict.fromkeys((r.task, r.mode, r.metric) for r in results):
-        name = "next token" if metric == NEXT_TOKEN_ACCURACY.name else task
-        for length in sorted({r.length for r in results if (r.task, r.metric) == (task, metric)}):
-            found = [at.get((task, mode, metric, length, subject)) for subject in names]
-            rows.append((*cells(name, format_length(length)), *map(_score, found)))
-            name = ""
+    at = {((r.task, r.metric, r.mode), r.length, r.subject): _score(r) for r in results}
     mode = next((r.mode for r in results if is_main_answer(r)), "teacher_forced")
     fewest, most = min(r.samples for r in results), max(r.samples for r in results)
     span = str(most) if fewest == most else f"{fewest} to {most}"
@@ -62,7 +59,7 @@ def scores(results: Sequence[EvalResult]) -> Table:
     return Table(
         "",
         ("task", "length", *names.values()),
-        tuple(rows),
+        _by_task(at, names),
         f"95% intervals: Wilson for rates, Student's t for losses{few}; {span} samples per cell; "
         f"retrieval {MODES[mode]}",
         groups=True,
@@ -72,31 +69,34 @@ def scores(results: Sequence[EvalResult]) -> Table:
 def spreads(found: Sequence[Spread], count: int) -> Table:
     """The mean and range of each score over several models."""
     methods = list(dict.fromkeys(s.method for s in found))
-    at = {(s.task, s.metric, s.length, s.method): s for s in found}
-    rows = []
-    for task, metric in dict.fromkeys((s.task, s.metric) for s in found):
-        name = "next token" if metric == NEXT_TOKEN_ACCURACY.name else task
-        for length in sorted({n for t, m, n, _ in at if (t, m) == (task, metric)}):
-            own = [at.get((task, metric, length, method)) for method in methods]
-            rows.append((*cells(name, format_length(length)), *map(_spread, own)))
-            name = ""
+    at = {((s.task, s.metric), s.length, s.method): _spread(s) for s in found}
     caption = (
         f"mean and range of {count} checkpoints; the range is no interval, and the results of each "
         "checkpoint (--json, --run) have intervals"
     )
-    return Table("", ("task", "length", *methods), tuple(rows), caption, groups=True)
+    return Table("", ("task", "length", *methods), _by_task(at, methods), caption, groups=True)
 
 
-def _score(result: EvalResult | None) -> Cell:
-    if result is None:
-        return Cell("–")
+def _by_task(
+    at: Mapping[tuple[T, int, K], Cell], columns: Collection[K]
+) -> tuple[tuple[Cell, ...], ...]:
+    """Cells by task (with its metric), length and column, as rows whose first names the task."""
+    rows = []
+    for task in dict.fromkeys(task for task, *_ in at):
+        name = "next token" if task[1] == NEXT_TOKEN_ACCURACY.name else task[0]
+        for length in sorted({own for each, own, _ in at if each == task}):
+            found = (at.get((task, length, column), Cell("–")) for column in columns)
+            rows.append((*cells(name, format_length(length)), *found))
+            name = ""
+    return tuple(rows)
+
+
+def _score(result: EvalResult) -> Cell:
     ends = () if result.low is None or result.high is None else (result.low, result.high)
     return _with_ends(result.metric, result.value, ends, 2)
 
 
-def _spread(spread: Spread | None) -> Cell:
-    if spread is None:
-        return Cell("–")
+def _spread(spread: Spread) -> Cell:
     return _with_ends(spread.metric, spread.mean, (spread.lowest, spread.highest), 3)
 
 

@@ -15,10 +15,10 @@ import torch
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.errors import InputError
 from ropewalk.evaluation.served.causes import causes
+from ropewalk.models.following import FLOAT32
 from ropewalk.scaling import rebuild
 from ropewalk.schedule import MAX_BASE, FloatArray, RotarySchedule
 
-_FLOAT32 = 2.0**-23
 _ROUNDINGS = 128
 """Roundings of a frequency in float32: of its exponent, its power, and the blend of a ramp, which
 counts as often as the ramp's factor."""
@@ -33,7 +33,7 @@ def tolerance(
     A frequency's rounding counts p-fold at position p; `epsilon` is the spacing of their format.
     """
     angles = np.multiply.outer(np.asarray(positions, dtype=np.float64), np.abs(speed))
-    allowed = np.hypot(*values) * (epsilon + _FLOAT32 * (4 + _ROUNDINGS * angles))
+    allowed = np.hypot(*values) * (epsilon + FLOAT32 * (4 + _ROUNDINGS * angles))
     return np.broadcast_to(allowed, values.shape)
 
 
@@ -44,7 +44,7 @@ def unit(values: FloatArray) -> FloatArray:
 
 
 class Sample(NamedTuple):
-    """What was found at some positions."""
+    """The cos and sin found at some positions."""
 
     found: FloatArray
     positions: Sequence[int]

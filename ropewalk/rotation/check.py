@@ -64,7 +64,7 @@ class RotationCheck(Result):
     lengths: tuple[int, ...]
     differences: tuple[Difference, ...]
     unread: tuple[str, ...]
-    """What was not compared: towers, and what lies outside cos and sin."""
+    """Parts that were not compared: towers, and what lies outside cos and sin."""
 
     @property
     def same(self) -> bool:
@@ -137,7 +137,7 @@ def _folder_plan(live: Any) -> Path:
 
 
 def _partner(reading: Reading, reference: Live) -> Reading:
-    """What a reading is compared with: the rotation of the same layers."""
+    """The rotation of the same layers, which a reading is compared with."""
     for other in reference.readings:
         shared = not other.layers or not reading.layers or set(other.layers) & set(reading.layers)
         if shared and (other.layer_type == reading.layer_type or len(reference.readings) == 1):

@@ -32,6 +32,7 @@ from ropewalk.models.anatomy import (
     layer_type_of,
 )
 from ropewalk.models.config import present_plan
+from ropewalk.models.following import FLOAT32
 from ropewalk.models.rotary import PlannedRotary
 from ropewalk.models.source import installed_plan, resolve
 from ropewalk.schedule import FloatArray, PairLayout
@@ -41,7 +42,6 @@ CosSin: TypeAlias = Callable[[Positions, int], FloatArray]
 """[2, positions, pairs], in a sequence of a length."""
 
 TABLES = ("cos_sin_cache", "long_short_cos_sin_cache")
-_FLOAT32 = 2.0**-23
 _NUMBER = re.compile(r"\.(\d+)(?:\.|$)")
 _ROTATES = re.compile("rotary|rope", re.IGNORECASE)
 # Towers turn patches of pictures or frames of sound, and the indexer of sparse attention may lay
@@ -276,7 +276,7 @@ def _called(module: Any, layer_type: str, pairs: Arrangement | int) -> Reading:
         return np.stack([_float64(by_pair(own[:-1], arranged)) for own in both])
 
     layout: PairLayout | None = "interleaved" if arranged == "neighbours" else None
-    return Reading("", cos_sin, layer_type, pair_layout=layout, epsilon=_FLOAT32)
+    return Reading("", cos_sin, layer_type, pair_layout=layout, epsilon=FLOAT32)
 
 
 def _float64(values: Tensor) -> FloatArray:

@@ -79,7 +79,7 @@ class Drafter:
         return self.form != MODEL and _like(self.source.present_plan, plan)
 
     def astray(self, plan: ContextPlan) -> str:
-        """What is wrong with its rotation at the target's length; empty if nothing is."""
+        """The fault of its rotation at the target's length; empty if nothing is."""
         present = self.source.present_plan
         if not self.turns_as(plan):
             past = f"past {format_length(present.target_length)} it rotates to untrained angles"
@@ -138,7 +138,7 @@ def form_of(config: Config) -> str:
 
 
 def as_drafter(config: Config) -> str:
-    """What a model is as a drafter, in words; empty if it is no more than a model."""
+    """Describe a model as a drafter; empty if it is no more than a model."""
     if (form := form_of(config)) not in ("", MODEL):
         return f"a drafter ({form}): `ropewalk verify TARGET --drafter` tells how far it drafts"
     layers = drafter_layers(config)
@@ -146,7 +146,7 @@ def as_drafter(config: Config) -> str:
 
 
 def drafting(target: Source, drafter: Drafter, plan: ContextPlan) -> tuple[Serving, ...]:
-    """What each runtime does with the drafter at the length of the plan of its target."""
+    """Each runtime's use of the drafter at the length of the plan of its target."""
     return tuple(
         Serving(runtime, "impossible", why)
         if (why := lost(runtime, target, drafter))
@@ -268,7 +268,7 @@ def _limits_vllm(config: Config, form: str, length: int) -> bool:
 
 
 def beyond_overrides(config: Config, length: int) -> str:
-    """What --hf-overrides do not change of vLLM's drafter of MTP layers; empty if nothing."""
+    """The parts of vLLM's drafter of MTP layers that --hf-overrides leave; empty if none."""
     layers, reader = drafter_layers(config), ConfigReader(config)
     if layers and _limits_vllm(config, MTP, length):
         return (

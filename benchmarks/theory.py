@@ -124,8 +124,8 @@ def sentences() -> list[Sentence]:
         ),
         Sentence(
             PAGE,
-            "With base 10,000 this is m = {}. B(m) first falls below zero at {} with 64 pairs (a head "
-            "of 128), at {} with 1,024 and at {} with 16,384",
+            "With base 10,000 this is m = {}. B(m) first falls below zero at {} with 64 pairs (a "
+            "head of 128), at {} with 1,024 and at {} with 16,384",
             (
                 f"{BASE * first_zero():,.0f}",
                 *(f"{_first_below_zero(pairs):,}" for pairs in (64, 1024, 16_384)),

@@ -22,6 +22,7 @@ from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.costs.here import check_memory
 from ropewalk.data.corpora import Document
 from ropewalk.errors import InvalidValue, RopewalkError
+from ropewalk.evaluation.chat import Chat
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.planted import Planted, split_corpus, text_of
 from ropewalk.evaluation.select import Losses, Paired, choose, paired, remaining
@@ -74,6 +75,7 @@ def search_model(
     documents: Sequence[Document],
     settings: SearchSettings,
     *,
+    chat: Chat | None = None,
     journal: Callable[[str], Journal | None] = lambda name: None,
     ranks: SearchRanks | None = None,
     progress: Progress = silent,
@@ -81,9 +83,9 @@ def search_model(
 ) -> Found:
     """Search, select and report.
 
-    `journal` gives a journal by its name, or None to keep nothing: two for each leg, one of the
-    search and one of what is measured besides. All ranks are called with the same arguments, and
-    all return the same.
+    `chat` is the template that questions go through. `journal` gives a journal by its name, or None
+    to keep nothing: two for each leg, one of the search and one of what is measured besides. All
+    ranks are called with the same arguments, and all return the same.
     """
     present = loaded.present_plan
     layer = present.extended_layer
@@ -100,7 +102,7 @@ def search_model(
     for name, start, length in legs_of(present.longest(layer), settings):
         if name == "recovery" and legs:
             start = legs[0].best.schedule
-        work = _Work(loaded, documents, settings, layer, name, start, length, notice)
+        work = _Work(loaded, documents, settings, layer, name, start, length, notice, chat)
         leg = work.over(ranks, journal, progress)
         if leg is not None:
             legs.append(leg)
@@ -118,13 +120,14 @@ def check_search(
     documents: Sequence[Document],
     settings: SearchSettings,
     ranks: SearchRanks | None = None,
+    chat: Chat | None = None,
 ) -> None:
     """Refuse a target, a corpus too short for it, or a budget without room for one evaluation,
     before anything is computed or kept."""
     start = loaded.present_plan.longest(loaded.present_plan.extended_layer)
     check_target(start, settings)
     _check_memory(loaded, settings, ranks)
-    encoder = Encoder(loaded.tokenizer, loaded.vocabulary)
+    encoder = Encoder(loaded.tokenizer, loaded.vocabulary).with_chat(chat)
     for _, own, length in legs_of(start, settings):
         sets = split_corpus(documents, encoder, length, settings.sizes, settings.seed)
         least = len(sets.search) * length
@@ -158,6 +161,7 @@ class _Work:
     start: RotarySchedule
     length: int
     notice: Callable[[str], None]
+    chat: Chat | None
 
     def over(
         self,
@@ -213,7 +217,7 @@ class _Work:
 
     @cached_property
     def _encoder(self) -> Encoder:
-        return Encoder(self.loaded.tokenizer, self.loaded.vocabulary)
+        return Encoder(self.loaded.tokenizer, self.loaded.vocabulary).with_chat(self.chat)
 
     def _plan_of(self, schedule: RotarySchedule) -> ContextPlan:
         return self.loaded.present_plan.with_steps(self.layer, (PlanStep(self.length, schedule),))

@@ -1,8 +1,8 @@
 """A search on a real model: from a corpus to a plan, and to how good it is on text unseen before.
 
 A leg is one search at one length. The leg to the target comes first; with `recover`, one at the
-length of pretraining follows, and the plan serves short sequences with what that finds. A target
-that the model serves already is the second leg alone.
+length of pretraining follows (as published, another at twice that), and the plan serves short
+sequences with what it finds. A target that the model serves already is the second leg alone.
 
 Each leg scores the hand-designed methods and searches on one set of documents, chooses on a second
 (choose.py) and reports on a third (report.py).
@@ -80,7 +80,7 @@ def search_model(
     encoder = Encoder(loaded.tokenizer, loaded.vocabulary).with_chat(chat)
     legs: list[Leg] = []
     for name, start, length in legs_of(present.longest(layer), settings):
-        if name == "recovery" and legs:
+        if legs:  # recovery
             start = legs[0].best.schedule
         search = _LegSearch(
             *(loaded, documents, encoder, settings, layer, name, start, length, notice)

@@ -126,12 +126,11 @@ def test_the_published_search_has_its_own_documents_objective_and_space(tmp_path
     assert lines[0]["losses"][0] == pytest.approx(loss, rel=1e-5)
     assert leg.best.search.retrieval == 0, "nothing is asked of plain text"
     # Its result is the lowest perplexity, whatever other documents say, which stands beside it.
-    lowest = min(lines, key=lambda line: sum(line["losses"]))
-    assert leg.best.schedule.attention_scaling == 1.0
+    lowest = min(lines, key=lambda line: sum(line["losses"]))["candidate"]
+    lowest["factors"] = tuple(lowest["factors"])
     assert leg.chosen == "search"
-    assert leg.best.schedule == space.schedule(
-        Candidate(**{**(own := lowest["candidate"]), "factors": tuple(own["factors"])})
-    )
+    assert leg.best.schedule == space.schedule(Candidate(**lowest))
+    assert leg.best.schedule.attention_scaling == 1.0
     assert leg.by_rule is not None
     assert "Algorithm 1 ends with the lowest perplexity" in (told := Found(plan, (leg,)).summary())
     assert f"By ropewalk's rule, on other documents, the choice would be {leg.by_rule}." in told

@@ -1,7 +1,7 @@
 """Traps in the keys of a config.
 
 ignored-key, no-rope-type, factor-count, theta-missing, original-length-missing, factor-recomputed,
-truncate-ignored, window-missing.
+truncate-ignored, window-missing, refused.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from ropewalk.errors import RopewalkError
 from ropewalk.lengths import format_length
 from ropewalk.models.config import Config
 from ropewalk.runtimes.finding import Finding, Subject
+from ropewalk.runtimes.model_classes import ENGINE_NAMES
 from ropewalk.runtimes.reading import STOCK, kind_of
 
 _TABLE = json.loads(Path(__file__).with_name("config_keys.json").read_text(encoding="utf-8"))
@@ -26,6 +27,8 @@ _NEUTRAL = _TABLE["neutral"]
 _SWITCHED = set(_TABLE["switched"])
 # Those whose class in transformers has one mask for all layers, whatever layer_types says.
 _WINDOWLESS = set(_TABLE["windowless"])
+# Those whose class takes rope_scaling, null too, for all of its rope settings, and then has none.
+_ERASED = set(_TABLE["erased"])
 _SCALES = {"factor", "short_factor", "long_factor", "beta_fast", "low_freq_factor"}
 
 
@@ -191,6 +194,19 @@ def window_missing(subject: Subject) -> Iterator[Finding]:
             "vLLM follows layer_types",
             f"write {FULL_ATTENTION!r} if all layers were trained to see everything; else use a "
             "model type whose class has such windows",
+        )
+
+
+def scaling_null(subject: Subject) -> Iterator[Finding]:
+    inner, kind = subject.inner, subject.reader.model_type
+    if kind in _ERASED and "rope_scaling" in inner and not inner["rope_scaling"]:
+        yield Finding(
+            "refused",
+            tuple(r.runtime for r in subject.readings if r.runtime in (STOCK, *ENGINE_NAMES)),
+            f"rope_scaling = {inner['rope_scaling']} is stated, which transformers' {kind} takes for "
+            "its rope_parameters",
+            "it does not load",
+            "remove rope_scaling (ropewalk export does)",
         )
 
 

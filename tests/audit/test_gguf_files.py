@@ -271,7 +271,8 @@ def test_a_file_that_llama_cpp_refuses(exported: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "wrong"), [({}, True), ({"pooling_type": 1}, False), ({"attention.causal": True}, None)]
+    ("keys", "wrong"),
+    [({}, True), ({"pooling_type": 1}, False), ({"attention.causal": True}, None)],
 )
 def test_a_file_that_sees_later_tokens_writes_no_text(
     keys: dict[str, Any], wrong: bool | None, tmp_path: Path

@@ -248,7 +248,11 @@ def test_a_runtime_that_does_not_load_a_drafter_does_not_draft_with_it(tmp_path:
     [
         ({"num_attention_heads": 0}, "impossible", "num_attention_heads = 0"),
         ({"is_causal": False}, "impossible", "is_causal"),
-        ({"model_type": "of_its_own", "rope_theta": 1e6}, "unknown", "'of_its_own' is not in ropewalk's table"),
+        (
+            {"model_type": "of_its_own", "rope_theta": 1e6},
+            "unknown",
+            "'of_its_own' is not in ropewalk's table",
+        ),
     ],
 )
 def test_a_drafter_that_cannot_write_or_is_not_known_is_not_exact(

@@ -27,7 +27,6 @@ import ropewalk as rw
 from benchmarks.machine import machine, measured_on
 from docs.figures import paragraph
 from ropewalk.api.cost import Cost
-from ropewalk.lengths import format_length
 from ropewalk.models.source import resolve
 from ropewalk.outputs import write_atomically
 from ropewalk.pipeline.results import Judged

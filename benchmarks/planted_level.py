@@ -34,7 +34,7 @@ from ropewalk.models.install import applied
 from ropewalk.models.load import load
 from ropewalk.outputs import write_atomically
 from ropewalk.planning.extension import extend_plan
-from ropewalk.searching.model.objectives import matched
+from ropewalk.searching.model.measure import matched
 from studies.training.cells import SUBJECTS
 
 RESULTS = Path(__file__).with_name("results") / "planted_level.json"

@@ -45,8 +45,8 @@ from ropewalk.pipeline.settings import EVALUATIONS
 from ropewalk.pipeline.stages.search import Search
 from ropewalk.planning.hand_designed import hand_designed
 from ropewalk.schedule import FloatArray, RotarySchedule
-from ropewalk.searching.model.legs import search_model
-from ropewalk.searching.model.objectives import ANSWERS, RETRIEVED, TEXT, LocalMeasure
+from ropewalk.searching.model.measure import ANSWERS, RETRIEVED, TEXT, LocalMeasure
+from ropewalk.searching.model.run import search_model
 from studies.training.cells import SUBJECTS
 
 LINES = Path(__file__).with_name("results") / "search_budget.jsonl"

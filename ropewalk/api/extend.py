@@ -11,12 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from ropewalk.api.common import (
-    MOST_CHARACTERS,
     AllowDownload,
-    Corpus,
     Device,
     Dtype,
-    Length,
     ModelToRun,
     OnMachine,
     RanksPerCopy,
@@ -24,16 +21,15 @@ from ropewalk.api.common import (
     Strict,
     TextField,
     ThroughChat,
-    as_documents,
-    as_length,
-    as_path,
 )
 from ropewalk.api.cost import Cost, calculated, check_divided, stage_ways
 from ropewalk.api.report import keep_report
+from ropewalk.arguments import Length, as_length, as_path
 from ropewalk.budget import Budget, as_budget, check_over_ranks
 from ropewalk.costs.estimates import Way, Work, duration
 from ropewalk.costs.machines import machine
 from ropewalk.data.corpora import HELD_OUT, STANDARD_LIBRARY, Document, corpus_digest
+from ropewalk.data.documents import MOST_CHARACTERS, Corpus, as_documents
 from ropewalk.errors import InputError, InvalidValue, Unsupported
 from ropewalk.evaluation.select import SHORT_LIMIT
 from ropewalk.evaluation.verdict import LOOKS, TO_WORK

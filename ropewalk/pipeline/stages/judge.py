@@ -276,5 +276,4 @@ def _example(
 
 
 def _encoder(start: Start) -> Encoder:
-    encoder = Encoder(start.loaded.tokenizer, start.loaded.vocabulary)
-    return encoder if start.chat is None else encoder.with_chat(start.chat)
+    return Encoder(start.loaded.tokenizer, start.loaded.vocabulary).with_chat(start.chat)

@@ -1,8 +1,8 @@
 """A search on a real model: from a corpus to a plan, and to how good it is on text unseen before.
 
 A leg is one search at one length. The leg to the target comes first; with `recover`, one at the
-length of pretraining follows, and the plan serves short sequences with what that finds. A target
-that the model serves already is the second leg alone.
+length of pretraining follows (as published, another at twice that), and the plan serves short
+sequences with what it finds. A target that the model serves already is the second leg alone.
 
 Each leg scores the hand-designed methods and searches on one set of documents, chooses on a second
 (choose.py) and reports on a third (report.py).
@@ -21,6 +21,7 @@ from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.costs.here import check_memory
 from ropewalk.data.corpora import Document
 from ropewalk.errors import InvalidValue, RopewalkError
+from ropewalk.evaluation.chat import Chat
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.planted import split_corpus
 from ropewalk.evaluation.statistics import FEWEST
@@ -53,6 +54,7 @@ def search_model(
     documents: Sequence[Document],
     settings: SearchSettings,
     *,
+    chat: Chat | None = None,
     journal: Journals = lambda name: None,
     ranks: SearchRanks | None = None,
     progress: Progress = silent,
@@ -60,8 +62,9 @@ def search_model(
 ) -> Found:
     """Search, select and report.
 
-    A leg has two journals, one of the search and one of what is measured besides. All ranks are
-    called with the same arguments, and all return the same.
+    `chat` is the template that questions go through. A leg has two journals, one of the search and
+    one of what is measured besides. All ranks are called with the same arguments, and all return
+    the same.
     """
     present = loaded.present_plan
     layer = present.extended_layer
@@ -74,11 +77,14 @@ def search_model(
             "only be installed with ropewalk; ntk, base_change and linear can also be exported"
         )
     _check_memory(loaded, settings, ranks)
+    encoder = Encoder(loaded.tokenizer, loaded.vocabulary).with_chat(chat)
     legs: list[Leg] = []
     for name, start, length in legs_of(present.longest(layer), settings):
-        if name == "recovery" and legs:
+        if legs:  # recovery
             start = legs[0].best.schedule
-        search = _LegSearch(loaded, documents, settings, layer, name, start, length, notice)
+        search = _LegSearch(
+            *(loaded, documents, encoder, settings, layer, name, start, length, notice)
+        )
         leg = search.over(ranks, journal, progress)
         if leg is not None:
             legs.append(leg)
@@ -96,6 +102,7 @@ def check_search(
     documents: Sequence[Document],
     settings: SearchSettings,
     ranks: SearchRanks | None = None,
+    chat: Chat | None = None,
 ) -> None:
     """Refuse a target, a corpus too short for it, or a budget without room for one evaluation,
     before anything is computed or kept."""
@@ -103,7 +110,7 @@ def check_search(
     start = present.longest(present.extended_layer)
     check_target(start, settings)
     _check_memory(loaded, settings, ranks)
-    encoder = Encoder(loaded.tokenizer, loaded.vocabulary)
+    encoder = Encoder(loaded.tokenizer, loaded.vocabulary).with_chat(chat)
     for _, own, length in legs_of(start, settings):
         sets = split_corpus(documents, encoder, length, settings.sizes, settings.seed)
         least = len(sets.search) * length
@@ -131,6 +138,7 @@ class _LegSearch:
 
     loaded: LoadedModel
     corpus: Sequence[Document]
+    encoder: Encoder
     settings: SearchSettings
     layer: str
     name: str
@@ -141,7 +149,7 @@ class _LegSearch:
     def over(self, ranks: SearchRanks | None, journal: Journals, progress: Progress) -> Leg | None:
         """Search on this process alone, or on all ranks; None if this one only helped."""
         documents = SearchDocuments.of(
-            *(self.corpus, Encoder(self.loaded.tokenizer, self.loaded.vocabulary), self.length),
+            *(self.corpus, self.encoder, self.length),
             *(self.start.geometry.original_length, self.settings, self.notice),
         )
         count = len(documents.selection.documents)

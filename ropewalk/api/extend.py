@@ -10,6 +10,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
+from ropewalk.api.card import FOLDER, keep_card
 from ropewalk.api.common import (
     MOST_CHARACTERS,
     AllowDownload,
@@ -299,6 +300,7 @@ def extend(
             if directory is not None:
                 notice(pipeline.used(directory, settings, present.target_length))
         if first():
+            keep_card(path / FOLDER, found, notice)
             keep_report(path, notice)
         return extended
 

@@ -871,8 +871,8 @@ class _Planner:
 
     def _searched(self, number: int, folder: Path, length: int) -> ContextPlan:
         from ropewalk.models.load import load
-        from ropewalk.searching.model import legs
         from ropewalk.searching.model.forwards import FEWER, announce_search
+        from ropewalk.searching.model.run import check_search, search_model
         from ropewalk.searching.model.settings import SearchSettings
 
         directory = self.directory
@@ -884,10 +884,10 @@ class _Planner:
             seed=self.asked.settings.seed,
         )
         loaded = load(str(folder))
-        legs.check_search(loaded, self.search_texts, settings)
+        check_search(loaded, self.search_texts, settings)
         begun = directory.path / f"search-{number}-search-measured.jsonl"
         announce_search(loaded, settings, begun, self.notice, FEWER)
-        found = legs.search_model(
+        found = search_model(
             loaded,
             self.search_texts,
             settings,

@@ -89,8 +89,8 @@ def sentences() -> list[Sentence]:
         ),
         Sentence(
             PAGE,
-            "D_logit does not grow with length where only q and k are cast: no interval of its power "
-            "lies above 0, and none reaches 0.02",
+            "D_logit does not grow with length where only q and k are cast: no interval of its "
+            "power lies above 0, and none reaches 0.02",
             holds=level,
         ),
         Sentence(
@@ -140,8 +140,8 @@ def sentences() -> list[Sentence]:
         ),
         Sentence(
             STUDY,
-            "With random weights whose logits are as large as trained ones it grows, though slowly: "
-            "as length to the power 0.09",
+            "With random weights whose logits are as large as trained ones it grows, though "
+            "slowly: as length to the power 0.09",
             holds=all(
                 arm["growth"][1] > 0 and round(arm["growth"][0], 2) == 0.09
                 for start in ("kaiming", "initial")

@@ -59,7 +59,7 @@ def test_published_configs_pass_but_for_their_known_traps(name: str) -> None:
         "qwen2.5-7b-instruct-yarn": {"length-limit", "factor-recomputed"},
         # Their trained lengths are known from elsewhere.
         "deepseek-v3": {"assumption"},
-        "modernbert-base": {"assumption"},  # that an encoder is meant
+        "modernbert-base": {"not-causal"},  # a note: it is meant as an encoder
         "gemma-3-4b": {"assumption", "dropped-on-cpu"},
         "phi-3-mini-128k": {"switches-with-cache", "short-text-taxed", "one-position-lost"},
     }
@@ -94,6 +94,31 @@ def test_what_no_stock_runtime_says_is_named(tmp_path: Path) -> None:
     plan = ContextPlan("more", {FULL_ATTENTION: (PlanStep(export.plan.target_length, schedule),)})
     found = audit(export.write(tmp_path), plan=plan, runtimes=export.runtimes)
     assert named(found.warnings) == {"kept-positions-lost", "log-n-lost"}
+
+
+@pytest.mark.parametrize(
+    ("change", "trap", "wrong"),
+    [
+        ({"is_causal": False}, "not-causal", True),
+        ({"is_causal": False, "architectures": ["LlamaModel"]}, "not-causal", False),
+        ({"num_hidden_layers": 0}, "refused", True),
+        ({"num_attention_heads": 0, "head_dim": 16}, "refused", True),
+        ({"num_key_value_heads": 0}, "refused", True),
+        ({"num_key_value_heads": 3}, "refused", True),
+    ],
+)
+def test_a_config_of_no_model_that_writes(
+    change: dict[str, object], trap: str, wrong: bool, tmp_path: Path
+) -> None:
+    """Its rotation is right, in every runtime."""
+    export = CLEAN["plain"]
+    architectures = {"architectures": ["LlamaForCausalLM"]}
+    broken = Export(export.plan, {**export.config, **architectures, **change}, export.tokenizer)
+    found = audit(broken.write(tmp_path), plan=export.plan, runtimes=export.runtimes, run=False)
+    (finding,) = found.warnings
+    assert (finding.trap, finding.wrong) == (trap, wrong)
+    assert all(map(finding.concerns, found.runtimes))
+    assert next(iter(change)) in f"{finding.what} {finding.remedy}"
 
 
 def test_a_plan_that_sharpens_all_logits_is_not_followed_by_a_config_without(

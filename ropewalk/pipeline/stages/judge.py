@@ -31,7 +31,7 @@ from ropewalk.schedule import RotarySchedule
 from ropewalk.searching.model.results import Found
 
 if TYPE_CHECKING:
-    from ropewalk.searching.model.objectives import Kept, LocalMeasure
+    from ropewalk.searching.model.measure import Kept, LocalMeasure
 
 WITHIN = 48
 """The documents of the window at most: they are short, and every verdict leans on them."""
@@ -67,7 +67,7 @@ class Judge(Stage[Judged]):
         raise NotImplementedError
 
     def run(self, work: Work, progress: Progress) -> Judged | None:
-        from ropewalk.searching.model.objectives import Kept, LocalMeasure
+        from ropewalk.searching.model.measure import Kept, LocalMeasure
 
         chosen, plan = self.candidate(work)
         layer = plan.extended_layer
@@ -276,5 +276,4 @@ def _example(
 
 
 def _encoder(start: Start) -> Encoder:
-    encoder = Encoder(start.loaded.tokenizer, start.loaded.vocabulary)
-    return encoder if start.chat is None else encoder.with_chat(start.chat)
+    return Encoder(start.loaded.tokenizer, start.loaded.vocabulary).with_chat(start.chat)

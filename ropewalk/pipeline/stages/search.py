@@ -64,17 +64,18 @@ class Search(Stage[Found]):
         )
 
     def check(self, start: Start) -> None:
-        from ropewalk.searching.model.legs import check_search
+        from ropewalk.searching.model.run import check_search
 
-        check_search(start.loaded, start.to_search, self.settings, start.ranks)
+        check_search(start.loaded, start.to_search, self.settings, start.ranks, start.chat)
 
     def run(self, work: Work, progress: Progress) -> Found:
-        from ropewalk.searching.model.legs import search_model
+        from ropewalk.searching.model.run import search_model
 
         return search_model(
             work.loaded,
             work.to_search,
             self.settings,
+            chat=work.chat,
             journal=work.journal,
             ranks=work.ranks and work.ranks.apart(self.name),
             progress=progress,

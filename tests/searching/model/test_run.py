@@ -33,15 +33,16 @@ from ropewalk.planning.extension import extend_plan
 from ropewalk.planning.hand_designed import HAND_DESIGNED
 from ropewalk.run_directory import Journal
 from ropewalk.schedule import RotarySchedule
-from ropewalk.searching.model.legs import check_search, search_model
-from ropewalk.searching.model.objectives import LocalMeasure, loss_of
+from ropewalk.searching.model.documents import shortened
+from ropewalk.searching.model.measure import LocalMeasure
+from ropewalk.searching.model.objectives import loss_of
 from ropewalk.searching.model.results import SEARCHED, Found, Score
+from ropewalk.searching.model.run import check_search, search_model
 from ropewalk.searching.model.settings import (
     SearchSettings,
     published,
     published_space,
 )
-from ropewalk.searching.model.shortened import shortened
 from ropewalk.searching.space import Candidate, Space
 from tests.api.conformance import check_result
 from tests.evaluation import tiny
@@ -327,9 +328,9 @@ torch.set_num_threads(1)
 from pathlib import Path
 from ropewalk.searching.model.ranks import SearchRanks
 from ropewalk.run_directory import Journal
-from tests.searching.model.test_legs import SETTINGS, loaded, tiny
+from tests.searching.model.test_run import SETTINGS, loaded, tiny
 from dataclasses import replace
-from ropewalk.searching.model.legs import search_model
+from ropewalk.searching.model.run import search_model
 import os
 
 folder, settings = Path(sys.argv[1]), replace(SETTINGS, recover=True)

@@ -80,13 +80,9 @@ def search_model(
     for name, start, length in legs_of(present.longest(layer), settings):
         if legs:  # recovery
             start = legs[0].best.schedule
-<<<<<<< HEAD
         search = _LegSearch(
             *(loaded, documents, encoder, settings, layer, name, start, length, notice)
         )
-=======
-        search = _LegSearch(loaded, documents, settings, layer, name, start, length, notice, chat)
->>>>>>> h-c66
         leg = search.over(ranks, journal, progress)
         if leg is not None:
             legs.append(leg)
@@ -147,17 +143,11 @@ class _LegSearch:
     start: RotarySchedule
     length: int
     notice: Notice
-    chat: Chat | None
 
     def over(self, ranks: SearchRanks | None, journal: Journals, progress: Progress) -> Leg | None:
         """Search on this process alone, or on all ranks; None if this one only helped."""
-        encoder = Encoder(self.loaded.tokenizer, self.loaded.vocabulary).with_chat(self.chat)
         documents = SearchDocuments.of(
-<<<<<<< HEAD
             *(self.corpus, self.encoder, self.length),
-=======
-            *(self.corpus, encoder, self.length),
->>>>>>> h-c66
             *(self.start.geometry.original_length, self.settings, self.notice),
         )
         count = len(documents.selection.documents)

@@ -84,7 +84,7 @@ def test_the_looks_are_those_that_were_planned_and_the_last_at_all_documents() -
     judged = judged_by(1.0, [0.875] * 10)
     assert [each.documents for each in judged.looks] == [6, 10]
     assert judged.so_far == (
-        "10 documents: 88% retrieved, -12.5 (-24.7 to -6.1) points against the unmodified model "
+        "10 documents: 88% retrieved, -12.5 (-25.0 to -5.6) points against the unmodified model "
         "within 128; stopping now would mean: undecided"
     )
     # What would be said after 64 documents is not said between two looks: looking often would err.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
+from functools import partial
 from typing import TypeVar
 
 from ropewalk.blocks import Code, Page, Paragraph, Section
@@ -38,13 +39,15 @@ NAMES = {SEARCHED: "the searched schedule", TRAINED: "the trained model"}
 NOT_YET = "Not judged yet, so how well the extended model works is unknown."
 
 
+def stage_of(run: RunOnDisk, name: str, kind: type[R], ending: str = ".json") -> R | None:
+    """The result of a stage; None if there is none yet."""
+    file = run.path / f"{name}{ending}"
+    return read_result(file, name, kind, run_id(run.configuration)) if file.exists() else None
+
+
 def page(run: RunOnDisk) -> Page:
     check_version(run.configuration, run.path)
-
-    def stage(name: str, kind: type[R], ending: str = ".json") -> R | None:
-        file = run.path / f"{name}{ending}"
-        return read_result(file, name, kind, run_id(run.configuration)) if file.exists() else None
-
+    stage = partial(stage_of, run)
     inspected = stage("inspect", Inspected)
     found, trained = stage("search", Found), stage("train", Training)
     exports, verified = stage("export", Exports), stage("verify", Verified)
@@ -56,8 +59,8 @@ def page(run: RunOnDisk) -> Page:
     to_do = _to_do(told, run, exports) if told else None
     sections = [
         *([_exported(run, exports, verified, to_do)] if exports else ()),
-        *(_judged(each, goes_on=True) for each in going_on),
-        *(_judged(each, is_final=each is told) for each in reversed(judged.values())),
+        *(judged_section(each, goes_on=True) for each in going_on),
+        *(judged_section(each, is_final=each is told) for each in reversed(judged.values())),
         *([_searched(found, judged.get("first"))] if found else ()),
     ]
     if trained:
@@ -109,7 +112,7 @@ def _to_do(judged: Judged, run: RunOnDisk, exports: Exports | None) -> Code:
     return Code("train under it, or extend less far.", again(run, "--train-steps", "200"))
 
 
-def _judged(judged: Judged, *, is_final: bool = False, goes_on: bool = False) -> Section:
+def judged_section(judged: Judged, *, is_final: bool = False, goes_on: bool = False) -> Section:
     """The difference after each look; the figures of a verdict that others replaced."""
     name = NAMES.get(judged.chosen, judged.chosen)
     if is_final or goes_on:

@@ -43,7 +43,7 @@ def is_page(path: Path) -> bool:
 
 def document(page: Page) -> bytes:
     """The whole document, with a checksum of its own content, as all that ropewalk writes."""
-    style, script = _asset("style.css"), _asset("page.js")
+    style, script = asset("style.css"), asset("page.js")
     policy = f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}"
     head = tag(
         "head",
@@ -71,7 +71,7 @@ def document(page: Page) -> bytes:
     return signed(f"<!doctype html>\n{tag('html', head, body, lang='en')}\n".encode())
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
     return (files("ropewalk.reports.page") / name).read_text(encoding="utf-8")
 
 
@@ -141,7 +141,7 @@ def block_of(block: Block) -> Markup:
         case Details():
             return tag("details", tag("summary", "Details"), *map(block_of, block.blocks))
         case Chart() if len(block.places) < 3:  # a table says more than a line of two points
-            told = Table(block.title, *_values(block), block.caption)
+            told = Table(block.title, *values_of(block), block.caption)
             return tag("figure", block_of(told)) if block.places else Markup("")
         case Chart():
             return tag(
@@ -150,7 +150,7 @@ def block_of(block: Block) -> Markup:
                 chart(block),
                 _legend(block),
                 tag("figcaption", marked(block.caption)) if block.caption else None,
-                tag("details", tag("summary", "Values"), _table(*_values(block)))
+                tag("details", tag("summary", "Values"), _table(*values_of(block)))
                 if len(block.places) <= 60  # not of a curve of a search or a training
                 else None,
             )
@@ -185,7 +185,7 @@ def _legend(block: Chart) -> Markup:
     return tag("ul", *items, class_="legend")
 
 
-def _values(block: Chart) -> tuple[tuple[str, ...], tuple[tuple[Cell, ...], ...]]:
+def values_of(block: Chart) -> tuple[tuple[str, ...], tuple[tuple[Cell, ...], ...]]:
     """All that a chart draws, as the columns and rows of a table."""
     own = [{mark.x: mark for mark in series.marks} for series in block.series]
     rows = tuple(

@@ -38,15 +38,17 @@ class Score(NamedTuple):
 
 
 class Arm(NamedTuple):
-    """A schedule, and its scores on each set of documents."""
+    """A schedule, and its scores on each set of documents; None if it was not read there."""
 
     schedule: RotarySchedule
-    search: Score
+    search: Score | None
     selection: Score
-    reporting: Score
+    reporting: Score | None
 
-
-SETS = Arm._fields[1:]
+    @property
+    def scores(self) -> dict[str, Score]:
+        """By the set of documents."""
+        return {name: own for name, own in self._asdict().items() if isinstance(own, Score)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +57,8 @@ class Leg(Value):
 
     length: int
     chosen: str
-    """`search`, or the hand-designed method that nothing searched was shown to be better than."""
+    """`search`, or the hand-designed method that nothing searched was shown to be better than. As
+    published, always `search`."""
     best_hand_designed: str
     best: Arm
     """The chosen schedule."""
@@ -93,6 +96,8 @@ class Leg(Value):
     by_objective: Mapping[str, Unbounded] = field(default_factory=dict)
     """The objective of the search, for each hand-designed method: as in `history`, with the loss of
     short text if that counts."""
+    by_rule: str | None = None
+    """The schedule that ropewalk's rule gives, in words, if Algorithm 1's own was taken instead."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -106,14 +111,11 @@ class Leg(Value):
         return None if self.chosen == SEARCHED else self.chosen
 
     @property
-    def holds_out(self) -> bool:
-        """True if enough documents decided nothing to compare schedules on them."""
-        return self.best.reporting.documents > 1
-
-    @property
     def beside_history(self) -> Mapping[str, float]:
         """The scores that those of `history` can be compared with."""
-        return self.by_objective or {n: arm.search.score for n, arm in self.baselines.items()}
+        return self.by_objective or {
+            name: arm.search.score for name, arm in self.baselines.items() if arm.search
+        }
 
     @property
     def arms(self) -> dict[str, Arm]:
@@ -128,11 +130,11 @@ class Leg(Value):
     def blocks(self) -> Iterator[Block]:
         """Yield the scores of all arms, the charts, and what was found on short text.
 
-        The scores are those on documents that decided nothing, if there are any: an extension
-        judges its choice on others.
+        The scores are those on documents that decided nothing; of a race or search whose choice is
+        judged elsewhere, which keeps none, those on documents that did.
         """
-        at, apart = format_length(self.length), self.holds_out
-        read = {n: arm.reporting if apart else arm.selection for n, arm in self.arms.items()}
+        at, apart = format_length(self.length), self.best.reporting is not None
+        read = {name: arm.reporting or arm.selection for name, arm in self.arms.items()}
         title = f"Held-out documents, at {at}" if apart else f"Methods at {at}"
         yield _scores(title, read, _MEANS if apart else _CHOOSING)
         yield from self.charts()
@@ -165,9 +167,9 @@ class Leg(Value):
 
         The part of a gain on the search documents that is missing on the others is overfitting.
         """
-        baseline: Score = getattr(self.baselines[self.best_hand_designed], documents)
-        own: Score = getattr(self.best, documents)
-        return baseline.score - own.score
+        baseline: Score | None = getattr(self.baselines[self.best_hand_designed], documents)
+        own: Score | None = getattr(self.best, documents)
+        return baseline.score - own.score if baseline and own else np.nan
 
 
 _MEANS = (
@@ -210,7 +212,7 @@ class Found(Drawn):
     def to_rows(self) -> list[dict[str, Any]]:
         """The scores of each hand-designed method and of the chosen schedule, at each length."""
         return [
-            {"length": leg.length, "method": name, **flat(dict(zip(SETS, arm[1:], strict=True)))}
+            {"length": leg.length, "method": name, **flat(arm.scores)}
             for leg in self.legs
             for name, arm in {**leg.baselines, leg.chosen: leg.best}.items()
         ]
@@ -220,7 +222,7 @@ class Found(Drawn):
         schedule = leg.best.schedule
         return {
             "best": {
-                "score": leg.best.search.score,
+                "score": leg.best.search and leg.best.search.score,
                 "rescale_factors": schedule.rescale_factors,
                 "kept_initial_positions": schedule.kept_initial_positions,
                 "attention_scaling": schedule.attention_scaling,
@@ -296,6 +298,13 @@ def _in_words(leg: Leg) -> list[str]:
             f"At {at}, search did not beat {baseline}: {tried_in_words(leg)}.",
             f"The plan follows {leg.method}.",
         ]
+    elif leg.by_rule is not None:
+        told = [
+            f"At {at}, Algorithm 1 ends with the lowest perplexity on the documents of its search "
+            f"({schedule_in_words(leg.best.schedule)}).",
+            f"By ropewalk's rule, on other documents, the choice would be {leg.by_rule}.",
+            verdict_in_words(leg) or _failures(leg),
+        ]
     else:
         told = [
             f"At {at}, the searched schedule ({schedule_in_words(leg.best.schedule)}) was chosen "
@@ -333,7 +342,7 @@ def _failures(leg: Leg) -> str:
         "the searched schedule": leg.best.reporting,
         leg.best_hand_designed: leg.baselines[leg.best_hand_designed].reporting,
     }
-    failed = [name for name, score in scores.items() if not np.isfinite(score.score)]
+    failed = [name for name, score in scores.items() if score and not np.isfinite(score.score)]
     if not failed:
         return ""
     return f"On held-out documents, the model failed under {' and '.join(failed)}."
@@ -341,11 +350,10 @@ def _failures(leg: Leg) -> str:
 
 def verdict_in_words(leg: Leg) -> str:
     """The searched schedule that was chosen, on held-out documents if there are enough."""
-    if leg.held_out is None:
-        return ""
     said = f"the searched schedule's loss minus that of {leg.best_hand_designed} is"
-    if not leg.holds_out:
-        return f"On the documents that decided, {said} {leg.selection}."
+    if leg.held_out is None:
+        apart = leg.best.reporting is not None or leg.selection is None
+        return "" if apart else f"On the documents that decided, {said} {leg.selection}."
     said = f"On held-out documents, {said} {leg.held_out}"
     match leg.held_out.verdict:
         case "better":
@@ -380,7 +388,7 @@ def limited_in_words(leg: Leg) -> str:
 
 def short_in_words(leg: Leg) -> str:
     """The cost of the chosen schedule on short text; empty if that was not measured."""
-    if leg.cost_at_original_length is None or not leg.holds_out:
+    if leg.cost_at_original_length is None:
         return ""
     chosen = leg.method or "the searched schedule"
     return (

@@ -456,7 +456,7 @@ def test_what_short_text_costs_is_measured_on_the_documents_of_the_report() -> N
     assert cost is not None
     less = leg.at_original_length[leg.chosen].score - leg.at_original_length["unmodified"].score
     assert cost.difference == pytest.approx(less, rel=1e-6)
-    assert f"changes the score by {cost}; lower scores are better" in found.summary()
+    assert f"changes the loss by {cost}; lower is better" in found.summary()
 
 
 def test_what_costs_too_much_on_short_text_is_not_chosen_if_another_costs_less() -> None:

@@ -13,25 +13,18 @@ import numpy as np
 
 from ropewalk.api.common import (
     AllowDownload,
-    Corpus,
     Device,
-    Length,
     ModelToRun,
     OnMachine,
     PlanLike,
     Strict,
     TextField,
     WeightsField,
-    as_documents,
-    as_length,
-    as_list,
-    as_members,
-    as_path,
     as_plan,
-    documents_in,
 )
 from ropewalk.api.cost import config_of
 from ropewalk.api.report import keep_report
+from ropewalk.arguments import Length, as_length, as_list, as_members, as_path
 from ropewalk.blocks import Block, Paragraph, Table, cells
 from ropewalk.budget import Budget, as_budget, counted
 from ropewalk.context_plan import ContextPlan
@@ -39,6 +32,7 @@ from ropewalk.costs.estimates import GIB, SINGLE, duration
 from ropewalk.costs.machines import machine
 from ropewalk.costs.sizes import sizes_of
 from ropewalk.data.corpora import MANIFEST, corpus_digest
+from ropewalk.data.documents import Corpus, as_documents, documents_in
 from ropewalk.data.mixtures import check_domains
 from ropewalk.data.published_mixtures import shares_of
 from ropewalk.data.store import TokenStore

@@ -92,7 +92,17 @@ def report(
         },
         short_limit=settings.short_limit,
         by_objective=candidates.by_objective,
+        by_rule=_by_rule(selection, candidates),
     )
+
+
+def _by_rule(selection: Selection, candidates: Candidates) -> str | None:
+    """The schedule that the rule gives, in words, if the choice is Algorithm 1's own."""
+    name = selection.by_rule
+    if name is None or name in candidates.by_hand:
+        return name
+    described = _described(candidates.all[name], candidates.by_hand)
+    return f"the same schedule ({described})" if name == selection.choice.chosen else described
 
 
 def _less(first: Measured, second: Measured) -> Paired | None:

@@ -57,7 +57,8 @@ class Leg(Value):
 
     length: int
     chosen: str
-    """`search`, or the hand-designed method that nothing searched was shown to be better than."""
+    """`search`, or the hand-designed method that nothing searched was shown to be better than. As
+    published, always `search`."""
     best_hand_designed: str
     best: Arm
     """The chosen schedule."""
@@ -95,6 +96,8 @@ class Leg(Value):
     by_objective: Mapping[str, Unbounded] = field(default_factory=dict)
     """The objective of the search, for each hand-designed method: as in `history`, with the loss of
     short text if that counts."""
+    by_rule: str | None = None
+    """The schedule that ropewalk's rule gives, in words, if Algorithm 1's own was taken instead."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -303,6 +306,13 @@ def _in_words(leg: Leg) -> list[str]:
         told = [
             f"At {at}, search did not beat {baseline}: {tried_in_words(leg)}.",
             f"The plan follows {leg.method}.",
+        ]
+    elif leg.by_rule is not None:
+        told = [
+            f"At {at}, Algorithm 1 ends with the lowest perplexity on the documents of its search "
+            f"({schedule_in_words(leg.best.schedule)}).",
+            f"By ropewalk's rule, on other documents, the choice would be {leg.by_rule}.",
+            verdict_in_words(leg) or _failures(leg),
         ]
     else:
         told = [

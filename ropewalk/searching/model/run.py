@@ -1,8 +1,8 @@
 """A search on a real model: from a corpus to a plan, and to how good it is on text unseen before.
 
 A leg is one search at one length. The leg to the target comes first; with `recover`, one at the
-length of pretraining follows, and the plan serves short sequences with what that finds. A target
-that the model serves already is the second leg alone.
+length of pretraining follows (as published, another at twice that), and the plan serves short
+sequences with what it finds. A target that the model serves already is the second leg alone.
 
 Each leg scores the hand-designed methods and searches on one set of documents, chooses on a second
 (choose.py) and reports on a third (report.py).
@@ -75,11 +75,14 @@ def search_model(
             "only be installed with ropewalk; ntk, base_change and linear can also be exported"
         )
     _check_memory(loaded, settings, ranks)
+    encoder = Encoder(loaded.tokenizer, loaded.vocabulary).with_chat(chat)
     legs: list[Leg] = []
     for name, start, length in legs_of(present.longest(layer), settings):
-        if name == "recovery" and legs:
+        if legs:  # recovery
             start = legs[0].best.schedule
-        search = _LegSearch(loaded, documents, settings, layer, name, start, length, notice, chat)
+        search = _LegSearch(
+            *(loaded, documents, encoder, settings, layer, name, start, length, notice)
+        )
         leg = search.over(ranks, journal, progress)
         if leg is not None:
             legs.append(leg)
@@ -133,19 +136,18 @@ class _LegSearch:
 
     loaded: LoadedModel
     corpus: Sequence[Document]
+    encoder: Encoder
     settings: SearchSettings
     layer: str
     name: str
     start: RotarySchedule
     length: int
     notice: Notice
-    chat: Chat | None
 
     def over(self, ranks: SearchRanks | None, journal: Journals, progress: Progress) -> Leg | None:
         """Search on this process alone, or on all ranks; None if this one only helped."""
-        encoder = Encoder(self.loaded.tokenizer, self.loaded.vocabulary).with_chat(self.chat)
         documents = SearchDocuments.of(
-            *(self.corpus, encoder, self.length),
+            *(self.corpus, self.encoder, self.length),
             *(self.start.geometry.original_length, self.settings, self.notice),
         )
         count = len(documents.selection.documents)

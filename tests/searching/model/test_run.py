@@ -109,8 +109,7 @@ def test_the_published_search_has_its_own_documents_objective_and_space(tmp_path
         small, journal=lambda name: Journal(path) if name == "search.jsonl" else None
     ).legs
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    formula = math.sqrt(1 + math.log(2) / math.log(tiny.WINDOW))
-    assert {line["candidate"]["attention_scaling"] for line in lines} == {formula}
+    assert {line["candidate"]["attention_scaling"] for line in lines} == {1.0}
     assert {line["candidate"]["kept_initial_positions"] for line in lines} - {0}
     # All tokens of plain text: the same loss as of the stretch itself.
     encoder = Encoder(tiny.tokenizer())
@@ -126,11 +125,30 @@ def test_the_published_search_has_its_own_documents_objective_and_space(tmp_path
         loss = float(tiny.model()(tokens, labels=tokens).loss)
     assert lines[0]["losses"][0] == pytest.approx(loss, rel=1e-5)
     assert leg.best.scores["search"].retrieval == 0, "nothing is asked of plain text"
+    # Its result is the lowest perplexity, whatever other documents say, which stands beside it.
+    lowest = min(lines, key=lambda line: sum(line["losses"]))["candidate"]
+    lowest["factors"] = tuple(lowest["factors"])
+    assert leg.chosen == "search"
+    assert leg.best.schedule == space.schedule(Candidate(**lowest))
+    assert leg.best.schedule.attention_scaling == 1.0
+    assert leg.by_rule is not None
+    assert "Algorithm 1 ends with the lowest perplexity" in (told := Found(plan, (leg,)).summary())
+    assert f"By ropewalk's rule, on other documents, the choice would be {leg.by_rule}." in told
+
+
+def test_the_published_search_recovers_two_short_lengths() -> None:
+    settings = published(SearchSettings(4 * tiny.WINDOW, evaluations=6, recover=True))
+    found = searched(replace(settings, documents=(1, 1, 1)))
+    assert [leg.length for leg in found.legs] == [4 * tiny.WINDOW, tiny.WINDOW, 2 * tiny.WINDOW]
+    steps = found.plan.steps(found.plan.extended_layer)
+    assert [step.up_to_length for step in steps] == [n * tiny.WINDOW for n in (1, 2, 4)]
+    for step, times in zip(steps, (1, 2, 4), strict=True):
+        assert step.schedule.rescale_factors.max() <= 1.25 * times + 1e-9
 
 
 def test_the_published_search_takes_no_other_settings() -> None:
-    with pytest.raises(InputError, match="settings of its own for objective, recover"):
-        published(SearchSettings(TARGET, objective="needle", recover=True))
+    with pytest.raises(InputError, match="settings of its own for objective, short_limit"):
+        published(SearchSettings(TARGET, objective="needle", short_limit=None))
 
 
 def test_a_schedule_on_a_bound_says_so_in_the_summary_and_in_json() -> None:

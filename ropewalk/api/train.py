@@ -295,21 +295,11 @@ def train(
         if on is None:
             source.folder  # noqa: B018 - says why there are no weights
         stated_assumptions(source, notice, strict=strict)
-        asked = request(
-            TrainRequest,
-            train,
-            values,
-            source=source,
-            text=text,
-            execution=request(
-                Execution,
-                train,
-                values,
-                sequence=sequence_parallel,
-                on=None if on is None else machine(on),
-            ),
-            given=taken(TrainingSettings, train, values),
-        )
+        there = None if on is None else machine(on)
+        execution = request(Execution, train, values, sequence=sequence_parallel, on=there)
+        given = taken(TrainingSettings, train, values)
+        known = {"source": source, "text": text, "execution": execution, "given": given}
+        asked = request(TrainRequest, train, values, **known)
         asked.check(notice)
         preview_ends(asked)
         searches = asked.planner.searches

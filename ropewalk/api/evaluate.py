@@ -34,6 +34,7 @@ from ropewalk.api.fingerprint import TIMEOUT, as_fingerprint
 from ropewalk.api.report import keep_report
 from ropewalk.budget import as_budget
 from ropewalk.costs.estimates import Way, Work, answering
+from ropewalk.costs.forwards import Forwards
 from ropewalk.costs.machines import HERE, machine
 from ropewalk.evaluation.answerers import Asked, check_in_process, opened
 from ropewalk.evaluation.conclusion import Evaluated, measure
@@ -75,7 +76,7 @@ def _preview(asked: Asked, on: str | None) -> Cost:
 
     def ways(work: Work) -> dict[str, Callable[[Work], Iterator[Way]]]:
         check_divided(work, asked.ranks_per_copy)
-        forwards = [(length, count) for length in settings.lengths]
+        forwards = [Forwards(length, count) for length in settings.lengths]
         return by_length(answering, forwards, asked.ranks_per_copy)
 
     return calculated(source, max(settings.lengths), on, ways, asked.dtype)

@@ -28,7 +28,7 @@ from ropewalk.api.common import (
     as_length,
     as_path,
 )
-from ropewalk.api.cost import Cost, calculated, check_divided, stage_ways
+from ropewalk.api.cost import Cost, calculated, check_divided
 from ropewalk.api.report import keep_report
 from ropewalk.budget import Budget, as_budget, check_over_ranks
 from ropewalk.costs.estimates import Way, Work, duration
@@ -52,7 +52,6 @@ from ropewalk.options import (
 from ropewalk.pipeline.settings import (
     BATCH,
     CHARACTERS,
-    EVALUATIONS,
     LEARNING_RATE,
     SEARCH_SHARE,
     SHIPPED_UP_TO,
@@ -64,10 +63,8 @@ from ropewalk.pipeline.settings import (
 from ropewalk.progress import Notice, Progress, log_notice, shown, silent, unheard
 from ropewalk.run_directory import CONFIGURATION, RunDirectory, read_configuration
 from ropewalk.torchrun import check_alone, check_ranks, first, started
-from ropewalk.values import decode
 
 if TYPE_CHECKING:
-    from ropewalk.models.load import LoadedModel
     from ropewalk.pipeline.cost import Estimate
     from ropewalk.pipeline.extend import Done, Extended
     from ropewalk.pipeline.stage import Start
@@ -80,13 +77,15 @@ def _estimate(asked: _Asked | _Elsewhere) -> Estimate | Cost:
 
         return estimate(asked.start.source, asked.start.loaded, asked.settings)
 
-    def ways(work: Work, *, least: bool = False) -> dict[str, Callable[[Work], Iterator[Way]]]:
+    from ropewalk.pipeline.cost import ways
+
+    def of_stages(work: Work, *, least: bool = False) -> dict[str, Callable[[Work], Iterator[Way]]]:
         check_divided(work, asked.ranks_per_copy)
-        return stage_ways(asked.settings, work, asked.ranks_per_copy, least=least)
+        return ways(asked.settings, work, asked.ranks_per_copy, least=least)
 
     where = (asked.source, asked.settings.target_length, asked.on)
-    found = calculated(*where, ways, asked.dtype)
-    early = calculated(*where, partial(ways, least=True), asked.dtype)
+    found = calculated(*where, of_stages, asked.dtype)
+    early = calculated(*where, partial(of_stages, least=True), asked.dtype)
     told = (f"{row.what.partition(',')[0]} {duration(row.seconds)}" for row in early.rows)
     least = f"these are the most; if each stage ends as early as it can: {', '.join(told)}"
     return replace(found, assumptions=(*found.assumptions, least, WHOLE))
@@ -245,6 +244,7 @@ def extend(
         from ropewalk.evaluation.scoring import end_tokens
         from ropewalk.pipeline import extend as pipeline
         from ropewalk.pipeline import stage
+        from ropewalk.pipeline.cost import within
         from ropewalk.pipeline.results import check_version
         from ropewalk.pipeline.stage import Start
         from ropewalk.pipeline.stages import stages
@@ -264,7 +264,7 @@ def extend(
             if (path / CONFIGURATION).is_file():
                 check_version(read_configuration(path)[1], path)
             if limit is not None:
-                settings = _within(limit, settings, loaded, path, notice)
+                settings = within(limit, settings, loaded, path, notice)
             encoder = Encoder(loaded.tokenizer, loaded.vocabulary, end_tokens(loaded.model))
             start = Start(
                 *(files, loaded, settings.target_length, *parted(documents)),
@@ -313,40 +313,6 @@ def _check_over_ranks(limit: Budget | None, train_steps: int) -> None:
         )
 
 
-def _within(
-    budget: Budget, settings: ExtendSettings, loaded: LoadedModel, run: Path, notice: Notice
-) -> ExtendSettings:
-    """The settings, planned to fit a budget."""
-    from ropewalk.pipeline.cost import seconds_of, tokens_of
-    from ropewalk.pipeline.planned import planned
-
-    window = loaded.present_plan.target_length
-    if budget.unit == "evaluations":
-        return replace(settings, documents=int(budget.amount))
-    most = replace(settings, evaluations=settings.evaluations or EVALUATIONS)
-    if budget.unit == "tokens":
-        found = planned(most, budget, lambda own: tokens_of(own, window))
-    elif (run / CONFIGURATION).is_file():
-        _, kept = read_configuration(run)  # where it is of another command, that is said later
-        if "documents" not in kept or "evaluations" not in kept:
-            return settings
-        return replace(
-            settings,
-            documents=decode(int, kept["documents"], "documents"),
-            evaluations=decode(int | None, kept["evaluations"], "evaluations"),
-        )
-    else:
-        found = planned(most, budget, seconds_of(loaded, settings.target_length))
-        notice("these settings fit the time on this machine; on another, the plan may differ")
-    searched = {None: "no race of methods", 0: "a race of methods if the first schedule fails"}
-    notice(
-        f"within {budget}: up to {found.documents} documents for a verdict, "
-        f"{searched.get(found.evaluations, f'a search of {found.evaluations} evaluations')}; at "
-        f"most {tokens_of(found, window):,} tokens"
-    )
-    return found
-
-
 def _texts(
     corpus: Corpus | None, target: int, field: str, notice: Notice, also: Corpus | None
 ) -> list[Document]:
@@ -369,22 +335,20 @@ def _texts(
 def _announce(start: Start, settings: ExtendSettings, run: Path, notice: Notice) -> None:
     """Say before the first forward of a long run what it takes and what would fit."""
     from ropewalk.evaluation.forward_time import announce
-    from ropewalk.pipeline.stages import stages
+    from ropewalk.pipeline.cost import forwards_of
 
     window = start.loaded.present_plan.target_length
-
-    def forwards(own: ExtendSettings) -> list[tuple[int, int]]:
-        return [each for stage in stages(own) for each in stage.cost(window).forwards]
-
     fewer = replace(settings, documents=TO_WORK, evaluations=None)
     announce(
         start.loaded.model,
         window,
-        forwards(settings),
+        forwards_of(settings, window),
         notice,
         begun=run / CONFIGURATION,
         what="this run",
-        smaller=[(f"a `budget` of time or tokens with {TO_WORK} documents", forwards(fewer))],
+        smaller=[
+            (f"a `budget` of time or tokens with {TO_WORK} documents", forwards_of(fewer, window))
+        ],
         otherwise="`plan` chooses a method without a forward, `evaluate` measures it on few "
         "`samples`, and `export` writes it",
     )

@@ -13,7 +13,6 @@ from ropewalk.budget import Budget
 from ropewalk.errors import InputError, InvalidValue
 from ropewalk.evaluation.verdict import TO_WORK
 from ropewalk.pipeline import cost
-from ropewalk.pipeline.planned import planned
 from ropewalk.pipeline.settings import ExtendSettings, parted, settings_for
 from ropewalk.progress import unheard
 from tests.evaluation import tiny
@@ -27,7 +26,7 @@ def tokens_of(settings: ExtendSettings) -> int:
 
 
 def within(tokens: float) -> ExtendSettings:
-    return planned(SETTINGS, Budget(tokens, "tokens"), tokens_of)
+    return cost.fitted(SETTINGS, Budget(tokens, "tokens"), tokens_of)
 
 
 def test_what_fits_is_left_as_it_is() -> None:

@@ -129,9 +129,9 @@ def test_the_published_search_has_its_own_documents_objective_and_space(tmp_path
     lowest = min(lines, key=lambda line: sum(line["losses"]))
     assert leg.best.schedule.attention_scaling == 1.0
     assert leg.chosen == "search"
-    assert leg.best.schedule == space.schedule(
-        Candidate(**{**(own := lowest["candidate"]), "factors": tuple(own["factors"])})
-    )
+    own = lowest["candidate"]
+    candidate = Candidate(**{**own, "factors": tuple(own["factors"])})
+    assert leg.best.schedule == space.schedule(candidate)
     assert leg.by_rule is not None
     assert "Algorithm 1 ends with the lowest perplexity" in (told := Found(plan, (leg,)).summary())
     assert f"By ropewalk's rule, on other documents, the choice would be {leg.by_rule}." in told

@@ -41,7 +41,7 @@ PACKAGES = {
         "searching.model training"
     ),
     "pipeline": (
-        "audit data evaluation exporting models planning runtimes searching.model training"
+        "audit costs data evaluation exporting models planning runtimes searching.model training"
     ),
     "api": (
         "audit costs data evaluation exporting gguf models number_formats pipeline planning "

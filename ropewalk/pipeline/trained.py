@@ -18,8 +18,8 @@ from ropewalk.models.source import resolve
 from ropewalk.pipeline.training import TrainingRun, check_store, joined
 from ropewalk.progress import Notice, Progress, silent, unheard
 from ropewalk.run_directory import RESULTS, RunDirectory
-from ropewalk.searching.model.run import check_search, search_model
 from ropewalk.searching.model.forwards import FEWER, announce_search
+from ropewalk.searching.model.run import check_search, search_model
 from ropewalk.searching.model.settings import SearchSettings
 from ropewalk.torchrun import first
 from ropewalk.training.ranks import check_shared, on_first

@@ -120,10 +120,7 @@ def write(job: Job, folder: Path, *, shadow: bool = False) -> tuple[str, ...]:
     return (*left_out, *links, *(f"{name} was copied: no link can be made" for name in copied))
 
 
-_LINKS = (
-    "its weights are links into {}: keep that as it is, and save nothing into this folder, which "
-    "would overwrite them"
-)
+_LINKS = "its weights are links into {}, which must stay as it is"
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,7 @@ def test_the_box_gives_the_verdict_on_the_method_that_reaches_farthest(
     best = max(found.effective_lengths, key=lambda e: (e.passed or 0, e.standings[-1].margin))
     assert best.standings[-1].verdict == "undecided"
     read = Read(Path("a/report.html").read_bytes())
-    assert {"class": "verdict", "data-word": "undecided"} in (own for _, own in read.elements)
+    assert ("div", {"class": "verdict", "data-word": "undecided"}) in read.elements
     assert "ropewalk evaluate --config a/run.json --samples 12 --run a-more" in read.texts["code"]
 
 

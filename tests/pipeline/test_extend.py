@@ -80,6 +80,7 @@ def test_the_page_can_be_sent_to_others_and_draws_what_long_context_costs(
     for length in (tiny.WINDOW, TARGET):
         assert f">{length}</td>" in box, "before and after, at both lengths"
     assert page.count("from_pretrained") == 1, "a line to paste stands once"
+    assert "not tested here" not in page
     assert f"within {tiny.WINDOW}" in page
     assert f"{run.name}/model&#x27;" in page
     assert "read back from disk and follows the plan." in page

@@ -32,8 +32,8 @@ from ropewalk.outputs import write_atomically
 from ropewalk.pipeline.settings import parted
 from ropewalk.pipeline.stages.search import Search
 from ropewalk.schedule import RotarySchedule
-from ropewalk.searching.model.legs import search_model
-from ropewalk.searching.model.objectives import LocalMeasure
+from ropewalk.searching.model.measure import LocalMeasure
+from ropewalk.searching.model.run import search_model
 from studies.methods import measure as methods
 from studies.methods.measure import FACTORS, MODELS, NONE, RETRIEVED, TEXT, WINDOW
 

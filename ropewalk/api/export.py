@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
+from ropewalk.api.card import keep_card
 from ropewalk.api.common import AllowDownload, ModelToRun, PlanLike, Strict, as_plan
 from ropewalk.arguments import as_path
 from ropewalk.blocks import Block, Paragraph, Table, cells
@@ -259,6 +260,8 @@ def export(
             progress=progress,
             **{key: value for key, value in options.items() if value},
         )
+        if runtime != LLAMA_CPP:
+            keep_card(out, source, notice)
         if drafter is None:
             return exported
         from ropewalk.exporting.drafter import write

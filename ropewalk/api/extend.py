@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from ropewalk.api.card import FOLDER, keep_card
 from ropewalk.api.common import (
     AllowDownload,
     Device,
@@ -208,6 +209,7 @@ def extend(
             preview_ends(asked, source, ready.settings, ready.start)
             extended = ready.extended(progress, notice, done)
         if first():
+            keep_card(ready.path / FOLDER, source, notice)
             keep_report(ready.path, notice)
         return extended
 

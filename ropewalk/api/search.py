@@ -202,8 +202,8 @@ def search(
         from ropewalk.evaluation.identity import run_identity
         from ropewalk.models.load import load
         from ropewalk.searching.model.forwards import announce_search
-        from ropewalk.searching.model.legs import check_search, search_model
         from ropewalk.searching.model.ranks import SearchRanks
+        from ropewalk.searching.model.run import check_search, search_model
 
         ranks = None if started() == 1 else SearchRanks.of_environment(ranks_per_copy)
         with ExitStack() as stack:

@@ -18,8 +18,8 @@ from ropewalk.models.source import resolve
 from ropewalk.pipeline.training import TrainingRun, check_store, joined
 from ropewalk.progress import Notice, Progress, silent, unheard
 from ropewalk.run_directory import RESULTS, RunDirectory
-from ropewalk.searching.model import legs
 from ropewalk.searching.model.forwards import FEWER, announce_search
+from ropewalk.searching.model.run import check_search, search_model
 from ropewalk.searching.model.settings import SearchSettings
 from ropewalk.torchrun import first
 from ropewalk.training.ranks import check_shared, on_first
@@ -140,10 +140,10 @@ class Training:
             seed=self.asked.settings.seed,
         )
         loaded = load(str(folder))
-        legs.check_search(loaded, self.search_texts, settings)
+        check_search(loaded, self.search_texts, settings)
         begun = directory.path / f"search-{number}-search-measured.jsonl"
         announce_search(loaded, settings, begun, self.notice, FEWER)
-        found = legs.search_model(
+        found = search_model(
             loaded,
             self.search_texts,
             settings,

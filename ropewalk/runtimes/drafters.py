@@ -30,6 +30,7 @@ import re
 import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -39,11 +40,14 @@ from ropewalk.lengths import format_length
 from ropewalk.models import config as configs
 from ropewalk.models.config import SPECULATORS, Config, ConfigReader, drafter_layers
 from ropewalk.models.source import Source
-from ropewalk.runtimes import every
+from ropewalk.runtimes import every, follows
 from ropewalk.runtimes.finding import TOLERANCE
 from ropewalk.runtimes.reading import whole
 from ropewalk.runtimes.serving import Fit, Serving, export_line, place
 from ropewalk.untrusted import counted
+
+if TYPE_CHECKING:
+    from ropewalk.runtimes.following import Followed
 
 MTP, MODEL = "MTP layers", "a small model"
 # What a form is called by vLLM, SGLang and llama.cpp; empty for what a runtime does not have.
@@ -161,12 +165,26 @@ def lost(runtime: str, target: Source, drafter: Drafter) -> str:
         return f"{runtime} has no drafter of the form {drafter.form}"
     if runtime == "sglang" and SPECULATORS in drafter.source.config:
         return f"SGLang does not read {SPECULATORS}"
-    read = every()[runtime].versions[runtime]
-    if drafter.form == MODEL and (why := read(drafter.source.config).refused):
-        return f"{runtime} does not load it: {why}"
+    unusable = [f for f in _followed(runtime, drafter).wrong if f.trap in ("refused", "not-causal")]
+    if unusable:
+        return f"{runtime} cannot draft with it: {unusable[0].what}; {unusable[0].remedy}"
     own, size = _vocabulary(drafter.source), _vocabulary(target)
     differ = runtime != "llama.cpp" and drafter.form == MODEL and own != size
     return f"{runtime} refuses a draft model of {own} tokens for a target of {size}" * differ
+
+
+def _followed(runtime: str, drafter: Drafter) -> Followed:
+    """How a runtime follows a drafter's own setting; heads are of the class that they begin with.
+
+    Some are not causal: those that propose a whole block at once.
+    """
+    config, named = drafter.source.config, drafter.source.config.get("architectures")
+    if drafter.form not in (MTP, MODEL):
+        heads = drafter.form.startswith("EAGLE") and isinstance(named, list)
+        names = [re.sub("Eagle3?", "", str(each), flags=re.IGNORECASE) for each in named or ()]
+        kind = ConfigReader(config).model_type
+        config = {**config, "model_type": kind, "architectures": names if heads else []}
+    return follows(runtime, config, drafter.source.present_plan, own=True)
 
 
 def _called(runtime: str, drafter: Drafter) -> str:
@@ -198,9 +216,11 @@ def _row(runtime: str, target: Source, drafter: Drafter, plan: ContextPlan) -> S
     # With longrope, vLLM would take the original length.
     longest = length if stated >= length else 0
     lines += drafted(runtime, line, drafter, draft, longest, place(target))
-    fit: Fit = "impossible" if short else "approximate" if astray else "exact"
+    unknown = _followed(runtime, drafter).unknown
+    fits: tuple[Fit, ...] = ("impossible", "unknown", "approximate", "exact")
+    fit = next(fit for fit, why in zip(fits, (short, unknown, astray, "else"), strict=True) if why)
     reason = short or f"drafts up to there: {far}"
-    return Serving(runtime, fit, "; ".join(filter(None, (reason, astray))), tuple(lines))
+    return Serving(runtime, fit, "; ".join(filter(None, (reason, unknown, astray))), tuple(lines))
 
 
 def _changes_both(line: str, target: Source, drafter: Drafter, length: int) -> bool:

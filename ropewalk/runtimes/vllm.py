@@ -21,11 +21,15 @@ from ropewalk.errors import InvalidValue, Unsupported, shortened
 from ropewalk.models.config import Config, ConfigReader, rope_type
 from ropewalk.runtimes import Runtime, engines
 from ropewalk.runtimes.configs import serving_config
-from ropewalk.runtimes.model_classes import model_class, recorded
+from ropewalk.runtimes.model_classes import RotaryType, model_class, recorded
 from ropewalk.runtimes.reading import Reading, by_rules, kind_of, known, number, whole, without
 from ropewalk.runtimes.servers import Asking, Speech, members, plain
 
 _RENAMED = (("su", "longrope"), ("mrope", "default"))
+_YARN_OF_2025 = RotaryType(
+    ("factor", "original_max_position_embeddings"),
+    ("attn_factor", "beta_fast", "beta_slow", "extrapolation_factor"),
+)
 _LENGTHS = ("max_seq_len", "seq_length", "max_sequence_length", "max_seq_length", "seq_len")
 
 
@@ -71,7 +75,10 @@ def read_2025(config: Config) -> Reading:
             raise Unsupported("vLLM's rules of 2025 for dynamic NTK are not known here")
         return reader.steps(known(rope))
 
-    return by_rules("vllm-2025", config, seen, "by the declared length")
+    served = model_class(config, "vllm")
+    served = replace(served, version="of 2025", types={**served.types, "yarn": _YARN_OF_2025})
+    reading = by_rules("vllm-2025", config, seen, "by the declared length")
+    return engines.with_nulls(reading, served, config)
 
 
 def _refuse_two_types(rope: Config) -> None:

@@ -195,9 +195,9 @@ def export(
     where the runtime cannot express the plan exactly, and measures its cost. `v4_keys` writes the
     keys of transformers 4. `drafter` is a drafter's folder: it is written beside `out`, its files
     as links, with the target's rotation if it was trained on the target's states in the same
-    geometry, otherwise extended to its length by YaRN. `shadow` writes links to the source's weights,
-    which must then stay where they are. `strict` refuses a config that leaves open
-    how the model rotates, instead of warning.
+    geometry, otherwise extended to its length by YaRN. `shadow` writes links to the source's
+    weights, which must then stay where they are. `strict` refuses a config that leaves open how the
+    model rotates, instead of warning.
 
     An export that does not follow the plan is removed, and `NotTheSame` is raised. Only a preview,
     `export.preview(model, plan)`, needs neither `out` nor `runtime`: it shows how each runtime can
@@ -259,7 +259,12 @@ def export(
             drafts, written = _drafter(source, drafter, given, runtime)
             places = (*inputs, drafts.source.folder)
             check_export_place(beside(out), sources=places, overwrite=overwrite)
-        options: dict[str, object] = {"dtype": dtype, "fold": fold, "v4_keys": v4_keys, "shadow": shadow}
+        options: dict[str, object] = {
+            "dtype": dtype,
+            "fold": fold,
+            "v4_keys": v4_keys,
+            "shadow": shadow,
+        }
         exported: Exported = every()[runtime].write(
             *(folder, given, out),
             approximate=approximate,

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-from ropewalk.api.common import AllowDownload, Length, ModelToRead, as_length
+from ropewalk.api.common import AllowDownload, ModelToRead
+from ropewalk.arguments import Length, as_length
 from ropewalk.blocks import Block, Paragraph, Table, cells
 from ropewalk.costs import estimates
 from ropewalk.costs.estimates import GIB, Row, Way, Work, duration
 from ropewalk.costs.forwards import Forwards
 from ropewalk.costs.machines import HERE, Machine, machine
-from ropewalk.costs.sizes import sizes_of
+from ropewalk.costs.sizes import config_of, sizes_of
 from ropewalk.errors import Unsupported
 from ropewalk.gguf.cache import TYPES, cache_bytes
 from ropewalk.gguf.facts import Facts
@@ -211,12 +212,6 @@ def _of_file(source: Source, length: int, on: Machine) -> Cost:
             "a GGUF file is only served: for searching and training, give the model's folder",
         ),
     )
-
-
-def config_of(source: Source) -> dict[str, Any]:
-    """The config, with the sizes that the catalogue knows."""
-    sizes = source.value.sizes if source.kind == "catalogue" else {}
-    return {**source.config, **sizes}
 
 
 def _ways(work: Work, present: ContextPlan) -> dict[str, Callable[[Work], Iterator[Way]]]:

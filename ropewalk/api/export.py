@@ -7,14 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from ropewalk.api.common import (
-    AllowDownload,
-    ModelToRun,
-    PlanLike,
-    Strict,
-    as_path,
-    as_plan,
-)
+from ropewalk.api.card import keep_card
+from ropewalk.api.common import AllowDownload, ModelToRun, PlanLike, Strict, as_plan
+from ropewalk.arguments import as_path
 from ropewalk.blocks import Block, Paragraph, Table, cells
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, UnknownName, Unsupported
@@ -185,6 +180,7 @@ def export(
         str | Path | None,
         Option("A drafter's folder; written to OUT-drafter, its weights as links.", "DRAFTER"),
     ] = None,
+    shadow: Annotated[bool, Option("Link the weights to the source's instead of copying.")] = False,
     overwrite: Annotated[bool, Option("Replace OUT if it exists.")] = False,
     allow_download: AllowDownload = False,
     strict: Strict = False,
@@ -199,7 +195,8 @@ def export(
     where the runtime cannot express the plan exactly, and measures its cost. `v4_keys` writes the
     keys of transformers 4. `drafter` is a drafter's folder: it is written beside `out`, its files
     as links, with the target's rotation if it was trained on the target's states in the same
-    geometry, otherwise extended to its length by YaRN. `strict` refuses a config that leaves open
+    geometry, otherwise extended to its length by YaRN. `shadow` writes links to the source's weights,
+    which must then stay where they are. `strict` refuses a config that leaves open
     how the model rotates, instead of warning.
 
     An export that does not follow the plan is removed, and `NotTheSame` is raised. Only a preview,
@@ -227,6 +224,11 @@ def export(
             raise InputError(
                 "`fold` is not for llama.cpp, which has an attention factor of its own; leave it "
                 "out"
+            )
+        if shadow and (fold or dtype is not None or runtime == LLAMA_CPP):
+            raise InputError(
+                "`shadow` links the source's own weights, and `dtype`, `fold` and llama.cpp need "
+                "others; leave it out"
             )
         if dtype is not None:
             _check_dtype(dtype, runtime)
@@ -257,7 +259,7 @@ def export(
             drafts, written = _drafter(source, drafter, given, runtime)
             places = (*inputs, drafts.source.folder)
             check_export_place(beside(out), sources=places, overwrite=overwrite)
-        options: dict[str, object] = {"dtype": dtype, "fold": fold, "v4_keys": v4_keys}
+        options: dict[str, object] = {"dtype": dtype, "fold": fold, "v4_keys": v4_keys, "shadow": shadow}
         exported: Exported = every()[runtime].write(
             *(folder, given, out),
             approximate=approximate,
@@ -265,6 +267,8 @@ def export(
             progress=progress,
             **{key: value for key, value in options.items() if value},
         )
+        if runtime != LLAMA_CPP:
+            keep_card(out, source, notice)
         if drafter is None:
             return exported
         from ropewalk.exporting.drafter import write

@@ -22,7 +22,6 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 import ropewalk as rw
-from ropewalk.api.train import TrainPreview
 from ropewalk.context_plan import ContextPlan
 from ropewalk.costs import memory
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, Unsupported
@@ -34,6 +33,7 @@ from ropewalk.run_directory import read_journal
 from ropewalk.runtimes.configs import stock_config
 from ropewalk.scaling import linear
 from ropewalk.schedule import RotarySchedule
+from ropewalk.training.preview import TrainPreview
 from ropewalk.training.results import Trained
 from tests.api.conformance import check_result
 from tests.evaluation import tiny

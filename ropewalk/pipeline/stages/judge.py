@@ -38,6 +38,8 @@ WITHIN = 48
 """The documents of the window at most: they are short, and every verdict leans on them."""
 UNMODIFIED = FEWEST
 """The documents of the target that the unmodified model reads, to show that it fails."""
+EXAMPLE = 2
+"""The readings of a document, by the model before and after, that show an answer of both."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,8 @@ class Judge(Stage[Judged]):
 
     def needs(self, window: int) -> Needs:
         def forwards(documents: int) -> tuple[Forwards, ...]:
-            within, again = min(self.documents, WITHIN), UNMODIFIED if self.first else 0
+            within = min(self.documents, WITHIN)
+            again = UNMODIFIED + EXAMPLE if self.first else 0
             return (
                 Forwards(window, within * (2 if self.first else 1)),
                 Forwards(self.target_length, documents + again),

@@ -33,8 +33,8 @@ class Search(Stage[Found]):
 
     @property
     def documents(self) -> tuple[int, int, int]:
-        """To search on, to select by, to report on, which the verdict does on text of its own."""
-        return (5 if self.evaluations else 1), 16, 1
+        """To search on, to select by, and none to report on: the verdict does, on its own text."""
+        return (5 if self.evaluations else 1), 16, 0
 
     def needed(self, work: Work) -> bool:
         """True if a search was asked for, or the first schedule fails or costs too much."""

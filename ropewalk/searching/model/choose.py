@@ -17,6 +17,7 @@ from ropewalk.progress import Progress, share, silent
 from ropewalk.schedule import FloatArray, RotarySchedule
 from ropewalk.searching.driver import Result
 from ropewalk.searching.model.documents import DocumentSet, SearchDocuments
+from ropewalk.searching.model.forwards import FIRST_ROUND
 from ropewalk.searching.model.measure import ANSWERS, RETRIEVED, TEXT, Kept
 from ropewalk.searching.model.objectives import loss_of
 from ropewalk.searching.model.results import PRESENT, Score
@@ -24,8 +25,6 @@ from ropewalk.searching.model.settings import SearchSettings
 
 WITHIN = "original length"
 """The stage of measuring there, in progress."""
-FIRST_ROUND = 6
-"""Selection documents that all schedules are measured on, before the clearly worse drop out."""
 
 Schedules = Mapping[str, RotarySchedule]
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 QUICK, PUBLISHED = 40, 1344
 """Evaluations if no budget is given: for the adaptive strategy, and what Algorithm 1 takes."""
 FINALISTS = 4
+FIRST_ROUND = 6
+"""Selection documents that all schedules are measured on, before the clearly worse drop out."""
 FEWER = ((20, None), (10, None))
 """Evaluations of searches to propose instead of one that takes too long, on as many documents."""
 SMALLER = (*FEWER, (20, (6, 16, 10)), (10, (6, 8, 5)), (10, (3, 5, 5)))
@@ -36,15 +38,18 @@ def needs_of_leg(settings: SearchSettings, length: int, original_length: int) ->
     methods = len(HAND_DESIGNED)
     finalists = 0 if settings.evaluations == 0 else FINALISTS
     scored = _scored(settings, length)
-    besides = methods * sum(settings.sizes) + finalists * to_select + to_search + to_report
-    forwards = [Forwards(length, scored + besides)]
+    reported = to_search + to_report if settings.reports else 0
+    most = scored + (methods + finalists) * to_select + (methods + 1) * reported
+    forwards = [Forwards(length, most)]
     if length > original_length:
         short = 3 * to_report
         if settings.limited:
-            short += scored + methods * to_search + (methods + finalists + 1) * to_select
+            short += scored + (methods + finalists + 1) * to_select
+            short += methods * to_search if settings.reports else 0
         forwards.append(Forwards(original_length, short))
-    least = Forwards(length, methods * to_search + to_report)
-    return Needs(tuple(forwards), least=(least,))
+    first = min(to_select, FIRST_ROUND)
+    least = methods * first + (to_select - first) + methods * reported
+    return Needs(tuple(forwards), least=(Forwards(length, least),))
 
 
 def _scored(settings: SearchSettings, length: int) -> int:

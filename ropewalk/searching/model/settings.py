@@ -64,11 +64,12 @@ class SearchSettings:
                 "must be three numbers: to search on, to select by, to report on",
                 f"write {DOCUMENTS}",
             )
-        if min(whole_number(count, "documents") for count in self.sizes) < 1:
+        counts = [whole_number(count, "documents") for count in self.sizes]
+        if min(counts[:2]) < 1 or counts[2] < 0:
             raise InvalidValue(
                 "documents",
                 self.documents,
-                "each of the three must be at least 1",
+                "each of the first two must be at least 1, and the third at least 0",
                 f"{DOCUMENTS} is usual",
             )
         check_seed(self.seed)
@@ -81,6 +82,11 @@ class SearchSettings:
     def limited(self) -> bool:
         """True if the cost of a schedule on short text counts."""
         return self.short_limit is not None and not self.recover
+
+    @property
+    def reports(self) -> bool:
+        """False if the choice is judged elsewhere; then nothing is read that decides nothing."""
+        return self.sizes[2] > 0
 
     @property
     def sizes(self) -> tuple[int, int, int]:

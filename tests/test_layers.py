@@ -24,11 +24,11 @@ PACKAGES = {
     "planning": "scaling theory",
     "models": "gguf scaling",
     "gguf": "models scaling",  # models/source.py reads headers; only a GGUF's plan needs families
-    "runtimes": "gguf models scaling theory",
+    "runtimes": "exporting gguf models scaling theory",  # each class writes its exports
     "costs": "models",
     "attention": "models",
     "data": "attention",
-    "exporting": "data gguf models runtimes",
+    "exporting": "data gguf models runtimes",  # and asks that class what it can express
     "evaluation": "attention costs data exporting gguf models planning runtimes scaling",
     "rotation": "evaluation models scaling",
     "searching": "scaling",

@@ -112,7 +112,7 @@ class Comparison(Drawn):
         yield Title(self.model, f" to {format_length(self.target_length)}")
         if self.documented:
             yield Paragraph(self.documented, "verdict")
-        yield tables.ranking(self.candidates, {row.runtime for row in self.serving}, targets())
+        yield tables.ranking(self.candidates, {row.runtime for row in self.serving}, (*targets(),))
         if any(candidate.from_plain for candidate in self.candidates):
             present = self.present.longest(self.layers[0]).method
             yield Paragraph(
@@ -221,8 +221,8 @@ def compare_methods(
 
 
 def _loadable_by(plan: ContextPlan, source: Source) -> tuple[str, ...] | None:
-    from ropewalk.runtimes import features, files
+    from ropewalk.runtimes import features, gguf_lines
 
     if source.kind == "GGUF file":
-        return files.loadable_by(plan, source.header)
+        return gguf_lines.loadable_by(plan, source.header)
     return features.loadable_by(plan, source.config)

@@ -54,11 +54,19 @@ from ropewalk.models.config import (
 )
 from ropewalk.models.source import resolve
 from ropewalk.progress import Progress, Status, share, silent
-from ropewalk.runtimes import every, llama_cpp, of_version, ollama, rules, traps, unchecked
+from ropewalk.runtimes import every, loading, named, traps
 from ropewalk.runtimes.features import loadable_by
 from ropewalk.runtimes.finding import Finding, Subject
-from ropewalk.runtimes.following import read, subject_of, without_chunks
-from ropewalk.runtimes.reading import MEASURED, NOT_MEASURED, RUN, STOCK, Reading, check_counts
+from ropewalk.runtimes.judgement import subject_of, without_chunks
+from ropewalk.runtimes.reading import (
+    LLAMA_CPP,
+    MEASURED,
+    NOT_MEASURED,
+    RUN,
+    STOCK,
+    RotaryReading,
+    check_counts,
+)
 from ropewalk.runtimes.traps.gguf import findings
 from ropewalk.schedule import RotaryGeometry
 from ropewalk.untrusted import counted
@@ -81,8 +89,8 @@ def audit(
         raise InputError("a plan contains a length; give a plan or a length, not both")
     releases = {name: release for name, _, release in (each.partition("==") for each in runtimes)}
     for name, release in releases.items():
-        if name not in (known := tuple(rules())) or (release and not of_version(name).recorded):
-            raise UnknownName("runtime", f"{name}=={release}" if release else name, known)
+        if name not in every() or (release and not named(name).release()):
+            raise UnknownName("runtime", f"{name}=={release}" if release else name, tuple(every()))
     runtimes = tuple(releases)
     source = resolve(model)
     if source.path is None:
@@ -91,13 +99,13 @@ def audit(
             "model's folder, a config.json or a GGUF file"
         )
     if source.kind == "GGUF file":
-        loading = [name for name, each in every().items() if each.loads_files]
-        if set(runtimes) - set(loading):
+        able = loading(source.kind)
+        if set(runtimes) - set(able):
             raise InputError(
-                f"{source.name}: is a GGUF file, which only {' and '.join(loading)} load here; "
+                f"{source.name}: is a GGUF file, which only {' and '.join(able)} load here; "
                 "omit --runtime, or give the folder that it was converted from"
             )
-        return _of_file(source.path, plan, length, runtimes or (llama_cpp.NAME,), run, progress)
+        return _of_file(source.path, plan, length, runtimes or (LLAMA_CPP,), run, progress)
     return _of_folder(source.path, plan, length, releases, run, progress)
 
 
@@ -136,16 +144,20 @@ def _of_folder(
     words = tokenizer(path, config, weighed.rows)
     content = of_folder(path, share(progress, "verify", 0.15, 0.15, "comparing bytes"))
     readings = tuple(
-        _measured(config, layers, sorted(lengths)) if name == STOCK else read(name, config)
+        _measured(config, layers, sorted(lengths)) if name == STOCK else named(name).reading(config)
         for name in runtimes
     )
-    other = {name: unchecked(name, releases.get(name, "")) for name in runtimes}
-    named = {name: why for name, why in other.items() if why and releases.get(name)}
+    other = {name: named(name).unchecked(releases.get(name, "")) for name in runtimes}
+    by_release = {name: why for name, why in other.items() if why and releases.get(name)}
     readings = tuple(
-        Reading(r.runtime, r.source, unread=named[r.runtime]) if r.runtime in named else r
+        RotaryReading(r.runtime, r.source, unread=by_release[r.runtime])
+        if r.runtime in by_release
+        else r
         for r in readings
     )
-    notes += tuple(f"{name}: {why}" for name, why in other.items() if why and name not in named)
+    notes += tuple(
+        f"{name}: {why}" for name, why in other.items() if why and name not in by_release
+    )
     subject = subject_of(
         readings,
         stated,
@@ -207,7 +219,8 @@ def _of_file(
     elif plan is None and (path.parent / PLAN).is_file():  # of the run that wrote the file
         plan, notes = _plan_next_to(path, geometry)
     notes += _edited(plan)
-    reading = llama_cpp.read_file(header)
+    readings = {name: named(name).read_file(header) for name in loading("GGUF file")}
+    reading = readings[LLAMA_CPP]
     if plan is not None and set(plan.schedules) not in ({FULL_ATTENTION}, {*reading.layers}):
         raise InvalidValue(
             "plan.schedules",
@@ -215,10 +228,9 @@ def _of_file(
             f"this file has settings for {' and '.join(sorted(reading.layers))}",
             "create the plan from this model's config",
         )
-    read = {llama_cpp.NAME: reading, ollama.NAME: ollama.of_file(reading)}
     served = plan.target_length if plan else reading.limit or geometry.original_length
     subject = Subject(
-        readings=tuple(read[name] for name in runtimes),
+        readings=tuple(readings[name] for name in runtimes),
         length=length or served,
         plan=plan,
         planned=plan is not None,
@@ -234,13 +246,13 @@ def _of_file(
     found = [*weighed.findings, *words.findings, *content.findings]
     found += [*findings(header), *traps.find(subject)]
     agreement, checked = None, weighed.check
-    run = run and llama_cpp.NAME in runtimes and weighed.check.verdict != "wrong"
+    run = run and LLAMA_CPP in runtimes and weighed.check.verdict != "wrong"
     if run and llama_cpp_run.available():
         progress(Status("verify", 0.3, "running llama.cpp"))
         found += trial(header)
         wrong = any(finding.wrong for finding in found)
         if not wrong:
-            read[llama_cpp.NAME] = replace(reading, source=RUN)
+            readings[LLAMA_CPP] = replace(reading, source=RUN)
             checked = _established(checked, "loaded by llama.cpp")
         if plan is None or wrong:  # what is named already would only be said again
             notes += (f"run in {llama_cpp_run.runtime()}",)
@@ -252,14 +264,14 @@ def _of_file(
                 notes += (f"not compared with its weights in transformers: {error}",)
                 notes += (f"run in {llama_cpp_run.runtime()}",)
             else:
-                found += () if agreement.passed else (differs(llama_cpp.NAME, agreement),)
+                found += () if agreement.passed else (differs(LLAMA_CPP, agreement),)
     elif run:
         notes += (f"not run: {llama_cpp_run.absent()}",)
     return Audit(
         target="GGUF file",
         path=path,
         length=subject.length,
-        runtimes={name: read[name] for name in runtimes},
+        runtimes={name: readings[name] for name in runtimes},
         checks=(checked, words.check, content.check),
         warnings=tuple(found),
         compared=plan is not None,
@@ -299,13 +311,13 @@ def _established(check: Check, how: str) -> Check:
     return replace(check, verdict="OK", what=f"{check.what}; {how}", remedy="")
 
 
-def _measured(config: Config, layers: Sequence[str], lengths: Sequence[int]) -> Reading:
+def _measured(config: Config, layers: Sequence[str], lengths: Sequence[int]) -> RotaryReading:
     """The reading of transformers, measured if it is installed."""
     try:
         with required_by("measuring it"):
             from ropewalk.audit import stock_rotary
     except MissingExtra as error:
-        return Reading(STOCK, NOT_MEASURED, unread=str(error))
+        return RotaryReading(STOCK, NOT_MEASURED, unread=str(error))
     return stock_rotary.measure(config, layers, lengths)
 
 

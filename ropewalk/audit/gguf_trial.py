@@ -22,7 +22,7 @@ from ropewalk.errors import RopewalkError, Unsupported
 from ropewalk.gguf import llama_cpp_run
 from ropewalk.gguf.header import F32, FREQUENCIES, LONG, GGUFHeader
 from ropewalk.runtimes.finding import Finding
-from ropewalk.runtimes.llama_cpp import NAME
+from ropewalk.runtimes.reading import LLAMA_CPP
 from ropewalk.schedule import FloatArray, RotarySchedule
 
 MOST_BYTES = 2**30
@@ -44,7 +44,7 @@ def trial(header: GGUFHeader) -> Iterator[Finding]:
     except RopewalkError as error:
         yield Finding(
             "refused",
-            (NAME,),
+            (LLAMA_CPP,),
             str(error),
             "it does not load",
             "convert or export the model again",
@@ -53,7 +53,7 @@ def trial(header: GGUFHeader) -> Iterator[Finding]:
     if not np.isfinite(whole).all():
         yield Finding(
             "model-differs",
-            (NAME,),
+            (LLAMA_CPP,),
             "llama.cpp computes log-probabilities that are not numbers",
             "every answer is garbage",
             "convert or export the model again, with more precise weights",
@@ -72,7 +72,7 @@ def trial(header: GGUFHeader) -> Iterator[Finding]:
         if np.array_equal(whole, without):
             yield Finding(
                 "no-effect",
-                (NAME,),
+                (LLAMA_CPP,),
                 f"{name} changes nothing: llama.cpp computes the same without it",
                 "the setting has no effect on the model",
                 "export the plan in a way that llama.cpp honours (ropewalk export does)",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -13,15 +13,18 @@ from ropewalk.exporting import gate
 from ropewalk.exporting.exported import Loss
 from ropewalk.models.checkpoint import Checkpoint
 from ropewalk.models.load import read_model
-from ropewalk.runtimes.features import check_plan, expressible
+from ropewalk.runtimes.features import check_plan
+
+if TYPE_CHECKING:
+    from ropewalk.runtimes.runtime import Target
 
 
 def nearest(
-    checkpoint: Checkpoint, plan: ContextPlan, runtime: str, *, approximate: bool
+    runtime: Target, checkpoint: Checkpoint, plan: ContextPlan, *, approximate: bool
 ) -> tuple[ContextPlan, tuple[str, ...]]:
     """The plan that the runtime can follow, with a warning for each approximation and its cost."""
     check_plan(plan, checkpoint.config, checkpoint.source)
-    followed, near = expressible(plan, checkpoint.config, runtime, approximate=approximate)
+    followed, near = runtime.expressible(plan, checkpoint.config, approximate=approximate)
     if not near:
         return plan, ()
     (loss,) = losses_between(checkpoint, plan, [followed])

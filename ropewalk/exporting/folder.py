@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import torch
 from torch import Tensor
@@ -32,9 +32,12 @@ from ropewalk.models.config import Config
 from ropewalk.models.load import read_model
 from ropewalk.progress import Progress, Status, share, silent
 from ropewalk.runtimes.configs import window_everywhere
-from ropewalk.runtimes.features import check_plan, expressible
-from ropewalk.runtimes.following import TOKENIZER_LIMITS
+from ropewalk.runtimes.features import check_plan
+from ropewalk.runtimes.judgement import TOKENIZER_LIMITS
 from ropewalk.untrusted import read_json
+
+if TYPE_CHECKING:
+    from ropewalk.runtimes.runtime import FolderTarget, Target
 
 
 @dataclass(frozen=True)
@@ -73,10 +76,10 @@ class Decided(TypedDict, total=False):
 
 
 def prepare(
+    runtime: Target,
+    write_config: Callable[[Config, ContextPlan], Config],
     source: str,
     plan: ContextPlan,
-    runtime: str,
-    write_config: Callable[[Config, ContextPlan], Config],
     **options: Unpack[Decided],
 ) -> Job:
     """Decide all that can be decided before anything is written; refuse what must be refused."""
@@ -93,10 +96,10 @@ def prepare(
         folded = folding.fold(checkpoint, plan)
         carried = folded.plan
         rewrites.append(folded.rewrite)
-    written, near = expressible(carried, checkpoint.config, runtime, approximate=approximate)
+    written, near = runtime.expressible(carried, checkpoint.config, approximate=approximate)
     followed = written
     if folded is not None:  # the reference keeps the factors where they were
-        followed, _ = expressible(plan, checkpoint.config, runtime, approximate=approximate)
+        followed, _ = runtime.expressible(plan, checkpoint.config, approximate=approximate)
     config = write_config(checkpoint.config, written)
     if wanted is not None:
         config.pop("torch_dtype", None)
@@ -146,25 +149,16 @@ def prove(job: Job, asked: Questions, answers: list[gate.Answer]) -> tuple[Agree
     return agreement, divergence(model, job.asked, asked.to_measure, logits)
 
 
-class Options(Decided, total=False):
+class FolderOptions(Decided, total=False):
     """The options of every export that is a folder."""
 
     overwrite: bool
     progress: Progress
 
 
-class Served(NamedTuple):
-    """The lines that serve an export in its runtime, and what its user should know."""
-
-    load: str
-    overrides: str = ""
-    caveats: tuple[str, ...] = ()
-
-
 def export_folder(
-    target: str,
+    runtime: FolderTarget,
     write_config: Callable[[Config, ContextPlan], Config],
-    serve: Callable[[Job, str], Served],
     source: str,
     plan: ContextPlan,
     out: str | Path,
@@ -174,8 +168,8 @@ def export_folder(
     **options: Unpack[Decided],
 ) -> Exported:
     """Write a folder, prove it, and give it its name."""
-    job = prepare(source, plan, target, write_config, **options)
-    path, served = Path(out), serve(job, str(out))
+    job = prepare(runtime, write_config, source, plan, **options)
+    path, lines = Path(out), runtime.lines(job, str(out))
     tokens, untold = tokenizer_gate.of_source(job.checkpoint.folder)
     with staged(
         path,
@@ -199,17 +193,17 @@ def export_folder(
         progress(Status("export", 0.6, "running the planned model"))
         agreement, loss = prove(job, asked, answered.answers)
         exported = Exported(
-            target,
+            runtime.name,
             path,
             agreement,
-            (*_caveats(job, loss), *untold, *served.caveats, *map(_told_left_out, left_out)),
-            served.load,
-            served.overrides if job.rewrite is None else "",
+            (*_caveats(job, loss), *untold, *lines.caveats, *map(_told_left_out, left_out)),
+            lines.load,
+            lines.overrides if job.rewrite is None else "",
         )
         if not agreement.passed:
             raise NotTheSame(exported, agreement)
         hashed = share(progress, "export", 0.9, 0.1, "writing the manifest")
-        Manifest.of(folder, hashed, runtime=target).write(folder)
+        Manifest.of(folder, hashed, runtime=runtime.name).write(folder)
     return exported
 
 

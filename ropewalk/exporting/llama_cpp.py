@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -42,8 +42,11 @@ from ropewalk.models.config import ConfigReader, present_plan
 from ropewalk.models.install import applied
 from ropewalk.models.load import load, load_stock_config, load_tokenizer
 from ropewalk.progress import Progress, Status, silent
-from ropewalk.runtimes.files import modelfile
+from ropewalk.runtimes.gguf_lines import modelfile
 from ropewalk.schedule import RotarySchedule
+
+if TYPE_CHECKING:
+    from ropewalk.runtimes.runtime import Target
 
 TARGET = "llama.cpp"
 PACKED = ("mxfp4",)
@@ -78,11 +81,17 @@ _VERIFY = "run `ropewalk verify` on it"
 
 
 def write(
-    source: str | Path, plan: ContextPlan, out: Path, *, approximate: bool = False, **how: Any
+    runtime: Target,
+    source: str | Path,
+    plan: ContextPlan,
+    out: Path,
+    *,
+    approximate: bool = False,
+    **how: Any,
 ) -> Exported:
     """Like `export`, of the nearest plan that llama.cpp can follow, if `approximate` allows it."""
     checkpoint = Checkpoint.open(str(source), packed=PACKED)
-    followed, warnings = nearest(checkpoint, plan, "llama.cpp", approximate=approximate)
+    followed, warnings = nearest(runtime, checkpoint, plan, approximate=approximate)
     return export(source, followed, out, **how).with_warnings(warnings)
 
 

@@ -39,10 +39,10 @@ from ropewalk.lengths import format_length
 from ropewalk.models import config as configs
 from ropewalk.models.config import SPECULATORS, Config, ConfigReader, drafter_layers
 from ropewalk.models.source import Source
-from ropewalk.runtimes import every
+from ropewalk.runtimes import named, targets
 from ropewalk.runtimes.finding import TOLERANCE
 from ropewalk.runtimes.reading import whole
-from ropewalk.runtimes.serving import Fit, Serving, export_line, place
+from ropewalk.runtimes.serving import Fit, Serving, export_line, model_argument
 from ropewalk.untrusted import counted
 
 MTP, MODEL = "MTP layers", "a small model"
@@ -161,8 +161,7 @@ def lost(runtime: str, target: Source, drafter: Drafter) -> str:
         return f"{runtime} has no drafter of the form {drafter.form}"
     if runtime == "sglang" and SPECULATORS in drafter.source.config:
         return f"SGLang does not read {SPECULATORS}"
-    read = every()[runtime].versions[runtime]
-    if drafter.form == MODEL and (why := read(drafter.source.config).refused):
+    if drafter.form == MODEL and (why := named(runtime).read(drafter.source.config).refused):
         return f"{runtime} does not load it: {why}"
     own, size = _vocabulary(drafter.source), _vocabulary(target)
     differ = runtime != "llama.cpp" and drafter.form == MODEL and own != size
@@ -175,12 +174,11 @@ def _called(runtime: str, drafter: Drafter) -> str:
 
 def _row(runtime: str, target: Source, drafter: Drafter, plan: ContextPlan) -> Serving:
     """By the lines that serve the target, with the drafter."""
-    own, length, config = every()[runtime], plan.target_length, drafter.source.config
-    assert own.serve is not None, "each is served by a command"
+    own, length, config = targets()[runtime], plan.target_length, drafter.source.config
     served = own.serve(plan, target)
     if not served.lines:
         return served
-    line, draft = served.lines[-1], place(drafter.source)
+    line, draft = served.lines[-1], model_argument(drafter.source)
     lines = [each for each in served.lines[:-1] if each.startswith("ropewalk export")]
     stated = _accepted(runtime, config)
     both = _changes_both(line, target, drafter, length)
@@ -190,14 +188,15 @@ def _row(runtime: str, target: Source, drafter: Drafter, plan: ContextPlan) -> S
         other = "the options that change the target would change its heads of another geometry"
         astray = drafter.astray(plan) or other * both
     if short or astray:
-        out = f"{Path(place(target)).name}-{runtime}" if own.line else "MODEL.gguf"
-        line = own.line(out, length, None) if own.line else f"llama-server -m {out} -c {length}"
+        name = Path(model_argument(target)).name
+        out = f"{name}-{runtime}" if own.loads == "folder" else "MODEL.gguf"
+        line = own.command(out, length)
         named = "" if drafter.form == MTP else f" --drafter {shlex.quote(draft)}"
         lines = [f"{export_line(target, runtime, out)}{named}"]
         draft, stated = str(beside(Path(out))), length  # which an export states
     # With longrope, vLLM would take the original length.
     longest = length if stated >= length else 0
-    lines += drafted(runtime, line, drafter, draft, longest, place(target))
+    lines += drafted(runtime, line, drafter, draft, longest, model_argument(target))
     fit: Fit = "impossible" if short else "approximate" if astray else "exact"
     reason = short or f"drafts up to there: {far}"
     return Serving(runtime, fit, "; ".join(filter(None, (reason, astray))), tuple(lines))
@@ -254,8 +253,7 @@ def drafted(
 
 
 def _accepted(runtime: str, config: Config) -> int:
-    accepts = every()[runtime].accepts
-    return (accepts and accepts(config)) or 0
+    return named(runtime).accepts(config) or 0
 
 
 def _limits_vllm(config: Config, form: str, length: int) -> bool:

@@ -29,7 +29,7 @@ from ropewalk.models.config import BUNDLED_FOLDER, present_plan
 from ropewalk.models.install import applied
 from ropewalk.models.load import load
 from ropewalk.planning.extension import extend
-from ropewalk.runtimes.llama_cpp import read_file as read
+from ropewalk.runtimes import every
 from ropewalk.schedule import RotarySchedule
 from tests.examples import examples
 from tests.gguf.gguf_cases import plan_of, start_of, tiny_folder, unproven
@@ -115,7 +115,7 @@ def test_the_reading_of_native_types_is_their_schedule(method: str, tmp_path: Pa
         assert schedule.geometric_base is not None
         keys = {"rope.freq_base": schedule.geometric_base}
     path = header_only(tmp_path / "a.gguf", keys=keys)
-    found = read(read_header(path)).at(TARGET, FULL_ATTENTION)
+    found = every()["llama.cpp"].read_file(read_header(path)).at(TARGET, FULL_ATTENTION)
     assert found is not None
     np.testing.assert_allclose(found.inverse_frequencies, schedule.inverse_frequencies, rtol=1e-6)
     assert found.attention_scaling == pytest.approx(schedule.attention_scaling)
@@ -149,7 +149,7 @@ def test_yarn_multiplies_its_attention_factor_by_that_of_the_file(tmp_path: Path
     twice = header_only(tmp_path / "b.gguf", keys=keys)
     assert named(twice) == {"attention-factor-squared"}
     squared = replace(schedule, attention_scaling=schedule.attention_scaling**2)
-    found = read(read_header(twice)).at(TARGET, FULL_ATTENTION)
+    found = every()["llama.cpp"].read_file(read_header(twice)).at(TARGET, FULL_ATTENTION)
     assert found is not None
     assert found.attention_scaling == pytest.approx(squared.attention_scaling)
 
@@ -157,7 +157,7 @@ def test_yarn_multiplies_its_attention_factor_by_that_of_the_file(tmp_path: Path
 def test_two_lists_are_chosen_by_the_declared_length(tmp_path: Path) -> None:
     lists = {LONG: FACTORS, SHORT: np.ones(PAIRS, dtype=np.float32)}
     path = header_only(tmp_path / "a.gguf", tensors=lists)
-    assert read(read_header(path)).switches == "by the declared length"
+    assert every()["llama.cpp"].read_file(read_header(path)).switches == "by the declared length"
     found = audit(path, run=False)
     assert [finding.trap for finding in found.warnings] == ["short-text-taxed"]
     assert not found.wrong

@@ -24,7 +24,8 @@ PACKAGES = {
     "planning": "scaling theory",
     "models": "gguf scaling",
     "gguf": "models scaling",  # models/source.py reads headers; only a GGUF's plan needs families
-    "runtimes": "exporting gguf models scaling theory",  # each class writes its exports
+    "runtimes": "exporting gguf models runtimes.trials scaling theory",  # a class writes and runs
+    "runtimes.trials": "exporting gguf models rotation runtimes",
     "costs": "models",
     "attention": "models",
     "data": "attention",
@@ -35,7 +36,7 @@ PACKAGES = {
     "searching.model": "costs data evaluation models planning scaling searching",
     "number_formats": "data evaluation models",
     "training": "attention costs data evaluation exporting models runtimes",
-    "audit": "exporting gguf models rotation runtimes scaling theory",
+    "audit": "exporting gguf models runtimes runtimes.trials",
     "reports": (
         "costs evaluation exporting models number_formats pipeline planning runtimes "
         "searching.model training"
@@ -77,6 +78,7 @@ NEEDS = {
     "searching.model": "torch",
     "number_formats": "torch transformers",
     "rotation": "torch",
+    "runtimes.trials": "torch transformers",
     "rotation.callback": "transformers",
     "training": "torch transformers peft",
     "audit": "torch transformers tokenizers",

@@ -19,14 +19,14 @@ from ropewalk.runtimes.reading import MEASURED, RotaryReading
 from ropewalk.runtimes.serving import Serving
 from ropewalk.values import Result
 
-Target = Literal["transformers folder", "GGUF file"]
+ModelForm = Literal["transformers folder", "GGUF file"]
 
 
 @dataclass(frozen=True, eq=False)
 class Audit(Result):
     """A model's effect in each runtime, the state of its files, and its traps."""
 
-    target: Target
+    target: ModelForm
     path: Path
     length: int
     """The length that it was asked for."""

@@ -12,6 +12,7 @@ from typing import Any
 from ropewalk.context_plan import FULL_ATTENTION, SLIDING_ATTENTION, ContextPlan, PlanStep
 from ropewalk.errors import Unsupported
 from ropewalk.exporting.exported import Exported
+from ropewalk.gguf import llama_cpp_run
 from ropewalk.gguf.families import family, family_names, followed_by, rotation_of
 from ropewalk.gguf.family import Stated
 from ropewalk.gguf.header import GGUFHeader
@@ -19,6 +20,7 @@ from ropewalk.gguf.rotation import DEFAULT_BASE, LLAMA_CPP_FACTORS, present_plan
 from ropewalk.gguf.settings import NoFactors, base_of_windows
 from ropewalk.models.config import Config, ConfigReader, text_config
 from ropewalk.models.source import Source
+from ropewalk.progress import Progress, Status
 from ropewalk.runtimes import gguf_lines
 from ropewalk.runtimes.configs import window_everywhere
 from ropewalk.runtimes.features import EXACT, LONGEST, NO_FACTORS, Feature, Support, approximation
@@ -37,6 +39,7 @@ from ropewalk.runtimes.reading import (
 from ropewalk.runtimes.runtime import Target
 from ropewalk.runtimes.servers import Connection, Dialect, members, plain
 from ropewalk.runtimes.serving import Serving
+from ropewalk.runtimes.trials import Trial
 from ropewalk.schedule import RotarySchedule
 
 # What the converter writes of the settings of these: no scaling, and of stablelm not even the base.
@@ -117,6 +120,16 @@ class LlamaCpp(Target):
             "by the declared length" if len(steps) > 1 else "never",
             limit=context or steps[-1].up_to_length,
         )
+
+    def try_file(
+        self, header: GGUFHeader, plan: ContextPlan | None, *, wrong: bool, progress: Progress
+    ) -> Trial:
+        if not llama_cpp_run.available():
+            return Trial(notes=(f"not run: {llama_cpp_run.absent()}",))
+        from ropewalk.runtimes.trials import gguf_file
+
+        progress(Status("verify", 0.3, "running llama.cpp"))
+        return gguf_file.tried(header, plan, wrong=wrong)
 
     def support(self, feature: Feature) -> Support:
         """Its support of a feature in an exported file."""

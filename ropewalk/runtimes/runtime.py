@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -14,6 +14,7 @@ from ropewalk.exporting.exported import Exported, Lines
 from ropewalk.gguf.header import GGUFHeader
 from ropewalk.models.config import Config
 from ropewalk.models.source import Source
+from ropewalk.progress import Progress
 from ropewalk.runtimes import judgement
 from ropewalk.runtimes.features import (
     AS_WRITTEN,
@@ -28,6 +29,7 @@ from ropewalk.runtimes.judgement import Judgement
 from ropewalk.runtimes.reading import RotaryReading
 from ropewalk.runtimes.servers import Dialect
 from ropewalk.runtimes.serving import Serving
+from ropewalk.runtimes.trials import Trial
 
 if TYPE_CHECKING:
     from ropewalk.exporting.folder import Job
@@ -59,6 +61,27 @@ class Runtime(ABC):
     def read_file(self, header: GGUFHeader) -> RotaryReading:
         """The rotation of a GGUF file, by its rules."""
         raise NotImplementedError(f"{self.name} loads no GGUF file")
+
+    def measured(
+        self, config: Config, layers: Sequence[str], lengths: Sequence[int]
+    ) -> RotaryReading:
+        """Its reading of a folder: measured at these lengths if it runs here, or by its rules."""
+        return self.reading(config)
+
+    def try_folder(
+        self, folder: Path, plan: ContextPlan, *, tokenizer: bool, progress: Progress
+    ) -> Trial:
+        """Run a folder and compare it with its plan; with its tokenizer, if that is whole."""
+        return Trial()
+
+    def try_file(
+        self, header: GGUFHeader, plan: ContextPlan | None, *, wrong: bool, progress: Progress
+    ) -> Trial | None:
+        """Run a GGUF file, and compare it with a plan unless it is wrong already.
+
+        None if this runtime never runs here.
+        """
+        return None
 
     def release(self) -> str:
         """The release whose rules are recorded; empty if it is measured or run as installed."""

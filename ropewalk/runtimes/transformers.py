@@ -1,4 +1,4 @@
-"""transformers: `verify` measures it, if it is installed (audit/stock_rotary.py).
+"""transformers: `verify` measures it, if it is installed (trials/stock_rotary.py).
 
 By rules, it reads what this package's own reader of configs reads; transformers 4, and all that
 reads its keys, only `rope_theta` and `rope_scaling`.
@@ -7,16 +7,18 @@ reads its keys, only `rope_theta` and `rope_scaling`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ropewalk.context_plan import SLIDING_ATTENTION, ContextPlan, PlanStep
-from ropewalk.errors import RopewalkError, Unsupported
+from ropewalk.errors import MissingExtra, RopewalkError, Unsupported
 from ropewalk.exporting.exported import Exported, Lines
+from ropewalk.extras import required_by
 from ropewalk.models.config import Config, ConfigReader, text_config
 from ropewalk.models.source import Source
+from ropewalk.progress import Progress, Status
 from ropewalk.runtimes.configs import changes, stock_config
 from ropewalk.runtimes.features import (
     DYNAMIC,
@@ -29,9 +31,10 @@ from ropewalk.runtimes.features import (
     two_lists,
 )
 from ropewalk.runtimes.model_classes import GROWTH_IN_ROPE
-from ropewalk.runtimes.reading import STOCK, RotaryReading, by_rules, known, without
+from ropewalk.runtimes.reading import NOT_MEASURED, STOCK, RotaryReading, by_rules, known, without
 from ropewalk.runtimes.runtime import FolderTarget, Runtime
 from ropewalk.runtimes.serving import Serving, reason_of
+from ropewalk.runtimes.trials import Trial
 
 if TYPE_CHECKING:
     from ropewalk.exporting.folder import Job
@@ -63,6 +66,24 @@ class Transformers(FolderTarget):
             return _steps(reader, rope)
 
         return by_rules(self.name, config, seen, "by the length at hand")
+
+    def measured(
+        self, config: Config, layers: Sequence[str], lengths: Sequence[int]
+    ) -> RotaryReading:
+        try:
+            with required_by("measuring it"):
+                from ropewalk.runtimes.trials import stock_rotary
+        except MissingExtra as error:
+            return RotaryReading(self.name, NOT_MEASURED, unread=str(error))
+        return stock_rotary.measure(config, layers, lengths)
+
+    def try_folder(
+        self, folder: Path, plan: ContextPlan, *, tokenizer: bool, progress: Progress
+    ) -> Trial:
+        from ropewalk.runtimes.trials import stock_model
+
+        progress(Status("verify", 0.3, "running stock transformers and the planned model"))
+        return stock_model.tried(folder, plan, tokenizer=tokenizer)
 
     def growth_key(self, config: Config) -> str:
         return GROWTH_IN_ROPE

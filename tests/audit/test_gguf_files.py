@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from ropewalk.audit.examination import audit
-from ropewalk.audit.gguf_trial import compared, trial
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan
 from ropewalk.errors import InputError, Unsupported
 from ropewalk.exporting import llama_cpp
@@ -30,6 +29,7 @@ from ropewalk.models.install import applied
 from ropewalk.models.load import load
 from ropewalk.planning.extension import extend
 from ropewalk.runtimes import every
+from ropewalk.runtimes.trials.gguf_file import compared, without_settings
 from ropewalk.schedule import RotarySchedule
 from tests.examples import examples
 from tests.gguf.gguf_cases import plan_of, start_of, tiny_folder, unproven
@@ -177,7 +177,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_setting_of_our_export_takes_effect_in_llama_cpp(exported: Path) -> None:
-    assert list(trial(read_header(exported))) == []
+    assert list(without_settings(read_header(exported))) == []
 
 
 def test_the_rules_of_yarn_are_those_of_llama_cpp(exported: Path, tmp_path: Path) -> None:
@@ -258,7 +258,7 @@ def test_an_architecture_that_cannot_be_built_again_is_said(tmp_path: Path) -> N
 
 def test_a_factor_without_effect_is_seen(exported: Path, tmp_path: Path) -> None:
     keys = {"rope.scaling.type": "none", "rope.scaling.factor": 8.0}
-    (found,) = trial(read_header(rewritten(exported, tmp_path / "none.gguf", keys)))
+    (found,) = without_settings(read_header(rewritten(exported, tmp_path / "none.gguf", keys)))
     assert found.trap == "no-effect"
     assert found.what.startswith("rope.scaling.factor changes nothing")
 
@@ -266,5 +266,5 @@ def test_a_factor_without_effect_is_seen(exported: Path, tmp_path: Path) -> None
 def test_a_file_that_llama_cpp_refuses(exported: Path, tmp_path: Path) -> None:
     path = tmp_path / "cut.gguf"
     path.write_bytes(exported.read_bytes()[:-4096])
-    (found,) = trial(read_header(path))
+    (found,) = without_settings(read_header(path))
     assert found.trap == "refused"

@@ -12,7 +12,6 @@ import torch
 import transformers
 from transformers import CONFIG_MAPPING
 
-from ropewalk.audit import stock_rotary
 from ropewalk.audit.result import Audit
 from ropewalk.errors import Unsupported
 from ropewalk.models.config import Config, load_config, present_plan
@@ -20,6 +19,7 @@ from ropewalk.models.families import FAMILIES
 from ropewalk.planning.extension import extend_plan
 from ropewalk.runtimes import engines, targets
 from ropewalk.runtimes.configs import COMPUTED_HEAD_DIM
+from ropewalk.runtimes.trials import stock_rotary
 from tests.audit.corpus import BASE, TARGET, WINDOW, source
 from tests.audit.verified import PUBLISHED, verified
 from tests.models.truth import rotary_class

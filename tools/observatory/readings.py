@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from ropewalk.audit.stock_rotary import stock_config
 from ropewalk.context_plan import FULL_ATTENTION
 from ropewalk.models.config import ConfigReader
 from ropewalk.runtimes import named
 from ropewalk.runtimes.model_classes import ENGINE_NAMES
 from ropewalk.runtimes.reading import Effective
+from ropewalk.runtimes.trials.stock_rotary import stock_config
 from ropewalk.schedule import RotarySchedule
 from tests.audit.corpus import BROKEN, CLEAN, TARGET, TRAPPED, Config
 from tools.observatory.serving_rotary import cos_sin, rotary_module, rotary_package

@@ -251,7 +251,7 @@ def preview_ends(*asked: object) -> None:
         raise _Stopped(*asked)
 
 
-_CALL: ContextVar[tuple[str, dict[str, object], str]] = ContextVar("call", default=("", {}, ""))
+_CALL: ContextVar[tuple[str, dict[str, object]]] = ContextVar("call", default=("", {}))
 
 
 @contextmanager
@@ -273,7 +273,7 @@ def called(
         if name not in _OF_THIS_CALL and not _is_usual(values[name], parameter.default)
     }
     before, given = _CALL.get()[0], values.get("progress")
-    reset = _CALL.set((command, arguments, before))
+    reset = _CALL.set((command, arguments))
     try:  # a verb in another one shows nothing of its own
         with (
             required_by(command),
@@ -284,17 +284,12 @@ def called(
         _CALL.reset(reset)
 
 
-def asked_directly() -> bool:
-    """True if no other verb asks for the one that runs."""
-    return not _CALL.get()[2]
-
-
 def arguments_of(command: str) -> dict[str, object] | None:
     """The arguments that differ from the defaults, if a verb of this command runs.
 
     What only Python can hold, such as a model in memory, is the name of its type.
     """
-    now, arguments, _ = _CALL.get()
+    now, arguments = _CALL.get()
     return arguments if now == command else None
 
 

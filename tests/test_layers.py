@@ -21,7 +21,7 @@ PACKAGES = {
     "scaling": "",
     "theory.kernels": "",
     "theory": "theory.kernels",
-    "planning": "scaling theory",
+    "planning": "gguf models runtimes scaling theory",
     "models": "gguf scaling",
     "gguf": "models scaling",  # models/source.py reads headers; only a GGUF's plan needs families
     "runtimes": "exporting gguf models runtimes.trials scaling theory",  # a class writes and runs

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from ropewalk.api.common import AllowDownload, Length, ModelToRead, as_length
+from ropewalk.api.common import AllowDownload, ModelToRead
+from ropewalk.arguments import Length, as_length
 from ropewalk.blocks import Block, Paragraph, Table, cells
 from ropewalk.costs import estimates
 from ropewalk.costs.estimates import GIB, Forwards, Row, Way, Work, duration

@@ -9,18 +9,11 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from ropewalk.api.common import (
-    AllowDownload,
-    Corpus,
-    Length,
-    TextField,
-    WeightsField,
-    as_length,
-    as_path,
-    documents_in,
-)
+from ropewalk.api.common import AllowDownload, TextField, WeightsField
+from ropewalk.arguments import Length, as_length, as_path
 from ropewalk.blocks import Block, Paragraph, Table, cells
 from ropewalk.data.corpora import Vocabulary
+from ropewalk.data.documents import Corpus, documents_in
 from ropewalk.data.mixtures import Group, Mixture
 from ropewalk.data.packing import Filling, Overflow
 from ropewalk.data.published_mixtures import named, shares_of

@@ -12,7 +12,6 @@ from ropewalk.api.common import (
     CorpusToUse,
     Device,
     Dtype,
-    Length,
     MethodNames,
     OnMachine,
     OwnTokenizer,
@@ -24,17 +23,15 @@ from ropewalk.api.common import (
     TextField,
     ThroughChat,
     Timeout,
-    as_documents,
-    as_lengths,
-    as_list,
-    as_path,
 )
 from ropewalk.api.cost import Cost, by_length, calculated, check_divided
 from ropewalk.api.fingerprint import TIMEOUT, as_fingerprint
 from ropewalk.api.report import keep_report
+from ropewalk.arguments import Length, as_lengths, as_list, as_path
 from ropewalk.budget import as_budget
 from ropewalk.costs.estimates import Way, Work, answering
 from ropewalk.costs.machines import HERE, machine
+from ropewalk.data.documents import as_documents
 from ropewalk.evaluation.answerers import Asked, check_in_process, opened
 from ropewalk.evaluation.conclusion import Evaluated, measure
 from ropewalk.models.source import Model

@@ -7,14 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from ropewalk.api.common import (
-    AllowDownload,
-    ModelToRun,
-    PlanLike,
-    Strict,
-    as_path,
-    as_plan,
-)
+from ropewalk.api.card import keep_card
+from ropewalk.api.common import AllowDownload, ModelToRun, PlanLike, Strict, as_plan
+from ropewalk.arguments import as_path
 from ropewalk.blocks import Block, Paragraph, Table, cells
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, UnknownName, Unsupported
@@ -265,6 +260,8 @@ def export(
             progress=progress,
             **{key: value for key, value in options.items() if value},
         )
+        if runtime != LLAMA_CPP:
+            keep_card(out, source, notice)
         if drafter is None:
             return exported
         from ropewalk.exporting.drafter import write

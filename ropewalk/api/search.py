@@ -20,15 +20,14 @@ from ropewalk.api.common import (
     Strict,
     TargetLength,
     TextField,
-    as_documents,
-    as_length,
-    as_path,
 )
 from ropewalk.api.cost import Cost, by_length, calculated
+from ropewalk.arguments import as_length, as_path
 from ropewalk.budget import Budget, as_budget, check_over_ranks, counted
 from ropewalk.context_plan import PLAN
 from ropewalk.costs.estimates import searching
 from ropewalk.costs.machines import machine
+from ropewalk.data.documents import as_documents
 from ropewalk.errors import InvalidValue
 from ropewalk.evaluation.select import SHORT_LIMIT
 from ropewalk.models.source import Loading, runnable
@@ -203,8 +202,8 @@ def search(
         from ropewalk.evaluation.identity import run_identity
         from ropewalk.models.load import load
         from ropewalk.searching.model.forwards import announce_search
-        from ropewalk.searching.model.legs import check_search, search_model
         from ropewalk.searching.model.ranks import SearchRanks
+        from ropewalk.searching.model.run import check_search, search_model
 
         ranks = None if started() == 1 else SearchRanks.of_environment(ranks_per_copy)
         with ExitStack() as stack:

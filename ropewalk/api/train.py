@@ -13,25 +13,18 @@ import numpy as np
 
 from ropewalk.api.common import (
     AllowDownload,
-    Corpus,
     Device,
-    Length,
     ModelToRun,
     OnMachine,
     PlanLike,
     Strict,
     TextField,
     WeightsField,
-    as_documents,
-    as_length,
-    as_list,
-    as_members,
-    as_path,
     as_plan,
-    documents_in,
 )
 from ropewalk.api.cost import config_of
 from ropewalk.api.report import keep_report
+from ropewalk.arguments import Length, as_length, as_list, as_members, as_path
 from ropewalk.blocks import Block, Paragraph, Table, cells
 from ropewalk.budget import Budget, as_budget, counted
 from ropewalk.context_plan import ContextPlan
@@ -39,6 +32,7 @@ from ropewalk.costs.estimates import GIB, SINGLE, duration
 from ropewalk.costs.machines import machine
 from ropewalk.costs.sizes import sizes_of
 from ropewalk.data.corpora import MANIFEST, corpus_digest
+from ropewalk.data.documents import Corpus, as_documents, documents_in
 from ropewalk.data.mixtures import check_domains
 from ropewalk.data.published_mixtures import shares_of
 from ropewalk.data.store import TokenStore
@@ -871,8 +865,8 @@ class _Planner:
 
     def _searched(self, number: int, folder: Path, length: int) -> ContextPlan:
         from ropewalk.models.load import load
-        from ropewalk.searching.model import legs
         from ropewalk.searching.model.forwards import FEWER, announce_search
+        from ropewalk.searching.model.run import check_search, search_model
         from ropewalk.searching.model.settings import SearchSettings
 
         directory = self.directory
@@ -884,10 +878,10 @@ class _Planner:
             seed=self.asked.settings.seed,
         )
         loaded = load(str(folder))
-        legs.check_search(loaded, self.search_texts, settings)
+        check_search(loaded, self.search_texts, settings)
         begun = directory.path / f"search-{number}-search-measured.jsonl"
         announce_search(loaded, settings, begun, self.notice, FEWER)
-        found = legs.search_model(
+        found = search_model(
             loaded,
             self.search_texts,
             settings,

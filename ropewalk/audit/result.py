@@ -98,6 +98,11 @@ class Audit(Result):
             if reading.unread and self.written_for in ("", name):
                 unread.setdefault(reading.unread, []).append(name)
         lines += [f"{', '.join(names)}: {reason}" for reason, names in unread.items()]
+        lines += [
+            f"with the drafter, {row.runtime}: {row.reason}"
+            for row in self.drafting
+            if row.fit == "unknown" and row.runtime in self.runtimes
+        ]
         if not self.compared and not all(reading.unread for reading in self.runtimes.values()):
             lines.append("rotation: nothing to compare it with; give a plan")
         return tuple(lines)

@@ -19,7 +19,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from ropewalk.errors import printable
-from ropewalk.exporting.manifest import is_listable
+from ropewalk.exporting.manifest import CARD, SOURCE_CARD, is_listable
 from ropewalk.models.checkpoint import STORED_TYPES, Checkpoint
 from ropewalk.models.load import WEIGHT_INDEX
 from ropewalk.untrusted import read_json
@@ -34,16 +34,18 @@ Rewrite = Callable[[str, Tensor], Tensor]
 
 
 def copy_companions(source: Path, folder: Path) -> tuple[str, ...]:
-    """Copy tokenizer, generation config, licence: all but config and weights.
+    """Copy tokenizer, generation config, licence, and the card, which gets another name.
 
     Returns the names of what was left out: links that lead out of the model, what is no file, and
     names that a manifest cannot list.
     """
     left_out = []
     found = {path for pattern in _COMPANIONS for path in source.glob(pattern)}
+    if source / CARD in found:
+        found.discard(source / SOURCE_CARD)  # of an extension's own source
     for path in sorted(path for path in found if path.name not in _WRITTEN_ANEW):
         if is_listable(path.name) and path.is_file() and lies_within(path, source):
-            shutil.copyfile(path, folder / path.name)
+            shutil.copyfile(path, folder / (SOURCE_CARD if path.name == CARD else path.name))
         else:
             left_out.append(printable(path.name))
     return tuple(left_out)

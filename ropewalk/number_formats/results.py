@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound=tuple[Any, ...])
 Record = Mapping[str, Any]
-# An exponent of length below this moves a difference by less than 1.25 over a tenfold length.
-FLAT = 0.1
 
 
 def as_list(kind: type[T]) -> type[T]:
@@ -193,8 +191,6 @@ class Precision(Drawn):
         _, low, high = self.main.growth
         if low is None or high is None:
             word = f"is not judged from fewer than {FEWEST} sequences; it goes"
-        elif -FLAT < low <= high < FLAT:
-            word = "hardly changes"
         elif low > 0:
             word = "grows"
         elif high < 0:

@@ -65,7 +65,7 @@ class Start:
     to_train: Sequence[Document] = field(default=(), kw_only=True)
     """The documents of training; if there are none, it reads those of the search."""
     chat: Chat | None = field(default=None, kw_only=True)
-    """The template that the questions of a verdict go through."""
+    """The template that the questions of all documents go through."""
     place: Path | None = field(default=None, kw_only=True)
     """The place of the run directory; None for a preview."""
     ranks: SearchRanks | None = field(default=None, kw_only=True)

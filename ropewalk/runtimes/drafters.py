@@ -30,6 +30,7 @@ import re
 import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -44,6 +45,9 @@ from ropewalk.runtimes.finding import TOLERANCE
 from ropewalk.runtimes.reading import whole
 from ropewalk.runtimes.serving import Fit, Serving, export_line, model_argument
 from ropewalk.untrusted import counted
+
+if TYPE_CHECKING:
+    from ropewalk.runtimes.judgement import Judgement
 
 MTP, MODEL = "MTP layers", "a small model"
 # What a form is called by vLLM, SGLang and llama.cpp; empty for what a runtime does not have.
@@ -161,11 +165,26 @@ def lost(runtime: str, target: Source, drafter: Drafter) -> str:
         return f"{runtime} has no drafter of the form {drafter.form}"
     if runtime == "sglang" and SPECULATORS in drafter.source.config:
         return f"SGLang does not read {SPECULATORS}"
-    if drafter.form == MODEL and (why := named(runtime).read(drafter.source.config).refused):
-        return f"{runtime} does not load it: {why}"
+    unusable = [f for f in _judged(runtime, drafter).wrong if f.trap in ("refused", "not-causal")]
+    if unusable:
+        return f"{runtime} cannot draft with it: {unusable[0].what}; {unusable[0].remedy}"
     own, size = _vocabulary(drafter.source), _vocabulary(target)
     differ = runtime != "llama.cpp" and drafter.form == MODEL and own != size
     return f"{runtime} refuses a draft model of {own} tokens for a target of {size}" * differ
+
+
+def _judged(runtime: str, drafter: Drafter) -> Judgement:
+    """Whether a runtime follows a drafter's own setting.
+
+    Heads are of the class that they begin with. Some are not causal: those that propose a whole block at once.
+    """
+    config, classes = drafter.source.config, drafter.source.config.get("architectures")
+    if drafter.form not in (MTP, MODEL):
+        heads = drafter.form.startswith("EAGLE") and isinstance(classes, list)
+        names = [re.sub("Eagle3?", "", str(each), flags=re.IGNORECASE) for each in classes or ()]
+        kind = ConfigReader(config).model_type
+        config = {**config, "model_type": kind, "architectures": names if heads else []}
+    return named(runtime).judge(config, drafter.source.present_plan, own_plan=True)
 
 
 def _called(runtime: str, drafter: Drafter) -> str:
@@ -197,9 +216,11 @@ def _row(runtime: str, target: Source, drafter: Drafter, plan: ContextPlan) -> S
     # With longrope, vLLM would take the original length.
     longest = length if stated >= length else 0
     lines += drafted(runtime, line, drafter, draft, longest, model_argument(target))
-    fit: Fit = "impossible" if short else "approximate" if astray else "exact"
+    unknown = _judged(runtime, drafter).unknown
+    fits: tuple[Fit, ...] = ("impossible", "unknown", "approximate", "exact")
+    fit = next(fit for fit, why in zip(fits, (short, unknown, astray, "else"), strict=True) if why)
     reason = short or f"drafts up to there: {far}"
-    return Serving(runtime, fit, "; ".join(filter(None, (reason, astray))), tuple(lines))
+    return Serving(runtime, fit, "; ".join(filter(None, (reason, unknown, astray))), tuple(lines))
 
 
 def _changes_both(line: str, target: Source, drafter: Drafter, length: int) -> bool:

@@ -52,6 +52,18 @@ def yarn_keys_of(served: ModelClass) -> set[str]:
     return {*own.must, *own.may} if own else set()
 
 
+def with_nulls(reading: RotaryReading, served: ModelClass, config: Config) -> RotaryReading:
+    """The reading, refused if the rotary module would compute with null."""
+    try:
+        settings = ConfigReader(config).layer_settings().values()
+    except (InvalidValue, Unsupported):
+        return reading
+    why = next(filter(None, map(served.fails_on, settings)), "")
+    if why and served.scaling == "passed":
+        return replace(reading, layers={}, refused=reading.refused or why)
+    return reading
+
+
 def with_losses(reading: RotaryReading, served: ModelClass, config: Config) -> RotaryReading:
     """The reading, with what is lost between the setting and the rotary module of the class."""
     try:
@@ -60,10 +72,9 @@ def with_losses(reading: RotaryReading, served: ModelClass, config: Config) -> R
     except (InvalidValue, Unsupported):
         return reading
     beside = {SHARE: reader.get(SHARE)}
-    if served.scaling == "passed" and (
-        why := next(filter(None, map(served.fails_on, settings)), "")
-    ):
-        return replace(reading, layers={}, refused=reading.refused or why)
+    reading = with_nulls(reading, served, config)
+    if reading.refused:
+        return reading
     ropes = [{k: v for k, v in {**beside, **r}.items() if v is not None} for r in settings]
     ropes = [{**rope, "rope_type": kind_of(rope)} for rope in ropes]
     try:  # a class may read a key that the reading has left out

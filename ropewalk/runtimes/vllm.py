@@ -27,9 +27,11 @@ from ropewalk.runtimes.engine_rotation import (
     times_attn_factor,
     with_losses,
     with_mscale,
+    with_nulls,
     yarn_keys_of,
 )
 from ropewalk.runtimes.features import BY_SERVER, Feature, Support
+from ropewalk.runtimes.model_classes import RotaryType, model_class
 from ropewalk.runtimes.reading import (
     RotaryReading,
     Switch,
@@ -45,6 +47,10 @@ from ropewalk.runtimes.servers import Connection, Dialect, members, plain
 from ropewalk.runtimes.transformers import Transformers
 
 _RENAMED = (("su", "longrope"), ("mrope", "default"))
+_YARN_OF_2025 = RotaryType(
+    ("factor", "original_max_position_embeddings"),
+    ("attn_factor", "beta_fast", "beta_slow", "extrapolation_factor"),
+)
 _LENGTHS = ("max_seq_len", "seq_length", "max_sequence_length", "max_seq_length", "seq_len")
 
 
@@ -146,7 +152,10 @@ class VllmOf2025(Runtime):
                 raise Unsupported("vLLM's rules of 2025 for dynamic NTK are not known here")
             return reader.steps(known(rope))
 
-        return by_rules(self.name, config, seen, "by the declared length")
+        served = model_class(config, Vllm.name)
+        served = replace(served, version="of 2025", types={**served.types, "yarn": _YARN_OF_2025})
+        reading = by_rules(self.name, config, seen, "by the declared length")
+        return with_nulls(reading, served, config)
 
 
 def _refuse_two_types(rope: Config) -> None:

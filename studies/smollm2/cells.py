@@ -24,7 +24,7 @@ from ropewalk.evaluation.scoring import Scorer
 from ropewalk.evaluation.statistics import Interval
 from ropewalk.models.install import applied
 from ropewalk.models.load import LoadedModel
-from ropewalk.searching.model.objectives import matched
+from ropewalk.searching.model.measure import matched
 
 LONGEST = 16384
 """Whatever they are cut to, documents are stretches of so many tokens."""

@@ -268,3 +268,15 @@ def test_a_file_that_llama_cpp_refuses(exported: Path, tmp_path: Path) -> None:
     path.write_bytes(exported.read_bytes()[:-4096])
     (found,) = without_settings(read_header(path))
     assert found.trap == "refused"
+
+
+@pytest.mark.parametrize(
+    ("keys", "wrong"),
+    [({}, True), ({"pooling_type": 1}, False), ({"attention.causal": True}, None)],
+)
+def test_a_file_that_sees_later_tokens_writes_no_text(
+    keys: dict[str, Any], wrong: bool | None, tmp_path: Path
+) -> None:
+    path = header_only(tmp_path / "a.gguf", keys={"attention.causal": False, **keys})
+    found = [f for f in audit(path, run=False).warnings if f.trap == "not-causal"]
+    assert [finding.wrong for finding in found] == ([] if wrong is None else [wrong])

@@ -49,7 +49,10 @@ def test_a_ratio_of_two_arms_is_paired_by_sequence() -> None:
     assert times(ours.by_sequence, [0.0] * 5) is None
 
 
-@pytest.mark.parametrize(("power", "word"), [(1.0, "grows"), (0.0, "hardly"), (-1.0, "falls")])
+@pytest.mark.parametrize(
+    ("power", "word"),
+    [(1.0, "grows"), (0.0, "neither grows nor falls"), (0.05, "grows"), (-1.0, "falls")],
+)
 def test_the_verdict_says_how_it_grows_with_length(power: float, word: str) -> None:
     own = found(*(record(i, 1 + i, power) for i in range(5)))
     [line] = [line for line in own.verdict if "logit difference" in line]

@@ -37,7 +37,7 @@ from ropewalk.pipeline.stages.judge import JudgeChosen, JudgeFirst
 from ropewalk.pipeline.stages.search import Search
 from ropewalk.planning.extension import extend as schedule_by
 from ropewalk.planning.hand_designed import HAND_DESIGNED
-from ropewalk.progress import Progress, Status, silent
+from ropewalk.progress import Progress, Status, silent, unheard
 from ropewalk.reports.commands.extend import _advice
 from ropewalk.run_directory import RunDirectory
 from ropewalk.run_on_disk import RunOnDisk
@@ -45,7 +45,7 @@ from ropewalk.schedule import RotarySchedule
 from ropewalk.values import Result
 from tests.api.conformance import check_result
 from tests.evaluation import tiny
-from tests.evaluation.test_chat import WITH_BOS, tokenizer
+from tests.evaluation.test_chat import WITH_BOS, chat, tokenizer
 from tests.pipeline.conftest import TARGET, extended
 
 
@@ -541,6 +541,24 @@ def test_the_questions_of_a_verdict_go_through_the_template(tmp_path: Path) -> N
     assert example.question.startswith("# key")
     with pytest.raises(InputError, match=r"configuration\.chat was"):
         rw.extend(str(folder), 1280, **given)
+
+
+def test_the_documents_of_a_race_go_through_the_template(tmp_path: Path) -> None:
+    folder = tiny.saved(tmp_path / "chats", max_position_embeddings=640, vocab_size=259)
+    spoken = tokenizer(WITH_BOS)
+    spoken.save_pretrained(folder)
+    template, read = chat(WITH_BOS), list[str]()
+    start = load(str(folder)), 1280, tiny.documents(1, lines=140), ()
+    work = Work(str(folder), *start, chat=template, held=None, notice=unheard)
+    work.loaded.model.get_input_embeddings().register_forward_pre_hook(
+        lambda _, given: read.append(spoken.decode(given[0][0]))
+    )
+    Search(1280, evaluations=0).run(work, silent)
+    documents = [text for text in read if "# key" in text]
+    assert len({len(text) for text in documents}) == 2  # at the target, and within the window
+    for text in documents:
+        assert text.count(template.after) == 1
+        assert "# key" in text[text.index(template.after) :]
 
 
 def test_search_and_evaluation_share_no_text() -> None:

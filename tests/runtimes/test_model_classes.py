@@ -83,13 +83,15 @@ def test_an_engine_computes_with_null_where_transformers_takes_a_default(
 ) -> None:
     yarn = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 2048}
     config = small("llama", rope_scaling={**yarn, "attention_factor": None})
-    setting = config["rope_scaling"]
-    for engine in ("vllm", "sglang"):
+    setting, engines = config["rope_scaling"], ["vllm", "sglang", "vllm-2025"]
+    for engine in engines:
         assert named(engine).reading(config).layers
     setting[key] = value
     if value is ...:
         del setting[key]
-    for engine in ("vllm", "sglang"):
+    if key == "truncate":  # which vLLM of 2025 did not read
+        assert named(engines.pop()).reading(config).layers
+    for engine in engines:
         assert f"needs a value for {key}" in str(named(engine).reading(config).refused)
 
 

@@ -61,7 +61,7 @@ def of_folder(folder: Path, progress: Told, *, of_parts: bool = False) -> Checke
         if not any(map(_holds_weights, manifest.files)):
             needed.add(SINGLE)
     unlisted = sorted(needed - set(manifest.files))
-    extra = sorted(here - set(manifest.files) - needed)
+    extra = [name for name in manifest.unlisted(folder) if name not in needed]
     notes = [_extra(extra)] if extra else []
     problems = [
         *([f"{_listed(unlisted)} not listed in {MANIFEST}"] if unlisted else []),

@@ -31,12 +31,14 @@ from ropewalk.schedule import RotarySchedule
 from ropewalk.searching.model.results import Found
 
 if TYPE_CHECKING:
-    from ropewalk.searching.model.objectives import Kept, LocalMeasure
+    from ropewalk.searching.model.measure import Kept, LocalMeasure
 
 WITHIN = 48
 """The documents of the window at most: they are short, and every verdict leans on them."""
 UNMODIFIED = FEWEST
 """The documents of the target that the unmodified model reads, to show that it fails."""
+EXAMPLE = 2
+"""The readings of a document, by the model before and after, that show an answer of both."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,8 @@ class Judge(Stage[Judged]):
 
     def cost(self, window: int) -> Cost:
         def forwards(documents: int) -> tuple[Forwards, ...]:
-            within, again = min(self.documents, WITHIN), UNMODIFIED if self.first else 0
+            within = min(self.documents, WITHIN)
+            again = UNMODIFIED + EXAMPLE if self.first else 0
             return (
                 Forwards(window, within * (2 if self.first else 1)),
                 Forwards(self.target_length, documents + again),
@@ -67,7 +70,7 @@ class Judge(Stage[Judged]):
         raise NotImplementedError
 
     def run(self, work: Work, progress: Progress) -> Judged | None:
-        from ropewalk.searching.model.objectives import Kept, LocalMeasure
+        from ropewalk.searching.model.measure import Kept, LocalMeasure
 
         chosen, plan = self.candidate(work)
         layer = plan.extended_layer
@@ -276,5 +279,4 @@ def _example(
 
 
 def _encoder(start: Start) -> Encoder:
-    encoder = Encoder(start.loaded.tokenizer, start.loaded.vocabulary)
-    return encoder if start.chat is None else encoder.with_chat(start.chat)
+    return Encoder(start.loaded.tokenizer, start.loaded.vocabulary).with_chat(start.chat)

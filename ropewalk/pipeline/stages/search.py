@@ -32,8 +32,8 @@ class Search(Stage[Found]):
 
     @property
     def documents(self) -> tuple[int, int, int]:
-        """To search on, to select by, to report on, which the verdict does on text of its own."""
-        return (5 if self.evaluations else 1), 16, 1
+        """To search on, to select by, and none to report on: the verdict does, on its own text."""
+        return (5 if self.evaluations else 1), 16, 0
 
     def needed(self, work: Work) -> bool:
         """True if a search was asked for, or the first schedule fails or costs too much."""
@@ -64,17 +64,18 @@ class Search(Stage[Found]):
         )
 
     def check(self, start: Start) -> None:
-        from ropewalk.searching.model.legs import check_search
+        from ropewalk.searching.model.run import check_search
 
-        check_search(start.loaded, start.to_search, self.settings, start.ranks)
+        check_search(start.loaded, start.to_search, self.settings, start.ranks, start.chat)
 
     def run(self, work: Work, progress: Progress) -> Found:
-        from ropewalk.searching.model.legs import search_model
+        from ropewalk.searching.model.run import search_model
 
         return search_model(
             work.loaded,
             work.to_search,
             self.settings,
+            chat=work.chat,
             journal=work.journal,
             ranks=work.ranks and work.ranks.apart(self.name),
             progress=progress,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from functools import partial
 from typing import TypeVar
 
 from ropewalk.blocks import Block, Cell, Page, Paragraph, Section, Table
@@ -37,13 +38,15 @@ CONDITIONAL = ("search", "verdict")
 NOT_YET = "Not judged yet, so how well the extended model works is unknown."
 
 
+def stage_of(run: RunOnDisk, name: str, kind: type[R], ending: str = ".json") -> R | None:
+    """The result of a stage; None if there is none yet."""
+    file = run.path / f"{name}{ending}"
+    return read_result(file, name, kind, run_id(run.configuration)) if file.exists() else None
+
+
 def page(run: RunOnDisk) -> Page:
     check_version(run.configuration, run.path)
-
-    def stage(name: str, kind: type[R], ending: str = ".json") -> R | None:
-        file = run.path / f"{name}{ending}"
-        return read_result(file, name, kind, run_id(run.configuration)) if file.exists() else None
-
+    stage = partial(stage_of, run)
     inspected = stage("inspect", Inspected)
     found, trained = stage("search", Found), stage("train", Training)
     exports, verified = stage("export", Exports), stage("verify", Verified)
@@ -54,8 +57,8 @@ def page(run: RunOnDisk) -> Page:
     asked = [str(name) for name in names] if isinstance(names, list) else []
     sections = [
         *([_exported(run, exports, verified)] if exports else ()),
-        *(_judged(each, goes_on=True) for each in going_on),
-        *(_judged(each, is_final=each is told) for each in reversed(judged.values())),
+        *(judged_section(each, goes_on=True) for each in going_on),
+        *(judged_section(each, is_final=each is told) for each in reversed(judged.values())),
         *([schedules.of_search(found)] if found else ()),
         *([_trained(trained)] if trained else ()),
     ]
@@ -98,7 +101,7 @@ def _advice(judged: Judged, run: RunOnDisk, exports: Exports | None) -> tuple[st
     return "train under it, or extend less far.", again(run, "--train-steps", "200")
 
 
-def _judged(judged: Judged, *, is_final: bool = False, goes_on: bool = False) -> Section:
+def judged_section(judged: Judged, *, is_final: bool = False, goes_on: bool = False) -> Section:
     """What was read within the window and at the target, and every look."""
     looks = Table(
         "Every look at the documents",

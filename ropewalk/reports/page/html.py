@@ -42,7 +42,7 @@ def is_page(path: Path) -> bool:
 
 def document(page: Page) -> bytes:
     """The whole document, with a checksum of its own content, as all that ropewalk writes."""
-    style, script = _asset("style.css"), _asset("sort.js")
+    style, script = asset("style.css"), asset("sort.js")
     policy = f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}"
     head = tag(
         "head",
@@ -70,7 +70,7 @@ def document(page: Page) -> bytes:
     return signed(f"<!doctype html>\n{tag('html', head, body, lang='en')}\n".encode())
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
     return (files("ropewalk.reports.page") / name).read_text(encoding="utf-8")
 
 
@@ -133,7 +133,7 @@ def block_of(block: Block) -> Markup:
         case Details():
             return tag("details", tag("summary", "Details"), *map(block_of, block.blocks))
         case Chart() if len(block.places) < 2:  # a table says more than a picture of one place
-            drawn = block.places and joined(tag("h3", block.title), _table(*_values(block)))
+            drawn = block.places and joined(tag("h3", block.title), _table(*values_of(block)))
             return drawn or Markup("")
         case Chart():
             return tag(
@@ -142,7 +142,7 @@ def block_of(block: Block) -> Markup:
                 chart(block),
                 _legend(block),
                 tag("figcaption", marked(block.caption)) if block.caption else None,
-                tag("details", tag("summary", "Values"), _table(*_values(block)))
+                tag("details", tag("summary", "Values"), _table(*values_of(block)))
                 if len(block.places) <= 60  # not of a curve of a search or a training
                 else None,
             )
@@ -179,7 +179,7 @@ def _legend(block: Chart) -> Markup | None:
     return tag("ul", *items, class_="legend")
 
 
-def _values(block: Chart) -> tuple[tuple[str, ...], list[tuple[Cell, ...]]]:
+def values_of(block: Chart) -> tuple[tuple[str, ...], list[tuple[Cell, ...]]]:
     """All that is drawn, as the columns and rows of a table."""
     own = [{mark.x: mark for mark in series.marks} for series in block.series]
     rows = [

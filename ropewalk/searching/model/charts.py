@@ -29,6 +29,6 @@ def progress(
             for i, (s, name) in enumerate(known)
             if s <= highest
         ),
-        caption="On the documents of the search, whose best is below the line by selection too; "
-        "the table of held-out documents compares without bias.",
+        caption="On the documents of the search, whose best is low by selection too: the scores on "
+        "other documents compare without this bias.",
     )

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 QUICK, PUBLISHED = 40, 1344
 """Evaluations if no budget is given: for the adaptive strategy, and what Algorithm 1 takes."""
 FINALISTS = 4
+FIRST_ROUND = 6
+"""Selection documents that all schedules are measured on, before the clearly worse drop out."""
 FEWER = ((20, None), (10, None))
 """Evaluations of searches to propose instead of one that takes too long, on as many documents."""
 SMALLER = (*FEWER, (20, (6, 16, 10)), (10, (6, 8, 5)), (10, (3, 5, 5)))
@@ -27,16 +29,18 @@ SMALLER = (*FEWER, (20, (6, 16, 10)), (10, (6, 8, 5)), (10, (3, 5, 5)))
 def most_forwards(settings: SearchSettings, length: int) -> int:
     """The number of forwards that a leg takes at most at this length alone."""
     to_search, to_select, to_report = settings.sizes
-    every_document = to_search + to_select + to_report
-    besides = len(HAND_DESIGNED) * every_document + _finalists(settings) * to_select
-    besides += to_search + to_report
+    besides = (len(HAND_DESIGNED) + _finalists(settings)) * to_select
+    if settings.reports:  # on all methods and the chosen schedule
+        besides += (len(HAND_DESIGNED) + 1) * (to_search + to_report)
     return _scored(settings, length) + besides
 
 
 def fewest_forwards(settings: SearchSettings) -> int:
-    """The number of forwards at its length that a leg takes if the first methods decide it."""
-    to_search, _, to_report = settings.sizes
-    return len(HAND_DESIGNED) * to_search + to_report
+    """The number of forwards at its length that a leg takes if the first look decides it."""
+    to_search, to_select, to_report = settings.sizes
+    first = min(to_select, FIRST_ROUND)
+    besides = len(HAND_DESIGNED) * (to_search + to_report) if settings.reports else 0
+    return len(HAND_DESIGNED) * first + (to_select - first) + besides
 
 
 def short_forwards(settings: SearchSettings, length: int) -> int:
@@ -47,7 +51,8 @@ def short_forwards(settings: SearchSettings, length: int) -> int:
     if not settings.limited:
         return to_report
     candidates = len(HAND_DESIGNED) + _finalists(settings) + 1
-    to_search = _scored(settings, length) + len(HAND_DESIGNED) * settings.sizes[0]
+    to_search = _scored(settings, length)
+    to_search += len(HAND_DESIGNED) * settings.sizes[0] if settings.reports else 0
     return to_search + candidates * settings.sizes[1] + to_report
 
 

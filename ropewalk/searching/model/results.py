@@ -38,15 +38,17 @@ class Score(NamedTuple):
 
 
 class Arm(NamedTuple):
-    """A schedule, and its scores on each set of documents."""
+    """A schedule, and its scores on each set of documents; None if it was not read there."""
 
     schedule: RotarySchedule
-    search: Score
+    search: Score | None
     selection: Score
-    reporting: Score
+    reporting: Score | None
 
-
-SETS = Arm._fields[1:]
+    @property
+    def scores(self) -> dict[str, Score]:
+        """By the set of documents."""
+        return {name: own for name, own in self._asdict().items() if isinstance(own, Score)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +57,8 @@ class Leg(Value):
 
     length: int
     chosen: str
-    """`search`, or the hand-designed method that nothing searched was shown to be better than."""
+    """`search`, or the hand-designed method that nothing searched was shown to be better than. As
+    published, always `search`."""
     best_hand_designed: str
     best: Arm
     """The chosen schedule."""
@@ -93,6 +96,8 @@ class Leg(Value):
     by_objective: Mapping[str, Unbounded] = field(default_factory=dict)
     """The objective of the search, for each hand-designed method: as in `history`, with the loss of
     short text if that counts."""
+    by_rule: str | None = None
+    """The schedule that ropewalk's rule gives, in words, if Algorithm 1's own was taken instead."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -108,7 +113,9 @@ class Leg(Value):
     @property
     def beside_history(self) -> Mapping[str, float]:
         """The scores that those of `history` can be compared with."""
-        return self.by_objective or {n: arm.search.score for n, arm in self.baselines.items()}
+        return self.by_objective or {
+            name: arm.search.score for name, arm in self.baselines.items() if arm.search
+        }
 
     @property
     def arms(self) -> dict[str, Arm]:
@@ -123,18 +130,19 @@ class Leg(Value):
     def blocks(self) -> Iterator[Block]:
         """Yield the scores of all arms, the charts, and what was found on short text.
 
-        The scores are those on documents that decided nothing; a race, which keeps none, has those
-        on documents that did.
+        The scores are those on documents that decided nothing; of a race or search whose choice is
+        judged elsewhere, which keeps none, those on documents that did.
         """
         at, searched = format_length(self.length), bool(self.history)
+        reports = self.best.reporting is not None
         yield Table(
-            f"Held-out documents, at {at}" if searched else f"The race at {at}",
+            f"Held-out documents, at {at}" if reports else f"The race at {at}",
             _SCORES,
             tuple(
-                (Cell(name), *_score(arm.reporting if searched else arm.selection))
+                (Cell(name), *_score(arm.reporting or arm.selection))
                 for name, arm in self.arms.items()
             ),
-            _MEANS if searched else _RACE,
+            _MEANS if reports else _RACE,
         )
         yield from self.charts()
         if self.at_original_length and searched:
@@ -149,7 +157,7 @@ class Leg(Value):
             )
         if searched:  # what was raced is judged on other documents, and priced there
             yield Paragraph(" ".join(filter(None, _in_words(self))))
-        if self.method is None:
+        if self.method is None and reports:
             yield Paragraph(
                 f"score of {self.best_hand_designed} minus that of the search: "
                 f"{self.gain('reporting'):+.4f} on held-out documents, {self.gain('search'):+.4f} "
@@ -172,9 +180,9 @@ class Leg(Value):
 
         The part of a gain on the search documents that is missing on the others is overfitting.
         """
-        baseline: Score = getattr(self.baselines[self.best_hand_designed], documents)
-        own: Score = getattr(self.best, documents)
-        return baseline.score - own.score
+        baseline: Score | None = getattr(self.baselines[self.best_hand_designed], documents)
+        own: Score | None = getattr(self.best, documents)
+        return baseline.score - own.score if baseline and own else np.nan
 
 
 _SCORES = ("method", "score", "perplexity", "retrieved", "documents")
@@ -213,7 +221,7 @@ class Found(Drawn):
     def to_rows(self) -> list[dict[str, Any]]:
         """The scores of each hand-designed method and of the chosen schedule, at each length."""
         return [
-            {"length": leg.length, "method": name, **flat(dict(zip(SETS, arm[1:], strict=True)))}
+            {"length": leg.length, "method": name, **flat(arm.scores)}
             for leg in self.legs
             for name, arm in {**leg.baselines, leg.chosen: leg.best}.items()
         ]
@@ -223,7 +231,7 @@ class Found(Drawn):
         schedule = leg.best.schedule
         return {
             "best": {
-                "score": leg.best.search.score,
+                "score": leg.best.search and leg.best.search.score,
                 "rescale_factors": schedule.rescale_factors,
                 "kept_initial_positions": schedule.kept_initial_positions,
                 "attention_scaling": schedule.attention_scaling,
@@ -299,6 +307,13 @@ def _in_words(leg: Leg) -> list[str]:
             f"At {at}, search did not beat {baseline}: {tried_in_words(leg)}.",
             f"The plan follows {leg.method}.",
         ]
+    elif leg.by_rule is not None:
+        told = [
+            f"At {at}, Algorithm 1 ends with the lowest perplexity on the documents of its search "
+            f"({schedule_in_words(leg.best.schedule)}).",
+            f"By ropewalk's rule, on other documents, the choice would be {leg.by_rule}.",
+            verdict_in_words(leg) or _failures(leg),
+        ]
     else:
         told = [
             f"At {at}, the searched schedule ({schedule_in_words(leg.best.schedule)}) was chosen "
@@ -336,7 +351,7 @@ def _failures(leg: Leg) -> str:
         "the searched schedule": leg.best.reporting,
         leg.best_hand_designed: leg.baselines[leg.best_hand_designed].reporting,
     }
-    failed = [name for name, score in scores.items() if not np.isfinite(score.score)]
+    failed = [name for name, score in scores.items() if score and not np.isfinite(score.score)]
     if not failed:
         return ""
     return f"On held-out documents, the model failed under {' and '.join(failed)}."

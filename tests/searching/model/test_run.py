@@ -34,15 +34,16 @@ from ropewalk.planning.hand_designed import HAND_DESIGNED
 from ropewalk.run_directory import Journal
 from ropewalk.runtimes import targets
 from ropewalk.schedule import RotarySchedule
-from ropewalk.searching.model.legs import check_search, search_model
-from ropewalk.searching.model.objectives import LocalMeasure, loss_of
+from ropewalk.searching.model.documents import shortened
+from ropewalk.searching.model.measure import LocalMeasure
+from ropewalk.searching.model.objectives import loss_of
 from ropewalk.searching.model.results import SEARCHED, Found, Score
+from ropewalk.searching.model.run import check_search, search_model
 from ropewalk.searching.model.settings import (
     SearchSettings,
     published,
     published_space,
 )
-from ropewalk.searching.model.shortened import shortened
 from ropewalk.searching.space import Candidate, Space
 from tests.api.conformance import check_result
 from tests.evaluation import tiny
@@ -109,8 +110,7 @@ def test_the_published_search_has_its_own_documents_objective_and_space(tmp_path
         small, journal=lambda name: Journal(path) if name == "search.jsonl" else None
     ).legs
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    formula = math.sqrt(1 + math.log(2) / math.log(tiny.WINDOW))
-    assert {line["candidate"]["attention_scaling"] for line in lines} == {formula}
+    assert {line["candidate"]["attention_scaling"] for line in lines} == {1.0}
     assert {line["candidate"]["kept_initial_positions"] for line in lines} - {0}
     # All tokens of plain text: the same loss as of the stretch itself.
     encoder = Encoder(tiny.tokenizer())
@@ -126,11 +126,30 @@ def test_the_published_search_has_its_own_documents_objective_and_space(tmp_path
         loss = float(tiny.model()(tokens, labels=tokens).loss)
     assert lines[0]["losses"][0] == pytest.approx(loss, rel=1e-5)
     assert leg.best.search.retrieval == 0, "nothing is asked of plain text"
+    # Its result is the lowest perplexity, whatever other documents say, which stands beside it.
+    lowest = min(lines, key=lambda line: sum(line["losses"]))["candidate"]
+    lowest["factors"] = tuple(lowest["factors"])
+    assert leg.chosen == "search"
+    assert leg.best.schedule == space.schedule(Candidate(**lowest))
+    assert leg.best.schedule.attention_scaling == 1.0
+    assert leg.by_rule is not None
+    assert "Algorithm 1 ends with the lowest perplexity" in (told := Found(plan, (leg,)).summary())
+    assert f"By ropewalk's rule, on other documents, the choice would be {leg.by_rule}." in told
+
+
+def test_the_published_search_recovers_two_short_lengths() -> None:
+    settings = published(SearchSettings(4 * tiny.WINDOW, evaluations=6, recover=True))
+    found = searched(replace(settings, documents=(1, 1, 1)))
+    assert [leg.length for leg in found.legs] == [4 * tiny.WINDOW, tiny.WINDOW, 2 * tiny.WINDOW]
+    steps = found.plan.steps(found.plan.extended_layer)
+    assert [step.up_to_length for step in steps] == [n * tiny.WINDOW for n in (1, 2, 4)]
+    for step, times in zip(steps, (1, 2, 4), strict=True):
+        assert step.schedule.rescale_factors.max() <= 1.25 * times + 1e-9
 
 
 def test_the_published_search_takes_no_other_settings() -> None:
-    with pytest.raises(InputError, match="settings of its own for objective, recover"):
-        published(SearchSettings(TARGET, objective="needle", recover=True))
+    with pytest.raises(InputError, match="settings of its own for objective, short_limit"):
+        published(SearchSettings(TARGET, objective="needle", short_limit=None))
 
 
 def test_a_schedule_on_a_bound_says_so_in_the_summary_and_in_json() -> None:
@@ -328,9 +347,9 @@ torch.set_num_threads(1)
 from pathlib import Path
 from ropewalk.searching.model.ranks import SearchRanks
 from ropewalk.run_directory import Journal
-from tests.searching.model.test_legs import SETTINGS, loaded, tiny
+from tests.searching.model.test_run import SETTINGS, loaded, tiny
 from dataclasses import replace
-from ropewalk.searching.model.legs import search_model
+from ropewalk.searching.model.run import search_model
 import os
 
 folder, settings = Path(sys.argv[1]), replace(SETTINGS, recover=True)

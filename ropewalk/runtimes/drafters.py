@@ -176,7 +176,8 @@ def lost(runtime: str, target: Source, drafter: Drafter) -> str:
 def _judged(runtime: str, drafter: Drafter) -> Judgement:
     """Whether a runtime follows a drafter's own setting.
 
-    Heads are of the class that they begin with. Some are not causal: those that propose a whole block at once.
+    Heads are of the class that they begin with. Some are not causal: those that propose a whole
+    block at once.
     """
     config, classes = drafter.source.config, drafter.source.config.get("architectures")
     if drafter.form not in (MTP, MODEL):

@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ropewalk.audit.examined import Examined
 from ropewalk.audit.folder import Folder
 from ropewalk.audit.gguf_file import GGUFFile
 from ropewalk.audit.result import Audit
@@ -23,8 +22,11 @@ from ropewalk.errors import InputError, UnknownName
 from ropewalk.models.source import resolve
 from ropewalk.progress import Progress, Status, silent
 from ropewalk.runtimes import every, loading, named, targets
+from ropewalk.runtimes.finding import Subject
 from ropewalk.runtimes.reading import RUN, RotaryReading
 from ropewalk.runtimes.trials import Trial
+
+Examined = Folder | GGUFFile
 
 
 def audit(
@@ -56,11 +58,18 @@ def audit(
         lengths |= {step.up_to_length for step in steps}
     readings, unchecked = _readings(examined, releases, sorted(lengths))
     asked = expected.planned or length is not None
-    subject = examined.subject(readings, expected, length or served, asked=asked)
+    subject = Subject(
+        tuple(readings),
+        length or served,
+        expected.plan,
+        planned=expected.planned,
+        asked=asked,
+        **examined.facts,
+    )
     faults = examined.faults(subject)
     trial = Trial()
     if run and files.loadable:
-        trial = examined.tried(readings, expected, files, faults, progress)
+        trial = examined.tried(subject, files, faults, progress)
     if trial.loaded:
         readings = [replace(r, source=RUN) if r.runtime == trial.runtime else r for r in readings]
     return Audit(

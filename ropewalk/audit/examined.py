@@ -1,23 +1,15 @@
-"""A model on disk under examination: what a folder and a GGUF file have in common."""
+"""What the examinations of a folder and of a GGUF file have in common."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from ropewalk.audit.files.check import Check, Checked
-from ropewalk.audit.result import ModelForm
 from ropewalk.context_plan import APPROXIMATES, EDITED, EDITED_SINCE, ContextPlan
 from ropewalk.errors import RopewalkError
-from ropewalk.progress import Progress
-from ropewalk.runtimes import traps
-from ropewalk.runtimes.finding import Finding, Subject
-from ropewalk.runtimes.reading import RotaryReading
-from ropewalk.runtimes.runtime import Form, Runtime
-from ropewalk.runtimes.trials import Trial
+from ropewalk.runtimes.finding import Finding
 
 
 class Expected(NamedTuple):
@@ -62,53 +54,6 @@ class Files:
             what = f"{weights.what}; {loaded}"
             weights = replace(weights, verdict="OK", what=what, remedy="")
         return weights, self.tokenizer.check, self.content.check
-
-
-class Examined(ABC):
-    """A folder or a GGUF file."""
-
-    form: ClassVar[Form]
-    target: ClassVar[ModelForm]
-    path: Path
-    written_for: str = ""
-    """The runtime of its export, whose verdict counts; empty if those of all runtimes count."""
-
-    @abstractmethod
-    def expected(self, plan: ContextPlan | None) -> Expected:
-        """The plan to compare with: the given one, or what the model carries."""
-
-    @abstractmethod
-    def stated_length(self) -> int:
-        """The length that the model states, where no plan does."""
-
-    @abstractmethod
-    def check_files(self, progress: Progress) -> Files:
-        """Check that its files are whole, and belong together."""
-
-    @abstractmethod
-    def read_by(self, runtime: Runtime, lengths: Sequence[int]) -> RotaryReading:
-        """A runtime's reading of it, at these lengths."""
-
-    @abstractmethod
-    def subject(
-        self, readings: Sequence[RotaryReading], expected: Expected, length: int, *, asked: bool
-    ) -> Subject:
-        """What is searched for traps."""
-
-    def faults(self, subject: Subject) -> tuple[Finding, ...]:
-        """The traps that it is in."""
-        return traps.find(subject)
-
-    @abstractmethod
-    def tried(
-        self,
-        readings: Sequence[RotaryReading],
-        expected: Expected,
-        files: Files,
-        faults: Sequence[Finding],
-        progress: Progress,
-    ) -> Trial:
-        """Run it in the runtimes that run here; nothing is said twice that `faults` say."""
 
 
 def given_or_own(

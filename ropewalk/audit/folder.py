@@ -11,29 +11,30 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from ropewalk.audit.examined import Examined, Expected, Files, given_or_own
+from ropewalk.audit.examined import Expected, Files, given_or_own
 from ropewalk.audit.files.content import of_folder
 from ropewalk.audit.files.tokenizer import tokenizer
 from ropewalk.audit.files.weights import weights
+from ropewalk.audit.result import ModelForm
 from ropewalk.context_plan import PLAN, ContextPlan
 from ropewalk.errors import InputError, InvalidValue, RopewalkError
 from ropewalk.exporting.manifest import MANIFEST, Manifest
 from ropewalk.lengths import MAX_LENGTH
 from ropewalk.models.config import KNOWN_KEYS, Config, ConfigReader, load_config, present_plan
-from ropewalk.progress import Progress, share
-from ropewalk.runtimes import named
+from ropewalk.progress import Progress, Status, share
+from ropewalk.runtimes import named, traps
 from ropewalk.runtimes.features import loadable_by
 from ropewalk.runtimes.finding import Finding, Subject
-from ropewalk.runtimes.judgement import subject_of, without_chunks
+from ropewalk.runtimes.judgement import facts_of, without_chunks
 from ropewalk.runtimes.reading import MEASURED, RotaryReading, check_counts
-from ropewalk.runtimes.runtime import Runtime
+from ropewalk.runtimes.runtime import Form, Runtime
 from ropewalk.runtimes.trials import Trial
 from ropewalk.untrusted import counted
 
 
-class Folder(Examined):
-    form = "folder"
-    target = "transformers folder"
+class Folder:
+    form: Form = "folder"
+    target: ModelForm = "transformers folder"
 
     def __init__(self, path: Path, *, own_runtime: bool) -> None:
         """Read its config; `own_runtime`: it is judged by the runtime of its manifest."""
@@ -42,7 +43,7 @@ class Folder(Examined):
         check_counts(self.stated)
         self.config = without_chunks(self.stated)
         self.written_for = _runtime_of(path) if own_runtime else ""
-        self.layers = tuple(ConfigReader(self.config).layer_settings())
+        self.facts = facts_of(self.stated, path)
 
     def expected(self, plan: ContextPlan | None) -> Expected:
         notes: tuple[str, ...] = ()
@@ -50,7 +51,7 @@ class Folder(Examined):
             read_own = partial(ContextPlan.read, self.path / PLAN)
             plan, notes = given_or_own(plan, read_own, f"its own {PLAN}")
         if plan is not None:
-            plan.check_layer_types(self.layers)
+            plan.check_layer_types(tuple(ConfigReader(self.config).layer_settings()))
             _check_heads(plan, self.config)
             return Expected(plan, planned=True, notes=notes)
         try:  # without the keys that nobody reads
@@ -74,23 +75,11 @@ class Folder(Examined):
         return Files(weighed.checked, words, content, there=bool(weighed.files))
 
     def read_by(self, runtime: Runtime, lengths: Sequence[int]) -> RotaryReading:
-        return runtime.measured(self.config, self.layers, lengths)
-
-    def subject(
-        self, readings: Sequence[RotaryReading], expected: Expected, length: int, *, asked: bool
-    ) -> Subject:
-        return subject_of(
-            readings,
-            self.stated,
-            expected.plan,
-            folder=self.path,
-            length=length,
-            planned=expected.planned,
-            asked=asked,
-        )
+        return runtime.measured(self.config, lengths)
 
     def faults(self, subject: Subject) -> tuple[Finding, ...]:
-        return tuple(self._elsewhere(each, subject.plan) for each in super().faults(subject))
+        """The traps that it is in."""
+        return tuple(self._elsewhere(each, subject.plan) for each in traps.find(subject))
 
     def _elsewhere(self, finding: Finding, plan: ContextPlan | None) -> Finding:
         """A finding that does not concern the runtime of an export has the remedy for its own."""
@@ -102,22 +91,17 @@ class Folder(Examined):
         return replace(finding, remedy=remedy or "no export makes it follow this plan")
 
     def tried(
-        self,
-        readings: Sequence[RotaryReading],
-        expected: Expected,
-        files: Files,
-        faults: Sequence[Finding],
-        progress: Progress,
+        self, subject: Subject, files: Files, faults: Sequence[Finding], progress: Progress
     ) -> Trial:
-        here = (each for each in readings if each.source == MEASURED and not each.unread)
-        measured = next(here, None)
-        if expected.plan is None or measured is None:
+        """Run it in the runtime that measured it; nothing is said twice that `faults` say."""
+        here = (r for r in subject.readings if r.source == MEASURED and not r.unread)
+        name = next((reading.runtime for reading in here), None)
+        if subject.plan is None or name is None:
             return Trial()
+        progress(Status("verify", 0.3, f"running {named(name).run_here}"))
         words = files.tokenizer.check.verdict == "OK"
-        trial = named(measured.runtime).try_folder(
-            self.path, expected.plan, tokenizer=words, progress=progress
-        )
-        if any(each.wrong and measured.runtime in each.runtimes for each in faults):
+        trial = named(name).try_folder(self.path, subject.plan, tokenizer=words)
+        if any(each.wrong and name in each.runtimes for each in faults):
             return replace(trial, findings=())
         # Running it in transformers is the proof of an export for an engine that cannot run here.
         also = (self.written_for,) if self.written_for else ()

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from ropewalk.audit.examined import Examined, Expected, Files, given_or_own
+from ropewalk.audit.examined import Expected, Files, given_or_own
 from ropewalk.audit.files import gguf
 from ropewalk.audit.files.content import of_file, of_folder
+from ropewalk.audit.result import ModelForm
 from ropewalk.context_plan import FULL_ATTENTION, PLAN, ContextPlan
 from ropewalk.errors import InvalidValue
 from ropewalk.gguf import carried
 from ropewalk.gguf.parts import read_parts, whole
 from ropewalk.gguf.rotation import geometry_of
-from ropewalk.progress import Progress, share
-from ropewalk.runtimes import named
+from ropewalk.progress import Progress, Status, share
+from ropewalk.runtimes import named, traps
 from ropewalk.runtimes.finding import Finding, Subject
 from ropewalk.runtimes.reading import LLAMA_CPP, RotaryReading
-from ropewalk.runtimes.runtime import Runtime
+from ropewalk.runtimes.runtime import Form, Runtime
 from ropewalk.runtimes.traps.gguf import findings
 from ropewalk.runtimes.trials import Trial
 
 
-class GGUFFile(Examined):
-    form = "GGUF file"
-    target = "GGUF file"
+class GGUFFile:
+    form: Form = "GGUF file"
+    target: ModelForm = "GGUF file"
+    written_for = ""
+    facts: Mapping[str, Any] = {}
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -77,28 +81,17 @@ class GGUFFile(Examined):
     def read_by(self, runtime: Runtime, lengths: Sequence[int]) -> RotaryReading:
         return runtime.read_file(self.header)
 
-    def subject(
-        self, readings: Sequence[RotaryReading], expected: Expected, length: int, *, asked: bool
-    ) -> Subject:
-        planned = expected.planned
-        return Subject(tuple(readings), length, expected.plan, planned=planned, asked=asked)
-
     def faults(self, subject: Subject) -> tuple[Finding, ...]:
-        return (*findings(self.header), *super().faults(subject))
+        """The traps that it is in."""
+        return (*findings(self.header), *traps.find(subject))
 
     def tried(
-        self,
-        readings: Sequence[RotaryReading],
-        expected: Expected,
-        files: Files,
-        faults: Sequence[Finding],
-        progress: Progress,
+        self, subject: Subject, files: Files, faults: Sequence[Finding], progress: Progress
     ) -> Trial:
+        """Run it, if one of its runtimes ever runs here."""
         wrong = any(each.wrong for each in (*files.findings, *faults))
-        for reading in readings:
-            trial = named(reading.runtime).try_file(
-                self.header, expected.plan, wrong=wrong, progress=progress
-            )
-            if trial is not None:
-                return trial
+        runtimes = [named(reading.runtime) for reading in subject.readings]
+        for runtime in (each for each in runtimes if each.run_here):
+            progress(Status("verify", 0.3, f"running {runtime.run_here}"))
+            return runtime.try_file(self.header, subject.plan, wrong=wrong)
         return Trial()

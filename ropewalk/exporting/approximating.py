@@ -11,6 +11,7 @@ from torch import Tensor
 from ropewalk.context_plan import ContextPlan
 from ropewalk.exporting import gate
 from ropewalk.exporting.exported import Loss
+from ropewalk.exporting.gate import TokenSequence
 from ropewalk.models.checkpoint import Checkpoint
 from ropewalk.models.load import read_model
 from ropewalk.runtimes.features import check_plan
@@ -56,7 +57,10 @@ def _loss(model: Any, checkpoint: Checkpoint, plan: ContextPlan, followed: Conte
 
 
 def divergence(
-    model: Any, plan: ContextPlan, asked: Sequence[gate.GateAsked], approximate: Sequence[Tensor]
+    model: Any,
+    plan: ContextPlan,
+    asked: Sequence[gate.TokenSequence],
+    approximate: Sequence[Tensor],
 ) -> Loss:
     """The divergence of approximate logits from the planned ones, each sequence at its length."""
     exact = [gate.planned_logits(model, plan, own, length=own.length) for own in asked]

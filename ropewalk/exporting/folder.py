@@ -6,7 +6,6 @@ them in a fresh process (gate.py), and only then they get their name.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -37,7 +36,7 @@ from ropewalk.runtimes.judgement import TOKENIZER_LIMITS
 from ropewalk.untrusted import read_json
 
 if TYPE_CHECKING:
-    from ropewalk.runtimes.runtime import FolderTarget, Target
+    from ropewalk.runtimes.runtime import FolderTarget
 
 
 @dataclass(frozen=True)
@@ -66,21 +65,19 @@ class Job:
 class Decided(TypedDict, total=False):
     """The options by which a job is decided.
 
-    `fold` multiplies the query weights by the attention scaling, and `approximate` allows an
-    approximation of what the runtime cannot express exactly.
+    `fold` multiplies the query weights by the attention scaling, `approximate` allows an
+    approximation of what the runtime cannot express exactly, and `v4_keys` writes the config as
+    transformers 4 did (5 reads it too).
     """
 
     dtype: str
     fold: bool
+    v4_keys: bool
     approximate: bool
 
 
 def prepare(
-    runtime: Target,
-    write_config: Callable[[Config, ContextPlan], Config],
-    source: str,
-    plan: ContextPlan,
-    **options: Unpack[Decided],
+    runtime: FolderTarget, source: str, plan: ContextPlan, **options: Unpack[Decided]
 ) -> Job:
     """Decide all that can be decided before anything is written; refuse what must be refused."""
     dtype, approximate = options.get("dtype", "auto"), options.get("approximate", False)
@@ -100,7 +97,8 @@ def prepare(
     followed = written
     if folded is not None:  # the reference keeps the factors where they were
         followed, _ = runtime.expressible(plan, checkpoint.config, approximate=approximate)
-    config = write_config(checkpoint.config, written)
+    v4_keys = options.get("v4_keys", False)
+    config = runtime.written_config(checkpoint.config, written, v4_keys=v4_keys)
     if wanted is not None:
         config.pop("torch_dtype", None)
         config["dtype"] = dtype
@@ -123,22 +121,24 @@ def write(job: Job, folder: Path) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Questions:
-    """The questions to stock transformers about the folder, in this order."""
+class AskedSequences:
+    """The sequences that stock transformers is asked about the folder, in this order."""
 
-    to_compare: list[gate.GateAsked]
-    to_measure: list[gate.GateAsked]
+    to_compare: list[gate.TokenSequence]
+    to_measure: list[gate.TokenSequence]
     """The sequences known to differ: the cost of that is measured."""
 
 
-def questions(job: Job) -> Questions:
+def sequences_for(job: Job) -> AskedSequences:
     """Sequences that must give the planned model's logits, and those that show a loss."""
     ids = gate.probe_ids(job.checkpoint.folder)
     measured = gate.sequences(job.followed, ids) if job.approximations else []
-    return Questions(gate.to_compare(job.followed, ids), measured)
+    return AskedSequences(gate.to_compare(job.followed, ids), measured)
 
 
-def prove(job: Job, asked: Questions, answers: list[gate.Answer]) -> tuple[Agreement, Loss | None]:
+def prove(
+    job: Job, asked: AskedSequences, answers: list[gate.StockAnswer]
+) -> tuple[Agreement, Loss | None]:
     """Compare the answers with the source model's, and measure what was only approximated."""
     model = _reference(job)
     count = len(asked.to_compare)
@@ -149,16 +149,8 @@ def prove(job: Job, asked: Questions, answers: list[gate.Answer]) -> tuple[Agree
     return agreement, divergence(model, job.asked, asked.to_measure, logits)
 
 
-class FolderOptions(Decided, total=False):
-    """The options of every export that is a folder."""
-
-    overwrite: bool
-    progress: Progress
-
-
 def export_folder(
     runtime: FolderTarget,
-    write_config: Callable[[Config, ContextPlan], Config],
     source: str,
     plan: ContextPlan,
     out: str | Path,
@@ -168,7 +160,7 @@ def export_folder(
     **options: Unpack[Decided],
 ) -> Exported:
     """Write a folder, prove it, and give it its name."""
-    job = prepare(runtime, write_config, source, plan, **options)
+    job = prepare(runtime, source, plan, **options)
     path, lines = Path(out), runtime.lines(job, str(out))
     tokens, untold = tokenizer_gate.of_source(job.checkpoint.folder)
     with staged(
@@ -180,7 +172,7 @@ def export_folder(
         progress(Status("export", 0.0, "writing"))
         left_out = write(job, folder)
         progress(Status("export", 0.2, "running stock transformers"))
-        asked = questions(job)
+        asked = sequences_for(job)
         whole = [*asked.to_compare, *asked.to_measure]
         text = "" if tokens is None else PROBE
         with gate.named_as(path, folder):

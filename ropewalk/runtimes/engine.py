@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import RopewalkError
 from ropewalk.exporting.exported import Lines
-from ropewalk.models.config import Config, ConfigReader, text_config
+from ropewalk.models.config import ORIGINAL_LENGTH, Config, ConfigReader, text_config
 from ropewalk.models.source import Source
 from ropewalk.models.stock_config import with_part
 from ropewalk.runtimes.configs import (
@@ -118,36 +118,27 @@ class Engine(FolderTarget):
         """Its support of two lists of factors, chosen by length."""
         return Support("approximated", LONGEST)
 
-    def written_config(self, config: Config, plan: ContextPlan) -> Config:
-        """The config that makes it follow the plan."""
+    def written_config(self, config: Config, plan: ContextPlan, *, v4_keys: bool = False) -> Config:
         written = complete_config(config, plan)
         inner, served = text_config(written), self.served(config)
+        self.adapt(inner, config, plan)
         for layer_type, setting in rope_settings(inner).items():
             if layer_type and layer_type not in plan.schedules:
                 continue  # no layer is of this type
-            self.adapt(layer_type, setting, inner, plan, config)
             beta = setting.get(GROWTH_IN_ROPE)
             if beta is not None and served.growth_key == GROWTH_BESIDE:
-                original = setting.get("original_max_position_embeddings")
-                beside = {"beta": beta, "original_max_position_embeddings": original}
-                inner[GROWTH_BESIDE] = beside
+                original = setting.get(ORIGINAL_LENGTH)
+                inner[GROWTH_BESIDE] = {"beta": beta, ORIGINAL_LENGTH: original}
             if not layer_type:
                 inner |= served.written_beside(setting)
-        if served.old_keys is not None:
+        if v4_keys or served.old_keys is not None:
             to_v4_keys(inner, ConfigReader(config))
         return written
 
-    def adapt(
-        self,
-        layer_type: str,
-        setting: dict[str, Any],
-        inner: Config,
-        plan: ContextPlan,
-        config: Config,
-    ) -> None:
-        """Write the rope setting of a layer type by the names that it reads, in place.
+    def adapt(self, inner: Config, config: Config, plan: ContextPlan) -> None:
+        """Write rope settings by the names that it reads, in place.
 
-        `inner` is the part of the new config that has the setting, `config` the model's own.
+        `inner` is the part of the new config that has them, `config` the model's own.
         """
 
     def overrides(self, before: Config, after: Config) -> Config | None:

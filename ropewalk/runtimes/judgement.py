@@ -9,9 +9,9 @@ eyes: it measures transformers and runs the model, and has several runtimes in o
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, shortened
@@ -58,36 +58,22 @@ def judged(
     """The judgement of a runtime's reading of a config under a plan."""
     if reading.unread:
         return Judgement(unknown=reading.unread)
-    subject = subject_of([reading], config, plan, folder=folder, planned=planned)
+    facts = facts_of(config, folder)
+    subject = Subject((reading,), plan.target_length, plan, planned=planned, asked=True, **facts)
     found = traps.find(subject)
     wrong = [each for each in found if each.wrong and each.concerns(reading.runtime)]
     limits = tuple(each for each in wrong if each.trap in LIMITS)
     return Judgement(tuple(each for each in wrong if each not in limits), limits)
 
 
-def subject_of(
-    readings: Sequence[RotaryReading],
-    config: Config,
-    plan: ContextPlan | None,
-    *,
-    folder: Path | None = None,
-    length: int | None = None,
-    planned: bool = True,
-    asked: bool = True,
-) -> Subject:
-    """A config, what runtimes make of it, and what it is to follow."""
-    served = length or (plan.target_length if plan else 0)
-    return Subject(
-        readings=tuple(readings),
-        length=served,
-        plan=plan,
-        planned=planned,
-        asked=asked,
-        config=without_chunks(config),
-        chunks=text_config(config).get(DUAL_CHUNK),
-        tokenizer_limit=_limit_in(folder, "tokenizer_config.json", *TOKENIZER_LIMITS),
-        generation_limit=_limit_in(folder, "generation_config.json", "max_length"),
-    )
+def facts_of(config: Config, folder: Path | None) -> dict[str, Any]:
+    """What a `Subject` knows of a config, and of the files beside it."""
+    return {
+        "config": without_chunks(config),
+        "chunks": text_config(config).get(DUAL_CHUNK),
+        "tokenizer_limit": _limit_in(folder, "tokenizer_config.json", *TOKENIZER_LIMITS),
+        "generation_limit": _limit_in(folder, "generation_config.json", "max_length"),
+    }
 
 
 def of_known_type(reading: RotaryReading, config: Config, *, by_model_type: bool) -> RotaryReading:

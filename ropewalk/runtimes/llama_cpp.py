@@ -20,7 +20,6 @@ from ropewalk.gguf.rotation import DEFAULT_BASE, LLAMA_CPP_FACTORS, present_plan
 from ropewalk.gguf.settings import NoFactors, base_of_windows
 from ropewalk.models.config import Config, ConfigReader, text_config
 from ropewalk.models.source import Source
-from ropewalk.progress import Progress, Status
 from ropewalk.runtimes import gguf_lines
 from ropewalk.runtimes.configs import window_everywhere
 from ropewalk.runtimes.features import EXACT, LONGEST, NO_FACTORS, Feature, Support, approximation
@@ -75,6 +74,7 @@ class LlamaCpp(Target):
     name = LLAMA_CPP
     place = 3
     loads = "GGUF file"
+    run_here = "llama.cpp"
     dialect = Dialect("llama.cpp", "llamacpp", _described)
 
     def read(self, config: Config) -> RotaryReading:
@@ -121,14 +121,11 @@ class LlamaCpp(Target):
             limit=context or steps[-1].up_to_length,
         )
 
-    def try_file(
-        self, header: GGUFHeader, plan: ContextPlan | None, *, wrong: bool, progress: Progress
-    ) -> Trial:
-        if not llama_cpp_run.available():
-            return Trial(notes=(f"not run: {llama_cpp_run.absent()}",))
+    def try_file(self, header: GGUFHeader, plan: ContextPlan | None, *, wrong: bool) -> Trial:
         from ropewalk.runtimes.trials import gguf_file
 
-        progress(Status("verify", 0.3, "running llama.cpp"))
+        if not llama_cpp_run.available():
+            return Trial(notes=(f"not run: {llama_cpp_run.absent()}",))
         return gguf_file.tried(header, plan, wrong=wrong)
 
     def support(self, feature: Feature) -> Support:
@@ -165,11 +162,21 @@ class LlamaCpp(Target):
     def command(self, model: str, length: int, overrides: Config | None = None) -> str:
         return gguf_lines.llama_server(model, length)
 
-    def write(self, source: str, plan: ContextPlan, out: str | Path, **options: Any) -> Exported:
+    def write(
+        self,
+        source: str,
+        plan: ContextPlan,
+        out: str | Path,
+        *,
+        approximate: bool = False,
+        **options: Any,
+    ) -> Exported:
         """Write a GGUF file of a folder, and run it in llama.cpp."""
-        from ropewalk.exporting import llama_cpp
+        from ropewalk.exporting import approximating, llama_cpp
 
-        return llama_cpp.write(self, source, plan, Path(out), **options)
+        checkpoint = llama_cpp.opened(source)
+        followed, warnings = approximating.nearest(self, checkpoint, plan, approximate=approximate)
+        return llama_cpp.export(source, followed, Path(out), **options).with_warnings(warnings)
 
 
 def _factors(plan: ContextPlan, config: Config) -> Support:

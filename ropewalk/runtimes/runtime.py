@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -14,7 +14,6 @@ from ropewalk.exporting.exported import Exported, Lines
 from ropewalk.gguf.header import GGUFHeader
 from ropewalk.models.config import Config
 from ropewalk.models.source import Source
-from ropewalk.progress import Progress
 from ropewalk.runtimes import judgement
 from ropewalk.runtimes.features import (
     AS_WRITTEN,
@@ -51,6 +50,8 @@ class Runtime(ABC):
     """True if it is vLLM or SGLang (`Engine`)."""
     by_model_type: ClassVar[bool] = False
     """True if it chooses its class by the model type; else by `architectures`."""
+    run_here: ClassVar[str] = ""
+    """The programs that run, in words, where a model is run in it; empty if it never runs here."""
     dialect: ClassVar[Dialect | None] = None
     """The answers by which its server is recognised, and the fields that it takes."""
 
@@ -62,26 +63,17 @@ class Runtime(ABC):
         """The rotation of a GGUF file, by its rules."""
         raise NotImplementedError(f"{self.name} loads no GGUF file")
 
-    def measured(
-        self, config: Config, layers: Sequence[str], lengths: Sequence[int]
-    ) -> RotaryReading:
-        """Its reading of a folder: measured at these lengths if it runs here, or by its rules."""
+    def measured(self, config: Config, lengths: Sequence[int]) -> RotaryReading:
+        """Its reading of a folder: measured at these lengths if that can be done here."""
         return self.reading(config)
 
-    def try_folder(
-        self, folder: Path, plan: ContextPlan, *, tokenizer: bool, progress: Progress
-    ) -> Trial:
-        """Run a folder and compare it with its plan; with its tokenizer, if that is whole."""
-        return Trial()
+    def try_folder(self, folder: Path, plan: ContextPlan, *, tokenizer: bool) -> Trial:
+        """Run a folder and compare it with its plan; and load its tokenizer, if that is whole."""
+        raise NotImplementedError(f"{self.name} does not run here")
 
-    def try_file(
-        self, header: GGUFHeader, plan: ContextPlan | None, *, wrong: bool, progress: Progress
-    ) -> Trial | None:
-        """Run a GGUF file, and compare it with a plan unless it is wrong already.
-
-        None if this runtime never runs here.
-        """
-        return None
+    def try_file(self, header: GGUFHeader, plan: ContextPlan | None, *, wrong: bool) -> Trial:
+        """Run a GGUF file, and compare it with a plan unless it is wrong already."""
+        raise NotImplementedError(f"{self.name} does not run here")
 
     def release(self) -> str:
         """The release whose rules are recorded; empty if it is measured or run as installed."""
@@ -230,8 +222,8 @@ class FolderTarget(Target):
     """A runtime that loads a folder with a stock config, proven in stock transformers."""
 
     @abstractmethod
-    def written_config(self, config: Config, plan: ContextPlan) -> Config:
-        """The config that makes it follow the plan."""
+    def written_config(self, config: Config, plan: ContextPlan, *, v4_keys: bool = False) -> Config:
+        """The config that makes it follow the plan; `v4_keys`: with the keys of transformers 4."""
 
     def support_as_written(self, config: Config, plan: ContextPlan) -> Support:
         judged = self.judge(self.written_config(config, plan), plan)
@@ -244,17 +236,6 @@ class FolderTarget(Target):
         """The lines that serve an export, and what its user should know."""
 
     def write(self, source: str, plan: ContextPlan, out: str | Path, **options: Any) -> Exported:
-        return self.write_folder(source, plan, out, self.written_config, **options)
-
-    def write_folder(
-        self,
-        source: str,
-        plan: ContextPlan,
-        out: str | Path,
-        write_config: Callable[[Config, ContextPlan], Config],
-        **options: Any,
-    ) -> Exported:
-        """Write the folder, with a config that makes it follow the plan."""
         from ropewalk.exporting.folder import export_folder
 
-        return export_folder(self, write_config, source, plan, out, **options)
+        return export_folder(self, source, plan, out, **options)

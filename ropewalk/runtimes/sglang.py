@@ -27,17 +27,9 @@ from typing import Any
 
 from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.models.config import ORIGINAL_LENGTH, Config, ConfigReader, rope_type
-from ropewalk.runtimes.configs import changes
+from ropewalk.runtimes import engine_rotation as rotation
+from ropewalk.runtimes.configs import changes, rope_settings
 from ropewalk.runtimes.engine import STATED_SCALED, Engine, in_parts, path_of, stating, times
-from ropewalk.runtimes.engine_rotation import (
-    one_base,
-    passed_on,
-    refuse_interleaved_longrope,
-    times_attn_factor,
-    with_losses,
-    with_mscale,
-    yarn_keys_of,
-)
 from ropewalk.runtimes.model_classes import CHECKED, GROWTH_IN_ROPE
 from ropewalk.runtimes.reading import (
     RotaryReading,
@@ -91,21 +83,23 @@ class Sglang(Engine):
         def seen(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
             if served.scaling == "transformers" or served.by:
                 return reader.steps(known(rope))
-            rope = passed_on(served, reader, rope)
-            refuse_interleaved_longrope(reader, rope, self.name)
+            rope = rotation.passed_on(served, reader, rope)
+            rotation.refuse_interleaved_longrope(reader, rope, self.name)
             kind = kind_of(rope)
             if kind == "longrope":
-                return with_mscale(reader, rope)
+                return rotation.with_mscale(reader, rope)
             if kind == "yarn":
-                lost = {"truncate", "mscale", "mscale_all_dim"} - yarn_keys_of(served)
-                return times_attn_factor(reader, without(rope, {"attention_factor", *lost}))
+                lost = {"truncate", "mscale", "mscale_all_dim"} - rotation.yarn_keys_of(served)
+                return rotation.times_attn_factor(
+                    reader, without(rope, {"attention_factor", *lost})
+                )
             if kind == "dynamic" and rope.get("alpha"):
-                return reader.steps(one_base(reader, rope))
+                return reader.steps(rotation.one_base(reader, rope))
             # Of dynamic's bases one is taken for good: that of the whole extended length.
             return reader.steps(known(rope))[-1:]
 
         reading = by_rules(self.name, config, seen, "by the length at hand")
-        found = with_losses(replace(reading, limit=self.accepts(config)), served, config)
+        found = rotation.with_losses(replace(reading, limit=self.accepts(config)), served, config)
         if erased and kind in CHECKED:
             why = f"it fails before, for transformers checks {kind} by a length not yet set"
             found = replace(found, layers={}, refused=f"{erased}; {why}; {OLD_KEYS}")
@@ -134,28 +128,24 @@ class Sglang(Engine):
             f"--context-length {length}{extra}"
         )
 
-    def adapt(
-        self,
-        layer_type: str,
-        setting: dict[str, Any],
-        inner: Config,
-        plan: ContextPlan,
-        config: Config,
-    ) -> None:
-        schedule = plan.longest(layer_type or next(iter(plan.schedules)))
-        kind = setting["rope_type"]
-        if kind == "longrope" and not loses_a_position(setting):
-            setting[ORIGINAL_LENGTH] = plan.target_length
-            setting["factor"] = 1.0  # which reaches from there to the target
-            if ORIGINAL_LENGTH in inner:
-                inner[ORIGINAL_LENGTH] = plan.target_length
-        if kind == "yarn":
-            setting["attn_factor"] = schedule.attention_scaling / _own_yarn_scaling(setting)
-        unseen = bool(layer_type or ORIGINAL_LENGTH in setting)
-        unseen &= self.served(config).old_keys is None
-        if kind == "linear" and unseen and not ConfigReader(config).family.length_is_scaled:
-            setting.setdefault(ORIGINAL_LENGTH, schedule.geometry.original_length)
-            inner["max_position_embeddings"] = plan.target_length
+    def adapt(self, inner: Config, config: Config, plan: ContextPlan) -> None:
+        target, erased = plan.target_length, self.served(config).old_keys is not None
+        for layer_type, setting in rope_settings(inner).items():
+            if layer_type and layer_type not in plan.schedules:
+                continue  # no layer is of this type
+            schedule = plan.longest(layer_type or next(iter(plan.schedules)))
+            kind = setting["rope_type"]
+            if kind == "longrope" and not loses_a_position(setting):
+                setting[ORIGINAL_LENGTH] = target
+                setting["factor"] = 1.0  # which reaches from there to the target
+                if ORIGINAL_LENGTH in inner:
+                    inner[ORIGINAL_LENGTH] = target
+            if kind == "yarn":
+                setting["attn_factor"] = schedule.attention_scaling / _own_yarn_scaling(setting)
+            unseen = bool(layer_type or ORIGINAL_LENGTH in setting) and not erased
+            if kind == "linear" and unseen and not ConfigReader(config).family.length_is_scaled:
+                setting.setdefault(ORIGINAL_LENGTH, schedule.geometry.original_length)
+                inner["max_position_embeddings"] = target
 
     def overrides(self, before: Config, after: Config) -> Config | None:
         """The changes of a config on its command line; None if they would not arrive.

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ropewalk.context_plan import SLIDING_ATTENTION, ContextPlan, PlanStep
 from ropewalk.errors import MissingExtra, RopewalkError, Unsupported
-from ropewalk.exporting.exported import Exported, Lines
+from ropewalk.exporting.exported import Lines
 from ropewalk.extras import required_by
 from ropewalk.models.config import Config, ConfigReader, text_config
 from ropewalk.models.source import Source
-from ropewalk.progress import Progress, Status
 from ropewalk.runtimes.configs import changes, stock_config
 from ropewalk.runtimes.features import (
     DYNAMIC,
@@ -56,6 +54,7 @@ class Transformers(FolderTarget):
     name = STOCK
     place = 0
     by_model_type = True
+    run_here = "stock transformers and the planned model"
 
     def read(self, config: Config) -> RotaryReading:
         def seen(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
@@ -67,22 +66,17 @@ class Transformers(FolderTarget):
 
         return by_rules(self.name, config, seen, "by the length at hand")
 
-    def measured(
-        self, config: Config, layers: Sequence[str], lengths: Sequence[int]
-    ) -> RotaryReading:
+    def measured(self, config: Config, lengths: Sequence[int]) -> RotaryReading:
         try:
             with required_by("measuring it"):
                 from ropewalk.runtimes.trials import stock_rotary
         except MissingExtra as error:
             return RotaryReading(self.name, NOT_MEASURED, unread=str(error))
-        return stock_rotary.measure(config, layers, lengths)
+        return stock_rotary.measure(config, tuple(ConfigReader(config).layer_settings()), lengths)
 
-    def try_folder(
-        self, folder: Path, plan: ContextPlan, *, tokenizer: bool, progress: Progress
-    ) -> Trial:
+    def try_folder(self, folder: Path, plan: ContextPlan, *, tokenizer: bool) -> Trial:
         from ropewalk.runtimes.trials import stock_model
 
-        progress(Status("verify", 0.3, "running stock transformers and the planned model"))
         return stock_model.tried(folder, plan, tokenizer=tokenizer)
 
     def growth_key(self, config: Config) -> str:
@@ -122,8 +116,8 @@ class Transformers(FolderTarget):
         # The config of dynamic NTK states no end.
         return EXACT if is_dynamic(plan) else super().support_as_written(config, plan)
 
-    def written_config(self, config: Config, plan: ContextPlan) -> Config:
-        return stock_config(config, plan)
+    def written_config(self, config: Config, plan: ContextPlan, *, v4_keys: bool = False) -> Config:
+        return stock_config(config, plan, v4_keys=v4_keys)
 
     def command(self, model: str, length: int, overrides: Config | None = None) -> str:
         return f"AutoModelForCausalLM.from_pretrained({model!r})"
@@ -150,24 +144,6 @@ class Transformers(FolderTarget):
                 return Serving.possible(STOCK, near, reason)
         what, lines = _members(source.config, written)
         return Serving.possible(STOCK, near, f"{what}{limits}", *lines)
-
-    def write(
-        self,
-        source: str,
-        plan: ContextPlan,
-        out: str | Path,
-        *,
-        v4_keys: bool = False,
-        **options: Any,
-    ) -> Exported:
-        """Write a folder that stock transformers loads, proven in a fresh process.
-
-        A native rope type where one says exactly the plan, any other factors as `longrope` with
-        equal lists. `v4_keys` writes the config as transformers 4 did (5 reads it too).
-        """
-        return self.write_folder(
-            source, plan, out, partial(stock_config, v4_keys=v4_keys), **options
-        )
 
     def lines(self, job: Job, out: str) -> Lines:
         plan = job.followed

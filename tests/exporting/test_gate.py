@@ -97,6 +97,6 @@ def _louder(plan: ContextPlan, by: float) -> ContextPlan:
     return replace(plan, schedules={"full_attention": (louder,)})
 
 
-def _answers(folder: Path, asked: list[gate.GateAsked]) -> list[gate.Answer]:
+def _answers(folder: Path, asked: list[gate.TokenSequence]) -> list[gate.StockAnswer]:
     (answered,) = gate.ask_stock([(folder, asked)])
     return answered.answers

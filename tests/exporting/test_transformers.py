@@ -20,13 +20,12 @@ from ropewalk.exporting import folder, fresh_process, gate
 from ropewalk.exporting.folder import prepare
 from ropewalk.models.config import load_config, present_plan
 from ropewalk.planning.extension import extend_plan
-from ropewalk.runtimes import targets
-from ropewalk.runtimes.configs import stock_config
+from ropewalk.runtimes.transformers import Transformers
 from ropewalk.scaling import names
 from tests.exporting.folders import TARGET, proven, saved
 from tests.models.tiny import FAMILIES, STRUCTURES, WINDOW
 
-STOCK = targets()["transformers"]
+STOCK = Transformers()
 
 FACTORS = np.random.default_rng(0).uniform(1, 6, 128)
 PARAMETERS: Mapping[str, dict[str, Any]] = {
@@ -92,10 +91,10 @@ def _written(
             if method == "two lists"
             else plan_for(source, method, PARAMETERS.get(method))
         )
-        job = prepare(STOCK, stock_config, source, plan, approximate=True)
+        job = prepare(STOCK, source, plan, approximate=True)
         place = tmp_path_factory.mktemp("out") / "model"
         folder.write(job, place)
-        jobs[family, method] = job, place, folder.questions(job)
+        jobs[family, method] = job, place, folder.sequences_for(job)
     answered = gate.ask_stock([(p, [*q.to_compare, *q.to_measure]) for _, p, q in jobs.values()])
     answers = [each.answers for each in answered]
     return {case: (*own, given) for (case, own), given in zip(jobs.items(), answers, strict=True)}
@@ -179,10 +178,10 @@ def test_queries_grow_in_an_export_as_the_model_was_trained(
 ) -> None:
     source = saved(tmp_path / "source", "ministral3", **changes)
     plan = plan_for(source, method, from_original=True)
-    job = prepare(STOCK, stock_config, source, plan, approximate=False)
+    job = prepare(STOCK, source, plan, approximate=False)
     folder.write(job, tmp_path / "out")
     assert load_config(tmp_path / "out")["rope_parameters"]["llama_4_scaling_beta"] == 0.3
-    asked = folder.questions(job)
+    asked = folder.sequences_for(job)
     [given] = gate.ask_stock([(tmp_path / "out", [*asked.to_compare, *asked.to_measure])])
     agreement, _ = folder.prove(job, asked, given.answers)
     assert agreement.passed, agreement

@@ -59,7 +59,7 @@ def _loss(model: Any, checkpoint: Checkpoint, plan: ContextPlan, followed: Conte
 def divergence(
     model: Any,
     plan: ContextPlan,
-    asked: Sequence[gate.TokenSequence],
+    asked: Sequence[TokenSequence],
     approximate: Sequence[Tensor],
 ) -> Loss:
     """The divergence of approximate logits from the planned ones, each sequence at its length."""

@@ -390,7 +390,7 @@ def test_longrope_searches_both_lengths_as_published_on_the_original_model(
     assert [stage.method for stage in found.stages] == ["search", "search"]
     # Seeds of linear interpolation from the original model: 4, not 2 over the first stage's.
     lines = read_journal(next((tmp_path / "run").glob("search-2-search.jsonl")))
-    linear = lines[0]["candidate"]["factors"]  # type: ignore[index, call-overload]
+    linear = lines[0]["candidate"]["factors"]  # type: ignore[index]
     assert set(linear) == {4.0}
 
 

@@ -21,7 +21,7 @@ PACKAGES = {
     "scaling": "",
     "theory.kernels": "",
     "theory": "theory.kernels",
-    "planning": "scaling theory",
+    "planning": "gguf models runtimes scaling theory",
     "models": "gguf scaling",
     "gguf": "models scaling",  # models/source.py reads headers; only a GGUF's plan needs families
     "runtimes": "gguf models scaling theory",
@@ -34,14 +34,14 @@ PACKAGES = {
     "searching": "scaling",
     "searching.model": "costs data evaluation models planning scaling searching",
     "number_formats": "data evaluation models",
-    "training": "attention costs data evaluation exporting models runtimes",
+    "training": "attention costs data evaluation exporting models planning runtimes scaling",
     "audit": "exporting gguf models rotation runtimes scaling theory",
     "reports": (
         "costs evaluation exporting models number_formats pipeline planning runtimes "
         "searching.model training"
     ),
     "pipeline": (
-        "audit data evaluation exporting models planning runtimes searching.model training"
+        "audit costs data evaluation exporting models planning runtimes searching.model training"
     ),
     "api": (
         "audit costs data evaluation exporting gguf models number_formats pipeline planning "

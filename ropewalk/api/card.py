@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from ropewalk.api.common import as_path
+from ropewalk.arguments import as_path
 from ropewalk.errors import InputError, InvalidValue, printable
 from ropewalk.exporting.manifest import CARD, MANIFEST, Manifest, check_unchanged
 from ropewalk.models.source import Source

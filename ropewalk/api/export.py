@@ -8,14 +8,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from ropewalk.api.card import keep_card
-from ropewalk.api.common import (
-    AllowDownload,
-    ModelToRun,
-    PlanLike,
-    Strict,
-    as_path,
-    as_plan,
-)
+from ropewalk.api.common import AllowDownload, ModelToRun, PlanLike, Strict, as_plan
+from ropewalk.arguments import as_path
 from ropewalk.blocks import Block, Paragraph, Table, cells
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, UnknownName, Unsupported

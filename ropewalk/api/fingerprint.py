@@ -11,7 +11,6 @@ from ropewalk.api.common import (
     CorpusToUse,
     Device,
     Dtype,
-    Length,
     OwnTokenizer,
     PlanLike,
     RanksPerCopy,
@@ -19,12 +18,10 @@ from ropewalk.api.common import (
     Strict,
     TextField,
     Timeout,
-    as_documents,
-    as_length,
-    as_name,
-    as_path,
     as_plan,
 )
+from ropewalk.arguments import Length, as_length, as_name, as_path
+from ropewalk.data.documents import as_documents
 from ropewalk.errors import InvalidValue
 from ropewalk.lengths import check_measured
 from ropewalk.models.source import Loading, Model, Source, runnable

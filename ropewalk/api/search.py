@@ -20,15 +20,14 @@ from ropewalk.api.common import (
     Strict,
     TargetLength,
     TextField,
-    as_documents,
-    as_length,
-    as_path,
 )
 from ropewalk.api.cost import Cost, by_length, calculated
+from ropewalk.arguments import as_length, as_path
 from ropewalk.budget import Budget, as_budget, check_over_ranks, counted
 from ropewalk.context_plan import PLAN
 from ropewalk.costs.estimates import searching
 from ropewalk.costs.machines import machine
+from ropewalk.data.documents import as_documents
 from ropewalk.errors import InvalidValue
 from ropewalk.evaluation.select import SHORT_LIMIT
 from ropewalk.models.source import Loading, runnable

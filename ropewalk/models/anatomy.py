@@ -19,7 +19,8 @@ from torch import Tensor, nn
 
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan
 from ropewalk.errors import Unsupported
-from ropewalk.models.config import ROTATES_BY_LAYER, present_plan
+from ropewalk.models.config import present_plan
+from ropewalk.models.config.layers import ROTATES_BY_LAYER
 
 # How a module lays its pairs out in cos and sin: (0 1 2 0 1 2), (0 0 1 1 2 2), or (0 1 2).
 Arrangement = Literal["halves", "neighbours", "pairs"]

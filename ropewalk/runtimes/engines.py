@@ -224,6 +224,18 @@ def by_layer(reader: ConfigReader) -> bool:
     return bool(reader.family.local_base) or reader.is_nested
 
 
+def with_nulls(reading: Reading, served: ModelClass, config: Config) -> Reading:
+    """The reading, refused if the rotary module would compute with null."""
+    try:
+        settings = ConfigReader(config).layer_settings().values()
+    except (InvalidValue, Unsupported):
+        return reading
+    why = next(filter(None, map(served.fails_on, settings)), "")
+    if why and served.scaling == "passed":
+        return replace(reading, layers={}, refused=reading.refused or why)
+    return reading
+
+
 def with_losses(reading: Reading, served: ModelClass, config: Config) -> Reading:
     """The reading, with what is lost between the setting and the rotary module of the class."""
     try:
@@ -232,10 +244,9 @@ def with_losses(reading: Reading, served: ModelClass, config: Config) -> Reading
     except (InvalidValue, Unsupported):
         return reading
     beside = {SHARE: reader.get(SHARE)}
-    if served.scaling == "passed" and (
-        why := next(filter(None, map(served.fails_on, settings)), "")
-    ):
-        return replace(reading, layers={}, refused=reading.refused or why)
+    reading = with_nulls(reading, served, config)
+    if reading.refused:
+        return reading
     ropes = [{k: v for k, v in {**beside, **r}.items() if v is not None} for r in settings]
     ropes = [{**rope, "rope_type": kind_of(rope)} for rope in ropes]
     try:  # a class may read a key that the reading has left out

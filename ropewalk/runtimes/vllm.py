@@ -18,14 +18,19 @@ from typing import Any
 
 from ropewalk.context_plan import PlanStep
 from ropewalk.errors import InvalidValue, Unsupported, shortened
-from ropewalk.models.config import Config, ConfigReader, rope_type
+from ropewalk.models.config import ORIGINAL_LENGTH, Config, ConfigReader, rope_type
 from ropewalk.runtimes import Runtime, engines
 from ropewalk.runtimes.configs import serving_config
-from ropewalk.runtimes.model_classes import model_class, recorded
+from ropewalk.runtimes.model_classes import RotaryType, model_class, recorded
 from ropewalk.runtimes.reading import Reading, by_rules, kind_of, known, number, whole, without
 from ropewalk.runtimes.servers import Asking, Speech, members, plain
 
 _RENAMED = (("su", "longrope"), ("mrope", "default"))
+_YARN_OF_2025 = RotaryType(
+    ("factor", "original_max_position_embeddings"),
+    ("attn_factor", "beta_fast", "beta_slow", "extrapolation_factor"),
+)
+_WIDE_RAMP = "under M-RoPE, its YaRN lays the ramp for 4 times the original length"
 _LENGTHS = ("max_seq_len", "seq_length", "max_sequence_length", "max_seq_length", "seq_len")
 
 
@@ -46,6 +51,8 @@ def read(config: Config) -> Reading:
         if kind == "yarn" and not reader.family.softmax_mscale:
             own = engines.yarn_keys(served)
             rope = without(rope, {"truncate"} - own)
+            if _lays_ramp_wide(reader, rope):
+                rope = {**rope, ORIGINAL_LENGTH: 4 * rope[ORIGINAL_LENGTH]}
             if "attention_factor" not in own:
                 return _own_yarn(reader, rope)
         return (
@@ -53,7 +60,12 @@ def read(config: Config) -> Reading:
         )
 
     reading = by_rules("vllm", config, seen, engines.switches_of(served, "by the declared length"))
-    return engines.with_losses(replace(reading, limit=accepts(config)), served, config)
+    reading = engines.with_losses(replace(reading, limit=accepts(config)), served, config)
+    if reading.layers and served.scaling != "transformers":
+        reader = ConfigReader(config)
+        if any(_lays_ramp_wide(reader, rope) for rope in reader.layer_settings().values()):
+            return replace(reading, notes=(*reading.notes, _WIDE_RAMP))
+    return reading
 
 
 def read_2025(config: Config) -> Reading:
@@ -71,7 +83,20 @@ def read_2025(config: Config) -> Reading:
             raise Unsupported("vLLM's rules of 2025 for dynamic NTK are not known here")
         return reader.steps(known(rope))
 
-    return by_rules("vllm-2025", config, seen, "by the declared length")
+    served = model_class(config, "vllm")
+    served = replace(served, version="of 2025", types={**served.types, "yarn": _YARN_OF_2025})
+    reading = by_rules("vllm-2025", config, seen, "by the declared length")
+    return engines.with_nulls(reading, served, config)
+
+
+def _lays_ramp_wide(reader: ConfigReader, rope: Config) -> bool:
+    """True if the ramp is laid by the length of the table, with its room for positions of videos.
+
+    Classes since Qwen3-VL leave no such room, unless tokens of videos are pruned.
+    """
+    sections = kind_of(rope) == "yarn" and rope.get("mrope_section") is not None
+    roomy = not reader.model_type.startswith(("qwen3_vl", "qwen3_5"))
+    return sections and roomy and whole(rope.get(ORIGINAL_LENGTH)) is not None
 
 
 def _refuse_two_types(rope: Config) -> None:

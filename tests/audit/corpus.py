@@ -308,6 +308,9 @@ BROKEN: Mapping[str, Broken] = {
     "windows of no length": Broken(
         "window-missing", "qwen2", _windows(sliding_window=None, use_sliding_window=True)
     ),
+    "windows that its class does not read": Broken(
+        "window-missing", "any λ", _windows(sliding_window=256)
+    ),
     # The limits.
     "the tokenizer's limit": Broken("tokenizer-limit", "any λ", _tokenizer(WINDOW)),
     "the tokenizer's limit by its older name": Broken("tokenizer-limit", "any λ", _older_limit),

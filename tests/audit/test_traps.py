@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from ropewalk.audit import examination
 from ropewalk.audit.examination import audit
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.errors import InvalidValue
-from ropewalk.runtimes import traps
+from ropewalk.models.config import present_plan
+from ropewalk.models.families import FAMILIES
+from ropewalk.runtimes import follows, traps
+from ropewalk.runtimes.traps import config_keys
 from ropewalk.schedule import LogN
 from tests.audit.corpus import BROKEN, CLEAN, Export
-from tests.audit.verified import GOLDEN
+from tests.audit.verified import GOLDEN, verified
 from tests.audit.verified import traps as named
 from tests.golden.test_golden import NAMES
 
@@ -140,6 +146,33 @@ def test_a_plan_of_other_heads_is_refused(edited: dict[str, object], tmp_path: P
     value["schedules"][FULL_ATTENTION][0]["schedule"]["geometry"] |= edited
     with pytest.raises(InvalidValue, match="this model has"):
         audit(export.write(tmp_path), plan=ContextPlan.from_json(value), run=False)
+
+
+def test_classes_without_windows_by_layer_are_those_that_do_not_read_layer_types() -> None:
+    def reads(config: type) -> bool:
+        files = map(inspect.getfile, (config, MODEL_FOR_CAUSAL_LM_MAPPING[config]))
+        return any(re.search(r"\blayer_types\b", Path(file).read_text()) for file in files)
+
+    types = (kind for kind in FAMILIES if kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
+    assert {k for k in types if not reads(CONFIG_MAPPING[k])} == config_keys._WINDOWLESS
+
+
+def test_a_null_that_erases_the_rope_settings_is_named_by_every_command(tmp_path: Path) -> None:
+    config = {**CONFIG_MAPPING["gemma4_text"]().to_dict(), "rope_scaling": None, "rope_theta": 1e4}
+    del config["rope_parameters"]
+    found = verified(tmp_path / "it", config, "transformers", "vllm")
+    assert named(found.wrong) == {"refused"}
+    assert "remove rope_scaling" in found.wrong[0].remedy
+    for runtime in ("transformers", "vllm", "sglang"):
+        assert follows(runtime, config, present_plan(config), own=True).wrong
+
+
+def test_classes_that_null_erases_are_those_that_do_not_convert_it() -> None:
+    def converts(kind: str) -> bool:
+        own = getattr(CONFIG_MAPPING[kind], "convert_rope_params_to_dict", None)
+        return own is None or bool(re.search('"rope_scaling"|super', inspect.getsource(own)))
+
+    assert {k for k in {*FAMILIES} & {*CONFIG_MAPPING} if not converts(k)} == config_keys._ERASED
 
 
 def test_every_trap_stands_in_the_document_and_no_other() -> None:

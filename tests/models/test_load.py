@@ -217,7 +217,7 @@ def lose_tokenizer(folder: Path) -> None:
         (no_weights, InputError, "holds a config but no weights"),
         (only_pickle, Unsupported, r"only as a pickle \(pytorch_model.bin\).*save_pretrained"),
         (lose_shards, InputError, "2 of its . weight files are missing: model-0000"),
-        (cut_a_shard, InputError, "is not a whole safetensors file"),
+        (cut_a_shard, InputError, r"bytes of tensors, but .* are there; copy the file again"),
         (shard_outside, InvalidValue, "must name a file of the same folder"),
         (index_without_map, InputError, "has no weight_map of file names"),
         (

@@ -83,14 +83,29 @@ def test_an_engine_computes_with_null_where_transformers_takes_a_default(
 ) -> None:
     yarn = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 2048}
     config = small("llama", rope_scaling={**yarn, "attention_factor": None})
-    setting = config["rope_scaling"]
-    for engine in ("vllm", "sglang"):
+    setting, engines = config["rope_scaling"], ["vllm", "sglang", "vllm-2025"]
+    for engine in engines:
         assert following.read(engine, config).layers
     setting[key] = value
     if value is ...:
         del setting[key]
-    for engine in ("vllm", "sglang"):
+    if key == "truncate":  # which vLLM of 2025 did not read
+        assert following.read(engines.pop(), config).layers
+    for engine in engines:
         assert f"needs a value for {key}" in str(following.read(engine, config).refused)
+
+
+@pytest.mark.parametrize(("name", "wide"), [("qwen2.5-vl-7b", True), ("qwen3.5-9b", False)])
+def test_yarn_under_m_rope_is_laid_for_four_times_the_length(name: str, wide: bool) -> None:
+    """As tools/faults/vllm_mrope_yarn.py reproduces it."""
+    source = PUBLISHED / f"{name}.json"
+    config, planned_now = load_config(source), rw.plan(source, "1m", "yarn")
+    fits = {row.runtime: row.fit for row in planned_now.serving}
+    assert fits["vllm"] == ("impossible" if wide else "exact")
+    plan = planned_now.plan
+    found = following.follows("vllm", serving_config(config, plan, engine="vllm"), plan)
+    assert found.exactly is not wide
+    assert not wide or "4 times the original length" in str(found)
 
 
 def test_a_factor_of_the_fast_pairs_is_not_taken_for_one() -> None:

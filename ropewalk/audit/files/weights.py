@@ -12,10 +12,10 @@ from pathlib import Path
 
 from ropewalk.audit.files.check import SHOWN, Checked, fault, passed, unknown, wrong
 from ropewalk.audit.files.finite import Numbers, Told, all_zero, not_numbers, odd
-from ropewalk.audit.files.safetensors import Stored, read_header
 from ropewalk.audit.files.shapes import check_shapes, quantised
 from ropewalk.errors import InputError, RopewalkError, Unsupported, shortened
 from ropewalk.models.config import Config
+from ropewalk.models.safetensors_header import Stored, read_header
 from ropewalk.untrusted import read_json
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"

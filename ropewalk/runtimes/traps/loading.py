@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from ropewalk.models.config import QUERY_GROWTH
 from ropewalk.runtimes.finding import Finding, Subject
 from ropewalk.runtimes.reading import STOCK, whole
-from ropewalk.runtimes.traps.config_keys import factor_count
+from ropewalk.runtimes.traps.config_keys import factor_count, scaling_null
 
 LAYERS, HEADS, KEYS = "num_hidden_layers", "num_attention_heads", "num_key_value_heads"
 
@@ -29,7 +29,7 @@ def remote_code(subject: Subject) -> Iterator[Finding]:
 
 
 def refused(subject: Subject) -> Iterator[Finding]:
-    if any(factor_count(subject)):  # named already, and better
+    if any((*factor_count(subject), *scaling_null(subject))):  # named already, and better
         return
     counts = _bad_counts(subject)
     for reading in subject.readings:

@@ -7,10 +7,9 @@ in a reader that needs nothing installed and says which of them is broken.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 from ropewalk.errors import InputError, Unsupported
 from ropewalk.untrusted import parse_json
@@ -39,11 +38,22 @@ class Stored(NamedTuple):
 
 def read_header(path: Path) -> dict[str, Stored]:
     """The tensors of a file by name; an InputError names the damage of a file that is not whole."""
+    length, value = read_json_header(path)
+    metadata = value.pop("__metadata__", {})
+    if not isinstance(metadata, dict) or not all(isinstance(own, str) for own in metadata.values()):
+        raise InputError(f"{path.name}: the __metadata__ of its header must map strings to strings")
+    stored = {name: _stored(path, name, entry) for name, entry in sorted(value.items())}
+    _check_places(path, stored, path.stat().st_size - 8 - length)
+    return stored
+
+
+def read_json_header(path: Path) -> tuple[int, dict[str, Any]]:
+    """The bytes that a header takes, and its content, in which nothing is checked."""
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
             prefix = file.read(8)
-            length = struct.unpack("<Q", prefix)[0] if len(prefix) == 8 else 0
+            length = int.from_bytes(prefix, "little")
             if len(prefix) < 8 or length > size - 8:
                 raise InputError(
                     f"{path.name}: its {size:,} bytes are too few for its header"
@@ -65,12 +75,7 @@ def read_header(path: Path) -> dict[str, Stored]:
     value = parse_json(text, source=f"{path.name}: its header")
     if not isinstance(value, dict) or not text.startswith("{"):
         raise InputError(f"{path.name}: its header is not a JSON object")
-    metadata = value.pop("__metadata__", {})
-    if not isinstance(metadata, dict) or not all(isinstance(own, str) for own in metadata.values()):
-        raise InputError(f"{path.name}: the __metadata__ of its header must map strings to strings")
-    stored = {name: _stored(path, name, entry) for name, entry in value.items()}
-    _check_places(path, stored, size - 8 - length)
-    return stored
+    return length, value
 
 
 def _stored(path: Path, name: str, entry: object) -> Stored:

@@ -35,7 +35,7 @@ import torch
 from benchmarks import trade_off
 from benchmarks.machine import machine, measured_on
 from docs.figures import paragraph
-from ropewalk.data.arguments import as_documents
+from ropewalk.data.documents import as_documents
 from ropewalk.evaluation.select import SHORT_LIMIT
 from ropewalk.evaluation.statistics import mean_interval
 from ropewalk.models.load import load

@@ -17,7 +17,7 @@ from ropewalk.errors import InputError, InvalidValue, Unsupported
 from ropewalk.gguf.architectures import architecture
 from ropewalk.gguf.header import F32, FREQUENCIES, LONG, SHORT, GGUFHeader
 from ropewalk.models.families import WITHOUT_ROPE
-from ropewalk.models.native import Lengths, Stated, three_lengths
+from ropewalk.models.lengths import Lengths, Stated, three_lengths
 from ropewalk.models.tables import table_in
 from ropewalk.scaling import linear, rebuild, yarn
 from ropewalk.schedule import FloatArray, RotaryGeometry, RotarySchedule
@@ -105,7 +105,7 @@ def factor_of(header: GGUFHeader) -> float:
 
 
 def lengths_of(header: GGUFHeader) -> Lengths:
-    """The three lengths, by the rule for configs (models/native.py)."""
+    """The three lengths, by the rule for configs (models/lengths.py)."""
     context = header.count("context_length") or 1
     scaled = factor_of(header) > 1 and scaling_type(header) != "none"
     lists = any(name in header.tensors for name in (LONG, SHORT, FREQUENCIES))

@@ -16,7 +16,7 @@ from ropewalk.models.families import (
     UNKNOWN,
     WITHOUT_ROPE,
 )
-from ropewalk.models.native import DUAL_CHUNK
+from ropewalk.models.lengths import DUAL_CHUNK
 from ropewalk.schedule import MAX_FACTOR
 from ropewalk.untrusted import counted, real_number
 

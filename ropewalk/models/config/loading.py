@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ropewalk.errors import InputError, InvalidValue, Unsupported, shortened
-from ropewalk.models.native import TRAINED
+from ropewalk.models.lengths import TRAINED
 from ropewalk.untrusted import read_json, text_value
 
 Config = dict[str, Any]

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ropewalk.context_plan import ContextPlan, PlanStep
-from ropewalk.costs.here import check_memory
+from ropewalk.costs.memory import check_memory
 from ropewalk.data.corpora import Document
 from ropewalk.errors import InvalidValue, RopewalkError
 from ropewalk.evaluation.chat import Chat

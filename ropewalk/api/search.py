@@ -191,6 +191,7 @@ def search(
         source = runnable(model, how, strict=strict, notice=notice, run=run, weights=real)
         present = source.present_plan
         check_target(present.longest(present.extended_layer), settings)
+        # A preview cannot time forwards, for the machine may be another.
         if is_preview() and limit is not None and limit.unit == "seconds":
             raise InvalidValue(
                 "budget",

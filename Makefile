@@ -16,7 +16,7 @@ TRL := .venv-trl
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo real gpu test test-slow test-browser test-lm-eval test-trl suite check style types figures study
-.PHONY: figures-check observatory dist clean
+.PHONY: figures-check observatory dist ends clean
 
 # Bytecode is compiled for what is imported, at its first import: for all files it took most of the
 # time of an installation.
@@ -126,6 +126,16 @@ dist:
 	$(DIST)/bin/python -m build --outdir dist
 	$(DIST)/bin/twine check --strict dist/*
 	$(DIST)/bin/python -m tools.dist dist
+
+# Both ends of the ranges of torch and transformers (pyproject.toml): exports of the usual families are
+# loaded back and compared. Each pair takes minutes, and gigabytes where torch comes with CUDA.
+ENDS := 2.11.0/5.16.0 2.11.0/5.24.0 2.14.1/5.16.0 2.14.1/5.24.0
+ends:
+	for pair in $(ENDS); do \
+	  rm -rf $(DIST) && $(PYTHON) -m venv $(DIST) && $(DIST)/bin/pip install --quiet --editable \
+	    '.[test]' "torch==$${pair%/*}" "transformers==$${pair#*/}" \
+	  && $(DIST)/bin/python -m pytest tests/exporting/test_transformers.py -k computes_what || exit 1; \
+	done
 
 clean:
 	rm -rf $(VENV) $(EVAL) $(TRL) $(DIST) runs build dist

@@ -159,10 +159,7 @@ def _write(
         )
         Manifest.of(place, runtime="llama.cpp").write(place)
         return written[0]
-    keys |= {
-        carried.SHA256: rewriting.text(carried.BLANK),
-        carried.SIZE: rewriting.number("<Q", 0),
-    }
+    keys |= {carried.SHA256: rewriting.text(carried.BLANK), carried.SIZE: rewriting.number("<Q", 0)}
     rewriting.join(parts, place, replace(changes, keys=keys), told)
     progress(Status("export", 0.9, "digesting the file"))
     carried.seal(place)

@@ -121,7 +121,7 @@ def export(
     return exported
 
 
-def said_of(source: Path, plan: ContextPlan) -> tuple[Support, Loss | None]:
+def support_of(source: Path, plan: ContextPlan) -> tuple[Support, Loss | None]:
     """llama.cpp's support of a plan in this file, and the cost of an approximation, if measured."""
     parts = read_parts(source)
     model = whole(parts)

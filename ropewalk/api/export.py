@@ -195,9 +195,9 @@ def export(
     where the runtime cannot express the plan exactly, and measures its cost. `v4_keys` writes the
     keys of transformers 4. `drafter` is a drafter's folder: it is written beside `out`, its files
     as links, with the target's rotation if it was trained on the target's states in the same
-    geometry, otherwise extended to its length by YaRN. `shadow` writes links to the source's weights,
-    which must then stay where they are. `strict` refuses a config that leaves open
-    how the model rotates, instead of warning.
+    geometry, otherwise extended to its length by YaRN. `shadow` writes links to the source's
+    weights, which must then stay where they are. `strict` refuses a config that leaves open how the
+    model rotates, instead of warning.
 
     An export that does not follow the plan is removed, and `NotTheSame` is raised. Only a preview,
     `export.preview(model, plan)`, needs neither `out` nor `runtime`: it shows how each runtime can
@@ -215,23 +215,7 @@ def export(
             )
         if runtime not in targets():
             raise UnknownName("runtime", runtime, targets())
-        if v4_keys and runtime != "transformers":
-            raise InputError(
-                f"`v4_keys` is for transformers, not for {runtime}, which reads today's keys; "
-                "leave it out"
-            )
-        if fold and runtime == LLAMA_CPP:
-            raise InputError(
-                "`fold` is not for llama.cpp, which has an attention factor of its own; leave it "
-                "out"
-            )
-        if shadow and (fold or dtype is not None or runtime == LLAMA_CPP):
-            raise InputError(
-                "`shadow` links the source's own weights, and `dtype`, `fold` and llama.cpp need "
-                "others; leave it out"
-            )
-        if dtype is not None:
-            _check_dtype(dtype, runtime)
+        _check_options(runtime, dtype, fold=fold, v4_keys=v4_keys, shadow=shadow)
         given, out = as_plan(plan), as_path(out, "out")
         check_no_part(out, "out")
         source = resolve(model, allow_download=allow_download)
@@ -259,7 +243,8 @@ def export(
             drafts, written = _drafter(source, drafter, given, runtime)
             places = (*inputs, drafts.source.folder)
             check_export_place(beside(out), sources=places, overwrite=overwrite)
-        options: dict[str, object] = {"dtype": dtype, "fold": fold, "v4_keys": v4_keys, "shadow": shadow}
+        options: dict[str, object] = {"dtype": dtype, "fold": fold, "v4_keys": v4_keys}
+        options["shadow"] = shadow
         exported: Exported = every()[runtime].write(
             *(folder, given, out),
             approximate=approximate,
@@ -300,8 +285,25 @@ def _drafter(
     return drafts, (config, own)
 
 
-def _check_dtype(dtype: str, runtime: str) -> None:
-    if runtime != LLAMA_CPP:
+def _check_options(
+    runtime: str, dtype: str | None, *, fold: bool, v4_keys: bool, shadow: bool
+) -> None:
+    """Refuse options that the export to a runtime does not have, or that exclude each other."""
+    if v4_keys and runtime != "transformers":
+        raise InputError(
+            f"`v4_keys` is for transformers, not for {runtime}, which reads today's keys; leave it "
+            "out"
+        )
+    if fold and runtime == LLAMA_CPP:
+        raise InputError(
+            "`fold` is not for llama.cpp, which has an attention factor of its own; leave it out"
+        )
+    if shadow and (fold or dtype is not None or runtime == LLAMA_CPP):
+        raise InputError(
+            "`shadow` links the source's own weights, and `dtype`, `fold` and llama.cpp need "
+            "others; leave it out"
+        )
+    if dtype is not None and runtime != LLAMA_CPP:
         check_dtype(dtype, STORED)
-    elif dtype not in GGUF_TYPES:
+    elif dtype is not None and dtype not in GGUF_TYPES:
         raise UnknownName("dtype", dtype, GGUF_TYPES)

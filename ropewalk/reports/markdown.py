@@ -159,12 +159,5 @@ def _block(block: Block, depth: int) -> str:
             return folded(name, _block(only._replace(title=""), depth))
         case Details():
             return folded("Details", markdown(block.blocks, {}, depth))
-        case TileGrid():
-            rows = [
-                (Cell(name), *(Cell("–" if tile is None else f"{tile.value:.0%}") for tile in line))
-                for name, line in zip(block.rows, block.tiles, strict=True)
-            ]
-            columns = (block.y_label, *block.columns)
-            return f"{title}{escaped(block.title)}\n\n{table(columns, rows)}"
-        case Chart():
-            raise AssertionError("charts are drawn together")
+        case Chart() | TileGrid():
+            raise AssertionError("charts are drawn together, and a card has no grid")

@@ -159,5 +159,12 @@ def _block(block: Block, depth: int) -> str:
             return folded(name, _block(only._replace(title=""), depth))
         case Details():
             return folded("Details", markdown(block.blocks, {}, depth))
-        case Chart() | TileGrid():
-            raise AssertionError("charts are drawn together, and a card has no grid")
+        case TileGrid():
+            columns = (block.y_label, *block.columns)
+            rows = [
+                (Cell(name), *(Cell(f"{tile.value:.0%}" if tile else "–") for tile in line))
+                for name, line in zip(block.rows, block.tiles, strict=True)
+            ]
+            return f"{title}{escaped(block.title)}\n\n{table(columns, rows)}"
+        case Chart():
+            raise AssertionError("charts are drawn together")

@@ -9,7 +9,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from ropewalk.blocks import Block, Cell, Code, Details, Heading, Paragraph, Table, Title
-from ropewalk.chart import Axis, Chart, Mark, Series
+from ropewalk.chart import Axis, Chart, Mark, Series, Tile, TileGrid
 from ropewalk.outputs import is_signed, signed
 from ropewalk.reports.markdown import markdown, picture
 from tests.reports.page.payloads import PAYLOADS
@@ -69,6 +69,7 @@ def blocks_of(text: str) -> list[Block]:
         table,
         Details((table, Paragraph(text))),
         Details((table,)),
+        TileGrid(text, text, text, (text,), (text,), ((Tile(0.5, text),),)),
         chart(text),
     ]
 

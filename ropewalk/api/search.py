@@ -245,7 +245,7 @@ def search(
                 notice=notice,
             )
             if directory is not None:
-                directory.write(PLAN, found.plan.dumps())
+                directory.seal(PLAN, found.plan.dumps())
                 directory.keep(RESULTS, found.to_json())
                 keep_figures(found.pictures(), directory.path / "figures", notice)
         seconds = round(time.monotonic() - began, 3)

@@ -154,7 +154,7 @@ def test_classes_without_windows_by_layer_are_those_that_do_not_read_layer_types
         return any(re.search(r"\blayer_types\b", Path(file).read_text()) for file in files)
 
     types = (kind for kind in FAMILIES if kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
-    assert config_keys._WINDOWLESS == {k for k in types if not reads(CONFIG_MAPPING[k])}
+    assert {k for k in types if not reads(CONFIG_MAPPING[k])} == config_keys._WINDOWLESS
 
 
 def test_a_null_that_erases_the_rope_settings_is_named_by_every_command(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_classes_that_null_erases_are_those_that_do_not_convert_it() -> None:
         own = getattr(CONFIG_MAPPING[kind], "convert_rope_params_to_dict", None)
         return own is None or bool(re.search('"rope_scaling"|super', inspect.getsource(own)))
 
-    assert config_keys._ERASED == {k for k in {*FAMILIES} & {*CONFIG_MAPPING} if not converts(k)}
+    assert {k for k in {*FAMILIES} & {*CONFIG_MAPPING} if not converts(k)} == config_keys._ERASED
 
 
 def test_every_trap_stands_in_the_document_and_no_other() -> None:

@@ -48,7 +48,7 @@ class Export(Stage[Exports]):
         from ropewalk.exporting import llama_cpp, transformers
 
         plan, path = final(work.results).plan, work.directory.path
-        work.directory.write(PLAN, plan.dumps())
+        work.directory.seal(PLAN, plan.dumps())
         written = [transformers.export(work.source, plan, path / FOLDER, overwrite=True)]
         progress(Status(self.name, 0.5))
         left_out = {}

@@ -112,7 +112,7 @@ class Judge(Stage[Judged]):
                     reader.read(chosen, schedule, self.target_length, more, told.so_far)
                 )
                 value = sealed(self.name, work.directory.configuration, told)
-                so_far = work.directory.write(f"{self.name}{SO_FAR}", json.dumps(value))
+                so_far = work.directory.seal(f"{self.name}{SO_FAR}", json.dumps(value))
             if told.verdict != "undecided":
                 break
         if not known:

@@ -57,10 +57,7 @@ def _loss(model: Any, checkpoint: Checkpoint, plan: ContextPlan, followed: Conte
 
 
 def divergence(
-    model: Any,
-    plan: ContextPlan,
-    asked: Sequence[TokenSequence],
-    approximate: Sequence[Tensor],
+    model: Any, plan: ContextPlan, asked: Sequence[TokenSequence], approximate: Sequence[Tensor]
 ) -> Loss:
     """The divergence of approximate logits from the planned ones, each sequence at its length."""
     exact = [gate.planned_logits(model, plan, own, length=own.length) for own in asked]

@@ -209,10 +209,7 @@ def named_as(out: str | Path, written: Path) -> Iterator[None]:
 
 
 def agreement_with(
-    model: Any,
-    plan: ContextPlan,
-    asked: Sequence[TokenSequence],
-    answers: Sequence[StockAnswer],
+    model: Any, plan: ContextPlan, asked: Sequence[TokenSequence], answers: Sequence[StockAnswer]
 ) -> Agreement:
     """The agreement of the answers with the planned model; raises for other frequencies."""
     import transformers

@@ -121,7 +121,7 @@ def export(
     return exported
 
 
-def said_of(source: Path, plan: ContextPlan) -> tuple[Support, Loss | None]:
+def support_of(source: Path, plan: ContextPlan) -> tuple[Support, Loss | None]:
     """llama.cpp's support of a plan in this file, and the cost of an approximation, if measured."""
     parts = read_parts(source)
     model = whole(parts)
@@ -159,10 +159,7 @@ def _write(
         )
         Manifest.of(place, runtime="llama.cpp").write(place)
         return written[0]
-    keys |= {
-        carried.SHA256: rewriting.text(carried.BLANK),
-        carried.SIZE: rewriting.number("<Q", 0),
-    }
+    keys |= {carried.SHA256: rewriting.text(carried.BLANK), carried.SIZE: rewriting.number("<Q", 0)}
     rewriting.join(parts, place, replace(changes, keys=keys), told)
     progress(Status("export", 0.9, "digesting the file"))
     carried.seal(place)

@@ -265,11 +265,7 @@ def _rounding_inputs(model: Any, kind: str) -> Iterator[None]:
 
 
 def beside(
-    model: Any,
-    plan: ContextPlan,
-    tokens: NDArray[np.int64],
-    said: LogProbabilities,
-    allowed: float,
+    model: Any, plan: ContextPlan, tokens: NDArray[np.int64], said: LogProbabilities, allowed: float
 ) -> Agreement:
     """Compare llama.cpp's answers with a model under the plan.
 

@@ -54,6 +54,7 @@ class Engine(FolderTarget):
     """vLLM or SGLang."""
 
     is_engine = True
+    other_options: ClassVar[Mapping[str, str]] = {"v4_keys": "which reads today's keys"}
     attention_keys: ClassVar[str]
     """The keys by which its rotary modules read an attention scaling."""
 

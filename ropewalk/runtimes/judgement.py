@@ -48,12 +48,7 @@ class Judgement:
 
 
 def judged(
-    reading: RotaryReading,
-    config: Config,
-    plan: ContextPlan,
-    folder: Path | None,
-    *,
-    planned: bool,
+    reading: RotaryReading, config: Config, plan: ContextPlan, folder: Path | None, *, planned: bool
 ) -> Judgement:
     """The judgement of a runtime's reading of a config under a plan."""
     if reading.unread:

@@ -7,11 +7,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, ClassVar
 
 from ropewalk.context_plan import FULL_ATTENTION, SLIDING_ATTENTION, ContextPlan, PlanStep
 from ropewalk.errors import Unsupported
-from ropewalk.exporting.exported import Exported
+from ropewalk.exporting.exported import Exported, Loss
 from ropewalk.gguf import llama_cpp_run
 from ropewalk.gguf.families import family, family_names, followed_by, rotation_of
 from ropewalk.gguf.family import StatedConfig
@@ -19,6 +19,7 @@ from ropewalk.gguf.header import GGUFHeader
 from ropewalk.gguf.rotation import DEFAULT_BASE, LLAMA_CPP_FACTORS, present_plan
 from ropewalk.gguf.settings import NoFactors, base_of_windows
 from ropewalk.models.config import Config, ConfigReader, text_config
+from ropewalk.models.placement import GGUF_TYPES
 from ropewalk.models.source import Source
 from ropewalk.runtimes import gguf_lines
 from ropewalk.runtimes.configs import window_everywhere
@@ -75,6 +76,12 @@ class LlamaCpp(Target):
     place = 3
     loads = "GGUF file"
     run_here = "llama.cpp"
+    dtypes = GGUF_TYPES
+    other_options: ClassVar[Mapping[str, str]] = {
+        "v4_keys": "whose files have no config",
+        "fold": "which has an attention factor of its own",
+        "shadow": "whose file holds the weights itself",
+    }
     dialect = Dialect("llama.cpp", "llamacpp", _described)
 
     def read(self, config: Config) -> RotaryReading:
@@ -177,6 +184,18 @@ class LlamaCpp(Target):
         checkpoint = llama_cpp.opened(source)
         followed, warnings = approximating.nearest(self, checkpoint, plan, approximate=approximate)
         return llama_cpp.export(source, followed, Path(out), **options).with_warnings(warnings)
+
+    def support_of_file(self, source: Source, plan: ContextPlan) -> tuple[Support, Loss | None]:
+        from ropewalk.exporting import gguf_file
+
+        assert source.path is not None
+        return gguf_file.support_of(source.path, plan)
+
+    def write_file(self, source: Source, plan: ContextPlan, out: Path, **options: Any) -> Exported:
+        from ropewalk.exporting import gguf_file
+
+        assert source.path is not None
+        return gguf_file.export(source.path, plan, out, **options)
 
 
 def _factors(plan: ContextPlan, config: Config) -> Support:

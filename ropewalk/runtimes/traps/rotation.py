@@ -120,9 +120,7 @@ def beyond_stock(subject: Subject) -> Iterator[Finding]:
             )
 
 
-def _compared(
-    subject: Subject,
-) -> Iterator[tuple[RotaryReading, str, RotarySchedule, Effective]]:
+def _compared(subject: Subject) -> Iterator[tuple[RotaryReading, str, RotarySchedule, Effective]]:
     if subject.plan is None:
         return
     for reading in subject.readings:

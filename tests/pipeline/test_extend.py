@@ -28,7 +28,7 @@ from ropewalk.errors import InputError
 from ropewalk.evaluation.planted import text_of
 from ropewalk.models.load import load
 from ropewalk.pipeline.extend import Extended, run_stages
-from ropewalk.pipeline.results import TRAINED, Judged, Reading, final
+from ropewalk.pipeline.results import TRAINED, DocumentRead, Judged, final
 from ropewalk.pipeline.settings import SEARCH_SHARE, parted, settings_for
 from ropewalk.pipeline.stage import Stage, Work
 from ropewalk.pipeline.stages import stages
@@ -411,7 +411,7 @@ def test_a_stage_that_changes_the_weights_fits_in(
 def judged_as(judged: Judged, rates: tuple[float, float], extra: float = 0.0) -> Judged:
     """Documents of which the unmodified model and the schedule retrieve so much, at this price."""
     own = [
-        Reading(method, length, f"text {i}@0", 3.0 + paid, 1.0, rate, 8)
+        DocumentRead(method, length, f"text {i}@0", 3.0 + paid, 1.0, rate, 8)
         for method, length, rate, paid in (
             ("none", tiny.WINDOW, rates[0], 0.0),
             (judged.chosen, tiny.WINDOW, rates[0], extra),

@@ -15,6 +15,7 @@ from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, UnknownName, Unsupported
 from ropewalk.exporting.exported import Exported, Loss
 from ropewalk.exporting.places import check_export_place
+from ropewalk.exporting.plan_check import check_plan
 from ropewalk.extras import required_by
 from ropewalk.models.config import Config
 from ropewalk.models.source import Source, resolve, stated_assumptions
@@ -33,7 +34,7 @@ from ropewalk.progress import Notice, Progress, Status, log_notice, shown
 from ropewalk.runtimes import target, targets
 from ropewalk.runtimes.configs import stock_config
 from ropewalk.runtimes.drafters import MTP, Drafter, beside, drafted, drafter_of, lost
-from ropewalk.runtimes.features import Support, check_plan, matrix
+from ropewalk.runtimes.features import Support, matrix
 from ropewalk.runtimes.runtime import FolderTarget, Target
 from ropewalk.values import Result, check_member, flat
 

@@ -22,17 +22,16 @@ from ropewalk.exporting.approximating import divergence, warnings
 from ropewalk.exporting.exported import Exported, Loss, NotTheSame
 from ropewalk.exporting.folding import Folded
 from ropewalk.exporting.manifest import Manifest
+from ropewalk.exporting.plan_check import check_plan
 from ropewalk.exporting.staging import staged
 from ropewalk.exporting.stock_run import settle
-from ropewalk.exporting.tokens import PROBE
+from ropewalk.exporting.tokens import PROBE, TOKENIZER_LIMITS
 from ropewalk.exporting.writing import Rewrite, copy_companions, write_json, write_weights
 from ropewalk.models.checkpoint import Checkpoint, parse_dtype
 from ropewalk.models.config import Config
 from ropewalk.models.load import read_model
+from ropewalk.models.windows import window_everywhere
 from ropewalk.progress import Progress, Status, share, silent
-from ropewalk.runtimes.configs import window_everywhere
-from ropewalk.runtimes.features import check_plan
-from ropewalk.runtimes.judgement import TOKENIZER_LIMITS
 from ropewalk.untrusted import read_json
 
 if TYPE_CHECKING:

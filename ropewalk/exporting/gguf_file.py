@@ -13,13 +13,14 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
 from ropewalk.agreement import Agreement
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.errors import GateFailed, InputError, RopewalkError, Unsupported, shortened
-from ropewalk.exporting.exported import Exported, Loss, NotTheSame
+from ropewalk.exporting.exported import Exported, Loss, NotTheSame, modelfile
 from ropewalk.exporting.manifest import Manifest
 from ropewalk.exporting.places import check_export_place
 from ropewalk.exporting.staging import staged
@@ -31,11 +32,10 @@ from ropewalk.gguf.llama_cpp_run import CannotLoad, Flags, LogProbabilities, rea
 from ropewalk.gguf.parts import read_parts, size, whole
 from ropewalk.gguf.settings import NoFactors, Setting
 from ropewalk.progress import Progress, Status, share, silent
-from ropewalk.runtimes.features import Support
-from ropewalk.runtimes.gguf_lines import modelfile
 from ropewalk.schedule import RotarySchedule
 
 TARGET = "llama.cpp"
+_Fit = Literal["exact", "approximated", "refused"]
 MOST_BYTES = 2**30
 """The largest model that is run after its export."""
 MOST_TOKENS = 768
@@ -121,21 +121,21 @@ def export(
     return exported
 
 
-def support_of(source: Path, plan: ContextPlan) -> tuple[Support, Loss | None]:
+def support_of(source: Path, plan: ContextPlan) -> tuple[_Fit, str, Loss | None]:
     """llama.cpp's support of a plan in this file, and the cost of an approximation, if measured."""
     parts = read_parts(source)
     model = whole(parts)
     schedule = settings.check_plan(model, plan)
     _check_tensors(model)
     try:
-        return Support("exact", settings.setting_of(model, schedule).said), None
+        return "exact", settings.setting_of(model, schedule).said, None
     except NoFactors as error:
         nearest = settings.nearest(model, schedule)
         setting = settings.setting_of(model, nearest)
         loss, _ = cost_of(parts, schedule, nearest)
-        return Support("approximated", f"{error}; {setting.said}"), loss
+        return "approximated", f"{error}; {setting.said}", loss
     except Unsupported as error:
-        return Support("refused", str(error)), None
+        return "refused", str(error), None
 
 
 def _write(

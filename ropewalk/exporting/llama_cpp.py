@@ -25,7 +25,7 @@ from ropewalk.confined import confined
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import GateFailed, InvalidValue
 from ropewalk.exporting import gate
-from ropewalk.exporting.exported import Exported, NotTheSame
+from ropewalk.exporting.exported import Exported, NotTheSame, modelfile
 from ropewalk.exporting.staging import staged
 from ropewalk.exporting.tokens import PROBE, first_difference
 from ropewalk.gguf import carried, llama_cpp_run
@@ -41,7 +41,6 @@ from ropewalk.models.config import ConfigReader, present_plan
 from ropewalk.models.install import applied
 from ropewalk.models.load import load, load_stock_config, load_tokenizer
 from ropewalk.progress import Progress, Status, silent
-from ropewalk.runtimes.gguf_lines import modelfile
 from ropewalk.schedule import RotarySchedule
 
 TARGET = "llama.cpp"

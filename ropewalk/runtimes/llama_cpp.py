@@ -21,8 +21,8 @@ from ropewalk.gguf.settings import NoFactors, base_of_windows
 from ropewalk.models.config import Config, ConfigReader, text_config
 from ropewalk.models.placement import GGUF_TYPES
 from ropewalk.models.source import Source
+from ropewalk.models.windows import window_everywhere
 from ropewalk.runtimes import gguf_lines
-from ropewalk.runtimes.configs import window_everywhere
 from ropewalk.runtimes.features import EXACT, LONGEST, NO_FACTORS, Feature, Support, approximation
 from ropewalk.runtimes.reading import (
     BY_ITS_RULES,
@@ -188,7 +188,8 @@ class LlamaCpp(Target):
         from ropewalk.exporting import gguf_file
 
         assert source.path is not None
-        return gguf_file.support_of(source.path, plan)
+        fit, how, loss = gguf_file.support_of(source.path, plan)
+        return Support(fit, how), loss
 
     def write_file(self, source: Source, plan: ContextPlan, out: Path, **options: Any) -> Exported:
         from ropewalk.exporting import gguf_file

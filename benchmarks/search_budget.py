@@ -31,11 +31,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from ropewalk.data.arguments import as_documents
 
 from benchmarks import trade_off
 from benchmarks.machine import machine, measured_on
 from docs.figures import paragraph
+from ropewalk.data.documents import as_documents
 from ropewalk.evaluation.select import SHORT_LIMIT
 from ropewalk.evaluation.statistics import mean_interval
 from ropewalk.models.load import load

@@ -31,7 +31,6 @@ from ropewalk.api.register import register as register
 from ropewalk.api.report import Reported as Reported
 from ropewalk.api.report import report as report
 from ropewalk.api.search import search as search
-from ropewalk.api.train import TrainPreview as TrainPreview
 from ropewalk.api.train import train as train
 from ropewalk.api.verify import verify as verify
 from ropewalk.attention.layout import AttentionLayout as AttentionLayout
@@ -65,6 +64,7 @@ from ropewalk.rotation.check import same_rotation as same_rotation
 from ropewalk.schedule import RotaryGeometry as RotaryGeometry
 from ropewalk.schedule import RotarySchedule as RotarySchedule
 from ropewalk.searching.model.results import Searched as Searched
+from ropewalk.training.preview import TrainPreview as TrainPreview
 from ropewalk.training.results import Trained as Trained
 
 __version__: str

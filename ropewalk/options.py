@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import builtins
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
@@ -130,15 +130,21 @@ def request(
 
     `values` are the verb's local variables, as for `called`.
     """
+    return kind(**taken(kind, verb, values, others), **others)
+
+
+def taken(
+    kind: type, verb: Callable[..., object], values: Mapping[str, Any], but: Container[str] = ()
+) -> dict[str, Any]:
+    """The arguments of a verb that have a field in `kind`, converted; None stays None."""
     converters = {parameter.name: option.convert for parameter, _, option in declared(verb)}
-    taken = {
+    return {
         each.name: values[each.name]
         if values[each.name] is None or (convert := converters.get(each.name)) is None
         else convert(values[each.name], each.name)
         for each in fields(cast(Any, kind))
-        if each.name in values and each.name not in others
+        if each.name in values and each.name not in but
     }
-    return kind(**taken, **others)
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:

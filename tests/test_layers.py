@@ -35,14 +35,14 @@ PACKAGES = {
     "searching": "scaling",
     "searching.model": "costs data evaluation models planning scaling searching",
     "number_formats": "data evaluation models",
-    "training": "attention costs data evaluation exporting models runtimes",
-    "audit": "exporting gguf models runtimes runtimes.trials",
+    "training": "attention costs data evaluation exporting models planning runtimes scaling",
+    "audit": "exporting gguf models rotation runtimes runtimes.trials scaling theory",
     "reports": (
         "costs evaluation exporting models number_formats pipeline planning runtimes "
         "searching.model training"
     ),
     "pipeline": (
-        "audit data evaluation exporting models planning runtimes searching.model training"
+        "audit costs data evaluation exporting models planning runtimes searching.model training"
     ),
     "api": (
         "audit costs data evaluation exporting gguf models number_formats pipeline planning "

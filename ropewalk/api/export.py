@@ -175,6 +175,7 @@ def export(
         str | Path | None,
         Option("A drafter's folder; written to OUT-drafter, its weights as links.", "DRAFTER"),
     ] = None,
+    shadow: Annotated[bool, Option("Link the weights to the source's instead of copying.")] = False,
     overwrite: Annotated[bool, Option("Replace OUT if it exists.")] = False,
     allow_download: AllowDownload = False,
     strict: Strict = False,
@@ -189,8 +190,9 @@ def export(
     where the runtime cannot express the plan exactly, and measures its cost. `v4_keys` writes the
     keys of transformers 4. `drafter` is a drafter's folder: it is written beside `out`, its files
     as links, with the target's rotation if it was trained on the target's states in the same
-    geometry, otherwise extended to its length by YaRN. `strict` refuses a config that leaves open
-    how the model rotates, instead of warning.
+    geometry, otherwise extended to its length by YaRN. `shadow` writes links to the source's
+    weights, which must then stay where they are. `strict` refuses a config that leaves open how the
+    model rotates, instead of warning.
 
     An export that does not follow the plan is removed, and `NotTheSame` is raised. Only a preview,
     `export.preview(model, plan)`, needs neither `out` nor `runtime`: it shows how each runtime can
@@ -207,7 +209,12 @@ def export(
                 "how each runtime supports the plan, ask for a `preview`"
             )
         chosen = target(runtime)
-        options: dict[str, Any] = {"dtype": dtype, "fold": fold, "v4_keys": v4_keys}
+        options: dict[str, Any] = {
+            "dtype": dtype,
+            "fold": fold,
+            "v4_keys": v4_keys,
+            "shadow": shadow,
+        }
         options = {name: value for name, value in options.items() if value not in (None, False)}
         _check_options(chosen, options)
         given, out = as_plan(plan), as_path(out, "out")
@@ -247,6 +254,11 @@ def export(
 
 def _check_options(runtime: Target, options: Mapping[str, Any]) -> None:
     """Refuse what the export for a runtime does not know."""
+    if "shadow" in options and ("fold" in options or "dtype" in options):
+        raise InputError(
+            "`shadow` links the source's own weights, and `dtype` and `fold` need others; leave it "
+            "out"
+        )
     for name, why in runtime.other_options.items():
         if name in options:
             raise InputError(f"`{name}` is not for {runtime.name}, {why}; leave it out")

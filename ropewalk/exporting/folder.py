@@ -105,18 +105,22 @@ def prepare(
     return Job(checkpoint, plan, written, followed, near, config, rewrite, wanted, folded)
 
 
-def write(job: Job, folder: Path) -> tuple[str, ...]:
-    """Write the folder: config, weights, tokenizer, and the plan. Returns what was left out."""
+def write(job: Job, folder: Path, *, shadow: bool = False) -> tuple[str, ...]:
+    """Write the folder: config, weights, tokenizer, and the plan. Returns its caveats."""
     folder.mkdir()
-    left_out = copy_companions(job.checkpoint.folder, folder)
+    left_out = map(_told_left_out, copy_companions(job.checkpoint.folder, folder))
     length = job.asked.target_length
     for key in TOKENIZER_LIMITS:
         _raise_limit(folder / "tokenizer_config.json", key, length)
     _raise_limit(folder / "generation_config.json", "max_length", length)
     write_json(folder / "config.json", job.config)
     write_json(folder / PLAN, job.carried.to_json())
-    write_weights(job.checkpoint, folder, rewrite=job.rewrite)
-    return left_out
+    copied = write_weights(job.checkpoint, folder, rewrite=job.rewrite, linked=shadow)
+    links = (_LINKS.format(job.checkpoint.files[0].resolve().parent),) * shadow
+    return (*left_out, *links, *(f"{name} was copied: no link can be made" for name in copied))
+
+
+_LINKS = "its weights are links into {}, which must stay as it is"
 
 
 @dataclass(frozen=True)
@@ -156,6 +160,7 @@ def export_folder(
     *,
     overwrite: bool = False,
     progress: Progress = silent,
+    shadow: bool = False,
     **options: Unpack[Decided],
 ) -> Exported:
     """Write a folder, prove it, and give it its name."""
@@ -164,12 +169,12 @@ def export_folder(
     tokens, untold = tokenizer_gate.of_source(job.checkpoint.folder)
     with staged(
         path,
-        needs_bytes=job.checkpoint.bytes(job.dtype),
+        needs_bytes=0 if shadow else job.checkpoint.bytes(job.dtype),
         overwrite=overwrite,
         sources=(job.checkpoint.folder,),
     ) as folder:
         progress(Status("export", 0.0, "writing"))
-        left_out = write(job, folder)
+        written = write(job, folder, shadow=shadow)
         progress(Status("export", 0.2, "running stock transformers"))
         asked = sequences_for(job)
         whole = [*asked.to_compare, *asked.to_measure]
@@ -187,7 +192,7 @@ def export_folder(
             runtime.name,
             path,
             agreement,
-            (*_caveats(job, loss), *untold, *lines.caveats, *map(_told_left_out, left_out)),
+            (*_caveats(job, loss), *untold, *lines.caveats, *written),
             lines.load,
             lines.overrides if job.rewrite is None else "",
         )

@@ -26,6 +26,9 @@ from ropewalk.pipeline.settings import (
 from ropewalk.progress import Notice, unheard
 from ropewalk.torchrun import started
 
+_AS_GIVEN = ("seed", "train_steps", "learning_rate", "batch", "short_limit")
+"""Options that are settings themselves."""
+
 
 class Texts(NamedTuple):
     """The documents of a run."""
@@ -91,17 +94,11 @@ class ExtendRequest:
 
     def settings(self, present: ContextPlan) -> ExtendSettings:
         """The settings for a model, before they are planned to fit a limit."""
-        return settings_for(
-            present,
-            TIMES * present.target_length if self.to is None else self.to,
-            documents=LOOKS[-1] if self.documents is None else self.documents,
-            search=self.search,
-            seed=self.seed,
-            train_steps=self.train_steps,
-            learning_rate=self.learning_rate,
-            batch=self.batch,
-            short_limit=self.short_limit,
-        )
+        given = {name: getattr(self, name) for name in _AS_GIVEN}
+        if self.documents is not None:
+            given["documents"] = self.documents
+        target = TIMES * present.target_length if self.to is None else self.to
+        return settings_for(present, target, search=self.search, **given)
 
     def texts(self, target: int, notice: Notice) -> Texts:
         """The corpora, as far as they are needed."""

@@ -17,7 +17,7 @@ from typing import Any
 
 from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.errors import InvalidValue, Unsupported, shortened
-from ropewalk.models.config import Config, ConfigReader, rope_type
+from ropewalk.models.config import ORIGINAL_LENGTH, Config, ConfigReader, rope_type
 from ropewalk.runtimes import engine_rotation as rotation
 from ropewalk.runtimes.drafters import beyond_overrides
 from ropewalk.runtimes.engine import STATED_SCALED, Engine, stating, times
@@ -42,6 +42,7 @@ _YARN_OF_2025 = RotaryType(
     ("factor", "original_max_position_embeddings"),
     ("attn_factor", "beta_fast", "beta_slow", "extrapolation_factor"),
 )
+_WIDE_RAMP = "under M-RoPE, its YaRN lays the ramp for 4 times the original length"
 _LENGTHS = ("max_seq_len", "seq_length", "max_sequence_length", "max_seq_length", "seq_len")
 
 
@@ -80,6 +81,8 @@ class Vllm(Engine):
             if kind == "yarn" and not reader.family.softmax_mscale:
                 keys = rotation.yarn_keys_of(served)
                 rope = without(rope, {"truncate"} - keys)
+                if _lays_ramp_wide(reader, rope):
+                    rope = {**rope, ORIGINAL_LENGTH: 4 * rope[ORIGINAL_LENGTH]}
                 if "attention_factor" not in keys:
                     return _own_yarn(reader, rope)
             return (
@@ -91,7 +94,12 @@ class Vllm(Engine):
         own_code = served.scaling != "transformers"
         switches: Switch = "by the declared length" if own_code else "by the length at hand"
         reading = by_rules(self.name, config, seen, switches)
-        return rotation.with_losses(replace(reading, limit=self.accepts(config)), served, config)
+        reading = rotation.with_losses(replace(reading, limit=self.accepts(config)), served, config)
+        if reading.layers and own_code:
+            reader = ConfigReader(config)
+            if any(_lays_ramp_wide(reader, rope) for rope in reader.layer_settings().values()):
+                return replace(reading, notes=(*reading.notes, _WIDE_RAMP))
+        return reading
 
     def accepts(self, config: Config) -> int | None:
         reader = stating(config)
@@ -151,6 +159,16 @@ class VllmOf2025(Runtime):
         served = replace(served, version="of 2025", types={**served.types, "yarn": _YARN_OF_2025})
         reading = by_rules(self.name, config, seen, "by the declared length")
         return rotation.with_nulls(reading, served, config)
+
+
+def _lays_ramp_wide(reader: ConfigReader, rope: Config) -> bool:
+    """True if the ramp is laid by the length of the table, with its room for positions of videos.
+
+    Classes since Qwen3-VL leave no such room, unless tokens of videos are pruned.
+    """
+    sections = kind_of(rope) == "yarn" and rope.get("mrope_section") is not None
+    roomy = not reader.model_type.startswith(("qwen3_vl", "qwen3_5"))
+    return sections and roomy and whole(rope.get(ORIGINAL_LENGTH)) is not None
 
 
 def _refuse_two_types(rope: Config) -> None:

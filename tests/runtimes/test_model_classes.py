@@ -95,6 +95,20 @@ def test_an_engine_computes_with_null_where_transformers_takes_a_default(
         assert f"needs a value for {key}" in str(named(engine).reading(config).refused)
 
 
+@pytest.mark.parametrize(("name", "wide"), [("qwen2.5-vl-7b", True), ("qwen3.5-9b", False)])
+def test_yarn_under_m_rope_is_laid_for_four_times_the_length(name: str, wide: bool) -> None:
+    """As tools/faults/vllm_mrope_yarn.py reproduces it."""
+    source = PUBLISHED / f"{name}.json"
+    config, planned_now = load_config(source), rw.plan(source, "1m", "yarn")
+    fits = {row.runtime: row.fit for row in planned_now.serving}
+    assert fits["vllm"] == ("impossible" if wide else "exact")
+    plan = planned_now.plan
+    vllm = engines()["vllm"]
+    found = vllm.judge(vllm.written_config(config, plan), plan)
+    assert found.follows is not wide
+    assert not wide or "4 times the original length" in str(found)
+
+
 def test_a_factor_of_the_fast_pairs_is_not_taken_for_one() -> None:
     yarn = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 2048}
     for value, unread in ((1, False), (0.0, True)):

@@ -493,7 +493,7 @@ def test_a_part_of_a_part_is_served_from_an_export_in_sglang() -> None:
 
 def test_keys_that_a_class_moves_are_changed_where_they_go() -> None:
     """Qwen2.5-VL publishes a flat config, and its class keeps the keys in text_config."""
-    found = rows(load_config(PUBLISHED / "qwen2.5-vl-7b.json"), "256k", "yarn")
+    found = rows(load_config(PUBLISHED / "qwen2.5-vl-7b.json"), "256k", "ntk")
     for engine, flag in FLAGS.items():
         overrides = json.loads(option(found[engine].lines[0], flag))
         assert overrides["text_config"]["max_position_embeddings"] == 2**18

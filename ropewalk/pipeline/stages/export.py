@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ropewalk.context_plan import PLAN
+from ropewalk.costs.forwards import Forwards, Needs
 from ropewalk.errors import InputError, Unsupported
 from ropewalk.exporting.gguf_file import BEYOND
 from ropewalk.outputs import sha256_of
 from ropewalk.pipeline.results import Exports, final
-from ropewalk.pipeline.stage import Cost, Forwards, Stage, Start, Work
+from ropewalk.pipeline.stage import Stage, Start, Work
 from ropewalk.progress import Progress, Status
 from ropewalk.runtimes.reading import STOCK
 
@@ -28,8 +29,8 @@ class Export(Stage[Exports]):
     does = "a transformers folder and a GGUF file, each loaded back and compared"
     result_type = Exports
 
-    def cost(self, window: int) -> Cost:
-        return Cost(in_llama_cpp(window), processes=2)
+    def needs(self, window: int) -> Needs:
+        return Needs(in_llama_cpp(window), processes=2)
 
     def check(self, start: Start) -> None:
         from ropewalk.models.checkpoint import Checkpoint

@@ -112,7 +112,7 @@ class CannotLoad(InputError):
         return CannotLoad, (self.path, self.reason)
 
 
-class Serving(NamedTuple):
+class RunningServer(NamedTuple):
     """A running llama.cpp: its address, and its process."""
 
     address: str
@@ -150,7 +150,7 @@ def serving(
     exact: bool = True,
     keeps_prompts: bool = True,
     flags: Flags | None = None,
-) -> Iterator[Serving]:
+) -> Iterator[RunningServer]:
     """llama.cpp's server on a free local port, until the end of the `with` block.
 
     `exact`: with a float32 cache and without flash attention; else as llama.cpp does by itself.
@@ -188,7 +188,7 @@ def serving(
                 if not address:
                     process.wait()
                     raise CannotLoad(Path(path), _reason(complaints, process))
-                yield Serving(address, process, complaints)
+                yield RunningServer(address, process, complaints)
             finally:
                 process.kill()
 
@@ -205,7 +205,7 @@ def _threads(path: Path) -> int:
 class LlamaCpp:
     """A llama.cpp that runs, and answers."""
 
-    def __init__(self, path: Path, served: Serving) -> None:
+    def __init__(self, path: Path, served: RunningServer) -> None:
         self._path, self._served = path, served
 
     def tokenize(self, text: str) -> list[int]:

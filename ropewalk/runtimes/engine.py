@@ -50,7 +50,7 @@ _MOVED = dict.fromkeys(("qwen2_vl", "qwen2_5_vl"), ("text_config",))
 """Model types whose published configs are flat, and the part that their class moves keys to."""
 
 
-class Engine(FolderTarget):
+class ServingEngine(FolderTarget):
     """vLLM or SGLang."""
 
     is_engine = True

@@ -69,7 +69,7 @@ def _described(server: Connection, entry: Mapping[str, Any], name: str) -> dict[
     }
 
 
-class LlamaCpp(Target):
+class LlamaCppRuntime(Target):
     """llama.cpp, which runs here: each GGUF file that is written is loaded and compared."""
 
     name = LLAMA_CPP
@@ -129,11 +129,11 @@ class LlamaCpp(Target):
         )
 
     def try_file(self, header: GGUFHeader, plan: ContextPlan | None, *, wrong: bool) -> Trial:
-        from ropewalk.runtimes.trials import gguf_file
+        from ropewalk.runtimes.trials import llama_cpp
 
         if not llama_cpp_run.available():
             return Trial(notes=(f"not run: {llama_cpp_run.absent()}",))
-        return gguf_file.tried(header, plan, wrong=wrong)
+        return llama_cpp.tried(header, plan, wrong=wrong)
 
     def support(self, feature: Feature) -> Support:
         """Its support of a feature in an exported file."""
@@ -247,4 +247,4 @@ def _is_own_yarn(setting: Mapping[str, object]) -> bool:
     return usual and bool(setting.get("truncate", True))
 
 
-RUNTIMES = (LlamaCpp(),)
+RUNTIMES = (LlamaCppRuntime(),)

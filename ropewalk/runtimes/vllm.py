@@ -20,7 +20,7 @@ from ropewalk.errors import InvalidValue, Unsupported, shortened
 from ropewalk.models.config import ORIGINAL_LENGTH, Config, ConfigReader, rope_type
 from ropewalk.runtimes import engine_rotation as rotation
 from ropewalk.runtimes.drafters import beyond_overrides
-from ropewalk.runtimes.engine import STATED_SCALED, Engine, stating, times
+from ropewalk.runtimes.engine import STATED_SCALED, ServingEngine, stating, times
 from ropewalk.runtimes.features import BY_SERVER, Feature, Support
 from ropewalk.runtimes.model_classes import RotaryType, model_class
 from ropewalk.runtimes.reading import (
@@ -52,7 +52,7 @@ def _described(server: Connection, entry: Mapping[str, Any], name: str) -> dict[
     return {**own, **plain({key: entry.get(key) for key in ("root", "parent")})}
 
 
-class Vllm(Engine):
+class Vllm(ServingEngine):
     """vLLM of today: longrope's table is chosen when the server starts, by `--max-model-len`."""
 
     name = "vllm"

@@ -164,6 +164,7 @@ def export_folder(
     **options: Unpack[Decided],
 ) -> Exported:
     """Write a folder, prove it, and give it its name."""
+    # All refusals come before anything is written.
     job = prepare(runtime, source, plan, **options)
     path, lines = Path(out), runtime.lines(job, str(out))
     tokens, untold = tokenizer_gate.of_source(job.checkpoint.folder)
@@ -176,6 +177,7 @@ def export_folder(
         progress(Status("export", 0.0, "writing"))
         written = write(job, folder, shadow=shadow)
         progress(Status("export", 0.2, "running stock transformers"))
+        # Stock transformers answers in a process that knows nothing of ropewalk.
         asked = sequences_for(job)
         whole = [*asked.to_compare, *asked.to_measure]
         text = "" if tokens is None else PROBE
@@ -187,6 +189,7 @@ def export_folder(
                 raise
         tokenizer_gate.check(tokens, answered.tokens)
         progress(Status("export", 0.6, "running the planned model"))
+        # The planned model must give the same, or the folder never gets its name.
         agreement, loss = prove(job, asked, answered.answers)
         exported = Exported(
             runtime.name,

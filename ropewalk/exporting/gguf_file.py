@@ -71,6 +71,7 @@ def export(
     What llama.cpp cannot load is an error, and nothing is left. A split model becomes one file
     where `out` ends in .gguf, and else a folder of the same parts.
     """
+    # A plan of another model or a damaged file is refused before anything is measured.
     parts = read_parts(source)
     model = whole(parts)
     schedule = settings.check_plan(model, plan)
@@ -81,6 +82,7 @@ def export(
     as_folder = len(parts) > 1 and out.suffix.lower() != ".gguf"
     sources = tuple(part.path for part in parts)
     check_export_place(out, sources=sources, overwrite=overwrite, is_folder=as_folder)
+    # The setting that expresses the plan, or the nearest one, if that is allowed.
     warnings = _of_another_name(parts, plan)
     try:
         setting = settings.setting_of(model, schedule)
@@ -90,6 +92,7 @@ def export(
         warnings += near
         schedules = {FULL_ATTENTION: (PlanStep(plan.target_length, schedule),)}
         plan = replace(plan, schedules=schedules).approximating(plan)
+    # Only metadata and factors are new; every other byte is copied.
     changes = settings.changes(
         model, setting, plan.target_length, schedule.geometry.original_length
     )
@@ -127,6 +130,7 @@ def support_of(source: Path, plan: ContextPlan) -> tuple[_Fit, str, Loss | None]
     model = whole(parts)
     schedule = settings.check_plan(model, plan)
     _check_tensors(model)
+    # A file that cannot be run or compared is written all the same, with a warning.
     try:
         return "exact", settings.setting_of(model, schedule).said, None
     except NoFactors as error:

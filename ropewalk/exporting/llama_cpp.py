@@ -90,6 +90,7 @@ def export(
     progress: Progress = silent,
 ) -> Exported:
     """Write one GGUF file that makes llama.cpp follow the plan, and compare before it is there."""
+    # The plan in the model's architecture; refusals come before anything is written.
     check_installed()
     checkpoint = opened(source)
     reader = ConfigReader(checkpoint.config)
@@ -106,6 +107,7 @@ def export(
         original_length=schedule.geometry.original_length,
         dtype=dtype,
     )
+    # Warnings: parts that the file lacks, or has in another way.
     words = GGUFTokenizer.read(tokenizer, model.config.vocab_size)
     warnings = [*words.warnings]
     if config is not whole:
@@ -126,6 +128,7 @@ def export(
         load=f"llama-cli -m {shlex.quote(str(out))} -c {plan.target_length}",
         elsewhere=modelfile(str(out), plan.target_length),
     )
+    # Written under a temporary name, run, and compared before it gets its own.
     with staged(
         out, needs_bytes=model.bytes(), overwrite=overwrite, sources=(checkpoint.folder,)
     ) as path:

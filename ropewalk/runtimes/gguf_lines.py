@@ -72,6 +72,7 @@ def _of_file(plan: ContextPlan, source: Source) -> tuple[Serving, Serving]:
             Serving(LLAMA_CPP, "exact", own, (llama_server(path, length),)),
             Serving(OLLAMA, "exact", f"{own}, {NOT_RUN}", modelfile(path, length)),
         )
+    # Another plan needs another file, which the export writes from this one.
     export, refused = export_line(source, LLAMA_CPP, EXTENDED), ""
     near: tuple[str, ...] = ()
     try:

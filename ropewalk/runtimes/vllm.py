@@ -70,6 +70,7 @@ class Vllm(ServingEngine):
         served = self.served(config)
 
         def seen(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
+            # Its checks, then the part that the model's class passes on, then its rotary module.
             _refuse_two_types(rope)
             if served.scaling == "transformers":
                 return reader.steps(known(rope))
@@ -91,6 +92,7 @@ class Vllm(ServingEngine):
                 else reader.steps(known(rope))
             )
 
+        # Where transformers' code serves a model, its switching does too.
         own_code = served.scaling != "transformers"
         switches: Switch = "by the declared length" if own_code else "by the length at hand"
         reading = by_rules(self.name, config, seen, switches)

@@ -112,6 +112,7 @@ def export(
         exported = exported.with_warnings((f"written: {setting.said}",))
         if why:
             return exported.with_warnings((f"written, and not run: {why}; {_VERIFY}",))
+        # A file that cannot be run or compared is written all the same, with a warning.
         try:
             agreement = _agreement(parts, written, schedule, setting, plan.target_length, progress)
         except CannotLoad as error:
@@ -130,7 +131,6 @@ def support_of(source: Path, plan: ContextPlan) -> tuple[_Fit, str, Loss | None]
     model = whole(parts)
     schedule = settings.check_plan(model, plan)
     _check_tensors(model)
-    # A file that cannot be run or compared is written all the same, with a warning.
     try:
         return "exact", settings.setting_of(model, schedule).said, None
     except NoFactors as error:

@@ -46,8 +46,8 @@ def spoil_exports(
     """Every folder is written, and then changed."""
     write = folder.write
 
-    def spoilt(job: Job, place: Path, **how: bool) -> tuple[str, ...]:
-        left_out = write(job, place, **how)
+    def spoilt(job: Job, place: Path) -> tuple[str, ...]:
+        left_out = write(job, place)
         change(place)
         return left_out
 

@@ -189,9 +189,11 @@ def _of_file(source: Source, length: int, on: Machine) -> Cost:
                 f"{source.name}: the cache of architecture {facts.architecture} is not known here, "
                 "since its layers do not all keep keys and values; llama-server prints its size"
             )
+        # llama-server shares layers, and so their cache, out evenly.
         parts = {"weights": facts.bytes / on.devices, "cache": cache / on.devices}
         told = f"--cache-type-k {kind} --cache-type-v {kind}"
         ways[f"{SERVING} with a cache in {kind.upper()}"] = Way(told, parts, None, on.devices)
+    # The types of cache come from the largest to the smallest: the first that fits loses least.
     fits = [way for way in ways.values() if way.breaks(on.memory) is None]
     change = Change(fits[0].told, fits[0].bytes, on.devices) if fits else None
     always = estimates.with_allowance({}, on.devices) / GIB

@@ -489,6 +489,7 @@ def test_a_race_alone_compares_the_methods_and_its_winner_is_judged(
         f"{leg.chosen} is the best of the hand-designed methods" in found.result(Search).summary()
     )
     assert "too few" not in found.result(Search).summary(), "nothing is held out"
+    assert {*leg.best.scores} == {"selection"}  # the verdict reports, on documents of its own
     if leg.chosen != "yarn":
         assert found.result(JudgeChosen).chosen == leg.chosen
 

@@ -108,11 +108,7 @@ def _kind(path: Path) -> str:
         mode = path.stat().st_mode
     except OSError:
         return f"{link}nothing" if link else "unreadable"
-    kinds = (
-        (stat.S_ISFIFO, "a pipe"),
-        (stat.S_ISSOCK, "a socket"),
-        (stat.S_ISDIR, "a folder"),
-    )
+    kinds = ((stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISDIR, "a folder"))
     return link + next((kind for is_kind, kind in kinds if is_kind(mode)), "a device")
 
 

@@ -13,6 +13,7 @@ from ropewalk.outputs import sha256_of
 from ropewalk.pipeline.results import Exports, final
 from ropewalk.pipeline.stage import Stage, Start, Work
 from ropewalk.progress import Progress, Status
+from ropewalk.runtimes.reading import STOCK
 
 FOLDER, FILE = "model", "model.gguf"
 
@@ -46,11 +47,13 @@ class Export(Stage[Exports]):
         return folder + (0 if (place / FILE).exists() else model.bytes(torch.float32))
 
     def run(self, work: Work, progress: Progress) -> Exports:
-        from ropewalk.exporting import llama_cpp, transformers
+        from ropewalk.exporting import llama_cpp
+        from ropewalk.runtimes import targets
 
         plan, path = final(work.results).plan, work.directory.path
         work.directory.write(PLAN, plan.dumps())
-        written = [transformers.export(work.source, plan, path / FOLDER, overwrite=True)]
+        stock = targets()[STOCK]
+        written = [stock.write(work.source, plan, path / FOLDER, overwrite=True)]
         progress(Status(self.name, 0.5))
         left_out = {}
         try:

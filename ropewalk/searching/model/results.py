@@ -111,13 +111,6 @@ class Leg(Value):
         return None if self.chosen == SEARCHED else self.chosen
 
     @property
-    def beside_history(self) -> Mapping[str, float]:
-        """The scores that those of `history` can be compared with."""
-        return self.by_objective or {
-            name: arm.search.score for name, arm in self.baselines.items() if arm.search
-        }
-
-    @property
     def arms(self) -> dict[str, Arm]:
         """The chosen schedule, and the hand-designed ones next to it, by their shown names."""
         others = {name: arm for name, arm in self.baselines.items() if name != self.chosen}
@@ -158,7 +151,7 @@ class Leg(Value):
 
         schedules = {name: arm.schedule for name, arm in self.arms.items()}
         return [
-            progress(f"Search at {format_length(self.length)}", self.history, self.beside_history),
+            progress(f"Search at {format_length(self.length)}", self.history, self.by_objective),
             factors(schedules, "Rescale factors by method", self.shown(self.chosen)),
         ]
 
@@ -167,9 +160,8 @@ class Leg(Value):
 
         The part of a gain on the search documents that is missing on the others is overfitting.
         """
-        baseline: Score | None = getattr(self.baselines[self.best_hand_designed], documents)
-        own: Score | None = getattr(self.best, documents)
-        return baseline.score - own.score if baseline and own else np.nan
+        baseline = self.baselines[self.best_hand_designed].scores[documents]
+        return baseline.score - self.best.scores[documents].score
 
 
 _MEANS = (

@@ -149,7 +149,11 @@ class Room:
         subjects = self.subjects()
         keys = [*dict.fromkeys(bases[key] for key in missed), *missed]
         jobs = {
-            key: {"folder": str(subjects[key]), "plan": self.plans[bases.get(key, key)], "run": True}
+            key: {
+                "folder": str(subjects[key]),
+                "plan": self.plans[bases.get(key, key)],
+                "run": True,
+            }
             for key in keys
         }
         self.ask(RUN, "tools.bakeoff.judged", jobs, {})

@@ -32,8 +32,8 @@ def blocks() -> dict[str, str]:
                 f"| {len(own.by_model)} | {words} |"
             )
     head = "| claim | from | models | verdict |\n|---|---|---|---|\n"
-    own = {f"studies/{study.name}/README.md": table(study) for study in STUDIES}
-    return {PAGE: head + "\n".join(decided), UNDECIDED: head + "\n".join(open_), **own}
+    tables = {f"studies/{study.name}/README.md": table(study) for study in STUDIES}
+    return {PAGE: head + "\n".join(decided), UNDECIDED: head + "\n".join(open_), **tables}
 
 
 def sentences() -> list[Sentence]:

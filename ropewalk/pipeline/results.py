@@ -19,10 +19,10 @@ from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError
 from ropewalk.evaluation.planted import text_of
 from ropewalk.evaluation.select import Paired, paired
-from ropewalk.evaluation.statistics import CONFIDENCE as STATED
-from ropewalk.evaluation.statistics import NO_INTERVAL, mean_interval
+from ropewalk.evaluation.statistics import mean_interval
 from ropewalk.evaluation.verdict import JUDGED_FROM, LOOKS, Look, Shares, Verdict, looks_of
 from ropewalk.exporting.exported import Exported
+from ropewalk.interval import Interval
 from ropewalk.lengths import format_length
 from ropewalk.pipeline.charts import METRICS, by_length
 from ropewalk.records import AS_IT_IS
@@ -149,16 +149,12 @@ class Judged(Drawn):
 
     def costs_more_than(self, limit: float) -> bool:
         """True if documents show that the price is above a limit, in nats a token."""
-        return self.price is not None and self.price.low is not None and self.price.low > limit
+        return self.price is not None and self.price.difference.is_above(limit)
 
     def retrieved(self, method: str, length: int) -> str:
         """The share of all facts, with its interval."""
         own = self.shares(method, length)
-        if not own.shares:
-            return NOT_MEASURED
-        ends = own.interval(STATED)
-        told = NO_INTERVAL if ends is None else f"{100 * ends[0]:.0f} to {ends[1]:.0%}"
-        return f"{own.rate:.0%} ({told})"
+        return str(own.estimate()) if own.shares else NOT_MEASURED
 
     @property
     def so_far(self) -> str:
@@ -166,9 +162,9 @@ class Judged(Drawn):
         if not self.looks:
             return ""
         last = self.looks[-1]
-        ends = NO_INTERVAL
-        if last.low is not None and last.high is not None:
-            ends = f"{100 * last.low:+.0f} to {100 * last.high:+.0f} points from unmodified"
+        ends = "too few documents for an interval"
+        if (apart := last.difference.ends) is not None:
+            ends = f"{100 * apart[0]:+.0f} to {100 * apart[1]:+.0f} points from unmodified"
         decided = last.verdict if last.documents in LOOKS else "undecided"
         read = f"{last.documents} document{'s' * (last.documents > 1)}"
         return f"{read}: {last.rate:.0%} retrieved ({ends}); stopping now would mean: {decided}"
@@ -185,7 +181,7 @@ class Judged(Drawn):
     def price_in_words(self) -> str:
         """The change in perplexity, and any loss of retrieval, within the original window."""
         lost = self._change(lambda each: each.retrieved)
-        if lost is None or lost.high is None or lost.high >= 0:
+        if lost is None or not lost.difference.is_below(0):
             return self._text_in_words
         rates = (self.shares(method, self.window).rate for method in (AS_IT_IS, self.chosen))
         told = " to ".join(f"{rate:.0%}" for rate in rates)
@@ -194,16 +190,16 @@ class Judged(Drawn):
 
     @property
     def _text_in_words(self) -> str:
-        own, within = self.price, f"within {format_length(self.window)}"
-        if own is None or own.low is None or own.high is None:
+        price, within = self.price, f"within {format_length(self.window)}"
+        if price is None or (ends := price.difference.ends) is None:
             return f"what it costs on short text was {NOT_MEASURED}"
-        ends = sorted(abs(math.expm1(end)) for end in (own.low, own.high))
-        told = f"{abs(math.expm1(own.difference)):.1%} ({100 * ends[0]:.1f} to {ends[1]:.1%})"
-        if own.low > 0:
+        low, high = sorted(abs(math.expm1(end)) for end in ends)
+        told = f"{abs(math.expm1(price.difference.value)):.1%} ({100 * low:.1f} to {high:.1%})"
+        if price.difference.is_above(0):
             return f"it costs {told} of perplexity {within}"
-        if own.high < 0:
+        if price.difference.is_below(0):
             return f"it lowers perplexity by {told} {within}"
-        return f"it costs at most {math.expm1(own.high):.1%} of perplexity {within}"
+        return f"it costs at most {math.expm1(ends[1]):.1%} of perplexity {within}"
 
     def summary(self) -> str:
         return f"{self.chosen}: {self.verdict} at {format_length(self.length)}: {self.evidence}"
@@ -242,11 +238,11 @@ class Judged(Drawn):
                 if not own:
                     continue
                 shares = self.shares(method, length)
-                rates.append(Mark(length, shares.rate, *(shares.interval(STATED) or (None, None))))
+                rates.append(Mark.of(length, shares.estimate()))
                 text = [each.text for each in own]
-                ends = mean_interval(text)
-                low, high = (None, None) if ends is None else map(math.exp, ends)
-                losses.append(Mark(length, math.exp(math.fsum(text) / len(text)), low, high))
+                mean = math.fsum(text) / len(text)
+                loss = Interval.of(mean, mean_interval(text), "nats", "documents")
+                losses.append(Mark.of(length, loss.mapped(math.exp, "perplexity")))
             for name, marks in zip(METRICS, (rates, losses), strict=True):
                 found[name].append((method, tuple(marks)))
         return found

@@ -108,7 +108,7 @@ def test_two_evaluations_stand_side_by_side(
     assert found.verdict == compared.summary()
     assert compared.significant
     for told in compared.significant[:3]:
-        assert f"{told.comparison.low:+.3g} to {told.comparison.high:+.3g})" in found.verdict
+        assert str(told.comparison.difference).partition("(")[2] in found.verdict
     shown = texts(found.path)
     assert "a: linear" in shown
     assert "b: linear" in shown
@@ -177,7 +177,7 @@ def test_bad_input_is_named(copied: Path, run: Path, tmp_path: Path) -> None:
     results = copied / "results.json"
     text = results.read_text()
     told = json.loads(text)
-    told["results"][0]["value"] += 1
+    told["results"][0]["estimate"]["value"] += 1
     results.write_text(json.dumps(told))
     (copied / "events.jsonl").unlink()  # with the seal
     assert "results.json does not follow from records.jsonl" in refused(copied)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from ropewalk.evaluation.statistics import Interval
+from ropewalk.interval import Ends
 from ropewalk.records import EvalRecord
 
 T = TypeVar("T")
@@ -35,6 +35,6 @@ def known(value: T | None) -> T:
     return value
 
 
-def width(interval: Interval | None) -> float:
+def width(interval: Ends | None) -> float:
     low, high = known(interval)
     return high - low

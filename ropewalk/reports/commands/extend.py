@@ -7,7 +7,6 @@ from functools import partial
 from typing import TypeVar
 
 from ropewalk.blocks import Block, Cell, Page, Paragraph, Section, Table
-from ropewalk.chart import Mark
 from ropewalk.evaluation import tables
 from ropewalk.evaluation.verdict import LOOKS, MARGIN, TO_WORK
 from ropewalk.lengths import format_length
@@ -110,10 +109,7 @@ def judged_section(judged: Judged, *, is_final: bool = False, goes_on: bool = Fa
             (
                 Cell(str(each.documents), each.documents),
                 Cell(f"{each.rate:.0%}", each.rate),
-                tables.gain(
-                    EXACT_MATCH.name,
-                    Mark(each.documents, each.rate - each.reference, each.low, each.high),
-                ),
+                tables.gain(EXACT_MATCH.name, each.difference),
                 Cell(
                     "between two looks" if goes_on and each.documents not in LOOKS else each.verdict
                 ),

@@ -141,7 +141,7 @@ def test_a_chart_of_one_place_is_a_table_and_one_of_none_is_nothing() -> None:
         read = Read(document(Page("p", "v", (), (Section("s", (chart_at(*places),)),))))
         frames = [own for name, own in read.elements if name == "svg" and own.get("role") == "img"]
         assert len(frames) == drawn
-        assert ("50% (25% to 75%)" in read.texts.get("td", ())) is told
+        assert ("50% (25 to 75%)" in read.texts.get("td", ())) is told
         assert ("passkey" in read.texts.get("h3", ())) is told
 
 

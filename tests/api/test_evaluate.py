@@ -92,7 +92,7 @@ def test_comparisons_are_paired_at_the_longest_length_and_saved(
     ]
     none_and_linear = pairs["perplexity", "nll", subjects[0], subjects[1]]
     assert none_and_linear.comparison.pairs == len(differences) == 5
-    assert none_and_linear.comparison.difference == pytest.approx(sum(differences) / 5)
+    assert none_and_linear.comparison.difference.value == pytest.approx(sum(differences) / 5)
     kept = Evaluated.from_json(json.loads((run / "results.json").read_text()))
     assert kept == found
     assert kept.comparisons == found.comparisons

@@ -19,8 +19,10 @@ import pytest
 import ropewalk as rw
 from ropewalk.api.report import keep_report
 from ropewalk.errors import InputError
+from ropewalk.interval import Interval
 from ropewalk.progress import Status
 from ropewalk.run_directory import Journal, RunDirectory, read_journal
+from ropewalk.values import decode
 from tests.api.conformance import check_command, check_result
 from tests.evaluation import tiny
 from tests.reports.page.test_html import Read
@@ -66,7 +68,7 @@ def test_an_evaluation_leaves_its_page_with_every_value(run: Path) -> None:
     results = json.loads((run / "results.json").read_text())
     for result in results["results"]:
         if result["metric"] == "exact_match":
-            assert f"{result['value']:.0%} ({result['low']:.0%} to {result['high']:.0%})" in shown
+            assert str(decode(Interval, result["estimate"], "estimate")) in shown
     for heading in ("Each task by context length", "Methods compared", "Schedules"):
         assert heading in shown
     assert "Where answers are found" not in shown, "six samples make one row, as in the chart"

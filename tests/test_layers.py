@@ -24,24 +24,25 @@ PACKAGES = {
     "planning": "gguf models runtimes scaling theory",
     "models": "gguf scaling",
     "gguf": "models scaling",  # models/source.py reads headers; only a GGUF's plan needs families
-    "runtimes": "gguf models scaling theory",
+    "runtimes": "exporting gguf models runtimes.trials scaling theory",  # a class writes and runs
+    "runtimes.trials": "exporting gguf models rotation runtimes",
     "costs": "models",
     "attention": "models",
     "data": "attention",
-    "exporting": "data gguf models runtimes",
+    "exporting": "data gguf models runtimes",  # and asks that class what it can express
     "evaluation": "attention costs data exporting gguf models planning runtimes scaling",
     "rotation": "evaluation models scaling",
     "searching": "scaling",
     "searching.model": "costs data evaluation models planning scaling searching",
     "number_formats": "data evaluation models",
     "training": "attention costs data evaluation exporting models planning runtimes scaling",
-    "audit": "exporting gguf models rotation runtimes scaling theory",
+    "audit": "exporting gguf models rotation runtimes runtimes.trials scaling theory",
     "reports": (
         "costs evaluation exporting models number_formats pipeline planning runtimes "
         "searching.model training"
     ),
     "pipeline": (
-        "audit data evaluation exporting models planning runtimes searching.model training"
+        "audit costs data evaluation exporting models planning runtimes searching.model training"
     ),
     "api": (
         "audit costs data evaluation exporting gguf models number_formats pipeline planning "
@@ -77,6 +78,7 @@ NEEDS = {
     "searching.model": "torch",
     "number_formats": "torch transformers",
     "rotation": "torch",
+    "runtimes.trials": "torch transformers",
     "rotation.callback": "transformers",
     "training": "torch transformers peft",
     "audit": "torch transformers tokenizers",

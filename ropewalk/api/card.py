@@ -14,7 +14,7 @@ from ropewalk.options import Argument, Option, command
 from ropewalk.outputs import is_ours, signed, write_atomically
 from ropewalk.progress import Notice
 from ropewalk.run_directory import CONFIGURATION
-from ropewalk.runtimes.serving import place
+from ropewalk.runtimes.serving import model_argument
 from ropewalk.values import Result
 
 FOLDER = "model"
@@ -90,7 +90,7 @@ def keep_card(folder: Path, source: Source, notice: Notice) -> None:
 def _hub_id(source: Source) -> str:
     """The hub's name of a model, also of one in the hub's cache; empty if it is not known."""
     if source.kind in ("hub", "catalogue"):
-        return place(source)
+        return model_argument(source)
     home = source.path.resolve().parent if source.path else Path()
     return home.parent.name.removeprefix("models--").replace("--", "/") * (home.name == "snapshots")
 

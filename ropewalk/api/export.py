@@ -31,10 +31,11 @@ from ropewalk.options import (
 from ropewalk.outputs import check_no_part
 from ropewalk.planning.extension import begins_plain, extend_plan
 from ropewalk.progress import Notice, Progress, Status, log_notice, shown
-from ropewalk.runtimes import every, targets
+from ropewalk.runtimes import target, targets
 from ropewalk.runtimes.configs import stock_config
 from ropewalk.runtimes.drafters import MTP, Drafter, beside, drafted, drafter_of, lost
-from ropewalk.runtimes.features import Cell, check_plan, expressible, matrix
+from ropewalk.runtimes.features import Support, check_plan, matrix
+from ropewalk.runtimes.runtime import FolderTarget
 from ropewalk.values import Result, check_member, flat
 
 LLAMA_CPP = "llama.cpp"
@@ -46,7 +47,7 @@ class ExportPreview(Result):
 
     model: str
     plan_id: str
-    matrix: Mapping[str, Mapping[str, Cell]]
+    matrix: Mapping[str, Mapping[str, Support]]
     """By feature of the plan, then by runtime."""
     losses: Mapping[str, Loss | None]
     """The runtimes that can only approximate the plan, with the cost; None without the weights or
@@ -95,13 +96,13 @@ def _preview(source: Source, given: ContextPlan, progress: Progress) -> ExportPr
     check_plan(given, source.config, source.name)
     cells = matrix(given, source.config)
     approximations: dict[str, ContextPlan] = {}
-    for runtime in targets():
+    for name, runtime in targets().items():
         try:
-            followed, near = expressible(given, source.config, runtime, approximate=True)
+            followed, near = runtime.expressible(given, source.config, approximate=True)
         except Unsupported:  # the matrix says what it refuses
             continue
         if near:
-            approximations[runtime] = followed
+            approximations[name] = followed
     progress(Status("preview", 0.1, "measuring the cost of approximations"))
     measured = _losses(source, given, [*approximations.values()])
     losses = dict(zip(approximations, measured, strict=True))
@@ -114,7 +115,7 @@ def _preview_of_file(source: Source, plan: ContextPlan) -> ExportPreview:
 
     assert source.path is not None
     cell, loss = said_of(source.path, plan)
-    elsewhere = Cell("refused", "a GGUF file is exported to GGUF only; give the model's folder")
+    elsewhere = Support("refused", "a GGUF file is exported to GGUF only; give the model's folder")
     cells = dict.fromkeys(targets(), elsewhere) | {LLAMA_CPP: cell}
     near = {LLAMA_CPP: loss} if cell.fit == "approximated" else {}
     return ExportPreview(source.name, plan.id, {"the plan": cells}, near)
@@ -180,6 +181,7 @@ def export(
         str | Path | None,
         Option("A drafter's folder; written to OUT-drafter, its weights as links.", "DRAFTER"),
     ] = None,
+    shadow: Annotated[bool, Option("Link the weights to the source's instead of copying.")] = False,
     overwrite: Annotated[bool, Option("Replace OUT if it exists.")] = False,
     allow_download: AllowDownload = False,
     strict: Strict = False,
@@ -194,8 +196,9 @@ def export(
     where the runtime cannot express the plan exactly, and measures its cost. `v4_keys` writes the
     keys of transformers 4. `drafter` is a drafter's folder: it is written beside `out`, its files
     as links, with the target's rotation if it was trained on the target's states in the same
-    geometry, otherwise extended to its length by YaRN. `strict` refuses a config that leaves open
-    how the model rotates, instead of warning.
+    geometry, otherwise extended to its length by YaRN. `shadow` writes links to the source's
+    weights, which must then stay where they are. `strict` refuses a config that leaves open how the
+    model rotates, instead of warning.
 
     An export that does not follow the plan is removed, and `NotTheSame` is raised. Only a preview,
     `export.preview(model, plan)`, needs neither `out` nor `runtime`: it shows how each runtime can
@@ -211,8 +214,7 @@ def export(
                 "an export needs a runtime and a place to write to (`runtime`, `out`); to only see "
                 "how each runtime supports the plan, ask for a `preview`"
             )
-        if runtime not in targets():
-            raise UnknownName("runtime", runtime, targets())
+        chosen = target(runtime)
         if v4_keys and runtime != "transformers":
             raise InputError(
                 f"`v4_keys` is for transformers, not for {runtime}, which reads today's keys; "
@@ -222,6 +224,11 @@ def export(
             raise InputError(
                 "`fold` is not for llama.cpp, which has an attention factor of its own; leave it "
                 "out"
+            )
+        if shadow and (fold or dtype is not None or runtime == LLAMA_CPP):
+            raise InputError(
+                "`shadow` links the source's own weights, and `dtype`, `fold` and llama.cpp need "
+                "others; leave it out"
             )
         if dtype is not None:
             _check_dtype(dtype, runtime)
@@ -252,8 +259,13 @@ def export(
             drafts, written = _drafter(source, drafter, given, runtime)
             places = (*inputs, drafts.source.folder)
             check_export_place(beside(out), sources=places, overwrite=overwrite)
-        options: dict[str, object] = {"dtype": dtype, "fold": fold, "v4_keys": v4_keys}
-        exported: Exported = every()[runtime].write(
+        options: dict[str, Any] = {
+            "dtype": dtype,
+            "fold": fold,
+            "v4_keys": v4_keys,
+            "shadow": shadow,
+        }
+        exported: Exported = chosen.write(
             *(folder, given, out),
             approximate=approximate,
             overwrite=overwrite,
@@ -287,9 +299,9 @@ def _drafter(
     elif present.target_length < plan.target_length:
         anew = begins_plain(present, "yarn", (present.extended_layer,))
         own = extend_plan(present, plan.target_length, "yarn", from_original=anew)
-    written = every()[runtime].written or stock_config
-    config = written(drafts.source.config, own)
-    assert config is not None
+    chosen = target(runtime)
+    write_config = chosen.written_config if isinstance(chosen, FolderTarget) else stock_config
+    config = write_config(drafts.source.config, own)
     return drafts, (config, own)
 
 

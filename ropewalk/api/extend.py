@@ -21,7 +21,7 @@ from ropewalk.api.common import (
     TextField,
     ThroughChat,
 )
-from ropewalk.api.cost import Cost, calculated, check_divided, stage_ways
+from ropewalk.api.cost import Cost, calculated, check_divided
 from ropewalk.api.report import keep_report
 from ropewalk.arguments import Length, as_length, as_path
 from ropewalk.budget import as_budget
@@ -71,13 +71,15 @@ def _estimate(
 
         return estimate(start.source, start.loaded, settings)
 
-    def ways(work: Work, *, least: bool = False) -> dict[str, Callable[[Work], Iterator[Way]]]:
+    from ropewalk.pipeline.cost import ways
+
+    def of_stages(work: Work, *, least: bool = False) -> dict[str, Callable[[Work], Iterator[Way]]]:
         check_divided(work, asked.ranks_per_copy)
-        return stage_ways(settings, work, asked.ranks_per_copy, least=least)
+        return ways(settings, work, asked.ranks_per_copy, least=least)
 
     where = (source, settings.target_length, asked.on)
-    found = calculated(*where, ways, asked.how.dtype)
-    early = calculated(*where, partial(ways, least=True), asked.how.dtype)
+    found = calculated(*where, of_stages, asked.how.dtype)
+    early = calculated(*where, partial(of_stages, least=True), asked.how.dtype)
     told = (f"{row.what.partition(',')[0]} {duration(row.seconds)}" for row in early.rows)
     least = f"these are the most; if each stage ends as early as it can: {', '.join(told)}"
     return replace(found, assumptions=(*found.assumptions, least, WHOLE))

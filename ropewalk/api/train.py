@@ -155,6 +155,13 @@ def train(
         Arrangement | None,
         Advanced("How windows are made of documents (default: the recipe's, or anchor)."),
     ] = None,
+    chunks: Annotated[
+        int, Advanced("Parts of a document that the layouts interleaved and skip make.")
+    ] = 2,
+    domain_tags: Annotated[
+        bool,
+        Advanced("Begin each document with the name of its domain, which is not itself learnt."),
+    ] = False,
     batch: Annotated[
         int | None,
         Option("Windows of a step, on all ranks together (default: the recipe's, or 8)."),

@@ -107,7 +107,7 @@ def split_corpus(
     The stretches are shuffled before they are shared out, so that all three sets are of one kind:
     stretches of one long document may stand in different sets, and hold different tokens of it.
     """
-    wanted, least = sum(sizes), np.count_nonzero(sizes)
+    wanted, least = sum(sizes), len([size for size in sizes if size])
     found, short = stretches_of(documents, encoder, length, wanted, seed)
     if len(found) < least:
         raise InputError(_too_short(short, len(found), length, least))

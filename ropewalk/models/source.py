@@ -173,7 +173,7 @@ class Source:
 
     @cached_property
     def trained_length(self) -> int:
-        """The length up to which its publisher says that it works (native.py has the rule)."""
+        """The length up to which its publisher says that it works (lengths.py has the rule)."""
         if self.kind in ("GGUF file", "live model") or self.installed is not None:
             present = self.present_plan
             return present.longest(present.main_layer).length

@@ -20,12 +20,13 @@ from ropewalk.errors import InputError
 from ropewalk.evaluation.planted import text_of
 from ropewalk.evaluation.select import Paired, paired
 from ropewalk.evaluation.statistics import mean_interval
+from ropewalk.evaluation.tables import gain
 from ropewalk.evaluation.verdict import JUDGED_FROM, LOOKS, Look, Shares, Verdict, looks_of
 from ropewalk.exporting.exported import Exported
 from ropewalk.interval import Interval
 from ropewalk.lengths import format_length
-from ropewalk.pipeline.charts import METRICS, by_length
-from ropewalk.records import AS_IT_IS
+from ropewalk.pipeline.charts import LOSS, RETRIEVED, before_and_after
+from ropewalk.records import AS_IT_IS, EXACT_MATCH
 from ropewalk.run_directory import check_kept
 from ropewalk.runtimes.finding import Finding
 from ropewalk.schedule import RotaryGeometry
@@ -92,8 +93,8 @@ class Example(NamedTuple):
 
     def __str__(self) -> str:
         return (
-            f"asked for a fact at {self.depth:.0%} of a document, {self.question!r}: "
-            f"before {self.before!r}, after {self.after!r} (in the document: {self.answer!r})"
+            f"asked {self.question!r} (a document says {self.answer!r}, {self.depth:.0%} into it): "
+            f"before {self.before!r}, after {self.after!r}"
         )
 
 
@@ -162,12 +163,15 @@ class Judged(Drawn):
         if not self.looks:
             return ""
         last = self.looks[-1]
-        ends = "too few documents for an interval"
-        if (apart := last.difference.ends) is not None:
-            ends = f"{100 * apart[0]:+.0f} to {100 * apart[1]:+.0f} points from unmodified"
         decided = last.verdict if last.documents in LOOKS else "undecided"
         read = f"{last.documents} document{'s' * (last.documents > 1)}"
-        return f"{read}: {last.rate:.0%} retrieved ({ends}); stopping now would mean: {decided}"
+        told = f"{read}: {last.rate:.0%} retrieved, {self._difference}"
+        return f"{told}; stopping now would mean: {decided}"
+
+    @property
+    def _difference(self) -> str:
+        gained_now = gain(EXACT_MATCH.name, self.looks[-1].difference).text
+        return f"{gained_now} against the unmodified model within {format_length(self.window)}"
 
     @property
     def before(self) -> str:
@@ -190,16 +194,16 @@ class Judged(Drawn):
 
     @property
     def _text_in_words(self) -> str:
-        price, within = self.price, f"within {format_length(self.window)}"
+        price, turned = self.price, "rises"
         if price is None or (ends := price.difference.ends) is None:
             return f"what it costs on short text was {NOT_MEASURED}"
         low, high = sorted(abs(math.expm1(end)) for end in ends)
         told = f"{abs(math.expm1(price.difference.value)):.1%} ({100 * low:.1f} to {high:.1%})"
-        if price.difference.is_above(0):
-            return f"it costs {told} of perplexity {within}"
         if price.difference.is_below(0):
-            return f"it lowers perplexity by {told} {within}"
-        return f"it costs at most {math.expm1(ends[1]):.1%} of perplexity {within}"
+            turned = "falls"
+        elif not price.difference.is_above(0):
+            told = f"at most {math.expm1(ends[1]):.1%}"
+        return f"perplexity within {format_length(self.window)} {turned} by {told}"
 
     def summary(self) -> str:
         return f"{self.chosen}: {self.verdict} at {format_length(self.length)}: {self.evidence}"
@@ -208,12 +212,11 @@ class Judged(Drawn):
     def evidence(self) -> str:
         """What the verdict rests on, and what would settle it."""
         if not self.looks:
-            return f"retrieval {NOT_MEASURED}"
+            return f"was {NOT_MEASURED}"
         last = self.looks[-1]
         said = (
-            f"retrieval {self.retrieved(self.chosen, self.length)}, against "
-            f"{self.retrieved(AS_IT_IS, self.window)} of the unmodified model within "
-            f"{format_length(self.window)}; {last.documents} documents"
+            f"retrieves {self.retrieved(self.chosen, self.length)} of the facts in "
+            f"{last.documents} documents, {self._difference}"
         )
         if self.verdict == "cannot be judged":
             return (
@@ -227,29 +230,23 @@ class Judged(Drawn):
             return f"{said}; no number of documents in reach would tell"
         return f"{said}; about {last.more:,} more would tell"
 
-    @property
-    def pooled(self) -> dict[str, list[tuple[str, tuple[Mark, ...]]]]:
-        """Retrieval and perplexity, by method and length."""
-        found: dict[str, list[tuple[str, tuple[Mark, ...]]]] = {name: [] for name in METRICS}
-        for method in (AS_IT_IS, self.chosen):
-            rates, losses = [], []
-            for length in (self.window, self.length):
-                own = self.of(method, length)
-                if not own:
-                    continue
-                shares = self.shares(method, length)
-                rates.append(Mark.of(length, shares.estimate()))
-                text = [each.text for each in own]
-                mean = math.fsum(text) / len(text)
-                loss = Interval.of(mean, mean_interval(text), "nats", "documents")
-                losses.append(Mark.of(length, loss.mapped(math.exp, "perplexity")))
-            for name, marks in zip(METRICS, (rates, losses), strict=True):
-                found[name].append((method, tuple(marks)))
-        return found
-
     def charts(self) -> list[Chart]:
         """Retrieval and perplexity within the window and at the target, before and after."""
-        return by_length(self.pooled, self.window, self.chosen)
+        return [
+            before_and_after(axis, value, self.chosen, (self.window, self.length))
+            for axis, value in ((RETRIEVED, self._rate), (LOSS, self._perplexity))
+        ]
+
+    def _rate(self, method: str, length: int) -> Mark | None:
+        own = self.shares(method, length)
+        return Mark.of(length, own.estimate()) if own.shares else None
+
+    def _perplexity(self, method: str, length: int) -> Mark | None:
+        text = [each.text for each in self.of(method, length)]
+        if not text:
+            return None
+        loss = Interval.of(math.fsum(text) / len(text), mean_interval(text), "nats", "documents")
+        return Mark.of(length, loss.mapped(math.exp, "perplexity"))
 
 
 def _texts(readings: Sequence[Reading]) -> list[str]:

@@ -7,7 +7,6 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from ropewalk.budget import Budget
 from ropewalk.data.corpora import corpus_digest
 from ropewalk.evaluation.answerers.in_process import load_to_read
 from ropewalk.evaluation.chat import chosen
@@ -17,22 +16,19 @@ from ropewalk.evaluation.identity import run_identity
 from ropewalk.evaluation.scoring import end_tokens
 from ropewalk.evaluation.verdict import TO_WORK
 from ropewalk.lengths import format_length
-from ropewalk.models.load import LoadedModel
 from ropewalk.models.source import Source
 from ropewalk.options import is_preview
-from ropewalk.pipeline.cost import seconds_of, tokens_of
+from ropewalk.pipeline.cost import forwards_of, within
 from ropewalk.pipeline.extend import Done, Extended, check, run_stages, used
-from ropewalk.pipeline.planned import planned
 from ropewalk.pipeline.request import ExtendRequest, Texts
 from ropewalk.pipeline.results import check_version
-from ropewalk.pipeline.settings import EVALUATIONS, ExtendSettings, parted
+from ropewalk.pipeline.settings import ExtendSettings, parted
 from ropewalk.pipeline.stage import Start, Work
 from ropewalk.pipeline.stages import stages
 from ropewalk.progress import Notice, Progress
 from ropewalk.run_directory import CONFIGURATION, RunDirectory, read_configuration
 from ropewalk.searching.model.ranks import SearchRanks
 from ropewalk.torchrun import first, started
-from ropewalk.values import decode
 
 
 @dataclass(frozen=True)
@@ -95,7 +91,7 @@ def prepared(
         if (path / CONFIGURATION).is_file():
             check_version(read_configuration(path)[1], path)
         if asked.limit is not None:
-            settings = _within(asked.limit, settings, loaded, path, notice)
+            settings = within(asked.limit, settings, loaded, path, notice)
         encoder = Encoder(loaded.tokenizer, loaded.vocabulary, end_tokens(loaded.model))
         start = Start(
             files,
@@ -122,51 +118,20 @@ def _ranks(ranks_per_copy: int) -> Iterator[SearchRanks | None]:
         yield ranks
 
 
-def _within(
-    budget: Budget, settings: ExtendSettings, loaded: LoadedModel, run: Path, notice: Notice
-) -> ExtendSettings:
-    """The settings, planned to fit a budget."""
-    window = loaded.present_plan.target_length
-    most = replace(settings, evaluations=settings.evaluations or EVALUATIONS)
-    if budget.unit == "tokens":
-        found = planned(most, budget, lambda own: tokens_of(own, window))
-    elif (run / CONFIGURATION).is_file():
-        _, kept = read_configuration(run)  # where it is of another command, that is said later
-        if "documents" not in kept or "evaluations" not in kept:
-            return settings
-        return replace(
-            settings,
-            documents=decode(int, kept["documents"], "documents"),
-            evaluations=decode(int | None, kept["evaluations"], "evaluations"),
-        )
-    else:
-        found = planned(most, budget, seconds_of(loaded, settings.target_length))
-        notice("these settings fit the time on this machine; on another, the plan may differ")
-    searched = {None: "no race of methods", 0: "a race of methods if the first schedule fails"}
-    notice(
-        f"within {budget}: up to {found.documents} documents for a verdict, "
-        f"{searched.get(found.evaluations, f'a search of {found.evaluations} evaluations')}; at "
-        f"most {tokens_of(found, window):,} tokens"
-    )
-    return found
-
-
 def _announce(start: Start, settings: ExtendSettings, run: Path, notice: Notice) -> None:
     """Say before the first forward of a long run what it takes and what would fit."""
     window = start.loaded.present_plan.target_length
-
-    def forwards(own: ExtendSettings) -> list[tuple[int, int]]:
-        return [each for stage in stages(own) for each in stage.cost(window).forwards]
-
     fewer = replace(settings, documents=TO_WORK, evaluations=None)
     announce(
         start.loaded.model,
         window,
-        forwards(settings),
+        forwards_of(settings, window),
         notice,
         begun=run / CONFIGURATION,
         what="this run",
-        smaller=[(f"a `budget` of time or tokens with {TO_WORK} documents", forwards(fewer))],
+        smaller=[
+            (f"a `budget` of time or tokens with {TO_WORK} documents", forwards_of(fewer, window))
+        ],
         otherwise="`plan` chooses a method without a forward, `evaluate` measures it on few "
         "`samples`, and `export` writes it",
     )

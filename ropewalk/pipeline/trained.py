@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from ropewalk.budget import counted
@@ -20,7 +20,7 @@ from ropewalk.progress import Notice, Progress, silent, unheard
 from ropewalk.run_directory import RESULTS, RunDirectory
 from ropewalk.searching.model.forwards import FEWER, announce_search
 from ropewalk.searching.model.run import check_search, search_model
-from ropewalk.searching.model.settings import SearchSettings
+from ropewalk.searching.model.settings import SearchSettings, published
 from ropewalk.torchrun import first
 from ropewalk.training.ranks import check_shared, on_first
 from ropewalk.training.request import TrainRequest
@@ -53,13 +53,20 @@ class Training:
                     lambda: asked.text.tokenised(asked.source, place, self.progress, self.notice)
                 )
             store, tokenizer = TokenStore(given or place), load_tokenizer(folder)
+            settings = asked.settings
+            if asked.domain_tags:
+                named = {
+                    name: tokenizer.encode(name, add_special_tokens=False)
+                    for name in store.with_text
+                }
+                settings = replace(settings, tags=named)
             on_first(lambda: check_store(store, tokenizer, folder, self.progress))
             found = TrainingRun(
                 source=folder,
                 name=asked.source.name,
                 store=store,
                 special=SpecialTokens.of(tokenizer),
-                settings=asked.settings,
+                settings=settings,
                 execution=asked.execution,
                 path=asked.path,
                 plan_of=lambda *of: self._plan(directory, *of),
@@ -115,6 +122,7 @@ class Training:
             "recipe": None if asked.recipe is None else asked.recipe.name,
             **(searched if planner.searches else {}),
             **asdict(asked.settings),
+            **({"domain_tags": True} if asked.domain_tags else {}),
             "dtype": asked.execution.dtype,
             "device": "cpu" if asked.execution.on_cpu else "accelerator",
         }
@@ -139,6 +147,8 @@ class Training:
             tokens=counted(self.asked.budget, "tokens"),
             seed=self.asked.settings.seed,
         )
+        if self.asked.searches_as_published:  # both lengths on the original model, §3.3
+            settings, folder = published(settings), self.asked.source.folder
         loaded = load(str(folder))
         check_search(loaded, self.search_texts, settings)
         begun = directory.path / f"search-{number}-search-measured.jsonl"

@@ -79,7 +79,7 @@ class Comparison(Planned):
         yield Title(self.model, f" to {format_length(self.target_length)}")
         if self.documented:
             yield Paragraph(self.documented, "verdict")
-        yield tables.ranking(self.candidates, {row.runtime for row in self.serving}, targets())
+        yield tables.ranking(self.candidates, {row.runtime for row in self.serving}, (*targets(),))
         if any(candidate.from_plain for candidate in self.candidates):
             present = self.present.longest(self.layers[0]).method
             yield Paragraph(
@@ -167,8 +167,8 @@ def _warnings(candidates: Sequence[Candidate], name: str, *, after_training: boo
 
 
 def _loadable_by(plan: ContextPlan, source: Source) -> tuple[str, ...] | None:
-    from ropewalk.runtimes import features, files
+    from ropewalk.runtimes import features, gguf_lines
 
     if source.kind == "GGUF file":
-        return files.loadable_by(plan, source.header)
+        return gguf_lines.loadable_by(plan, source.header)
     return features.loadable_by(plan, source.config)

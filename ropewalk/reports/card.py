@@ -21,7 +21,6 @@ from ropewalk.blocks import (
     Block,
     Cell,
     Code,
-    Details,
     Page,
     Paragraph,
     Section,
@@ -174,7 +173,7 @@ def _outcome(plan: ContextPlan, judged: Judged | None) -> Iterator[Block]:
         yield Paragraph(NOT_JUDGED, "warning")
         return
     yield Title(judged.verdict.capitalize(), f" at {format_length(judged.length)} tokens.")
-    yield Paragraph(f"{judged.chosen}: {judged.evidence}; {judged.price_in_words}.", "verdict")
+    yield Paragraph(f"{judged.chosen} {judged.evidence}; {judged.price_in_words}.", "verdict")
     rows = [cells("context length", format_length(judged.window), format_length(judged.length))]
     for chart in judged.charts():
         own = [{mark.x: words(mark, chart.y) for mark in series.marks} for series in chart.series]
@@ -185,10 +184,9 @@ def _outcome(plan: ContextPlan, judged: Judged | None) -> Iterator[Block]:
 
 
 def _evidence(judged: Judged) -> Iterator[Section]:
-    """The section of the verdict on a run's page; its tables open when asked to."""
+    """The pictures of the verdict, and how it came about."""
     blocks = judged_section(judged, is_final=True).blocks
-    shown = (Details((each,)) if isinstance(each, Table) else each for each in blocks)
-    yield Section("Retrieval and perplexity", tuple(shown))
+    yield Section("Retrieval and perplexity", (*judged.charts(), *blocks))
 
 
 def _method(plan: ContextPlan) -> Iterator[Block]:

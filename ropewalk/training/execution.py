@@ -12,8 +12,8 @@ from pathlib import Path
 
 from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.costs.estimates import BYTES, HALF, Way, Work, step
-from ropewalk.costs.here import accelerated, check_training, memory_of, sizes_where_known
 from ropewalk.costs.machines import Machine, of_main_memory
+from ropewalk.costs.memory import accelerated, check_training, memory_of, sizes_where_known
 from ropewalk.errors import InvalidValue, UnknownName, Unsupported
 from ropewalk.lengths import format_length
 from ropewalk.models.config import Config, load_config, text_config

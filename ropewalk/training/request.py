@@ -52,6 +52,7 @@ class TrainRequest:
     method: str | None
     recipe: TrainingRecipe | None
     run: Path | None
+    domain_tags: bool
     search_between: bool
     search_corpus: Corpus
     budget: Budget | None
@@ -86,6 +87,11 @@ class TrainRequest:
         return StagePlanner(stages, plans, method, bases, self.search_between)
 
     @property
+    def searches_as_published(self) -> bool:
+        """True if the schedules are those of LongRoPE's own search, as one of its recipes says."""
+        return self.method is None and not self.plan and self.planner.method == SEARCH
+
+    @property
     def apart_from(self) -> list[Path]:
         """Files and folders that are read, which nothing may be written to."""
         return [*self.source.places, *self.text.places]
@@ -104,6 +110,11 @@ class TrainRequest:
         self._check_plans()
         self._check_served(notice)
         check_domains(self.settings.shares or {}, self.text.domains)
+        if self.domain_tags and len(self.text.domains) == 1:
+            raise InputError(
+                "`domain_tags` tell domains apart, and there is one; name the domain of each "
+                "corpus, or leave it out"
+            )
         if self.execution.on is None:
             adapters = ["peft"] if self.settings.lora else []
             check_installed("train", "torch", "accelerate", *adapters)

@@ -87,7 +87,7 @@ def test_the_estimate_counts_what_the_stages_read(folder: Path) -> None:
 
 def test_a_run_reads_what_was_counted(done: Extended, run: Path) -> None:
     """Nothing ends the first stage early: six documents are the most that it may read."""
-    counted = {each.name: each.cost(tiny.WINDOW) for each in stages(done.settings)}
+    counted = {each.name: each.needs(tiny.WINDOW) for each in stages(done.settings)}
     events = [each for each in read_journal(run / EVENTS) if each["event"] == USED]
     used = {each["stage"]: int(str(each["tokens"])) for each in events}
     # Besides, some tokens prove that the schedule took effect.

@@ -14,7 +14,6 @@ from ropewalk.data.documents import as_documents
 from ropewalk.errors import InputError, InvalidValue
 from ropewalk.evaluation.verdict import TO_WORK
 from ropewalk.pipeline import cost
-from ropewalk.pipeline.planned import planned
 from ropewalk.pipeline.request import characters_for, standard_library
 from ropewalk.pipeline.settings import SHIPPED_UP_TO, ExtendSettings, parted, settings_for
 from ropewalk.progress import unheard
@@ -29,7 +28,7 @@ def tokens_of(settings: ExtendSettings) -> int:
 
 
 def within(tokens: float) -> ExtendSettings:
-    return planned(SETTINGS, Budget(tokens, "tokens"), tokens_of)
+    return cost.fitted(SETTINGS, Budget(tokens, "tokens"), tokens_of)
 
 
 def test_what_fits_is_left_as_it_is() -> None:

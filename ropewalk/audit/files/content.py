@@ -46,12 +46,12 @@ def of_folder(folder: Path, progress: Told, *, of_parts: bool = False) -> Checke
         if not os.path.lexists(path):
             missing.append(name)
         elif not path.is_file():  # never opened: a pipe would wait for ever
-            strange.append(f"{name} is {_kind(path)}, not a file")
+            strange.append(f"{name} is {_kind(path)}, not a file{_linked(path)}")
         elif (
             path.stat().st_size != wanted.size
             or sha256(path, progress, before, manifest.bytes) != wanted.sha256
         ):
-            changed.append(name)
+            changed.append(f"{name}{_linked(path)}")
         before += wanted.size
     here = {path.name for path in folder.iterdir()} - {MANIFEST}
     # Without these there is no model: a manifest that lists none of them is not of an export.
@@ -71,7 +71,8 @@ def of_folder(folder: Path, progress: Told, *, of_parts: bool = False) -> Checke
     ]
     if problems:
         return wrong("bytes", *map(_changed, problems), *notes)
-    return passed("bytes", f"{len(manifest.files)} files match {MANIFEST}", *notes)
+    links = [*filter(None, (_linked(folder / name) for name in manifest.files))][:1]
+    return passed("bytes", f"{len(manifest.files)} files match {MANIFEST}{''.join(links)}", *notes)
 
 
 def of_file(header: GGUFHeader, progress: Told) -> Checked:
@@ -94,6 +95,11 @@ def of_file(header: GGUFHeader, progress: Told) -> Checked:
 
 def _holds_weights(name: str) -> bool:
     return name.endswith((".safetensors", ".gguf")) or name == INDEX
+
+
+def _linked(path: Path) -> str:
+    """The place that a link leads to, in words."""
+    return f" (linked: {os.readlink(path)})" if path.is_symlink() else ""
 
 
 def _kind(path: Path) -> str:

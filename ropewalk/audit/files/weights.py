@@ -156,7 +156,8 @@ def _first(problems: tuple[str, ...]) -> tuple[str, ...]:
 
 def _regular(path: Path) -> Path:
     if not path.exists():
-        raise InputError(f"{path.name}: is not there")
+        lost = f"links to {os.readlink(path)}, which" if path.is_symlink() else "it"
+        raise InputError(f"{path.name}: {lost} is not there")
     if not path.is_file():  # a pipe would wait for ever
         raise InputError(f"{path.name}: is not a file")
     return path

@@ -34,8 +34,8 @@ from ropewalk.models.config.loading import rope_type as rope_type
 from ropewalk.models.config.loading import text_config as text_config
 from ropewalk.models.config.setting import RopeSetting
 from ropewalk.models.config.steps import rope_setting, steps
-from ropewalk.models.native import DUAL_CHUNK as DUAL_CHUNK
-from ropewalk.models.native import PLAIN, Lengths
+from ropewalk.models.lengths import DUAL_CHUNK as DUAL_CHUNK
+from ropewalk.models.lengths import PLAIN, Lengths
 from ropewalk.schedule import RotaryGeometry
 
 

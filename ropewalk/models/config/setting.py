@@ -8,7 +8,7 @@ from ropewalk.errors import InvalidValue
 from ropewalk.models.config.geometry import geometry
 from ropewalk.models.config.keys import ConfigKeys
 from ropewalk.models.config.loading import Config
-from ropewalk.models.native import ALPHA, Lengths, Stated, three_lengths
+from ropewalk.models.lengths import ALPHA, Lengths, Stated, three_lengths
 from ropewalk.schedule import MAX_FACTOR, RotarySchedule
 from ropewalk.untrusted import real_number
 
@@ -48,7 +48,7 @@ class RopeSetting:
         return factor
 
     def lengths(self, factor: float = 1.0) -> Lengths:
-        """The reference, trained and served length (native.py has the rule)."""
+        """The reference, trained and served length (lengths.py has the rule)."""
         kind = self.kind
         if kind == "dynamic" and self.rope.get("alpha") is not None:
             kind = ALPHA

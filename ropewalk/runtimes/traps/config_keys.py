@@ -203,8 +203,8 @@ def scaling_null(subject: Subject) -> Iterator[Finding]:
         yield Finding(
             "refused",
             tuple(r.runtime for r in subject.readings if r.runtime in (STOCK, *ENGINE_NAMES)),
-            f"rope_scaling = {inner['rope_scaling']} is stated, which transformers' {kind} takes for "
-            "its rope_parameters",
+            f"rope_scaling = {inner['rope_scaling']} is stated, which transformers' {kind} takes "
+            "for its rope_parameters",
             "it does not load",
             "remove rope_scaling (ropewalk export does)",
         )

@@ -22,7 +22,7 @@ def progress(
     return Chart(
         f"{title}{'; above the picture: ' if above else ''}{', '.join(above)}",
         Axis("tokens scored"),
-        Axis("score (lower is better)", highest=highest),
+        Axis("loss (lower is better)", highest=highest),
         (Series("searched schedules: the best so far", marks, True, drawn="steps"),),
         horizontals=tuple(
             Guide(s, name if i else f"best hand-designed: {name}")

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ropewalk.context_plan import ContextPlan, PlanStep
-from ropewalk.costs.here import check_memory
+from ropewalk.costs.memory import check_memory
 from ropewalk.data.corpora import Document
 from ropewalk.errors import InvalidValue, RopewalkError
 from ropewalk.evaluation.chat import Chat
@@ -162,6 +162,7 @@ class _LegSearch:
             in_step=ranks is not None and ranks.per_copy > 1,
             in_chunks=ranks is not None and ranks.by_heads,
         )
+        # That installing works is proven by one schedule, the same on all ranks.
         local.prove(next(iter(self._by_hand.values())))
         if ranks is None:
             return self._leg(local, documents, journal, progress, at_once=1)
@@ -218,10 +219,12 @@ class _LegSearch:
         """Score the hand-designed methods, and search from them."""
         by_hand = self._by_hand
         shown = by_hand if self.settings.reports else {}
+        # The methods come first: they are the baseline that progress shows.
         on_search = reader.read("hand-designed methods", documents.search, shown)
         baselines = {name: measured.score.score for name, measured in on_search.items()}
         for name, short in reader.read(WITHIN, documents.short_search, shown).items():
             baselines[name] += float(short.losses.text.mean())
+        # The strategy's objective counts short text if its cost may decide.
         space = space_of(self.start, self.length, self.settings)
         short_search = documents.short_search.numbers
         original_length = self.start.geometry.original_length
@@ -237,6 +240,7 @@ class _LegSearch:
         result = self._search(space, objective, journal, at_once, reader.progress, known)
         if not result.finalists and evaluations_of(self.settings) != 0:
             self.notice("the search's budget ended before it had scored a schedule")
+        # Finalists are numbered, best first, as journals and notices name them.
         finalists = {f"finalist {n}": own for n, (own, _) in enumerate(result.finalists, start=1)}
         return Candidates(
             by_hand=by_hand,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from collections import Counter
 from statistics import fmean
@@ -144,6 +145,27 @@ def test_written_answers_are_scored_by_ruler_s_rule_and_carry_its_name(name: str
     assert task.metric == ("string_match_part" if part else "string_match_all")
     assert task.score("It is 926333,\x00 Aab", ("92633", "AB", "c")) == (1 if part else 2 / 3)
     assert task.score("none of them", ("92633", "AB")) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "small"),
+    [
+        *(("vt-syn", False), ("fwe-syn", False), ("fwe-syn", True), ("cwe-syn", False)),
+        *((f"niah-multikey-{i}-syn", small) for i in (1, 2, 3) for small in (False, True)),
+    ],
+)
+def test_a_list_of_all_words_of_a_prompt_is_no_answer(name: str, small: bool) -> None:
+    """RULER's rule gives it the whole score."""
+    draft = _draft(name, 600, small=small)
+    references = draft.references or draft.parts or (draft.answer.strip(),)
+    words = list(dict.fromkeys(re.findall(r"[\w-]+", draft.prompt)))
+    lists = [random.Random(i).sample(words, len(words)) for i in range(20)]
+    lists += [[word.lower() for word in each] for each in lists]
+    score = named(name).score
+    for separator in (" ", ", ", "\n"):
+        assert fmean(score(separator.join(each), references) for each in lists) < 0.5
+    assert score(f"They are {' and '.join(references)}.", references) == 1
+    assert score(f"{draft.answer}\n{' '.join(words)}", references) == 1
 
 
 @each_size

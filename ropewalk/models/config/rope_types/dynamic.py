@@ -7,7 +7,7 @@ from functools import partial
 from ropewalk.context_plan import PlanStep, ladder
 from ropewalk.models.config.rope_types import ntk_alpha
 from ropewalk.models.config.setting import RopeSetting
-from ropewalk.models.native import extended
+from ropewalk.models.lengths import extended
 from ropewalk.scaling import doublings, dynamic_ntk
 
 

@@ -32,13 +32,13 @@ from ropewalk.runtimes.reading import (
     NOT_MEASURED,
     STOCK,
     Effective,
-    Reading,
+    RotaryReading,
     check_counts,
 )
 from ropewalk.schedule import FloatArray
 
 
-def measure(config: Config, layer_types: Sequence[str], lengths: Sequence[int]) -> Reading:
+def measure(config: Config, layer_types: Sequence[str], lengths: Sequence[int]) -> RotaryReading:
     """Ask the rotary modules that transformers builds from a config, at each of these lengths."""
     try:
         with quiet():
@@ -51,17 +51,17 @@ def measure(config: Config, layer_types: Sequence[str], lengths: Sequence[int]) 
                 for layer_type in layer_types
             }
     except Unsupported as error:
-        return Reading(STOCK, MEASURED, unread=str(error))
+        return RotaryReading(STOCK, MEASURED, unread=str(error))
     except InvalidValue:
         raise
     except ImportError as error:  # a package that the model's class needs, and nothing wrong in it
-        return Reading(STOCK, NOT_MEASURED, unread=first_line(error).rstrip(": "))
+        return RotaryReading(STOCK, NOT_MEASURED, unread=first_line(error).rstrip(": "))
     except Exception as error:  # whatever its config and rotary classes raise
-        return Reading(STOCK, MEASURED, refused=first_line(error))
+        return RotaryReading(STOCK, MEASURED, refused=first_line(error))
     changes = any(
         not _same(one, other) for own in layers.values() for one in own[:1] for other in own[1:]
     )
-    return Reading(STOCK, MEASURED, layers, "by the length at hand" if changes else "never")
+    return RotaryReading(STOCK, MEASURED, layers, "by the length at hand" if changes else "never")
 
 
 def _same(one: Effective, other: Effective) -> bool:

@@ -6,33 +6,23 @@ far as the plan reaches; the same weights with the plan installed compute them t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
-from ropewalk.agreement import Agreement
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import GateFailed, InputError, Unsupported
 from ropewalk.exporting.tokens import PROBE
 from ropewalk.runtimes.finding import Finding
 from ropewalk.runtimes.reading import STOCK
+from ropewalk.runtimes.trials import Trial, differs, failed
 
 MOST_BYTES = 8 * 2**30
 """The most bytes of weights in float32, of which two copies are in memory."""
 
 
-@dataclass(frozen=True)
-class Trial:
-    """The outcome."""
-
-    agreement: Agreement | None = None
-    findings: tuple[Finding, ...] = ()
-    notes: tuple[str, ...] = ()
-
-
-def trial(folder: Path, plan: ContextPlan, *, tokenizer: bool) -> Trial:
+def tried(folder: Path, plan: ContextPlan, *, tokenizer: bool) -> Trial:
     """Run a folder whose weights are there, as far as that can be done here.
 
-    Its tokenizer is loaded too, in the same process.
+    `tokenizer`: its tokenizer is loaded too, in the same process.
     """
     import torch
 
@@ -52,30 +42,21 @@ def trial(folder: Path, plan: ContextPlan, *, tokenizer: bool) -> Trial:
         agreement = gate.agreement_with(model, plan, asked, answered.answers)
     except GateFailed as error:
         said = "; ".join(error.problems)
-        return Trial(findings=(_failed("model-differs", said, "it does not follow the plan"),))
+        return Trial(findings=(_fails("model-differs", said, "it does not follow the plan"),))
     except Unsupported as error:
         return Trial(notes=(f"the model was not run: {error}",))
     except InputError as error:
-        return Trial(findings=(_failed("refused", str(error), "it does not load"),))
+        return Trial(findings=(_fails("refused", str(error), "it does not load"),))
     found = [] if agreement.passed else [differs(STOCK, agreement)]
     if all(answer.logits.std() == 0 for answer in answered.answers):
         said = "every token has the same logit at every position"
-        found.append(_failed("no-effect", said, "no input has an effect: weights are zero"))
+        found.append(_fails("no-effect", said, "no input has an effect: weights are zero"))
     if (tokens := answered.tokens) is not None and tokens.error:
         said = f"stock transformers cannot load the tokenizer ({tokens.error})"
-        found.append(_failed("tokenizer-broken", said, "no text becomes tokens"))
-    return Trial(agreement, tuple(found))
+        found.append(_fails("tokenizer-broken", said, "no text becomes tokens"))
+    loaded = "loaded whole by stock transformers"
+    return Trial(STOCK, agreement, tuple(found), loaded=loaded)
 
 
-def differs(runtime: str, agreement: Agreement) -> Finding:
-    return _failed(
-        "model-differs",
-        f"in {agreement.runtime}, {agreement.quantity} differ from the planned model's by "
-        f"{agreement.max_difference:.3g}, and {agreement.tolerance:.2g} is allowed",
-        "it does not follow the plan",
-        runtime,
-    )
-
-
-def _failed(trap: str, what: str, consequence: str, runtime: str = STOCK) -> Finding:
-    return Finding(trap, (runtime,), what, consequence, "export the model again: ropewalk export")
+def _fails(trap: str, what: str, consequence: str) -> Finding:
+    return failed(trap, what, consequence, STOCK)

@@ -1,26 +1,26 @@
-"""The one answer to "does this runtime follow this config under this plan", for every command.
+"""Whether a runtime follows a config under a plan: the one answer, for every command.
 
-`plan`, `export`, `verify`, the reports and `fingerprint` all ask here, so they cannot contradict
-each other. A config is read as the runtime reads it, and the reading is searched for traps: none
-that is wrong in this runtime, and it follows. `verify` does the same with more eyes: it measures
-transformers and runs the model, and has several runtimes in one `Subject`.
+`plan`, `export`, `verify`, the reports and `fingerprint` all ask here (`Runtime.judge`), so they
+cannot contradict each other. A config is read as the runtime reads it, and the reading is searched
+for traps: none that is wrong in this runtime, and it follows. `verify` does the same with more
+eyes: it measures transformers and runs the model, and has several runtimes in one `Subject`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from ropewalk.context_plan import PLAN, ContextPlan
+from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, shortened
 from ropewalk.models.config import DUAL_CHUNK, Config, ConfigReader, text_config
 from ropewalk.models.families import FAMILIES
-from ropewalk.runtimes import of_version, rules, traps
+from ropewalk.runtimes import traps
 from ropewalk.runtimes.finding import Finding, Subject
 from ropewalk.runtimes.model_classes import architecture
-from ropewalk.runtimes.reading import BY_ITS_RULES, Reading, number
+from ropewalk.runtimes.reading import RotaryReading, number
 from ropewalk.untrusted import read_json
 
 TOKENIZER_LIMITS = ("model_max_length", "max_len")
@@ -29,95 +29,60 @@ LIMITS = ("tokenizer-limit", "generation-limit")
 
 
 @dataclass(frozen=True)
-class Followed:
-    """A runtime's answer."""
+class Judgement:
+    """One runtime's treatment of a config under a plan."""
 
     wrong: tuple[Finding, ...] = ()
     """The traps in which this runtime does something other than the plan."""
-    beside: tuple[Finding, ...] = ()
-    """The limits in files beside the config."""
+    limits: tuple[Finding, ...] = ()
+    """The limits of length in files beside the config."""
     unknown: str = ""
     """Why nothing is known of it."""
 
     @property
-    def exactly(self) -> bool:
+    def follows(self) -> bool:
         return not self.wrong and not self.unknown
 
     def __str__(self) -> str:
         return self.unknown or "; ".join(finding.what for finding in self.wrong)
 
 
-def follows(
-    runtime: str,
+def judged(
+    reading: RotaryReading,
     config: Config,
     plan: ContextPlan,
+    folder: Path | None,
     *,
-    folder: Path | None = None,
-    own: bool = False,
-) -> Followed:
-    """How a runtime follows a config under a plan, by its rules.
-
-    `folder`: its other files may limit the length. `own`: the plan is the folder's own, or if it
-    has none, what the config means.
-    """
-    reading = read(runtime, config)
+    planned: bool,
+) -> Judgement:
+    """The judgement of a runtime's reading of a config under a plan."""
     if reading.unread:
-        return Followed(unknown=reading.unread)
-    subject = subject_of(
-        [reading],
-        config,
-        plan,
-        folder=folder,
-        planned=not own or (folder is not None and (folder / PLAN).is_file()),
-    )
-    wrong = [f for f in traps.find(subject) if f.wrong and f.concerns(runtime)]
-    beside = tuple(finding for finding in wrong if finding.trap in LIMITS)
-    return Followed(tuple(f for f in wrong if f not in beside), beside)
+        return Judgement(unknown=reading.unread)
+    facts = facts_of(config, folder)
+    subject = Subject((reading,), plan.target_length, plan, planned=planned, asked=True, **facts)
+    found = traps.find(subject)
+    wrong = [each for each in found if each.wrong and each.concerns(reading.runtime)]
+    limits = tuple(each for each in wrong if each.trap in LIMITS)
+    return Judgement(tuple(each for each in wrong if each not in limits), limits)
 
 
-def read(runtime: str, config: Config) -> Reading:
-    """The reading of a config by a runtime's rules, as far as its class of the model is known."""
-    config = without_chunks(config)
-    try:
-        return _known_type(rules()[runtime](config), config)
-    except ArithmeticError:
-        unread = "the numbers in its config are too large to compute with"
-        return Reading(runtime, BY_ITS_RULES, unread=unread)
+def facts_of(config: Config, folder: Path | None) -> dict[str, Any]:
+    """What a `Subject` knows of a config, and of the files beside it."""
+    return {
+        "config": without_chunks(config),
+        "chunks": text_config(config).get(DUAL_CHUNK),
+        "tokenizer_limit": _limit_in(folder, "tokenizer_config.json", *TOKENIZER_LIMITS),
+        "generation_limit": _limit_in(folder, "generation_config.json", "max_length"),
+    }
 
 
-def subject_of(
-    readings: Sequence[Reading],
-    config: Config,
-    plan: ContextPlan | None,
-    *,
-    folder: Path | None = None,
-    length: int | None = None,
-    planned: bool = True,
-    asked: bool = True,
-) -> Subject:
-    """A config, what runtimes make of it, and what it is to follow."""
-    served = length or (plan.target_length if plan else 0)
-    return Subject(
-        readings=tuple(readings),
-        length=served,
-        plan=plan,
-        planned=planned,
-        asked=asked,
-        config=without_chunks(config),
-        chunks=text_config(config).get(DUAL_CHUNK),
-        tokenizer_limit=_limit_in(folder, "tokenizer_config.json", *TOKENIZER_LIMITS),
-        generation_limit=_limit_in(folder, "generation_config.json", "max_length"),
-    )
-
-
-def _known_type(reading: Reading, config: Config) -> Reading:
+def of_known_type(reading: RotaryReading, config: Config, *, by_model_type: bool) -> RotaryReading:
     """A runtime's rules are those of its classes: of an unknown model type nothing is known."""
     if reading.unread:
         return reading
     kind = ConfigReader(config).model_type
     if kind in FAMILIES:
-        by_type = of_version(reading.runtime).by_model_type
-        other = "" if by_type else _other_class(config, kind)
+        other = "" if by_model_type else _other_class(config, kind)
         return replace(reading, unread=other) if other else reading
     return replace(
         reading,

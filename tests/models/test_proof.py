@@ -18,8 +18,8 @@ from ropewalk.context_plan import FULL_ATTENTION, SLIDING_ATTENTION, ContextPlan
 from ropewalk.errors import GateFailed
 from ropewalk.models import queries
 from ropewalk.models.config import present_plan
-from ropewalk.models.following import follows
 from ropewalk.models.install import applied, install
+from ropewalk.models.proof import follows
 from ropewalk.models.stock_config import with_plan
 from ropewalk.planning.extension import extend_plan
 from ropewalk.schedule import LogN, RotarySchedule

@@ -73,6 +73,7 @@ def follows(
     installation = model.__dict__.get("_ropewalk")
     anatomy = installation.anatomy if installation else anatomy_of(model)
     probe = Probe(model, anatomy)
+    # The schedule in use depends on the length, so each length with one of its own is looked at.
     lengths = [plan.target_length if length is None else length]
     notes: tuple[str, ...] = ()
     if by_current_length:
@@ -85,6 +86,7 @@ def follows(
     problems: list[str] = []
     if not anatomy.layers:
         problems.append("no attention layer of this model can be examined")
+    # Layers of one type share a schedule, but each may have lost it by itself.
     for own in lengths:
         targets = {
             layer_type: _Target(

@@ -19,10 +19,12 @@ import numpy as np
 from ropewalk.agreement import Agreement
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.errors import RopewalkError, Unsupported
+from ropewalk.extras import required_by
 from ropewalk.gguf import llama_cpp_run
 from ropewalk.gguf.header import F32, FREQUENCIES, LONG, GGUFHeader
 from ropewalk.runtimes.finding import Finding
-from ropewalk.runtimes.llama_cpp import NAME
+from ropewalk.runtimes.reading import LLAMA_CPP
+from ropewalk.runtimes.trials import Trial, differs
 from ropewalk.schedule import FloatArray, RotarySchedule
 
 MOST_BYTES = 2**30
@@ -36,7 +38,26 @@ _NEUTRAL = {
 }
 
 
-def trial(header: GGUFHeader) -> Iterator[Finding]:
+def tried(header: GGUFHeader, plan: ContextPlan | None, *, wrong: bool) -> Trial:
+    """Run a file; unless it is wrong already, compare it with its own weights under a plan."""
+    findings = list(without_settings(header))
+    wrong = wrong or any(finding.wrong for finding in findings)
+    ran: tuple[str, ...] = (f"run in {llama_cpp_run.runtime()}",)
+    agreement = None
+    if plan is not None and not wrong:  # what is named already would only be said again
+        try:
+            with required_by("its own model"):
+                agreement = compared(header, plan.longest())
+        except Unsupported as error:
+            ran = (f"not compared with its weights in transformers: {error}", *ran)
+        else:
+            findings += [] if agreement.passed else [differs(LLAMA_CPP, agreement)]
+            ran = ()
+    loaded = "" if wrong else "loaded by llama.cpp"
+    return Trial(LLAMA_CPP, agreement, tuple(findings), ran, loaded)
+
+
+def without_settings(header: GGUFHeader) -> Iterator[Finding]:
     """Load the file, and neutralise its settings one by one."""
     try:
         count = min(TOKENS, _longest(header))
@@ -44,7 +65,7 @@ def trial(header: GGUFHeader) -> Iterator[Finding]:
     except RopewalkError as error:
         yield Finding(
             "refused",
-            (NAME,),
+            (LLAMA_CPP,),
             str(error),
             "it does not load",
             "convert or export the model again",
@@ -53,7 +74,7 @@ def trial(header: GGUFHeader) -> Iterator[Finding]:
     if not np.isfinite(whole).all():
         yield Finding(
             "model-differs",
-            (NAME,),
+            (LLAMA_CPP,),
             "llama.cpp computes log-probabilities that are not numbers",
             "every answer is garbage",
             "convert or export the model again, with more precise weights",
@@ -72,7 +93,7 @@ def trial(header: GGUFHeader) -> Iterator[Finding]:
         if np.array_equal(whole, without):
             yield Finding(
                 "no-effect",
-                (NAME,),
+                (LLAMA_CPP,),
                 f"{name} changes nothing: llama.cpp computes the same without it",
                 "the setting has no effect on the model",
                 "export the plan in a way that llama.cpp honours (ropewalk export does)",

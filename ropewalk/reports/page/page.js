@@ -19,3 +19,16 @@ for (const table of document.querySelectorAll("table")) {
     });
   });
 }
+for (const pre of document.querySelectorAll("pre")) {
+  const box = document.createElement("div");
+  const button = document.createElement("button");
+  box.className = "paste";
+  button.type = "button";
+  button.textContent = "Copy";
+  pre.replaceWith(box);
+  box.append(pre, button);
+  button.addEventListener("click", () => {
+    getSelection().selectAllChildren(pre); // to copy by hand where a browser forbids the rest
+    navigator.clipboard?.writeText(pre.textContent).then(() => (button.textContent = "Copied"));
+  });
+}

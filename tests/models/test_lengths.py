@@ -12,7 +12,7 @@ from ropewalk.context_plan import FULL_ATTENTION
 from ropewalk.errors import InvalidValue, Unsupported
 from ropewalk.models.assumptions import assumptions
 from ropewalk.models.config import ConfigReader, load_config, present_plan
-from ropewalk.models.native import Stated, three_lengths
+from ropewalk.models.lengths import Stated, three_lengths
 from ropewalk.models.source import resolve
 from ropewalk.models.stock_config import with_plan
 from ropewalk.planning.extension import extend_plan, within_trained

@@ -15,17 +15,17 @@ from ropewalk.context_plan import FULL_ATTENTION, PLAN, ContextPlan
 from ropewalk.errors import RopewalkError, Unsupported
 from ropewalk.gguf import settings
 from ropewalk.gguf.architectures import architecture
-from ropewalk.gguf.families import family, family_names, rotation_of
-from ropewalk.gguf.family import Stated
+from ropewalk.gguf.families import family, family_names
 from ropewalk.gguf.header import GGUFHeader
 from ropewalk.gguf.rotation import CONVERTED
 from ropewalk.gguf.settings import NoFactors
-from ropewalk.models.config import ORIGINAL_LENGTH, Config, ConfigReader, text_config
+from ropewalk.models.config import ORIGINAL_LENGTH, ConfigReader
 from ropewalk.models.source import Source
-from ropewalk.runtimes import every, follows
-from ropewalk.runtimes.configs import window_everywhere, with_length
-from ropewalk.runtimes.features import expressible
-from ropewalk.runtimes.serving import NOT_RUN, Fit, Serving, export_line, reason_of, row
+from ropewalk.runtimes import loading
+from ropewalk.runtimes.configs import with_length
+from ropewalk.runtimes.reading import LLAMA_CPP, OLLAMA
+from ropewalk.runtimes.runtime import Target
+from ropewalk.runtimes.serving import NOT_RUN, Fit, Serving, export_line, reason_of
 from ropewalk.scaling import rebuild
 from ropewalk.schedule import RotarySchedule
 
@@ -36,19 +36,19 @@ _ARCHITECTURES = CONVERTED["architectures"]
 """GGUF architectures by model type, of those that the export does not write."""
 
 
-def served(plan: ContextPlan, source: Source) -> tuple[Serving, Serving]:
-    """llama.cpp and Ollama."""
+def served(llama_cpp: Target, plan: ContextPlan, source: Source) -> tuple[Serving, Serving]:
+    """llama.cpp and Ollama, which follow a plan by the same file."""
     if source.kind == "GGUF file":
         return _of_file(plan, source)
-    exported = _exported(plan, source)
+    exported = _exported(llama_cpp, plan, source)
     if not _is_plain(source.present_plan) and plan.rotates_like(source.present_plan):
         longer = with_length(source.config, plan.target_length)
-        converted = follows("llama.cpp", longer, plan, folder=source.path, own=True)
-        written = converted.exactly and _written_by_the_converter(source)
+        converted = llama_cpp.judge(longer, plan, folder=source.path, own_plan=True)
+        written = converted.follows and _written_by_the_converter(source)
         if written or (exported.refused and not converted.wrong):
             return _unmodified(plan, source, known=written)
-    llama_cpp = _llama_cpp(plan, source, exported, FILE, _UNMODIFIED)
-    return llama_cpp, _ollama(plan, source, exported)
+    by_flags = _llama_cpp(plan, source, exported, FILE, _UNMODIFIED)
+    return by_flags, _ollama(plan, source, exported)
 
 
 def loadable_by(plan: ContextPlan, header: GGUFHeader) -> tuple[str, ...] | None:
@@ -59,7 +59,7 @@ def loadable_by(plan: ContextPlan, header: GGUFHeader) -> tuple[str, ...] | None
         settings.setting_of(header, settings.check_plan(header, plan))
     except RopewalkError:
         return ()
-    return tuple(name for name, each in every().items() if each.loads_files)
+    return loading("GGUF file")
 
 
 def _of_file(plan: ContextPlan, source: Source) -> tuple[Serving, Serving]:
@@ -68,10 +68,10 @@ def _of_file(plan: ContextPlan, source: Source) -> tuple[Serving, Serving]:
     if plan == source.present_plan:
         own = "the file's own settings"
         return (
-            Serving("llama.cpp", "exact", own, (_llama_server(path, length),)),
-            Serving("ollama", "exact", f"{own}, {NOT_RUN}", modelfile(path, length)),
+            Serving(LLAMA_CPP, "exact", own, (llama_server(path, length),)),
+            Serving(OLLAMA, "exact", f"{own}, {NOT_RUN}", modelfile(path, length)),
         )
-    export, refused = export_line(source, "llama.cpp", EXTENDED), ""
+    export, refused = export_line(source, LLAMA_CPP, EXTENDED), ""
     near: tuple[str, ...] = ()
     try:
         header = source.header
@@ -84,10 +84,10 @@ def _of_file(plan: ContextPlan, source: Source) -> tuple[Serving, Serving]:
     except RopewalkError as error:
         refused, how = str(error), ""
     if refused:
-        ollama = Serving("ollama", "impossible", f"a Modelfile has no setting of RoPE; {refused}")
+        ollama = Serving(OLLAMA, "impossible", f"a Modelfile has no setting of RoPE; {refused}")
     else:
         lines = (export, *modelfile(EXTENDED, length))
-        ollama = row("ollama", near, f"{how}, {NOT_RUN}", *lines)
+        ollama = Serving.possible(OLLAMA, near, f"{how}, {NOT_RUN}", *lines)
     exported = _Export(near, export, refused, EXTENDED)
     return _llama_cpp(plan, source, exported, path, "by flags, on the unmodified file"), ollama
 
@@ -102,25 +102,14 @@ class _Export:
     out: str = FILE
 
 
-def check_folder(config: Config, plan: ContextPlan) -> None:
-    """Refuse a folder of which the export writes no GGUF file that follows the plan."""
-    reader = ConfigReader(config)
-    own = family(reader.model_type, reader.outer_type)
-    own.check_config(Stated(text_config(config)))
-    rotation_of(own, plan)
-    window = None if own.windows else window_everywhere(config)
-    if window is not None and window < plan.target_length:
-        raise Unsupported(f"sliding_window = {window}, which the export to GGUF cannot keep")
-
-
-def _exported(plan: ContextPlan, source: Source) -> _Export:
+def _exported(llama_cpp: Target, plan: ContextPlan, source: Source) -> _Export:
     """The refusals are those of the export itself, as far as config and plan show them."""
     if command := _of_converted(plan, source):
         return _Export(command=command, out=EXTENDED)
     try:
-        _, near = expressible(plan, source.config, "llama.cpp", approximate=True)
+        _, near = llama_cpp.expressible(plan, source.config, approximate=True)
     except RopewalkError as error:
-        return _Export(refused=reason_of(error, "llama.cpp"))
+        return _Export(refused=reason_of(error, LLAMA_CPP))
     allow = " --approximate" if near else ""
     return _Export(near, f"{export_line(source, 'llama.cpp', FILE)}{allow}")
 
@@ -134,7 +123,7 @@ def _of_converted(plan: ContextPlan, source: Source) -> str:
         settings.setting_in(architecture(name), settings.only_schedule(plan), by_factors=True)
     except RopewalkError:
         return ""
-    words = ("ropewalk", "export", FILE, "--plan", PLAN, "--runtime", "llama.cpp", "-o", EXTENDED)
+    words = ("ropewalk", "export", FILE, "--plan", PLAN, "--runtime", LLAMA_CPP, "-o", EXTENDED)
     return shlex.join(words)
 
 
@@ -172,8 +161,8 @@ def _unmodified(plan: ContextPlan, source: Source, *, known: bool) -> tuple[Serv
         key = reader.written("max_position_embeddings")
         longer += f"; convert it from a config with {key} = {length}, for Ollama serves no more"
     return (
-        Serving("llama.cpp", fit, reason, (_llama_server(FILE, length, *flags),)),
-        Serving("ollama", fit, f"{reason}{longer}", modelfile(FILE, length)),
+        Serving(LLAMA_CPP, fit, reason, (llama_server(FILE, length, *flags),)),
+        Serving(OLLAMA, fit, f"{reason}{longer}", modelfile(FILE, length)),
     )
 
 
@@ -185,24 +174,24 @@ def _llama_cpp(
         flags = _flags(plan, source, file)
     except Unsupported as error:
         if exported.refused:
-            return Serving("llama.cpp", "impossible", f"{error}; {exported.refused}")
-        served = _llama_server(exported.out, plan.target_length)
+            return Serving(LLAMA_CPP, "impossible", f"{error}; {exported.refused}")
+        served = llama_server(exported.out, plan.target_length)
         reason = f"export it first: {error}"
-        return row("llama.cpp", exported.near, reason, exported.command, served)
-    return Serving("llama.cpp", "exact", without, (flags,))
+        return Serving.possible(LLAMA_CPP, exported.near, reason, exported.command, served)
+    return Serving(LLAMA_CPP, "exact", without, (flags,))
 
 
 def _ollama(plan: ContextPlan, source: Source, exported: _Export) -> Serving:
     own = f"by llama.cpp's rules, not tested here; {FILE} is"
     if plan == source.present_plan and _is_plain(plan):
         reason = f"{own} an unmodified GGUF file of the model"
-        return Serving("ollama", "exact", reason, modelfile(FILE, plan.target_length))
+        return Serving(OLLAMA, "exact", reason, modelfile(FILE, plan.target_length))
     if exported.refused:
         reason = f"a Modelfile has no setting of RoPE, and {exported.refused}"
-        return Serving("ollama", "impossible", reason)
+        return Serving(OLLAMA, "impossible", reason)
     lines = (exported.command, *modelfile(exported.out, plan.target_length))
     own = own.replace(FILE, exported.out)
-    return row("ollama", exported.near, f"{own} the exported file", *lines)
+    return Serving.possible(OLLAMA, exported.near, f"{own} the exported file", *lines)
 
 
 def _is_plain(plan: ContextPlan) -> bool:
@@ -237,13 +226,13 @@ def _flags(plan: ContextPlan, source: Source, file: str) -> str:
             "llama.cpp's flags leave the layers with a sliding window as they are in the file"
         )
     if length <= source.present_plan.target_length:
-        return _llama_server(file, length, *flags)
+        return llama_server(file, length, *flags)
     if not name:
         raise Unsupported("llama.cpp's name for this architecture is not known here")
     # llama-server serves no more than the file states. Since #28030 YaRN's flags raise that by
     # themselves, to the same length; older builds and other flags need the override.
     stated = ("--override-kv", f"{name}.context_length=int:{length}")
-    return _llama_server(file, length, *stated, *flags)
+    return llama_server(file, length, *stated, *flags)
 
 
 def _architecture_of(source: Source) -> str:
@@ -280,7 +269,7 @@ def _rope_flags(schedule: RotarySchedule) -> tuple[str, ...]:
     raise Unsupported("llama.cpp's flags express a base, one factor for all pairs, or default YaRN")
 
 
-def _llama_server(file: str, length: int, *flags: str) -> str:
+def llama_server(file: str, length: int, *flags: str) -> str:
     return shlex.join(["llama-server", "-m", file, "-c", str(length), *flags])
 
 

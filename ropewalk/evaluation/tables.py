@@ -71,8 +71,8 @@ def spreads(found: Sequence[Spread], count: int) -> Table:
     methods = list(dict.fromkeys(s.method for s in found))
     at = {((s.task, s.metric), s.length, s.method): _spread(s) for s in found}
     caption = (
-        f"mean and range of {count} checkpoints; the range is no interval, and the results of each "
-        "checkpoint (--json, --run) have intervals"
+        f"mean and range of {count} checkpoints; the range is no interval, but the JSON of this "
+        "result has the intervals of each checkpoint"
     )
     return Table("", ("task", "length", *methods), _by_task(at, methods), caption, groups=True)
 
@@ -135,7 +135,7 @@ def effective(
         columns = ("method", "tasks", "mean to reach", "works at")
         yield Table("By the mean over tasks", columns, rows, caption)
     if not any(e.criterion == "own" for e in found):
-        needs = f"--method none at {at}"
+        needs = f"`methods` none at {at}"
         if all(result.method.endswith(AS_SERVED) for result in results):
             needs = (
                 f"the unmodified model's at {at}: evaluate the file or server of that at this "

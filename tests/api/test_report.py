@@ -19,10 +19,11 @@ import pytest
 import ropewalk as rw
 from ropewalk.api.report import keep_report
 from ropewalk.errors import InputError
-from ropewalk.evaluation.results import value_in_words
+from ropewalk.interval import Interval
 from ropewalk.progress import Status
 from ropewalk.records import EXACT_MATCH
 from ropewalk.run_directory import Journal, RunDirectory, read_journal
+from ropewalk.values import decode
 from tests.api.conformance import check_command, check_result
 from tests.evaluation import tiny
 from tests.evaluation.scored import resealed
@@ -69,8 +70,9 @@ def test_an_evaluation_leaves_its_page_with_every_value(run: Path) -> None:
     results = json.loads((run / "results.json").read_text())
     for result in results["results"]:
         if result["metric"] == "exact_match":
-            assert f"{result['value']:.0%}" in shown
-            assert f"({result['low']:.0%} to {result['high']:.0%})" in shown
+            value, ends = str(decode(Interval, result["estimate"], "estimate")).split(" ", 1)
+            assert value in shown
+            assert ends in shown
     for heading in ("Each task by context length", "Methods compared", "Schedules"):
         assert heading in shown
     assert "Where answers are found" not in shown, "six samples make one row, as in the chart"
@@ -112,11 +114,11 @@ def test_two_evaluations_stand_side_by_side(
     assert found.verdict == compared.summary()
     assert compared.significant
     for told in compared.significant[:3]:
-        assert f"{told.comparison.low:+.3g} to {told.comparison.high:+.3g})" in found.verdict
+        assert str(told.comparison.difference).partition("(")[2] in found.verdict
     shown = texts(found.path)
     for result in (*compared.first_results, *compared.second_results):
         if result.metric == EXACT_MATCH.name:
-            assert value_in_words(result) in shown
+            assert result.estimate.number() in shown
     with pytest.raises(InputError, match="needs a file to be written to"):
         rw.report(run, other)
 
@@ -182,7 +184,7 @@ def test_bad_input_is_named(copied: Path, run: Path, tmp_path: Path) -> None:
     results = copied / "results.json"
     text = results.read_text()
     told = json.loads(text)
-    told["results"][0]["value"] += 1
+    told["results"][0]["estimate"]["value"] += 1
     results.write_text(json.dumps(told))
     resealed(copied, "results.json")
     assert "results.json does not follow from records.jsonl" in refused(copied)

@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ropewalk.evaluation.statistics import Interval
+from ropewalk.interval import Ends
 from ropewalk.records import EvalRecord
 from ropewalk.run_directory import EVENTS, KEPT, Journal
 
@@ -38,7 +38,7 @@ def known(value: T | None) -> T:
     return value
 
 
-def width(interval: Interval | None) -> float:
+def width(interval: Ends | None) -> float:
     low, high = known(interval)
     return high - low
 

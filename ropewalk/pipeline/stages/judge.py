@@ -177,7 +177,7 @@ class JudgeFirst(Judge):
             raise Unsupported(
                 f"{geometry.resting_pairs} of {geometry.pairs} rotary pairs of this model rest "
                 "(their frequency is 0), and extend exports what it finds, which no stock runtime "
-                "can load for such a model; use plan --method ntk and export, or search"
+                "can load for such a model; plan by the method ntk and export, or search"
             )
         self._planted(start, present.target_length)
 

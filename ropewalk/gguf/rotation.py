@@ -71,6 +71,7 @@ def geometry_of(header: GGUFHeader) -> RotaryGeometry:
             f"{WITHOUT_ROPE[header.architecture]}, not a rotary embedding"
         )
     _check_values(header)
+    # The head's size, stated or by division, as llama.cpp computes it.
     heads, width = header.count("attention.head_count"), header.count("embedding_length")
     head = header.count("attention.key_length")
     if head is None and width and heads:
@@ -87,6 +88,7 @@ def geometry_of(header: GGUFHeader) -> RotaryGeometry:
             f"{header.path}: states no head size or no context length, so it is not a language "
             "model with RoPE; give the file of the model itself"
         )
+    # Errors name the keys of the file.
     try:
         return RotaryGeometry(
             head_dim=head,

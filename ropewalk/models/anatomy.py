@@ -159,7 +159,9 @@ def _read(
         sines: Tensor = returned[1]
         return sines
 
+    # Sines of a few positions tell how pairs are laid out, and in which number format.
     sin = called_sines()
+    # A module obeys its buffer if twice the frequencies turn position 1 as far as 2 was turned.
     stock = {name: getattr(module, name) for name in (buffer, "rope_type")}
     try:
         module.rope_type = default_kind(module.rope_type)

@@ -50,6 +50,7 @@ def read_header(path: Path) -> dict[str, Stored]:
 def read_json_header(path: Path) -> tuple[int, dict[str, Any]]:
     """The bytes that a header takes, and its content, in which nothing is checked."""
     try:
+        # A stranger's file: its size bounds the header before anything of that length is read.
         size = path.stat().st_size
         with path.open("rb") as file:
             prefix = file.read(8)
@@ -68,6 +69,7 @@ def read_json_header(path: Path) -> tuple[int, dict[str, Any]]:
             content = file.read(length)
     except OSError as error:
         raise InputError(f"{path.name}: cannot be read ({error.strerror})") from None
+    # The library asks for the same, and no whitespace before the object.
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError:

@@ -26,11 +26,13 @@ _LAYER_TYPES = {"mamba": "linear_attention", "attention": FULL_ATTENTION}
 
 
 def check_rotates(keys: ConfigKeys) -> None:
+    # Types whose rotation is of another kind: their keys look like ours and mean something else.
     if how := ROTATES_OTHERWISE.get(keys.model_type):
         raise Unsupported(
             f"model type {shortened(keys.model_type)} rotates {how}; ropewalk does not extend "
             "that: use a model type of the table in docs/families.md"
         )
+    # Types without RoPE, or for which a key turns it off.
     other = WITHOUT_ROPE.get(keys.model_type)
     because = ""
     if other is None and keys.flag("alibi"):
@@ -48,6 +50,7 @@ def check_rotates(keys: ConfigKeys) -> None:
             "embedding, so nothing in it can be rescaled, and a rope_theta in its config has "
             "no effect"
         )
+    # Types that rotate, by rules that no schedule can say; the outer type counts as well.
     for model_type in (str(keys.outer.get("model_type")), keys.model_type):
         if (why := FAMILIES.get(model_type, UNKNOWN).refused) is not None:
             raise Unsupported(f"model type {shortened(model_type)}: {why}")

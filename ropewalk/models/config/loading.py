@@ -57,6 +57,7 @@ def _refuse_adapter(file: Path) -> None:
 
 def load_config(source: object) -> Config:
     """A config as plain JSON: from a config.json, a model's folder, or a transformers object."""
+    # A config that is in memory already.
     if isinstance(source, Mapping):
         return dict(source)
     if hasattr(source, "to_dict"):
@@ -65,6 +66,7 @@ def load_config(source: object) -> Config:
         raise InputError(
             f"{source!r} is not a config: give a config.json, a folder or a config object"
         )
+    # A file, or a folder with one.
     path = config_file(source)
     if path != Path(source) and not path.is_file():
         _refuse_adapter(path.with_name("adapter_config.json"))
@@ -75,6 +77,7 @@ def load_config(source: object) -> Config:
     value = read_json(path, max_bytes=MAX_CONFIG_BYTES)
     if not isinstance(value, dict):
         raise InputError(f"{path}: holds no JSON object; expected a transformers config.json")
+    # Other JSON files of ours and of the hub are often given by mistake.
     if "schedules" in value and "model_type" not in value:
         raise InputError(
             f"{path}: is a plan, not a model; give the model's folder (a plan goes with --plan; to "

@@ -91,6 +91,7 @@ def announce_search(
     present = loaded.present_plan
     start = present.longest(present.extended_layer)
 
+    # Smaller searches to propose; of the published one, no smaller one is the same.
     smaller = []
     if not settings.as_published:
         for evaluations, documents in proposed:

@@ -47,10 +47,12 @@ class SearchSettings:
 
     def __post_init__(self) -> None:
         check_measured(self.target_length, "to")
+        # Names that a table knows.
         strategies.named(self.strategy)
         known = (*KINDS, *added("objective"))
         if self.objective not in known:
             raise UnknownName("objective", self.objective, known)
+        # Budgets and sizes.
         for name, count, least in (
             ("evaluations", self.evaluations, 0),
             ("tokens", self.tokens, 1),

@@ -60,7 +60,7 @@ def kept(found: Found) -> dict[str, Any]:
     return {
         "evaluations": leg.evaluations,
         "tokens": leg.tokens,
-        "rows": {name: arm.reporting._asdict() for name, arm in arms.items()},
+        "rows": {name: arm.scores["reporting"]._asdict() for name, arm in arms.items()},
         "summary": found.summary(),
     }
 

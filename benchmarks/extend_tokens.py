@@ -66,7 +66,7 @@ def counted(model: str, target: str) -> dict[str, Any]:
     found: dict[str, Any] = {"former": former(present.target_length, length)}
     for name, search in (("race", False), ("search", True)):
         costs = {
-            each.name: each.cost(present.target_length)
+            each.name: each.needs(present.target_length)
             for each in stages(settings_for(present, length, search=search))
         }
         calculated = rw.extend.preview(model, target, search=search, on=ON)

@@ -24,8 +24,8 @@ import torch
 
 from benchmarks.machine import machine, measured_on
 from docs.figures import paragraph
-from ropewalk.api.common import as_documents
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
+from ropewalk.data.documents import as_documents
 from ropewalk.evaluation.statistics import mean_interval
 from ropewalk.models.load import load
 from ropewalk.outputs import write_atomically

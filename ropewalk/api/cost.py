@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-from ropewalk.api.common import AllowDownload, Length, ModelToRead, as_length
+from ropewalk.api.common import AllowDownload, ModelToRead
+from ropewalk.arguments import Length, as_length
 from ropewalk.blocks import Block, Paragraph, Table, cells
 from ropewalk.costs import estimates
-from ropewalk.costs.estimates import GIB, Forwards, Row, Way, Work, duration
+from ropewalk.costs.estimates import GIB, Row, Way, Work, duration
+from ropewalk.costs.forwards import Forwards
 from ropewalk.costs.machines import HERE, Machine, machine
-from ropewalk.costs.sizes import sizes_of
+from ropewalk.costs.sizes import config_of, sizes_of
 from ropewalk.errors import Unsupported
 from ropewalk.gguf.cache import TYPES, cache_bytes
 from ropewalk.gguf.facts import Facts
@@ -23,7 +25,6 @@ from ropewalk.values import Result
 
 if TYPE_CHECKING:
     from ropewalk.context_plan import ContextPlan
-    from ropewalk.pipeline.settings import ExtendSettings
 
 
 SERVING, TRAINING = "serve", "train, a step"
@@ -188,9 +189,11 @@ def _of_file(source: Source, length: int, on: Machine) -> Cost:
                 f"{source.name}: the cache of architecture {facts.architecture} is not known here, "
                 "since its layers do not all keep keys and values; llama-server prints its size"
             )
+        # llama-server shares layers, and so their cache, out evenly.
         parts = {"weights": facts.bytes / on.devices, "cache": cache / on.devices}
         told = f"--cache-type-k {kind} --cache-type-v {kind}"
         ways[f"{SERVING} with a cache in {kind.upper()}"] = Way(told, parts, None, on.devices)
+    # The types of cache come from the largest to the smallest: the first that fits loses least.
     fits = [way for way in ways.values() if way.breaks(on.memory) is None]
     change = Change(fits[0].told, fits[0].bytes, on.devices) if fits else None
     always = estimates.with_allowance({}, on.devices) / GIB
@@ -213,12 +216,6 @@ def _of_file(source: Source, length: int, on: Machine) -> Cost:
     )
 
 
-def config_of(source: Source) -> dict[str, Any]:
-    """The config, with the sizes that the catalogue knows."""
-    sizes = source.value.sizes if source.kind == "catalogue" else {}
-    return {**source.config, **sizes}
-
-
 def _ways(work: Work, present: ContextPlan) -> dict[str, Callable[[Work], Iterator[Way]]]:
     """The ways of doing each thing that this model and length leave to do."""
     ways: dict[str, Callable[[Work], Iterator[Way]]] = {
@@ -226,49 +223,29 @@ def _ways(work: Work, present: ContextPlan) -> dict[str, Callable[[Work], Iterat
         "evaluate, a forward": estimates.evaluating,
     }
     if work.length > present.target_length:
+        from ropewalk.pipeline.cost import ways as ways_to_extend
         from ropewalk.pipeline.settings import settings_for
-        from ropewalk.searching.model.forwards import most_forwards
+        from ropewalk.searching.model.forwards import needs_of_leg
         from ropewalk.searching.model.settings import SearchSettings
 
-        count = most_forwards(SearchSettings(work.length), work.length)
-        ways[f"search, {count} forwards"] = estimates.searching([(work.length, count)])
+        count, *_ = needs_of_leg(SearchSettings(work.length), work.length, work.original).forwards
+        ways[f"search, {count.times} forwards"] = estimates.searching([count])
         settings = settings_for(present, work.length)
-        ways["extend"] = estimates.extending(lambda n: stage_ways(settings, work, n).values())
+        ways["extend"] = estimates.extending(lambda n: ways_to_extend(settings, work, n).values())
     ways[TRAINING] = estimates.training
     return ways
 
 
 def by_length(
-    way: Callable[[Forwards, int], Callable[[Work], Iterator[Way]]], forwards: Forwards, ranks: int
+    way: Callable[[Sequence[Forwards], int], Callable[[Work], Iterator[Way]]],
+    forwards: Sequence[Forwards],
+    ranks: int,
 ) -> dict[str, Callable[[Work], Iterator[Way]]]:
     """The forwards of each length alone."""
     return {
-        f"{count:,} forwards at {format_length(length)}": way([(length, count)], ranks)
-        for length, count in forwards
+        f"{each.times:,} forwards at {format_length(each.length)}": way([each], ranks)
+        for each in forwards
     }
-
-
-def stage_ways(
-    settings: ExtendSettings, work: Work, ranks: int, *, least: bool = False
-) -> dict[str, Callable[[Work], Iterator[Way]]]:
-    """Each stage of `extend` that runs the model on the devices, and how it does; the `least`, if
-    it ends as early as it can."""
-    from ropewalk.pipeline.stages import stages
-    from ropewalk.pipeline.stages.train import Train
-
-    found: dict[str, Callable[[Work], Iterator[Way]]] = {}
-    for stage in stages(settings):
-        cost = stage.cost(work.original)
-        ends_early = least and cost.least is not None
-        forwards = [e for e in (cost.least or () if ends_early else cost.forwards) if e.times]
-        told = f"{stage.name}, {sum(times for _, times in forwards):,} forwards"
-        if isinstance(stage, Train) and not ends_early:
-            windows = stage.steps * stage.settings.batch  # which refuses what no training takes
-            told = f"{stage.name}, {stage.steps:,} steps"
-            found[told] = estimates.training_alone(windows, settings.target_length)
-        elif forwards and stage.over_ranks:
-            found[told] = estimates.searching(forwards, ranks)
-    return found
 
 
 def check_divided(work: Work, ranks: int) -> None:

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ropewalk.api.common import as_documents, as_list, as_path
 from ropewalk.api.evaluate import evaluate
+from ropewalk.arguments import as_list, as_path
 from ropewalk.blocks import Block, Title
 from ropewalk.budget import share_of
+from ropewalk.data.documents import as_documents
 from ropewalk.errors import InputError
 from ropewalk.evaluation.charts import of_spreads
 from ropewalk.evaluation.conclusion import Evaluated

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from ropewalk.costs.forwards import Forwards
 from ropewalk.costs.machines import GIB as GIB
 from ropewalk.costs.machines import Machine
 from ropewalk.costs.sizes import Norms, Sizes
@@ -39,8 +40,6 @@ HALF, SINGLE = 2, 4
 """Bytes of a number in bfloat16, and in float32."""
 BYTES = {"float16": HALF, "bfloat16": HALF, "float32": SINGLE}
 SHORTEST = 1024
-Forwards = Sequence[tuple[int, int]]
-"""Lengths, and how many forwards at each."""
 TRAINING, RECOMPUTING = 3, 4
 """Forwards that a step costs: a backward takes two, and recomputing one more."""
 
@@ -207,7 +206,7 @@ def evaluating(work: Work, first: int = 1) -> Iterator[Way]:
         length //= 2
 
 
-def answering(forwards: Forwards, ranks: int) -> Callable[[Work], Iterator[Way]]:
+def answering(forwards: Sequence[Forwards], ranks: int) -> Callable[[Work], Iterator[Way]]:
     """So many forwards at each length, shared by copies that so many ranks hold each."""
 
     def ways(work: Work) -> Iterator[Way]:
@@ -218,11 +217,11 @@ def answering(forwards: Forwards, ranks: int) -> Callable[[Work], Iterator[Way]]
     return ways
 
 
-def _longest(forwards: Forwards) -> int:
+def _longest(forwards: Sequence[Forwards]) -> int:
     return max(length for length, _ in forwards)
 
 
-def _shared(work: Work, forwards: Forwards, copies: int, ranks: int) -> float | None:
+def _shared(work: Work, forwards: Sequence[Forwards], copies: int, ranks: int) -> float | None:
     """Seconds of forwards that copies of so many ranks each share: none is shorter than one."""
     operations = sum(
         math.ceil(times / copies) * work.sizes.operations(length) for length, times in forwards
@@ -258,7 +257,7 @@ def extending(
     return ways
 
 
-def searching(forwards: Forwards, first: int = 1) -> Callable[[Work], Iterator[Way]]:
+def searching(forwards: Sequence[Forwards], first: int = 1) -> Callable[[Work], Iterator[Way]]:
     """So many forwards at each length, shared by all devices; each copy over some of them, by its
     heads if these can be divided, else by its layers."""
 

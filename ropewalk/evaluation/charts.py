@@ -15,7 +15,7 @@ from ropewalk.records import PERPLEXITY, EvalRecord, EvalResult, is_main, is_mai
 
 LENGTH = Axis("context length", "log2", "length")
 RATE = Axis("", "linear", "percent")
-INTERVALS = "Bars are 95% intervals over samples."
+INTERVALS = "95% intervals over samples."
 THRESHOLDS = {"ruler": "RULER's 85.6%", "own": "85% of its own"}
 """The scores that make a length effective."""
 SAMPLES_PER_CELL = 10

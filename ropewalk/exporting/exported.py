@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from ropewalk.agreement import Agreement, bound
 from ropewalk.blocks import Block, Paragraph
@@ -34,6 +35,14 @@ class Loss(Value):
             f"{self.nats:.2g} nats per token on average, logits by up to "
             f"{self.max_logit_difference:.2g}"
         )
+
+
+class Lines(NamedTuple):
+    """The lines that serve an export in its runtime, and what its user should know."""
+
+    load: str
+    overrides: str = ""
+    caveats: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

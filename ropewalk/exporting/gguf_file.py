@@ -31,8 +31,8 @@ from ropewalk.gguf.llama_cpp_run import CannotLoad, Flags, LogProbabilities, rea
 from ropewalk.gguf.parts import read_parts, size, whole
 from ropewalk.gguf.settings import NoFactors, Setting
 from ropewalk.progress import Progress, Status, share, silent
-from ropewalk.runtimes.features import Cell
-from ropewalk.runtimes.files import modelfile
+from ropewalk.runtimes.features import Support
+from ropewalk.runtimes.gguf_lines import modelfile
 from ropewalk.schedule import RotarySchedule
 
 TARGET = "llama.cpp"
@@ -121,21 +121,21 @@ def export(
     return exported
 
 
-def said_of(source: Path, plan: ContextPlan) -> tuple[Cell, Loss | None]:
+def support_of(source: Path, plan: ContextPlan) -> tuple[Support, Loss | None]:
     """llama.cpp's support of a plan in this file, and the cost of an approximation, if measured."""
     parts = read_parts(source)
     model = whole(parts)
     schedule = settings.check_plan(model, plan)
     _check_tensors(model)
     try:
-        return Cell("exact", settings.setting_of(model, schedule).said), None
+        return Support("exact", settings.setting_of(model, schedule).said), None
     except NoFactors as error:
         nearest = settings.nearest(model, schedule)
         setting = settings.setting_of(model, nearest)
         loss, _ = cost_of(parts, schedule, nearest)
-        return Cell("approximated", f"{error}; {setting.said}"), loss
+        return Support("approximated", f"{error}; {setting.said}"), loss
     except Unsupported as error:
-        return Cell("refused", str(error)), None
+        return Support("refused", str(error)), None
 
 
 def _write(
@@ -159,10 +159,7 @@ def _write(
         )
         Manifest.of(place, runtime="llama.cpp").write(place)
         return written[0]
-    keys |= {
-        carried.SHA256: rewriting.text(carried.BLANK),
-        carried.SIZE: rewriting.number("<Q", 0),
-    }
+    keys |= {carried.SHA256: rewriting.text(carried.BLANK), carried.SIZE: rewriting.number("<Q", 0)}
     rewriting.join(parts, place, replace(changes, keys=keys), told)
     progress(Status("export", 0.9, "digesting the file"))
     carried.seal(place)

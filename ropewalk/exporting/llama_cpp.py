@@ -25,7 +25,6 @@ from ropewalk.confined import confined
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import GateFailed, InvalidValue
 from ropewalk.exporting import gate
-from ropewalk.exporting.approximating import nearest
 from ropewalk.exporting.exported import Exported, NotTheSame
 from ropewalk.exporting.staging import staged
 from ropewalk.exporting.tokens import PROBE, first_difference
@@ -42,7 +41,7 @@ from ropewalk.models.config import ConfigReader, present_plan
 from ropewalk.models.install import applied
 from ropewalk.models.load import load, load_stock_config, load_tokenizer
 from ropewalk.progress import Progress, Status, silent
-from ropewalk.runtimes.files import modelfile
+from ropewalk.runtimes.gguf_lines import modelfile
 from ropewalk.schedule import RotarySchedule
 
 TARGET = "llama.cpp"
@@ -77,13 +76,9 @@ _CHECK = "run `ropewalk verify` on the model's folder"
 _VERIFY = "run `ropewalk verify` on it"
 
 
-def write(
-    source: str | Path, plan: ContextPlan, out: Path, *, approximate: bool = False, **how: Any
-) -> Exported:
-    """Like `export`, of the nearest plan that llama.cpp can follow, if `approximate` allows it."""
-    checkpoint = Checkpoint.open(str(source), packed=PACKED)
-    followed, warnings = nearest(checkpoint, plan, "llama.cpp", approximate=approximate)
-    return export(source, followed, out, **how).with_warnings(warnings)
+def opened(source: str | Path) -> Checkpoint:
+    """The weights of a folder, some of which may be packed."""
+    return Checkpoint.open(str(source), packed=PACKED)
 
 
 def export(
@@ -97,7 +92,7 @@ def export(
 ) -> Exported:
     """Write one GGUF file that makes llama.cpp follow the plan, and compare before it is there."""
     check_installed()
-    checkpoint = Checkpoint.open(str(source), packed=PACKED)
+    checkpoint = opened(source)
     reader = ConfigReader(checkpoint.config)
     own = family(reader.model_type, reader.outer_type)
     schedule = _schedule(checkpoint, plan)
@@ -270,11 +265,7 @@ def _rounding_inputs(model: Any, kind: str) -> Iterator[None]:
 
 
 def beside(
-    model: Any,
-    plan: ContextPlan,
-    tokens: NDArray[np.int64],
-    said: LogProbabilities,
-    allowed: float,
+    model: Any, plan: ContextPlan, tokens: NDArray[np.int64], said: LogProbabilities, allowed: float
 ) -> Agreement:
     """Compare llama.cpp's answers with a model under the plan.
 

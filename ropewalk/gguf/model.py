@@ -215,6 +215,7 @@ class GGUFModel:
         kinds = gguf.MODEL_ARCH_NAMES.items()
         kind = next(kind for kind, name in kinds if name == self.architecture)
         names = gguf.get_tensor_name_map(kind, self.config.num_hidden_layers)
+        # Several tensors of the checkpoint may become one, as experts do.
         parts: dict[str, list[tuple[str, Part]]] = {}
         shapes: dict[str, tuple[int, ...]] = {}
         stored = {name: shape for name, _, shape in self.checkpoint.stored()}
@@ -226,6 +227,7 @@ class GGUFModel:
                 if shapes.setdefault(name, shape) != shape:
                     raise self._ill_shaped(source, stored[source])
         self._check_layers(parts)
+        # A name that two became without being experts would lose one.
         tensors = []
         for name, own in parts.items():
             shape, packed = shapes[name], own[0][1].packed

@@ -13,18 +13,10 @@ from typing import Any
 
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep, ladder
 from ropewalk.errors import Unsupported
-from ropewalk.models.config import (
-    ALIASES,
-    CARRIED_KEYS,
-    ORIGINAL_LENGTH,
-    QUERY_GROWTH,
-    Config,
-    ConfigReader,
-    load_config,
-    rope_type,
-    text_config,
-)
-from ropewalk.models.native import Stated, three_lengths
+from ropewalk.models.config import Config, ConfigReader
+from ropewalk.models.config.keys import ALIASES, CARRIED_KEYS, ORIGINAL_LENGTH, QUERY_GROWTH
+from ropewalk.models.config.loading import load_config, rope_type, text_config
+from ropewalk.models.lengths import Stated, three_lengths
 from ropewalk.models.recipes import RECIPE
 from ropewalk.scaling import dynamic_ntk, rebuild
 from ropewalk.schedule import RotaryGeometry, RotarySchedule

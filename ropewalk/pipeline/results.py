@@ -21,11 +21,12 @@ from ropewalk.evaluation.planted import text_of
 from ropewalk.evaluation.select import Paired, paired
 from ropewalk.evaluation.statistics import CONFIDENCE as STATED
 from ropewalk.evaluation.statistics import NO_INTERVAL, mean_interval
+from ropewalk.evaluation.tables import gain
 from ropewalk.evaluation.verdict import JUDGED_FROM, LOOKS, Look, Shares, Verdict, looks_of
 from ropewalk.exporting.exported import Exported
 from ropewalk.lengths import format_length
-from ropewalk.pipeline.charts import METRICS, by_length
-from ropewalk.records import AS_IT_IS
+from ropewalk.pipeline.charts import LOSS, RETRIEVED, before_and_after, gained
+from ropewalk.records import AS_IT_IS, EXACT_MATCH
 from ropewalk.run_directory import check_kept
 from ropewalk.runtimes.finding import Finding
 from ropewalk.schedule import RotaryGeometry
@@ -92,8 +93,8 @@ class Example(NamedTuple):
 
     def __str__(self) -> str:
         return (
-            f"asked for a fact at {self.depth:.0%} of a document, {self.question!r}: "
-            f"before {self.before!r}, after {self.after!r} (in the document: {self.answer!r})"
+            f"asked {self.question!r} (a document says {self.answer!r}, {self.depth:.0%} into it): "
+            f"before {self.before!r}, after {self.after!r}"
         )
 
 
@@ -153,12 +154,12 @@ class Judged(Drawn):
 
     def retrieved(self, method: str, length: int) -> str:
         """The share of all facts, with its interval."""
-        own = self.shares(method, length)
-        if not own.shares:
+        own = self._rate(method, length)
+        if own is None:
             return NOT_MEASURED
-        ends = own.interval(STATED)
-        told = NO_INTERVAL if ends is None else f"{100 * ends[0]:.0f} to {ends[1]:.0%}"
-        return f"{own.rate:.0%} ({told})"
+        if own.low is None or own.high is None:
+            return f"{own.y:.0%} ({NO_INTERVAL})"
+        return f"{own.y:.0%} ({100 * own.low:.0f} to {own.high:.0%})"
 
     @property
     def so_far(self) -> str:
@@ -166,12 +167,15 @@ class Judged(Drawn):
         if not self.looks:
             return ""
         last = self.looks[-1]
-        ends = NO_INTERVAL
-        if last.low is not None and last.high is not None:
-            ends = f"{100 * last.low:+.0f} to {100 * last.high:+.0f} points from unmodified"
         decided = last.verdict if last.documents in LOOKS else "undecided"
         read = f"{last.documents} document{'s' * (last.documents > 1)}"
-        return f"{read}: {last.rate:.0%} retrieved ({ends}); stopping now would mean: {decided}"
+        told = f"{read}: {last.rate:.0%} retrieved, {self._difference}"
+        return f"{told}; stopping now would mean: {decided}"
+
+    @property
+    def _difference(self) -> str:
+        gained_now = gain(EXACT_MATCH.name, gained(self.looks[-1])).text
+        return f"{gained_now} against the unmodified model within {format_length(self.window)}"
 
     @property
     def before(self) -> str:
@@ -194,16 +198,16 @@ class Judged(Drawn):
 
     @property
     def _text_in_words(self) -> str:
-        own, within = self.price, f"within {format_length(self.window)}"
+        own, turned = self.price, "rises"
         if own is None or own.low is None or own.high is None:
             return f"what it costs on short text was {NOT_MEASURED}"
         ends = sorted(abs(math.expm1(end)) for end in (own.low, own.high))
         told = f"{abs(math.expm1(own.difference)):.1%} ({100 * ends[0]:.1f} to {ends[1]:.1%})"
-        if own.low > 0:
-            return f"it costs {told} of perplexity {within}"
         if own.high < 0:
-            return f"it lowers perplexity by {told} {within}"
-        return f"it costs at most {math.expm1(own.high):.1%} of perplexity {within}"
+            turned = "falls"
+        elif own.low <= 0:
+            told = f"at most {math.expm1(own.high):.1%}"
+        return f"perplexity within {format_length(self.window)} {turned} by {told}"
 
     def summary(self) -> str:
         return f"{self.chosen}: {self.verdict} at {format_length(self.length)}: {self.evidence}"
@@ -212,12 +216,11 @@ class Judged(Drawn):
     def evidence(self) -> str:
         """What the verdict rests on, and what would settle it."""
         if not self.looks:
-            return f"retrieval {NOT_MEASURED}"
+            return f"was {NOT_MEASURED}"
         last = self.looks[-1]
         said = (
-            f"retrieval {self.retrieved(self.chosen, self.length)}, against "
-            f"{self.retrieved(AS_IT_IS, self.window)} of the unmodified model within "
-            f"{format_length(self.window)}; {last.documents} documents"
+            f"retrieves {self.retrieved(self.chosen, self.length)} of the facts in "
+            f"{last.documents} documents, {self._difference}"
         )
         if self.verdict == "cannot be judged":
             return (
@@ -231,29 +234,22 @@ class Judged(Drawn):
             return f"{said}; no number of documents in reach would tell"
         return f"{said}; about {last.more:,} more would tell"
 
-    @property
-    def pooled(self) -> dict[str, list[tuple[str, tuple[Mark, ...]]]]:
-        """Retrieval and perplexity, by method and length."""
-        found: dict[str, list[tuple[str, tuple[Mark, ...]]]] = {name: [] for name in METRICS}
-        for method in (AS_IT_IS, self.chosen):
-            rates, losses = [], []
-            for length in (self.window, self.length):
-                own = self.of(method, length)
-                if not own:
-                    continue
-                shares = self.shares(method, length)
-                rates.append(Mark(length, shares.rate, *(shares.interval(STATED) or (None, None))))
-                text = [each.text for each in own]
-                ends = mean_interval(text)
-                low, high = (None, None) if ends is None else map(math.exp, ends)
-                losses.append(Mark(length, math.exp(math.fsum(text) / len(text)), low, high))
-            for name, marks in zip(METRICS, (rates, losses), strict=True):
-                found[name].append((method, tuple(marks)))
-        return found
-
     def charts(self) -> list[Chart]:
         """Retrieval and perplexity within the window and at the target, before and after."""
-        return by_length(self.pooled, self.window, self.chosen)
+        return [
+            before_and_after(axis, value, self.chosen, (self.window, self.length))
+            for axis, value in ((RETRIEVED, self._rate), (LOSS, self._perplexity))
+        ]
+
+    def _rate(self, method: str, length: int) -> Mark | None:
+        own = self.shares(method, length)
+        ends = own.interval(STATED) or (None, None) if own.shares else None
+        return ends and Mark(length, own.rate, *ends)
+
+    def _perplexity(self, method: str, length: int) -> Mark | None:
+        text = [each.text for each in self.of(method, length)]
+        ends = map(math.exp, mean_interval(text) or ()) if text else ()
+        return Mark(length, math.exp(math.fsum(text) / len(text)), *ends) if text else None
 
 
 def _texts(readings: Sequence[Reading]) -> list[str]:

@@ -30,7 +30,6 @@ from ropewalk.data.store import TokenStore
 from ropewalk.data.windows import SpecialTokens
 from ropewalk.errors import InputError
 from ropewalk.evaluation.encoding import Encoder
-from ropewalk.exporting import transformers as exporting
 from ropewalk.exporting.exported import Exported
 from ropewalk.exporting.manifest import check_unchanged
 from ropewalk.lengths import format_length
@@ -40,6 +39,8 @@ from ropewalk.models.source import resolve
 from ropewalk.outputs import check_room, write_atomically
 from ropewalk.progress import Notice, Progress, Status
 from ropewalk.run_directory import RunDirectory, check_kept
+from ropewalk.runtimes import targets
+from ropewalk.runtimes.reading import STOCK
 from ropewalk.torchrun import local_rank
 from ropewalk.training.callback import KEPT, TERMINATED
 from ropewalk.training.checkpoint import checkpoints_in
@@ -153,7 +154,8 @@ class TrainingRun:
 
     def _export(self, job: StageJob, whole: Path, proof: Path) -> None:
         self.progress(Status("export", 0.0))
-        found = exporting.export(str(job.place / TRAINED), job.plan, whole, overwrite=True)
+        stock = targets()[STOCK]
+        found = stock.write(str(job.place / TRAINED), job.plan, whole, overwrite=True)
         if job.rounding:
             found = found.with_warnings((job.rounding,))
         assert self.directory is not None, "the first rank holds it"

@@ -15,7 +15,7 @@ import torch
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.errors import InputError
 from ropewalk.evaluation.served.causes import causes
-from ropewalk.models.following import FLOAT32
+from ropewalk.models.proof import FLOAT32
 from ropewalk.scaling import rebuild
 from ropewalk.schedule import MAX_BASE, FloatArray, RotarySchedule
 

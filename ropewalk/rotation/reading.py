@@ -32,7 +32,7 @@ from ropewalk.models.anatomy import (
     layer_type_of,
 )
 from ropewalk.models.config import present_plan
-from ropewalk.models.following import FLOAT32
+from ropewalk.models.proof import FLOAT32
 from ropewalk.models.rotary import PlannedRotary
 from ropewalk.models.source import installed_plan, resolve
 from ropewalk.schedule import FloatArray, PairLayout

@@ -10,7 +10,7 @@ from ropewalk.errors import RopewalkError
 from ropewalk.models.assumptions import Assumption, assumptions
 from ropewalk.models.config import Config, ConfigReader
 from ropewalk.runtimes.model_classes import ENGINE_NAMES, ModelClass, model_class
-from ropewalk.runtimes.reading import Reading
+from ropewalk.runtimes.reading import RotaryReading
 from ropewalk.values import Value
 
 TOLERANCE = 2.0**-20
@@ -39,7 +39,7 @@ class Finding(Value):
 class Subject:
     """A folder or file under examination."""
 
-    readings: tuple[Reading, ...]
+    readings: tuple[RotaryReading, ...]
     length: int
     """The length that it should serve."""
     plan: ContextPlan | None = None

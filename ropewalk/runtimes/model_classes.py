@@ -104,7 +104,7 @@ class ModelClass:
     def __str__(self) -> str:
         return f"{ENGINE_NAMES[self.engine]} {self.version}'s class for {self.architecture}"
 
-    def handed(self, setting: Config, *, nested: bool = False) -> Config:
+    def passed_on(self, setting: Config, *, nested: bool = False) -> Config:
         """The setting that its rotary module gets.
 
         Raises a KeyError where it looks for a key that is not there.
@@ -199,7 +199,7 @@ class ModelClass:
         if self.own_share not in (None, setting.get(SHARE, 1.0)):
             return f"{self} reads {SHARE} next to the rope setting only: it is {self.own_share:g}"
         try:
-            got = self.handed(setting, nested=nested)
+            got = self.passed_on(setting, nested=nested)
         except KeyError as error:
             return f"{self} fails on rope type {kind!r}, for it looks for {error.args[0]}"
         part = _OWN_BASE.get(self.architecture)

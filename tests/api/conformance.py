@@ -13,6 +13,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from ropewalk.errors import InvalidValue
+from ropewalk.reports.markdown import markdown
 from ropewalk.reports.page.html import block_of
 from ropewalk.reports.terminal import Terminal, show
 from ropewalk.values import SHOWN, FrozenDict, FrozenList, Result, Value
@@ -66,7 +67,7 @@ def check_result(result: R) -> R:
 
 
 def check_drawn(result: Result) -> None:
-    """Each block is drawn: in a narrow terminal, in a wide one, and as HTML."""
+    """Each block is drawn: in a narrow terminal, in a wide one, as HTML and as Markdown."""
     blocks = list(result.blocks())
     assert blocks
     for width in (40, 200):
@@ -76,6 +77,7 @@ def check_drawn(result: Result) -> None:
         assert "\x1b" not in paper.getvalue()
     pages = [block_of(each) for each in blocks]  # a chart without values is nothing
     assert any(pages)
+    assert markdown(blocks, {})
 
 
 def check_frozen(value: Any) -> None:

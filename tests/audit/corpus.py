@@ -19,7 +19,7 @@ from ropewalk.context_plan import FULL_ATTENTION, SLIDING_ATTENTION, ContextPlan
 from ropewalk.models.config import present_plan
 from ropewalk.models.stock_config import with_plan
 from ropewalk.planning.extension import extend_plan
-from ropewalk.runtimes.configs import serving_config
+from ropewalk.runtimes import engines
 from ropewalk.schedule import RotarySchedule
 from tests.models.tiny import FAMILIES
 
@@ -88,7 +88,7 @@ def for_sglang() -> Export:
     plan = export("ntk_mixed").plan
     return Export(
         plan,
-        serving_config(source(), plan, engine="sglang"),
+        engines()["sglang"].written_config(source(), plan),
         runtimes=("transformers", "sglang"),
     )
 

@@ -19,7 +19,7 @@ from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.errors import InvalidValue
 from ropewalk.models.config import present_plan
 from ropewalk.models.families import FAMILIES
-from ropewalk.runtimes import follows, traps
+from ropewalk.runtimes import every, traps
 from ropewalk.runtimes.traps import config_keys
 from ropewalk.schedule import LogN
 from tests.audit.corpus import BROKEN, CLEAN, Export
@@ -164,7 +164,7 @@ def test_a_null_that_erases_the_rope_settings_is_named_by_every_command(tmp_path
     assert named(found.wrong) == {"refused"}
     assert "remove rope_scaling" in found.wrong[0].remedy
     for runtime in ("transformers", "vllm", "sglang"):
-        assert follows(runtime, config, present_plan(config), own=True).wrong
+        assert every()[runtime].judge(config, present_plan(config), own_plan=True).wrong
 
 
 def test_classes_that_null_erases_are_those_that_do_not_convert_it() -> None:
@@ -178,7 +178,7 @@ def test_classes_that_null_erases_are_those_that_do_not_convert_it() -> None:
 def test_every_trap_stands_in_the_document_and_no_other() -> None:
     table = DOCUMENT.read_text(encoding="utf-8").split("## The traps")[1]
     documented = {name for row in re.findall(r"^\| (`.*?) \|", table, re.M) for name in _names(row)}
-    files = [*PACKAGE.rglob("*.py"), *Path(traps.__file__).parent.glob("*.py")]
+    files = [*PACKAGE.rglob("*.py"), *Path(traps.__file__).parents[1].rglob("*.py")]
     assert documented == set().union(*map(_found_in, files))
     assert {broken.trap for broken in BROKEN.values()} <= documented
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ropewalk.exporting.exported import Exported
-from ropewalk.runtimes.files import modelfile
+from ropewalk.runtimes.gguf_lines import modelfile
 
 
 @pytest.mark.parametrize("before", ["runs/demo", "/data/runs/demo"])

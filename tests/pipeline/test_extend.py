@@ -38,7 +38,7 @@ from ropewalk.pipeline.stages.search import Search
 from ropewalk.planning.extension import extend as schedule_by
 from ropewalk.planning.hand_designed import HAND_DESIGNED
 from ropewalk.progress import Progress, Status, silent, unheard
-from ropewalk.reports.commands.extend import _advice
+from ropewalk.reports.commands.extend import _to_do
 from ropewalk.run_directory import RunDirectory
 from ropewalk.run_on_disk import RunOnDisk
 from ropewalk.schedule import RotarySchedule
@@ -75,8 +75,12 @@ def test_the_page_can_be_sent_to_others_and_draws_what_long_context_costs(
     page = (run / "report.html").read_text()
     assert str(run.parent) not in page
     assert f"Run directory: {run.name}<" in page
-    assert "<h3>Every look at the documents</h3>" in page
-    assert f"<strong>{done.judged.verdict}</strong>" in page
+    assert f'<p class="word">{done.judged.verdict}</p>' in page
+    box = page.split('<div class="verdict"')[1].split("<nav")[0]
+    for length in (tiny.WINDOW, TARGET):
+        assert f">{length}</td>" in box, "before and after, at both lengths"
+    assert page.count("from_pretrained") == 1, "a line to paste stands once"
+    assert "not tested here" not in page
     assert f"within {tiny.WINDOW}" in page
     assert f"{run.name}/model&#x27;" in page
     assert "read back from disk and follows the plan." in page
@@ -442,7 +446,7 @@ def test_the_command_that_a_page_ends_with_is_one_that_is_taken(
     done: Extended, run: Path, rates: tuple[float, float]
 ) -> None:
     told = judged_as(done.result(JudgeFirst), rates)
-    _, command = _advice(told, RunOnDisk.read(run), None)
+    command = _to_do(told, RunOnDisk.read(run), None).text
     _, verb, *words = shlex.split(command)
     group = get_command(command_line([verb]))
     taken = group if not hasattr(group, "commands") else group.commands[verb]
@@ -487,7 +491,8 @@ def test_a_race_alone_compares_the_methods_and_its_winner_is_judged(
     assert (
         f"{leg.chosen} is the best of the hand-designed methods" in found.result(Search).summary()
     )
-    assert "of 1 document: too few" in found.result(Search).summary()
+    assert "too few" not in found.result(Search).summary(), "nothing is held out"
+    assert {*leg.best.scores} == {"selection"}  # the verdict reports, on documents of its own
     if leg.chosen != "yarn":
         assert found.result(JudgeChosen).chosen == leg.chosen
 

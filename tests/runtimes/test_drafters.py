@@ -20,7 +20,7 @@ from ropewalk.exporting import fresh_process, llama_cpp
 from ropewalk.gguf import llama_cpp_run
 from ropewalk.models.config import BUNDLED_FOLDER, Config, load_config, present_plan
 from ropewalk.models.source import resolve
-from ropewalk.runtimes.configs import serving_config
+from ropewalk.runtimes import engines
 from ropewalk.runtimes.drafters import drafter_of, drafting
 from ropewalk.runtimes.serving import Serving
 from tests.api.conformance import check_result
@@ -126,9 +126,9 @@ def test_every_published_drafter_gets_a_config_that_reaches(name: str, tmp_path:
     draft = saved(tmp_path / "draft", load_config(CONFIGS / f"{name}.json"))
     for method in ("yarn", "ntk_mixed"):
         plan = rw.plan(target, length, method).plan
-        _, (written, own) = _drafter(target, draft, plan, "vllm")
+        _, (written, own) = _drafter(target, draft, plan, engines()["vllm"])
         assert own.target_length == plan.target_length
-        exported = saved(tmp_path / "exported", serving_config(config, plan, engine="vllm"))
+        exported = saved(tmp_path / "exported", engines()["vllm"].written_config(config, plan))
         there, beside = resolve(exported), resolve(saved(tmp_path / "beside", written))
         row, *_ = drafting(there, drafter_of(there, beside), plan)
         assert (row.runtime, row.fit) == ("vllm", "exact")

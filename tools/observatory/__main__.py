@@ -25,6 +25,7 @@ from typing import Any
 from ropewalk.errors import Unsupported
 from ropewalk.models.config import load_config
 from ropewalk.runtimes import every
+from ropewalk.runtimes.engine import Engine
 from ropewalk.runtimes.model_classes import TABLE as TABLE
 from tools.observatory import facts
 from tools.observatory.classes import SHARE, model_type
@@ -63,11 +64,11 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def limits(runtime: str, sources: Sources) -> Iterator[str]:
     """Configs for which an engine accepts another length than its recorded rule."""
-    rule = every()[runtime].accepts
-    for path in sorted(CONFIGS.glob("*.json")) if rule else ():
+    engine = every()[runtime]
+    for path in sorted(CONFIGS.glob("*.json")) if isinstance(engine, Engine) else ():
         config = load_config(path)
         try:
-            recorded = rule(config) if rule else None
+            recorded = engine.accepts(config)
             here = str(facts.limit_of(runtime, sources, config))
         except Unsupported:  # the model does not rotate
             continue

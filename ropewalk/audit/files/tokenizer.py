@@ -17,7 +17,7 @@ from ropewalk.errors import InputError, MissingExtra, first_line, shortened
 from ropewalk.exporting.tokens import PROBE, SETTINGS, tokenizer_files
 from ropewalk.extras import required_by
 from ropewalk.models.config import Config, ConfigReader
-from ropewalk.runtimes.following import TOKENIZER_LIMITS
+from ropewalk.runtimes.judgement import TOKENIZER_LIMITS
 from ropewalk.runtimes.reading import number, whole
 from ropewalk.untrusted import read_json
 

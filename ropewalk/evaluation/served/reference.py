@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ropewalk.context_plan import ContextPlan
-from ropewalk.costs.here import check_memory
+from ropewalk.costs.memory import check_memory
 from ropewalk.data.corpora import Document
 from ropewalk.errors import InvalidValue, Unsupported
 from ropewalk.evaluation.encoding import Encoder

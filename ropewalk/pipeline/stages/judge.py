@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from ropewalk.context_plan import ContextPlan, PlanStep
+from ropewalk.costs.forwards import Forwards, Needs
 from ropewalk.errors import InputError, RopewalkError, Unsupported
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.planted import Planted, Stretch, plant, stretches_of
@@ -22,7 +23,7 @@ from ropewalk.evaluation.verdict import LOOKS, TO_WORK
 from ropewalk.models.recipes import VENDOR
 from ropewalk.models.source import resolve
 from ropewalk.pipeline.results import SO_FAR, TRAINED, Example, Judged, Reading, final, sealed
-from ropewalk.pipeline.stage import Cost, Forwards, Stage, Start, Work
+from ropewalk.pipeline.stage import Stage, Start, Work
 from ropewalk.planning.extension import extend
 from ropewalk.planning.hand_designed import hand_designed
 from ropewalk.progress import Notice, Progress, Status, unheard
@@ -37,6 +38,8 @@ WITHIN = 48
 """The documents of the window at most: they are short, and every verdict leans on them."""
 UNMODIFIED = FEWEST
 """The documents of the target that the unmodified model reads, to show that it fails."""
+EXAMPLE = 2
+"""The readings of a document, by the model before and after, that show an answer of both."""
 
 
 @dataclass(frozen=True)
@@ -51,16 +54,17 @@ class Judge(Stage[Judged]):
     early = "the first documents may decide"
     first: ClassVar[bool] = False
 
-    def cost(self, window: int) -> Cost:
+    def needs(self, window: int) -> Needs:
         def forwards(documents: int) -> tuple[Forwards, ...]:
-            within, again = min(self.documents, WITHIN), UNMODIFIED if self.first else 0
+            within = min(self.documents, WITHIN)
+            again = UNMODIFIED + EXAMPLE if self.first else 0
             return (
                 Forwards(window, within * (2 if self.first else 1)),
                 Forwards(self.target_length, documents + again),
             )
 
         least = forwards(min(LOOKS[0], self.documents)) if self.first else ()
-        return Cost(forwards(self.documents), least=least)
+        return Needs(forwards(self.documents), least=least)
 
     def candidate(self, work: Work) -> tuple[str, ContextPlan]:
         """What is judged."""

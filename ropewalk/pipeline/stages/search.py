@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ropewalk.costs.forwards import Needs
 from ropewalk.evaluation.select import SHORT_LIMIT
-from ropewalk.pipeline.stage import Cost, Forwards, Stage, Start, Work
+from ropewalk.pipeline.stage import Stage, Start, Work
 from ropewalk.pipeline.stages.judge import JudgeFirst
 from ropewalk.progress import Progress
-from ropewalk.searching.model.forwards import fewest_forwards, most_forwards, short_forwards
+from ropewalk.searching.model.forwards import needs_of_leg
 from ropewalk.searching.model.results import Found
 from ropewalk.searching.model.settings import SearchSettings
 
@@ -32,8 +33,8 @@ class Search(Stage[Found]):
 
     @property
     def documents(self) -> tuple[int, int, int]:
-        """To search on, to select by, to report on, which the verdict does on text of its own."""
-        return (5 if self.evaluations else 1), 16, 1
+        """To search on, to select by, and none to report on: the verdict does, on its own text."""
+        return (5 if self.evaluations else 1), 16, 0
 
     def needed(self, work: Work) -> bool:
         """True if a search was asked for, or the first schedule fails or costs too much."""
@@ -41,15 +42,10 @@ class Search(Stage[Found]):
         fails = first.verdict == "does not work" or first.costs_more_than(self.short_limit)
         return bool(self.evaluations) or fails
 
-    def cost(self, window: int) -> Cost:
+    def needs(self, window: int) -> Needs:
         """Each document is one forward; a search may end before its budget is spent."""
-        count = most_forwards(self.settings, self.target_length)
-        short = Forwards(window, short_forwards(self.settings, self.target_length))
-        least = Forwards(self.target_length, fewest_forwards(self.settings))
-        return Cost(
-            (Forwards(self.target_length, count), short),
-            least=(least,) if self.evaluations else (),
-        )
+        needs = needs_of_leg(self.settings, self.target_length, window)
+        return needs if self.evaluations else needs._replace(least=())
 
     @property
     def settings(self) -> SearchSettings:

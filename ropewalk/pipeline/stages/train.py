@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ropewalk.costs.forwards import Forwards, Needs
 from ropewalk.data.corpora import Document
 from ropewalk.data.overlap import apart_from
 from ropewalk.data.store import TokenStore, build
@@ -14,7 +15,7 @@ from ropewalk.evaluation.encoding import Encoder
 from ropewalk.exporting.manifest import check_unchanged
 from ropewalk.models.source import resolve
 from ropewalk.pipeline.results import Training, final
-from ropewalk.pipeline.stage import Cost, Forwards, Stage, Start, Work
+from ropewalk.pipeline.stage import Stage, Start, Work
 from ropewalk.progress import Progress
 from ropewalk.training.execution import TRAINED, Execution, bytes_on_disk, check_step
 from ropewalk.training.settings import StageSettings, TrainingSettings
@@ -44,8 +45,8 @@ class Train(Stage[Training]):
             (stage,), batch=self.batch, learning_rate=self.learning_rate, seed=self.seed
         )
 
-    def cost(self, window: int) -> Cost:
-        return Cost((Forwards(self.target_length, _BACKWARD * self.steps * self.batch),))
+    def needs(self, window: int) -> Needs:
+        return Needs((Forwards(self.target_length, _BACKWARD * self.steps * self.batch),))
 
     def check(self, start: Start) -> None:
         settings = self.settings

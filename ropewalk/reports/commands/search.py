@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from ropewalk.blocks import Page
+from ropewalk.blocks import Code, Page
 from ropewalk.context_plan import PLAN
 from ropewalk.lengths import format_length
 from ropewalk.reports.commands import model_of
@@ -20,13 +20,21 @@ def page(run: RunOnDisk) -> Page:
         return Page("A search", "Unfinished: nothing was found yet.", (), (), (RESULTS,))
     leg = found.legs[-1]
     target, verdict = format_length(leg.length), leg.held_out and leg.held_out.verdict
-    measure = ("evaluate", model_of(run), "--method", "none", "--plan", str(run.path / PLAN))
+    said = found.sentences()[:2]
+    measure = (
+        "ropewalk",
+        "evaluate",
+        model_of(run),
+        "--method",
+        "none",
+        "--plan",
+        str(run.path / PLAN),
+    )
     return Page(
         f"{found.plan.model}: a search at {target} tokens",
-        " ".join(found.sentences()[:2]),
+        " ".join(said),
         (),
-        (schedules.of_search(found),),
+        (schedules.of_search(found, said),),
         word=f"use {leg.method}" if leg.method else (verdict or "not compared"),
-        advice="measure the plan against the unmodified model, with intervals.",
-        command=shlex.join(("ropewalk", *measure)),
+        to_do=Code("measure the plan against the unmodified model.", shlex.join(measure)),
     )

@@ -18,13 +18,13 @@ from ropewalk.gguf.rotation import (
     scaling_type,
 )
 from ropewalk.runtimes.finding import TOLERANCE, Finding
-from ropewalk.runtimes.llama_cpp import NAME
+from ropewalk.runtimes.reading import LLAMA_CPP
 
 
 def findings(header: GGUFHeader) -> Iterator[Finding]:
     """The traps that lie in the file itself."""
     geometry = geometry_of(header)
-    here = (NAME,)
+    here = (LLAMA_CPP,)
     for name in (FREQUENCIES, LONG, SHORT):
         place = header.tensors.get(name)
         if place is None:

@@ -12,10 +12,9 @@ import numpy as np
 
 from ropewalk.context_plan import FULL_ATTENTION
 from ropewalk.lengths import format_length
-from ropewalk.runtimes import ollama
 from ropewalk.runtimes.configs import window_everywhere
 from ropewalk.runtimes.finding import Finding, Subject
-from ropewalk.runtimes.reading import Reading, kind_of
+from ropewalk.runtimes.reading import OLLAMA, RotaryReading, kind_of
 from ropewalk.theory.published import MEN_2024
 
 FAR_BELOW = 20
@@ -137,17 +136,17 @@ def length_limit(subject: Subject) -> Iterator[Finding]:
         )
 
 
-def _serving(subject: Subject) -> Iterator[Reading]:
+def _serving(subject: Subject) -> Iterator[RotaryReading]:
     """The readings of runtimes that are known to load it."""
     return (reading for reading in subject.readings if not (reading.refused or reading.unread))
 
 
 def short_by_default(subject: Subject) -> Iterator[Finding]:
     """Ollama serves less than a file can, and says so only in its log."""
-    if any(reading.runtime == ollama.NAME for reading in _serving(subject)):
+    if any(reading.runtime == OLLAMA for reading in _serving(subject)):
         yield Finding(
             "short-by-default",
-            (ollama.NAME,),
+            (OLLAMA,),
             "without num_ctx or OLLAMA_CONTEXT_LENGTH, Ollama serves 4k, 32k or 256k, by the "
             "memory of the graphics cards, and never more than the file's context_length",
             "without warning, a longer chat loses its oldest messages, and a longer prompt its "

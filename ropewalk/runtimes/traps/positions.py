@@ -9,12 +9,11 @@ from collections.abc import Iterator, Mapping
 
 from ropewalk.lengths import format_length
 from ropewalk.models.config import DUAL_CHUNK, ORIGINAL_LENGTH
-from ropewalk.runtimes import mlx_lm
+from ropewalk.runtimes import named
 from ropewalk.runtimes.drafters import beyond_overrides
 from ropewalk.runtimes.finding import Finding, Subject
 from ropewalk.runtimes.model_classes import GROWTH_BESIDE as BESIDE
 from ropewalk.runtimes.model_classes import GROWTH_IN_ROPE as IN_ROPE
-from ropewalk.runtimes.reading import STOCK
 
 _STEP_IN_SGLANG = 16384
 """The default of its class for Ministral 3."""
@@ -25,7 +24,7 @@ def position_scaling_lost(subject: Subject) -> Iterator[Finding]:
     other = subject.inner.get(BESIDE)
     own = other.get("beta") if isinstance(other, Mapping) else None
     for reading in subject.readings:
-        key, value = _key_read(subject, reading.runtime), (inside or [own])[0]
+        key, value = named(reading.runtime).growth_key(subject.config), (inside or [own])[0]
         if not value or key is None:
             continue
         if reading.runtime == "sglang" and key == IN_ROPE and inside:
@@ -59,17 +58,6 @@ def _other_steps(subject: Subject) -> Iterator[Finding]:
                 "attention beyond the original length is not as sharp as the model was trained for",
                 f"write {ORIGINAL_LENGTH} beside rope_parameters too (ropewalk export does)",
             )
-
-
-def _key_read(subject: Subject, runtime: str) -> str | None:
-    """The name that a runtime reads; empty if none; None if not known."""
-    if runtime == STOCK:
-        return IN_ROPE
-    if runtime == mlx_lm.NAME:
-        reads = mlx_lm.reads_growth(subject.config)
-        return None if reads is None else IN_ROPE if reads else ""
-    served = subject.served(runtime)
-    return None if served is None else served.growth_key
 
 
 def dual_chunk(subject: Subject) -> Iterator[Finding]:

@@ -16,7 +16,7 @@ from ropewalk.errors import RopewalkError
 from ropewalk.lengths import format_length
 from ropewalk.runtimes.finding import TOLERANCE, Finding, Subject
 from ropewalk.runtimes.model_classes import ENGINE_NAMES
-from ropewalk.runtimes.reading import Effective, Reading, kind_of
+from ropewalk.runtimes.reading import Effective, RotaryReading, kind_of
 from ropewalk.scaling import rebuild
 from ropewalk.schedule import MAX_BASE, FloatArray, RotarySchedule
 
@@ -62,7 +62,7 @@ def rotation(subject: Subject) -> Iterator[Finding]:
             )
 
 
-def _remedy(reading: Reading, usual: str) -> str:
+def _remedy(reading: RotaryReading, usual: str) -> str:
     """The remedy of the runtime's class, if it has one of its own."""
     return reading.remedy or (_OTHER_FORM if reading.notes else usual)
 
@@ -90,7 +90,7 @@ def on_a_cpu(subject: Subject) -> Iterator[Finding]:
             )
 
 
-def _because(reading: Reading) -> str:
+def _because(reading: RotaryReading) -> str:
     return "".join(f"; {note}" for note in reading.notes)
 
 
@@ -120,9 +120,7 @@ def beyond_stock(subject: Subject) -> Iterator[Finding]:
             )
 
 
-def _compared(
-    subject: Subject,
-) -> Iterator[tuple[Reading, str, RotarySchedule, Effective]]:
+def _compared(subject: Subject) -> Iterator[tuple[RotaryReading, str, RotarySchedule, Effective]]:
     if subject.plan is None:
         return
     for reading in subject.readings:

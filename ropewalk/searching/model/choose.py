@@ -1,7 +1,8 @@
 """The schedule that a search at one length ends with, by documents that it did not search on.
 
 The rule is that of evaluation/select.py. Where no finalist is shown to be better, the answer is a
-hand-designed method.
+hand-designed method. Algorithm 1 as published has another: the lowest perplexity of all, on the
+documents of the search.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from ropewalk.progress import Progress, share, silent
 from ropewalk.schedule import FloatArray, RotarySchedule
 from ropewalk.searching.driver import Result
 from ropewalk.searching.model.documents import DocumentSet, SearchDocuments
+from ropewalk.searching.model.forwards import FIRST_ROUND
 from ropewalk.searching.model.measure import ANSWERS, RETRIEVED, TEXT, Kept
 from ropewalk.searching.model.objectives import loss_of
 from ropewalk.searching.model.results import PRESENT, Score
@@ -23,8 +25,6 @@ from ropewalk.searching.model.settings import SearchSettings
 
 WITHIN = "original length"
 """The stage of measuring there, in progress."""
-FIRST_ROUND = 6
-"""Selection documents that all schedules are measured on, before the clearly worse drop out."""
 
 Schedules = Mapping[str, RotarySchedule]
 
@@ -107,6 +107,8 @@ class Selection:
     """The candidates that saw all documents, and may be best by them."""
     short_costs: Mapping[str, Paired]
     """Nats a token of short text above the present schedule: of those that remain."""
+    by_rule: str | None = None
+    """The name that the rule gives, if the choice is Algorithm 1's own."""
 
 
 def select(
@@ -135,6 +137,11 @@ def select(
         costs,
         settings.short_limit or 0,
     )
+    if settings.as_published and candidates.finalists:  # line 10 of Algorithm 1
+        lowest = next(iter(candidates.finalists))
+        return Selection(
+            choice._replace(chosen=lowest), measured, left, costs, by_rule=choice.chosen
+        )
     return Selection(choice, measured, left, costs)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from ropewalk.evaluation.select import Paired, paired
@@ -15,7 +17,14 @@ from ropewalk.searching.model.choose import (
     Selection,
 )
 from ropewalk.searching.model.documents import SearchDocuments
-from ropewalk.searching.model.results import PRESENT, SEARCHED, Arm, Leg, schedule_in_words
+from ropewalk.searching.model.results import (
+    PRESENT,
+    SEARCHED,
+    Arm,
+    Leg,
+    Score,
+    schedule_in_words,
+)
 from ropewalk.searching.model.settings import SearchSettings
 from ropewalk.searching.space import STEPS_PER_UNIT
 
@@ -39,15 +48,18 @@ def report(
     alone = {chosen: schedules[chosen]}
     reported = reader.read("reporting", documents.reporting, {**by_hand, **alone})
     on_search = dict(candidates.on_search)
-    if chosen not in on_search:
+    if settings.reports and chosen not in on_search:
         on_search |= reader.read("reporting", documents.search, alone)
     # The price within the original length, of the chosen and of the method it has to beat.
     short_schedules = {PRESENT: present, baseline: schedules[baseline], name: schedules[chosen]}
     short = reader.read(WITHIN, documents.short_reporting, short_schedules)
 
     def arm(own: str) -> Arm:
-        sets = (on_search, selection.measured, reported)
-        return Arm(schedules[own], *(measured[own].score for measured in sets))
+        def on(measured: Mapping[str, Measured]) -> Score | None:
+            return measured[own].score if own in measured else None
+
+        selected = selection.measured[own].score
+        return Arm(schedules[own], on(on_search), selected, on(reported))
 
     return Leg(
         length=length,
@@ -59,7 +71,9 @@ def report(
         selection_text=choice.text,
         selection_answers=choice.answers,
         best_searched=choice.best_searched and _described(schedules[choice.best_searched], by_hand),
-        held_out=None if name == chosen else _less(reported[chosen], reported[baseline]),
+        held_out=_less(reported[chosen], reported[baseline])
+        if reported and name != chosen
+        else None,
         remaining=tuple(own for own in by_hand if own in selection.remaining),
         sources={
             purpose: getattr(documents, purpose).sources
@@ -78,7 +92,17 @@ def report(
         },
         short_limit=settings.short_limit,
         by_objective=candidates.by_objective,
+        by_rule=_by_rule(selection, candidates),
     )
+
+
+def _by_rule(selection: Selection, candidates: Candidates) -> str | None:
+    """The schedule that the rule gives, in words, if the choice is Algorithm 1's own."""
+    name = selection.by_rule
+    if name is None or name in candidates.by_hand:
+        return name
+    described = _described(candidates.all[name], candidates.by_hand)
+    return f"the same schedule ({described})" if name == selection.choice.chosen else described
 
 
 def _less(first: Measured, second: Measured) -> Paired | None:

@@ -1,8 +1,8 @@
 """A search on a real model: from a corpus to a plan, and to how good it is on text unseen before.
 
 A leg is one search at one length. The leg to the target comes first; with `recover`, one at the
-length of pretraining follows, and the plan serves short sequences with what that finds. A target
-that the model serves already is the second leg alone.
+length of pretraining follows (as published, another at twice that), and the plan serves short
+sequences with what it finds. A target that the model serves already is the second leg alone.
 
 Each leg scores the hand-designed methods and searches on one set of documents, chooses on a second
 (choose.py) and reports on a third (report.py).
@@ -15,10 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-import numpy as np
-
 from ropewalk.context_plan import ContextPlan, PlanStep
-from ropewalk.costs.here import check_memory
+from ropewalk.costs.memory import check_memory
 from ropewalk.data.corpora import Document
 from ropewalk.errors import InvalidValue, RopewalkError
 from ropewalk.evaluation.chat import Chat
@@ -80,7 +78,7 @@ def search_model(
     encoder = Encoder(loaded.tokenizer, loaded.vocabulary).with_chat(chat)
     legs: list[Leg] = []
     for name, start, length in legs_of(present.longest(layer), settings):
-        if name == "recovery" and legs:
+        if legs:  # recovery
             start = legs[0].best.schedule
         search = _LegSearch(
             *(loaded, documents, encoder, settings, layer, name, start, length, notice)
@@ -164,6 +162,7 @@ class _LegSearch:
             in_step=ranks is not None and ranks.per_copy > 1,
             in_chunks=ranks is not None and ranks.by_heads,
         )
+        # That installing works is proven by one schedule, the same on all ranks.
         local.prove(next(iter(self._by_hand.values())))
         if ranks is None:
             return self._leg(local, documents, journal, progress, at_once=1)
@@ -195,6 +194,11 @@ class _LegSearch:
         )
         selection = select(reader, documents, candidates, self.start, self.settings)
         chosen = selection.choice.chosen
+        if selection.measured[chosen].losses.failed:
+            raise RopewalkError(
+                f"the model has no finite score at {self.length:,} tokens under any schedule; "
+                "try float32 (`dtype`), and check that the unmodified model works"
+            )
         if chosen in candidates.by_hand and candidates.finalists:
             self.notice(
                 f"search did not beat {chosen} on held-out documents, so {chosen} is used; allow "
@@ -214,10 +218,13 @@ class _LegSearch:
     ) -> Candidates:
         """Score the hand-designed methods, and search from them."""
         by_hand = self._by_hand
-        on_search = reader.read("hand-designed methods", documents.search, by_hand)
+        shown = by_hand if self.settings.reports else {}
+        # The methods come first: they are the baseline that progress shows.
+        on_search = reader.read("hand-designed methods", documents.search, shown)
         baselines = {name: measured.score.score for name, measured in on_search.items()}
-        for name, short in reader.read(WITHIN, documents.short_search, by_hand).items():
+        for name, short in reader.read(WITHIN, documents.short_search, shown).items():
             baselines[name] += float(short.losses.text.mean())
+        # The strategy's objective counts short text if its cost may decide.
         space = space_of(self.start, self.length, self.settings)
         short_search = documents.short_search.numbers
         original_length = self.start.geometry.original_length
@@ -228,16 +235,12 @@ class _LegSearch:
             self.length + (original_length if short_search else 0),
             short_search,
         )
-        best = min(baselines.items(), key=lambda item: item[1])
-        result = self._search(space, objective, journal, at_once, reader.progress, best)
-        if not result.finalists:
-            if not np.isfinite([*baselines.values()]).any():
-                raise RopewalkError(
-                    f"the model has no finite score at {self.length:,} tokens under any schedule; "
-                    "try float32 (`dtype`), and check that the unmodified model works"
-                )
-            if evaluations_of(self.settings) != 0:
-                self.notice("the search's budget ended before it had scored a schedule")
+        best = min(((score, name) for name, score in baselines.items()), default=None)
+        known = "" if best is None else f" ({best[1]} {best[0]:.3f})"
+        result = self._search(space, objective, journal, at_once, reader.progress, known)
+        if not result.finalists and evaluations_of(self.settings) != 0:
+            self.notice("the search's budget ended before it had scored a schedule")
+        # Finalists are numbered, best first, as journals and notices name them.
         finalists = {f"finalist {n}": own for n, (own, _) in enumerate(result.finalists, start=1)}
         return Candidates(
             by_hand=by_hand,
@@ -255,7 +258,7 @@ class _LegSearch:
         journal: Journal | None,
         at_once: int,
         progress: Progress,
-        baseline: tuple[str, float],
+        baseline: str,
     ) -> driver.Result:
         """Run the strategy within its budget."""
         evaluations, tokens = evaluations_of(self.settings), self.settings.tokens
@@ -267,7 +270,7 @@ class _LegSearch:
         def tell(now: driver.Progress) -> None:
             done = min(1.0, now.evaluations / expected)
             detail = (
-                f"best {now.score:.3f} ({baseline[0]} {baseline[1]:.3f})  "
+                f"best {now.score:.3f}{baseline}  "
                 f"{now.evaluations:,.0f} evaluations  {now.tokens / 1000:,.0f}k tokens"
             )
             progress(Status("searching", done, detail))

@@ -24,7 +24,7 @@ from ropewalk.errors import InputError, InvalidValue, RopewalkError, Unsupported
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.planted import split_corpus
 from ropewalk.evaluation.select import SHORT_LIMIT, Paired
-from ropewalk.exporting import fresh_process, transformers
+from ropewalk.exporting import fresh_process
 from ropewalk.models.config import present_plan
 from ropewalk.models.install import applied
 from ropewalk.models.load import LoadedModel
@@ -32,6 +32,7 @@ from ropewalk.models.stock_config import with_plan
 from ropewalk.planning.extension import extend_plan
 from ropewalk.planning.hand_designed import HAND_DESIGNED
 from ropewalk.run_directory import Journal
+from ropewalk.runtimes import targets
 from ropewalk.schedule import RotarySchedule
 from ropewalk.searching.model.documents import shortened
 from ropewalk.searching.model.measure import LocalMeasure
@@ -109,8 +110,7 @@ def test_the_published_search_has_its_own_documents_objective_and_space(tmp_path
         small, journal=lambda name: Journal(path) if name == "search.jsonl" else None
     ).legs
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    formula = math.sqrt(1 + math.log(2) / math.log(tiny.WINDOW))
-    assert {line["candidate"]["attention_scaling"] for line in lines} == {formula}
+    assert {line["candidate"]["attention_scaling"] for line in lines} == {1.0}
     assert {line["candidate"]["kept_initial_positions"] for line in lines} - {0}
     # All tokens of plain text: the same loss as of the stretch itself.
     encoder = Encoder(tiny.tokenizer())
@@ -125,12 +125,31 @@ def test_the_published_search_has_its_own_documents_objective_and_space(tmp_path
     with torch.inference_mode(), applied(tiny.model(), plan.with_steps(plan.main_layer, (step,))):
         loss = float(tiny.model()(tokens, labels=tokens).loss)
     assert lines[0]["losses"][0] == pytest.approx(loss, rel=1e-5)
-    assert leg.best.search.retrieval == 0, "nothing is asked of plain text"
+    assert leg.best.scores["search"].retrieval == 0, "nothing is asked of plain text"
+    # Its result is the lowest perplexity, whatever other documents say, which stands beside it.
+    lowest = min(lines, key=lambda line: sum(line["losses"]))["candidate"]
+    lowest["factors"] = tuple(lowest["factors"])
+    assert leg.chosen == "search"
+    assert leg.best.schedule == space.schedule(Candidate(**lowest))
+    assert leg.best.schedule.attention_scaling == 1.0
+    assert leg.by_rule is not None
+    assert "Algorithm 1 ends with the lowest perplexity" in (told := Found(plan, (leg,)).summary())
+    assert f"By ropewalk's rule, on other documents, the choice would be {leg.by_rule}." in told
+
+
+def test_the_published_search_recovers_two_short_lengths() -> None:
+    settings = published(SearchSettings(4 * tiny.WINDOW, evaluations=6, recover=True))
+    found = searched(replace(settings, documents=(1, 1, 1)))
+    assert [leg.length for leg in found.legs] == [4 * tiny.WINDOW, tiny.WINDOW, 2 * tiny.WINDOW]
+    steps = found.plan.steps(found.plan.extended_layer)
+    assert [step.up_to_length for step in steps] == [n * tiny.WINDOW for n in (1, 2, 4)]
+    for step, times in zip(steps, (1, 2, 4), strict=True):
+        assert step.schedule.rescale_factors.max() <= 1.25 * times + 1e-9
 
 
 def test_the_published_search_takes_no_other_settings() -> None:
-    with pytest.raises(InputError, match="settings of its own for objective, recover"):
-        published(SearchSettings(TARGET, objective="needle", recover=True))
+    with pytest.raises(InputError, match="settings of its own for objective, short_limit"):
+        published(SearchSettings(TARGET, objective="needle", short_limit=None))
 
 
 def test_a_schedule_on_a_bound_says_so_in_the_summary_and_in_json() -> None:
@@ -216,14 +235,14 @@ def test_the_json_tells_the_first_leg_and_holds_all_of_it() -> None:
     answer = json.loads(json.dumps(found.to_json(), allow_nan=False))
     long, short = found.legs
     assert answer["best"] == {
-        "score": long.best.search.score,
+        "score": long.best.scores["search"].score,
         "rescale_factors": found.plan.longest().rescale_factors.tolist(),
         "kept_initial_positions": found.plan.longest().kept_initial_positions,
         "attention_scaling": found.plan.longest().attention_scaling,
     }
-    assert answer["held_out"]["retrieval"] == long.best.reporting.retrieval
+    assert answer["held_out"]["retrieval"] == long.best.scores["reporting"].retrieval
     for name in HAND_DESIGNED:
-        assert answer["baselines"][name]["score"] == long.baselines[name].reporting.score
+        assert answer["baselines"][name]["score"] == long.baselines[name].scores["reporting"].score
     assert answer["tokens"] == long.tokens + short.tokens
     assert answer["evaluations"] == pytest.approx(long.evaluations + short.evaluations, abs=1e-3)
     assert set(found.pictures()) == {f"{n}-{k}" for n in ("128", "256") for k in KINDS}
@@ -237,7 +256,10 @@ def test_a_model_that_fails_has_no_score_and_survives_json() -> None:
     baselines = {**leg.baselines, "linear": leg.baselines["linear"]._replace(reporting=failed)}
     again = check_result(replace(found, legs=(replace(leg, baselines=baselines),)))
     assert again.to_json()["baselines"]["linear"]["score"] is None  # type: ignore[index]
-    assert Found.from_json(again.to_json()).legs[0].baselines["linear"].reporting.score == math.inf
+    assert (
+        Found.from_json(again.to_json()).legs[0].baselines["linear"].scores["reporting"].score
+        == math.inf
+    )
 
 
 def test_the_seed_chooses_documents_and_search_and_nothing_else_does() -> None:
@@ -412,7 +434,7 @@ def test_a_search_killed_for_real_goes_on(tmp_path: Path) -> None:
 
 def test_schedules_are_scored_on_all_search_documents() -> None:
     [leg] = searched(SearchSettings(TARGET, documents=(14, 2, 2), evaluations=1)).legs
-    assert {arm.search.documents for arm in leg.baselines.values()} == {14}
+    assert {arm.scores["search"].documents for arm in leg.baselines.values()} == {14}
 
 
 def test_what_short_text_costs_is_measured_on_the_documents_of_the_report() -> None:
@@ -438,7 +460,7 @@ def test_what_short_text_costs_is_measured_on_the_documents_of_the_report() -> N
     assert cost is not None
     less = leg.at_original_length[leg.chosen].score - leg.at_original_length["unmodified"].score
     assert cost.difference == pytest.approx(less, rel=1e-6)
-    assert f"changes the score by {cost}; lower scores are better" in found.summary()
+    assert f"changes the loss by {cost}; lower is better" in found.summary()
 
 
 def test_what_costs_too_much_on_short_text_is_not_chosen_if_another_costs_less() -> None:
@@ -466,10 +488,10 @@ def test_scores_of_a_search_stand_beside_those_of_hand_designed_methods() -> Non
     settings = replace(SETTINGS, strategy="yarn")
     for limit, added in ((0.02, True), (None, False)):
         [leg] = searched(replace(settings, short_limit=limit)).legs
-        yarn = leg.baselines["yarn"].search.score
+        yarn = leg.baselines["yarn"].scores["search"].score
         assert (leg.by_objective["yarn"] > yarn + 0.1) == added
         # YaRN as published is the first that this strategy scores.
-        assert leg.history[0].score == pytest.approx(leg.beside_history["yarn"], rel=1e-6)
+        assert leg.history[0].score == pytest.approx(leg.by_objective["yarn"], rel=1e-6)
 
 
 def test_a_budget_too_small_to_score_a_candidate_leaves_the_hand_designed_methods() -> None:
@@ -536,7 +558,7 @@ def test_a_model_whose_pairs_rest_is_searched_recovered_and_exported(
     linear = found.plan.with_steps(
         "full_attention", (PlanStep(TARGET, found.legs[0].baselines["linear"].schedule),)
     )
-    exported = transformers.export(str(tmp_path / "model"), linear, tmp_path / "out")
+    exported = targets()["transformers"].write(str(tmp_path / "model"), linear, tmp_path / "out")
     assert exported.agreement is not None
     assert exported.agreement.passed
     again = present_plan(str(tmp_path / "out")).longest("full_attention")

@@ -5,7 +5,8 @@
         yield Table("", ("length", "score"), tuple(rows), "95% intervals.")
         yield Paragraph(self.summary(), "verdict")
 
-Three renderers draw them and decide nothing: a terminal, a page, a notebook (`ropewalk/reports`).
+Four renderers draw them and decide nothing: a terminal, a page, a notebook, and Markdown for cards
+(`ropewalk/reports`).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]
 
 import ropewalk as rw
 
@@ -73,7 +73,7 @@ def test_a_mistake_of_the_user_is_shown(tmp_path: Path) -> None:
 def test_no_input_is_part_of_a_command() -> None:
     action = yaml.safe_load((ACTION / "action.yml").read_text(encoding="utf-8"))
     read = (ACTION / "verify.sh").read_text(encoding="utf-8")
-    given = {}
+    given: dict[str, str] = {}
     for step in action["runs"]["steps"]:
         assert "${{" not in step["run"]
         given |= step["env"]

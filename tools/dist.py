@@ -68,14 +68,14 @@ def _differ(kind: str, found: set[str], wanted: set[str]) -> Iterator[str]:
 
 def licence_of(package: metadata.Distribution) -> str:
     """A package's licence, as its metadata state it: an expression, a classifier or a name."""
-    own = package.metadata
     classified = [
         each.rpartition(" :: ")[2]
-        for each in own.get_all("Classifier") or ()
+        for each in package.metadata.get_all("Classifier") or ()
         if each.startswith("License :: ") and not each.endswith("OSI Approved")
     ]
-    lines = (own.get("License") or "").strip().splitlines()
-    return own.get("License-Expression") or ", ".join(classified) or (lines or [UNKNOWN])[0][:80]
+    named = "\n".join(package.metadata.get_all("License") or ()).strip().partition("\n")[0]
+    expression = package.metadata.get_all("License-Expression") or ()
+    return next(iter(expression), ", ".join(classified) or named[:80] or UNKNOWN)
 
 
 def materials(packages: Iterable[metadata.Distribution]) -> dict[str, object]:

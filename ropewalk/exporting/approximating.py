@@ -12,9 +12,9 @@ from ropewalk.context_plan import ContextPlan
 from ropewalk.exporting import gate
 from ropewalk.exporting.exported import Loss
 from ropewalk.exporting.gate import TokenSequence
+from ropewalk.exporting.plan_check import check_plan
 from ropewalk.models.checkpoint import Checkpoint
 from ropewalk.models.load import read_model
-from ropewalk.runtimes.features import check_plan
 
 if TYPE_CHECKING:
     from ropewalk.runtimes.runtime import Target
@@ -57,10 +57,7 @@ def _loss(model: Any, checkpoint: Checkpoint, plan: ContextPlan, followed: Conte
 
 
 def divergence(
-    model: Any,
-    plan: ContextPlan,
-    asked: Sequence[TokenSequence],
-    approximate: Sequence[Tensor],
+    model: Any, plan: ContextPlan, asked: Sequence[TokenSequence], approximate: Sequence[Tensor]
 ) -> Loss:
     """The divergence of approximate logits from the planned ones, each sequence at its length."""
     exact = [gate.planned_logits(model, plan, own, length=own.length) for own in asked]

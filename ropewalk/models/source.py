@@ -57,8 +57,11 @@ Kind = Literal[
 ]
 """A live model is what `load` returned, with its tokenizer; other models in memory lack one."""
 _HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
-# What a download brings: no pickles and no code.
-_FETCHED = ("*.json", "model*.safetensors", "*.txt", "tokenizer.model", "*.jinja")
+# What a download brings: no pickles and no code; card and licence, which an extension carries on.
+_FETCHED = (
+    *("*.json", "model*.safetensors", "*.txt", "tokenizer.model", "*.jinja"),
+    *("README.md", "LICENSE*", "NOTICE*"),
+)
 
 
 @dataclass(frozen=True, eq=False)

@@ -66,7 +66,7 @@ class Inspected(Result):
         )
 
 
-class Reading(NamedTuple):
+class DocumentRead(NamedTuple):
     """One document, read under one schedule."""
 
     method: str
@@ -109,17 +109,17 @@ class Judged(Drawn):
     window: int
     """The length that the unmodified model serves."""
     length: int
-    readings: tuple[Reading, ...]
+    readings: tuple[DocumentRead, ...]
     example: Example | None
 
     def derived(self) -> dict[str, object]:
         last = self.looks[-1] if self.looks else None
         return {"verdict": self.verdict, "look": last}
 
-    def with_more(self, readings: Sequence[Reading]) -> Judged:
+    def with_more(self, readings: Sequence[DocumentRead]) -> Judged:
         return replace(self, readings=(*self.readings, *readings))
 
-    def of(self, method: str, length: int) -> list[Reading]:
+    def of(self, method: str, length: int) -> list[DocumentRead]:
         return [each for each in self.readings if (each.method, each.length) == (method, length)]
 
     def shares(self, method: str, length: int) -> Shares:
@@ -142,7 +142,7 @@ class Judged(Drawn):
         there."""
         return self._change(lambda each: each.text)
 
-    def _change(self, value: Callable[[Reading], float]) -> Paired | None:
+    def _change(self, value: Callable[[DocumentRead], float]) -> Paired | None:
         """The schedule minus the unmodified model, within the window."""
         before, after = (self.of(method, self.window) for method in (AS_IT_IS, self.chosen))
         values = [np.array([value(each) for each in own]) for own in (after, before)]
@@ -249,7 +249,7 @@ class Judged(Drawn):
         return Mark.of(length, loss.mapped(math.exp, "perplexity"))
 
 
-def _texts(readings: Sequence[Reading]) -> list[str]:
+def _texts(readings: Sequence[DocumentRead]) -> list[str]:
     return [text_of(each.source) for each in readings]
 
 

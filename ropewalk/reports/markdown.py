@@ -155,16 +155,14 @@ def _block(block: Block, depth: int) -> str:
             head = title + escaped(block.title) if block.title else ""
             parts = (head, table(block.columns, block.rows), _paragraph(block.caption))
             return "\n\n".join(filter(None, parts))
-        case Details(blocks=(Table(title=name) as only,)) if name:
-            return folded(name, _block(only._replace(title=""), depth))
         case Details():
             return folded("Details", markdown(block.blocks, {}, depth))
         case TileGrid():
+            columns = (block.y_label, *block.columns)
             rows = [
-                (Cell(name), *(Cell("–" if tile is None else f"{tile.value:.0%}") for tile in line))
+                (Cell(name), *(Cell(f"{tile.value:.0%}" if tile else "–") for tile in line))
                 for name, line in zip(block.rows, block.tiles, strict=True)
             ]
-            columns = (block.y_label, *block.columns)
             return f"{title}{escaped(block.title)}\n\n{table(columns, rows)}"
         case Chart():
             raise AssertionError("charts are drawn together")

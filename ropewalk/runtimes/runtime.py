@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ropewalk.context_plan import PLAN, ContextPlan
 from ropewalk.errors import RopewalkError, Unsupported
-from ropewalk.exporting.exported import Exported, Lines
+from ropewalk.exporting.exported import Exported, Lines, Loss
 from ropewalk.gguf.header import GGUFHeader
 from ropewalk.models.config import Config
+from ropewalk.models.placement import AUTO, STORED
 from ropewalk.models.source import Source
 from ropewalk.runtimes import judgement
 from ropewalk.runtimes.features import (
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from ropewalk.exporting.folder import Job
 
 Form = Literal["folder", "GGUF file"]
+_NOT_FROM_FILE = "a GGUF file is exported to GGUF only; give the model's folder"
 
 
 class Runtime(ABC):
@@ -47,7 +49,7 @@ class Runtime(ABC):
     is_target: ClassVar[bool] = False
     """True if exports are written for it (`Target`)."""
     is_engine: ClassVar[bool] = False
-    """True if it is vLLM or SGLang (`Engine`)."""
+    """True if it is vLLM or SGLang (`ServingEngine`)."""
     by_model_type: ClassVar[bool] = False
     """True if it chooses its class by the model type; else by `architectures`."""
     run_here: ClassVar[str] = ""
@@ -65,7 +67,7 @@ class Runtime(ABC):
 
     def measured(self, config: Config, lengths: Sequence[int]) -> RotaryReading:
         """Its reading of a folder: measured at these lengths if that can be done here."""
-        return self.reading(config)
+        return self.known_reading(config)
 
     def try_folder(self, folder: Path, plan: ContextPlan, *, tokenizer: bool) -> Trial:
         """Run a folder and compare it with its plan; and load its tokenizer, if that is whole."""
@@ -105,9 +107,9 @@ class Runtime(ABC):
         if it has none, what the config means.
         """
         planned = not own_plan or (folder is not None and (folder / PLAN).is_file())
-        return judgement.judged(self.reading(config), config, plan, folder, planned=planned)
+        return judgement.judged(self.known_reading(config), config, plan, folder, planned=planned)
 
-    def reading(self, config: Config) -> RotaryReading:
+    def known_reading(self, config: Config) -> RotaryReading:
         """The reading of a config, as far as its class of the model is known."""
         config = judgement.without_chunks(config)
         try:
@@ -140,6 +142,10 @@ class Target(Runtime):
     """A runtime that exports are written for."""
 
     is_target = True
+    dtypes: ClassVar[tuple[str, ...]]
+    """The formats that the weights of its exports may have."""
+    other_options: ClassVar[Mapping[str, str]] = {}
+    """The options of `export` that are not for it, and why."""
 
     @abstractmethod
     def support(self, feature: Feature) -> Support:
@@ -156,6 +162,14 @@ class Target(Runtime):
     @abstractmethod
     def write(self, source: str, plan: ContextPlan, out: str | Path, **options: Any) -> Exported:
         """Write a folder's model under a plan, and prove it."""
+
+    def support_of_file(self, source: Source, plan: ContextPlan) -> tuple[Support, Loss | None]:
+        """Its support of a plan in a GGUF file, and the cost of an approximation, if measured."""
+        return Support("refused", _NOT_FROM_FILE), None
+
+    def write_file(self, source: Source, plan: ContextPlan, out: Path, **options: Any) -> Exported:
+        """Write a GGUF file under a plan, and prove it."""
+        raise NotImplementedError(f"{self.name} loads no GGUF file")
 
     @abstractmethod
     def command(self, model: str, length: int, overrides: Config | None = None) -> str:
@@ -220,6 +234,8 @@ class Target(Runtime):
 
 class FolderTarget(Target):
     """A runtime that loads a folder with a stock config, proven in stock transformers."""
+
+    dtypes = (AUTO, *STORED)
 
     @abstractmethod
     def written_config(self, config: Config, plan: ContextPlan, *, v4_keys: bool = False) -> Config:

@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 
 from ropewalk.blocks import Paragraph, Table
 from ropewalk.errors import InvalidValue
+from ropewalk.reports.markdown import markdown
 from ropewalk.reports.page.html import block_of
 from ropewalk.reports.terminal import Terminal, show
 from ropewalk.values import SHOWN, FrozenDict, FrozenList, Result, Value
@@ -72,7 +73,7 @@ _OF_A_SHELL = re.compile(r"^(?!.*\bropewalk ).*(?<![\w-])--(json|run|method|meth
 
 
 def check_drawn(result: Result) -> None:
-    """Each block is drawn: in a narrow terminal, in a wide one, and as HTML."""
+    """Each block is drawn: in a narrow terminal, in a wide one, as HTML and as Markdown."""
     blocks = list(result.blocks())
     assert blocks
     for each in blocks:
@@ -86,6 +87,7 @@ def check_drawn(result: Result) -> None:
         assert "\x1b" not in paper.getvalue()
     pages = [block_of(each) for each in blocks]  # a chart without values is nothing
     assert any(pages)
+    assert markdown(blocks, {})
 
 
 def check_frozen(value: Any) -> None:

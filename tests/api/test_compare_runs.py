@@ -19,6 +19,7 @@ from ropewalk.run_directory import RECORDS
 from tests.api.conformance import check_command, check_result
 from tests.cli.calling import ropewalk
 from tests.evaluation import tiny
+from tests.evaluation.scored import resealed
 
 SETTINGS: dict[str, Any] = {
     "methods": ["none", "linear"],
@@ -108,7 +109,7 @@ def test_what_is_shown_comes_from_the_records(runs: tuple[Path, Path], tmp_path:
             estimate = result["estimate"]
             estimate |= {"value": math.nextafter(estimate["value"], 2), "low": None}
         (other / "results.json").write_text(json.dumps(told))
-        (other / "events.jsonl").unlink()  # with the seal of what was written here
+        resealed(other, "results.json")
         found = rw.compare_runs(other, runs[1])
         assert found.first_results == expected.first_results
         assert found.comparisons == expected.comparisons

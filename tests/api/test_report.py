@@ -26,6 +26,7 @@ from ropewalk.run_directory import Journal, RunDirectory, read_journal
 from ropewalk.values import decode
 from tests.api.conformance import check_command, check_result
 from tests.evaluation import tiny
+from tests.evaluation.scored import resealed
 from tests.reports.page.test_html import Read
 
 SETTINGS: dict[str, Any] = {
@@ -185,7 +186,7 @@ def test_bad_input_is_named(copied: Path, run: Path, tmp_path: Path) -> None:
     told = json.loads(text)
     told["results"][0]["estimate"]["value"] += 1
     results.write_text(json.dumps(told))
-    (copied / "events.jsonl").unlink()  # with the seal
+    resealed(copied, "results.json")
     assert "results.json does not follow from records.jsonl" in refused(copied)
     results.write_text(text[: len(text) // 2])
     assert str(results) in refused(copied)
@@ -197,7 +198,7 @@ def test_results_of_another_model_are_refused(run: Path, other: Path, tmp_path: 
         mixed = tmp_path / name
         shutil.copytree(run, mixed)
         shutil.copy(other / name, mixed / name)
-        (mixed / "events.jsonl").unlink()
+        resealed(mixed, "results.json")
         assert f"{mixed / name}: holds scores of the weights" in refused(mixed)
         assert "holds scores of the weights" in refused(run, mixed, out=tmp_path / "both.html")
 
@@ -211,7 +212,7 @@ def test_a_record_stands_once(run: Path, copied: Path) -> None:
     records_of_it = read_journal(records)
     own = records_of_it[2]
 
-    def forged(*more: dict[str, object]) -> None:
+    def of_lines(*more: dict[str, object]) -> None:
         records.unlink()
         journal = Journal(records)
         journal.append(more)
@@ -225,16 +226,40 @@ def test_a_record_stands_once(run: Path, copied: Path) -> None:
         if "follow" in told:
             records.write_bytes(b"".join(lines) + lines[2] * 20)
         else:
-            forged(*records_of_it, {**own, "score": 0.25})
+            of_lines(*records_of_it, {**own, "score": 0.25})
         assert told in refused(copied)
         with pytest.raises(InputError, match=re.escape(told)):
             rw.evaluate(tiny.loaded(), run=copied, **SETTINGS)
-    forged({**own, "sample": "of another run"}, *records_of_it)
+    of_lines({**own, "sample": "of another run"}, *records_of_it)
     with pytest.raises(InputError, match=r"line 1 scores sample of another run at .* does not ask"):
         rw.evaluate(tiny.loaded(), run=copied, **SETTINGS)
     records.write_bytes(b"".join(lines))
     rw.evaluate(tiny.loaded(), run=copied, **SETTINGS)
     assert (copied / "results.json").read_bytes() == (run / "results.json").read_bytes()
+
+
+def test_a_forged_chain_of_records_replaces_no_result(copied: Path) -> None:
+    before = (copied / "results.json").read_bytes()
+    records = read_journal(copied / "records.jsonl")
+    records[0]["score"] = 1 - float(str(records[0]["score"]))
+    (copied / "records.jsonl").unlink()
+    journal = Journal(copied / "records.jsonl")
+    journal.append(records)
+    journal.close()
+    with pytest.raises(InputError, match="says something else than the journals that it was made"):
+        rw.evaluate(tiny.loaded(), run=copied, **SETTINGS)
+    assert (copied / "results.json").read_bytes() == before
+    resealed(copied, "results.json")  # which counts no records: nobody knows what was edited
+    with pytest.warns(UserWarning, match="was edited or damaged; it is made again"):
+        rw.evaluate(tiny.loaded(), run=copied, **SETTINGS)
+
+
+def test_a_result_that_no_event_names_is_not_believed(copied: Path) -> None:
+    (copied / "events.jsonl").unlink()
+    assert "events.jsonl does not name it" in refused(copied)
+    (copied / "results.json").unlink()
+    rw.evaluate(tiny.loaded(), run=copied, **SETTINGS)
+    rw.report(copied)
 
 
 def test_a_result_counts_the_records_that_it_was_made_of(copied: Path) -> None:

@@ -269,6 +269,8 @@ def test_an_allowed_download_brings_neither_pickles_nor_code(
         return any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
 
     assert all(fetched(path.name) for path in saved.iterdir())
+    assert fetched("README.md")  # and the licence: an extension's card states them
+    assert fetched("LICENSE.txt")
     assert not any(map(fetched, ("pytorch_model.bin", "modeling_x.py", "x.pt", "x.msgpack")))
 
 

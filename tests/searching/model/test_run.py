@@ -38,7 +38,7 @@ from ropewalk.schedule import RotarySchedule
 from ropewalk.searching.model.documents import shortened
 from ropewalk.searching.model.measure import LocalMeasure
 from ropewalk.searching.model.objectives import loss_of
-from ropewalk.searching.model.results import SEARCHED, Found, Score
+from ropewalk.searching.model.results import SEARCHED, Score, SearchResult
 from ropewalk.searching.model.run import check_search, search_model
 from ropewalk.searching.model.settings import (
     SearchSettings,
@@ -63,12 +63,12 @@ def loaded(model: Any = None) -> LoadedModel:
     return LoadedModel("tiny", model, tiny.tokenizer(), present_plan(model.config))
 
 
-def searched(settings: SearchSettings = SETTINGS, model: Any = None, **more: Any) -> Found:
+def searched(settings: SearchSettings = SETTINGS, model: Any = None, **more: Any) -> SearchResult:
     return search_model(loaded(model), tiny.documents(), settings, **more)
 
 
 @cache
-def usual() -> Found:
+def usual() -> SearchResult:
     """The same search for all tests that only look at what it found."""
     return searched()
 
@@ -134,7 +134,9 @@ def test_the_published_search_has_its_own_documents_objective_and_space(tmp_path
     assert leg.best.schedule == space.schedule(Candidate(**lowest))
     assert leg.best.schedule.attention_scaling == 1.0
     assert leg.by_rule is not None
-    assert "Algorithm 1 ends with the lowest perplexity" in (told := Found(plan, (leg,)).summary())
+    assert "Algorithm 1 ends with the lowest perplexity" in (
+        told := SearchResult(plan, (leg,)).summary()
+    )
     assert f"By ropewalk's rule, on other documents, the choice would be {leg.by_rule}." in told
 
 
@@ -157,12 +159,14 @@ def test_a_schedule_on_a_bound_says_so_in_the_summary_and_in_json() -> None:
     [leg] = usual().legs
     bound = "3 of 8 rescale factors are 2.5, the largest that is searched"
     leg = replace(leg, chosen="search", at_bounds=(bound,))
-    found = Found(usual().plan, (leg,))
+    found = SearchResult(usual().plan, (leg,))
     assert f"lies on a bound of the search space, so a better one may lie beyond it: {bound}." in (
         found.summary()
     )
     assert json.loads(json.dumps(found.to_json()))["legs"][0]["at_bounds"] == [bound]
-    assert Found.from_json(json.loads(json.dumps(found.to_json()))).legs[0].at_bounds == (bound,)
+    assert SearchResult.from_json(json.loads(json.dumps(found.to_json()))).legs[0].at_bounds == (
+        bound,
+    )
 
 
 def test_the_choice_is_made_by_other_documents_than_those_of_the_search() -> None:
@@ -258,7 +262,11 @@ def test_a_model_that_fails_has_no_score_and_survives_json() -> None:
     again = check_result(replace(found, legs=(replace(leg, baselines=baselines),)))
     assert again.to_json()["baselines"]["linear"]["score"] is None  # type: ignore[index]
     assert (
-        Found.from_json(again.to_json()).legs[0].baselines["linear"].scores["reporting"].score
+        SearchResult.from_json(again.to_json())
+        .legs[0]
+        .baselines["linear"]
+        .scores["reporting"]
+        .score
         == math.inf
     )
 

@@ -30,7 +30,7 @@ IN_MODE = {
 """A mode in the name of a picture; the usual one goes without saying."""
 
 
-class Cell(NamedTuple):
+class DepthCell(NamedTuple):
     """The samples of one length whose answer was at about one depth."""
 
     right: float
@@ -56,7 +56,7 @@ class DepthGrid(NamedTuple):
     mode: str
     label: str
     lengths: tuple[int, ...]
-    rows: tuple[tuple[Cell | None, ...], ...]
+    rows: tuple[tuple[DepthCell | None, ...], ...]
 
     @property
     def edges(self) -> list[float]:
@@ -131,12 +131,12 @@ def depth_grids(records: Sequence[EvalRecord], task: str) -> list[DepthGrid]:
     return grids
 
 
-def _cell(records: Sequence[EvalRecord]) -> Cell | None:
+def _cell(records: Sequence[EvalRecord]) -> DepthCell | None:
     if not records:
         return None
     scores = [record.score for record in records]
     interval = rate_interval(scores, [record.layout for record in records])
-    return Cell(sum(scores), len(scores), *(interval or (None, None)))
+    return DepthCell(sum(scores), len(scores), *(interval or (None, None)))
 
 
 def tiles(grid: DepthGrid) -> TileGrid:

@@ -394,7 +394,7 @@ def _newcombe(
     )
 
 
-def compare_mean_rates(first: Rates, second: Rates) -> Comparison:
+def compare_mean_rates(first: Rates, second: Rates) -> PairedComparison:
     """Two methods' means over tasks on the same samples, in the same order.
 
     The p-value is Student's t over the clusters within tasks, and no smaller than the signs of
@@ -415,7 +415,7 @@ def compare_mean_rates(first: Rates, second: Rates) -> Comparison:
         }
         least = min(1.0, 2.0 ** (1 - len(differing)))
         p_value = max(_t_test(mean) or 0.0, least)
-    return Comparison(sum(len(own) for own, _ in differences), mean.value, low, high, p_value)
+    return PairedComparison(sum(len(own) for own, _ in differences), mean.value, low, high, p_value)
 
 
 def _stratified(tasks: Rates) -> _Mean:
@@ -483,7 +483,7 @@ def is_significant(p_value: float | None) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison(Value):
+class PairedComparison(Value):
     """The mean of one method minus that of another, on the same samples."""
 
     pairs: int
@@ -503,7 +503,7 @@ def compare_rates(
     first: Sequence[float],
     second: Sequence[float],
     clusters: Sequence[Hashable] | None = None,
-) -> Comparison:
+) -> PairedComparison:
     """Two methods' scores of answers from 0 to 1 to the same samples, in the same order.
 
     Independent samples that are right or wrong are tested by McNemar's exact test, others by
@@ -517,7 +517,7 @@ def compare_rates(
     mean = _clustered_mean(differences, None, clusters)
     students = _students(mean)
     if students is None:
-        return Comparison(len(first), difference, None, None, None)
+        return PairedComparison(len(first), difference, None, None, None)
     whole, size = bool(np.isin([a, b], (0, 1)).all()), _effective(differences, mean)
     neither, part = len(a) - both - only_first - only_second, size.share
     low, high = paired_interval(
@@ -530,7 +530,7 @@ def compare_rates(
         if size.z is None and whole
         else _clustered_rates_test(mean)
     )
-    return Comparison(len(first), difference, low, high, p_value)
+    return PairedComparison(len(first), difference, low, high, p_value)
 
 
 def compare_means(
@@ -538,12 +538,12 @@ def compare_means(
     second: Sequence[float],
     weights: Sequence[float],
     clusters: Sequence[Hashable] | None = None,
-) -> Comparison:
+) -> PairedComparison:
     """Two methods' scores of the same samples, in the same order, by Student's t over clusters."""
     differences = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
     mean = _clustered_mean(differences, weights, clusters)
     low, high = _students(mean) or (None, None)
-    return Comparison(len(differences), mean.value, low, high, _t_test(mean))
+    return PairedComparison(len(differences), mean.value, low, high, _t_test(mean))
 
 
 def paired_interval(

@@ -283,7 +283,7 @@ def _found(
         notice=notice,
     )
     if directory is not None:
-        directory.write(PLAN, found.plan.dumps())
+        directory.seal(PLAN, found.plan.dumps())
         directory.keep(RESULTS, found.to_json())
         keep_figures(found.pictures(), directory.path / "figures", notice)
     return found

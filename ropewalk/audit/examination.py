@@ -45,17 +45,20 @@ def audit(
     if plan is not None and length is not None:
         raise InputError("a plan contains a length; give a plan or a length, not both")
     releases = _releases(runtimes)
+    # The runtimes that judge it, and the plan: the given one, the model's own, or none.
     progress(Status("verify", 0.0, "reading"))
     examined = _opened(model, releases)
     releases = releases or dict.fromkeys(_usual(examined), "")
     expected = examined.expected(plan).with_edits_noted()
     served = expected.plan.target_length if expected.plan else length
     served = served or examined.stated_length()
+    # Files first: broken weights are not run.
     files = examined.check_files(progress)
     lengths = {served, length or served}
     if expected.plan is not None:
         steps = [step for own in expected.plan.schedules.values() for step in own]
         lengths |= {step.up_to_length for step in steps}
+    # Each runtime's reading of it, and the traps in these.
     readings, unchecked = _readings(examined, releases, sorted(lengths))
     asked = expected.planned or length is not None
     subject = ExaminedModel(
@@ -67,6 +70,7 @@ def audit(
         **examined.facts,
     )
     faults = examined.faults(subject)
+    # Then for real, where weights and a runtime are here.
     trial = Trial()
     if run and files.loadable:
         trial = examined.tried(subject, files, faults, progress)

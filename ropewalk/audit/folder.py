@@ -22,7 +22,7 @@ from ropewalk.exporting.manifest import MANIFEST, Manifest
 from ropewalk.lengths import MAX_LENGTH
 from ropewalk.models.config import KNOWN_KEYS, Config, ConfigReader, load_config, present_plan
 from ropewalk.progress import Progress, Status, share
-from ropewalk.runtimes import named, traps
+from ropewalk.runtimes import named, targets, traps
 from ropewalk.runtimes.features import loadable_by
 from ropewalk.runtimes.finding import ExaminedModel, Finding
 from ropewalk.runtimes.judgement import facts_of, without_chunks
@@ -115,9 +115,10 @@ def _concerning(finding: Finding, runtimes: tuple[str, ...]) -> Finding:
 def _runtime_of(folder: Path) -> str:
     """The runtime in a folder's manifest; empty if it has none that can be read."""
     try:
-        return Manifest.read(folder).runtime if (folder / MANIFEST).is_file() else ""
+        own = Manifest.read(folder).runtime if (folder / MANIFEST).is_file() else ""
     except InputError:  # named when the bytes are compared
         return ""
+    return own if own in targets() else ""
 
 
 def _check_heads(plan: ContextPlan, config: Config) -> None:

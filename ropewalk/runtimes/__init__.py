@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, cast
 from ropewalk.errors import UnknownName
 
 if TYPE_CHECKING:
-    from ropewalk.runtimes.engine import Engine
+    from ropewalk.runtimes.engine import ServingEngine
     from ropewalk.runtimes.runtime import Form, Runtime, Target
     from ropewalk.runtimes.servers import Dialect
 
@@ -58,9 +58,9 @@ def targets() -> Mapping[str, Target]:
 
 
 @cache
-def engines() -> Mapping[str, Engine]:
+def engines() -> Mapping[str, ServingEngine]:
     """vLLM and SGLang."""
-    return {name: cast("Engine", each) for name, each in every().items() if each.is_engine}
+    return {name: cast("ServingEngine", each) for name, each in every().items() if each.is_engine}
 
 
 def named(name: str) -> Runtime:

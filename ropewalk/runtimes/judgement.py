@@ -15,6 +15,7 @@ from typing import Any
 
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, shortened
+from ropewalk.exporting.tokens import TOKENIZER_LIMITS
 from ropewalk.models.config import DUAL_CHUNK, Config, ConfigReader, text_config
 from ropewalk.models.families import FAMILIES
 from ropewalk.runtimes import traps
@@ -23,8 +24,6 @@ from ropewalk.runtimes.model_classes import architecture
 from ropewalk.runtimes.reading import RotaryReading, number
 from ropewalk.untrusted import read_json
 
-TOKENIZER_LIMITS = ("model_max_length", "max_len")
-"""The keys of a tokenizer's limit: the first that is stated holds in transformers."""
 LIMITS = ("tokenizer-limit", "generation-limit")
 
 

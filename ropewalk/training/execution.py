@@ -15,10 +15,11 @@ from ropewalk.costs.estimates import BYTES, HALF, Way, Workload, step
 from ropewalk.costs.machines import Machine, of_main_memory
 from ropewalk.costs.memory import accelerated, check_training, memory_of, sizes_where_known
 from ropewalk.errors import InvalidValue, UnknownName, Unsupported
+from ropewalk.exporting.plan_check import check_plan
 from ropewalk.lengths import format_length
 from ropewalk.models.config import Config, load_config, text_config
 from ropewalk.models.placement import check_dtype, check_placement
-from ropewalk.runtimes.features import check_plan, matrix
+from ropewalk.runtimes.features import matrix
 from ropewalk.schedule import RotarySchedule
 from ropewalk.torchrun import started
 from ropewalk.training.settings import StageSettings, TrainingSettings

@@ -25,7 +25,7 @@ from typing import Any
 from ropewalk.errors import Unsupported
 from ropewalk.models.config import load_config
 from ropewalk.runtimes import every
-from ropewalk.runtimes.engine import Engine
+from ropewalk.runtimes.engine import ServingEngine
 from ropewalk.runtimes.model_classes import TABLE as TABLE
 from tools.observatory import facts
 from tools.observatory.classes import SHARE, model_type
@@ -65,7 +65,7 @@ def main(words: Sequence[str] | None = None) -> int:
 def limits(runtime: str, sources: Sources) -> Iterator[str]:
     """Configs for which an engine accepts another length than its recorded rule."""
     engine = every()[runtime]
-    for path in sorted(CONFIGS.glob("*.json")) if isinstance(engine, Engine) else ():
+    for path in sorted(CONFIGS.glob("*.json")) if isinstance(engine, ServingEngine) else ():
         config = load_config(path)
         try:
             recorded = engine.accepts(config)

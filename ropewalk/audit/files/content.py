@@ -14,6 +14,7 @@ from ropewalk.errors import InputError, InvalidValue, shortened
 from ropewalk.exporting.manifest import MANIFEST, Manifest, sha256
 from ropewalk.gguf import carried
 from ropewalk.gguf.header import GGUFHeader
+from ropewalk.runtimes import targets
 from ropewalk.runtimes.finding import Finding
 
 NO_MANIFEST = "not compared: no manifest"
@@ -40,6 +41,9 @@ def of_folder(folder: Path, progress: Told, *, of_parts: bool = False) -> Checke
         return wrong("bytes", _changed(f"{said}: {error.rule}"))
     except InputError as error:
         return wrong("bytes", _changed(str(error).partition("; ")[0]))
+    if manifest.runtime and manifest.runtime not in targets():
+        said = f"{MANIFEST} cannot be read: runtime = {shortened(manifest.runtime)}"
+        return wrong("bytes", _changed(f"{said}: must be one of {', '.join(targets())}"))
     missing, strange, changed, before = [], [], [], 0
     for name, wanted in manifest.files.items():
         path = folder / name

@@ -112,7 +112,7 @@ class Judge(Stage[Judged]):
                     reader.read(chosen, schedule, self.target_length, more, told.so_far)
                 )
                 value = sealed(self.name, work.directory.configuration, told)
-                so_far = work.directory.write(f"{self.name}{SO_FAR}", json.dumps(value))
+                so_far = work.directory.seal(f"{self.name}{SO_FAR}", json.dumps(value))
             if told.verdict != "undecided":
                 break
         if not known:
@@ -177,7 +177,7 @@ class JudgeFirst(Judge):
             raise Unsupported(
                 f"{geometry.resting_pairs} of {geometry.pairs} rotary pairs of this model rest "
                 "(their frequency is 0), and extend exports what it finds, which no stock runtime "
-                "can load for such a model; use plan --method ntk and export, or search"
+                "can load for such a model; plan by the method ntk and export, or search"
             )
         self._planted(start, present.target_length)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ropewalk.context_plan import APPROXIMATES
-from ropewalk.runtimes.features import is_dynamic, two_lists
+from ropewalk.models.stock_config import is_dynamic, two_lists
 from ropewalk.runtimes.finding import ExaminedModel, Finding
 from ropewalk.runtimes.reading import STOCK, kind_of
 

@@ -365,15 +365,15 @@ def limited_in_words(leg: Leg) -> str:
     limit = f"the limit of {leg.short_limit:g} nats a token of text at the original length"
     own = leg.short_costs[leg.chosen]
     name = leg.method or "the searched schedule"
-    if own.difference > leg.short_limit:
+    if own.difference.value > leg.short_limit:
         return (
             f"No schedule that may be best keeps to {limit}: {name} is the cheapest, at {own}, and "
-            f"misses it by {own.difference - leg.short_limit:.3f}."
+            f"misses it by {own.difference.value - leg.short_limit:.3f}."
         )
     over = [
         f"{other} ({cost})"
         for other, cost in leg.short_costs.items()
-        if cost.difference > leg.short_limit
+        if cost.difference.value > leg.short_limit
     ]
     return f"Beyond {limit}, and not chosen: {', '.join(over)}." if over else ""
 

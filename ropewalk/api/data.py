@@ -44,7 +44,7 @@ class Domain(Value):
 
 
 @dataclass(frozen=True, eq=False)
-class Reading(Value):
+class EpochShare(Value):
     """Documents of one kind in an epoch."""
 
     name: str
@@ -66,7 +66,7 @@ class Fill(Value):
     """The share of the tokens of the documents read that is in no window."""
     whole: float
     """The share of the documents that are in one window from beginning to end."""
-    groups: tuple[Reading, ...]
+    groups: tuple[EpochShare, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -288,12 +288,12 @@ def describe_data(
     )
 
 
-def _read(kind: Group, store: TokenStore, windows: Windows) -> Reading:
+def _read(kind: Group, store: TokenStore, windows: Windows) -> EpochShare:
     own = np.zeros(len(store), dtype=bool)
     own[kind.documents] = True
     drawn = windows.drawn[own[windows.drawn]]
     tokens = int(store.lengths[drawn].sum())
-    return Reading(kind.name, tokens, tokens / kind.available)
+    return EpochShare(kind.name, tokens, tokens / kind.available)
 
 
 def _described(store: TokenStore, fill: Fill | None = None) -> DataDescription:

@@ -31,7 +31,7 @@ IN_MODE = {
 """A mode in the name of a picture; the usual one goes without saying."""
 
 
-class Cell(NamedTuple):
+class DepthCell(NamedTuple):
     """The samples of one length whose answer was at about one depth."""
 
     rate: Interval
@@ -55,7 +55,7 @@ class DepthGrid(NamedTuple):
     mode: str
     label: str
     lengths: tuple[int, ...]
-    rows: tuple[tuple[Cell | None, ...], ...]
+    rows: tuple[tuple[DepthCell | None, ...], ...]
 
     @property
     def edges(self) -> list[float]:
@@ -130,12 +130,12 @@ def depth_grids(records: Sequence[EvalRecord], task: str) -> list[DepthGrid]:
     return grids
 
 
-def _cell(records: Sequence[EvalRecord]) -> Cell | None:
+def _cell(records: Sequence[EvalRecord]) -> DepthCell | None:
     if not records:
         return None
     scores = [record.score for record in records]
     ends = rate_interval(scores, [record.layout for record in records])
-    return Cell(Interval.of(sum(scores) / len(scores), ends, "share"), len(scores))
+    return DepthCell(Interval.of(sum(scores) / len(scores), ends, "share"), len(scores))
 
 
 def tiles(grid: DepthGrid) -> TileGrid:

@@ -71,7 +71,7 @@ BY_LAYER = {"rope_type": "default", "rope_theta": 1e4}
 )
 def test_what_is_no_number_makes_an_engine_unknown(family: str, more: Config) -> None:
     for engine in ("vllm", "sglang"):
-        reading = named(engine).reading(small(family, **more))
+        reading = named(engine).known_reading(small(family, **more))
         assert reading.unread or reading.refused
 
 

@@ -30,7 +30,7 @@ from ropewalk.gguf import carried, llama_cpp_run, rewriting, settings, tensors
 from ropewalk.gguf.header import GGUFHeader
 from ropewalk.gguf.llama_cpp_run import CannotLoad, Flags, LogProbabilities, reading
 from ropewalk.gguf.parts import read_parts, size, whole
-from ropewalk.gguf.settings import NoFactors, Setting
+from ropewalk.gguf.settings import GGUFSetting, NoFactors
 from ropewalk.progress import Progress, Status, share, silent
 from ropewalk.schedule import RotarySchedule
 
@@ -221,7 +221,7 @@ def _agreement(
     parts: Sequence[GGUFHeader],
     written: Path,
     schedule: RotarySchedule,
-    setting: Setting,
+    setting: GGUFSetting,
     length: int,
     progress: Progress,
 ) -> Agreement:
@@ -260,7 +260,7 @@ def against_flags(
     parts: Sequence[GGUFHeader],
     said: LogProbabilities,
     tokens: Sequence[int],
-    setting: Setting,
+    setting: GGUFSetting,
     schedule: RotarySchedule,
     told: Callable[[int], None],
 ) -> Agreement:
@@ -344,7 +344,7 @@ def _text_for(parts: Sequence[GGUFHeader], schedule: RotarySchedule, length: int
 
 def _nearest(
     parts: Sequence[GGUFHeader], schedule: RotarySchedule, error: NoFactors, *, approximate: bool
-) -> tuple[RotarySchedule, Setting, tuple[str, ...]]:
+) -> tuple[RotarySchedule, GGUFSetting, tuple[str, ...]]:
     """The nearest schedule that the architecture can express, with its cost; or a refusal."""
     model = whole(parts)
     nearest = settings.nearest(model, schedule)

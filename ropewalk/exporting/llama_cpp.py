@@ -30,7 +30,7 @@ from ropewalk.exporting.staging import staged
 from ropewalk.exporting.tokens import PROBE, first_difference
 from ropewalk.gguf import carried, llama_cpp_run
 from ropewalk.gguf.families import check_reaches, family, rotation_of
-from ropewalk.gguf.llama_cpp_run import CannotLoad, LlamaCpp, LogProbabilities, reading
+from ropewalk.gguf.llama_cpp_run import CannotLoad, LogProbabilities, RunningLlamaCpp, reading
 from ropewalk.gguf.model import GGUFModel, check_installed
 from ropewalk.gguf.sentencepiece import OTHER_SPACES
 from ropewalk.gguf.settings import only_schedule
@@ -315,7 +315,7 @@ def _planned(
     return chosen
 
 
-def _check_tokenizer(tokenizer: Any, llama: LlamaCpp, words: GGUFTokenizer) -> None:
+def _check_tokenizer(tokenizer: Any, llama: RunningLlamaCpp, words: GGUFTokenizer) -> None:
     """Raise GateFailed if a text becomes other tokens, for more than was warned of."""
     text, tokenizer = PROBE, confined(tokenizer)
     if OTHER_SPACES not in words.warnings:

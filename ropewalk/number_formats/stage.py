@@ -26,7 +26,7 @@ from ropewalk.errors import Unsupported
 from ropewalk.models.anatomy import Anatomy, RotaryModule, anatomy_of, by_pair
 from ropewalk.models.logits import check_finite
 from ropewalk.models.modes import in_mode
-from ropewalk.models.probe import Probe
+from ropewalk.models.probe import ModelProbe
 from ropewalk.number_formats.arms import (
     Arm,
     Format,
@@ -245,7 +245,7 @@ class Stage:
 
     def _layouts(self) -> tuple[Layout, ...]:
         model, anatomy = self._in("float32")
-        probe = Probe(model, anatomy)
+        probe = ModelProbe(model, anatomy)
         [heard] = probe.forward(range(8))
         found = []
         for layer in anatomy.layers:

@@ -105,7 +105,7 @@ def card(folder: Path, run: RunOnDisk | None, base_model: str) -> Card:
     title = f"{name}, extended to {format_length(plan.target_length)} tokens"
     sections = [
         Section("", tuple(_outcome(plan, judged))),
-        *(_evidence(judged) if judged else ()),
+        Section("Retrieval and perplexity", tuple(_evidence(judged))),
         Section("Method", tuple(_method(plan))),
         Section("Load and serve", tuple(_loading(folder, run))),
         Section("Not checked", tuple(_unchecked(run, judged))),
@@ -118,7 +118,7 @@ def card(folder: Path, run: RunOnDisk | None, base_model: str) -> Card:
     page = places.shareable(page, [folder.parent])
     pictures: dict[str, str] = {}
     parts = [_front_matter(plan, source, base_model), f"# {escaped(page.title)}"]
-    for section in page.sections:
+    for section in filter(lambda own: own.blocks, page.sections):
         parts += [f"## {escaped(section.title)}"] if section.title else []
         parts.append(markdown(section.blocks, pictures))
     parts += [*map(escaped, page.notes), f"<!-- {UNSIGNED} -->\n"]
@@ -183,10 +183,10 @@ def _outcome(plan: ContextPlan, judged: Judged | None) -> Iterator[Block]:
     yield Table("", ("", "before", "after"), tuple(rows), "With 95% intervals.")
 
 
-def _evidence(judged: Judged) -> Iterator[Section]:
+def _evidence(judged: Judged | None) -> Iterator[Block]:
     """The pictures of the verdict, and how it came about."""
-    blocks = judged_section(judged, is_final=True).blocks
-    yield Section("Retrieval and perplexity", (*judged.charts(), *blocks))
+    if judged is not None:
+        yield from (*judged.charts(), *judged_section(judged, is_final=True).blocks)
 
 
 def _method(plan: ContextPlan) -> Iterator[Block]:
@@ -238,7 +238,6 @@ def _unchecked(run: RunOnDisk | None, judged: Judged | None) -> Iterator[Block]:
     yield Paragraph(
         f"No benchmark of knowledge, instructions or safety was run; the weights {weights}."
     )
-    yield Paragraph("vLLM and SGLang were not run: their lines follow the rules of their releases.")
 
 
 def _repeating(plan: ContextPlan, run: RunOnDisk | None) -> Iterator[Block]:

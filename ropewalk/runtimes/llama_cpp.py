@@ -14,7 +14,7 @@ from ropewalk.errors import Unsupported
 from ropewalk.exporting.exported import Exported, Loss
 from ropewalk.gguf import llama_cpp_run
 from ropewalk.gguf.families import family, family_names, followed_by, rotation_of
-from ropewalk.gguf.family import Stated
+from ropewalk.gguf.family import StatedConfig
 from ropewalk.gguf.header import GGUFHeader
 from ropewalk.gguf.rotation import DEFAULT_BASE, LLAMA_CPP_FACTORS, present_plan
 from ropewalk.gguf.settings import NoFactors, base_of_windows
@@ -155,7 +155,7 @@ class LlamaCppRuntime(Target):
         """Of a folder, not all model types are written to GGUF."""
         reader = ConfigReader(config)
         own = family(reader.model_type, reader.outer_type)
-        own.check_config(Stated(text_config(config)))
+        own.check_config(StatedConfig(text_config(config)))
         rotation_of(own, plan)
         window = None if own.windows else window_everywhere(config)
         if window is not None and window < plan.target_length:

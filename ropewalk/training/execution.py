@@ -11,7 +11,7 @@ from math import prod
 from pathlib import Path
 
 from ropewalk.context_plan import ContextPlan, PlanStep
-from ropewalk.costs.estimates import BYTES, HALF, Way, Work, step
+from ropewalk.costs.estimates import BYTES, HALF, Way, Workload, step
 from ropewalk.costs.machines import Machine, of_main_memory
 from ropewalk.costs.memory import accelerated, check_training, memory_of, sizes_where_known
 from ropewalk.errors import InvalidValue, UnknownName, Unsupported
@@ -215,7 +215,7 @@ def check_step(
 
 def step_cost(
     config: Config, stage: StageSettings, settings: TrainingSettings, execution: Execution
-) -> tuple[Work, Way] | None:
+) -> tuple[Workload, Way] | None:
     """The cost of a step on each rank, by the formulas of `ropewalk cost`; None if these do not
     know the model or the machine."""
     sizes, ranks, each = sizes_where_known(config), execution.ranks, execution.on
@@ -224,7 +224,7 @@ def step_cost(
     if sizes is None or each is None:
         return None
     trained = BYTES[execution.trained_in]
-    work = Work(sizes, stage.window, each, stage.window, trained if execution.on_cpu else HALF)
+    work = Workload(sizes, stage.window, each, stage.window, trained if execution.on_cpu else HALF)
     own = step(
         work,
         ranks // execution.replicate,

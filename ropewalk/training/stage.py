@@ -101,7 +101,7 @@ class StageJob:
         )
 
     @cached_property
-    def reading(self) -> Reading:
+    def reading(self) -> StageInput:
         """The windows of all steps. Packing a large store takes a while."""
         batch, steps = self.settings.batch, self.stage.steps
         epochs = self._epochs()
@@ -120,7 +120,7 @@ class StageJob:
             short = Stream(self._epochs(original), count)
             windows = MixedWindows(windows, short, batch, steps)
             count = long_steps(steps) * batch
-        return Reading(windows, count / available, available)
+        return StageInput(windows, count / available, available)
 
     def _epochs(self, short: int | None = None) -> Callable[[int], Windows]:
         """Makes the windows of an epoch."""
@@ -132,7 +132,7 @@ def _name_of(dtype: torch.dtype) -> str:
 
 
 @dataclass(frozen=True)
-class Reading:
+class StageInput:
     """The input of a stage."""
 
     windows: Sequence[Window]

@@ -19,9 +19,9 @@ from ropewalk.models.config import present_plan
 from ropewalk.models.load import LoadedModel
 from ropewalk.pipeline.charts import by_documents
 from ropewalk.pipeline.results import (
+    DocumentRead,
     Exports,
     Judged,
-    Reading,
     Training,
     Verified,
     VerifiedFile,
@@ -46,9 +46,15 @@ def judged_by(
     """The unmodified model within its window, and a schedule at the target."""
     plan = present_plan(tiny.model().config)
     readings = [
-        *(Reading("none", NONE, f"{i}@0", 3.0, 1.0, within, 8) for i in range(documents)),
-        *(Reading("yarn", NONE, f"{i}@0", 3.0 + paid, 1.0, within, 8) for i in range(documents)),
-        *(Reading("yarn", FAR, f"{i}@9", 3.0, 1.0, each, 8) for i, each in enumerate(at_target)),
+        *(DocumentRead("none", NONE, f"{i}@0", 3.0, 1.0, within, 8) for i in range(documents)),
+        *(
+            DocumentRead("yarn", NONE, f"{i}@0", 3.0 + paid, 1.0, within, 8)
+            for i in range(documents)
+        ),
+        *(
+            DocumentRead("yarn", FAR, f"{i}@9", 3.0, 1.0, each, 8)
+            for i, each in enumerate(at_target)
+        ),
     ]
     return Judged("yarn", plan, NONE, FAR, tuple(readings), None)
 
@@ -202,7 +208,7 @@ def test_what_cannot_be_done_is_refused_before_anything_runs(
 def test_a_model_whose_finding_no_stock_runtime_could_load_is_refused() -> None:
     gemma = Path(__file__).parents[1] / "golden" / "configs" / "gemma-4-26b-a4b.json"
     loaded = LoadedModel("gemma", None, None, present_plan(gemma))
-    with pytest.raises(Unsupported, match=r"192 of 256 .* rest .* use plan --method ntk"):
+    with pytest.raises(Unsupported, match=r"192 of 256 .* rest .* plan by the method ntk"):
         JudgeFirst(2**19, 8).check(Start(str(gemma), loaded, 2**19, (), ()))
 
 

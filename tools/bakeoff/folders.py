@@ -20,7 +20,8 @@ LENGTH = 4096
 
 def model_class(config: Config) -> Any:
     """The automatic class that loads a set-up."""
-    return AutoModelForImageTextToText if "text_config" in config else AutoModelForCausalLM
+    pictures = config["model_type"] == "qwen3_vl"
+    return AutoModelForImageTextToText if pictures else AutoModelForCausalLM
 
 
 def write(config: Config, folder: Path, *, tokenizer_length: int = LENGTH) -> None:

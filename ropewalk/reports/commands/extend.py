@@ -27,7 +27,7 @@ from ropewalk.pipeline.results import (
 from ropewalk.reports.commands import again
 from ropewalk.reports.parts import schedules
 from ropewalk.run_on_disk import RunOnDisk
-from ropewalk.searching.model.results import SEARCHED, Found
+from ropewalk.searching.model.results import SEARCHED, SearchResult
 from ropewalk.training import charts
 from ropewalk.values import Result
 
@@ -49,7 +49,7 @@ def page(run: RunOnDisk) -> Page:
     check_version(run.configuration, run.path)
     stage = partial(stage_of, run)
     inspected = stage("inspect", Inspected)
-    found, trained = stage("search", Found), stage("train", Training)
+    found, trained = stage("search", SearchResult), stage("train", Training)
     exports, verified = stage("export", Exports), stage("verify", Verified)
     judged = {name: own for name in JUDGES if (own := stage(name, Judged)) is not None}
     told = final(judged) if judged else None
@@ -122,7 +122,7 @@ def judged_section(judged: Judged, *, is_final: bool = False, goes_on: bool = Fa
     return Section(f"Judged before: {name}", (Paragraph(verdict), *judged.charts()))
 
 
-def _searched(found: Found, first: Judged | None) -> Section:
+def _searched(found: SearchResult, first: Judged | None) -> Section:
     """The methods that were compared, after the reason if their comparison was not asked for."""
     section, limit = schedules.of_search(found), found.legs[0].short_limit
     if found.legs[0].history or not (first and limit and first.costs_more_than(limit)):

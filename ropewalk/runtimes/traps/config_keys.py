@@ -203,7 +203,7 @@ def scaling_null(subject: Subject) -> Iterator[Finding]:
         yield Finding(
             "refused",
             tuple(r.runtime for r in subject.readings if r.runtime in (STOCK, *ENGINE_NAMES)),
-            f"rope_scaling = {inner['rope_scaling']} is stated, which transformers' {kind} takes "
+            f"rope_scaling = {inner['rope_scaling']} is stated, and transformers' {kind} takes it "
             "for its rope_parameters",
             "it does not load",
             "remove rope_scaling (ropewalk export does)",

@@ -230,7 +230,7 @@ def _attention_trap(wanted: float, found: float) -> str:
 def _attention_remedy(subject: Subject, runtime: str, wanted: float) -> str:
     longrope = any(kind_of(rope) == "longrope" for rope in subject.ropes.values())
     if longrope and runtime.startswith(tuple(ENGINE_NAMES)):
-        return f"add short_mscale and long_mscale = {wanted:.6g} to the rope setting"
+        return f"set short_mscale and long_mscale to {wanted:.6g} in the rope setting"
     return f"write the setting anew: ropewalk export --runtime {runtime.partition('-')[0]} does"
 
 

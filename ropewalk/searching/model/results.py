@@ -37,7 +37,7 @@ class Score(NamedTuple):
     documents: int
 
 
-class Arm(NamedTuple):
+class ScoredSchedule(NamedTuple):
     """A schedule, and its scores on each set of documents; None if it was not read there."""
 
     schedule: RotarySchedule
@@ -60,9 +60,9 @@ class Leg(Value):
     """`search`, or the hand-designed method that nothing searched was shown to be better than. As
     published, always `search`."""
     best_hand_designed: str
-    best: Arm
+    best: ScoredSchedule
     """The chosen schedule."""
-    baselines: Mapping[str, Arm]
+    baselines: Mapping[str, ScoredSchedule]
     """Those that dropped out of the selection have fewer documents there."""
     selection: Paired | None
     """The best searched schedule's score minus that of the best hand-designed method, on the
@@ -111,7 +111,7 @@ class Leg(Value):
         return None if self.chosen == SEARCHED else self.chosen
 
     @property
-    def arms(self) -> dict[str, Arm]:
+    def arms(self) -> dict[str, ScoredSchedule]:
         """The chosen schedule, and the hand-designed ones next to it, by their shown names."""
         others = {name: arm for name, arm in self.baselines.items() if name != self.chosen}
         return {self.shown(self.chosen): self.best, **others}
@@ -193,7 +193,7 @@ def _number(value: float, digits: int) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Found(Drawn):
+class SearchResult(Drawn):
     """The plan that a search ends in, and the legs that led to it."""
 
     never_empty = ("legs",)
@@ -251,7 +251,7 @@ class Found(Drawn):
 
 
 @dataclass(frozen=True, eq=False)
-class Searched(Found):
+class Searched(SearchResult):
     """The result of a search on one model."""
 
     model: str = field(kw_only=True)
@@ -365,15 +365,15 @@ def limited_in_words(leg: Leg) -> str:
     limit = f"the limit of {leg.short_limit:g} nats a token of text at the original length"
     own = leg.short_costs[leg.chosen]
     name = leg.method or "the searched schedule"
-    if own.difference > leg.short_limit:
+    if own.difference.value > leg.short_limit:
         return (
             f"No schedule that may be best keeps to {limit}: {name} is the cheapest, at {own}, and "
-            f"misses it by {own.difference - leg.short_limit:.3f}."
+            f"misses it by {own.difference.value - leg.short_limit:.3f}."
         )
     over = [
         f"{other} ({cost})"
         for other, cost in leg.short_costs.items()
-        if cost.difference > leg.short_limit
+        if cost.difference.value > leg.short_limit
     ]
     return f"Beyond {limit}, and not chosen: {', '.join(over)}." if over else ""
 

@@ -101,7 +101,7 @@ def card(folder: Path, run: RunOnDisk | None, base_model: str) -> Card:
     """The card of an export; both paths are absolute, and none of them is in it."""
     plan, source = ContextPlan.read(folder / PLAN), stated(folder / SOURCE_CARD)
     judged = None if run is None else _judged(run, folder, plan)
-    name = plan.model.rstrip("/").rpartition("/")[2]
+    name = (base_model or plan.model).rstrip("/").rpartition("/")[2]
     title = f"{name}, extended to {format_length(plan.target_length)} tokens"
     sections = [
         Section("", tuple(_outcome(plan, judged))),
@@ -109,7 +109,7 @@ def card(folder: Path, run: RunOnDisk | None, base_model: str) -> Card:
         Section("Method", tuple(_method(plan))),
         Section("Load and serve", tuple(_loading(folder, run))),
         Section("Not checked", tuple(_unchecked(run, judged))),
-        Section("To repeat", tuple(_repeating(plan, run))),
+        Section("To repeat", tuple(_repeating(plan, run, base_model or plan.model))),
         Section("Source", tuple(_source(folder, base_model or name, source))),
     ]
     page = Page(title, "", (), tuple(sections), notes=() if run is None else run.notes()[2:])
@@ -240,17 +240,17 @@ def _unchecked(run: RunOnDisk | None, judged: Judged | None) -> Iterator[Block]:
     )
 
 
-def _repeating(plan: ContextPlan, run: RunOnDisk | None) -> Iterator[Block]:
+def _repeating(plan: ContextPlan, run: RunOnDisk | None, model: str) -> Iterator[Block]:
     """The commands that give the figures again."""
     length = format_length(plan.target_length)
     if run is None:
         measured = f"ropewalk evaluate . --plan {PLAN} --lengths {length}"
         yield Code("Retrieval and perplexity:", measured)
     else:
-        line = ["ropewalk", "extend", plan.model, "--to", length]
-        asked = read_arguments(run.path, run.command)
-        for key, value in asked.items():
-            if key not in ("model", "to", "run") and isinstance(value, str | int | float):
+        line = ["ropewalk", "extend", model, "--to", length]
+        for key, value in read_arguments(run.path, run.command).items():
+            known = key in ("model", "to", "run") or value is False
+            if not known and isinstance(value, str | int | float):
                 line += [f"--{key.replace('_', '-')}", *([] if value is True else [str(value)])]
         yield Code("Verdict, retrieval and perplexity, and this folder:", shlex.join(line))
     yield Code("Whether the files are whole and follow their plan:", "ropewalk verify .")

@@ -37,7 +37,6 @@ from ropewalk.outputs import UNSIGNED
 from ropewalk.pipeline.results import (
     TRAINED,
     Exports,
-    Inspected,
     Judged,
     Verified,
     check_version,
@@ -67,7 +66,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 model = AutoModelForCausalLM.from_pretrained(".")
 tokenizer = AutoTokenizer.from_pretrained(".")"""
-NOT_JUDGED = "How well it works was not measured: this export was written outside a run."
 
 
 class Card(NamedTuple):
@@ -129,25 +127,20 @@ def card(folder: Path, run: RunOnDisk | None, base_model: str) -> Card:
 def _judged(run: RunOnDisk, folder: Path, plan: ContextPlan) -> Judged:
     """The verdict of a run on this very export; that of others is refused."""
     check_version(run.configuration, run.path)
-    exports, inspected = stage_of(run, "export", Exports), stage_of(run, "inspect", Inspected)
+    exports = stage_of(run, "export", Exports)
     found = {name: own for name in JUDGES if (own := stage_of(run, name, Judged)) is not None}
-    if exports is None or inspected is None or not found:
+    if exports is None or not found:
         raise InputError(
             f"{run.path}: has no export yet; run the same command again to continue where it "
             "stopped"
         )
-    judged = final(found)
+    judged, kept = final(found), exports.sha256
     files = Manifest.read(folder).files.items()
-    others = [
-        name
-        for name, digest in files
-        if exports.sha256.get(f"{folder.name}/{name}") != digest.sha256
-    ]
-    if others or plan.id != judged.plan.id:
-        other = others[0] if others else PLAN
+    other = [name for name, own in files if kept.get(f"{folder.name}/{name}") != own.sha256]
+    if other or plan.id != judged.plan.id:
         raise InputError(
-            f"{folder / other}: is not the one that {run.path} exported and judged; give the run "
-            "that wrote this folder"
+            f"{folder / (other or [PLAN])[0]}: is not the one that {run.path} exported and judged; "
+            "give the run that wrote this folder"
         )
     return judged
 
@@ -170,7 +163,8 @@ def _front_matter(plan: ContextPlan, source: Mapping[str, list[str]], base_model
 def _outcome(plan: ContextPlan, judged: Judged | None) -> Iterator[Block]:
     """The verdict, and each figure before and after."""
     if judged is None:
-        yield Paragraph(NOT_JUDGED, "warning")
+        told = "How well it works was not measured: this export was written outside a run."
+        yield Paragraph(told, "warning")
         return
     yield Title(judged.verdict.capitalize(), f" at {format_length(judged.length)} tokens.")
     yield Paragraph(f"{judged.chosen} {judged.evidence}; {judged.price_in_words}.", "verdict")

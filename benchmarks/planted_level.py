@@ -28,7 +28,7 @@ from ropewalk.data.corpora import HELD_OUT, read_documents
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.planted import Planted, Stretch, plant, stretches_of
 from ropewalk.evaluation.scoring import Scorer
-from ropewalk.evaluation.statistics import Comparison, compare_rates, mean_interval
+from ropewalk.evaluation.statistics import PairedComparison, compare_rates, mean_interval
 from ropewalk.models.config import BUNDLED_FOLDERS
 from ropewalk.models.install import applied
 from ropewalk.models.load import load
@@ -135,7 +135,7 @@ def _line_end(tokens: np.ndarray, encoder: Encoder, begin: int) -> int:
     return next((end for end in _line_ends(tokens, encoder) if end > begin), len(tokens))
 
 
-def compared(row: dict[str, Any]) -> Comparison:
+def compared(row: dict[str, Any]) -> PairedComparison:
     return compare_rates(row["one of eight"], row["alone"])
 
 

@@ -183,8 +183,7 @@ def search(
             settings = published(settings)
         run = None if run is None else as_path(run, "run")
         began = time.monotonic()
-        there = None if on is None else machine(on).devices
-        check_ranks(ranks_per_copy, "search", there)
+        check_ranks(ranks_per_copy, "search", None if on is None else machine(on).devices)
         if started() > 1:
             check_over_ranks(limit)
         how, real = Loading(dtype, device, allow_download), not is_preview()

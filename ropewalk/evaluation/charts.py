@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -31,7 +31,7 @@ IN_MODE = {
 """A mode in the name of a picture; the usual one goes without saying."""
 
 
-class Cell(NamedTuple):
+class DepthCell(NamedTuple):
     """The samples of one length whose answer was at about one depth."""
 
     rate: Interval
@@ -55,7 +55,7 @@ class DepthGrid(NamedTuple):
     mode: str
     label: str
     lengths: tuple[int, ...]
-    rows: tuple[tuple[Cell | None, ...], ...]
+    rows: tuple[tuple[DepthCell | None, ...], ...]
 
     @property
     def edges(self) -> list[float]:
@@ -130,12 +130,12 @@ def depth_grids(records: Sequence[EvalRecord], task: str) -> list[DepthGrid]:
     return grids
 
 
-def _cell(records: Sequence[EvalRecord]) -> Cell | None:
+def _cell(records: Sequence[EvalRecord]) -> DepthCell | None:
     if not records:
         return None
     scores = [record.score for record in records]
     ends = rate_interval(scores, [record.layout for record in records])
-    return Cell(Interval.of(sum(scores) / len(scores), ends, "share"), len(scores))
+    return DepthCell(Interval.of(sum(scores) / len(scores), ends, "share"), len(scores))
 
 
 def tiles(grid: DepthGrid) -> TileGrid:
@@ -231,4 +231,30 @@ def of_spreads(spreads: Sequence[Spread], *, original_length: int) -> list[Chart
             original(original_length),
         )
         for (task, mode, metric), series in found.items()
+    ]
+
+
+def by_checkpoint(found: Mapping[int, Sequence[EvalResult]]) -> list[Chart]:
+    """Every score at the longest length over the steps of a training, perplexity apart.
+
+    Fig. 4 of Wang et al. 2024: scores of answers move where perplexity no longer does.
+    """
+    longest = max(r.length for results in found.values() for r in results)
+    series: dict[bool, dict[str, list[Mark]]] = {False: {}, True: {}}
+    for step, results in found.items():
+        for r in results:
+            if r.length == longest and is_main(r):
+                own = series[r.metric == PERPLEXITY.name]
+                own.setdefault(f"{r.method}, {r.task}", []).append(Mark.of(step, r.estimate))
+    at = f"at {format_length(longest)}, over training"
+    return [
+        Chart(
+            f"{'Perplexity' if is_loss else 'Answers'} {at}",
+            Axis("step"),
+            Axis("perplexity", "log10") if is_loss else RATE,
+            tuple(Series(name, tuple(marks)) for name, marks in own.items()),
+            caption=INTERVALS,
+        )
+        for is_loss, own in series.items()
+        if own
     ]

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from ropewalk.evaluation.statistics import (
-    Comparison,
+    PairedComparison,
     Rates,
     compare_mean_rates,
     compare_means,
@@ -113,7 +113,7 @@ class MethodComparison(Value):
     length: int
     first: Subject
     second: Subject
-    comparison: Comparison
+    comparison: PairedComparison
     """The mean score of the first minus that of the second."""
     adjusted_p: float | None
     """Holm's, over all comparisons made together; None if there are too few samples for one."""
@@ -144,7 +144,7 @@ def compare_pairs(
 
     p-values are Holm's, over all of them.
     """
-    found: list[tuple[str, Mode, str, int, Subject, Subject, Comparison]] = []
+    found: list[tuple[str, Mode, str, int, Subject, Subject, PairedComparison]] = []
     for first, a, second, b in pairs:
         scores = {(r.mode, r.metric, r.sample): r for r in b if r.positions is None}
         both = (
@@ -169,7 +169,7 @@ def compare_pairs(
     return [MethodComparison(*own, p) for own, p in zip(found, adjusted, strict=True)]
 
 
-def _compare(pairs: Sequence[tuple[EvalRecord, EvalRecord]]) -> Comparison:
+def _compare(pairs: Sequence[tuple[EvalRecord, EvalRecord]]) -> PairedComparison:
     first, second = [a.score for a, _ in pairs], [b.score for _, b in pairs]
     layouts = [a.layout for a, _ in pairs]
     if metric_of(pairs[0][0]).is_answer:
@@ -177,7 +177,7 @@ def _compare(pairs: Sequence[tuple[EvalRecord, EvalRecord]]) -> Comparison:
     return compare_means(first, second, [a.weight for a, _ in pairs], layouts)
 
 
-class Paired(Drawn):
+class ComparedTogether(Drawn):
     """A result with comparisons that were tested together."""
 
     comparisons: tuple[MethodComparison, ...]

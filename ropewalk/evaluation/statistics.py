@@ -392,7 +392,7 @@ def _newcombe(
     )
 
 
-def compare_mean_rates(first: Rates, second: Rates) -> Comparison:
+def compare_mean_rates(first: Rates, second: Rates) -> PairedComparison:
     """Two methods' means over tasks on the same samples, in the same order.
 
     The p-value is Student's t over the clusters within tasks, and no smaller than the signs of
@@ -413,7 +413,7 @@ def compare_mean_rates(first: Rates, second: Rates) -> Comparison:
         least = min(1.0, 2.0 ** (1 - len(differing)))
         p_value = max(_t_test(mean) or 0.0, least)
     pairs = sum(len(own) for own, _ in differences)
-    return Comparison.of(pairs, mean.value, ends, p_value, "difference")
+    return PairedComparison.of(pairs, mean.value, ends, p_value, "difference")
 
 
 def _stratified(tasks: Rates) -> _Mean:
@@ -481,7 +481,7 @@ def is_significant(p_value: float | None) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison(Value):
+class PairedComparison(Value):
     """The mean of one method minus that of another, on the same samples."""
 
     pairs: int
@@ -492,7 +492,7 @@ class Comparison(Value):
     @classmethod
     def of(
         cls, pairs: int, value: float, ends: Ends | None, p_value: float | None, unit: Unit
-    ) -> Comparison:
+    ) -> PairedComparison:
         return cls(pairs, Interval.of(value, ends, unit), p_value)
 
     def __str__(self) -> str:
@@ -503,7 +503,7 @@ def compare_rates(
     first: Sequence[float],
     second: Sequence[float],
     clusters: Sequence[Hashable] | None = None,
-) -> Comparison:
+) -> PairedComparison:
     """Two methods' scores of answers from 0 to 1 to the same samples, in the same order.
 
     Independent samples that are right or wrong are tested by McNemar's exact test, others by
@@ -517,7 +517,7 @@ def compare_rates(
     mean = _clustered_mean(differences, None, clusters)
     students = _students(mean)
     if students is None:
-        return Comparison.of(len(first), difference, None, None, "difference")
+        return PairedComparison.of(len(first), difference, None, None, "difference")
     whole, size = bool(np.isin([a, b], (0, 1)).all()), _effective(differences, mean)
     neither, part = len(a) - both - only_first - only_second, size.share
     ends = paired_interval(
@@ -530,7 +530,7 @@ def compare_rates(
         if size.z is None and whole
         else _clustered_rates_test(mean)
     )
-    return Comparison.of(len(first), difference, ends, p_value, "difference")
+    return PairedComparison.of(len(first), difference, ends, p_value, "difference")
 
 
 def compare_means(
@@ -538,12 +538,14 @@ def compare_means(
     second: Sequence[float],
     weights: Sequence[float],
     clusters: Sequence[Hashable] | None = None,
-) -> Comparison:
+) -> PairedComparison:
     """Two methods' scores of the same samples, in the same order, by Student's t over clusters."""
     differences = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
     mean = _clustered_mean(differences, weights, clusters)
     test = _t_test(mean)
-    return Comparison.of(len(differences), mean.value, _students(mean), test, "difference in nats")
+    return PairedComparison.of(
+        len(differences), mean.value, _students(mean), test, "difference in nats"
+    )
 
 
 def paired_interval(

@@ -268,7 +268,7 @@ def _standing(judged: Judged) -> tuple[int, float]:
 
 
 @dataclass(frozen=True, eq=False)
-class Training(Result):
+class TrainingResult(Result):
     """The trained weights, with the config that the model came with, and how the loss went."""
 
     folder: Path

@@ -28,7 +28,7 @@ from transformers import PrinterCallback, TrainingArguments
 from ropewalk.context_plan import PLAN, ContextPlan
 from ropewalk.data.mixed import MixedWindows, long_steps
 from ropewalk.data.store import TokenStore
-from ropewalk.data.stream import Stream
+from ropewalk.data.stream import WindowStream
 from ropewalk.data.windows import SpecialTokens, Window, Windows
 from ropewalk.errors import InputError, InvalidValue, Unsupported
 from ropewalk.exporting.manifest import Manifest
@@ -106,7 +106,7 @@ class StageJob:
         batch, steps = self.settings.batch, self.stage.steps
         epochs = self._epochs()
         available, count = len(epochs(0)), steps * batch
-        windows: Sequence[Window] = Stream(epochs, count)
+        windows: Sequence[Window] = WindowStream(epochs, count)
         if self.settings.mixed_windows:
             original = self.plan.original_length
             if original >= self.stage.window:
@@ -117,7 +117,7 @@ class StageJob:
                     f"{self.stage.window}",
                     "train at a longer length",
                 )
-            short = Stream(self._epochs(original), count)
+            short = WindowStream(self._epochs(original), count)
             windows = MixedWindows(windows, short, batch, steps)
             count = long_steps(steps) * batch
         return StageInput(windows, count / available, available)

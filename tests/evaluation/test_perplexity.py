@@ -20,8 +20,8 @@ from ropewalk.evaluation.perplexity import (
     DEFINITIONS,
     LONGROPE_WINDOWS,
     Request,
+    ScoredWindow,
     Text,
-    Window,
     position_bins,
     scored_tokens,
     texts,
@@ -54,7 +54,7 @@ def _request(tokens: list[int], length: int, **changes: Any) -> Request:
     )
 
 
-def _windows(name: str, request: Request) -> list[Window]:
+def _windows(name: str, request: Request) -> list[ScoredWindow]:
     return DEFINITIONS[name].windows(request)
 
 

@@ -22,7 +22,7 @@ from ropewalk.pipeline.results import (
     DocumentRead,
     Exports,
     Judged,
-    Training,
+    TrainingResult,
     Verified,
     VerifiedFile,
 )
@@ -184,9 +184,11 @@ def test_a_mean_loss_has_the_interval_of_its_steps() -> None:
     losses = [step.loss for step in steps[-10:]]
     low, high = t_interval(losses)  # type: ignore[misc]
     told = f"{sum(losses) / 10:.3f} ({low:.3f} to {high:.3f}) in the last 10"
-    assert told in Training(Path("model"), stage, 0).summary()
+    assert told in TrainingResult(Path("model"), stage, 0).summary()
     few = TrainedStage(512, 64, "yarn", "p", 1.0, steps[:3])
-    assert "2.980 (too few steps for an interval)" in Training(Path("model"), few, 0).summary()
+    assert (
+        "2.980 (too few steps for an interval)" in TrainingResult(Path("model"), few, 0).summary()
+    )
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from ropewalk.pipeline.results import (
     Exports,
     Inspected,
     Judged,
-    Training,
+    TrainingResult,
     Verified,
     check_version,
     final,
@@ -49,7 +49,7 @@ def page(run: RunOnDisk) -> Page:
     check_version(run.configuration, run.path)
     stage = partial(stage_of, run)
     inspected = stage("inspect", Inspected)
-    found, trained = stage("search", SearchResult), stage("train", Training)
+    found, trained = stage("search", SearchResult), stage("train", TrainingResult)
     exports, verified = stage("export", Exports), stage("verify", Verified)
     judged = {name: own for name in JUDGES if (own := stage(name, Judged)) is not None}
     told = final(judged) if judged else None

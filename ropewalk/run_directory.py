@@ -229,14 +229,15 @@ class RunDirectory:
         self._events().append([{"time": now, "event": kind, **details}])
 
     def keep(self, name: str, result: object) -> None:
-        """A result as JSON. One of the same journals that said something else is not replaced."""
+        """A result as JSON. One of the same records that said something else is not replaced."""
         content, file = json.dumps(result, indent=2, allow_nan=False) + "\n", self.path / name
-        if name == RESULTS and file.exists():
+        # Of scored samples alone: a training also says what it exported.
+        if name == RESULTS and RECORDS in self._journals and file.exists():
             before, seals = file.read_bytes(), _seals(self.path, name)
             if before != content.encode() and not _agree(_parsed(before), result):
                 if seals.get(_digest(before)) == self._lines():
                     raise InputError(
-                        f"{file}: says something else than the journals that it was made of, so "
+                        f"{file}: says something else than the {RECORDS} that it was made of, so "
                         f"one of them was edited; restore it, or remove {name} to have it made "
                         "again by the same command"
                     )

@@ -24,7 +24,7 @@ from ropewalk.models.source import Model, resolve
 from ropewalk.options import Advanced, Argument, Option, RunFolder, called, command
 from ropewalk.progress import Notice, Progress, log_notice, shown
 from ropewalk.progress_bar import of_a_call
-from ropewalk.training.text import TrainingText
+from ropewalk.training.text import ALONE, TrainingText
 from ropewalk.values import Charts, Drawn, Value
 
 """The domain of a corpus that is given without a name."""
@@ -194,7 +194,8 @@ def build_data(
     """
     with called("data build", build_data, locals()) as (_, progress):
         source = resolve(tokenizer, allow_download=allow_download)
-        text = TrainingText.of(corpora, field, weights, allow_download=allow_download)
+        named = corpora if isinstance(corpora, Mapping) else {ALONE: corpora}
+        text = TrainingText(named, field, weights, allow_download)
         return _described(text.tokenised(source, as_path(folder, "folder"), progress, notice))
 
 

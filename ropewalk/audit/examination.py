@@ -21,7 +21,7 @@ from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, UnknownName
 from ropewalk.models.source import resolve
 from ropewalk.progress import Progress, Status, silent
-from ropewalk.runtimes import every, loading, named, targets
+from ropewalk.runtimes import every, judging, loading, named
 from ropewalk.runtimes.finding import ExaminedModel
 from ropewalk.runtimes.reading import RUN, RotaryReading
 from ropewalk.runtimes.trials import Trial
@@ -48,7 +48,9 @@ def audit(
     # The runtimes that judge it, and the plan: the given one, the model's own, or none.
     progress(Status("verify", 0.0, "reading"))
     examined = _opened(model, releases)
-    releases = releases or dict.fromkeys(_usual(examined), "")
+    if not releases:
+        judges = filter(None, (examined.written_for, *judging(examined.form)))
+        releases = dict.fromkeys(judges, "")
     expected = examined.expected(plan).with_edits_noted()
     served = expected.plan.target_length if expected.plan else length
     served = served or examined.stated_length()
@@ -118,13 +120,6 @@ def _opened(model: str | Path, releases: Mapping[str, str]) -> Examined:
             "omit --runtime, or give the folder that it was converted from"
         )
     return GGUFFile(source.path)
-
-
-def _usual(examined: Examined) -> list[str]:
-    """The runtimes that judge, if none is named: those of exports that load it as it is."""
-    usual = [name for name, each in targets().items() if each.loads == examined.form]
-    own = examined.written_for
-    return [own, *(name for name in usual if name != own)] if own else usual
 
 
 def _readings(

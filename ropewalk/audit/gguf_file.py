@@ -17,9 +17,9 @@ from ropewalk.gguf import carried
 from ropewalk.gguf.parts import read_parts, whole
 from ropewalk.gguf.rotation import geometry_of
 from ropewalk.progress import Progress, Status, share
-from ropewalk.runtimes import named, traps
+from ropewalk.runtimes import judging, named, traps
 from ropewalk.runtimes.finding import ExaminedModel, Finding
-from ropewalk.runtimes.reading import LLAMA_CPP, RotaryReading
+from ropewalk.runtimes.reading import RotaryReading
 from ropewalk.runtimes.runtime import Form, Runtime
 from ropewalk.runtimes.traps.gguf import findings
 from ropewalk.runtimes.trials import Trial
@@ -36,7 +36,7 @@ class GGUFFile:
         self.parts = read_parts(path)
         self.header = whole(self.parts)
         self.geometry = geometry_of(self.header)
-        self.reading = named(LLAMA_CPP).read_file(self.header)
+        self.reading = named(judging(self.form)[0]).read_file(self.header)
 
     def expected(self, plan: ContextPlan | None) -> Expected:
         notes: tuple[str, ...] = ()

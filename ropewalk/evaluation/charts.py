@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -231,4 +231,30 @@ def of_spreads(spreads: Sequence[Spread], *, original_length: int) -> list[Chart
             original(original_length),
         )
         for (task, mode, metric), series in found.items()
+    ]
+
+
+def by_checkpoint(found: Mapping[int, Sequence[EvalResult]]) -> list[Chart]:
+    """Every score at the longest length over the steps of a training, perplexity apart.
+
+    Fig. 4 of Wang et al. 2024: scores of answers move where perplexity no longer does.
+    """
+    longest = max(r.length for results in found.values() for r in results)
+    series: dict[bool, dict[str, list[Mark]]] = {False: {}, True: {}}
+    for step, results in found.items():
+        for r in results:
+            if r.length == longest and is_main(r):
+                own = series[r.metric == PERPLEXITY.name]
+                own.setdefault(f"{r.method}, {r.task}", []).append(Mark.of(step, r.estimate))
+    at = f"at {format_length(longest)}, over training"
+    return [
+        Chart(
+            f"{'Perplexity' if is_loss else 'Answers'} {at}",
+            Axis("step"),
+            Axis("perplexity", "log10") if is_loss else RATE,
+            tuple(Series(name, tuple(marks)) for name, marks in own.items()),
+            caption=INTERVALS,
+        )
+        for is_loss, own in series.items()
+        if own
     ]

@@ -77,6 +77,11 @@ def target(name: str) -> Target:
     return targets()[name]
 
 
+def judging(form: Form) -> list[str]:
+    """The runtimes that judge such a model if none is named: they load exports of this form."""
+    return [name for name, each in targets().items() if each.loads == form]
+
+
 def dialects() -> list[Dialect]:
     """How the server of each runtime that has one says what it is."""
     return [each.dialect for each in every().values() if each.dialect is not None]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
@@ -67,11 +67,14 @@ def _mean(steps: Sequence[Step]) -> Interval:
 
 
 @dataclass(frozen=True, eq=False)
-class Found(Drawn):
-    """A trained model."""
+class Trained(Drawn):
+    """The result of a training run."""
 
     never_empty = ("stages",)
 
+    model: str
+    recipe: str | None
+    run: str
     plan: ContextPlan
     """The plan that the model was trained with last, and that its config carries."""
     stages: tuple[TrainedStage, ...]
@@ -102,21 +105,12 @@ class Found(Drawn):
         return f"{told}; {self.tokens:,} tokens."
 
     def summary(self) -> str:
-        return f"{self.course} {self.exported.summary()}"
+        return f"{self.model}: {self.course} {self.exported.summary()}"
 
     def charts(self) -> Charts:
         """The loss by tokens read, stage after stage."""
         named = [(f"{format_length(s.length)}, {s.method}", s.steps) for s in self.stages]
         return curves(named)[:1]
-
-
-@dataclass(frozen=True, eq=False)
-class Trained(Found):
-    """The result of a training run."""
-
-    model: str = field(kw_only=True)
-    recipe: str | None = field(kw_only=True)
-    run: str = field(kw_only=True)
 
     def blocks(self) -> Iterator[Block]:
         yield Title(self.model, f", {self.tokens:,} tokens")
@@ -147,6 +141,3 @@ class Trained(Found):
         line = f"ropewalk evaluate {self.run}/evaluate --checkpoints {len(self.kept)}"
         yield Paragraph(f"the last checkpoints: {line}")
         yield Paragraph(f"load it: {self.exported.load}")
-
-    def summary(self) -> str:
-        return f"{self.model}: {super().summary()}"

@@ -175,6 +175,16 @@ def test_classes_that_null_erases_are_those_that_do_not_convert_it() -> None:
     assert {k for k in {*FAMILIES} & {*CONFIG_MAPPING} if not converts(k)} == config_keys._ERASED
 
 
+def test_no_runtime_is_named_where_models_are_examined() -> None:
+    """All is asked through the class of a runtime, so a new one is asked too."""
+    for file in PACKAGE.glob("*.py"):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+        names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        assert not texts & {*every()}, file.name
+        assert not names & {"STOCK", "LLAMA_CPP", "OLLAMA"}, file.name
+
+
 def test_every_trap_stands_in_the_document_and_no_other() -> None:
     table = DOCUMENT.read_text(encoding="utf-8").split("## The traps")[1]
     documented = {name for row in re.findall(r"^\| (`.*?) \|", table, re.M) for name in _names(row)}

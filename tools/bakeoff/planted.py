@@ -12,6 +12,7 @@ import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +51,8 @@ def cases() -> list[Case]:
                 f"known {broken.of}",
                 "tests/audit/corpus.py",
                 tuple(known.words(broken)),
-                lambda folder, own=broken: known.write_intended(own, folder),
-                lambda folder, own=broken: known.plant(own, folder),
+                partial(known.write_intended, broken),
+                partial(known.plant, broken),
                 1100 if known.base(broken)["max_position_embeddings"] > 1100 else 400,
             )
             for name, broken in known.cases()
@@ -63,8 +64,8 @@ def cases() -> list[Case]:
                 fault.base,
                 fault.story,
                 fault.words,
-                lambda folder, own=fault: folders.write(BASES[own.base], folder),
-                lambda folder, own=fault: plant(own, folder),
+                partial(folders.write, BASES[fault.base]),
+                partial(plant, fault),
             )
             for fault in FOLDER
         ),
@@ -118,8 +119,8 @@ class Room:
             print(f"{tool}: {key}: {answer.get('error') or answer.get('exit', 'done')}"[:150])
             self.keep()
 
-    def stock(self, env: Mapping[str, Mapping[str, str]]) -> None:
-        for tool in STOCK:
+    def stock(self, env: Mapping[str, Mapping[str, str]], tools: Sequence[str] = STOCK) -> None:
+        for tool in tools:
             jobs = {
                 key: {"folder": str(folder), "prompt": self.prompts[key]}
                 for key, folder in self.subjects().items()

@@ -9,15 +9,20 @@ has one of the words that were written down with it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from benchmarks import fingerprint
+from tests.rotation.planted import FAULTS
 from tools.bakeoff.bases import BASES
+from tools.bakeoff.fault import LiveFault
 from tools.bakeoff.folders import LENGTH
-from tools.bakeoff.planted import JUDGED, STOCK, Case, cases
+from tools.bakeoff.new_faults import LIVE, SERVER, TRAINING
+from tools.bakeoff.planted import JUDGED, RUN, STOCK, Case, cases
 from tools.bakeoff.reference import Rotation, rotations
 
 MOVED = 1e-3
@@ -152,7 +157,7 @@ def folder_rows(said: dict[str, dict[str, Any]]) -> Iterator[Row]:
         judged = {}
         for way in JUDGED:
             outcome = ropewalk_outcome(said[way][intended], said[way][key], case.words)
-            run = said.get(f"{way}, run", {})
+            run = said.get(RUN, {}) if way != "verify" else {}
             if outcome[0] != REPORTED and key in run:
                 before = run.get(intended, said[way][intended])
                 outcome = ropewalk_outcome(before, run[key], case.words)
@@ -177,3 +182,93 @@ def live_outcome(base: dict[str, Any], found: dict[str, Any], words: Sequence[st
     if any(mentions(line, words) for line in fresh):
         return REPORTED
     return WARNED if fresh else SILENT
+
+
+def live_rows(said: dict[str, dict[str, Any]]) -> Iterator[Row]:
+    """Faults in memory and in trainings: known ones of tests/rotation, and new ones."""
+    faults: list[tuple[str, str, LiveFault]] = [
+        ("known", "planted", LiveFault(name, "a llama under YaRN", "tests/rotation", (cause,)))
+        for name, (_, cause) in FAULTS.items()
+    ]
+    faults += [("new", "live", fault) for fault in LIVE]
+    faults += [("new", "training", fault) for fault in TRAINING]
+    for group, place, fault in faults:
+        if f"{place} {fault.name}" not in said:
+            continue
+        base, found = said[f"{place} intended"], said[f"{place} {fault.name}"]
+        report = found["ropewalk"]
+        reported = report.startswith(("GateFailed", "Unsupported"))
+        cause = report.partition("likely cause: ")[2] or report
+        named = reported and any(re.search(word, cause) for word in fault.words)
+        moved = f"logits differ by {found['moved']:.2g} of their standard deviation"
+        effect = "it does not run" if found["error"] else moved
+        yield Row(
+            group,
+            "training" if place == "training" else "live model",
+            fault.name,
+            fault.base,
+            fault.story,
+            effect if found["error"] or found["moved"] > MOVED else "",
+            {"transformers": live_outcome(base, found, fault.words)},
+            {"assert_rotation": (REPORTED if reported else SILENT, named)},
+        )
+
+
+def server_rows(said: dict[str, dict[str, Any]]) -> Iterator[Row]:
+    """Faults of a server: known ones as `python -m benchmarks.fingerprint` recorded them."""
+    recorded = fingerprint._results()
+    judge = fingerprint._Judged(recorded)
+    logs = [row["log"] for key, row in said.items() if _sound(key)]
+    healthy = {_words(line) for log in logs for line in log}
+    for part in ("faults", "new"):
+        for row in recorded[part]:
+            key = f"{part} {row['model']} {row['setup']}"
+            if key not in said:
+                continue
+            fault = LiveFault(
+                f"{row['setup']} ({row['model']})",
+                "a llama.cpp server",
+                "benchmarks/fingerprint.py",
+                (row["right"],),
+            )
+            named = judge.named(row) == "right"
+            yield _served("known", fault, row, named, said[key].get("log", ()), healthy)
+    for fault in SERVER:
+        found = said[f"server {fault.name}"]
+        row = found["row"]
+        named = mentions(f"{row['told']} {row['causes']}", fault.words)
+        yield _served("new", fault, row, named, found["log"], healthy)
+
+
+def _sound(key: str) -> bool:
+    return key.startswith("healthy ") or key == "server intended"
+
+
+def _words(line: str) -> str:
+    """A line of llama.cpp's log without its time."""
+    return re.sub(r"^[\d.]+ ", "", line)
+
+
+def _served(
+    group: str,
+    fault: LiveFault,
+    row: dict[str, Any],
+    named: bool,
+    log: Sequence[str],
+    healthy: set[str],
+) -> Row:
+    fresh = [line for line in map(_words, log) if line not in healthy]
+    loud = any(line.startswith("E ") or mentions(line, fault.words) for line in fresh)
+    distance = f"answers are {row['ratio']:,.3g} times as far off as rounding alone"
+    told = "another count of tokens" if row["miscounted"] else distance
+    reported = row["status"] == "deviates"
+    return Row(
+        group,
+        "server",
+        fault.name,
+        fault.base,
+        fault.story,
+        told if fingerprint._Judged(fingerprint._results()).moved(row) else "",
+        {"llama.cpp": REPORTED if loud else WARNED if fresh else SILENT},
+        {"fingerprint": (REPORTED if reported else SILENT, reported and named)},
+    )

@@ -25,9 +25,13 @@ import torch
 
 from benchmarks import fingerprint as bench
 from benchmarks import llama_server
+from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.errors import RopewalkError
+from ropewalk.exporting.llama_cpp import export
+from ropewalk.models.config import BUNDLED_FOLDERS, present_plan
 from ropewalk.planning.extension import extend
 from ropewalk.schedule import RotarySchedule
+from tests.gguf.gguf_cases import unproven
 from tools.bakeoff.forked import serve
 
 METHODS = dict(bench.REPORTED)
@@ -80,7 +84,7 @@ def _lower(prompt: Any) -> Any:
 def _tokenizer() -> Any:
     from tokenizers import Tokenizer
 
-    return Tokenizer.from_file(str(bench.BUNDLED_FOLDERS["bundled"] / "tokenizer.json"))
+    return Tokenizer.from_file(str(BUNDLED_FOLDERS["bundled"] / "tokenizer.json"))
 
 
 class Benches:
@@ -100,9 +104,9 @@ def log_of(model: str, setup: bench.Setup, place: Path) -> list[str]:
     """The warnings and errors of a llama.cpp that starts and answers one prompt."""
     file = place / "said.gguf"
     step = replace(setup.schedule, length=bench.TARGET)
-    plan = bench.ContextPlan(model, {bench.FULL_ATTENTION: (bench.PlanStep(bench.TARGET, step),)})
+    plan = ContextPlan(model, {FULL_ATTENTION: (PlanStep(bench.TARGET, step),)})
     folder = bench._folder(model, setup.folder, place)
-    bench.unproven(bench.export)(folder, plan, file, dtype=setup.dtype, overwrite=True)
+    unproven(export)(folder, plan, file, dtype=setup.dtype, overwrite=True)
     asked = {"path": str(file), **llama_server.DEFAULTS, "verbosity": WARNING_LEVEL}
     asked |= {"n_ctx": bench.TARGET, **setup.settings}
     with (place / "log").open("w+", encoding="utf-8") as log:
@@ -140,9 +144,9 @@ def judged(benches: Benches) -> Callable[[dict[str, Any]], dict[str, Any]]:
         model = asked.get("model", "bundled")
         with tempfile.TemporaryDirectory() as place:
             if "part" in asked:
-                start = bench.present_plan(bench.BUNDLED_FOLDERS[model]).longest()
-                own = extend(start, bench.TARGET, METHODS[model])
-                made = bench.PARTS[asked["part"]](own, replace(start, length=bench.TARGET))
+                start = present_plan(BUNDLED_FOLDERS[model]).longest()
+                planned = extend(start, bench.TARGET, METHODS[model])
+                made = bench.PARTS[asked["part"]](planned, replace(start, length=bench.TARGET))
                 setup = next(s for s in made if s.name == asked["setup"])
                 return {"error": "", "log": log_of(model, setup, Path(place))}
             own = benches.of(model)

@@ -2,10 +2,10 @@
 
     python -m tools.bakeoff.stock TOOL < JOBS
 
-A job is a line of JSON with a `folder` and the length of a `prompt`, an answer a line of JSON. transformers loads the model and
-runs it. Of vLLM and SGLang run, from their wheels, what reads the config, checks the length and
-makes the rotary modules, with the arguments that their class for Llama passes; no whole server.
-llama.cpp's converter writes a GGUF file, which the real llama.cpp then loads.
+A job is a line of JSON with a `folder` and the length of a `prompt`, an answer a line of JSON.
+transformers loads the model and runs it. Of vLLM and SGLang run, from their wheels, what reads the
+config, checks the length and makes the rotary modules, with the arguments that their classes for
+Llama pass; no whole server. llama.cpp's converter writes a GGUF file, whose keys are read.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from ropewalk.errors import InputError, UnknownName
 from ropewalk.models.source import resolve
 from ropewalk.progress import Progress, Status, silent
 from ropewalk.runtimes import every, judging, loading, named
-from ropewalk.runtimes.finding import Subject
+from ropewalk.runtimes.finding import TrapSubject
 from ropewalk.runtimes.reading import RUN, RotaryReading
 from ropewalk.runtimes.trials import Trial
 
@@ -63,7 +63,7 @@ def audit(
     # Each runtime's reading of it, and the traps in these.
     readings, unchecked = _readings(examined, releases, sorted(lengths))
     asked = expected.planned or length is not None
-    subject = Subject(
+    subject = TrapSubject(
         tuple(readings),
         length or served,
         expected.plan,

@@ -18,7 +18,7 @@ from ropewalk.gguf.parts import read_parts, whole
 from ropewalk.gguf.rotation import geometry_of
 from ropewalk.progress import Progress, Status, share
 from ropewalk.runtimes import judging, named, traps
-from ropewalk.runtimes.finding import Finding, Subject
+from ropewalk.runtimes.finding import Finding, TrapSubject
 from ropewalk.runtimes.reading import RotaryReading
 from ropewalk.runtimes.runtime import Form, Runtime
 from ropewalk.runtimes.traps.gguf import findings
@@ -81,12 +81,12 @@ class GGUFFile:
     def read_by(self, runtime: Runtime, lengths: Sequence[int]) -> RotaryReading:
         return runtime.read_file(self.header)
 
-    def faults(self, subject: Subject) -> tuple[Finding, ...]:
+    def faults(self, subject: TrapSubject) -> tuple[Finding, ...]:
         """The traps that it is in."""
         return (*findings(self.header), *traps.find(subject))
 
     def tried(
-        self, subject: Subject, files: Files, faults: Sequence[Finding], progress: Progress
+        self, subject: TrapSubject, files: Files, faults: Sequence[Finding], progress: Progress
     ) -> Trial:
         """Run it, if one of its runtimes ever runs here."""
         wrong = any(each.wrong for each in (*files.findings, *faults))

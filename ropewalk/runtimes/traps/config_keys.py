@@ -14,7 +14,7 @@ from ropewalk.context_plan import FULL_ATTENTION, SLIDING_ATTENTION
 from ropewalk.errors import RopewalkError
 from ropewalk.lengths import format_length
 from ropewalk.models.config import Config
-from ropewalk.runtimes.finding import Finding, Subject
+from ropewalk.runtimes.finding import Finding, TrapSubject
 from ropewalk.runtimes.model_classes import ENGINE_NAMES
 from ropewalk.runtimes.reading import STOCK, kind_of
 
@@ -32,7 +32,7 @@ _ERASED = set(_TABLE["erased"])
 _SCALES = {"factor", "short_factor", "long_factor", "beta_fast", "low_freq_factor"}
 
 
-def ignored_keys(subject: Subject) -> Iterator[Finding]:
+def ignored_keys(subject: TrapSubject) -> Iterator[Finding]:
     """Keys that no runtime reads under this rope type, misspelt or left over from another."""
     for rope in _stated_ropes(subject):
         kind = kind_of(rope)
@@ -51,7 +51,7 @@ def ignored_keys(subject: Subject) -> Iterator[Finding]:
             )
 
 
-def no_rope_type(subject: Subject) -> Iterator[Finding]:
+def no_rope_type(subject: TrapSubject) -> Iterator[Finding]:
     for rope in _stated_ropes(subject):
         if "rope_type" not in rope and "type" not in rope and set(rope) & _SCALES:
             yield Finding(
@@ -63,7 +63,7 @@ def no_rope_type(subject: Subject) -> Iterator[Finding]:
             )
 
 
-def factor_count(subject: Subject) -> Iterator[Finding]:
+def factor_count(subject: TrapSubject) -> Iterator[Finding]:
     reader = subject.reader
     for rope in _stated_ropes(subject):
         if kind_of(rope) != "longrope":
@@ -88,7 +88,7 @@ def factor_count(subject: Subject) -> Iterator[Finding]:
                 )
 
 
-def theta_missing(subject: Subject) -> Iterator[Finding]:
+def theta_missing(subject: TrapSubject) -> Iterator[Finding]:
     inner = subject.inner
     if not isinstance(inner.get("rope_parameters"), Mapping):
         return
@@ -106,7 +106,7 @@ def theta_missing(subject: Subject) -> Iterator[Finding]:
             return
 
 
-def original_length_missing(subject: Subject) -> Iterator[Finding]:
+def original_length_missing(subject: TrapSubject) -> Iterator[Finding]:
     reader = subject.reader
     for rope in _stated_ropes(subject):
         kind = kind_of(rope)
@@ -129,7 +129,7 @@ def original_length_missing(subject: Subject) -> Iterator[Finding]:
             )
 
 
-def factor_recomputed(subject: Subject) -> Iterator[Finding]:
+def factor_recomputed(subject: TrapSubject) -> Iterator[Finding]:
     """A factor of YaRN that is not the ratio of the two lengths next to it."""
     stated = subject.reader.get("max_position_embeddings")
     for rope in _stated_ropes(subject):
@@ -150,7 +150,7 @@ def factor_recomputed(subject: Subject) -> Iterator[Finding]:
             )
 
 
-def truncate_nested(subject: Subject) -> Iterator[Finding]:
+def truncate_nested(subject: TrapSubject) -> Iterator[Finding]:
     setting = subject.inner.get("rope_parameters") or subject.inner.get("rope_scaling")
     if not isinstance(setting, Mapping):
         return
@@ -168,7 +168,7 @@ def truncate_nested(subject: Subject) -> Iterator[Finding]:
             )
 
 
-def window_missing(subject: Subject) -> Iterator[Finding]:
+def window_missing(subject: TrapSubject) -> Iterator[Finding]:
     """Layers with a sliding window of no length, or in a class that does not read them."""
     inner, kinds = subject.inner, subject.inner.get("layer_types")
     kind = subject.reader.model_type
@@ -197,7 +197,7 @@ def window_missing(subject: Subject) -> Iterator[Finding]:
         )
 
 
-def scaling_null(subject: Subject) -> Iterator[Finding]:
+def scaling_null(subject: TrapSubject) -> Iterator[Finding]:
     inner, kind = subject.inner, subject.reader.model_type
     if kind in _ERASED and "rope_scaling" in inner and not inner["rope_scaling"]:
         yield Finding(
@@ -210,7 +210,7 @@ def scaling_null(subject: Subject) -> Iterator[Finding]:
         )
 
 
-def _stated_ropes(subject: Subject) -> list[Config]:
+def _stated_ropes(subject: TrapSubject) -> list[Config]:
     """Each layer type's own setting, without the keys that are null."""
     settings = []
     for rope in subject.stated_settings:

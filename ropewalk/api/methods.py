@@ -62,7 +62,9 @@ class Methods(Result):
             f"Published factors, as the parameter factors=longrope:NAME: {names} (target, model, "
             f"length of its fine-tuning; {first.origin}; {first.licence})"
         )
-        yield Paragraph("Parameters are for `plan` (--set in a shell); methods stack, as in yarn+resonance")
+        yield Paragraph(
+            "Parameters are for `plan` (--set in a shell); methods stack, as in yarn+resonance"
+        )
 
 
 @command(

@@ -16,7 +16,7 @@ TRL := .venv-trl
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo real gpu test test-slow test-browser test-lm-eval test-trl suite check style types figures study
-.PHONY: figures-check observatory clean
+.PHONY: figures-check observatory dist ends clean
 
 # Bytecode is compiled for what is imported, at its first import: for all files it took most of the
 # time of an installation.
@@ -116,5 +116,26 @@ observatory: $(INSTALLED)
 	-$(BIN)/python -m tools.observatory.llama_cpp_architectures
 	-$(BIN)/python -m tools.observatory.stock_converter
 
+# The files of a release: built, checked, and the main job done with the wheel alone (tools/dist.py).
+# Tracked files are what is built, so commit first. Nothing is uploaded.
+DIST := .venv-dist
+dist:
+	rm -rf dist
+	$(PYTHON) -m venv $(DIST)
+	$(DIST)/bin/pip install --quiet build twine
+	$(DIST)/bin/python -m build --outdir dist
+	$(DIST)/bin/twine check --strict dist/*
+	$(DIST)/bin/python -m tools.dist dist
+
+# Both ends of the ranges of torch and transformers (pyproject.toml): exports of the usual families are
+# loaded back and compared. Each pair takes minutes, and gigabytes where torch comes with CUDA.
+ENDS := 2.11.0/5.16.0 2.11.0/5.24.0 2.14.1/5.16.0 2.14.1/5.24.0
+ends:
+	for pair in $(ENDS); do \
+	  rm -rf $(DIST) && $(PYTHON) -m venv $(DIST) && $(DIST)/bin/pip install --quiet --editable \
+	    '.[test]' "torch==$${pair%/*}" "transformers==$${pair#*/}" \
+	  && $(DIST)/bin/python -m pytest tests/exporting/test_transformers.py -k computes_what || exit 1; \
+	done
+
 clean:
-	rm -rf $(VENV) $(EVAL) $(TRL) runs build dist
+	rm -rf $(VENV) $(EVAL) $(TRL) $(DIST) runs build dist

@@ -1,37 +1,49 @@
-"""The tokens of `extend`, before and after it judged documents of many facts, by count.
+"""The tokens of `extend`, before and after it judged documents of many facts.
 
-    python -m benchmarks.extend_tokens             writes results/extend_tokens.json; some minutes
+    python -m studies.bundled_model.train --size tall --seeds 1      and `--size wide --seeds 3`
+    python -m benchmarks.extend_tokens             runs what is missing: half an hour of a core
     python -m benchmarks.extend_tokens --counts    the counts alone, which run no model
 
 Until then a run searched (752 forwards for a target of 4 times the window), measured every method
 that was left on four tasks at the window, its doublings and the target (20 samples each), and
 asked up to 15 times as many samples of three tasks for its verdict. `FORMER` are its formulas, so
 the comparison stays possible: they are those of the last version that ran so. The new counts are
-those of its stages, at least and at most; a run of the bundled model says what it really took.
+those of its stages, at least and at most, for models that are not here; small models are run. A
+finished run is kept in results/extend_tokens.json, and one that was cut off goes on.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shutil
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+import torch
+
 import ropewalk as rw
-from benchmarks.machine import machine
+from benchmarks.machine import machine, measured_on
+from docs.figures import paragraph
 from ropewalk.api.cost import Cost
+from ropewalk.models.source import resolve
 from ropewalk.outputs import write_atomically
 from ropewalk.pipeline.results import Judged
 from ropewalk.pipeline.settings import settings_for
 from ropewalk.pipeline.stages import stages
 from ropewalk.run_directory import EVENTS, read_journal
+from studies.training.cells import SUBJECTS
 
 RESULTS = Path(__file__).with_name("results") / "extend_tokens.json"
+COMMAND = "python -m benchmarks.extend_tokens"
+PAGE = "docs/evaluation.md"
 METHODS, TASKS, SAMPLES, ASKED = 8, 4, 20, 3
 FORMER_SEARCH = {"target": 380, "window": 372}
 """Forwards of 24 evaluations on 6 documents, with 16 to select by and 5 to report on."""
 MODELS = {"qwen3-8b": ("32k", "128k"), "llama-3.1-8b": ("128k", "512k")}
 ON = "h100"
+SMALL, TIMES, SEEDS = ("bundled", "bundled 2", "bundled 3", "tall", "wide 3"), (4, 8), (0, 1)
 RUNS = Path("runs") / "extend-tokens"
 
 
@@ -54,7 +66,7 @@ def counted(model: str, target: str) -> dict[str, Any]:
     found: dict[str, Any] = {"former": former(present.target_length, length)}
     for name, search in (("race", False), ("search", True)):
         costs = {
-            each.name: each.cost(present.target_length)
+            each.name: each.needs(present.target_length)
             for each in stages(settings_for(present, length, search=search))
         }
         calculated = rw.extend.preview(model, target, search=search, on=ON)
@@ -69,40 +81,97 @@ def counted(model: str, target: str) -> dict[str, Any]:
     return found
 
 
-def measured(target: str, seed: int) -> dict[str, Any]:
-    """What a run of the bundled model takes, and how it ends."""
-    run = RUNS / f"{target}-{seed}"
-    found = rw.extend("bundled", target, seed=seed, run=run)
+def measured(name: str, times: int, seed: int) -> dict[str, Any]:
+    """What a run of a small model takes, and how it ends."""
+    model, run = SUBJECTS[name].path, RUNS / f"{name}-{times}-{seed}"
+    window = resolve(model).present_plan.target_length
+    found = rw.extend(model, times * window, seed=seed, run=run)
     judged: Judged = found.judged
     used = [each for each in read_journal(run / EVENTS) if each["event"] == "used"]
+    shutil.rmtree(run)  # some megabytes of weights
     return {
+        "model": name,
+        "times": times,
+        "seed": seed,
+        "former": former(window, times * window),
         "tokens": {str(each["stage"]): each["tokens"] for each in used if each["tokens"]},
-        "seconds": sum(float(str(each["seconds"])) for each in used),
+        "seconds": round(sum(float(str(each["seconds"])) for each in used)),
         "method": judged.chosen,
         "verdict": judged.verdict,
         "documents": judged.looks[-1].documents,
+        "torch": torch.__version__,
+        "machine": machine(),
     }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--counts", action="store_true", help="run no model")
-    kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    only_counts = parser.parse_args().counts
+    kept = read()
     kept["counted"] = {model: counted(model, to) for model, (_, to) in MODELS.items()}
-    if not parser.parse_args().counts:
-        kept["machine"] = machine()
-        kept["former"] = {to: former(512, n) for to, n in (("2k", 2048), ("4k", 4096))}
-        kept["measured"] = {to: [measured(to, seed) for seed in range(3)] for to in ("2k", "4k")}
     write_atomically(RESULTS, json.dumps(kept, indent=1) + "\n")
+    torch.set_num_threads(1)
+    done = [(line["model"], line["times"], line["seed"]) for line in kept["runs"]]
+    for seed, times, model in () if only_counts else product(SEEDS, TIMES, SMALL):
+        if (model, times, seed) not in done:
+            kept["runs"].append(measured(model, times, seed))
+            write_atomically(RESULTS, json.dumps(kept, indent=1) + "\n")
+            print(kept["runs"][-1], flush=True)
+    print(blocks()[PAGE])
+
+
+def read() -> dict[str, Any]:
+    return {"runs": [], **(json.loads(RESULTS.read_text("utf-8")) if RESULTS.exists() else {})}
+
+
+def blocks() -> dict[str, str]:
+    kept = read()
+    counts = [
+        f"| by count, `--on {ON}` | former tokens, at most | now | share | first verdict, at most "
+        "| in all, at most |",
+        "|---" * 6 + "|",
+    ]
     for model, found in kept["counted"].items():
         before = sum(found["former"].values())
-        for name in ("race", "search"):
+        for name, told in (("race", ""), ("search", ", `--search`")):
             own, hours = found[name], found[name]["hours"]
-            print(
-                f"{model}, {name}: {sum(own['least'].values()) / before:.1%} to "
-                f"{sum(own['most'].values()) / before:.1%} of {before / 1e6:,.0f}M tokens; first "
-                f"{hours['first']:.2f} h, in all {sum(hours.values()):.2f} h at most on {ON}"
+            least, most = sum(own["least"].values()), sum(own["most"].values())
+            counts.append(
+                f"| {model} to {MODELS[model][1]}{told} | {before / 1e6:,.0f}M "
+                f"| {least / 1e6:,.0f}M to {most / 1e6:,.0f}M | {least / before:.0%} to "
+                f"{most / before:.0%} | {hours['first']:.2f} h | {sum(hours.values()):.2f} h |"
             )
+    runs = [
+        "| run here | former tokens, at most | now | share | ended in |",
+        "|---" * 5 + "|",
+    ]
+    for model, times in product(SMALL, TIMES):
+        own = [e for e in kept["runs"] if (e["model"], e["times"]) == (model, times)]
+        if own:
+            before = sum(own[0]["former"].values())
+            read_now = sorted(sum(each["tokens"].values()) for each in own)
+            ends = ", ".join(f"{e['verdict']} ({e['method']}, {e['documents']})" for e in own)
+            shares = " to ".join(dict.fromkeys(f"{n / before:.1%}" for n in read_now))
+            told = " to ".join(f"{n:,}" for n in read_now)
+            runs.append(f"| {model}, {times} times | {before:,} | {told} | {shares} | {ends} |")
+    parts = ["\n".join(counts)]
+    if kept["runs"]:
+        missing = len(SEEDS) * len(TIMES) * len(SMALL) - len(kept["runs"])
+        left = f"; {missing} runs are missing" if missing else ""
+        parts += [
+            "\n".join(runs),
+            paragraph(
+                f"The last column has the verdict of seeds 0 and 1, with the method and the "
+                f"documents of the target that it rests on{left}."
+            ),
+        ]
+    machines = {json.dumps(line["machine"]): line for line in kept["runs"]}
+    parts += [
+        f"{measured_on({**line['machine'], 'torch': line['torch']}, COMMAND)}."
+        for line in machines.values()
+    ]
+    return {PAGE: "\n\n".join(parts)}
 
 
 if __name__ == "__main__":

@@ -20,12 +20,13 @@ import torch
 
 from benchmarks.machine import machine, measured_on
 from ropewalk.context_plan import ContextPlan
-from ropewalk.exporting import gate, transformers
+from ropewalk.exporting import gate
 from ropewalk.exporting.stock_run import settle
 from ropewalk.models.config import present_plan
 from ropewalk.models.load import read_model
 from ropewalk.outputs import write_atomically
 from ropewalk.planning.extension import extend_plan
+from ropewalk.runtimes import targets
 from tests.models.tiny import STRUCTURES, tiny_model
 
 RESULTS = Path(__file__).with_name("results") / "gate_faults.json"
@@ -51,7 +52,7 @@ def smallest(family: str, room: Path) -> dict[str, Any]:
     source, out = room / family, room / f"{family} out"
     tiny_model(family).save_pretrained(source)
     plan = extend_plan(present_plan(source), TARGET, "yarn")
-    transformers.export(str(source), plan, out)
+    targets()["transformers"].write(str(source), plan, out)
     model = settle(read_model(source, torch.float32))
     asked = gate.sequences(plan, list(range(3, 60)))[:1]
     (answered,) = gate.ask_stock([(out, asked)])

@@ -40,7 +40,7 @@ from ropewalk.models.load import LoadedModel, load
 from ropewalk.outputs import write_atomically
 from ropewalk.planning.extension import extend
 from ropewalk.schedule import RotarySchedule
-from ropewalk.searching.model.objectives import LocalMeasure
+from ropewalk.searching.model.measure import LocalMeasure
 
 RESULTS = Path(__file__).with_name("results") / "outside_model.json"
 LENGTH, WINDOW, LAYERS, ALLOWED = 2048, 1024, 30, 0.05

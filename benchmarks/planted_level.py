@@ -5,14 +5,17 @@
 The verdict of `extend` reads documents of up to eight facts, which are asked for one after the
 other. Here each document is read twice: as it is, and with one of its facts alone, the same text
 around it, at the same depth. The fact of each document is another one in turn. Unmodified models
-read documents of their window, and those that YaRN extends documents of 4 times as much. Without
-MODEL the three bundled ones are measured; results of others are kept next to them, by their names.
+read documents of their window, and those that YaRN extends documents of 4 times as much. If a
+window has no room for two facts, as the 128 tokens of `tall` and `wide`, the model is read at the
+target alone, with as many facts as fit there. Without MODEL the three bundled ones are measured;
+MODEL may be one of studies/training (`tall`), and results are kept next to the others.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,13 +28,14 @@ from ropewalk.data.corpora import HELD_OUT, read_documents
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.planted import Planted, Stretch, plant, stretches_of
 from ropewalk.evaluation.scoring import Scorer
-from ropewalk.evaluation.statistics import Comparison, compare_rates
+from ropewalk.evaluation.statistics import PairedComparison, compare_rates, mean_interval
 from ropewalk.models.config import BUNDLED_FOLDERS
 from ropewalk.models.install import applied
 from ropewalk.models.load import load
 from ropewalk.outputs import write_atomically
 from ropewalk.planning.extension import extend_plan
-from ropewalk.searching.model.objectives import matched
+from ropewalk.searching.model.measure import matched
+from studies.training.cells import SUBJECTS
 
 RESULTS = Path(__file__).with_name("results") / "planted_level.json"
 DOCUMENTS, SEED, TIMES = 48, 66, 4
@@ -52,7 +56,7 @@ def main() -> None:
 
 def measured(model: str, documents: int = DOCUMENTS) -> list[dict[str, Any]]:
     """For the window and the target, one row of scores of each document."""
-    loaded = load(model)
+    loaded = load(SUBJECTS[model].path if model in SUBJECTS else model)
     present, encoder = loaded.present_plan, Encoder(loaded.tokenizer, loaded.vocabulary)
     window = present.target_length
     texts, rows, scorer = list(read_documents(HELD_OUT)), [], Scorer(loaded.model)
@@ -61,12 +65,19 @@ def measured(model: str, documents: int = DOCUMENTS) -> list[dict[str, Any]]:
         (TIMES * window, extend_plan(present, TIMES * window, "yarn")),
     ):
         stretches, _ = stretches_of(texts, encoder, length, documents, SEED)
+        fit = {
+            most: len(plant(stretches[0], encoder, length, 0, SEED, mixed_within=most).answers)
+            for most in (window, length)
+        }
+        if fit[length] == 1:
+            continue
+        within = window if fit[window] > 1 else length
         eight: list[float] = []
         one: list[float] = []
         alone: list[float] = []
         with applied(loaded.model, plan, length=length, check=False):
             for number, stretch in enumerate(stretches):
-                whole = plant(stretch, encoder, length, number, SEED, mixed_within=window)
+                whole = plant(stretch, encoder, length, number, SEED, mixed_within=within)
                 asked = number % len(whole.answers)
                 right = answered(scorer, whole)
                 eight.append(sum(right) / len(right))
@@ -124,17 +135,23 @@ def _line_end(tokens: np.ndarray, encoder: Encoder, begin: int) -> int:
     return next((end for end in _line_ends(tokens, encoder) if end > begin), len(tokens))
 
 
-def compared(row: dict[str, Any]) -> Comparison:
+def compared(row: dict[str, Any]) -> PairedComparison:
     return compare_rates(row["one of eight"], row["alone"])
 
 
-def together(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """All models and lengths."""
-    scores = {
-        name: [score for row in rows for score in row[name]]
+def together(rows: list[dict[str, Any]]) -> str:
+    """The last row: means over all documents, and the interval of the difference over models."""
+    rates = (
+        f"{np.mean([score for row in rows for score in row[name]]):.0%}"
         for name in ("eight", "one of eight", "alone")
-    }
-    return {"model": "all", "length": "both", "facts": "", **scores}
+    )
+    of_model = [
+        100 * np.mean([compared(row).difference.value for row in rows if row["model"] == model])
+        for model in dict.fromkeys(row["model"] for row in rows)
+    ]
+    low, high = mean_interval(of_model) or (math.nan, math.nan)
+    told = f"{np.mean(of_model):+.0f} ({low:+.0f} to {high:+.0f}, over {len(of_model)} models)"
+    return f"| all | both |  | {' | '.join(rates)} | {told} |"
 
 
 def told(row: dict[str, Any]) -> str:
@@ -150,17 +167,16 @@ def table(found: dict[str, Any]) -> str:
         "| difference, points |",
         "|---" * 7 + "|",
     ]
-    for row in (*found["rows"], together(found["rows"])):
+    for row in found["rows"]:
         by = compared(row)
-        ends = "" if by.low is None or by.high is None else (
-            f" ({100 * by.low:+.0f} to {100 * by.high:+.0f})"
-        )  # fmt: skip
+        between = by.difference.ends
+        ends = f" ({100 * between[0]:+.0f} to {100 * between[1]:+.0f})" if between else ""
         rates = (f"{np.mean(row[name]):.0%}" for name in ("eight", "one of eight", "alone"))
         lines.append(
             f"| {row['model']} | {row['length']} | {row['facts']} | {' | '.join(rates)} | "
-            f"{100 * by.difference:+.0f}{ends} |"
+            f"{100 * by.difference.value:+.0f}{ends} |"
         )
-    return "\n".join(lines)
+    return "\n".join([*lines, together(found["rows"])])
 
 
 def blocks() -> dict[str, str]:

@@ -25,7 +25,7 @@ from ropewalk.evaluation.scoring import Scorer
 from ropewalk.models.config import BUNDLED
 from ropewalk.models.load import load
 from ropewalk.run_directory import RunDirectory
-from ropewalk.searching.model.legs import search_model
+from ropewalk.searching.model.run import search_model
 from ropewalk.searching.model.settings import SearchSettings
 
 RESULTS = Path(__file__).with_name("results") / "search_machinery.json"

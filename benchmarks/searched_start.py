@@ -31,7 +31,8 @@ from benchmarks.searches import REPORTED, Run, problem_of
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.outputs import write_atomically
 from ropewalk.planning.extension import extend
-from ropewalk.searching.model.objectives import LocalMeasure, loss_of
+from ropewalk.searching.model.measure import LocalMeasure
+from ropewalk.searching.model.objectives import loss_of
 from studies.ranking.tuning import tuned
 
 KEPT = Path(__file__).with_name("results") / "searched_start.json"

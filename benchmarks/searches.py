@@ -31,8 +31,10 @@ from ropewalk.run_directory import Journal
 from ropewalk.schedule import FloatArray, RotarySchedule
 from ropewalk.searching import coordinates, driver, space, surface
 from ropewalk.searching.driver import Progress, Strategy
+from ropewalk.searching.model import measure as measuring
 from ropewalk.searching.model import objectives
-from ropewalk.searching.model.objectives import LocalMeasure, ModelObjective, loss_of
+from ropewalk.searching.model.measure import LocalMeasure
+from ropewalk.searching.model.objectives import ModelObjective, loss_of
 from ropewalk.searching.model.settings import published_space
 from ropewalk.searching.objective import Kind
 from ropewalk.searching.space import Space
@@ -117,7 +119,7 @@ def evaluated(strategy: Strategy, *, as_published: bool = False) -> Search:
         journal = Journal(problem.journal)
         driver.search(
             where,
-            ModelObjective(measure, kind, len(problem.documents), problem.target),
+            ModelObjective(measure, kind, range(len(problem.documents)), problem.target),
             strategy,
             seed=problem.seed,
             tokens=problem.tokens,
@@ -187,7 +189,7 @@ def decides(run: Run, weights: str) -> dict[str, object]:
         "evaluations": subject.evaluations,
         "weights": weights,
         "text": read_text().fingerprints["reporting"],
-        "code": _code((driver, objectives, planted, space, *row.code)),
+        "code": _code((driver, measuring, objectives, planted, space, *row.code)),
         "share": row.share,
         "documents": row.documents,
         "held_out": HELD_OUT,

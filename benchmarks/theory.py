@@ -11,12 +11,15 @@ import json
 import math
 from pathlib import Path
 
+import numpy as np
+
 import ropewalk as rw
 from benchmarks.machine import machine
 from docs.figures import Sentence
 from ropewalk.api.bound import Bound, Bounds
 from ropewalk.lengths import format_length
 from ropewalk.outputs import write_atomically
+from ropewalk.theory.asymptote import first_zero
 from ropewalk.theory.published import MEN_2024, SU_2024
 
 RESULTS = Path(__file__).with_name("results") / "theory.json"
@@ -24,6 +27,7 @@ PAGE = "docs/theory.md"
 WITH_ISLANDS = tuple(1024 << i for i in range(7))
 PARTIAL = (4096, 96)
 TWO_MILLION = 2 * 1024**2
+BASE = 10_000
 
 
 def main() -> None:
@@ -115,8 +119,17 @@ def sentences() -> list[Sentence]:
         ),
         Sentence(
             PAGE,
-            "needs {} times (at 1k) to {} times (at 1M) as much",
+            "base {} times (at 1k) to {} times (at 1M) as large as L/x₀",
             (f"{times[0]:.1f}", f"{times[1]:.0f}"),
+        ),
+        Sentence(
+            PAGE,
+            "With base 10,000 this is m = {}. B(m) first falls below zero at {} with 64 pairs (a "
+            "head of 128), at {} with 1,024 and at {} with 16,384",
+            (
+                f"{BASE * first_zero():,.0f}",
+                *(f"{_first_below_zero(pairs):,}" for pairs in (64, 1024, 16_384)),
+            ),
         ),
         Sentence(
             PAGE,
@@ -126,6 +139,12 @@ def sentences() -> list[Sentence]:
             holds=round(1e6 * (plastic / _known(far.infimum) - 1)) == 3,
         ),
     ]
+
+
+def _first_below_zero(pairs: int) -> int:
+    """The first distance at which the cosines of many pairs sum to less than zero."""
+    frequencies = BASE ** (-np.arange(pairs) / pairs)
+    return next(m for m in range(BASE) if np.cos(m * frequencies).sum() < 0)
 
 
 def _known(value: float | None) -> float:

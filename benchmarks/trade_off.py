@@ -24,16 +24,16 @@ import torch
 
 from benchmarks.machine import machine, measured_on
 from docs.figures import paragraph
-from ropewalk.api.common import as_documents
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
+from ropewalk.data.documents import as_documents
 from ropewalk.evaluation.statistics import mean_interval
 from ropewalk.models.load import load
 from ropewalk.outputs import write_atomically
 from ropewalk.pipeline.settings import parted
 from ropewalk.pipeline.stages.search import Search
 from ropewalk.schedule import RotarySchedule
-from ropewalk.searching.model.legs import search_model
-from ropewalk.searching.model.objectives import LocalMeasure
+from ropewalk.searching.model.measure import LocalMeasure
+from ropewalk.searching.model.run import search_model
 from studies.methods import measure as methods
 from studies.methods.measure import FACTORS, MODELS, NONE, RETRIEVED, TEXT, WINDOW
 

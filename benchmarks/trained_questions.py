@@ -78,7 +78,7 @@ from ropewalk.evaluation.tasks.needle import CONTINUES, Fact
 from ropewalk.evaluation.vocabulary import NOUNS
 from ropewalk.models.load import LoadedModel, load
 from ropewalk.outputs import write_atomically
-from ropewalk.searching.model.objectives import RETRIEVED, TEXT, LocalMeasure
+from ropewalk.searching.model.measure import RETRIEVED, TEXT, LocalMeasure
 from studies.training.cells import SUBJECTS
 
 LINES = Path(__file__).with_name("results") / "trained_questions.jsonl"

@@ -2,7 +2,8 @@
 
 from ropewalk.api.bound import Bounds as Bounds
 from ropewalk.api.bound import bound as bound
-from ropewalk.api.compare_methods import Comparison as Comparison
+from ropewalk.api.card import ModelCard as ModelCard
+from ropewalk.api.card import card as card
 from ropewalk.api.compare_methods import compare_methods as compare_methods
 from ropewalk.api.compare_runs import compare_runs as compare_runs
 from ropewalk.api.cost import Cost as Cost
@@ -24,14 +25,12 @@ from ropewalk.api.inspect import Inspection as Inspection
 from ropewalk.api.inspect import inspect as inspect
 from ropewalk.api.methods import Methods as Methods
 from ropewalk.api.methods import methods as methods
-from ropewalk.api.plan import Planned as Planned
 from ropewalk.api.plan import plan as plan
 from ropewalk.api.precision import precision as precision
 from ropewalk.api.register import register as register
 from ropewalk.api.report import Reported as Reported
 from ropewalk.api.report import report as report
 from ropewalk.api.search import search as search
-from ropewalk.api.train import TrainPreview as TrainPreview
 from ropewalk.api.train import train as train
 from ropewalk.api.verify import verify as verify
 from ropewalk.attention.layout import AttentionLayout as AttentionLayout
@@ -55,6 +54,8 @@ from ropewalk.models.load import load as load
 from ropewalk.number_formats.results import Precision as Precision
 from ropewalk.pipeline.cost import Estimate as Estimate
 from ropewalk.pipeline.extend import Extended as Extended
+from ropewalk.planning.compared import Comparison as Comparison
+from ropewalk.planning.results import Planned as Planned
 from ropewalk.progress import Status as Status
 from ropewalk.rotation.callback import RotationCallback as RotationCallback
 from ropewalk.rotation.check import RotationCheck as RotationCheck
@@ -63,6 +64,7 @@ from ropewalk.rotation.check import same_rotation as same_rotation
 from ropewalk.schedule import RotaryGeometry as RotaryGeometry
 from ropewalk.schedule import RotarySchedule as RotarySchedule
 from ropewalk.searching.model.results import Searched as Searched
+from ropewalk.training.preview import TrainPreview as TrainPreview
 from ropewalk.training.results import Trained as Trained
 
 __version__: str

@@ -5,7 +5,8 @@
         yield Table("", ("length", "score"), tuple(rows), "95% intervals.")
         yield Paragraph(self.summary(), "verdict")
 
-Three renderers draw them and decide nothing: a terminal, a page, a notebook (`ropewalk/reports`).
+Four renderers draw them and decide nothing: a terminal, a page, a notebook, and Markdown for cards
+(`ropewalk/reports`).
 """
 
 from __future__ import annotations
@@ -100,16 +101,16 @@ class Page(NamedTuple):
     """The parts that an unfinished run still lacks."""
     facts: tuple[str, ...] = ()
     """The date, the duration, the machine, and the size of the model."""
-    advice: str = ""
-    """The recommended action."""
     notes: tuple[str, ...] = ()
     """The sources of the figures: run directory, versions."""
-    word: str = ""
-    """The verdict in a word or two, such as *works*: the first thing to read."""
-    command: str = ""
-    """The recommended action, to paste."""
     folded: tuple[str, ...] = ()
     """More of that, for who opens it: the configuration, with its checksums."""
+    word: str = ""
+    """The verdict in a word or two, such as *works*: the first thing to read."""
+    to_do: Code | None = None
+    """The recommended action, and the command or the code for it."""
+    evidence: tuple[Block, ...] = ()
+    """The figures that the verdict rests on."""
 
     @property
     def told(self) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import builtins
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
@@ -130,15 +130,21 @@ def request(
 
     `values` are the verb's local variables, as for `called`.
     """
+    return kind(**taken(kind, verb, values, others), **others)
+
+
+def taken(
+    kind: type, verb: Callable[..., object], values: Mapping[str, Any], but: Container[str] = ()
+) -> dict[str, Any]:
+    """The arguments of a verb that have a field in `kind`, converted; None stays None."""
     converters = {parameter.name: option.convert for parameter, _, option in declared(verb)}
-    taken = {
+    return {
         each.name: values[each.name]
         if values[each.name] is None or (convert := converters.get(each.name)) is None
         else convert(values[each.name], each.name)
         for each in fields(cast(Any, kind))
-        if each.name in values and each.name not in others
+        if each.name in values and each.name not in but
     }
-    return kind(**taken, **others)
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
@@ -251,7 +257,7 @@ def preview_ends(*asked: object) -> None:
         raise _Stopped(*asked)
 
 
-_CALL: ContextVar[tuple[str, dict[str, object], str]] = ContextVar("call", default=("", {}, ""))
+_CALL: ContextVar[tuple[str, dict[str, object]]] = ContextVar("call", default=("", {}))
 
 
 @contextmanager
@@ -273,7 +279,7 @@ def called(
         if name not in _OF_THIS_CALL and not _is_usual(values[name], parameter.default)
     }
     before, given = _CALL.get()[0], values.get("progress")
-    reset = _CALL.set((command, arguments, before))
+    reset = _CALL.set((command, arguments))
     try:  # a verb in another one shows nothing of its own
         with (
             required_by(command),
@@ -284,17 +290,12 @@ def called(
         _CALL.reset(reset)
 
 
-def asked_directly() -> bool:
-    """True if no other verb asks for the one that runs."""
-    return not _CALL.get()[2]
-
-
 def arguments_of(command: str) -> dict[str, object] | None:
     """The arguments that differ from the defaults, if a verb of this command runs.
 
     What only Python can hold, such as a model in memory, is the name of its type.
     """
-    now, arguments, _ = _CALL.get()
+    now, arguments = _CALL.get()
     return arguments if now == command else None
 
 

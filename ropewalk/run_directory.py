@@ -15,13 +15,14 @@ beginning of the one before, so none is removed, repeated or moved unnoticed; a 
 counts the lines that it was made of. What stands behind the last good line is what a crash tore
 off: it is dropped, with a warning. A bad line before a good one is no crash but damage, and is
 refused. Only a damaged `events.jsonl`, which holds no number, is put aside as
-`events.damaged.jsonl`, and the run goes on.
+`events.damaged.jsonl`, and the run goes on; but the results that it sealed are made again.
 """
 
 from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
 import shlex
 import sys
@@ -228,11 +229,28 @@ class RunDirectory:
         self._events().append([{"time": now, "event": kind, **details}])
 
     def keep(self, name: str, result: object) -> None:
-        """A result as JSON. An event seals it, so that an edited one is not taken for it."""
-        content = json.dumps(result, indent=2, allow_nan=False) + "\n"
-        lines = {own: len(each.records) for own, each in self._journals.items() if own != EVENTS}
-        self.event(KEPT, file=name, digest=_digest(content.encode()), lines=lines)
-        self.write(name, content)
+        """A result as JSON. One of the same records that said something else is not replaced."""
+        content, file = json.dumps(result, indent=2, allow_nan=False) + "\n", self.path / name
+        # Of scored samples alone: a training also says what it exported.
+        if name == RESULTS and RECORDS in self._journals and file.exists():
+            before, seals = file.read_bytes(), _seals(self.path, name)
+            if before != content.encode() and not _agree(_parsed(before), result):
+                if seals.get(_digest(before)) == self._lines():
+                    raise InputError(
+                        f"{file}: says something else than the {RECORDS} that it was made of, so "
+                        f"one of them was edited; restore it, or remove {name} to have it made "
+                        "again by the same command"
+                    )
+                warnings.warn(f"{file}: was edited or damaged; it is made again", stacklevel=2)
+        self.seal(name, content)
+
+    def seal(self, name: str, content: str) -> Path:
+        """A file whose checksum an event keeps, so that an edited one is not taken for it."""
+        self.event(KEPT, file=name, digest=_digest(content.encode()), lines=self._lines())
+        return self.write(name, content)
+
+    def _lines(self) -> dict[str, int]:
+        return {own: len(each.records) for own, each in self._journals.items() if own != EVENTS}
 
     def write(self, name: str, content: str | bytes) -> Path:
         """A file of this directory, replaced in one step."""
@@ -242,25 +260,33 @@ class RunDirectory:
         return path
 
 
-def check_kept(file: Path, run: Path) -> None:
-    """Refuse a result in a run that was edited since, or whose journals were cut.
+def _seals(run: Path, name: str = "") -> dict[str, object]:
+    """The checksums of a file, each with the lines that it was made of; of all files, by name."""
+    events = read_journal(run / EVENTS) if (run / EVENTS).exists() else ()
+    kept = [event for event in events if event.get("event") == KEPT]
+    if name:
+        return {str(e.get("digest")): e.get("lines") for e in kept if e.get("file") == name}
+    return {str(event.get("file")): event.get("digest") for event in kept}
 
-    What earlier versions kept has no seal.
-    """
-    events = run / EVENTS
-    name = str(file.relative_to(run))
-    seals = {
-        event.get("digest"): event.get("lines")
-        for event in (read_journal(events) if events.exists() else ())
-        if (event.get("event"), event.get("file")) == (KEPT, name)
-    }
-    digest = _digest(file.read_bytes())
-    if seals and digest not in seals:
+
+def edited_files(run: Path) -> tuple[str, ...]:
+    """The files of a run that differ from what it wrote last."""
+    names = {name: run / name for name in _seals(run) if (run / name).is_file()}
+    return tuple(n for n, file in names.items() if _digest(file.read_bytes()) not in _seals(run, n))
+
+
+def check_kept(file: Path, run: Path) -> None:
+    """Refuse a result in a run that was edited since, or whose journals were cut."""
+    seals, digest = _seals(run, str(file.relative_to(run))), _digest(file.read_bytes())
+    remake = f"remove {file.name} to have it made again by the same command"
+    if not seals:
         raise InputError(
-            f"{file}: was edited since it was written; restore it, or remove {file.name} to have "
-            "it made again by the same command"
+            f"{file}: {EVENTS} does not name it, so nothing shows that it was not edited; restore "
+            f"{run / EVENTS}, or {remake}"
         )
-    counts = seals.get(digest)
+    if digest not in seals:
+        raise InputError(f"{file}: was edited since it was written; restore it, or {remake}")
+    counts = seals[digest]
     for own, count in counts.items() if isinstance(counts, dict) else ():
         journal = run / Path(own).name
         there = len(read_journal(journal)) if journal.exists() else 0
@@ -269,6 +295,24 @@ def check_kept(file: Path, run: Path) -> None:
                 f"{journal}: has {there} lines, and {file.name} was made of {count}; restore it, "
                 f"or remove {file.name} to have both made again by the same command"
             )
+
+
+def _parsed(content: bytes) -> object:
+    try:
+        return parse_json(content.decode(errors="replace"), source=RESULTS)
+    except InputError:
+        return None
+
+
+def _agree(was: object, now: object) -> bool:
+    """True if two JSON values are equal up to rounding, which machines differ in."""
+    if isinstance(was, dict) and isinstance(now, dict):
+        return was.keys() == now.keys() and all(_agree(was[key], now[key]) for key in was)
+    if isinstance(was, list | tuple) and isinstance(now, list | tuple):
+        return len(was) == len(now) and all(map(_agree, was, now))
+    if isinstance(was, float) and isinstance(now, float):
+        return math.isclose(was, now, rel_tol=1e-9, abs_tol=1e-12)
+    return was == now
 
 
 def _digest(content: bytes) -> str:
@@ -523,6 +567,11 @@ def _good_lines(content: bytes, path: Path) -> tuple[list[dict[str, object]], in
         record = _record(line, f"{path}: line {number}")
         # A line without its end was still being written, whatever its checksum says.
         if record is None or position > len(content):
+            if line.endswith(b"\r") and _record(line[:-1], str(path)) is not None:
+                raise DamagedJournal(
+                    f"{path}: line {number} ends in CR and LF, as a copy in text mode leaves it; "
+                    "restore the file, or remove the CRs (dos2unix)"
+                )
             bad = bad or number
             continue
         if bad is not None:

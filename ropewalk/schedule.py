@@ -234,11 +234,13 @@ class RotarySchedule(Members):
     """The methods that lead to this schedule from the plain one, in order."""
 
     def __post_init__(self) -> None:
+        # Schedules that rotate alike are equal, so what does not matter has one value: a pair that
+        # rests has factor 1, and one at the cap but for rounding, also in float32, has the cap.
         factors = _one_a_pair(self.rescale_factors, self.geometry)
-        factors[self.geometry.turning_pairs :] = 1.0  # a factor of a pair that rests says nothing
-        # Rounding, also of a runtime's float32, leaves a pair at the cap.
+        factors[self.geometry.turning_pairs :] = 1.0
         factors[np.isclose(factors, MAX_FACTOR, rtol=1e-6, atol=0)] = MAX_FACTOR
-        usable = (factors >= 1 / MAX_FACTOR) & (factors <= MAX_FACTOR)  # False for NaN too
+        # False for NaN too.
+        usable = (factors >= 1 / MAX_FACTOR) & (factors <= MAX_FACTOR)
         if not usable.all():
             i = int(np.argmin(usable))
             raise InvalidValue(
@@ -326,6 +328,7 @@ class RotarySchedule(Members):
     @property
     def geometric_base(self) -> float | None:
         """The base b′ with θᵢ = b′^(-2i/d), or None if the frequencies do not have this form."""
+        # The slowest pair gives b′ = b·λ^(d/2i); the others have to agree.
         last = self.geometry.turning_pairs - 1
         if last == 0:
             base = self.geometry.base
@@ -344,12 +347,10 @@ class RotarySchedule(Members):
 
         A pair that stands still has no speed that could be changed, so it stays at the cap.
         """
-        own = self.rescale_factors
+        present, factors = self.rescale_factors, _one_a_pair(factors, self.geometry)
         return replace(
             self,
-            rescale_factors=np.where(
-                own < MAX_FACTOR, own * _one_a_pair(factors, self.geometry), MAX_FACTOR
-            ),
+            rescale_factors=np.where(present < MAX_FACTOR, present * factors, MAX_FACTOR),
             length=length,
             attention_scaling=self.attention_scaling * attention_scaling,
         )

@@ -21,27 +21,28 @@ PACKAGES = {
     "scaling": "",
     "theory.kernels": "",
     "theory": "theory.kernels",
-    "planning": "scaling theory",
+    "planning": "gguf models runtimes scaling theory",
     "models": "gguf scaling",
     "gguf": "models scaling",  # models/source.py reads headers; only a GGUF's plan needs families
-    "runtimes": "gguf models scaling theory",
+    "runtimes": "exporting gguf models runtimes.trials scaling theory",  # a class writes and runs
+    "runtimes.trials": "exporting gguf models rotation runtimes",
     "costs": "models",
     "attention": "models",
     "data": "attention",
-    "exporting": "data gguf models runtimes",
+    "exporting": "data gguf models",
     "evaluation": "attention costs data exporting gguf models planning runtimes scaling",
     "rotation": "evaluation models scaling",
     "searching": "scaling",
     "searching.model": "costs data evaluation models planning scaling searching",
     "number_formats": "data evaluation models",
-    "training": "attention costs data evaluation exporting models runtimes",
-    "audit": "exporting gguf models rotation runtimes scaling theory",
+    "training": "attention costs data evaluation exporting models planning runtimes scaling",
+    "audit": "exporting gguf models rotation runtimes runtimes.trials scaling theory",
     "reports": (
         "costs evaluation exporting models number_formats pipeline planning runtimes "
         "searching.model training"
     ),
     "pipeline": (
-        "audit data evaluation exporting models planning runtimes searching.model training"
+        "audit costs data evaluation exporting models planning runtimes searching.model training"
     ),
     "api": (
         "audit costs data evaluation exporting gguf models number_formats pipeline planning "
@@ -77,6 +78,7 @@ NEEDS = {
     "searching.model": "torch",
     "number_formats": "torch transformers",
     "rotation": "torch",
+    "runtimes.trials": "torch transformers",
     "rotation.callback": "transformers",
     "training": "torch transformers peft",
     "audit": "torch transformers tokenizers",
@@ -177,6 +179,27 @@ def test_light_packages_open_without_any_extra() -> None:
     done = subprocess.run([sys.executable, "-c", opening], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert len(inside) > 150
+
+
+def test_no_string_names_a_module_of_another_package() -> None:
+    """What is imported by a name in a string, these tables do not see."""
+    sources = {name: path.read_text(encoding="utf-8") for name, path in MODULES.items()}
+    assert [each for name in MODULES for each in named_in_strings(name, sources[name])] == []
+
+
+def named_in_strings(name: str, source: str) -> Iterator[str]:
+    """The modules of other packages that strings name, as `ropewalk.package.module:function`."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            module = node.value.partition(":")[0].removeprefix("ropewalk.")
+            dotted = node.value.startswith("ropewalk.") and module in MODULES
+            if dotted and room_of(module) != room_of(name):
+                yield node.value
+
+
+def test_a_module_in_a_string_is_seen() -> None:
+    assert [*named_in_strings("runtimes.vllm", 'writer = "ropewalk.exporting.folder:export"')]
+    assert not [*named_in_strings("runtimes.vllm", '"ropewalk.plan", "ropewalk.runtimes"')]
 
 
 def test_every_row_has_a_package() -> None:

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tomllib
 import venv
-import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -26,7 +25,6 @@ from tests.gguf.gguf_cases import unproven
 
 ROOT = Path(__file__).parents[1]
 BUNDLED = ROOT / "ropewalk" / "models" / "bundled"
-MOST_BYTES = 5_000_000
 # As if the packages of the extras were not there: only the finder of files passes them over.
 LIGHT = f"""
 import sys
@@ -300,10 +298,6 @@ def test_the_wheel_alone_runs_the_core_verbs(
     built = run(*pip, "wheel", "--no-deps", "--wheel-dir", tmp_path, ROOT)
     assert built.returncode == 0, built.stderr
     (wheel,) = tmp_path.glob("ropewalk-*.whl")
-    assert wheel.stat().st_size < MOST_BYTES
-    assert not [
-        n for n in zipfile.ZipFile(wheel).namelist() if n.startswith(("tests", "docs", "tools"))
-    ]
     venv.create(tmp_path / "venv", with_pip=True)
     folder = tmp_path / "venv" / ("Scripts" if os.name == "nt" else "bin")
     python = str(folder / "python")

@@ -44,7 +44,7 @@ MATTERS = {
     "gguf.rewriting": ("copy_span rewrite_parts _File.write", ""),
     "gguf.rotation": ("lengths_of _scaled", ""),
     "gguf.tensors": ("problems _misshapen", "audit/files/test_gguf.py"),
-    "models.native": ("three_lengths", "models/test_native.py api/test_plan.py"),
+    "models.lengths": ("three_lengths", "models/test_lengths.py api/test_plan.py"),
     "models.rotary": ("_Steps.cos_sin", "models/test_install.py"),
     "models.stock_config": ("_as_longrope", "models/test_stock_config.py exporting/test_gate.py"),
     "outputs": ("check_place is_signed", "test_outputs.py exporting/test_writing.py"),

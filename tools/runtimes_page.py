@@ -30,9 +30,9 @@ from ropewalk.models.config import (
     text_config,
 )
 from ropewalk.planning.extension import extend_plan
-from ropewalk.runtimes import mlx_lm, targets
+from ropewalk.runtimes import mlx_lm, named, targets
 from ropewalk.runtimes.configs import stock_config
-from ropewalk.runtimes.features import Cell, Matrix, expressible, matrix
+from ropewalk.runtimes.features import Matrix, Support, matrix
 from ropewalk.runtimes.finding import TOLERANCE
 from ropewalk.runtimes.model_classes import ENGINE_NAMES, TABLE, model_class
 from tools.observatory.mlx_lm_classes import FOLLOWS
@@ -42,6 +42,7 @@ CONFIGS = ROOT / "tests" / "golden" / "configs"
 SERVING = ROOT / "tools" / "observatory" / "serving_rotary.json"
 RESULTS = Path(__file__).with_name("runtimes.json")
 MLX = SERVING.with_name("mlx_lm_classes.json")
+MLX_LM = "mlx-lm"
 LLAMA, OTHERS = "llama-2-7b", ("qwen2.5-7b-instruct-yarn", "smollm3-3b", "command-r")
 PUBLISHED = ROOT / "tests" / "models" / "published"
 OF_POSITIONS = {
@@ -95,11 +96,11 @@ def matrix_of(name: str) -> Matrix:
 def in_mlx_lm(plan: ContextPlan, config: Config) -> Matrix:
     """The same features in mlx-lm, by its rules: what it makes of the folder that is exported."""
     rows = matrix(plan, config)
-    followed, _ = expressible(plan, config, "transformers", approximate=True)
+    followed, _ = targets()["transformers"].expressible(plan, config, approximate=True)
     keys = "--v4-keys"
-    reading = mlx_lm.read(text_config(stock_config(config, followed)))  # without its tower
+    reading = named(MLX_LM).read(text_config(stock_config(config, followed)))  # without its tower
     try:
-        older = mlx_lm.read(text_config(stock_config(config, followed, v4_keys=True)))
+        older = named(MLX_LM).read(text_config(stock_config(config, followed, v4_keys=True)))
     except RopewalkError:  # a setting for each layer type
         older = replace(reading, refused="")
     if older.refused is None and older.unread is None:
@@ -108,55 +109,55 @@ def in_mlx_lm(plan: ContextPlan, config: Config) -> Matrix:
         keys = ""
     # Of a config with a part for text, as the model is published, mlx-lm's class was not measured.
     only = ["text-only configs"] if "text_config" in config else []
-    fine = Cell("exact", ", ".join([*only, *([keys] if keys else [])]))
+    fine = Support("exact", ", ".join([*only, *([keys] if keys else [])]))
     if why := reading.refused or reading.unread:
-        cells = dict.fromkeys(rows, Cell("refused" if reading.refused else "unknown", why))
-        return {feature: {mlx_lm.NAME: cell} for feature, cell in cells.items()}
+        cells = dict.fromkeys(rows, Support("refused" if reading.refused else "unknown", why))
+        return {feature: {MLX_LM: cell} for feature, cell in cells.items()}
     turns, scales = fine, fine
     for layer_type, steps in followed.schedules.items():
         want, got = steps[-1].schedule, reading.layers[layer_type][-1]
         frequencies = want.inverse_frequencies
         if not np.allclose(got.inverse_frequencies, frequencies, rtol=TOLERANCE, atol=0):
-            turns = Cell("refused", "its class does not read it")
+            turns = Support("refused", "its class does not read it")
         if abs(got.attention_scaling / want.attention_scaling - 1) > TOLERANCE:
-            scales = Cell("refused", "its own formula, whatever the setting says")
+            scales = Support("refused", "its own formula, whatever the setting says")
     special = {
         "attention scaling": scales,
         "query growth": fine
-        if mlx_lm.reads_growth(text_config(config))
-        else Cell("refused", "not read"),
+        if named(MLX_LM).growth_key(text_config(config))
+        else Support("refused", "not read"),
         "dynamic NTK": rows.get("dynamic NTK", {}).get("transformers", fine),
-        "switching by length": Cell("approximated", "the longest schedule at every length")
+        "switching by length": Support("approximated", "the longest schedule at every length")
         if scales is fine
         else scales,
         **{name: rows[name]["transformers"] for name in _BESIDE if name in rows},
     }
     if turns is fine and "factors by pair" in rows and scales is not fine:
         turns = scales  # its class of longrope always multiplies by a factor of its own
-    return {feature: {mlx_lm.NAME: special.get(feature, turns)} for feature in rows}
+    return {feature: {MLX_LM: special.get(feature, turns)} for feature in rows}
 
 
-def temperature() -> dict[str, Cell]:
+def temperature() -> dict[str, Support]:
     """Who reads by which key Llama 4 scales the queries of its layers without rotation.
 
     No setting changes it, and an export keeps the key: all that counts is who reads it.
     """
     config = load_config(OF_POSITIONS["Llama 4"])
     key = "attn_temperature_tuning"
-    unknown = Cell("unknown", "not looked at")
-    cells = {"transformers": Cell("exact", key), "llama.cpp": unknown, mlx_lm.NAME: unknown}
+    unknown = Support("unknown", "not looked at")
+    cells = {"transformers": Support("exact", key), "llama.cpp": unknown, MLX_LM: unknown}
     for engine in ENGINE_NAMES:
         read = key in model_class(config, engine).reads
-        cells[engine] = Cell("exact", key) if read else Cell("refused", "not read")
+        cells[engine] = Support("exact", key) if read else Support("refused", "not read")
     return cells
 
 
 _BESIDE = ("kept initial positions", "log-n")
 
 
-def row_of(feature: str, cells: dict[str, Cell]) -> str:
+def row_of(feature: str, cells: dict[str, Support]) -> str:
     """A reason is given once, for the first of the runtimes next to each other that share it."""
-    own = [cells[runtime] for runtime in (*targets(), mlx_lm.NAME)]
+    own = [cells[runtime] for runtime in (*targets(), MLX_LM)]
     shown = [
         "same" if i and cell.how and cell == own[i - 1] else str(cell) for i, cell in enumerate(own)
     ]
@@ -170,7 +171,7 @@ def matrix_table() -> str:
     there: Matrix = {}
     for plan in plans(llama):  # the first plan with a feature has it in its usual form
         there = {**in_mlx_lm(plan, llama), **there}
-    lines = [f"| feature | {' | '.join((*targets(), mlx_lm.NAME))} |", "|---" * 6 + "|"]
+    lines = [f"| feature | {' | '.join((*targets(), MLX_LM))} |", "|---" * 6 + "|"]
     lines += [row_of(feature, {**row, **there[feature]}) for feature, row in base.items()]
     for name, path in OF_POSITIONS.items():
         config = load_config(path)
@@ -266,7 +267,7 @@ def measured_losses(target: int = 4096) -> list[list[str]]:
     for plan in plans(config, target):
         alike: dict[tuple[str, str], list[str]] = {}
         for runtime in targets():
-            followed, near = expressible(plan, config, runtime, approximate=True)
+            followed, near = targets()[runtime].expressible(plan, config, approximate=True)
             if near and followed != plan:  # dynamic NTK under its own name: measured by its export
                 [loss] = losses_between(Checkpoint.open("bundled"), plan, [followed])
                 alike.setdefault(("; ".join(near), str(loss)), []).append(runtime)

@@ -9,7 +9,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
-from ropewalk.api.common import Length, as_lengths
+from ropewalk.arguments import Length, as_lengths
 from ropewalk.blocks import Block, Cell, Paragraph, Table, cells
 from ropewalk.chart import Mark, Series
 from ropewalk.errors import InvalidValue

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from ropewalk.api.common import as_path
+from ropewalk.arguments import as_path
 from ropewalk.errors import InputError
 from ropewalk.evaluation.compared import ComparedRuns
 from ropewalk.evaluation.conclusion import evaluated

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-from ropewalk.api.common import AllowDownload, Length, ModelToRead, as_length
+from ropewalk.api.common import AllowDownload, ModelToRead
+from ropewalk.arguments import Length, as_length
 from ropewalk.blocks import Block, Paragraph, Table, cells
 from ropewalk.costs import estimates
-from ropewalk.costs.estimates import GIB, Forwards, Row, Way, Work, duration
+from ropewalk.costs.estimates import GIB, UseCost, Way, Workload, duration
+from ropewalk.costs.forwards import Forwards
 from ropewalk.costs.machines import HERE, Machine, machine
-from ropewalk.costs.sizes import sizes_of
+from ropewalk.costs.sizes import config_of, sizes_of
 from ropewalk.errors import Unsupported
 from ropewalk.gguf.cache import TYPES, cache_bytes
 from ropewalk.gguf.facts import Facts
@@ -23,7 +25,6 @@ from ropewalk.values import Result
 
 if TYPE_CHECKING:
     from ropewalk.context_plan import ContextPlan
-    from ropewalk.pipeline.settings import ExtendSettings
 
 
 SERVING, TRAINING = "serve", "train, a step"
@@ -155,7 +156,7 @@ def calculated(
     source: Source,
     length: int,
     on: str | None,
-    ways: Callable[[Work], Mapping[str, Callable[[Work], Iterator[Way]]]],
+    ways: Callable[[Workload], Mapping[str, Callable[[Workload], Iterator[Way]]]],
     dtype: str = "auto",
 ) -> Cost:
     """The cost of these ways of using a model on a machine, by default this one."""
@@ -173,9 +174,9 @@ def calculated(
     )
 
 
-def _work(source: Source, length: int, on: str) -> Work:
+def _work(source: Source, length: int, on: str) -> Workload:
     served = source.present_plan.target_length
-    return Work(sizes_of(config_of(source)), length, machine(on), served)
+    return Workload(sizes_of(config_of(source)), length, machine(on), served)
 
 
 def _of_file(source: Source, length: int, on: Machine) -> Cost:
@@ -188,9 +189,11 @@ def _of_file(source: Source, length: int, on: Machine) -> Cost:
                 f"{source.name}: the cache of architecture {facts.architecture} is not known here, "
                 "since its layers do not all keep keys and values; llama-server prints its size"
             )
+        # llama-server shares layers, and so their cache, out evenly.
         parts = {"weights": facts.bytes / on.devices, "cache": cache / on.devices}
         told = f"--cache-type-k {kind} --cache-type-v {kind}"
         ways[f"{SERVING} with a cache in {kind.upper()}"] = Way(told, parts, None, on.devices)
+    # The types of cache come from the largest to the smallest: the first that fits loses least.
     fits = [way for way in ways.values() if way.breaks(on.memory) is None]
     change = Change(fits[0].told, fits[0].bytes, on.devices) if fits else None
     always = estimates.with_allowance({}, on.devices) / GIB
@@ -213,72 +216,46 @@ def _of_file(source: Source, length: int, on: Machine) -> Cost:
     )
 
 
-def config_of(source: Source) -> dict[str, Any]:
-    """The config, with the sizes that the catalogue knows."""
-    sizes = source.value.sizes if source.kind == "catalogue" else {}
-    return {**source.config, **sizes}
-
-
-def _ways(work: Work, present: ContextPlan) -> dict[str, Callable[[Work], Iterator[Way]]]:
+def _ways(work: Workload, present: ContextPlan) -> dict[str, Callable[[Workload], Iterator[Way]]]:
     """The ways of doing each thing that this model and length leave to do."""
-    ways: dict[str, Callable[[Work], Iterator[Way]]] = {
+    ways: dict[str, Callable[[Workload], Iterator[Way]]] = {
         SERVING: estimates.serving,
         "evaluate, a forward": estimates.evaluating,
     }
     if work.length > present.target_length:
+        from ropewalk.pipeline.cost import ways as ways_to_extend
         from ropewalk.pipeline.settings import settings_for
-        from ropewalk.searching.model.forwards import most_forwards
+        from ropewalk.searching.model.forwards import needs_of_leg
         from ropewalk.searching.model.settings import SearchSettings
 
-        count = most_forwards(SearchSettings(work.length), work.length)
-        ways[f"search, {count} forwards"] = estimates.searching([(work.length, count)])
+        count, *_ = needs_of_leg(SearchSettings(work.length), work.length, work.original).forwards
+        ways[f"search, {count.times} forwards"] = estimates.searching([count])
         settings = settings_for(present, work.length)
-        ways["extend"] = estimates.extending(lambda n: stage_ways(settings, work, n).values())
+        ways["extend"] = estimates.extending(lambda n: ways_to_extend(settings, work, n).values())
     ways[TRAINING] = estimates.training
     return ways
 
 
 def by_length(
-    way: Callable[[Forwards, int], Callable[[Work], Iterator[Way]]], forwards: Forwards, ranks: int
-) -> dict[str, Callable[[Work], Iterator[Way]]]:
+    way: Callable[[Sequence[Forwards], int], Callable[[Workload], Iterator[Way]]],
+    forwards: Sequence[Forwards],
+    ranks: int,
+) -> dict[str, Callable[[Workload], Iterator[Way]]]:
     """The forwards of each length alone."""
     return {
-        f"{count:,} forwards at {format_length(length)}": way([(length, count)], ranks)
-        for length, count in forwards
+        f"{each.times:,} forwards at {format_length(each.length)}": way([each], ranks)
+        for each in forwards
     }
 
 
-def stage_ways(
-    settings: ExtendSettings, work: Work, ranks: int, *, least: bool = False
-) -> dict[str, Callable[[Work], Iterator[Way]]]:
-    """Each stage of `extend` that runs the model on the devices, and how it does; the `least`, if
-    it ends as early as it can."""
-    from ropewalk.pipeline.stages import stages
-    from ropewalk.pipeline.stages.train import Train
-
-    found: dict[str, Callable[[Work], Iterator[Way]]] = {}
-    for stage in stages(settings):
-        cost = stage.cost(work.original)
-        ends_early = least and cost.least is not None
-        forwards = [e for e in (cost.least or () if ends_early else cost.forwards) if e.times]
-        told = f"{stage.name}, {sum(times for _, times in forwards):,} forwards"
-        if isinstance(stage, Train) and not ends_early:
-            windows = stage.steps * stage.settings.batch  # which refuses what no training takes
-            told = f"{stage.name}, {stage.steps:,} steps"
-            found[told] = estimates.training_alone(windows, settings.target_length)
-        elif forwards and stage.over_ranks:
-            found[told] = estimates.searching(forwards, ranks)
-    return found
-
-
-def check_divided(work: Work, ranks: int) -> None:
+def check_divided(work: Workload, ranks: int) -> None:
     """Refuse ranks that do not divide the heads, if keys and values are divided at all."""
     own = work.sizes
     if ranks > 1 and not any(layer.kind == "latent" for layer in own.layers):
         check_heads([(own.heads, "query"), (own.key_heads, "key")], ranks)
 
 
-def _row(work: Work, row: Row) -> CostRow:
+def _row(work: Workload, row: UseCost) -> CostRow:
     devices, there = row.way.devices, work.machine.devices
     serves = row.what == SERVING and devices < there
     return CostRow(
@@ -291,13 +268,13 @@ def _row(work: Work, row: Row) -> CostRow:
     )
 
 
-def _change(work: Work, way: Way) -> Change:
+def _change(work: Workload, way: Way) -> Change:
     more = way.devices > work.machine.devices
     devices = [f"{way.devices} devices"] if more else []
     return Change(", ".join([*devices, *([way.told] if way.told else [])]), way.bytes, way.devices)
 
 
-def _assumptions(work: Work, rows: Sequence[CostRow]) -> Iterator[str]:
+def _assumptions(work: Workload, rows: Sequence[CostRow]) -> Iterator[str]:
     always = estimates.with_allowance({}, work.machine.devices) / GIB
     yield (
         f"each peak includes an allowance of {always:.0f} GiB and {estimates.ALLOWED_SHARE:.0%} "

@@ -5,26 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 
-from ropewalk.api.common import (
-    AllowDownload,
-    Corpus,
-    Length,
-    TextField,
-    WeightsField,
-    as_length,
-    as_path,
-    documents_in,
-)
+from ropewalk.api.common import AllowDownload, TextField, WeightsField
+from ropewalk.arguments import Length, as_length, as_path
 from ropewalk.blocks import Block, Paragraph, Table, cells
-from ropewalk.data.corpora import Vocabulary
+from ropewalk.data.documents import Corpus
 from ropewalk.data.mixtures import Group, Mixture
 from ropewalk.data.packing import Filling, Overflow
 from ropewalk.data.published_mixtures import named, shares_of
-from ropewalk.data.store import TokenStore, build
+from ropewalk.data.store import TokenStore
 from ropewalk.data.windows import Arrangement, SpecialTokens, Windows, WindowSettings
 from ropewalk.errors import InvalidValue
 from ropewalk.lengths import format_length
@@ -32,9 +24,9 @@ from ropewalk.models.source import Model, resolve
 from ropewalk.options import Advanced, Argument, Option, RunFolder, called, command
 from ropewalk.progress import Notice, Progress, log_notice, shown
 from ropewalk.progress_bar import of_a_call
+from ropewalk.training.text import ALONE, TrainingText
 from ropewalk.values import Charts, Drawn, Value
 
-ALONE = "text"
 """The domain of a corpus that is given without a name."""
 
 
@@ -52,7 +44,7 @@ class Domain(Value):
 
 
 @dataclass(frozen=True, eq=False)
-class Reading(Value):
+class EpochShare(Value):
     """Documents of one kind in an epoch."""
 
     name: str
@@ -74,7 +66,7 @@ class Fill(Value):
     """The share of the tokens of the documents read that is in no window."""
     whole: float
     """The share of the documents that are in one window from beginning to end."""
-    groups: tuple[Reading, ...]
+    groups: tuple[EpochShare, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,41 +193,10 @@ def build_data(
     they are read, so one store serves every length.
     """
     with called("data build", build_data, locals()) as (_, progress):
-        from ropewalk.evaluation.encoding import Encoder
-        from ropewalk.models.load import load_tokenizer
-
-        named = corpora if isinstance(corpora, Mapping) else {ALONE: corpora}
-        place = as_path(folder, "folder")
         source = resolve(tokenizer, allow_download=allow_download)
-        encoder = Encoder(load_tokenizer(source.folder))
-        vocabulary = _vocabulary(source.folder, encoder.tokenizer)
-        texts = {
-            name: documents_in(
-                own, field, weights, vocabulary, allow_download=allow_download, notice=notice
-            )
-            for name, own in named.items()
-        }
-        read = [Path(own) for own in named.values() if isinstance(own, str | Path)]
-        store = build(
-            place,
-            texts,
-            encoder.batch,
-            tokenizer=encoder.sha256,
-            weighted=weights is not None,
-            sources=[*source.places, *(path for path in read if path.exists())],
-            progress=progress,
-        )
-        return _described(store)
-
-
-def _vocabulary(folder: Path, tokenizer: Any) -> Vocabulary:
-    """The model's, or that of a tokenizer which lies alone in its folder."""
-    from ropewalk.models.load import load_stock_config
-
-    size = len(tokenizer)
-    if (folder / "config.json").is_file():
-        size = int(load_stock_config(folder).get_text_config().vocab_size)
-    return Vocabulary(size, tokenizer.bos_token_id, tokenizer.eos_token_id)
+        named = corpora if isinstance(corpora, Mapping) else {ALONE: corpora}
+        text = TrainingText(named, field, weights, allow_download)
+        return _described(text.tokenised(source, as_path(folder, "folder"), progress, notice))
 
 
 @command(
@@ -327,12 +288,12 @@ def describe_data(
     )
 
 
-def _read(kind: Group, store: TokenStore, windows: Windows) -> Reading:
+def _read(kind: Group, store: TokenStore, windows: Windows) -> EpochShare:
     own = np.zeros(len(store), dtype=bool)
     own[kind.documents] = True
     drawn = windows.drawn[own[windows.drawn]]
     tokens = int(store.lengths[drawn].sum())
-    return Reading(kind.name, tokens, tokens / kind.available)
+    return EpochShare(kind.name, tokens, tokens / kind.available)
 
 
 def _described(store: TokenStore, fill: Fill | None = None) -> DataDescription:

@@ -12,7 +12,6 @@ from ropewalk.api.common import (
     CorpusToUse,
     Device,
     Dtype,
-    Length,
     MethodNames,
     OnMachine,
     OwnTokenizer,
@@ -24,17 +23,16 @@ from ropewalk.api.common import (
     TextField,
     ThroughChat,
     Timeout,
-    as_documents,
-    as_lengths,
-    as_list,
-    as_path,
 )
 from ropewalk.api.cost import Cost, by_length, calculated, check_divided
 from ropewalk.api.fingerprint import TIMEOUT, as_fingerprint
 from ropewalk.api.report import keep_report
+from ropewalk.arguments import Length, as_lengths, as_list, as_path
 from ropewalk.budget import as_budget
-from ropewalk.costs.estimates import Way, Work, answering
+from ropewalk.costs.estimates import Way, Workload, answering
+from ropewalk.costs.forwards import Forwards
 from ropewalk.costs.machines import HERE, machine
+from ropewalk.data.documents import as_documents
 from ropewalk.evaluation.answerers import Asked, check_in_process, opened
 from ropewalk.evaluation.conclusion import Evaluated, measure
 from ropewalk.models.source import Model
@@ -73,9 +71,9 @@ def _preview(asked: Asked, on: str | None) -> Cost:
     check_ranks(asked.ranks_per_copy, "evaluate", devices)
     count = len(conditions) * len(settings.tasks) * settings.samples
 
-    def ways(work: Work) -> dict[str, Callable[[Work], Iterator[Way]]]:
+    def ways(work: Workload) -> dict[str, Callable[[Workload], Iterator[Way]]]:
         check_divided(work, asked.ranks_per_copy)
-        forwards = [(length, count) for length in settings.lengths]
+        forwards = [Forwards(length, count) for length in settings.lengths]
         return by_length(answering, forwards, asked.ranks_per_copy)
 
     return calculated(source, max(settings.lengths), on, ways, asked.dtype)

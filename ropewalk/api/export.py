@@ -7,22 +7,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from ropewalk.api.common import (
-    AllowDownload,
-    ModelToRun,
-    PlanLike,
-    Strict,
-    as_path,
-    as_plan,
-)
+from ropewalk.api.card import keep_card
+from ropewalk.api.common import AllowDownload, ModelToRun, PlanLike, Strict, as_plan
+from ropewalk.arguments import as_path
 from ropewalk.blocks import Block, Paragraph, Table, cells
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, UnknownName, Unsupported
 from ropewalk.exporting.exported import Exported, Loss
 from ropewalk.exporting.places import check_export_place
+from ropewalk.exporting.plan_check import check_plan
 from ropewalk.extras import required_by
 from ropewalk.models.config import Config
-from ropewalk.models.placement import GGUF_TYPES, STORED, check_dtype
 from ropewalk.models.source import Source, resolve, stated_assumptions
 from ropewalk.options import (
     Advanced,
@@ -36,13 +31,12 @@ from ropewalk.options import (
 from ropewalk.outputs import check_no_part
 from ropewalk.planning.extension import begins_plain, extend_plan
 from ropewalk.progress import Notice, Progress, Status, log_notice, shown
-from ropewalk.runtimes import every, targets
+from ropewalk.runtimes import target, targets
 from ropewalk.runtimes.configs import stock_config
 from ropewalk.runtimes.drafters import MTP, Drafter, beside, drafted, drafter_of, lost
-from ropewalk.runtimes.features import Cell, check_plan, expressible, matrix
+from ropewalk.runtimes.features import Support, matrix
+from ropewalk.runtimes.runtime import FolderTarget, Target
 from ropewalk.values import Result, check_member, flat
-
-LLAMA_CPP = "llama.cpp"
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +45,7 @@ class ExportPreview(Result):
 
     model: str
     plan_id: str
-    matrix: Mapping[str, Mapping[str, Cell]]
+    matrix: Mapping[str, Mapping[str, Support]]
     """By feature of the plan, then by runtime."""
     losses: Mapping[str, Loss | None]
     """The runtimes that can only approximate the plan, with the cost; None without the weights or
@@ -100,13 +94,13 @@ def _preview(source: Source, given: ContextPlan, progress: Progress) -> ExportPr
     check_plan(given, source.config, source.name)
     cells = matrix(given, source.config)
     approximations: dict[str, ContextPlan] = {}
-    for runtime in targets():
+    for name, runtime in targets().items():
         try:
-            followed, near = expressible(given, source.config, runtime, approximate=True)
+            followed, near = runtime.expressible(given, source.config, approximate=True)
         except Unsupported:  # the matrix says what it refuses
             continue
         if near:
-            approximations[runtime] = followed
+            approximations[name] = followed
     progress(Status("preview", 0.1, "measuring the cost of approximations"))
     measured = _losses(source, given, [*approximations.values()])
     losses = dict(zip(approximations, measured, strict=True))
@@ -114,15 +108,11 @@ def _preview(source: Source, given: ContextPlan, progress: Progress) -> ExportPr
 
 
 def _preview_of_file(source: Source, plan: ContextPlan) -> ExportPreview:
-    """A GGUF file's support of a plan; no other runtime loads one here."""
-    from ropewalk.exporting.gguf_file import said_of
-
-    assert source.path is not None
-    cell, loss = said_of(source.path, plan)
-    elsewhere = Cell("refused", "a GGUF file is exported to GGUF only; give the model's folder")
-    cells = dict.fromkeys(targets(), elsewhere) | {LLAMA_CPP: cell}
-    near = {LLAMA_CPP: loss} if cell.fit == "approximated" else {}
-    return ExportPreview(source.name, plan.id, {"the plan": cells}, near)
+    """Each runtime's support of a plan in a GGUF file."""
+    found = {name: each.support_of_file(source, plan) for name, each in targets().items()}
+    near = {name: loss for name, (own, loss) in found.items() if own.fit == "approximated"}
+    supports = {name: support for name, (support, _) in found.items()}
+    return ExportPreview(source.name, plan.id, {"the plan": supports}, near)
 
 
 def _losses(
@@ -185,6 +175,7 @@ def export(
         str | Path | None,
         Option("A drafter's folder; written to OUT-drafter, its weights as links.", "DRAFTER"),
     ] = None,
+    shadow: Annotated[bool, Option("Link the weights to the source's instead of copying.")] = False,
     overwrite: Annotated[bool, Option("Replace OUT if it exists.")] = False,
     allow_download: AllowDownload = False,
     strict: Strict = False,
@@ -199,8 +190,9 @@ def export(
     where the runtime cannot express the plan exactly, and measures its cost. `v4_keys` writes the
     keys of transformers 4. `drafter` is a drafter's folder: it is written beside `out`, its files
     as links, with the target's rotation if it was trained on the target's states in the same
-    geometry, otherwise extended to its length by YaRN. `strict` refuses a config that leaves open
-    how the model rotates, instead of warning.
+    geometry, otherwise extended to its length by YaRN. `shadow` writes links to the source's
+    weights, which must then stay where they are. `strict` refuses a config that leaves open how the
+    model rotates, instead of warning.
 
     An export that does not follow the plan is removed, and `NotTheSame` is raised. Only a preview,
     `export.preview(model, plan)`, needs neither `out` nor `runtime`: it shows how each runtime can
@@ -216,55 +208,44 @@ def export(
                 "an export needs a runtime and a place to write to (`runtime`, `out`); to only see "
                 "how each runtime supports the plan, ask for a `preview`"
             )
-        if runtime not in targets():
-            raise UnknownName("runtime", runtime, targets())
-        if v4_keys and runtime != "transformers":
-            raise InputError(
-                f"`v4_keys` is for transformers, not for {runtime}, which reads today's keys; "
-                "leave it out"
-            )
-        if fold and runtime == LLAMA_CPP:
-            raise InputError(
-                "`fold` is not for llama.cpp, which has an attention factor of its own; leave it "
-                "out"
-            )
-        if dtype is not None:
-            _check_dtype(dtype, runtime)
+        # Arguments that contradict each other are refused before a model is read.
+        chosen = target(runtime)
+        options: dict[str, Any] = {
+            "dtype": dtype,
+            "fold": fold,
+            "v4_keys": v4_keys,
+            "shadow": shadow,
+        }
+        options = {name: value for name, value in options.items() if value not in (None, False)}
+        _check_options(chosen, options)
         given, out = as_plan(plan), as_path(out, "out")
         check_no_part(out, "out")
         source = resolve(model, allow_download=allow_download)
-        inputs = (*source.places, *([Path(plan)] if isinstance(plan, str | Path) else []))
-        if source.kind == "GGUF file" and runtime == LLAMA_CPP:
+        how: dict[str, Any] = {"approximate": approximate, "overwrite": overwrite}
+        how["progress"] = progress
+        # A GGUF file becomes another one: its weights are never read as numbers.
+        if source.kind == chosen.loads == "GGUF file":
             stated_assumptions(source, notice, strict=strict)
             if dtype is not None:
                 raise InputError(
                     "`dtype` is not for a GGUF file, whose weights are copied unchanged; for "
                     f"{dtype}, give the folder that it was converted from"
                 )
-            from ropewalk.exporting import gguf_file
-
-            assert source.path is not None
-            return gguf_file.export(
-                *(source.path, given, out),
-                approximate=approximate,
-                overwrite=overwrite,
-                progress=progress,
-            )
-        check_export_place(out, sources=inputs, overwrite=overwrite, is_folder=runtime != LLAMA_CPP)
+            return chosen.write_file(source, given, out, **how)
+        inputs = (*source.places, *([Path(plan)] if isinstance(plan, str | Path) else []))
+        # All places are checked before the long work begins, the drafter's too.
+        is_folder = chosen.loads == "folder"
+        check_export_place(out, sources=inputs, overwrite=overwrite, is_folder=is_folder)
         folder = str(source.folder)
         stated_assumptions(source, notice, strict=strict)
         if drafter is not None:
-            drafts, written = _drafter(source, drafter, given, runtime)
+            drafts, written = _drafter(source, drafter, given, chosen)
             places = (*inputs, drafts.source.folder)
             check_export_place(beside(out), sources=places, overwrite=overwrite)
-        options: dict[str, object] = {"dtype": dtype, "fold": fold, "v4_keys": v4_keys}
-        exported: Exported = every()[runtime].write(
-            *(folder, given, out),
-            approximate=approximate,
-            overwrite=overwrite,
-            progress=progress,
-            **{key: value for key, value in options.items() if value},
-        )
+        # Nothing has its name before it has passed the gate.
+        exported = chosen.write(folder, given, out, **how, **options)
+        if is_folder:
+            keep_card(out, source, notice)
         if drafter is None:
             return exported
         from ropewalk.exporting.drafter import write
@@ -275,13 +256,27 @@ def export(
         return replace(exported, drafting=tuple(lines))
 
 
+def _check_options(runtime: Target, options: Mapping[str, Any]) -> None:
+    """Refuse what the export for a runtime does not know."""
+    if "shadow" in options and ("fold" in options or "dtype" in options):
+        raise InputError(
+            "`shadow` links the source's own weights, and `dtype` and `fold` need others; leave it "
+            "out"
+        )
+    for name, why in runtime.other_options.items():
+        if name in options:
+            raise InputError(f"`{name}` is not for {runtime.name}, {why}; leave it out")
+    if (dtype := options.get("dtype")) is not None and dtype not in runtime.dtypes:
+        raise UnknownName("dtype", dtype, runtime.dtypes)
+
+
 def _drafter(
-    source: Source, drafter: str | Path, plan: ContextPlan, runtime: str
+    source: Source, drafter: str | Path, plan: ContextPlan, runtime: Target
 ) -> tuple[Drafter, tuple[Config, ContextPlan]]:
     """A drafter, and its config under a plan of its own that reaches the target's length."""
     drafts = drafter_of(source, resolve(drafter))
     mtp = "the export itself has its MTP layers" * (drafts.form == MTP)
-    if why := mtp or lost(runtime, source, drafts):
+    if why := mtp or lost(runtime.name, source, drafts):
         raise InputError(f"{drafter}: {why}; leave `drafter` out")
     present = own = drafts.source.present_plan
     if drafts.turns_as(plan):
@@ -290,14 +285,6 @@ def _drafter(
     elif present.target_length < plan.target_length:
         anew = begins_plain(present, "yarn", (present.extended_layer,))
         own = extend_plan(present, plan.target_length, "yarn", from_original=anew)
-    written = every()[runtime].written or stock_config
-    config = written(drafts.source.config, own)
-    assert config is not None
+    write_config = runtime.written_config if isinstance(runtime, FolderTarget) else stock_config
+    config = write_config(drafts.source.config, own)
     return drafts, (config, own)
-
-
-def _check_dtype(dtype: str, runtime: str) -> None:
-    if runtime != LLAMA_CPP:
-        check_dtype(dtype, STORED)
-    elif dtype not in GGUF_TYPES:
-        raise UnknownName("dtype", dtype, GGUF_TYPES)

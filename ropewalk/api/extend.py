@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
-from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
+from ropewalk.api.card import FOLDER, keep_card
 from ropewalk.api.common import (
-    MOST_CHARACTERS,
     AllowDownload,
-    Corpus,
     Device,
     Dtype,
-    Length,
     ModelToRun,
     OnMachine,
     RanksPerCopy,
@@ -24,17 +20,14 @@ from ropewalk.api.common import (
     Strict,
     TextField,
     ThroughChat,
-    as_documents,
-    as_length,
-    as_path,
 )
-from ropewalk.api.cost import Cost, calculated, check_divided, stage_ways
+from ropewalk.api.cost import Cost, calculated, check_divided
 from ropewalk.api.report import keep_report
-from ropewalk.budget import Budget, as_budget, check_over_ranks
-from ropewalk.costs.estimates import Way, Work, duration
+from ropewalk.arguments import Length, as_length, as_path
+from ropewalk.budget import as_budget
+from ropewalk.costs.estimates import Way, Workload, duration
 from ropewalk.costs.machines import machine
-from ropewalk.data.corpora import HELD_OUT, STANDARD_LIBRARY, Document, corpus_digest
-from ropewalk.errors import InputError, InvalidValue, Unsupported
+from ropewalk.data.documents import Corpus
 from ropewalk.evaluation.select import SHORT_LIMIT
 from ropewalk.evaluation.verdict import LOOKS, TO_WORK
 from ropewalk.lengths import format_length
@@ -48,45 +41,47 @@ from ropewalk.options import (
     is_preview,
     preview_ends,
     previewed_by,
+    request,
 )
+from ropewalk.pipeline.request import ExtendRequest
 from ropewalk.pipeline.settings import (
     BATCH,
-    CHARACTERS,
-    EVALUATIONS,
     LEARNING_RATE,
-    SEARCH_SHARE,
     SHIPPED_UP_TO,
-    TIMES,
     ExtendSettings,
-    parted,
-    settings_for,
 )
 from ropewalk.progress import Notice, Progress, log_notice, shown, silent, unheard
-from ropewalk.run_directory import CONFIGURATION, RunDirectory, read_configuration
-from ropewalk.torchrun import check_alone, check_ranks, first, started
-from ropewalk.values import decode
+from ropewalk.torchrun import check_alone, check_ranks, first
 
 if TYPE_CHECKING:
-    from ropewalk.models.load import LoadedModel
     from ropewalk.pipeline.cost import Estimate
     from ropewalk.pipeline.extend import Done, Extended
     from ropewalk.pipeline.stage import Start
 
 
-def _estimate(asked: _Asked | _Elsewhere) -> Estimate | Cost:
+def _estimate(
+    asked: ExtendRequest,
+    source: Source,
+    settings: ExtendSettings,
+    start: Start | None = None,
+) -> Estimate | Cost:
     """The stages of a run, with their cost: timed on this machine, or calculated for another."""
-    if isinstance(asked, _Asked):
+    if start is not None:
         from ropewalk.pipeline.cost import estimate
 
-        return estimate(asked.start.source, asked.start.loaded, asked.settings)
+        return estimate(start.source, start.loaded, settings)
 
-    def ways(work: Work, *, least: bool = False) -> dict[str, Callable[[Work], Iterator[Way]]]:
+    from ropewalk.pipeline.cost import ways
+
+    def of_stages(
+        work: Workload, *, least: bool = False
+    ) -> dict[str, Callable[[Workload], Iterator[Way]]]:
         check_divided(work, asked.ranks_per_copy)
-        return stage_ways(asked.settings, work, asked.ranks_per_copy, least=least)
+        return ways(settings, work, asked.ranks_per_copy, least=least)
 
-    where = (asked.source, asked.settings.target_length, asked.on)
-    found = calculated(*where, ways, asked.dtype)
-    early = calculated(*where, partial(ways, least=True), asked.dtype)
+    where = (source, settings.target_length, asked.on)
+    found = calculated(*where, of_stages, asked.how.dtype)
+    early = calculated(*where, partial(of_stages, least=True), asked.how.dtype)
     told = (f"{row.what.partition(',')[0]} {duration(row.seconds)}" for row in early.rows)
     least = f"these are the most; if each stage ends as early as it can: {', '.join(told)}"
     return replace(found, assumptions=(*found.assumptions, least, WHOLE))
@@ -103,15 +98,18 @@ def extend(
     model: ModelToRun = "bundled",
     to: Annotated[
         Length | None,
-        Option("Target length, such as 32k (default: four times what the model serves)."),
+        Option(
+            "Target length, such as 32k (default: four times what the model serves).",
+            convert=as_length,
+        ),
     ] = None,
     *,
     run: Annotated[
         str | Path | None,
         RunFolder(
             "Keep everything here, and resume from here (default: runs/extend-MODEL-LENGTH).",
-            "DIR",
             command="extend",
+            convert=as_path,
         ),
     ] = None,
     corpus: Annotated[
@@ -134,6 +132,7 @@ def extend(
             f"Documents that a verdict may read ({TO_WORK}), or a limit of the whole run: 1e9tok, "
             f"60m (default: {LOOKS[-1]}).",
             "BUDGET",
+            convert=as_budget,
         ),
     ] = None,
     train_steps: Annotated[
@@ -192,219 +191,31 @@ def extend(
     `extend.preview(…)` times the model here; `on` another machine, it calculates by the formulas of
     `cost`, and a config is enough for it.
     """
-    with called("extend", extend, locals()) as (_, progress):
+    values = locals()
+    with called("extend", extend, values) as (_, progress):
         check_previewed(on)
-        there = None if on is None else machine(on).devices
-        check_ranks(ranks_per_copy, "extend", there)
+        check_ranks(ranks_per_copy, "extend", None if on is None else machine(on).devices)
         if is_preview():
             check_alone("the estimate of extend")
         if not first():
             progress, notice, done = silent, unheard, lambda *_: None
-        given = None if run is None else as_path(run, "run")
-        limit = None if budget is None else as_budget(budget)
-        if started() > 1 or (on is not None and ranks_per_copy > 1):
-            _check_over_ranks(limit, train_steps)
         how = Loading(dtype, device, allow_download)
-        found = runnable(model, how, strict=strict, notice=notice, run=given, weights=on is None)
-        present = found.present_plan
-        target = TIMES * present.target_length if to is None else as_length(to, "to")
-        settings = settings_for(
-            present,
-            target,
-            search=search,
-            seed=seed,
-            train_steps=train_steps,
-            learning_rate=learning_rate,
-            batch=batch,
-            short_limit=short_limit,
-        )
-        to_train: Sequence[Document] = ()
-        if train_corpus is not None:
-            if not train_steps:
-                raise InputError(
-                    "`train_corpus` is read only for training: give its steps (`train_steps`)"
-                )
-            to_train = as_documents(train_corpus, field, notice, corpus)
+        asked = request(ExtendRequest, extend, values, how=how)
+        here = on is None
+        source = runnable(model, how, strict=strict, notice=notice, run=asked.run, weights=here)
+        settings = asked.settings(source.present_plan)
+        texts = asked.texts(settings.target_length, notice)
         if on is not None:
-            if limit is not None and limit.unit != "evaluations":
-                raise InvalidValue(
-                    "budget",
-                    str(limit),
-                    "settings that fit tokens or a time are found only on the machine of the run, "
-                    "not for another (`on`)",
-                    "give documents, or leave `budget` out",
-                )
-            if limit is not None:
-                settings = replace(settings, documents=int(limit.amount))
-            preview_ends(_Elsewhere(found, settings, dtype, on, ranks_per_copy))
-        documents = _texts(corpus, target, field, notice, train_corpus)
-        from ropewalk.evaluation.answerers.in_process import load_to_read
-        from ropewalk.evaluation.chat import chosen
-        from ropewalk.evaluation.encoding import Encoder
-        from ropewalk.evaluation.identity import run_identity
-        from ropewalk.evaluation.scoring import end_tokens
-        from ropewalk.pipeline import extend as pipeline
-        from ropewalk.pipeline import stage
-        from ropewalk.pipeline.results import check_version
-        from ropewalk.pipeline.stage import Start
-        from ropewalk.pipeline.stages import stages
+            preview_ends(asked, source, settings)
+        from ropewalk.pipeline.run import prepared
 
-        # Export reads files: of a hub id, those that were fetched.
-        files = found.name if found.kind == "bundled" else str(found.folder)
-        with ExitStack() as stack:
-            ranks = None
-            if started() > 1:
-                from ropewalk.searching.model.ranks import SearchRanks
-
-                ranks = stack.enter_context(SearchRanks.of_environment(ranks_per_copy))
-                ranks.by_heads = ranks_per_copy > 1
-            loaded = load_to_read(model, found, settings.target_length, "to", ranks, how, notice)
-            length = format_length(settings.target_length)
-            path = given or Path("runs") / f"extend-{found.short_name}-{length}"
-            if (path / CONFIGURATION).is_file():
-                check_version(read_configuration(path)[1], path)
-            if limit is not None:
-                settings = _within(limit, settings, loaded, path, notice)
-            encoder = Encoder(loaded.tokenizer, loaded.vocabulary, end_tokens(loaded.model))
-            start = Start(
-                *(files, loaded, settings.target_length, *parted(documents)),
-                to_train=to_train,
-                chat=chosen(encoder, chat, None, notice),
-                place=None if is_preview() else path,
-                ranks=ranks,
-            )
-            pipeline.check(start, settings)
-            preview_ends(_Asked(start, settings))
-            if ranks is None:  # each rank would time its own
-                _announce(start, settings, path, notice)
-            to_do = stages(settings)
-            identity = {
-                **run_identity(loaded, documents),
-                **asdict(settings),
-                "stages": [each.name for each in to_do],
-            }
-            if start.chat is not None:
-                identity["chat"] = start.chat.to_json()
-            if to_train:
-                identity["train_corpus_sha256"] = corpus_digest(to_train)
-            if ranks is not None:
-                ranks.check_same(identity)
-            directory = None
-            if first():
-                directory = stack.enter_context(
-                    RunDirectory(path, "extend", identity, apart_from=found.places)
-                )
-            work = stage.Work(**vars(start), held=directory, notice=notice)
-            extended = pipeline.run_stages(work, settings, to_do, progress=progress, done=done)
-            if directory is not None:
-                notice(pipeline.used(directory, settings, present.target_length))
+        with prepared(asked, model, source, texts, notice) as ready:
+            preview_ends(asked, source, ready.settings, ready.start)
+            extended = ready.extended(progress, notice, done)
         if first():
-            keep_report(path, notice)
+            keep_card(ready.path / FOLDER, source, notice)
+            keep_report(ready.path, notice)
         return extended
 
 
-def _check_over_ranks(limit: Budget | None, train_steps: int) -> None:
-    """Refuse what ranks cannot do together, before anything is loaded."""
-    check_over_ranks(limit)
-    if train_steps:
-        raise Unsupported(
-            "extend does not train under torchrun; leave `train_steps` out, and train under the "
-            "plan that it finds: torchrun … ropewalk train MODEL --plan RUN/plan.json"
-        )
-
-
-def _within(
-    budget: Budget, settings: ExtendSettings, loaded: LoadedModel, run: Path, notice: Notice
-) -> ExtendSettings:
-    """The settings, planned to fit a budget."""
-    from ropewalk.pipeline.cost import seconds_of, tokens_of
-    from ropewalk.pipeline.planned import planned
-
-    window = loaded.present_plan.target_length
-    if budget.unit == "evaluations":
-        return replace(settings, documents=int(budget.amount))
-    most = replace(settings, evaluations=settings.evaluations or EVALUATIONS)
-    if budget.unit == "tokens":
-        found = planned(most, budget, lambda own: tokens_of(own, window))
-    elif (run / CONFIGURATION).is_file():
-        _, kept = read_configuration(run)  # where it is of another command, that is said later
-        if "documents" not in kept or "evaluations" not in kept:
-            return settings
-        return replace(
-            settings,
-            documents=decode(int, kept["documents"], "documents"),
-            evaluations=decode(int | None, kept["evaluations"], "evaluations"),
-        )
-    else:
-        found = planned(most, budget, seconds_of(loaded, settings.target_length))
-        notice("these settings fit the time on this machine; on another, the plan may differ")
-    searched = {None: "no race of methods", 0: "a race of methods if the first schedule fails"}
-    notice(
-        f"within {budget}: up to {found.documents} documents for a verdict, "
-        f"{searched.get(found.evaluations, f'a search of {found.evaluations} evaluations')}; at "
-        f"most {tokens_of(found, window):,} tokens"
-    )
-    return found
-
-
-def _texts(
-    corpus: Corpus | None, target: int, field: str, notice: Notice, also: Corpus | None
-) -> list[Document]:
-    """The corpus, as far as it is needed; by default one that holds enough documents of the target.
-
-    No module of Python is as long as that, so they count as one text.
-    """
-    needed = CHARACTERS * LOOKS[-1] * target / (1 - SEARCH_SHARE)
-    if corpus is not None or target <= SHIPPED_UP_TO:
-        most = max(needed, MOST_CHARACTERS)
-        return as_documents(HELD_OUT if corpus is None else corpus, field, notice, also, most)
-    modules: list[Document] = []
-    packages = [str(resources.files(name)) for name in ("transformers", "torch")]
-    for source in (STANDARD_LIBRARY, *packages):
-        if sum(len(each.text) for each in modules) < needed:
-            modules += as_documents(source, field, unheard, also, needed)
-    return [Document(STANDARD_LIBRARY, "\n".join(each.text for each in modules))]
-
-
-def _announce(start: Start, settings: ExtendSettings, run: Path, notice: Notice) -> None:
-    """Say before the first forward of a long run what it takes and what would fit."""
-    from ropewalk.evaluation.forward_time import announce
-    from ropewalk.pipeline.stages import stages
-
-    window = start.loaded.present_plan.target_length
-
-    def forwards(own: ExtendSettings) -> list[tuple[int, int]]:
-        return [each for stage in stages(own) for each in stage.cost(window).forwards]
-
-    fewer = replace(settings, documents=TO_WORK, evaluations=None)
-    announce(
-        start.loaded.model,
-        window,
-        forwards(settings),
-        notice,
-        begun=run / CONFIGURATION,
-        what="this run",
-        smaller=[(f"a `budget` of time or tokens with {TO_WORK} documents", forwards(fewer))],
-        otherwise="`plan` chooses a method without a forward, `evaluate` measures it on few "
-        "`samples`, and `export` writes it",
-    )
-
-
 WHOLE = "export and verify run on the CPU of the first rank, in room for the whole model"
-
-
-class _Elsewhere(NamedTuple):
-    """Everything that a run on another machine depends on."""
-
-    source: Source
-    settings: ExtendSettings
-    dtype: str
-    on: str
-    ranks_per_copy: int
-
-
-class _Asked(NamedTuple):
-    """The arguments of a run, found and checked."""
-
-    start: Start
-    settings: ExtendSettings

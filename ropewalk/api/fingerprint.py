@@ -11,7 +11,6 @@ from ropewalk.api.common import (
     CorpusToUse,
     Device,
     Dtype,
-    Length,
     OwnTokenizer,
     PlanLike,
     RanksPerCopy,
@@ -19,12 +18,10 @@ from ropewalk.api.common import (
     Strict,
     TextField,
     Timeout,
-    as_documents,
-    as_length,
-    as_name,
-    as_path,
     as_plan,
 )
+from ropewalk.arguments import Length, as_length, as_name, as_path
+from ropewalk.data.documents import as_documents
 from ropewalk.errors import InvalidValue
 from ropewalk.lengths import check_measured
 from ropewalk.models.source import Loading, Model, Source, runnable
@@ -122,16 +119,15 @@ def fingerprint(
 
 def warn_of_engines(source: Source, notice: Notice) -> None:
     """The servers that would not answer so from this very folder."""
-    from ropewalk.runtimes import follows
-    from ropewalk.runtimes.configs import ENGINES
+    from ropewalk.runtimes import engines
 
-    for engine in ENGINES:
+    for name, engine in engines().items():
         plan = source.present_plan
-        found = follows(engine, source.config, plan, folder=source.path, own=True)
+        found = engine.judge(source.config, plan, folder=source.path, own_plan=True)
         if found.wrong:
             notice(
-                f"warning: {engine} would misread this folder: {found}; serve it with the line of "
-                f"`ropewalk plan`, or export it with --runtime {engine}"
+                f"warning: {name} would misread this folder: {found}; serve it with the line of "
+                f"`ropewalk plan`, or export it with --runtime {name}"
             )
 
 

@@ -8,23 +8,17 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from ropewalk.api.common import (
-    AllowDownload,
-    Corpus,
-    ModelToRead,
-    Strict,
-    as_documents,
-    geometry_json,
-    schedule_json,
-)
+from ropewalk.api.common import AllowDownload, ModelToRead, Strict
 from ropewalk.blocks import Block, Paragraph, Title
 from ropewalk.context_plan import ContextPlan
+from ropewalk.data.documents import Corpus, as_documents
 from ropewalk.extras import required_by
 from ropewalk.gguf.facts import Facts
 from ropewalk.lengths import format_length
 from ropewalk.models.source import Source, resolve, stated_assumptions
 from ropewalk.options import Option, called, command
 from ropewalk.planning import tables
+from ropewalk.planning.results import geometry_json, schedule_json
 from ropewalk.progress import Notice, Progress, log_notice, shown
 from ropewalk.runtimes.drafters import as_drafter
 from ropewalk.schedule import FloatArray, RotarySchedule

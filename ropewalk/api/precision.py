@@ -8,18 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from ropewalk.api.common import (
-    AllowDownload,
-    CorpusToUse,
-    Device,
-    Length,
-    ModelToRun,
-    Strict,
-    as_documents,
-    as_length,
-    as_list,
-    as_path,
-)
+from ropewalk.api.common import AllowDownload, CorpusToUse, Device, ModelToRun, Strict
+from ropewalk.arguments import Length, as_length, as_list, as_path
+from ropewalk.data.documents import as_documents
 from ropewalk.errors import InvalidValue
 from ropewalk.lengths import check_measured
 from ropewalk.models.source import Loading, runnable

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from ropewalk.api.common import as_path
+from ropewalk.arguments import as_path
 from ropewalk.errors import InputError, InvalidValue, printable
 from ropewalk.options import Argument, Option, command
 from ropewalk.outputs import check_file, write_atomically

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -20,18 +21,17 @@ from ropewalk.api.common import (
     Strict,
     TargetLength,
     TextField,
-    as_documents,
-    as_length,
-    as_path,
 )
 from ropewalk.api.cost import Cost, by_length, calculated
+from ropewalk.arguments import as_length, as_path
 from ropewalk.budget import Budget, as_budget, check_over_ranks, counted
 from ropewalk.context_plan import PLAN
 from ropewalk.costs.estimates import searching
 from ropewalk.costs.machines import machine
+from ropewalk.data.documents import as_documents
 from ropewalk.errors import InvalidValue
 from ropewalk.evaluation.select import SHORT_LIMIT
-from ropewalk.models.source import Loading, runnable
+from ropewalk.models.source import Loading, Model, runnable
 from ropewalk.options import (
     Advanced,
     Option,
@@ -52,10 +52,11 @@ from ropewalk.torchrun import check_ranks, first, own_device, started
 from ropewalk.values import decode
 
 if TYPE_CHECKING:
+    from ropewalk.data.corpora import Document
     from ropewalk.models.load import LoadedModel
     from ropewalk.models.source import Source
     from ropewalk.searching.model.ranks import SearchRanks
-    from ropewalk.searching.model.results import Searched
+    from ropewalk.searching.model.results import Searched, SearchResult
     from ropewalk.searching.model.settings import SearchSettings
 
 
@@ -182,14 +183,14 @@ def search(
             settings = published(settings)
         run = None if run is None else as_path(run, "run")
         began = time.monotonic()
-        there = None if on is None else machine(on).devices
-        check_ranks(ranks_per_copy, "search", there)
+        check_ranks(ranks_per_copy, "search", None if on is None else machine(on).devices)
         if started() > 1:
             check_over_ranks(limit)
         how, real = Loading(dtype, device, allow_download), not is_preview()
         source = runnable(model, how, strict=strict, notice=notice, run=run, weights=real)
         present = source.present_plan
         check_target(present.longest(present.extended_layer), settings)
+        # A preview cannot time forwards, for the machine may be another.
         if is_preview() and limit is not None and limit.unit == "seconds":
             raise InvalidValue(
                 "budget",
@@ -199,11 +200,6 @@ def search(
             )
         texts = as_documents(corpus, field, notice)
         preview_ends(source, settings, ranks_per_copy, dtype, on)
-        from ropewalk.evaluation.answerers.in_process import load_to_read
-        from ropewalk.evaluation.identity import run_identity
-        from ropewalk.models.load import load
-        from ropewalk.searching.model.forwards import announce_search
-        from ropewalk.searching.model.legs import check_search, search_model
         from ropewalk.searching.model.ranks import SearchRanks
 
         ranks = None if started() == 1 else SearchRanks.of_environment(ranks_per_copy)
@@ -211,52 +207,86 @@ def search(
             if ranks is not None:
                 stack.enter_context(ranks)
                 _divide(ranks, source, notice if first() else unheard)
-            if ranks is None or ranks.per_copy == 1 or ranks.by_heads:
-                loaded = load_to_read(
-                    model, source, settings.target_length, "to", ranks, how, notice
-                )
-            else:
-                how = how._replace(device=own_device(device))
-                loaded = load(model, **how._asdict(), place=ranks.place)
-            if limit is not None and limit.unit == "seconds":
-                settings = replace(settings, tokens=_tokens_in(limit, settings, loaded, run))
-            check_search(loaded, texts, settings, ranks)
-            if ranks is None:
-                announce_search(
-                    loaded, settings, None if run is None else run / CONFIGURATION, notice
-                )
-            directory = None
-            if run is not None:
-                # On every rank: reading shared weights takes all that share them.
-                identity = {**run_identity(loaded, texts), **asdict(settings)}
-                if limit is not None and limit.unit == "seconds":
-                    identity["seconds"] = limit.amount
-                if ranks is None or ranks.rank == 0:
-                    directory = stack.enter_context(
-                        RunDirectory(run, "search", identity, apart_from=source.places)
-                    )
-            found = search_model(
-                loaded,
-                texts,
-                settings,
-                journal=(lambda name: None) if directory is None else directory.journal,
-                ranks=ranks,
-                progress=progress,
-                notice=notice,
+            loaded = _loaded(model, source, settings, ranks, how, notice)
+            in_time = limit if limit is not None and limit.unit == "seconds" else None
+            if in_time is not None:
+                settings = replace(settings, tokens=_tokens_in(in_time, settings, loaded, run))
+            found = _found(
+                *(loaded, source, texts, settings, in_time),
+                *(run, stack, ranks, progress, notice),
             )
-            if directory is not None:
-                directory.write(PLAN, found.plan.dumps())
-                directory.keep(RESULTS, found.to_json())
-                keep_figures(found.pictures(), directory.path / "figures", notice)
-        seconds = round(time.monotonic() - began, 3)
         return Searched(
-            found.plan,
-            found.legs,
+            *(found.plan, found.legs),
             model=loaded.name,
             dtype=loaded.dtype,
             device=loaded.device,
-            seconds=seconds,
+            seconds=round(time.monotonic() - began, 3),
         )
+
+
+def _loaded(
+    model: Model,
+    source: Source,
+    settings: SearchSettings,
+    ranks: SearchRanks | None,
+    how: Loading,
+    notice: Notice,
+) -> LoadedModel:
+    """The model, or this rank's part: of the heads, or else of every layer."""
+    from ropewalk.evaluation.answerers.in_process import load_to_read
+    from ropewalk.models.load import load
+
+    if ranks is None or ranks.per_copy == 1 or ranks.by_heads:
+        return load_to_read(model, source, settings.target_length, "to", ranks, how, notice)
+    how = how._replace(device=own_device(how.device))
+    return load(model, **how._asdict(), place=ranks.place)
+
+
+def _found(
+    loaded: LoadedModel,
+    source: Source,
+    texts: Sequence[Document],
+    settings: SearchSettings,
+    in_time: Budget | None,
+    run: Path | None,
+    stack: ExitStack,
+    ranks: SearchRanks | None,
+    progress: Progress,
+    notice: Notice,
+) -> SearchResult:
+    """Search, and keep what is found in the run directory, if there is one."""
+    from ropewalk.evaluation.identity import run_identity
+    from ropewalk.searching.model.forwards import announce_search
+    from ropewalk.searching.model.run import check_search, search_model
+
+    # All refusals come before anything is kept.
+    check_search(loaded, texts, settings, ranks)
+    if ranks is None:  # each rank would time its own
+        announce_search(loaded, settings, None if run is None else run / CONFIGURATION, notice)
+    directory = None
+    if run is not None:
+        # On every rank: reading shared weights takes all that share them.
+        identity = {**run_identity(loaded, texts), **asdict(settings)}
+        if in_time is not None:
+            identity["seconds"] = in_time.amount
+        if first():
+            directory = stack.enter_context(
+                RunDirectory(run, "search", identity, apart_from=source.places)
+            )
+    found = search_model(
+        loaded,
+        texts,
+        settings,
+        journal=(lambda name: None) if directory is None else directory.journal,
+        ranks=ranks,
+        progress=progress,
+        notice=notice,
+    )
+    if directory is not None:
+        directory.seal(PLAN, found.plan.dumps())
+        directory.keep(RESULTS, found.to_json())
+        keep_figures(found.pictures(), directory.path / "figures", notice)
+    return found
 
 
 def _named(objective: str | Own) -> str:

@@ -6,14 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
-from ropewalk.api.common import (
-    Length,
-    PlanLike,
-    Strict,
-    as_length,
-    as_list,
-    as_plan,
-)
+from ropewalk.api.common import PlanLike, Strict, as_plan
+from ropewalk.arguments import Length, as_length, as_list
 from ropewalk.audit.files.check import Verdict
 from ropewalk.audit.result import Audit
 from ropewalk.models.source import resolve, stated_assumptions

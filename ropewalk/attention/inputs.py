@@ -18,6 +18,7 @@ def check(
     query: Tensor, key: Tensor, value: Tensor, layout: AttentionLayout, obstacle: Obstacle
 ) -> None:
     """Refuse what is not [batch, heads, length, head_dim] of one window, or what cannot run."""
+    # Each tensor alone, and next to the query.
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         if tensor.ndim != 4:
             raise InvalidValue(
@@ -41,6 +42,7 @@ def check(
                     f"query.{kind} is {getattr(query, kind)}",
                     f"bring them to one {kind}",
                 )
+    # All three together: heads may be fewer in key and value, which groups of queries share.
     if query.shape[::3] != key.shape[::3] or key.shape != value.shape:
         raise InvalidValue(
             "key.shape, value.shape",

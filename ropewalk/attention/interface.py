@@ -155,6 +155,7 @@ class _Window:
     def __init__(
         self, query: Tensor, layout: Layouts, mesh: DeviceMesh | None, near: int | None
     ) -> None:
+        # A layout for each row of the batch.
         rows = [layout] * len(query) if isinstance(layout, AttentionLayout) else list(layout)
         if len(rows) != len(query):
             raise InvalidValue(
@@ -163,6 +164,7 @@ class _Window:
                 f"the batch has {len(query)} rows",
                 "give one layout per row, or one for all",
             )
+        # The part of the window that this rank holds, which its tensors show.
         local, ranks, rank = query.shape[2], 1, 0
         if mesh is not None:
             if mesh.ndim != 1:

@@ -392,6 +392,7 @@ def _check_positions(layout: AttentionLayout) -> None:
         raise InvalidValue(
             f"positions[{i}]", int(positions[i]), "must be 0 or more", "positions count from 0"
         )
+    # Within a document, in the order in which its tokens are read.
     order = layout.order
     ids, previous = layout.document_ids[order], np.roll(order, 1)
     same = ids == layout.document_ids[previous]
@@ -406,6 +407,7 @@ def _check_positions(layout: AttentionLayout) -> None:
             "the same document",
             "give positions in the order of the tokens",
         )
+    # All documents read the anchor, so it is the past of each.
     anchor, documents = np.split(order, [layout.anchor_length])
     early = documents[positions[documents] <= positions[anchor].max(initial=-1)]
     if early.size:

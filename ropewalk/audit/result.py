@@ -15,22 +15,22 @@ from ropewalk.blocks import Block, Kind, Paragraph, Title
 from ropewalk.errors import printable
 from ropewalk.lengths import format_length
 from ropewalk.runtimes.finding import TOLERANCE, Finding
-from ropewalk.runtimes.reading import MEASURED, Reading
+from ropewalk.runtimes.reading import MEASURED, RotaryReading
 from ropewalk.runtimes.serving import Serving
 from ropewalk.values import Result
 
-Target = Literal["transformers folder", "GGUF file"]
+ModelForm = Literal["transformers folder", "GGUF file"]
 
 
 @dataclass(frozen=True, eq=False)
 class Audit(Result):
     """A model's effect in each runtime, the state of its files, and its traps."""
 
-    target: Target
+    target: ModelForm
     path: Path
     length: int
     """The length that it was asked for."""
-    runtimes: Mapping[str, Reading]
+    runtimes: Mapping[str, RotaryReading]
     checks: tuple[Check, ...]
     """Checks of the files themselves: weights, tokenizer, bytes."""
     warnings: tuple[Finding, ...]
@@ -98,6 +98,11 @@ class Audit(Result):
             if reading.unread and self.written_for in ("", name):
                 unread.setdefault(reading.unread, []).append(name)
         lines += [f"{', '.join(names)}: {reason}" for reason, names in unread.items()]
+        lines += [
+            f"with the drafter, {row.runtime}: {row.reason}"
+            for row in self.drafting
+            if row.fit == "unknown" and row.runtime in self.runtimes
+        ]
         if not self.compared and not all(reading.unread for reading in self.runtimes.values()):
             lines.append("rotation: nothing to compare it with; give a plan")
         return tuple(lines)
@@ -166,7 +171,7 @@ class Audit(Result):
             yield Paragraph(f"not established: {line}", "warning")
 
 
-def _basis(reading: Reading) -> str:
+def _basis(reading: RotaryReading) -> str:
     if reading.basis == "by its rules":
         rules = "its rotary module was measured" if reading.source == MEASURED else "by its rules"
         return f"{rules}, not tested here"
@@ -181,7 +186,7 @@ def _checked(check: Check) -> str:
     return f"{check.subject}: {check.verdict}"  # the reason is given below
 
 
-def _in_words(reading: Reading) -> str:
+def _in_words(reading: RotaryReading) -> str:
     if reading.refused:
         return f"does not load: {reading.refused}"
     parts = []

@@ -60,6 +60,11 @@ class Call(Generic[R]):
     aside: bool = False
     """True if standard output is for one JSON object."""
 
+    @property
+    def places(self) -> list[Path]:
+        """The files and folders that are read, which nothing may be written to."""
+        return [Path(value) for value in self.given.values() if isinstance(value, str | Path)]
+
     def __call__(self, **more: object) -> R:
         """Run the verb; its progress and notices go to standard error."""
         from ropewalk.progress_bar import of_a_command

@@ -38,8 +38,7 @@ def derived(verb: Any) -> Callable[..., None]:
         overwrite: bool = False,
         as_json: bool = False,
     ) -> None:
-        sources = [Path(value) for value in call.given.values() if isinstance(value, str | Path)]
-        check_outputs(plot=plot, sources=sources, overwrite=overwrite)
+        check_outputs(plot=plot, sources=call.places, overwrite=overwrite)
         try:
             found = call()
         except GateFailed as error:

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ropewalk.api.common import known_as
-from ropewalk.api.plan import Planned, asks_to_compare, plan
-from ropewalk.blocks import LIST
+from ropewalk.api.plan import plan
+from ropewalk.blocks import LIST, Details
 from ropewalk.cli.declared import Call, command_of
 from ropewalk.cli.shared import (
     JsonOption,
@@ -29,13 +28,12 @@ from ropewalk.cli.shared import (
 )
 from ropewalk.errors import InputError
 from ropewalk.models.recipes import VENDOR
-from ropewalk.models.source import resolve
 from ropewalk.outputs import STANDARD_OUTPUT
 from ropewalk.planning.extension import parse_settings
+from ropewalk.planning.results import Planned
 from ropewalk.scaling import stacked
 
 if TYPE_CHECKING:
-    from ropewalk.api.compare_methods import Comparison
     from ropewalk.runtimes.serving import Serving
 
 USUAL_PLAN = "plan.json"
@@ -63,22 +61,14 @@ def command(
     if "parameters" in given and method not in (None, VENDOR):
         stacked(method, VENDOR)
         given["parameters"] = parse_settings(method, given["parameters"])
-    source = resolve(given["model"], allow_download=given.pop("allow_download", False))
-    given["model"] = source = known_as(source, given.pop("trained_length", None))
     check_outputs(
-        output=output, plot=plot, sources=source.places, overwrite=overwrite, as_json=as_json
+        output=output, plot=plot, sources=call.places, overwrite=overwrite, as_json=as_json
     )
     if details and (as_json or output == STANDARD_OUTPUT):
         raise InputError(
             "--details is for the text of a terminal, which is not shown here; omit it"
         )
-    found: Planned | Comparison
-    if asks_to_compare(source.present_plan, given):
-        from ropewalk.api.compare_methods import compare_methods
-
-        found = Call(compare_methods, given, call.quiet)()
-    else:
-        found = replace(call, given=given)()
+    found = replace(call, given=given)()
     if output is not None and output != STANDARD_OUTPUT:
         found = replace(found, serving=tuple(_naming(row, output) for row in found.serving))
     save_plot(found.figure, plot)  # first: without its figure, no plan is left behind
@@ -98,12 +88,12 @@ def _naming(row: Serving, output: Path) -> Serving:
     return replace(row, lines=tuple(line.replace(usual, own) for line in row.lines))
 
 
-def _hints(found: Planned | Comparison, *, details: bool, saved: bool) -> Iterator[str]:
-    """What the shell's options would add to what was shown."""
+def _hints(found: Planned, *, details: bool, saved: bool) -> Iterator[str]:
+    """The options that would show more."""
     lines = [line for row in found.serving for line in row.lines]
     if not (details or saved) and any(LIST.search(line) for line in lines):
         yield f"lists of factors are left out of these lines: add -o {USUAL_PLAN} or --details"
     if not saved and any(USUAL_PLAN in line for line in lines):
         yield f"{USUAL_PLAN} is this plan: add -o {USUAL_PLAN} to write it"
-    if not (details or isinstance(found, Planned)):
+    if not details and any(isinstance(block, Details) for block in found.blocks()):
         yield "the theory of each method, and those not listed: --details"

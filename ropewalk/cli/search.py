@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-from ropewalk.api.common import as_length
 from ropewalk.api.search import search
+from ropewalk.arguments import as_length
 from ropewalk.cli.declared import Call, command_of
 from ropewalk.cli.shared import (
     JsonOption,

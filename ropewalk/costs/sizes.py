@@ -17,6 +17,7 @@ from typing import Any, Literal
 from ropewalk.errors import InvalidValue, Unsupported, first_line
 from ropewalk.extras import required_by
 from ropewalk.models.config import Config, ConfigReader, for_stock_class
+from ropewalk.models.source import Source
 from ropewalk.untrusted import whole_number
 
 Kind = Literal["full", "sliding", "latent", "linear", "shared"]
@@ -353,3 +354,9 @@ def _made(text: str) -> Any:
         raise
     except Exception as error:  # whatever classes raise whose config lacks or misstates a key
         raise Unsupported(f"{uncounted} ({first_line(error)[:200]})") from None
+
+
+def config_of(source: Source) -> dict[str, Any]:
+    """The config, with the sizes that the catalogue knows."""
+    sizes = source.value.sizes if source.kind == "catalogue" else {}
+    return {**source.config, **sizes}

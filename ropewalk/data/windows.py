@@ -4,12 +4,16 @@ A window is a function of the store, the settings, and (seed, epoch, index). It 
 workers, ranks or what was read before, so a run can go on anywhere.
 
     full           documents in a row, all visible (what most pretraining does)
-    bookends       the same, between BOS and EOS (LongRoPE's chunks)
+    bookends       the same, between one BOS and one EOS (LongRoPE's chunks)
     intra          each document sees itself; positions run on
     reset          the same, positions start again in each document
     anchor         a first token that all see, then `intra` (AnchorAttention)
     interleaved    `anchor`, with documents in pieces that alternate
     skip           `anchor`, positions skip ahead within documents up to `target` (PoSE)
+
+Where no anchor and no bookend is the first token, each document begins with BOS, if the tokenizer
+has one: a model that is asked with BOS in front is trained with it, and layouts differ in nothing
+but where it stands. A document's later pieces begin without.
 
 Labels are shifted here, since the next token of a document need not stand next in its window: the
 label of a place is the token that follows it in its document. Where none follows (at the end of a
@@ -146,7 +150,7 @@ class Windows(Sequence[Window]):
         self.store, self.settings, self.epoch = store, settings, epoch
         self._special = special
         self._before, self._after = self._surroundings()
-        self._tags = self._tags_by_domain()
+        self._beginning = self._beginnings()
 
     def __reduce__(self) -> tuple[object, ...]:
         """Another process finds out itself which documents go where."""
@@ -177,7 +181,7 @@ class Windows(Sequence[Window]):
 
     @cached_property
     def packing(self) -> Packing:
-        """The packing of the documents in `drawn`, with their tags and ends."""
+        """The packing of the documents in `drawn`, with their beginnings and ends."""
         room = self.settings.length - len(self._before) - len(self._after)
         return pack(
             self._whole_lengths,
@@ -189,8 +193,8 @@ class Windows(Sequence[Window]):
 
     @cached_property
     def _whole_lengths(self) -> IntArray:
-        tags = np.array([len(tag) for tag in self._tags])
-        own = self.store.lengths[self.drawn] + tags[self.store.of_domain[self.drawn]]
+        before = np.array([len(tokens) for tokens in self._beginning])
+        own = self.store.lengths[self.drawn] + before[self.store.of_domain[self.drawn]]
         return np.asarray(own + (self._special.eos is not None))
 
     @cached_property
@@ -206,19 +210,19 @@ class Windows(Sequence[Window]):
 
     def _read(self, piece: Piece) -> _Row:
         document = int(self.drawn[piece.document])
-        tag = self._tags[int(self.store.of_domain[document])]
+        begin = self._beginning[int(self.store.of_domain[document])]
         end = () if self._special.eos is None else (self._special.eos,)
         length = int(self.store.lengths[document])
-        within = max(0, piece.start - len(tag)), max(0, piece.end - len(tag))
-        tagged = tag[piece.start : piece.end]
-        ended = end if piece.end == len(tag) + length + len(end) else ()
+        within = max(0, piece.start - len(begin)), max(0, piece.end - len(begin))
+        begun = begin[piece.start : piece.end]
+        ended = end if piece.end == len(begin) + length + len(end) else ()
         text = self.store.tokens(document, *within)
-        tokens = np.concatenate([np.array(tagged, np.int64), text, np.array(ended, np.int64)])
+        tokens = np.concatenate([np.array(begun, np.int64), text, np.array(ended, np.int64)])
         labels = np.append(tokens[1:], IGNORED)
-        labels[: max(0, len(tagged) - 1)] = IGNORED  # what follows is of the tag
+        labels[: max(0, len(begun) - 1)] = IGNORED  # what follows is of the tag
         if not self.store.weighted:
             return _Row(tokens, labels)
-        weights: list[Any] = [np.ones(len(tagged)), self.store.weights(document, *within)]
+        weights: list[Any] = [np.ones(len(begun)), self.store.weights(document, *within)]
         if ended:  # an answer's end is of the answer
             last = self.store.weights(document, max(0, length - 1))
             weights.append(last if last.size else np.ones(1))
@@ -283,11 +287,14 @@ class Windows(Sequence[Window]):
             return (first,), (eos,)
         return (), ()
 
-    def _tags_by_domain(self) -> list[tuple[int, ...]]:
+    def _beginnings(self) -> list[tuple[int, ...]]:
+        """The tokens that begin a document, by domain: BOS, unless its window has it, and a tag."""
         tags = self.settings.tags or {}
         for name in tags:
             check_member(name, self.store.domains, "tags")
-        return [tuple(tags.get(name, ())) for name in self.store.domains]
+        bos = self._special.bos
+        first = () if self._before or bos is None else (bos,)
+        return [(*first, *tags.get(name, ())) for name in self.store.domains]
 
 
 def _skipping(

@@ -58,8 +58,10 @@ class Encoder:
         whole = backend.to_str() if backend is not None else self.tokenizer.get_vocab()
         return identity(whole, self.bos)
 
-    def with_chat(self, chat: Chat) -> Encoder:
-        """The same tokenizer, with questions put as a conversation."""
+    def with_chat(self, chat: Chat | None) -> Encoder:
+        """The same tokenizer, with questions put as a conversation, if there is a template."""
+        if chat is None:
+            return self
         other = copy.copy(self)
         other.chat, other._ends = chat, (*self._ends, *self._ids(chat.end)[:1])
         other.sha256 = identity(self.sha256, chat.to_json())

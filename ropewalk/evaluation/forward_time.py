@@ -16,13 +16,15 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ropewalk.evaluation.answering import at_once
-from ropewalk.evaluation.scoring import Scorer
 from ropewalk.progress import Notice
+
+if TYPE_CHECKING:
+    from ropewalk.evaluation.scoring import Scorer
 
 REPEATS, FEWEST_REPEATS = 5, 2
 BESIDES = 1.5
@@ -123,6 +125,8 @@ class Timed:
     @classmethod
     def of(cls, model: Any, window: int, target: int) -> Timed:
         """Time a model that serves `window` tokens and is to be read at `target`."""
+        from ropewalk.evaluation.scoring import Scorer
+
         arithmetic, scorer = Arithmetic.of(model), Scorer(model)
         lengths = _timed_lengths(scorer, window, target)
         rates = arithmetic.fitted([(length, _timed(scorer, length)) for length in lengths])
@@ -131,6 +135,8 @@ class Timed:
     @classmethod
     def at_once(cls, model: Any, target: int) -> Timed:
         """The same by one short forward, at one rate for both kinds of multiplication."""
+        from ropewalk.evaluation.scoring import Scorer
+
         arithmetic = Arithmetic.of(model)
         length = _probed(target)
         seconds = _once(Scorer(model), length)

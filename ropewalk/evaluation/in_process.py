@@ -73,7 +73,7 @@ class InProcess(Answerer):
         return Scorer(self.loaded.model, in_chunks=True)
 
     def check(self, settings: EvaluationSettings) -> None:
-        from ropewalk.costs.here import check_memory
+        from ropewalk.costs.memory import check_memory
 
         ranks = 1 if self.ranks is None else self.ranks.per_copy
         longest = max(settings.lengths)

@@ -107,10 +107,10 @@ def split_corpus(
     The stretches are shuffled before they are shared out, so that all three sets are of one kind:
     stretches of one long document may stand in different sets, and hold different tokens of it.
     """
-    wanted = sum(sizes)
+    wanted, least = sum(sizes), len([size for size in sizes if size])
     found, short = stretches_of(documents, encoder, length, wanted, seed)
-    if len(found) < len(sizes):
-        raise InputError(_too_short(short, len(found), length, len(sizes)))
+    if len(found) < least:
+        raise InputError(_too_short(short, len(found), length, least))
     if len(found) < wanted:
         notice(
             f"the corpus holds only {len(found)} of the {wanted} stretches of {length:,} tokens "
@@ -308,8 +308,9 @@ def stretches_of(
 def _shared(found: int, sizes: tuple[int, int, int]) -> tuple[int, int, int]:
     """The sizes scaled down to what there is, at least one each."""
     search, selection = (max(1, found * size // sum(sizes)) for size in sizes[:2])
-    search = min(search, found - 2)
-    selection = min(selection, found - search - 1)
+    reporting = min(1, sizes[2])
+    search = min(search, found - 1 - reporting)
+    selection = min(selection, found - search - 1) if reporting else found - search
     return search, selection, found - search - selection
 
 

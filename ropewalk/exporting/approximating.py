@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -11,17 +11,21 @@ from torch import Tensor
 from ropewalk.context_plan import ContextPlan
 from ropewalk.exporting import gate
 from ropewalk.exporting.exported import Loss
+from ropewalk.exporting.gate import TokenSequence
+from ropewalk.exporting.plan_check import check_plan
 from ropewalk.models.checkpoint import Checkpoint
 from ropewalk.models.load import read_model
-from ropewalk.runtimes.features import check_plan, expressible
+
+if TYPE_CHECKING:
+    from ropewalk.runtimes.runtime import Target
 
 
 def nearest(
-    checkpoint: Checkpoint, plan: ContextPlan, runtime: str, *, approximate: bool
+    runtime: Target, checkpoint: Checkpoint, plan: ContextPlan, *, approximate: bool
 ) -> tuple[ContextPlan, tuple[str, ...]]:
     """The plan that the runtime can follow, with a warning for each approximation and its cost."""
     check_plan(plan, checkpoint.config, checkpoint.source)
-    followed, near = expressible(plan, checkpoint.config, runtime, approximate=approximate)
+    followed, near = runtime.expressible(plan, checkpoint.config, approximate=approximate)
     if not near:
         return plan, ()
     (loss,) = losses_between(checkpoint, plan, [followed])
@@ -53,7 +57,7 @@ def _loss(model: Any, checkpoint: Checkpoint, plan: ContextPlan, followed: Conte
 
 
 def divergence(
-    model: Any, plan: ContextPlan, asked: Sequence[gate.GateAsked], approximate: Sequence[Tensor]
+    model: Any, plan: ContextPlan, asked: Sequence[TokenSequence], approximate: Sequence[Tensor]
 ) -> Loss:
     """The divergence of approximate logits from the planned ones, each sequence at its length."""
     exact = [gate.planned_logits(model, plan, own, length=own.length) for own in asked]

@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from ropewalk.agreement import Agreement, bound
 from ropewalk.blocks import Block, Paragraph
@@ -34,6 +35,14 @@ class Loss(Value):
             f"{self.nats:.2g} nats per token on average, logits by up to "
             f"{self.max_logit_difference:.2g}"
         )
+
+
+class Lines(NamedTuple):
+    """The lines that serve an export in its runtime, and what its user should know."""
+
+    load: str
+    overrides: str = ""
+    caveats: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,6 +107,20 @@ class Exported(Result):
 
 def _in_modelfile(path: Path) -> str:
     return f"FROM {path}" if path.is_absolute() else f"FROM ./{path}"
+
+
+def modelfile(file: str, length: int) -> tuple[str, ...]:
+    """The commands that make an Ollama model of a GGUF file, and run it.
+
+    Without num_ctx, Ollama serves 4k, 32k or 256k, by the memory of the graphics cards.
+    """
+    path = file if file.startswith("/") else f"./{file}"
+    # As arguments, for printf takes % and \ in its format as signs of its own.
+    lines = shlex.join((f"FROM {path}", f"PARAMETER num_ctx {length}"))
+    return (
+        f"printf '%s\\n' {lines} > Modelfile",
+        "ollama create extended -f Modelfile && ollama run extended",
+    )
 
 
 class NotTheSame(GateFailed):

@@ -6,11 +6,10 @@ them in a fresh process (gate.py), and only then they get their name.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import torch
 from torch import Tensor
@@ -23,18 +22,20 @@ from ropewalk.exporting.approximating import divergence, warnings
 from ropewalk.exporting.exported import Exported, Loss, NotTheSame
 from ropewalk.exporting.folding import Folded
 from ropewalk.exporting.manifest import Manifest
+from ropewalk.exporting.plan_check import check_plan
 from ropewalk.exporting.staging import staged
 from ropewalk.exporting.stock_run import settle
-from ropewalk.exporting.tokens import PROBE
+from ropewalk.exporting.tokens import PROBE, TOKENIZER_LIMITS
 from ropewalk.exporting.writing import Rewrite, copy_companions, write_json, write_weights
 from ropewalk.models.checkpoint import Checkpoint, parse_dtype
 from ropewalk.models.config import Config
 from ropewalk.models.load import read_model
+from ropewalk.models.windows import window_everywhere
 from ropewalk.progress import Progress, Status, share, silent
-from ropewalk.runtimes.configs import window_everywhere
-from ropewalk.runtimes.features import check_plan, expressible
-from ropewalk.runtimes.following import TOKENIZER_LIMITS
 from ropewalk.untrusted import read_json
+
+if TYPE_CHECKING:
+    from ropewalk.runtimes.runtime import FolderTarget
 
 
 @dataclass(frozen=True)
@@ -63,21 +64,19 @@ class Job:
 class Decided(TypedDict, total=False):
     """The options by which a job is decided.
 
-    `fold` multiplies the query weights by the attention scaling, and `approximate` allows an
-    approximation of what the runtime cannot express exactly.
+    `fold` multiplies the query weights by the attention scaling, `approximate` allows an
+    approximation of what the runtime cannot express exactly, and `v4_keys` writes the config as
+    transformers 4 did (5 reads it too).
     """
 
     dtype: str
     fold: bool
+    v4_keys: bool
     approximate: bool
 
 
 def prepare(
-    source: str,
-    plan: ContextPlan,
-    runtime: str,
-    write_config: Callable[[Config, ContextPlan], Config],
-    **options: Unpack[Decided],
+    runtime: FolderTarget, source: str, plan: ContextPlan, **options: Unpack[Decided]
 ) -> Job:
     """Decide all that can be decided before anything is written; refuse what must be refused."""
     dtype, approximate = options.get("dtype", "auto"), options.get("approximate", False)
@@ -93,11 +92,12 @@ def prepare(
         folded = folding.fold(checkpoint, plan)
         carried = folded.plan
         rewrites.append(folded.rewrite)
-    written, near = expressible(carried, checkpoint.config, runtime, approximate=approximate)
+    written, near = runtime.expressible(carried, checkpoint.config, approximate=approximate)
     followed = written
     if folded is not None:  # the reference keeps the factors where they were
-        followed, _ = expressible(plan, checkpoint.config, runtime, approximate=approximate)
-    config = write_config(checkpoint.config, written)
+        followed, _ = runtime.expressible(plan, checkpoint.config, approximate=approximate)
+    v4_keys = options.get("v4_keys", False)
+    config = runtime.written_config(checkpoint.config, written, v4_keys=v4_keys)
     if wanted is not None:
         config.pop("torch_dtype", None)
         config["dtype"] = dtype
@@ -105,37 +105,43 @@ def prepare(
     return Job(checkpoint, plan, written, followed, near, config, rewrite, wanted, folded)
 
 
-def write(job: Job, folder: Path) -> tuple[str, ...]:
-    """Write the folder: config, weights, tokenizer, and the plan. Returns what was left out."""
+def write(job: Job, folder: Path, *, shadow: bool = False) -> tuple[str, ...]:
+    """Write the folder: config, weights, tokenizer, and the plan. Returns its caveats."""
     folder.mkdir()
-    left_out = copy_companions(job.checkpoint.folder, folder)
+    left_out = map(_told_left_out, copy_companions(job.checkpoint.folder, folder))
     length = job.asked.target_length
     for key in TOKENIZER_LIMITS:
         _raise_limit(folder / "tokenizer_config.json", key, length)
     _raise_limit(folder / "generation_config.json", "max_length", length)
     write_json(folder / "config.json", job.config)
     write_json(folder / PLAN, job.carried.to_json())
-    write_weights(job.checkpoint, folder, rewrite=job.rewrite)
-    return left_out
+    copied = write_weights(job.checkpoint, folder, rewrite=job.rewrite, linked=shadow)
+    links = (_LINKS.format(job.checkpoint.files[0].resolve().parent),) * shadow
+    return (*left_out, *links, *(f"{name} was copied: no link can be made" for name in copied))
+
+
+_LINKS = "its weights are links into {}, which must stay as it is"
 
 
 @dataclass(frozen=True)
-class Questions:
-    """The questions to stock transformers about the folder, in this order."""
+class AskedSequences:
+    """The sequences that stock transformers is asked about the folder, in this order."""
 
-    to_compare: list[gate.GateAsked]
-    to_measure: list[gate.GateAsked]
+    to_compare: list[gate.TokenSequence]
+    to_measure: list[gate.TokenSequence]
     """The sequences known to differ: the cost of that is measured."""
 
 
-def questions(job: Job) -> Questions:
+def sequences_for(job: Job) -> AskedSequences:
     """Sequences that must give the planned model's logits, and those that show a loss."""
     ids = gate.probe_ids(job.checkpoint.folder)
     measured = gate.sequences(job.followed, ids) if job.approximations else []
-    return Questions(gate.to_compare(job.followed, ids), measured)
+    return AskedSequences(gate.to_compare(job.followed, ids), measured)
 
 
-def prove(job: Job, asked: Questions, answers: list[gate.Answer]) -> tuple[Agreement, Loss | None]:
+def prove(
+    job: Job, asked: AskedSequences, answers: list[gate.StockAnswer]
+) -> tuple[Agreement, Loss | None]:
     """Compare the answers with the source model's, and measure what was only approximated."""
     model = _reference(job)
     count = len(asked.to_compare)
@@ -146,47 +152,33 @@ def prove(job: Job, asked: Questions, answers: list[gate.Answer]) -> tuple[Agree
     return agreement, divergence(model, job.asked, asked.to_measure, logits)
 
 
-class Options(Decided, total=False):
-    """The options of every export that is a folder."""
-
-    overwrite: bool
-    progress: Progress
-
-
-class Served(NamedTuple):
-    """The lines that serve an export in its runtime, and what its user should know."""
-
-    load: str
-    overrides: str = ""
-    caveats: tuple[str, ...] = ()
-
-
 def export_folder(
-    target: str,
-    write_config: Callable[[Config, ContextPlan], Config],
-    serve: Callable[[Job, str], Served],
+    runtime: FolderTarget,
     source: str,
     plan: ContextPlan,
     out: str | Path,
     *,
     overwrite: bool = False,
     progress: Progress = silent,
+    shadow: bool = False,
     **options: Unpack[Decided],
 ) -> Exported:
     """Write a folder, prove it, and give it its name."""
-    job = prepare(source, plan, target, write_config, **options)
-    path, served = Path(out), serve(job, str(out))
+    # All refusals come before anything is written.
+    job = prepare(runtime, source, plan, **options)
+    path, lines = Path(out), runtime.lines(job, str(out))
     tokens, untold = tokenizer_gate.of_source(job.checkpoint.folder)
     with staged(
         path,
-        needs_bytes=job.checkpoint.bytes(job.dtype),
+        needs_bytes=0 if shadow else job.checkpoint.bytes(job.dtype),
         overwrite=overwrite,
         sources=(job.checkpoint.folder,),
     ) as folder:
         progress(Status("export", 0.0, "writing"))
-        left_out = write(job, folder)
+        written = write(job, folder, shadow=shadow)
         progress(Status("export", 0.2, "running stock transformers"))
-        asked = questions(job)
+        # Stock transformers answers in a process that knows nothing of ropewalk.
+        asked = sequences_for(job)
         whole = [*asked.to_compare, *asked.to_measure]
         text = "" if tokens is None else PROBE
         with gate.named_as(path, folder):
@@ -197,19 +189,20 @@ def export_folder(
                 raise
         tokenizer_gate.check(tokens, answered.tokens)
         progress(Status("export", 0.6, "running the planned model"))
+        # The planned model must give the same, or the folder never gets its name.
         agreement, loss = prove(job, asked, answered.answers)
         exported = Exported(
-            target,
+            runtime.name,
             path,
             agreement,
-            (*_caveats(job, loss), *untold, *served.caveats, *map(_told_left_out, left_out)),
-            served.load,
-            served.overrides if job.rewrite is None else "",
+            (*_caveats(job, loss), *untold, *lines.caveats, *written),
+            lines.load,
+            lines.overrides if job.rewrite is None else "",
         )
         if not agreement.passed:
             raise NotTheSame(exported, agreement)
         hashed = share(progress, "export", 0.9, 0.1, "writing the manifest")
-        Manifest.of(folder, hashed, runtime=target).write(folder)
+        Manifest.of(folder, hashed, runtime=runtime.name).write(folder)
     return exported
 
 

@@ -39,7 +39,7 @@ from ropewalk.exporting import fresh_process, stock_run
 from ropewalk.models.install import applied, install
 from ropewalk.models.load import load_stock_config, load_tokenizer
 from ropewalk.models.logits import check_finite
-from ropewalk.runtimes.features import is_dynamic
+from ropewalk.models.stock_config import is_dynamic
 from ropewalk.schedule import FloatArray, RotarySchedule
 
 TOLERANCE = 1e-5
@@ -56,11 +56,11 @@ CONTIGUOUS = 768
 SPREAD = 64
 """The positions of the sequence that reaches the target with gaps."""
 _SCRIPT = Path(stock_run.__file__)
-_FLOAT32 = 2.0**-23
+_FLOAT32 = float(np.finfo(np.float32).eps)
 
 
 @dataclass(frozen=True)
-class GateAsked:
+class TokenSequence:
     """Tokens at positions, computed at once, or in pieces through the cache."""
 
     ids: tuple[int, ...]
@@ -73,7 +73,7 @@ class GateAsked:
 
 
 @dataclass(frozen=True)
-class Answer:
+class StockAnswer:
     """Stock transformers' answer to one sequence."""
 
     logits: Tensor
@@ -95,16 +95,16 @@ class Tokens:
 
 
 @dataclass(frozen=True)
-class Answered:
+class StockAnswers:
     """Stock transformers' answers about one folder."""
 
-    answers: list[Answer]
+    answers: list[StockAnswer]
     """One for each sequence."""
     tokens: Tokens | None = None
     """The tokens of the text, if there was one."""
 
 
-def sequences(plan: ContextPlan, ids: Sequence[int]) -> list[GateAsked]:
+def sequences(plan: ContextPlan, ids: Sequence[int]) -> list[TokenSequence]:
     """The sequences to ask: short, long, and up to the plan's target; at once and cached."""
     original = min(s.schedule.geometry.original_length for s in _steps(plan))
     target = plan.target_length
@@ -124,7 +124,7 @@ def sequences(plan: ContextPlan, ids: Sequence[int]) -> list[GateAsked]:
     return found
 
 
-def to_compare(plan: ContextPlan, ids: Sequence[int]) -> list[GateAsked]:
+def to_compare(plan: ContextPlan, ids: Sequence[int]) -> list[TokenSequence]:
     """The sequences in which stock transformers must give the planned model's logits.
 
     Only where a sequence ends with a step of the ladder does dynamic NTK turn as the ladder says.
@@ -160,11 +160,11 @@ def probe_ids(folder: Path) -> list[int]:
 
 
 def ask_stock(
-    jobs: Sequence[tuple[Path, Sequence[GateAsked]]],
+    jobs: Sequence[tuple[Path, Sequence[TokenSequence]]],
     dtype: torch.dtype = torch.float32,
     *,
     text: str = "",
-) -> list[Answered]:
+) -> list[StockAnswers]:
     """The answers of stock transformers, in one fresh process for all folders.
 
     Where a text is given, the tokenizer of every folder is loaded too.
@@ -187,7 +187,7 @@ def ask_stock(
             lines = done.stderr.strip().splitlines() or ["it said nothing"]
             raise GateFailed("stock transformers cannot run the export", [lines[-1]])
         return [
-            Answered(
+            StockAnswers(
                 list(_answers(load_file(Path(room) / f"{n}.safetensors"), len(asked))),
                 _tokens(Path(room) / f"{n}.tokens.json"),
             )
@@ -209,10 +209,7 @@ def named_as(out: str | Path, written: Path) -> Iterator[None]:
 
 
 def agreement_with(
-    model: Any,
-    plan: ContextPlan,
-    asked: Sequence[GateAsked],
-    answers: Sequence[Answer],
+    model: Any, plan: ContextPlan, asked: Sequence[TokenSequence], answers: Sequence[StockAnswer]
 ) -> Agreement:
     """The agreement of the answers with the planned model; raises for other frequencies."""
     import transformers
@@ -249,14 +246,14 @@ def widened(
     return (tolerance, usual) if tolerance > usual else (usual, None)
 
 
-def rounding(model: Any, plan: ContextPlan, asked: Sequence[GateAsked]) -> float:
+def rounding(model: Any, plan: ContextPlan, asked: Sequence[TokenSequence]) -> float:
     """The distance by which logits move if every output of the model is rounded differently.
 
     Every module's output is off by a unit in its last place, up or down; what the layers above make
     of that is the rounding that no comparison can look below.
     """
 
-    def moved(sequence: GateAsked) -> float:
+    def moved(sequence: TokenSequence) -> float:
         plain = planned_logits(model, plan, sequence)
         with rounded_otherwise(model):
             other = planned_logits(model, plan, sequence)
@@ -284,7 +281,7 @@ def rounded_otherwise(model: Any) -> Iterator[None]:
 
 
 def planned_logits(
-    model: Any, plan: ContextPlan, sequence: GateAsked, *, length: int | None = None
+    model: Any, plan: ContextPlan, sequence: TokenSequence, *, length: int | None = None
 ) -> Tensor:
     """The source model's logits under the plan, for sequences declared to `length`.
 
@@ -307,7 +304,7 @@ def planned_logits(
 
 
 def _with_frequencies(
-    plan: ContextPlan, asked: Sequence[GateAsked], answers: Sequence[Answer]
+    plan: ContextPlan, asked: Sequence[TokenSequence], answers: Sequence[StockAnswer]
 ) -> ContextPlan:
     """The plan with the float32 frequencies that the stock model really has, once checked."""
     schedules = {layer_type: list(steps) for layer_type, steps in plan.schedules.items()}
@@ -325,7 +322,7 @@ def _with_frequencies(
     return replace(plan, schedules={name: tuple(steps) for name, steps in schedules.items()})
 
 
-def _frequencies(answer: Answer, layer_type: str) -> FloatArray:
+def _frequencies(answer: StockAnswer, layer_type: str) -> FloatArray:
     for name, buffer in answer.frequencies.items():
         if name.rpartition(".")[2] in ("inv_freq", f"{layer_type}_inv_freq"):
             return np.asarray(buffer.double().numpy())
@@ -354,10 +351,10 @@ def _check_frequencies(schedule: RotarySchedule, read: FloatArray, layer_type: s
         )
 
 
-def _answers(values: Mapping[str, Tensor], count: int) -> Iterator[Answer]:
+def _answers(values: Mapping[str, Tensor], count: int) -> Iterator[StockAnswer]:
     for i in range(count):
         prefix = f"{i}.frequencies."
-        yield Answer(
+        yield StockAnswer(
             values[f"{i}.logits"],
             {k.removeprefix(prefix): v for k, v in values.items() if k.startswith(prefix)},
         )
@@ -372,9 +369,9 @@ def _spread(length: int) -> set[int]:
     return {0, length - 1, *(round(p) for p in np.geomspace(1, max(length - 1, 1), SPREAD))}
 
 
-def _at(ids: Sequence[int], positions: Sequence[int]) -> GateAsked:
+def _at(ids: Sequence[int], positions: Sequence[int]) -> TokenSequence:
     """The tokens at these positions, over again if they end."""
-    return GateAsked(tuple(ids[i % len(ids)] for i in range(len(positions))), tuple(positions))
+    return TokenSequence(tuple(ids[i % len(ids)] for i in range(len(positions))), tuple(positions))
 
 
 def _steps(plan: ContextPlan) -> list[Any]:

@@ -15,12 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ropewalk.errors import InputError, InvalidValue
-from ropewalk.outputs import EXPORT_FILE
-from ropewalk.runtimes import targets
+from ropewalk.outputs import EXPORT_FILE, is_ours
 from ropewalk.untrusted import read_json
 from ropewalk.values import RESTORE, Value
 
 MANIFEST = EXPORT_FILE
+CARD, SOURCE_CARD = "README.md", "README.source.md"
+"""The card of an export, and that of its source. The first is in no manifest, nor are its pictures:
+a person may edit it, and no runtime reads it."""
 MOST_FILES = 100_000
 MOST_BYTES = 32 * 2**20
 _CHUNK = 2**18
@@ -51,9 +53,6 @@ class Manifest(Value):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.runtime and self.runtime not in targets():
-            rule = f"must be one of {', '.join(targets())}"
-            raise InvalidValue("runtime", self.runtime, rule, RESTORE)
         if len(self.files) > MOST_FILES:
             raise InvalidValue("files", len(self.files), f"are more than {MOST_FILES}", RESTORE)
         for name in self.files:
@@ -90,6 +89,12 @@ class Manifest(Value):
         if isinstance(value, dict):  # older ones list files alone
             value = {"runtime": "", **value}
         return cls.from_json(value, f"{path}: ")
+
+    def unlisted(self, folder: Path) -> list[str]:
+        """The files that are neither in it nor the card that ropewalk wrote."""
+        listed = {MANIFEST, *self.files}
+        names = sorted(path.name for path in folder.iterdir() if path.name not in listed)
+        return [name for name in names if not is_ours(folder / name)]
 
     def write(self, folder: Path) -> None:
         text = json.dumps(self.to_json(), indent=2, ensure_ascii=False)

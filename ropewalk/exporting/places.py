@@ -48,8 +48,5 @@ def check_export_place(
 
 def _foreign(folder: Path) -> str | None:
     """Something in a folder that its manifest does not list; None if an export wrote all of it."""
-    names = sorted(path.name for path in folder.iterdir())
-    listed = {MANIFEST}
-    if MANIFEST in names:
-        listed |= set(Manifest.read(folder).files)
-    return next((name for name in names if name not in listed), None)
+    manifest = Manifest.read(folder) if (folder / MANIFEST).exists() else Manifest({})
+    return next(iter(manifest.unlisted(folder)), None)

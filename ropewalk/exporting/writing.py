@@ -19,7 +19,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from ropewalk.errors import printable
-from ropewalk.exporting.manifest import is_listable
+from ropewalk.exporting.manifest import CARD, SOURCE_CARD, is_listable
 from ropewalk.models.checkpoint import STORED_TYPES, Checkpoint
 from ropewalk.models.load import WEIGHT_INDEX
 from ropewalk.untrusted import read_json
@@ -34,16 +34,18 @@ Rewrite = Callable[[str, Tensor], Tensor]
 
 
 def copy_companions(source: Path, folder: Path) -> tuple[str, ...]:
-    """Copy tokenizer, generation config, licence: all but config and weights.
+    """Copy tokenizer, generation config, licence, and the card, which gets another name.
 
     Returns the names of what was left out: links that lead out of the model, what is no file, and
     names that a manifest cannot list.
     """
     left_out = []
     found = {path for pattern in _COMPANIONS for path in source.glob(pattern)}
+    if source / CARD in found:
+        found.discard(source / SOURCE_CARD)  # of an extension's own source
     for path in sorted(path for path in found if path.name not in _WRITTEN_ANEW):
         if is_listable(path.name) and path.is_file() and lies_within(path, source):
-            shutil.copyfile(path, folder / path.name)
+            shutil.copyfile(path, folder / (SOURCE_CARD if path.name == CARD else path.name))
         else:
             left_out.append(printable(path.name))
     return tuple(left_out)
@@ -58,15 +60,20 @@ def lies_within(path: Path, folder: Path) -> bool:
     return any(place in path.resolve().parents for place in places)
 
 
-def write_weights(checkpoint: Checkpoint, folder: Path, *, rewrite: Rewrite | None = None) -> None:
+def write_weights(
+    checkpoint: Checkpoint, folder: Path, *, rewrite: Rewrite | None = None, linked: bool = False
+) -> tuple[str, ...]:
     """The weights, in the files that they were in: copied, or tensor by tensor through `rewrite`.
 
-    Copied and not linked: whoever saves into the export later would write into the source.
+    Copied and not linked, unless `linked`: whoever saves into the export later would write into the
+    source. Returns the files that could not be linked, and were copied.
     """
-    total = 0
+    total, copied = 0, []
     for path in checkpoint.files:
         if rewrite is None:
-            shutil.copyfile(path, folder / path.name)
+            if not (linked and _link(path, folder / path.name)):
+                shutil.copyfile(path, folder / path.name)
+                copied.append(path.name)
         else:
             total += _rewritten(path, folder / path.name, rewrite)
     if checkpoint.files[0].name != "model.safetensors" or len(checkpoint.files) > 1:
@@ -75,6 +82,16 @@ def write_weights(checkpoint: Checkpoint, folder: Path, *, rewrite: Rewrite | No
         if rewrite is not None and isinstance(index.get("metadata"), dict):
             index["metadata"]["total_size"] = total
         write_json(folder / WEIGHT_INDEX, index)
+    return tuple(copied) if linked else ()
+
+
+def _link(source: Path, target: Path) -> bool:
+    """Link a file by its own path, whatever disk it is on; False if links cannot be made here."""
+    try:
+        target.symlink_to(source.resolve())
+    except (OSError, NotImplementedError):  # of a file system, or of Windows without the right
+        return False
+    return True
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:

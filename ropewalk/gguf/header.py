@@ -225,6 +225,7 @@ class _Walk:
             raise InputError(
                 f"{self.path}: GGUF version {version} is not one of {_VERSIONS}; convert it again"
             )
+        # Keys: scalars and strings are read, arrays walked over, for a vocabulary is large.
         found = GGUFHeader(self.path)
         tensors, keys = self.entries(), self.entries()
         self.steps(tensors + keys)
@@ -245,6 +246,7 @@ class _Walk:
             else:
                 raise ValueError("a type that GGUF does not have")
             found.spans[key] = begin, self.at
+        # Tensors: their places count from where the data begins, which is known after the last one.
         relative: dict[str, TensorPlace] = {}
         for _ in range(tensors):
             name, dimensions = self.name("a tensor"), int(self.take("<I"))

@@ -31,6 +31,7 @@ def read_parts(path: str | Path) -> tuple[GGUFHeader, ...]:
     count = header.values.get(COUNT, 1)
     if not isinstance(count, int) or count <= 1:
         return (header,)
+    # Any part tells its number and theirs; the name has to agree, since it leads to the others.
     number = header.values.get(NUMBER)
     own = _NAME.fullmatch(header.path.name)
     if not isinstance(number, int) or not 0 <= number < count:
@@ -76,6 +77,7 @@ def size(parts: Sequence[GGUFHeader]) -> int:
 
 def _check_belonging(parts: Sequence[GGUFHeader]) -> None:
     """Parts of different models have the right names all the same."""
+    # Keys first, then the tensors, which a part of another model repeats or has too few of.
     first = parts[0]
     for i, part in enumerate(parts):
         said = [part.values.get(key) for key in (NUMBER, COUNT, TENSORS)]

@@ -112,6 +112,7 @@ class _File:
 
     def write(self, out: Path, progress: Callable[[int], None]) -> None:
         pieces, alignment = self.pieces, self.header.alignment
+        # The places of all tensors: new ones first, then the others in their order.
         added = {
             name: values.astype("<f4").tobytes() for name, values in self.changes.tensors.items()
         }
@@ -124,6 +125,7 @@ class _File:
             infos.append(_info(name, place.shape, place.kind, end))
             places.append(end)
             end = _padded(end + size, alignment)
+        # Header: what is kept is copied byte for byte, which a parsed value might not give back.
         kept = [
             (key, span)
             for key, span in self.header.spans.items()
@@ -144,6 +146,7 @@ class _File:
                 file.write(_counted(key) + value)
             for info in infos:
                 file.write(info)
+            # Data: small new tensors are written, the others copied from file to file.
             data = _padded(file.tell(), alignment)
             at = data
             for content in added.values():

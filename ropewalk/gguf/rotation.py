@@ -17,7 +17,7 @@ from ropewalk.errors import InputError, InvalidValue, Unsupported
 from ropewalk.gguf.architectures import architecture
 from ropewalk.gguf.header import F32, FREQUENCIES, LONG, SHORT, GGUFHeader
 from ropewalk.models.families import WITHOUT_ROPE
-from ropewalk.models.native import Lengths, Stated, three_lengths
+from ropewalk.models.lengths import Lengths, Stated, three_lengths
 from ropewalk.models.tables import table_in
 from ropewalk.scaling import linear, rebuild, yarn
 from ropewalk.schedule import FloatArray, RotaryGeometry, RotarySchedule
@@ -71,6 +71,7 @@ def geometry_of(header: GGUFHeader) -> RotaryGeometry:
             f"{WITHOUT_ROPE[header.architecture]}, not a rotary embedding"
         )
     _check_values(header)
+    # The head's size, stated or by division, as llama.cpp computes it.
     heads, width = header.count("attention.head_count"), header.count("embedding_length")
     head = header.count("attention.key_length")
     if head is None and width and heads:
@@ -87,6 +88,7 @@ def geometry_of(header: GGUFHeader) -> RotaryGeometry:
             f"{header.path}: states no head size or no context length, so it is not a language "
             "model with RoPE; give the file of the model itself"
         )
+    # Errors name the keys of the file.
     try:
         return RotaryGeometry(
             head_dim=head,
@@ -105,7 +107,7 @@ def factor_of(header: GGUFHeader) -> float:
 
 
 def lengths_of(header: GGUFHeader) -> Lengths:
-    """The three lengths, by the rule for configs (models/native.py)."""
+    """The three lengths, by the rule for configs (models/lengths.py)."""
     context = header.count("context_length") or 1
     scaled = factor_of(header) > 1 and scaling_type(header) != "none"
     lists = any(name in header.tensors for name in (LONG, SHORT, FREQUENCIES))

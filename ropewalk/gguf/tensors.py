@@ -139,6 +139,7 @@ def _otherwise(name: str, there: Mapping[str, object]) -> bool:
 
 def _misshapen(header: GGUFHeader, blocks: int) -> Iterator[str]:
     """Tensors that are not of the shape that the keys give them; unknown sizes are not compared."""
+    # The sizes that the keys state; None where they state none.
     width, heads = header.count("embedding_length"), header.count("attention.head_count")
     own = width // heads if width and heads else None
     keys = header.count("attention.key_length") or own
@@ -147,6 +148,7 @@ def _misshapen(header: GGUFHeader, blocks: int) -> Iterator[str]:
     inner = header.count("feed_forward_length")
     if header.architecture in _ALLOWED["twice_as_wide"] or header.number("expert_count"):
         inner = None
+    # The shapes that follow; one with an unknown size is not compared.
     shapes = {
         "attn_q.weight": (width, times(heads, keys)),
         "attn_k.weight": (width, times(groups, keys)),

@@ -92,16 +92,7 @@ class GGUFTokenizer:
                 "this model with llama.cpp's own converter"
             )
         tokens, kinds = _vocabulary(model, stated["added_tokens"], vocabulary)
-        bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
-        plain, whole = (tokenizer("a", add_special_tokens=s)["input_ids"] for s in (False, True))
-        extra = len(whole) - len(plain)
-        adds_bos = bool(extra) and whole[0] == bos
-        adds_eos = extra > adds_bos and whole[-1] == eos
-        if extra != adds_bos + adds_eos:
-            raise Unsupported(
-                f"this tokenizer turns 'a' into {whole}, and llama.cpp can put at most BOS before "
-                "and EOS behind a text; change its post-processor"
-            )
+        adds_bos, adds_eos = _added(tokenizer)
         template = tokenizer.chat_template
         warnings = []
         if template is not None and not isinstance(template, str):
@@ -109,6 +100,7 @@ class GGUFTokenizer:
         merges = [
             tuple(pair.split(" ") if isinstance(pair, str) else pair) for pair in model["merges"]
         ]
+        # Two kinds of BPE, which llama.cpp runs by code of its own each.
         begins_with_space, scores, pre_tokenizer = False, [], None
         if model["byte_fallback"]:
             apart = {token for token, kind in enumerate(kinds) if kind != NORMAL}
@@ -133,8 +125,8 @@ class GGUFTokenizer:
             merges=[" ".join(pair) for pair in merges],
             scores=scores,
             begins_with_space=begins_with_space,
-            bos=bos,
-            eos=eos,
+            bos=tokenizer.bos_token_id,
+            eos=tokenizer.eos_token_id,
             pad=tokenizer.pad_token_id,
             unknown=tokenizer.unk_token_id,
             adds_bos=adds_bos,
@@ -196,6 +188,20 @@ def _vocabulary(
     if model["byte_fallback"] and model["unk_token"] in vocab:
         kinds[vocab[model["unk_token"]]] = UNKNOWN
     return tokens, kinds
+
+
+def _added(tokenizer: Any) -> tuple[bool, bool]:
+    """True if BOS is put before a text, and EOS behind it; anything else is refused."""
+    plain, whole = (tokenizer("a", add_special_tokens=s)["input_ids"] for s in (False, True))
+    extra = len(whole) - len(plain)
+    adds_bos = bool(extra) and whole[0] == tokenizer.bos_token_id
+    adds_eos = extra > adds_bos and whole[-1] == tokenizer.eos_token_id
+    if extra != adds_bos + adds_eos:
+        raise Unsupported(
+            f"this tokenizer turns 'a' into {whole}, and llama.cpp can put at most BOS before "
+            "and EOS behind a text; change its post-processor"
+        )
+    return adds_bos, adds_eos
 
 
 def _pre_tokenizer(stated: Mapping[str, Any]) -> str:

@@ -60,6 +60,7 @@ def model_of(header: GGUFHeader) -> nn.Module:
             f"architecture {header.architecture!r}: only models of {', '.join(ARCHITECTURES)} "
             "without experts can be built again in transformers"
         )
+    # The file's numbers under transformers' names, in transformers' order of pairs.
     weights: dict[str, Tensor] = {}
     for path in sorted({place.path or header.path for place in header.tensors.values()}):
         for tensor in GGUFReader(path).tensors:
@@ -70,6 +71,7 @@ def model_of(header: GGUFHeader) -> nn.Module:
     config = _config(header, weights)
     if header.architecture in CONSECUTIVE:
         _in_halves(weights, config.head_dim)
+    # What the file need not hold: biases of zero, and a head that is the embedding.
     model: nn.Module = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     own = model.state_dict()
     for name, value in own.items():

@@ -19,7 +19,8 @@ from torch import Tensor, nn
 
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan
 from ropewalk.errors import Unsupported
-from ropewalk.models.config import ROTATES_BY_LAYER, present_plan
+from ropewalk.models.config import present_plan
+from ropewalk.models.config.layers import ROTATES_BY_LAYER
 
 # How a module lays its pairs out in cos and sin: (0 1 2 0 1 2), (0 0 1 1 2 2), or (0 1 2).
 Arrangement = Literal["halves", "neighbours", "pairs"]
@@ -158,7 +159,9 @@ def _read(
         sines: Tensor = returned[1]
         return sines
 
+    # Sines of a few positions tell how pairs are laid out, and in which number format.
     sin = called_sines()
+    # A module obeys its buffer if twice the frequencies turn position 1 as far as 2 was turned.
     stock = {name: getattr(module, name) for name in (buffer, "rope_type")}
     try:
         module.rope_type = default_kind(module.rope_type)

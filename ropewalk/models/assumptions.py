@@ -12,16 +12,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ropewalk.errors import shortened
-from ropewalk.models.config import (
-    ALIASES,
-    ORIGINAL_LENGTH,
-    Config,
-    ConfigReader,
-    named_in,
-    rope_type,
-)
+from ropewalk.models.config import Config, ConfigReader
+from ropewalk.models.config.keys import ALIASES, ORIGINAL_LENGTH
+from ropewalk.models.config.loading import named_in, rope_type
 from ropewalk.models.families import FAMILIES
-from ropewalk.models.native import STATE_IT
+from ropewalk.models.lengths import STATE_IT
 from ropewalk.untrusted import real_number
 
 
@@ -270,12 +265,14 @@ def _layout(reader: ConfigReader) -> Iterator[Assumption]:
 
 
 def _unread(reader: ConfigReader) -> Iterator[Assumption]:
+    # Flags that change the rotation in the code of other types.
     followed = (reader.family.scaling_flag or ("",))[0], (reader.family.log_n_flag or ("",))[0]
     for key, consequence in _FLAGS.items():
         if reader.flag(key) and key not in followed:
             yield Assumption(
                 "key-not-read", f"{reader.prefix}{key} = true is not followed: {consequence}"
             )
+    # Numbers that the class of this type computes without.
     base, own = reader.config.get("rope_theta"), reader.get("rope_theta")
     if "rope_theta" in reader.unread and base not in (None, own):
         yield Assumption(
@@ -283,6 +280,7 @@ def _unread(reader: ConfigReader) -> Iterator[Assumption]:
             f"{reader.prefix}rope_theta = {shortened(base)} is not read by the class of model type "
             f"{shortened(reader.model_type)}, whose base is {shortened(own)}",
         )
+    # Numbers of ChatGLM's configs, which types of other names copied.
     length, stated = reader.config.get("seq_length"), reader.get("max_position_embeddings")
     known = "seq_length" in reader.family.names.values()
     if not known and length is not None and stated is not None and length != stated:

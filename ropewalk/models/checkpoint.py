@@ -16,6 +16,7 @@ from ropewalk.errors import InputError, Unsupported
 from ropewalk.models.config import Config
 from ropewalk.models.load import checked_config, checked_weights
 from ropewalk.models.placement import STORED, check_dtype
+from ropewalk.models.safetensors_header import Stored, read_header
 from ropewalk.models.source import resolve
 
 # What safetensors calls the types that a model can be computed in.
@@ -69,28 +70,22 @@ class Checkpoint:
 
     def stored(self) -> Iterator[tuple[str, str, tuple[int, ...]]]:
         """Every tensor's name, stored type and shape, without reading it."""
-        for path in self.files:
-            with safe_open(path, framework="pt") as file:
-                for name in file.keys():  # noqa: SIM118 (it is no mapping)
-                    part = file.get_slice(name)
-                    yield name, part.get_dtype(), tuple(part.get_shape())
+        for header in self._headers.values():
+            for name, own in header.items():
+                yield name, own.dtype, own.shape
 
     def tensor(self, name: str) -> Tensor:
         """One tensor by its name."""
-        if name not in self._places:
+        path = next((path for path, header in self._headers.items() if name in header), None)
+        if path is None:
             raise InputError(f"{self.folder}: holds no {name}; download the complete model again")
-        with safe_open(self._places[name], framework="pt") as file:
+        with safe_open(path, framework="pt") as file:
             tensor: Tensor = file.get_tensor(name)
             return tensor
 
     @cached_property
-    def _places(self) -> Mapping[str, Path]:
-        """The file that each tensor is in."""
-        places: dict[str, Path] = {}
-        for path in self.files:
-            with safe_open(path, framework="pt") as file:
-                places |= dict.fromkeys(file.keys(), path)
-        return places
+    def _headers(self) -> Mapping[Path, Mapping[str, Stored]]:
+        return {path: read_header(path) for path in self.files}
 
     @property
     def dtype(self) -> torch.dtype:

@@ -33,8 +33,8 @@ from ropewalk.models.anatomy import (
     anatomy_of,
     default_kind,
 )
-from ropewalk.models.following import follows
 from ropewalk.models.logits import check_finite
+from ropewalk.models.proof import follows
 from ropewalk.models.queries import LogitScaling, scale_logits
 from ropewalk.models.rotary import PlannedRotary
 
@@ -59,7 +59,7 @@ def install(
     Kept positions and log-n depend on the position ids passed to the model. With left padding these
     must be passed (`generate` does so), since they count from the first real token.
 
-    `check` verifies that the plan took effect (following.py). If it did not, the model is restored
+    `check` verifies that the plan took effect (proof.py). If it did not, the model is restored
     and GateFailed is raised. Without the check, changing plans takes microseconds.
     """
     if by_current_length and length is not None:

@@ -14,7 +14,6 @@ from threading import Lock
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 
 from ropewalk.confined import trial
 from ropewalk.context_plan import ContextPlan
@@ -24,6 +23,7 @@ from ropewalk.lengths import format_length
 from ropewalk.models.config import Config, ConfigReader, load_config, present_plan
 from ropewalk.models.dividing import distributed
 from ropewalk.models.placement import check_placement
+from ropewalk.models.safetensors_header import read_header
 from ropewalk.models.source import resolve
 from ropewalk.untrusted import read_json
 
@@ -177,12 +177,9 @@ def checked_weights(folder: Path) -> list[Path]:
     paths = _weight_files(folder)
     for path in paths:
         try:
-            with safe_open(path, framework="pt"):
-                pass
-        except (SafetensorError, OSError) as error:
-            raise InputError(
-                f"{path}: is not a whole safetensors file ({first_line(error)}); copy it again"
-            ) from None
+            read_header(path)
+        except InputError as error:
+            raise InputError(f"{path.parent}/{error}; copy the file again") from None
     return paths
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from ropewalk.errors import InputError
 from ropewalk.lengths import format_length
 from ropewalk.models.config import Config, ConfigReader
-from ropewalk.models.native import PLAIN
+from ropewalk.models.lengths import PLAIN
 from ropewalk.models.tables import table_in
 
 VENDOR = "vendor"

@@ -7,7 +7,7 @@ they were, to the bit, so every rank computes what a whole model would.
 
 Embeddings, the last norm and the head stay whole on every rank: the head is also called apart from
 the layers (scoring.py) and may be tied to the embeddings. Attention is cut apart from the rest of
-its layer, as following.py calls it alone.
+its layer, as proof.py calls it alone.
 """
 
 from __future__ import annotations

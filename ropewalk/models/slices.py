@@ -11,7 +11,7 @@ says so, and the model has to be loaded whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
@@ -26,10 +26,11 @@ from torch.distributed.tensor._utils import compute_local_shape_and_global_offse
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from ropewalk.models.load import checked_weights, read_model
+from ropewalk.models.safetensors_header import read_header
 
 
 @dataclass(frozen=True)
-class Place:
+class StoredParameter:
     """A parameter or buffer of a module, under each of its names."""
 
     stored: str
@@ -56,15 +57,15 @@ class Empty:
     """A model whose weights are still in their files."""
 
     model: Any
-    places: tuple[Place, ...]
+    places: tuple[StoredParameter, ...]
     files: tuple[Path, ...]
 
     @torch.no_grad()
     def read(self) -> None:
         """Give the model its weights, of those that are cut this rank's part alone."""
         places = {place.stored: place for place in self.places}
-        for path, shapes in _shapes(self.files).items():
-            for name in sorted(shapes.keys() & places.keys()):
+        for path in self.files:
+            for name in sorted(read_header(path).keys() & places.keys()):
                 # Opened for each, so that no pages of the others stay in memory.
                 with safe_open(path, framework="pt") as file:
                     _read(places[name], file.get_slice(name))
@@ -94,7 +95,7 @@ def without_weights(folder: Path, dtype: torch.dtype) -> Empty | str:
     reason why it must be loaded whole."""
     files = checked_weights(folder)
     model = read_model(folder, dtype, device_map={"": "meta"})
-    shapes = {name: own for stored in _shapes(files).values() for name, own in stored.items()}
+    shapes = {name: own.shape for path in files for name, own in read_header(path).items()}
     conversions = getattr(model, "_weight_conversions", None) or ()
     if any(getattr(each, "operations", None) for each in conversions):
         return "transformers converts weights of its files as it loads them"
@@ -112,21 +113,13 @@ def without_weights(folder: Path, dtype: torch.dtype) -> Empty | str:
         if stored is None:
             absent.append(aliases[0][0])
         else:
-            places.append(Place(stored, tuple((module, name) for _, module, name in aliases)))
+            places.append(
+                StoredParameter(stored, tuple((module, name) for _, module, name in aliases))
+            )
     if absent:
         return f"its files have other names or shapes than the model ({absent[0]}, …)"
     _make_buffers(model)
     return Empty(model, tuple(places), tuple(files))
-
-
-def _shapes(files: Sequence[Path]) -> dict[Path, dict[str, tuple[int, ...]]]:
-    """The shape of each tensor that a file holds."""
-    found = {}
-    for path in files:
-        with safe_open(path, framework="pt") as file:
-            names = file.keys()
-            found[path] = {name: tuple(file.get_slice(name).get_shape()) for name in names}
-    return found
 
 
 def _make_buffers(model: Any) -> None:
@@ -150,7 +143,7 @@ def _make_buffers(model: Any) -> None:
                 module._buffers[name] = made[prefix]._buffers[name]
 
 
-def _read(place: Place, stored: Any) -> None:
+def _read(place: StoredParameter, stored: Any) -> None:
     own = place.tensor
     if not isinstance(own, DTensor):
         value = stored[:] if stored.get_shape() else stored[...]

@@ -57,8 +57,11 @@ Kind = Literal[
 ]
 """A live model is what `load` returned, with its tokenizer; other models in memory lack one."""
 _HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
-# What a download brings: no pickles and no code.
-_FETCHED = ("*.json", "model*.safetensors", "*.txt", "tokenizer.model", "*.jinja")
+# What a download brings: no pickles and no code; card and licence, which an extension carries on.
+_FETCHED = (
+    *("*.json", "model*.safetensors", "*.txt", "tokenizer.model", "*.jinja"),
+    *("README.md", "LICENSE*", "NOTICE*"),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,7 +176,7 @@ class Source:
 
     @cached_property
     def trained_length(self) -> int:
-        """The length up to which its publisher says that it works (native.py has the rule)."""
+        """The length up to which its publisher says that it works (lengths.py has the rule)."""
         if self.kind in ("GGUF file", "live model") or self.installed is not None:
             present = self.present_plan
             return present.longest(present.main_layer).length

@@ -13,18 +13,10 @@ from typing import Any
 
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep, ladder
 from ropewalk.errors import Unsupported
-from ropewalk.models.config import (
-    ALIASES,
-    CARRIED_KEYS,
-    ORIGINAL_LENGTH,
-    QUERY_GROWTH,
-    Config,
-    ConfigReader,
-    load_config,
-    rope_type,
-    text_config,
-)
-from ropewalk.models.native import Stated, three_lengths
+from ropewalk.models.config import Config, ConfigReader
+from ropewalk.models.config.keys import ALIASES, CARRIED_KEYS, ORIGINAL_LENGTH, QUERY_GROWTH
+from ropewalk.models.config.loading import load_config, rope_type, text_config
+from ropewalk.models.lengths import Stated, three_lengths
 from ropewalk.models.recipes import RECIPE
 from ropewalk.scaling import dynamic_ntk, rebuild
 from ropewalk.schedule import RotaryGeometry, RotarySchedule
@@ -290,3 +282,19 @@ def _as_longrope(
         growth = (math.sqrt(long.softmax_scaling) - 1) / (0.1 * math.log(setting["factor"]))
         setting["mscale_all_dim"] = growth
     return setting, length
+
+
+def two_lists(steps: tuple[PlanStep, ...]) -> bool:
+    return (
+        len(steps) == 2
+        and steps[0].up_to_length == steps[0].schedule.geometry.original_length
+        and steps[0].schedule.attention_scaling == steps[1].schedule.attention_scaling
+    )
+
+
+def is_dynamic(plan: ContextPlan) -> bool:
+    """True if it is a ladder of dynamic NTK, which transformers has under that name."""
+    return any(
+        len(steps) > 1 and steps[-1].schedule.method == "dynamic_ntk"
+        for steps in plan.schedules.values()
+    )

@@ -57,6 +57,7 @@ def measure_variances(model: nn.Module, sequences: Iterable[NDArray[np.int64]]) 
             f"{anatomy.present.model}: multi-head latent attention splits a head into parts, and "
             "ropewalk does not know yet which of its dimensions pair up"
         )
+    # Queries and keys as attention compares them: after projections and norms, before the rotation.
     moments = {layer.module: (_Moments(), _Moments()) for layer in anatomy.layers}
     device = next(model.parameters()).device
     with ExitStack() as stack:
@@ -67,6 +68,7 @@ def measure_variances(model: nn.Module, sequences: Iterable[NDArray[np.int64]]) 
             model(input_ids=torch.from_numpy(sequence)[None].to(device), use_cache=False)
     if not all(query.count for query, _ in moments.values()):
         raise InputError("there is no text to measure variances on; give a longer text")
+    # Means of squares of the dimensions that turn together.
     geometries = (anatomy.present.longest(layer.layer_type).geometry for layer in anatomy.layers)
     by_pair = [
         [_by_pair(own.variance(), geometry) for own in both]

@@ -1,4 +1,7 @@
-"""The cost of a run of `extend`: its stages' forwards, by the model's own timing.
+"""What a run of `extend` will take, and the settings that fit a budget.
+
+Every answer follows from the forwards of the stages: tokens by adding up, seconds by the model's
+own timing here, memory and seconds of another machine by the formulas of costs/estimates.py.
 
 A stage also draws samples, puts plans in and out, and draws figures. That is not modelled: the
 upper end of the range allows half of the forwards' time for it, and benchmarks/cost_estimate.py
@@ -11,17 +14,30 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from ropewalk.blocks import Block, Paragraph
+from ropewalk.budget import Budget
+from ropewalk.costs import estimates
+from ropewalk.costs.estimates import Way, Workload
+from ropewalk.costs.forwards import Forwards, Needs, tokens_in
+from ropewalk.errors import InvalidValue
 from ropewalk.evaluation.forward_time import Range, Timed
-from ropewalk.models.load import LoadedModel
-from ropewalk.pipeline.settings import ExtendSettings
+from ropewalk.evaluation.verdict import LOOKS, TO_WORK
+from ropewalk.pipeline.settings import EVALUATIONS, ExtendSettings
 from ropewalk.pipeline.stages import stages
-from ropewalk.values import Result
+from ropewalk.pipeline.stages.train import Train
+from ropewalk.progress import Notice
+from ropewalk.run_directory import CONFIGURATION, read_configuration
+from ropewalk.values import Result, decode
+
+if TYPE_CHECKING:
+    from ropewalk.models.load import LoadedModel
 
 _IMPORTS = "import torch, transformers; transformers.AutoModelForCausalLM"
+FEWER_EVALUATIONS = (10, 5, 0)
 
 
 class StageCost(NamedTuple):
@@ -81,50 +97,142 @@ class Estimate(Result):
         )
 
 
-def estimate(name: str, loaded: LoadedModel, settings: ExtendSettings) -> Estimate:
-    """Time the model, and say what each stage would take."""
-    window, target = loaded.present_plan.target_length, settings.target_length
-    timed = Timed.of(loaded.model, window, target)
-    to_do = stages(settings)
-    costs = [each.cost(window) for each in to_do]
-    start = _fresh_process() if any(cost.processes for cost in costs) else 0.0
-    rows = []
-    for each, cost in zip(to_do, costs, strict=True):
-        besides = start * cost.processes
-        spread = timed.range(cost.forwards, besides)
-        low, early = spread.low, ""
-        if cost.least is not None:
-            low, early = timed.range(cost.least, besides).low, each.early
-        rows.append(
-            StageCost(
-                *(each.name, each.does, cost.tokens, cost.fewest),
-                *(spread.middle, low, spread.high, early),
-            )
-        )
-    return Estimate(name, target, timed.at, tuple(rows))
+def forwards_of(settings: ExtendSettings, window: int) -> list[Forwards]:
+    """The most forwards of a run, of a model that serves `window` tokens now."""
+    return [each for stage in stages(settings) for each in stage.needs(window).forwards]
 
 
 def tokens_of(settings: ExtendSettings, window: int) -> int:
     """The most tokens that a run will read."""
-    return sum(each.cost(window).tokens for each in stages(settings))
+    return tokens_in(forwards_of(settings, window))
 
 
-def seconds_of(loaded: LoadedModel, target: int) -> Callable[[ExtendSettings], float]:
-    """The most seconds that runs will take, by the model's own timing, which is done once."""
+@dataclass(frozen=True)
+class TimedHere:
+    """A model's forwards and the start of a process, as they were timed on this machine."""
+
+    forwards: Timed
+    process: float
+    """Seconds until a fresh process has loaded transformers."""
+
+    @classmethod
+    def of(cls, loaded: LoadedModel, target: int) -> Self:
+        timed = Timed.of(loaded.model, loaded.present_plan.target_length, target)
+        began = time.perf_counter()
+        subprocess.run([sys.executable, "-c", _IMPORTS], capture_output=True, check=False)
+        return cls(timed, time.perf_counter() - began)
+
+    def range(self, needs: Needs) -> Range:
+        """From the least, if it ends as early as it can, to the most."""
+        besides = self.process * needs.processes
+        most = self.forwards.range(needs.forwards, besides)
+        if needs.least is None:
+            return most
+        return most._replace(low=self.forwards.range(needs.least, besides).low)
+
+
+def estimate(name: str, loaded: LoadedModel, settings: ExtendSettings) -> Estimate:
+    """Time the model, and say what each stage would take."""
+    window, target = loaded.present_plan.target_length, settings.target_length
+    timed = TimedHere.of(loaded, target)
+    rows = []
+    for each in stages(settings):
+        needs = each.needs(window)
+        low, middle, high = timed.range(needs)
+        early = each.early if needs.least is not None else ""
+        rows.append(
+            StageCost(*(each.name, each.does, needs.tokens, needs.fewest, middle, low, high, early))
+        )
+    return Estimate(name, target, timed.forwards.at, tuple(rows))
+
+
+def ways(
+    settings: ExtendSettings, work: Workload, ranks: int, *, least: bool = False
+) -> dict[str, Callable[[Workload], Iterator[Way]]]:
+    """Each stage that runs the model on the devices of another machine, and how it does; the
+    `least`, if it ends as early as it can."""
+    found: dict[str, Callable[[Workload], Iterator[Way]]] = {}
+    for stage in stages(settings):
+        needs = stage.needs(work.original)
+        ends_early = least and needs.least is not None
+        forwards = [e for e in (needs.least or () if ends_early else needs.forwards) if e.times]
+        if isinstance(stage, Train) and not ends_early:
+            windows = stage.steps * stage.settings.batch  # which refuses what no training takes
+            told = f"{stage.name}, {stage.steps:,} steps"
+            found[told] = estimates.training_alone(windows, settings.target_length)
+        elif forwards and stage.over_ranks:
+            told = f"{stage.name}, {sum(each.times for each in forwards):,} forwards"
+            found[told] = estimates.searching(forwards, ranks)
+    return found
+
+
+def within(
+    budget: Budget, settings: ExtendSettings, loaded: LoadedModel, run: Path, notice: Notice
+) -> ExtendSettings:
+    """The settings, with as much as a budget has room for.
+
+    One in time depends on the machine, so a run that has begun keeps its settings.
+    """
     window = loaded.present_plan.target_length
-    timed = Timed.of(loaded.model, window, target)
-    start = _fresh_process()
+    if budget.unit == "evaluations":
+        return replace(settings, documents=int(budget.amount))
+    most = replace(settings, evaluations=settings.evaluations or EVALUATIONS)
+    if budget.unit == "tokens":
+        found = fitted(most, budget, lambda own: tokens_of(own, window))
+    elif (run / CONFIGURATION).is_file():
+        _, kept = read_configuration(run)  # where it is of another command, that is said later
+        if "documents" not in kept or "evaluations" not in kept:
+            return settings
+        return replace(
+            settings,
+            documents=decode(int, kept["documents"], "documents"),
+            evaluations=decode(int | None, kept["evaluations"], "evaluations"),
+        )
+    else:
+        timed = TimedHere.of(loaded, settings.target_length)
 
-    def seconds(settings: ExtendSettings) -> float:
-        costs = [each.cost(window) for each in stages(settings)]
-        forwards = [each for cost in costs for each in cost.forwards]
-        return timed.range(forwards, start * sum(cost.processes for cost in costs)).high
+        def seconds(own: ExtendSettings) -> float:
+            needs = [each.needs(window) for each in stages(own)]
+            processes = sum(each.processes for each in needs)
+            return timed.range(Needs(tuple(forwards_of(own, window)), processes)).high
 
-    return seconds
+        found = fitted(most, budget, seconds)
+        notice("these settings fit the time on this machine; on another, the plan may differ")
+    searched = {None: "no race of methods", 0: "a race of methods if the first schedule fails"}
+    notice(
+        f"within {budget}: up to {found.documents} documents for a verdict, "
+        f"{searched.get(found.evaluations, f'a search of {found.evaluations} evaluations')}; at "
+        f"most {tokens_of(found, window):,} tokens"
+    )
+    return found
 
 
-def _fresh_process() -> float:
-    """Seconds until a process of its own has loaded transformers."""
-    began = time.perf_counter()
-    subprocess.run([sys.executable, "-c", _IMPORTS], capture_output=True, check=False)
-    return time.perf_counter() - began
+def fitted(
+    settings: ExtendSettings, budget: Budget, cost: Callable[[ExtendSettings], float]
+) -> ExtendSettings:
+    """The largest of these settings that cost no more than the budget, in its unit.
+
+    The search goes first, then documents of the verdict, then the race of the hand-designed
+    methods. The settings, not the budget, are a run's identity: a run resumes under any budget that
+    leads to the same.
+    """
+    for smaller in _smaller(settings):
+        if cost(smaller) <= budget.amount:
+            return smaller
+    needed = budget._replace(amount=cost(smaller))
+    raise InvalidValue(
+        "budget",
+        str(budget),
+        "is too small for any decision",
+        f"give {needed} or more, or a shorter target (`to`)",
+    )
+
+
+def _smaller(settings: ExtendSettings) -> Iterator[ExtendSettings]:
+    """These settings, and smaller ones, in the order in which they are given up."""
+    most = settings.evaluations or 0
+    for evaluations in (most, *(n for n in FEWER_EVALUATIONS if n < most)):
+        yield replace(settings, evaluations=evaluations)
+    for race in (0, None):
+        for documents in (n for n in reversed(LOOKS) if TO_WORK <= n <= settings.documents):
+            yield replace(settings, evaluations=race, documents=documents)

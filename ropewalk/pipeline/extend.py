@@ -87,13 +87,12 @@ class Extended(Drawn):
     @property
     def lines(self) -> tuple[str, ...]:
         """The sentences of `blocks`."""
-        judged, example = self.judged, self.result(JudgeFirst).example
-        priced = judged.price_in_words
+        example = self.result(JudgeFirst).example
         return (
             *([str(example)] if example else []),
             f"before: {self.result(JudgeFirst).before}",
             f"after: {self.told}",
-            f"price: {priced.removeprefix('it ')}",
+            f"price: {self.judged.price_in_words}",
             self.written,
             f"load it: {self.load}",
         )

@@ -19,13 +19,14 @@ from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError
 from ropewalk.evaluation.planted import text_of
 from ropewalk.evaluation.select import Paired, paired
-from ropewalk.evaluation.statistics import CONFIDENCE as STATED
-from ropewalk.evaluation.statistics import NO_INTERVAL, mean_interval
+from ropewalk.evaluation.statistics import mean_interval
+from ropewalk.evaluation.tables import gain
 from ropewalk.evaluation.verdict import JUDGED_FROM, LOOKS, Look, Shares, Verdict, looks_of
 from ropewalk.exporting.exported import Exported
+from ropewalk.interval import Interval
 from ropewalk.lengths import format_length
-from ropewalk.pipeline.charts import METRICS, by_length
-from ropewalk.records import AS_IT_IS
+from ropewalk.pipeline.charts import LOSS, RETRIEVED, before_and_after
+from ropewalk.records import AS_IT_IS, EXACT_MATCH
 from ropewalk.run_directory import check_kept
 from ropewalk.runtimes.finding import Finding
 from ropewalk.schedule import RotaryGeometry
@@ -65,7 +66,7 @@ class Inspected(Result):
         )
 
 
-class Reading(NamedTuple):
+class DocumentRead(NamedTuple):
     """One document, read under one schedule."""
 
     method: str
@@ -92,8 +93,8 @@ class Example(NamedTuple):
 
     def __str__(self) -> str:
         return (
-            f"asked for a fact at {self.depth:.0%} of a document, {self.question!r}: "
-            f"before {self.before!r}, after {self.after!r} (in the document: {self.answer!r})"
+            f"asked {self.question!r} (a document says {self.answer!r}, {self.depth:.0%} into it): "
+            f"before {self.before!r}, after {self.after!r}"
         )
 
 
@@ -108,17 +109,17 @@ class Judged(Drawn):
     window: int
     """The length that the unmodified model serves."""
     length: int
-    readings: tuple[Reading, ...]
+    readings: tuple[DocumentRead, ...]
     example: Example | None
 
     def derived(self) -> dict[str, object]:
         last = self.looks[-1] if self.looks else None
         return {"verdict": self.verdict, "look": last}
 
-    def with_more(self, readings: Sequence[Reading]) -> Judged:
+    def with_more(self, readings: Sequence[DocumentRead]) -> Judged:
         return replace(self, readings=(*self.readings, *readings))
 
-    def of(self, method: str, length: int) -> list[Reading]:
+    def of(self, method: str, length: int) -> list[DocumentRead]:
         return [each for each in self.readings if (each.method, each.length) == (method, length)]
 
     def shares(self, method: str, length: int) -> Shares:
@@ -141,7 +142,7 @@ class Judged(Drawn):
         there."""
         return self._change(lambda each: each.text)
 
-    def _change(self, value: Callable[[Reading], float]) -> Paired | None:
+    def _change(self, value: Callable[[DocumentRead], float]) -> Paired | None:
         """The schedule minus the unmodified model, within the window."""
         before, after = (self.of(method, self.window) for method in (AS_IT_IS, self.chosen))
         values = [np.array([value(each) for each in own]) for own in (after, before)]
@@ -149,16 +150,12 @@ class Judged(Drawn):
 
     def costs_more_than(self, limit: float) -> bool:
         """True if documents show that the price is above a limit, in nats a token."""
-        return self.price is not None and self.price.low is not None and self.price.low > limit
+        return self.price is not None and self.price.difference.is_above(limit)
 
     def retrieved(self, method: str, length: int) -> str:
         """The share of all facts, with its interval."""
         own = self.shares(method, length)
-        if not own.shares:
-            return NOT_MEASURED
-        ends = own.interval(STATED)
-        told = NO_INTERVAL if ends is None else f"{100 * ends[0]:.0f} to {ends[1]:.0%}"
-        return f"{own.rate:.0%} ({told})"
+        return str(own.estimate()) if own.shares else NOT_MEASURED
 
     @property
     def so_far(self) -> str:
@@ -166,12 +163,15 @@ class Judged(Drawn):
         if not self.looks:
             return ""
         last = self.looks[-1]
-        ends = NO_INTERVAL
-        if last.low is not None and last.high is not None:
-            ends = f"{100 * last.low:+.0f} to {100 * last.high:+.0f} points from unmodified"
         decided = last.verdict if last.documents in LOOKS else "undecided"
         read = f"{last.documents} document{'s' * (last.documents > 1)}"
-        return f"{read}: {last.rate:.0%} retrieved ({ends}); stopping now would mean: {decided}"
+        told = f"{read}: {last.rate:.0%} retrieved, {self._difference}"
+        return f"{told}; stopping now would mean: {decided}"
+
+    @property
+    def _difference(self) -> str:
+        gained_now = gain(EXACT_MATCH.name, self.looks[-1].difference).text
+        return f"{gained_now} against the unmodified model within {format_length(self.window)}"
 
     @property
     def before(self) -> str:
@@ -185,7 +185,7 @@ class Judged(Drawn):
     def price_in_words(self) -> str:
         """The change in perplexity, and any loss of retrieval, within the original window."""
         lost = self._change(lambda each: each.retrieved)
-        if lost is None or lost.high is None or lost.high >= 0:
+        if lost is None or not lost.difference.is_below(0):
             return self._text_in_words
         rates = (self.shares(method, self.window).rate for method in (AS_IT_IS, self.chosen))
         told = " to ".join(f"{rate:.0%}" for rate in rates)
@@ -194,16 +194,16 @@ class Judged(Drawn):
 
     @property
     def _text_in_words(self) -> str:
-        own, within = self.price, f"within {format_length(self.window)}"
-        if own is None or own.low is None or own.high is None:
+        price, turned = self.price, "rises"
+        if price is None or (ends := price.difference.ends) is None:
             return f"what it costs on short text was {NOT_MEASURED}"
-        ends = sorted(abs(math.expm1(end)) for end in (own.low, own.high))
-        told = f"{abs(math.expm1(own.difference)):.1%} ({100 * ends[0]:.1f} to {ends[1]:.1%})"
-        if own.low > 0:
-            return f"it costs {told} of perplexity {within}"
-        if own.high < 0:
-            return f"it lowers perplexity by {told} {within}"
-        return f"it costs at most {math.expm1(own.high):.1%} of perplexity {within}"
+        low, high = sorted(abs(math.expm1(end)) for end in ends)
+        told = f"{abs(math.expm1(price.difference.value)):.1%} ({100 * low:.1f} to {high:.1%})"
+        if price.difference.is_below(0):
+            turned = "falls"
+        elif not price.difference.is_above(0):
+            told = f"at most {math.expm1(ends[1]):.1%}"
+        return f"perplexity within {format_length(self.window)} {turned} by {told}"
 
     def summary(self) -> str:
         return f"{self.chosen}: {self.verdict} at {format_length(self.length)}: {self.evidence}"
@@ -212,12 +212,11 @@ class Judged(Drawn):
     def evidence(self) -> str:
         """What the verdict rests on, and what would settle it."""
         if not self.looks:
-            return f"retrieval {NOT_MEASURED}"
+            return f"was {NOT_MEASURED}"
         last = self.looks[-1]
         said = (
-            f"retrieval {self.retrieved(self.chosen, self.length)}, against "
-            f"{self.retrieved(AS_IT_IS, self.window)} of the unmodified model within "
-            f"{format_length(self.window)}; {last.documents} documents"
+            f"retrieves {self.retrieved(self.chosen, self.length)} of the facts in "
+            f"{last.documents} documents, {self._difference}"
         )
         if self.verdict == "cannot be judged":
             return (
@@ -231,32 +230,26 @@ class Judged(Drawn):
             return f"{said}; no number of documents in reach would tell"
         return f"{said}; about {last.more:,} more would tell"
 
-    @property
-    def pooled(self) -> dict[str, list[tuple[str, tuple[Mark, ...]]]]:
-        """Retrieval and perplexity, by method and length."""
-        found: dict[str, list[tuple[str, tuple[Mark, ...]]]] = {name: [] for name in METRICS}
-        for method in (AS_IT_IS, self.chosen):
-            rates, losses = [], []
-            for length in (self.window, self.length):
-                own = self.of(method, length)
-                if not own:
-                    continue
-                shares = self.shares(method, length)
-                rates.append(Mark(length, shares.rate, *(shares.interval(STATED) or (None, None))))
-                text = [each.text for each in own]
-                ends = mean_interval(text)
-                low, high = (None, None) if ends is None else map(math.exp, ends)
-                losses.append(Mark(length, math.exp(math.fsum(text) / len(text)), low, high))
-            for name, marks in zip(METRICS, (rates, losses), strict=True):
-                found[name].append((method, tuple(marks)))
-        return found
-
     def charts(self) -> list[Chart]:
         """Retrieval and perplexity within the window and at the target, before and after."""
-        return by_length(self.pooled, self.window, self.chosen)
+        return [
+            before_and_after(axis, value, self.chosen, (self.window, self.length))
+            for axis, value in ((RETRIEVED, self._rate), (LOSS, self._perplexity))
+        ]
+
+    def _rate(self, method: str, length: int) -> Mark | None:
+        own = self.shares(method, length)
+        return Mark.of(length, own.estimate()) if own.shares else None
+
+    def _perplexity(self, method: str, length: int) -> Mark | None:
+        text = [each.text for each in self.of(method, length)]
+        if not text:
+            return None
+        loss = Interval.of(math.fsum(text) / len(text), mean_interval(text), "nats", "documents")
+        return Mark.of(length, loss.mapped(math.exp, "perplexity"))
 
 
-def _texts(readings: Sequence[Reading]) -> list[str]:
+def _texts(readings: Sequence[DocumentRead]) -> list[str]:
     return [text_of(each.source) for each in readings]
 
 
@@ -275,7 +268,7 @@ def _standing(judged: Judged) -> tuple[int, float]:
 
 
 @dataclass(frozen=True, eq=False)
-class Training(Result):
+class TrainingResult(Result):
     """The trained weights, with the config that the model came with, and how the loss went."""
 
     folder: Path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ropewalk.context_plan import ContextPlan
 from ropewalk.data.corpora import Document
@@ -64,18 +65,9 @@ class ExtendSettings:
 
 
 def settings_for(
-    present: ContextPlan,
-    target_length: int,
-    *,
-    documents: int = LOOKS[-1],
-    search: bool = False,
-    seed: int = 0,
-    train_steps: int = 0,
-    learning_rate: float = LEARNING_RATE,
-    batch: int = BATCH,
-    short_limit: float = SHORT_LIMIT,
+    present: ContextPlan, target_length: int, *, search: bool = False, **given: Any
 ) -> ExtendSettings:
-    """Settings for a model."""
+    """Settings for a model; a search has its usual budget."""
     window = present.target_length
     if target_length <= window:
         raise InvalidValue(
@@ -84,16 +76,7 @@ def settings_for(
             f"must be above {window}, the length that the model already serves",
             f"give a target above {format_length(window)}",
         )
-    return ExtendSettings(
-        target_length,
-        documents,
-        EVALUATIONS if search else 0,
-        seed,
-        train_steps,
-        learning_rate,
-        batch,
-        short_limit=short_limit,
-    )
+    return ExtendSettings(target_length, evaluations=EVALUATIONS if search else 0, **given)
 
 
 def parted(documents: Sequence[Document]) -> tuple[list[Document], list[Document]]:

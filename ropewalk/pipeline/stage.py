@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar, Generic, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar, cast
 
 from ropewalk.context_plan import ContextPlan
+from ropewalk.costs.forwards import Needs
 from ropewalk.data.corpora import Document
 from ropewalk.progress import Notice, Progress
 from ropewalk.run_directory import Journal, RunDirectory
@@ -20,35 +21,6 @@ if TYPE_CHECKING:
     from ropewalk.searching.model.ranks import SearchRanks
 
 R = TypeVar("R", bound=Result)
-
-
-class Forwards(NamedTuple):
-    """Some forward passes over sequences of one length."""
-
-    length: int
-    times: int
-
-
-def tokens_in(forwards: Sequence[Forwards]) -> int:
-    return sum(length * times for length, times in forwards)
-
-
-class Cost(NamedTuple):
-    """The most that a stage will take, and the least."""
-
-    forwards: tuple[Forwards, ...] = ()
-    processes: int = 0
-    """Fresh processes that load a model library of their own."""
-    least: tuple[Forwards, ...] | None = None
-    """Those that it takes if it ends as early as it can; None if it always takes all of them."""
-
-    @property
-    def tokens(self) -> int:
-        return tokens_in(self.forwards)
-
-    @property
-    def fewest(self) -> int:
-        return self.tokens if self.least is None else tokens_in(self.least)
 
 
 @dataclass(frozen=True)
@@ -65,7 +37,7 @@ class Start:
     to_train: Sequence[Document] = field(default=(), kw_only=True)
     """The documents of training; if there are none, it reads those of the search."""
     chat: Chat | None = field(default=None, kw_only=True)
-    """The template that the questions of a verdict go through."""
+    """The template that the questions of all documents go through."""
     place: Path | None = field(default=None, kw_only=True)
     """The place of the run directory; None for a preview."""
     ranks: SearchRanks | None = field(default=None, kw_only=True)
@@ -107,15 +79,15 @@ class Stage(Generic[R]):
     does: ClassVar[str]
     result_type: ClassVar[type[Result]]
     early: ClassVar[str] = ""
-    """Why it may take less than its cost."""
+    """Why it may take less than it needs at most."""
     over_ranks: ClassVar[bool] = False
     """True if all ranks run it; else the first one does, and the others wait."""
     conditional: ClassVar[bool] = False
     """True if what earlier stages found decides whether it is needed."""
 
-    def cost(self, window: int) -> Cost:
-        """Its cost, for `--dry-run`; `window` is the length that the model serves now."""
-        return Cost()
+    def needs(self, window: int) -> Needs:
+        """What it will take; `window` is the length that the model serves now."""
+        return Needs()
 
     def check(self, start: Start) -> None:
         """Refuse a run that this stage could not finish, before anything is computed or kept."""

@@ -36,15 +36,15 @@ def factors(
         Axis("rescale factor λ", "log2"),
         tuple(
             Series(
-                label
-                if own.attention_scaling == 1
-                else f"{label}, m = {own.attention_scaling:.3g}",
+                label if (m := own.attention_scaling) == 1 else f"{label}, attention × {m:.3g}",
                 tuple(Mark(i, float(value)) for i, value in enumerate(own.rescale_factors)),
                 label == main,
             )
             for label, own in schedules.items()
         ),
-        tuple(Guide(at, "no full turn in pretraining") for at in [*unturned][:1]),
+        tuple(Guide(at, "under one turn") for at in [*unturned][:1]),
+        caption="A pair with factor 2 turns half as fast; beyond a line, none completes a turn "
+        "within the original length.",
     )
 
 

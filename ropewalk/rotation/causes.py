@@ -15,7 +15,7 @@ import torch
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.errors import InputError
 from ropewalk.evaluation.served.causes import causes
-from ropewalk.models.following import FLOAT32
+from ropewalk.models.proof import FLOAT32
 from ropewalk.scaling import rebuild
 from ropewalk.schedule import MAX_BASE, FloatArray, RotarySchedule
 
@@ -43,7 +43,7 @@ def unit(values: FloatArray) -> FloatArray:
     return scaled
 
 
-class Sample(NamedTuple):
+class SampledRotation(NamedTuple):
     """The cos and sin found at some positions."""
 
     found: FloatArray
@@ -104,7 +104,7 @@ def _known(
         yield f"{cause.name}: the plan {told}", cause.plan.longest()
 
 
-def _measured(sample: Sample, own: RotarySchedule) -> Iterator[tuple[str, RotarySchedule]]:
+def _measured(sample: SampledRotation, own: RotarySchedule) -> Iterator[tuple[str, RotarySchedule]]:
     """Faults with a number that no list has: it is measured in what was found."""
     geometry, positions, (cos, sin) = own.geometry, sample.positions, sample.found
     scaling = float(np.median(np.hypot(cos, sin)))

@@ -32,7 +32,7 @@ from ropewalk.models.anatomy import (
     layer_type_of,
 )
 from ropewalk.models.config import present_plan
-from ropewalk.models.following import FLOAT32
+from ropewalk.models.proof import FLOAT32
 from ropewalk.models.rotary import PlannedRotary
 from ropewalk.models.source import installed_plan, resolve
 from ropewalk.schedule import FloatArray, PairLayout
@@ -146,6 +146,9 @@ def _of_frequencies(inverse: Tensor) -> Live:
 
 def _of_module(live: nn.Module) -> Live:
     model = unwrapped(live)
+    stacks = [module for module in live.modules() if isinstance(module, nn.ModuleList)]
+    if stacks and not any(map(len, stacks)):
+        raise Unsupported(f"{type(live).__name__} has no layers, so nothing in it rotates")
     config, own = getattr(model, "config", None), installed_plan(model)
     with suppress(RopewalkError):
         own = own or (None if config is None else present_plan(config))

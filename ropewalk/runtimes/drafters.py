@@ -30,6 +30,7 @@ import re
 import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -39,11 +40,14 @@ from ropewalk.lengths import format_length
 from ropewalk.models import config as configs
 from ropewalk.models.config import SPECULATORS, Config, ConfigReader, drafter_layers
 from ropewalk.models.source import Source
-from ropewalk.runtimes import every
+from ropewalk.runtimes import named, targets
 from ropewalk.runtimes.finding import TOLERANCE
 from ropewalk.runtimes.reading import whole
-from ropewalk.runtimes.serving import Fit, Serving, export_line, place
+from ropewalk.runtimes.serving import Fit, Serving, export_line, model_argument
 from ropewalk.untrusted import counted
+
+if TYPE_CHECKING:
+    from ropewalk.runtimes.judgement import Judgement
 
 MTP, MODEL = "MTP layers", "a small model"
 # What a form is called by vLLM, SGLang and llama.cpp; empty for what a runtime does not have.
@@ -161,12 +165,27 @@ def lost(runtime: str, target: Source, drafter: Drafter) -> str:
         return f"{runtime} has no drafter of the form {drafter.form}"
     if runtime == "sglang" and SPECULATORS in drafter.source.config:
         return f"SGLang does not read {SPECULATORS}"
-    read = every()[runtime].versions[runtime]
-    if drafter.form == MODEL and (why := read(drafter.source.config).refused):
-        return f"{runtime} does not load it: {why}"
+    unusable = [f for f in _judged(runtime, drafter).wrong if f.trap in ("refused", "not-causal")]
+    if unusable:
+        return f"{runtime} cannot draft with it: {unusable[0].what}; {unusable[0].remedy}"
     own, size = _vocabulary(drafter.source), _vocabulary(target)
     differ = runtime != "llama.cpp" and drafter.form == MODEL and own != size
     return f"{runtime} refuses a draft model of {own} tokens for a target of {size}" * differ
+
+
+def _judged(runtime: str, drafter: Drafter) -> Judgement:
+    """Whether a runtime follows a drafter's own setting.
+
+    Heads are of the class that they begin with. Some are not causal: those that propose a whole
+    block at once.
+    """
+    config, classes = drafter.source.config, drafter.source.config.get("architectures")
+    if drafter.form not in (MTP, MODEL):
+        heads = drafter.form.startswith("EAGLE") and isinstance(classes, list)
+        names = [re.sub("Eagle3?", "", str(each), flags=re.IGNORECASE) for each in classes or ()]
+        kind = ConfigReader(config).model_type
+        config = {**config, "model_type": kind, "architectures": names if heads else []}
+    return named(runtime).judge(config, drafter.source.present_plan, own_plan=True)
 
 
 def _called(runtime: str, drafter: Drafter) -> str:
@@ -175,12 +194,11 @@ def _called(runtime: str, drafter: Drafter) -> str:
 
 def _row(runtime: str, target: Source, drafter: Drafter, plan: ContextPlan) -> Serving:
     """By the lines that serve the target, with the drafter."""
-    own, length, config = every()[runtime], plan.target_length, drafter.source.config
-    assert own.serve is not None, "each is served by a command"
+    own, length, config = targets()[runtime], plan.target_length, drafter.source.config
     served = own.serve(plan, target)
     if not served.lines:
         return served
-    line, draft = served.lines[-1], place(drafter.source)
+    line, draft = served.lines[-1], model_argument(drafter.source)
     lines = [each for each in served.lines[:-1] if each.startswith("ropewalk export")]
     stated = _accepted(runtime, config)
     both = _changes_both(line, target, drafter, length)
@@ -190,17 +208,20 @@ def _row(runtime: str, target: Source, drafter: Drafter, plan: ContextPlan) -> S
         other = "the options that change the target would change its heads of another geometry"
         astray = drafter.astray(plan) or other * both
     if short or astray:
-        out = f"{Path(place(target)).name}-{runtime}" if own.line else "MODEL.gguf"
-        line = own.line(out, length, None) if own.line else f"llama-server -m {out} -c {length}"
+        name = Path(model_argument(target)).name
+        out = f"{name}-{runtime}" if own.loads == "folder" else "MODEL.gguf"
+        line = own.command(out, length)
         named = "" if drafter.form == MTP else f" --drafter {shlex.quote(draft)}"
         lines = [f"{export_line(target, runtime, out)}{named}"]
         draft, stated = str(beside(Path(out))), length  # which an export states
     # With longrope, vLLM would take the original length.
     longest = length if stated >= length else 0
-    lines += drafted(runtime, line, drafter, draft, longest, place(target))
-    fit: Fit = "impossible" if short else "approximate" if astray else "exact"
+    lines += drafted(runtime, line, drafter, draft, longest, model_argument(target))
+    unknown = _judged(runtime, drafter).unknown
+    fits: tuple[Fit, ...] = ("impossible", "unknown", "approximate", "exact")
+    fit = next(fit for fit, why in zip(fits, (short, unknown, astray, "else"), strict=True) if why)
     reason = short or f"drafts up to there: {far}"
-    return Serving(runtime, fit, "; ".join(filter(None, (reason, astray))), tuple(lines))
+    return Serving(runtime, fit, "; ".join(filter(None, (reason, unknown, astray))), tuple(lines))
 
 
 def _changes_both(line: str, target: Source, drafter: Drafter, length: int) -> bool:
@@ -254,8 +275,7 @@ def drafted(
 
 
 def _accepted(runtime: str, config: Config) -> int:
-    accepts = every()[runtime].accepts
-    return (accepts and accepts(config)) or 0
+    return named(runtime).accepts(config) or 0
 
 
 def _limits_vllm(config: Config, form: str, length: int) -> bool:

@@ -17,12 +17,12 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from ropewalk.context_plan import SLIDING_ATTENTION, ContextPlan, PlanStep
-from ropewalk.errors import InvalidValue, RopewalkError, UnknownName, Unsupported
+from ropewalk.errors import RopewalkError
 from ropewalk.gguf import settings
 from ropewalk.models.config import Config, ConfigReader, present_plan
-from ropewalk.models.stock_config import rope_parameters
-from ropewalk.runtimes import every, follows, targets
-from ropewalk.schedule import LogN, RotaryGeometry, RotarySchedule
+from ropewalk.models.stock_config import is_dynamic, rope_parameters, two_lists
+from ropewalk.runtimes import targets
+from ropewalk.schedule import LogN, RotarySchedule
 from ropewalk.values import Value
 
 Fit = Literal["exact", "equivalent", "approximated", "refused", "unknown"]
@@ -33,6 +33,7 @@ LONGEST = "the longest schedule at every length"
 BY_SERVER = "two lists, by the server's --max-model-len"
 WHOLE_BASE = "the base, cut to a whole number"
 AS_WRITTEN = "the export as a whole"
+DYNAMIC = "dynamic NTK"
 NO_FACTORS = "the nearest base, one factor or YaRN: its graph of this architecture takes no factors"
 
 
@@ -41,7 +42,7 @@ _WITHOUT_POSITIONS = {"llama4_text"}
 
 
 @dataclass(frozen=True, eq=False)
-class Cell(Value):
+class Support(Value):
     """One runtime's support of one feature."""
 
     fit: Fit
@@ -51,9 +52,9 @@ class Cell(Value):
         return f"{self.fit} ({self.how})" if self.how else self.fit
 
 
-EXACT = Cell("exact")
-Matrix = dict[str, dict[str, Cell]]
-"""Cells by feature and runtime."""
+EXACT = Support("exact")
+Matrix = dict[str, dict[str, Support]]
+"""By feature and runtime."""
 
 
 class Feature(NamedTuple):
@@ -78,162 +79,47 @@ def matrix(plan: ContextPlan, config: Config) -> Matrix:
 
     What cannot be written, or would be misread as a whole, has a row of its own.
     """
-    rows = _features(plan, config)
-    wholes = {runtime: _as_written(plan, config, runtime, rows) for runtime in targets()}
-    return rows if set(map(str, wholes.values())) == {"exact"} else {**rows, AS_WRITTEN: wholes}
-
-
-def _features(plan: ContextPlan, config: Config) -> Matrix:
-    followed = plan if is_dynamic(plan) else approximation(plan, config)
-    settings, nested = _settings(followed, config)
-    schedules = [step.schedule for steps in plan.schedules.values() for step in steps]
-    features = []
-    for setting in settings:
-        name = _turning(setting)
-        features.append(Feature(name, "turning", setting, plan, config, nested))
-        if any(schedule.attention_scaling != 1 for schedule in schedules):
-            features.append(Feature("attention scaling", "attention", setting, plan, config))
-        if any(schedule.softmax_scaling != 1 for schedule in schedules):
-            features.append(Feature("softmax scaling", "softmax", setting, plan, config))
-    rows = {each.name: _row(each) for each in features}
-    return rows | _beside_the_factors(plan, config)
-
-
-def _row(feature: Feature) -> dict[str, Cell]:
-    return {name: support(name, feature) for name in targets()}
-
-
-def _as_written(plan: ContextPlan, config: Config, runtime: str, rows: Matrix) -> Cell:
-    """The runtime's own export, if it can be written, as the runtime reads it."""
-    written = every()[runtime].written
-    assert written is not None, "exports are written for it"
-    cells = [row[runtime] for row in rows.values()]
-    endless = is_dynamic(plan) and runtime == "transformers"  # its config states no end
-    if endless or {"refused", "unknown"} & {cell.fit for cell in cells}:
-        return EXACT  # another row tells
-    near = any(cell.fit == "approximated" for cell in cells)
-    try:
-        followed = _nearest(plan, config, runtime, rows) if near else plan
-        setting = written(config, followed)
-    except RopewalkError as error:
-        return Cell("refused", str(error))
-    if setting is None:
-        return EXACT
-    found = follows(runtime, setting, followed)
-    if found.exactly:
-        return EXACT
-    return Cell("unknown" if found.unknown else "refused", str(found))
-
-
-def support(runtime: str, feature: Feature) -> Cell:
-    """A runtime's support of a feature."""
-    cell = every()[runtime].cell
-    assert cell is not None, "exports are written for it"
-    return cell(feature)
-
-
-def check_plan(plan: ContextPlan, config: Config, source: str) -> None:
-    """A plan of another model would be written, and proven, and useless."""
-    present = present_plan(config, source)
-    for layer_type, steps in plan.schedules.items():
-        if layer_type not in present.schedules:
-            continue  # named when the config is written
-        _check_kept(layer_type, steps)
-        own = present.longest(layer_type).geometry
-        planned = replace(steps[-1].schedule.geometry, original_length=own.original_length)
-        if planned != own:
-            raise InvalidValue(
-                f"plan.schedules.{layer_type}",
-                _differs(planned, own),
-                f"the plan was made for another model: this one has {_differs(own, planned)}",
-                "create the plan from this model's config",
-            )
-
-
-def _check_kept(layer_type: str, steps: tuple[PlanStep, ...]) -> None:
-    """Kept initial positions that reach as far as the plan leave nothing to rescale."""
-    for step in steps:
-        kept = step.schedule.kept_initial_positions
-        if kept >= step.up_to_length:
-            raise InvalidValue(
-                f"plan.schedules.{layer_type}.kept_initial_positions",
-                kept,
-                f"keeps all of the {step.up_to_length} positions that the schedule serves, so that "
-                "none is rescaled",
-                "plan with fewer",
-            )
-
-
-def _differs(geometry: RotaryGeometry, other: RotaryGeometry) -> str:
-    """The differences of a geometry from another one."""
-    parts = {
-        f"heads of {geometry.head_dim}": geometry.head_dim == other.head_dim,
-        f"{geometry.rotary_dim} turning dimensions": geometry.rotary_dim == other.rotary_dim,
-        f"base {geometry.base:g}": geometry.base == other.base,
-        f"{geometry.resting_pairs} resting pairs": geometry.resting_pairs == other.resting_pairs,
-        f"{geometry.pair_layout} pairs": geometry.pair_layout == other.pair_layout,
+    columns = {name: each.support_of(plan, config) for name, each in targets().items()}
+    rows = {
+        feature: {name: column[feature] for name, column in columns.items()}
+        for feature in next(iter(columns.values()))
     }
-    return ", ".join(part for part, same in parts.items() if not same)
+    if set(map(str, rows[AS_WRITTEN].values())) == {"exact"}:
+        del rows[AS_WRITTEN]
+    return rows
+
+
+def features_of(plan: ContextPlan, config: Config) -> dict[str, Feature | Support]:
+    """The parts of a plan by name; of a part that is alike in every runtime, its support."""
+    settings, nested = _settings(nearest_in_stock(plan, config), config)
+    schedules = [step.schedule for steps in plan.schedules.values() for step in steps]
+    parts = []
+    for setting in settings:
+        parts.append(Feature(_turning(setting), "turning", setting, plan, config, nested))
+        if any(schedule.attention_scaling != 1 for schedule in schedules):
+            parts.append(Feature("attention scaling", "attention", setting, plan, config))
+        if any(schedule.softmax_scaling != 1 for schedule in schedules):
+            parts.append(Feature("softmax scaling", "softmax", setting, plan, config))
+    return {**{each.name: each for each in parts}, **_beside_the_factors(plan, config)}
 
 
 def loadable_by(plan: ContextPlan, config: Config) -> tuple[str, ...]:
-    """The runtimes that can follow the plan; none if no stock config can express it.
-
-    transformers counts for dynamic NTK, which it has under that name, though its cached decoding
-    is not that of the plan; and what loads GGUF files, for a file that no export has written.
-    """
+    """The runtimes that can follow the plan; none if no stock config can express it."""
     try:
         rows = matrix(plan, config)
     except RopewalkError:
         return ()
     return tuple(
-        runtime
-        for runtime in targets()
-        if all(
-            cells[runtime].fit in ("exact", "equivalent")
-            or (feature == "dynamic NTK" and runtime == "transformers")
-            or (feature == AS_WRITTEN and every()[runtime].loads_files)
-            for feature, cells in rows.items()
-        )
+        name
+        for name, runtime in targets().items()
+        if all(runtime.follows_by(feature, row[name]) for feature, row in rows.items())
     )
 
 
-def expressible(
-    plan: ContextPlan, config: Config, runtime: str, *, approximate: bool
-) -> tuple[ContextPlan, tuple[str, ...]]:
-    """The plan that the runtime can be made to follow, and its differences from the given one.
-
-    Refused by name: what the runtime has nothing for, and, without `approximate`, what it only has
-    something near.
-    """
-    if runtime not in targets():
-        raise UnknownName("runtime", runtime, targets())
-    rows = _features(plan, config)
-    own = {name: row[runtime] for name, row in rows.items()}
-    own[AS_WRITTEN] = _as_written(plan, config, runtime, rows)
-    for feature, cell in own.items():
-        if cell.fit == "refused":
-            raise Unsupported(f"{runtime}: {feature} is refused: {cell.how}")
-    near = [f"{name}: {cell.how}" for name, cell in own.items() if cell.fit == "approximated"]
-    if not near:
-        return plan, ()
-    if not approximate:
-        raise Unsupported(
-            f"{runtime} can only approximate this plan ({'; '.join(near)}); allow that "
-            "(`approximate`) to export the approximation with its measured cost, or create a plan "
-            "without it"
-        )
-    return _nearest(plan, config, runtime, rows), tuple(near)
-
-
-def _nearest(plan: ContextPlan, config: Config, runtime: str, rows: Matrix) -> ContextPlan:
-    """The plan that the runtime follows instead of one that it can only approximate."""
-    nearest = plan if is_dynamic(plan) else approximation(plan, config)
-    nearest = nearest.approximating(plan)
-    if runtime == "transformers":
-        return nearest
-    longest = {name: steps[-1:] for name, steps in nearest.schedules.items()}
-    how = {row[runtime].how for row in rows.values() if row[runtime].fit == "approximated"}
+def without_approximated(plan: ContextPlan, supports: Mapping[str, Support]) -> ContextPlan:
+    """One schedule a layer type, without what a runtime approximates in it."""
+    longest = {name: steps[-1:] for name, steps in plan.schedules.items()}
+    how = {each.how for each in supports.values() if each.fit == "approximated"}
     if WHOLE_BASE in how:
         longest = {name: (_with_whole_base(step),) for name, (step,) in longest.items()}
     if NO_FACTORS in how:
@@ -242,13 +128,7 @@ def _nearest(plan: ContextPlan, config: Config, runtime: str, rows: Matrix) -> C
             name: (_without_factors(step, own_attention=windows),)
             for name, (step,) in longest.items()
         }
-    return replace(nearest, schedules=longest)
-
-
-def untold(plan: ContextPlan, config: Config, runtime: str) -> tuple[str, ...]:
-    """Open questions about a runtime and this plan."""
-    cells = (row[runtime] for row in matrix(plan, config).values())
-    return tuple(dict.fromkeys(cell.how for cell in cells if cell.fit == "unknown"))
+    return replace(plan, schedules=longest)
 
 
 def _with_whole_base(step: PlanStep) -> PlanStep:
@@ -268,6 +148,11 @@ def _without_factors(step: PlanStep, *, own_attention: bool) -> PlanStep:
         return step
     nearest = settings.expressible(step.schedule, own_attention=own_attention)
     return replace(step, schedule=nearest)
+
+
+def nearest_in_stock(plan: ContextPlan, config: Config) -> ContextPlan:
+    """The nearest plan that stock transformers has."""
+    return (plan if is_dynamic(plan) else approximation(plan, config)).approximating(plan)
 
 
 def approximation(plan: ContextPlan, config: Config) -> ContextPlan:
@@ -299,22 +184,6 @@ def _without_extras(step: PlanStep, own: LogN | None) -> RotarySchedule:
     return replace(schedule, log_n=None, attention_scaling=attention)
 
 
-def two_lists(steps: tuple[PlanStep, ...]) -> bool:
-    return (
-        len(steps) == 2
-        and steps[0].up_to_length == steps[0].schedule.geometry.original_length
-        and steps[0].schedule.attention_scaling == steps[1].schedule.attention_scaling
-    )
-
-
-def is_dynamic(plan: ContextPlan) -> bool:
-    """True if it is a ladder of dynamic NTK, which transformers has under that name."""
-    return any(
-        len(steps) > 1 and steps[-1].schedule.method == "dynamic_ntk"
-        for steps in plan.schedules.values()
-    )
-
-
 def _settings(plan: ContextPlan, config: Config) -> tuple[list[Mapping[str, object]], bool]:
     """The stock setting of each layer type, and whether the config has one for each."""
     written = rope_parameters(plan, config)
@@ -328,16 +197,16 @@ def _turning(setting: Mapping[str, object]) -> str:
     if kind == "proportional":  # a name of its own: other layer types may have the plain one
         name = "another base" if setting.get("factor", 1) == 1 else "linear"
         return f"{name}, with resting pairs"
-    named = {"default": "another base", "dynamic": "dynamic NTK", "yarn": "YaRN"}
+    named = {"default": "another base", "dynamic": DYNAMIC, "yarn": "YaRN"}
     return kind if kind in ("linear", "llama3") else named.get(kind, "factors by pair")
 
 
-def _beside_the_factors(plan: ContextPlan, config: Config) -> Matrix:
+def _beside_the_factors(plan: ContextPlan, config: Config) -> dict[str, Feature | Support]:
     """The parts that depend on the position or on the length of a sequence."""
-    rows: Matrix = {}
+    parts: dict[str, Feature | Support] = {}
     steps = [step for own in plan.schedules.values() for step in own]
     if any(step.schedule.kept_initial_positions for step in steps):
-        rows["kept initial positions"] = dict.fromkeys(targets(), Cell("approximated", LEFT_OUT))
+        parts["kept initial positions"] = Support("approximated", LEFT_OUT)
     trained = _own_log_n(config)
     log_ns = {
         (step.schedule.log_n, trained.get(layer_type))
@@ -346,14 +215,12 @@ def _beside_the_factors(plan: ContextPlan, config: Config) -> Matrix:
         if step.schedule.log_n is not None
     }
     if any(planned != own for planned, own in log_ns):
-        cell = Cell("approximated", ITS_MEAN)
+        parts["log-n"] = Support("approximated", ITS_MEAN)
         if ConfigReader(config).model_type in _WITHOUT_POSITIONS:
-            cell = Cell("refused", "its attention gets no positions, so its mean has no known cost")
-        rows["log-n"] = dict.fromkeys(targets(), cell)
+            why = "its attention gets no positions, so its mean has no known cost"
+            parts["log-n"] = Support("refused", why)
     if any(planned == own for planned, own in log_ns):
-        rows["query growth"] = _row(Feature("query growth", "growth", {}, plan, config))
+        parts["query growth"] = Feature("query growth", "growth", {}, plan, config)
     if any(len(own) > 1 for own in plan.schedules.values()) and not is_dynamic(plan):
-        rows["switching by length"] = _row(
-            Feature("switching by length", "switching", {}, plan, config)
-        )
-    return rows
+        parts["switching by length"] = Feature("switching by length", "switching", {}, plan, config)
+    return parts

@@ -10,7 +10,7 @@ from ropewalk.errors import RopewalkError
 from ropewalk.models.assumptions import Assumption, assumptions
 from ropewalk.models.config import Config, ConfigReader
 from ropewalk.runtimes.model_classes import ENGINE_NAMES, ModelClass, model_class
-from ropewalk.runtimes.reading import Reading
+from ropewalk.runtimes.reading import RotaryReading
 from ropewalk.values import Value
 
 TOLERANCE = 2.0**-20
@@ -36,10 +36,10 @@ class Finding(Value):
 
 
 @dataclass(frozen=True, eq=False)
-class Subject:
+class ExaminedModel:
     """A folder or file under examination."""
 
-    readings: tuple[Reading, ...]
+    readings: tuple[RotaryReading, ...]
     length: int
     """The length that it should serve."""
     plan: ContextPlan | None = None
@@ -88,4 +88,4 @@ class Subject:
         return [dict(rope) for rope in stated if isinstance(rope, Mapping)]
 
 
-Trap = Callable[[Subject], Iterator[Finding]]
+Trap = Callable[[ExaminedModel], Iterator[Finding]]

@@ -27,9 +27,9 @@ from ropewalk.context_plan import PlanStep
 from ropewalk.errors import InvalidValue, Unsupported, shortened
 from ropewalk.models.config import ORIGINAL_LENGTH, Config, ConfigReader
 from ropewalk.models.tables import table_in
-from ropewalk.runtimes import Runtime
+from ropewalk.runtimes.model_classes import GROWTH_IN_ROPE
 from ropewalk.runtimes.reading import (
-    Reading,
+    RotaryReading,
     by_rules,
     known,
     scaled,
@@ -37,9 +37,9 @@ from ropewalk.runtimes.reading import (
     with_base,
     without,
 )
+from ropewalk.runtimes.runtime import Runtime
 from ropewalk.untrusted import real_number
 
-NAME = "mlx-lm"
 ANY = "*"
 """Every rope type, in the table."""
 TABLE = Path(__file__).with_name("mlx_lm.json")
@@ -61,45 +61,54 @@ _LENGTH_BESIDE = ("phi3",)
 _ORIGINAL = {"yarn": 4096, "llama3": 8192}
 
 
-def read(config: Config) -> Reading:
-    """It refuses no length: nothing in it looks at the stated one."""
-    said: list[tuple[str, str]] = []
+class MlxLm(Runtime):
+    """mlx-lm, which refuses no length: nothing in it looks at the stated one."""
 
-    def seen(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
-        outcome, form, rope = _arrives(reader, rope)
-        old_keys = _NO_OLD_KEYS if reader.is_nested else _OLD_KEYS
-        served = f"mlx-lm {version()}'s class of {reader.model_type}"
-        if outcome == "own":
-            said.append(("", _OWN))
-            return own(reader, rope)
-        if outcome.startswith("refused"):
-            raise InvalidValue(
-                "rope_type",
-                _kind(rope),
-                f"fails in {served}, {outcome.removeprefix('refused: ')}",
-                old_keys if form == V5 else "use another method, or another runtime",
+    name = "mlx-lm"
+    by_model_type = True
+
+    def release(self) -> str:
+        return str(table_in(TABLE)["version"])
+
+    def read(self, config: Config) -> RotaryReading:
+        said: list[tuple[str, str]] = []
+
+        def seen(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
+            # The table says what arrives; each outcome has its own reading, note and remedy.
+            outcome, form, rope = _arrives(reader, rope)
+            old_keys = _NO_OLD_KEYS if reader.is_nested else _OLD_KEYS
+            served = f"mlx-lm {self.release()}'s class of {reader.model_type}"
+            if outcome == "own":
+                said.append(("", _OWN))
+                return own(reader, rope)
+            if outcome.startswith("refused"):
+                raise InvalidValue(
+                    "rope_type",
+                    _kind(rope),
+                    f"fails in {served}, {outcome.removeprefix('refused: ')}",
+                    old_keys if form == V5 else "use another method, or another runtime",
+                )
+            if outcome == "other":
+                raise Unsupported(
+                    f"{served} computes something of its own from rope type {_kind(rope)!r}; judge "
+                    "it by running it there"
+                )
+            if outcome != "plain":
+                said.append((f"{served} does not read {form}", old_keys))
+            elif _kind(rope) != "default":
+                said.append((f"{served} does not pass the scaling on", ""))
+            base = (
+                rope["rope_theta"] if outcome == "plain" else float(outcome.removeprefix("base "))
             )
-        if outcome == "other":
-            raise Unsupported(
-                f"{served} computes something of its own from rope type {_kind(rope)!r}; judge "
-                "it by running it there"
-            )
-        if outcome != "plain":
-            said.append((f"{served} does not read {form}", old_keys))
-        elif _kind(rope) != "default":
-            said.append((f"{served} does not pass the scaling on", ""))
-        base = rope["rope_theta"] if outcome == "plain" else float(outcome.removeprefix("base "))
-        return reader.steps(with_base(rope, base))
+            return reader.steps(with_base(rope, base))
 
-    reading = by_rules(NAME, config, seen, "by the length at hand")
-    notes = tuple(dict.fromkeys(note for note, _ in said if note))
-    return replace(reading, notes=notes, remedy=next((help for _, help in said if help), ""))
+        reading = by_rules(self.name, config, seen, "by the length at hand")
+        notes = tuple(dict.fromkeys(note for note, _ in said if note))
+        return replace(reading, notes=notes, remedy=next((help for _, help in said if help), ""))
 
-
-def reads_growth(config: Config) -> bool | None:
-    """True if its class lets queries grow with their position; None if it was not measured."""
-    row = _row(ConfigReader(config).model_type)
-    return None if row is None else bool(row.get("growth"))
+    def growth_key(self, config: Config) -> str | None:
+        row = _row(ConfigReader(config).model_type)
+        return None if row is None else GROWTH_IN_ROPE if row.get("growth") else ""
 
 
 def own(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
@@ -138,10 +147,6 @@ def _kind(rope: Config) -> str:
     """The rope type, as mlx-lm takes it: by the older key first."""
     kind = str(rope.get("type") or rope.get(ROPE_TYPE) or "default")
     return "longrope" if kind == "su" else kind
-
-
-def version() -> str:
-    return str(table_in(TABLE)["version"])
 
 
 def _arrives(reader: ConfigReader, rope: Config) -> tuple[str, str, Config]:
@@ -194,4 +199,4 @@ def _row(model_type: str) -> dict[str, Any] | None:
     return row
 
 
-RUNTIME = Runtime(NAME, {NAME: read}, recorded=version, by_model_type=True)
+RUNTIMES = (MlxLm(),)

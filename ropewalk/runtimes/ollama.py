@@ -18,16 +18,28 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ropewalk.context_plan import PlanStep
+from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.errors import InvalidValue, Unsupported
+from ropewalk.gguf.header import GGUFHeader
 from ropewalk.gguf.rotation import DEFAULT_BASE
 from ropewalk.models.config import ORIGINAL_LENGTH, Config, ConfigReader
-from ropewalk.runtimes import Runtime, files
+from ropewalk.models.source import Source
+from ropewalk.runtimes import gguf_lines
+from ropewalk.runtimes.llama_cpp import LlamaCppRuntime
 from ropewalk.runtimes.model_classes import architecture
-from ropewalk.runtimes.reading import Reading, by_rules, known, whole, with_base, without
-from ropewalk.runtimes.servers import Asking, Speech, members, plain
+from ropewalk.runtimes.reading import (
+    OLLAMA,
+    RotaryReading,
+    by_rules,
+    known,
+    whole,
+    with_base,
+    without,
+)
+from ropewalk.runtimes.runtime import Runtime
+from ropewalk.runtimes.servers import Connection, Dialect, members, plain
+from ropewalk.runtimes.serving import Serving
 
-NAME = "ollama"
 _LLAMA = ("LlamaForCausalLM", "MixtralForCausalLM")
 _NO_SCALING = ("CohereForCausalLM",)
 _QWEN2 = "Qwen2ForCausalLM"
@@ -43,49 +55,66 @@ _OTHERS = json.loads(Path(__file__).with_name("ollama_classes.json").read_text(e
 _EXPORT = "export a GGUF file (ropewalk export --runtime llama.cpp), and use that in the Modelfile"
 
 
-def of_file(reading: Reading) -> Reading:
-    """A GGUF file rotates as in llama.cpp."""
-    return replace(reading, runtime=NAME)
+def _described(server: Connection, entry: Mapping[str, Any], name: str) -> dict[str, object]:
+    shown = members(server.post("/api/show", {"model": name}))
+    details, about = members(shown.get("details")), members(shown.get("model_info"))
+    trained = next((v for k, v in about.items() if k.endswith(".context_length")), None)
+    return {
+        "version": members(server.get("/api/version")).get("version"),
+        **plain({"trained_length": trained, "parameters": shown.get("parameters")}),
+        **plain({key: details.get(key) for key in ("quantization_level", "family")}),
+    }
 
 
-def read(config: Config) -> Reading:
-    """The reading of a folder by `ollama create`."""
-    name = architecture(config)
-    notes: list[str] = []
+class Ollama(Runtime):
+    """Ollama: its own converter for folders, llama.cpp's server for GGUF files."""
 
-    def seen(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
-        if name in _OTHERS:
-            raise Unsupported(
-                f"how Ollama's converter reads a setting of {name} is not known; {_EXPORT}"
-            )
-        if name not in (*_LLAMA, *_NO_SCALING, _QWEN2):
-            raise InvalidValue(
-                "architectures", name[:80], "Ollama's converter has no class for it", _EXPORT
-            )
-        stated = reader.config.get("rope_scaling")
-        scaling = dict(stated) if isinstance(stated, Mapping) else {}
-        base = reader.config.get("rope_theta")
-        if base is None and name not in _LLAMA:
-            raise InvalidValue(
-                "rope_theta",
-                None,
-                "is all that Ollama's converter reads of the base; without it the file states 0",
-                "export with --v4-keys, or to GGUF",
-            )
-        if name in _LLAMA:
-            _check_head(reader)
-        arrives = _converted(name, scaling, base)
-        if arrives.get("factor") != rope.get("factor", arrives.get("factor")):
-            notes.append(f"Ollama's converter of {name} does not read this setting")
-        # It looks for the original length in the scaling only.
-        inner = ConfigReader(without(reader.config, {ORIGINAL_LENGTH}))
-        return inner.steps(known({**with_base(rope, base or DEFAULT_BASE), **arrives}))
+    name = OLLAMA
+    place = 4
+    loads = "GGUF file"
+    dialect = Dialect("Ollama", "library", _described, takes_tokens=False)
 
-    reading = by_rules(NAME, config, seen, "by the declared length")
-    stated = ConfigReader(config).config
-    lengths = (whole(stated.get(key)) for key in _LENGTHS.get(name, (_LENGTH,)))
-    limit = next((length for length in lengths if length), None)
-    return replace(reading, limit=limit, notes=tuple(notes), remedy=_EXPORT)
+    def read(self, config: Config) -> RotaryReading:
+        """The reading of a folder by `ollama create`."""
+        name = architecture(config)
+        notes: list[str] = []
+
+        def seen(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
+            if name in _OTHERS:
+                raise Unsupported(
+                    f"how Ollama's converter reads a setting of {name} is not known; {_EXPORT}"
+                )
+            if name not in (*_LLAMA, *_NO_SCALING, _QWEN2):
+                raise InvalidValue(
+                    "architectures", name[:80], "Ollama's converter has no class for it", _EXPORT
+                )
+            stated = reader.config.get("rope_scaling")
+            scaling = dict(stated) if isinstance(stated, Mapping) else {}
+            base = reader.config.get("rope_theta")
+            if base is None and name not in _LLAMA:
+                rule = "is all that Ollama's converter reads of the base; without it the file has 0"
+                raise InvalidValue("rope_theta", None, rule, "export with --v4-keys, or to GGUF")
+            if name in _LLAMA:
+                _check_head(reader)
+            arrives = _converted(name, scaling, base)
+            if arrives.get("factor") != rope.get("factor", arrives.get("factor")):
+                notes.append(f"Ollama's converter of {name} does not read this setting")
+            # It looks for the original length in the scaling only.
+            inner = ConfigReader(without(reader.config, {ORIGINAL_LENGTH}))
+            return inner.steps(known({**with_base(rope, base or DEFAULT_BASE), **arrives}))
+
+        reading = by_rules(self.name, config, seen, "by the declared length")
+        stated = ConfigReader(config).config
+        lengths = (whole(stated.get(key)) for key in _LENGTHS.get(name, (_LENGTH,)))
+        limit = next((length for length in lengths if length), None)
+        return replace(reading, limit=limit, notes=tuple(notes), remedy=_EXPORT)
+
+    def read_file(self, header: GGUFHeader) -> RotaryReading:
+        """A GGUF file rotates as in llama.cpp."""
+        return replace(LlamaCppRuntime().read_file(header), runtime=self.name)
+
+    def serve(self, plan: ContextPlan, source: Source) -> Serving:
+        return gguf_lines.served(LlamaCppRuntime(), plan, source)[1]
 
 
 def _check_head(reader: ConfigReader) -> None:
@@ -125,22 +154,4 @@ def _converted(name: str, scaling: Config, base: object) -> Config:
     return {}
 
 
-def _tell(server: Asking, entry: Mapping[str, Any], name: str) -> dict[str, object]:
-    shown = members(server.post("/api/show", {"model": name}))
-    details, about = members(shown.get("details")), members(shown.get("model_info"))
-    trained = next((v for k, v in about.items() if k.endswith(".context_length")), None)
-    return {
-        "version": members(server.get("/api/version")).get("version"),
-        **plain({"trained_length": trained, "parameters": shown.get("parameters")}),
-        **plain({key: details.get(key) for key in ("quantization_level", "family")}),
-    }
-
-
-RUNTIME = Runtime(
-    NAME,
-    {NAME: read},
-    place=4,
-    serve=lambda plan, source: files.served(plan, source)[1],
-    loads_files=True,
-    server=Speech("Ollama", "library", _tell, takes_tokens=False),
-)
+RUNTIMES = (Ollama(),)

@@ -17,8 +17,8 @@ BY_ITS_RULES = "by its rules, not run"
 MEASURED = "measured"
 RUN = "run"
 NOT_MEASURED = "not measured"
-STOCK = "transformers"
-"""The runtime that is measured; the others are read by their rules."""
+STOCK, LLAMA_CPP, OLLAMA = "transformers", "llama.cpp", "ollama"
+"""The first is measured; the others are read by their rules."""
 MOST_LAYERS = 1024
 MOST_OF_ANYTHING = 100_000  # experts, heads and the like: what building loops over
 
@@ -50,7 +50,7 @@ class Effective(Value):
 
 
 @dataclass(frozen=True, eq=False)
-class Reading(Value):
+class RotaryReading(Value):
     """One runtime's reading of a folder or a file."""
 
     runtime: str
@@ -78,6 +78,11 @@ class Reading(Value):
             return "not looked at"
         return "run" if self.source == RUN else "by its rules"
 
+    @classmethod
+    def unknown(cls, runtime: str, why: str) -> RotaryReading:
+        """The reading of a runtime of which nothing is known here."""
+        return cls(runtime, BY_ITS_RULES, unread=why)
+
     def derived(self) -> dict[str, object]:
         return {"basis": self.basis}
 
@@ -92,7 +97,7 @@ def by_rules(
     config: Config,
     seen: Callable[[ConfigReader, Config], tuple[PlanStep, ...]],
     switches: Switch,
-) -> Reading:
+) -> RotaryReading:
     """The reading of a config that a runtime sees as `seen` returns it."""
     layers = {}
     try:
@@ -101,11 +106,11 @@ def by_rules(
             own = seen(reader, {key: value for key, value in rope.items() if value is not None})
             layers[layer_type] = tuple(map(Effective.of, own))
     except Unsupported as error:
-        return Reading(runtime, BY_ITS_RULES, unread=str(error))
+        return RotaryReading.unknown(runtime, str(error))
     except InvalidValue as error:
-        return Reading(runtime, BY_ITS_RULES, refused=str(error))
+        return RotaryReading(runtime, BY_ITS_RULES, refused=str(error))
     changes = any(len(own) > 1 for own in layers.values())
-    return Reading(runtime, BY_ITS_RULES, layers, switches if changes else "never")
+    return RotaryReading(runtime, BY_ITS_RULES, layers, switches if changes else "never")
 
 
 def check_counts(config: Mapping[str, Any]) -> None:

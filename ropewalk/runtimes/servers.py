@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 
-class Asking(Protocol):
+class Connection(Protocol):
     """A connection to a server."""
 
     def get(self, path: str) -> object: ...
@@ -16,14 +16,14 @@ class Asking(Protocol):
 
 
 @dataclass(frozen=True)
-class Speech:
-    """The dialect of one runtime's server. Of one that no runtime claims, little is known."""
+class Dialect:
+    """How one runtime's server says what it is. Of one that no runtime claims, little is known."""
 
     kind: str
     """The runtime's name in words."""
     owner: str
     """Its `owned_by` of each of its models."""
-    tell: Callable[[Asking, Mapping[str, Any], str], dict[str, object]]
+    describe: Callable[[Connection, Mapping[str, Any], str], dict[str, object]]
     """From its entry of a model, and that model's name: its `version`, the `length` that it serves,
     and whatever else it says of its settings."""
     takes_tokens: bool = True

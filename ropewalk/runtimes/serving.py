@@ -16,8 +16,8 @@ from ropewalk.blocks import Block, Code, Heading, Paragraph
 from ropewalk.context_plan import PLAN, ContextPlan
 from ropewalk.errors import RopewalkError
 from ropewalk.models.source import Source
+from ropewalk.models.windows import window_everywhere
 from ropewalk.runtimes import every
-from ropewalk.runtimes.configs import window_everywhere
 from ropewalk.values import Value
 
 Fit = Literal["exact", "approximate", "impossible", "unknown"]
@@ -40,6 +40,13 @@ class Serving(Value):
     lines: tuple[str, ...] = ()
     """Members of config.json for transformers, shell commands for the others."""
 
+    @classmethod
+    def possible(cls, runtime: str, near: Sequence[str], reason: str, *lines: str) -> Serving:
+        """A runtime that follows the plan, or something near it."""
+        if near:
+            return cls(runtime, "approximate", f"{'; '.join(near)}; {reason}", lines)
+        return cls(runtime, "exact", reason, lines)
+
 
 def pasted(rows: Sequence[Serving]) -> Iterator[Block]:
     """The lines that serve a plan, by runtime."""
@@ -53,11 +60,8 @@ def pasted(rows: Sequence[Serving]) -> Iterator[Block]:
 def serving(plan: ContextPlan, source: Source) -> tuple[Serving, ...]:
     """One row for each runtime that loads the model and can be told to follow a plan."""
     is_gguf = source.kind == "GGUF file"
-    rows = tuple(
-        each.serve(plan, source)
-        for each in every().values()
-        if each.serve is not None and (each.loads_files or not is_gguf)
-    )
+    asked = (each for each in every().values() if not is_gguf or each.loads == source.kind)
+    rows = tuple(row for each in asked if (row := each.serve(plan, source)) is not None)
     window = None if is_gguf else window_everywhere(source.config)
     if window is None or window >= plan.target_length:
         return rows
@@ -66,12 +70,12 @@ def serving(plan: ContextPlan, source: Source) -> tuple[Serving, ...]:
 
 
 def export_line(source: Source, runtime: str, out: str) -> str:
-    words = ["ropewalk", "export", place(source), "--plan", PLAN, "--runtime", runtime, "-o", out]
+    words = ["ropewalk", "export", model_argument(source), "--plan", PLAN, "--runtime", runtime]
     download = ["--allow-download"] if source.kind in ("catalogue", "hub") else []
-    return shlex.join([*words, *download])
+    return shlex.join([*words, "-o", out, *download])
 
 
-def place(source: Source) -> str:
+def model_argument(source: Source) -> str:
     """The MODEL argument of a command: its folder, its hub id, or else a word to replace."""
     if source.kind in ("folder", "bundled", "GGUF file"):
         return str(source.path)
@@ -80,12 +84,6 @@ def place(source: Source) -> str:
     if source.kind == "catalogue":
         return str(source.value.hub_id)
     return source.name if source.kind == "hub" else MODEL
-
-
-def row(runtime: str, near: tuple[str, ...], reason: str, *lines: str) -> Serving:
-    if near:
-        return Serving(runtime, "approximate", f"{'; '.join(near)}; {reason}", lines)
-    return Serving(runtime, "exact", reason, lines)
 
 
 def reason_of(error: RopewalkError, runtime: str) -> str:

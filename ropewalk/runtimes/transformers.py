@@ -1,4 +1,4 @@
-"""transformers: `verify` measures it, if it is installed (audit/stock_rotary.py).
+"""transformers: `verify` measures it, if it is installed (trials/stock_rotary.py).
 
 By rules, it reads what this package's own reader of configs reads; transformers 4, and all that
 reads its keys, only `rope_theta` and `rope_scaling`.
@@ -7,42 +7,157 @@ reads its keys, only `rope_theta` and `rope_scaling`.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ropewalk.context_plan import SLIDING_ATTENTION, ContextPlan, PlanStep
-from ropewalk.errors import RopewalkError, Unsupported
+from ropewalk.errors import MissingExtra, RopewalkError, Unsupported
+from ropewalk.exporting.exported import Lines
+from ropewalk.extras import required_by
 from ropewalk.models.config import Config, ConfigReader, text_config
 from ropewalk.models.source import Source
-from ropewalk.runtimes import Runtime, follows
+from ropewalk.models.stock_config import is_dynamic, two_lists
 from ropewalk.runtimes.configs import changes, stock_config
-from ropewalk.runtimes.features import EXACT, LONGEST, Cell, Feature, expressible, two_lists
+from ropewalk.runtimes.features import DYNAMIC, EXACT, LONGEST, Feature, Support, nearest_in_stock
 from ropewalk.runtimes.model_classes import GROWTH_IN_ROPE
-from ropewalk.runtimes.reading import STOCK, Reading, by_rules, known, without
-from ropewalk.runtimes.serving import Serving, reason_of, row
+from ropewalk.runtimes.reading import NOT_MEASURED, STOCK, RotaryReading, by_rules, known, without
+from ropewalk.runtimes.runtime import FolderTarget, Runtime
+from ropewalk.runtimes.serving import Serving, reason_of
+from ropewalk.runtimes.trials import Trial
 
+if TYPE_CHECKING:
+    from ropewalk.exporting.folder import Job
+
+BY_BATCH = (
+    "short and long factors are chosen by the longest position of a batch at every forward: a long "
+    "row changes short ones, and decoding past the original length through the cache differs from "
+    "computing anew"
+)
 # PhimoeRotaryEmbedding asks for its frequencies anew in each forward, and gives no length.
 _SHORT_LIST_ONLY = {"phimoe"}
 # Their folders bring code of their own, which is never run here.
 _NOT_STOCK = {"kimi_k2", "minicpm"}
 
 
-def read(config: Config, name: str = STOCK) -> Reading:
-    """Keys that it does not know have no effect."""
+class Transformers(FolderTarget):
+    """transformers of today: keys that it does not know have no effect."""
 
-    def seen(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
-        if name == STOCK and reader.model_type in _NOT_STOCK:
-            raise Unsupported(f"model type {reader.model_type!r} is not known to transformers")
-        if name == STOCK and reader.one_base and rope["layer_type"] == SLIDING_ATTENTION:
-            rope = {**rope, "rope_theta": reader.family.defaults["rope_theta"]}
-        steps = reader.steps(known(rope))
-        return steps[:1] if reader.model_type in _SHORT_LIST_ONLY else steps
+    name = STOCK
+    place = 0
+    by_model_type = True
+    run_here = "stock transformers and the planned model"
 
-    return by_rules(name, config, seen, "by the length at hand")
+    def read(self, config: Config) -> RotaryReading:
+        def seen(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
+            if reader.model_type in _NOT_STOCK:
+                raise Unsupported(f"model type {reader.model_type!r} is not known to transformers")
+            if reader.one_base and rope["layer_type"] == SLIDING_ATTENTION:
+                rope = {**rope, "rope_theta": reader.family.defaults["rope_theta"]}
+            return _steps(reader, rope)
+
+        return by_rules(self.name, config, seen, "by the length at hand")
+
+    def measured(self, config: Config, lengths: Sequence[int]) -> RotaryReading:
+        try:
+            with required_by("measuring it"):
+                from ropewalk.runtimes.trials import stock_rotary
+        except MissingExtra as error:
+            return RotaryReading(self.name, NOT_MEASURED, unread=str(error))
+        return stock_rotary.measure(config, tuple(ConfigReader(config).layer_settings()), lengths)
+
+    def try_folder(self, folder: Path, plan: ContextPlan, *, tokenizer: bool) -> Trial:
+        from ropewalk.runtimes.trials import stock_model
+
+        return stock_model.tried(folder, plan, tokenizer=tokenizer)
+
+    def growth_key(self, config: Config) -> str:
+        return GROWTH_IN_ROPE
+
+    def support(self, feature: Feature) -> Support:
+        """Its stock code's support of a feature."""
+        if feature.kind == "attention":
+            return Support("exact", "attention_factor")
+        if feature.kind == "softmax":
+            return Support("exact", "mscale_all_dim")
+        if feature.kind == "growth":
+            return Support("exact", GROWTH_IN_ROPE)
+        if feature.kind == "switching":
+            if not all(len(own) == 1 or two_lists(own) for own in feature.plan.schedules.values()):
+                return Support("approximated", LONGEST)
+            if ConfigReader(feature.config).model_type in _SHORT_LIST_ONLY:
+                why = "its code for this model type takes the short list for all"
+                return Support("refused", why)
+            return Support("exact", "two lists, by the longest current position")
+        if feature.rope_type == "dynamic":
+            return Support("approximated", "cached keys keep their former rotation")
+        if feature.name == "factors by pair":
+            return Support("equivalent", "longrope with equal lists")
+        return EXACT
+
+    def follows_by(self, feature: str, support: Support) -> bool:
+        """Dynamic NTK counts, though its cached decoding is not that of the plan."""
+        return feature == DYNAMIC or super().follows_by(feature, support)
+
+    def nearest(
+        self, plan: ContextPlan, config: Config, supports: Mapping[str, Support]
+    ) -> ContextPlan:
+        return nearest_in_stock(plan, config)
+
+    def support_as_written(self, config: Config, plan: ContextPlan) -> Support:
+        # The config of dynamic NTK states no end.
+        return EXACT if is_dynamic(plan) else super().support_as_written(config, plan)
+
+    def written_config(self, config: Config, plan: ContextPlan, *, v4_keys: bool = False) -> Config:
+        return stock_config(config, plan, v4_keys=v4_keys)
+
+    def command(self, model: str, length: int, overrides: Config | None = None) -> str:
+        return f"AutoModelForCausalLM.from_pretrained({model!r})"
+
+    def serve(self, plan: ContextPlan, source: Source) -> Serving:
+        """The members of config.json that make it follow the plan."""
+        near: tuple[str, ...] = ()
+        try:
+            followed, near = self.expressible(plan, source.config, approximate=True)
+            written, refused = stock_config(source.config, followed), ""
+        except RopewalkError as error:
+            followed, written, refused = plan, source.config, reason_of(error, STOCK)
+        for own, config in ((True, source.config), (False, written)):
+            if own and plan != source.present_plan:
+                continue
+            if refused and not own:
+                return Serving(STOCK, "impossible", refused)
+            judged = self.judge(config, followed, folder=source.path, own_plan=own)
+            limits = "".join(f"; {limit.remedy}" for limit in judged.limits)
+            if judged.unknown:
+                return Serving(STOCK, "unknown", f"{judged.unknown}{limits}")
+            if own and not judged.wrong:
+                reason = f"the model's own config, unchanged{limits}"
+                return Serving.possible(STOCK, near, reason)
+        what, lines = _members(source.config, written)
+        return Serving.possible(STOCK, near, f"{what}{limits}", *lines)
+
+    def lines(self, job: Job, out: str) -> Lines:
+        plan = job.followed
+        two = any(len(steps) > 1 for steps in plan.schedules.values()) and not is_dynamic(plan)
+        return Lines(self.command(out, plan.target_length), caveats=(BY_BATCH,) if two else ())
 
 
-def read_4(config: Config) -> Reading:
-    """Nothing of `rope_parameters` is read."""
-    return read(without_todays_keys(config), "transformers-4")
+class Transformers4(Runtime):
+    """transformers 4, and all that reads its keys: nothing of `rope_parameters` is read."""
+
+    name = "transformers-4"
+    place = 0
+    by_model_type = True
+
+    def read(self, config: Config) -> RotaryReading:
+        plain = without_todays_keys(config)
+        return by_rules(self.name, plain, _steps, "by the length at hand")
+
+
+def _steps(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
+    steps = reader.steps(known(rope))
+    return steps[:1] if reader.model_type in _SHORT_LIST_ONLY else steps
 
 
 def without_todays_keys(config: Config) -> Config:
@@ -53,54 +168,14 @@ def without_todays_keys(config: Config) -> Config:
     return without(config, {"rope_parameters"})
 
 
-def cell(feature: Feature) -> Cell:
-    """Its stock code's support of a feature."""
-    if feature.kind == "attention":
-        return Cell("exact", "attention_factor")
-    if feature.kind == "softmax":
-        return Cell("exact", "mscale_all_dim")
-    if feature.kind == "growth":
-        return Cell("exact", GROWTH_IN_ROPE)
-    if feature.kind == "switching":
-        if not all(len(own) == 1 or two_lists(own) for own in feature.plan.schedules.values()):
-            return Cell("approximated", LONGEST)
-        if ConfigReader(feature.config).model_type in _SHORT_LIST_ONLY:
-            return Cell("refused", "its code for this model type takes the short list for all")
-        return Cell("exact", "two lists, by the longest current position")
-    if feature.rope_type == "dynamic":
-        return Cell("approximated", "cached keys keep their former rotation")
-    if feature.name == "factors by pair":
-        return Cell("equivalent", "longrope with equal lists")
-    return EXACT
-
-
-def serve(plan: ContextPlan, source: Source) -> Serving:
-    """The members of config.json that make it follow the plan."""
-    near: tuple[str, ...] = ()
-    try:
-        followed, near = expressible(plan, source.config, STOCK, approximate=True)
-        written, refused = stock_config(source.config, followed), ""
-    except RopewalkError as error:
-        followed, written, refused = plan, source.config, reason_of(error, STOCK)
-    for own, config in ((True, source.config), (False, written)):
-        if own and plan != source.present_plan:
-            continue
-        if refused and not own:
-            return Serving(STOCK, "impossible", refused)
-        found = follows(STOCK, config, followed, folder=source.path, own=own)
-        limits = "".join(f"; {limit.remedy}" for limit in found.beside)
-        if found.unknown:
-            return Serving(STOCK, "unknown", f"{found.unknown}{limits}")
-        if own and not found.wrong:
-            return row(STOCK, near, f"the model's own config, unchanged{limits}")
-    changed = changes(source.config, written)
-    path = ConfigReader(source.config).path if changed else ()
-    where = " in ".join((*([".".join(path)] if path else ()), "config.json"))
-    what = f"set these members of {where}"
-    if gone := _contradicting(text_config(source.config), text_config(written)):
+def _members(former: Config, written: Config) -> tuple[str, Iterator[str]]:
+    """The change of config.json that makes one config of another: in words, and by member."""
+    changed = changes(former, written)
+    path = ConfigReader(former).path if changed else ()
+    what = f"set these members of {'.'.join(path)}{' in ' if path else ''}config.json"
+    if gone := _contradicting(text_config(former), text_config(written)):
         what += f", and remove {' and '.join(gone)}"
-    lines = (f'"{key}": {json.dumps(value)},' for key, value in changed.items())
-    return row(STOCK, near, f"{what}{limits}", *lines)
+    return what, (f'"{key}": {json.dumps(value)},' for key, value in changed.items())
 
 
 def _contradicting(former: Config, written: Config) -> list[str]:
@@ -114,13 +189,4 @@ def _contradicting(former: Config, written: Config) -> list[str]:
     ]
 
 
-RUNTIME = Runtime(
-    "transformers",
-    {STOCK: read, "transformers-4": read_4},
-    place=0,
-    cell=cell,
-    written=stock_config,
-    serve=serve,
-    writer="ropewalk.exporting.transformers:export",
-    by_model_type=True,
-)
+RUNTIMES = (Transformers(), Transformers4())

@@ -13,65 +13,164 @@ import json
 import shlex
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
-from ropewalk.context_plan import PlanStep
+from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.errors import InvalidValue, Unsupported, shortened
-from ropewalk.models.config import Config, ConfigReader, rope_type
-from ropewalk.runtimes import Runtime, engines
-from ropewalk.runtimes.configs import serving_config
-from ropewalk.runtimes.model_classes import model_class, recorded
-from ropewalk.runtimes.reading import Reading, by_rules, kind_of, known, number, whole, without
-from ropewalk.runtimes.servers import Asking, Speech, members, plain
+from ropewalk.models.config import ORIGINAL_LENGTH, Config, ConfigReader, rope_type
+from ropewalk.runtimes import engine_rotation as rotation
+from ropewalk.runtimes.drafters import beyond_overrides
+from ropewalk.runtimes.engine import STATED_SCALED, ServingEngine, stating, times
+from ropewalk.runtimes.features import BY_SERVER, Feature, Support
+from ropewalk.runtimes.model_classes import RotaryType, model_class
+from ropewalk.runtimes.reading import (
+    RotaryReading,
+    Switch,
+    by_rules,
+    kind_of,
+    known,
+    number,
+    whole,
+    without,
+)
+from ropewalk.runtimes.runtime import Runtime
+from ropewalk.runtimes.servers import Connection, Dialect, members, plain
+from ropewalk.runtimes.transformers import Transformers
 
 _RENAMED = (("su", "longrope"), ("mrope", "default"))
+_YARN_OF_2025 = RotaryType(
+    ("factor", "original_max_position_embeddings"),
+    ("attn_factor", "beta_fast", "beta_slow", "extrapolation_factor"),
+)
+_WIDE_RAMP = "under M-RoPE, its YaRN lays the ramp for 4 times the original length"
 _LENGTHS = ("max_seq_len", "seq_length", "max_sequence_length", "max_seq_length", "seq_len")
 
 
-def read(config: Config) -> Reading:
-    """longrope's table is chosen when the server starts, by `--max-model-len`."""
-
-    served = model_class(config, "vllm")
-
-    def seen(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
-        _refuse_two_types(rope)
-        if served.scaling == "transformers":
-            return reader.steps(known(rope))
-        rope = engines.handed(served, reader, rope)
-        kind = kind_of(rope)
-        if kind == "dynamic":
-            return reader.steps(engines.one_base(reader, rope))
-        engines.refuse_interleaved_longrope(reader, rope, "vllm")
-        if kind == "yarn" and not reader.family.softmax_mscale:
-            own = engines.yarn_keys(served)
-            rope = without(rope, {"truncate"} - own)
-            if "attention_factor" not in own:
-                return _own_yarn(reader, rope)
-        return (
-            engines.with_mscale(reader, rope) if kind == "longrope" else reader.steps(known(rope))
-        )
-
-    reading = by_rules("vllm", config, seen, engines.switches_of(served, "by the declared length"))
-    return engines.with_losses(replace(reading, limit=accepts(config)), served, config)
+def _described(server: Connection, entry: Mapping[str, Any], name: str) -> dict[str, object]:
+    version = members(server.get("/version")).get("version")
+    own = {"version": version, "length": entry.get("max_model_len")}
+    return {**own, **plain({key: entry.get(key) for key in ("root", "parent")})}
 
 
-def read_2025(config: Config) -> Reading:
+class Vllm(ServingEngine):
+    """vLLM of today: longrope's table is chosen when the server starts, by `--max-model-len`."""
+
+    name = "vllm"
+    place = 1
+    attention_keys = "attention_factor, short_mscale and long_mscale"
+    dialect = Dialect(
+        "vLLM",
+        "vllm",
+        _described,
+        asked={"repetition_penalty": 1.0},  # a generation_config.json may hold another
+        asked_for_top={"return_tokens_as_token_ids": True},
+    )
+
+    def read(self, config: Config) -> RotaryReading:
+        served = self.served(config)
+
+        def seen(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
+            # Its checks, then the part that the model's class passes on, then its rotary module.
+            _refuse_two_types(rope)
+            if served.scaling == "transformers":
+                return reader.steps(known(rope))
+            rope = rotation.passed_on(served, reader, rope)
+            kind = kind_of(rope)
+            if kind == "dynamic":
+                return reader.steps(rotation.one_base(reader, rope))
+            rotation.refuse_interleaved_longrope(reader, rope, self.name)
+            if kind == "yarn" and not reader.family.softmax_mscale:
+                keys = rotation.yarn_keys_of(served)
+                rope = without(rope, {"truncate"} - keys)
+                if _lays_ramp_wide(reader, rope):
+                    rope = {**rope, ORIGINAL_LENGTH: 4 * rope[ORIGINAL_LENGTH]}
+                if "attention_factor" not in keys:
+                    return _own_yarn(reader, rope)
+            return (
+                rotation.with_mscale(reader, rope)
+                if kind == "longrope"
+                else reader.steps(known(rope))
+            )
+
+        # Where transformers' code serves a model, its switching does too.
+        own_code = served.scaling != "transformers"
+        switches: Switch = "by the declared length" if own_code else "by the length at hand"
+        reading = by_rules(self.name, config, seen, switches)
+        reading = rotation.with_losses(replace(reading, limit=self.accepts(config)), served, config)
+        if reading.layers and own_code:
+            reader = ConfigReader(config)
+            if any(_lays_ramp_wide(reader, rope) for rope in reader.layer_settings().values()):
+                return replace(reading, notes=(*reading.notes, _WIDE_RAMP))
+        return reading
+
+    def accepts(self, config: Config) -> int | None:
+        reader = stating(config)
+        stated = [whole(reader.get("max_position_embeddings"))]
+        stated += [whole(reader.config.get(key)) for key in _LENGTHS]
+        lengths = [length for length in stated if length is not None]
+        length = whole(reader.config.get("model_max_length")) or min(lengths, default=None)
+        if length is None or "gemma3" in reader.model_type:
+            return length
+        factor = 1.0
+        for rope in reader.layer_settings().values():
+            if rope_type(rope) not in STATED_SCALED:
+                factor = number(rope.get("factor")) or factor
+        return times(length, factor)
+
+    def command(self, model: str, length: int, overrides: Config | None = None) -> str:
+        extra = f" --hf-overrides {shlex.quote(json.dumps(overrides))}" if overrides else ""
+        return f"vllm serve {shlex.quote(model)} --max-model-len {length}{extra}"
+
+    def switching(self, feature: Feature) -> Support:
+        """Its own code takes one of two lists for good when it starts; others change with a batch.
+
+        Its folder is proven in transformers, so only where that has the two lists as well.
+        """
+        by_server = self.served(feature.config).scaling != "transformers"
+        if by_server and Transformers().support(feature).fit == "exact":
+            return Support("equivalent", BY_SERVER)
+        return super().switching(feature)
+
+    def beyond_overrides(self, config: Config, length: int) -> str:
+        return beyond_overrides(config, length)
+
+    def caveats(self, followed: ContextPlan, written: Config) -> tuple[str, ...]:
+        return (*super().caveats(followed, written), *_two_servers(followed))
+
+
+class VllmOf2025(Runtime):
     """vLLM as it was in 2025: its yarn had its own attention factor, times `attn_factor`."""
 
-    def seen(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
-        _refuse_two_types(rope)
-        engines.refuse_interleaved_longrope(reader, rope, "vllm-2025")
-        kind = kind_of(rope)
-        if kind == "longrope":
-            return engines.with_mscale(reader, rope)
-        if kind == "yarn" and not reader.family.softmax_mscale:  # DeepSeek's is another class
-            return _own_yarn(reader, rope)
-        if kind == "dynamic":
-            raise Unsupported("vLLM's rules of 2025 for dynamic NTK are not known here")
-        return reader.steps(known(rope))
+    name = "vllm-2025"
+    place = 1
 
-    return by_rules("vllm-2025", config, seen, "by the declared length")
+    def read(self, config: Config) -> RotaryReading:
+        def seen(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
+            _refuse_two_types(rope)
+            rotation.refuse_interleaved_longrope(reader, rope, self.name)
+            kind = kind_of(rope)
+            if kind == "longrope":
+                return rotation.with_mscale(reader, rope)
+            if kind == "yarn" and not reader.family.softmax_mscale:  # DeepSeek's is another class
+                return _own_yarn(reader, rope)
+            if kind == "dynamic":
+                raise Unsupported("vLLM's rules of 2025 for dynamic NTK are not known here")
+            return reader.steps(known(rope))
+
+        served = model_class(config, Vllm.name)
+        served = replace(served, version="of 2025", types={**served.types, "yarn": _YARN_OF_2025})
+        reading = by_rules(self.name, config, seen, "by the declared length")
+        return rotation.with_nulls(reading, served, config)
+
+
+def _lays_ramp_wide(reader: ConfigReader, rope: Config) -> bool:
+    """True if the ramp is laid by the length of the table, with its room for positions of videos.
+
+    Classes since Qwen3-VL leave no such room, unless tokens of videos are pruned.
+    """
+    sections = kind_of(rope) == "yarn" and rope.get("mrope_section") is not None
+    roomy = not reader.model_type.startswith(("qwen3_vl", "qwen3_5"))
+    return sections and roomy and whole(rope.get(ORIGINAL_LENGTH)) is not None
 
 
 def _refuse_two_types(rope: Config) -> None:
@@ -85,55 +184,20 @@ def _refuse_two_types(rope: Config) -> None:
 
 def _own_yarn(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
     """yarn before #56446: its own attention factor, times `attn_factor`."""
-    return engines.times_attn_factor(
-        reader, without(rope, {"attention_factor", "mscale", "mscale_all_dim"})
+    unread = {"attention_factor", "mscale", "mscale_all_dim"}
+    return rotation.times_attn_factor(reader, without(rope, unread))
+
+
+def _two_servers(followed: ContextPlan) -> tuple[str, ...]:
+    """Say which server takes which of the two lists."""
+    if not (two := [steps for steps in followed.schedules.values() if len(steps) > 1]):
+        return ()
+    border = min(steps[0].up_to_length for steps in two)
+    return (
+        f"this server turns short text by the long list too; another, of the same weights, with "
+        f"--max-model-len {border} takes the short list, and sequences that stay within {border} "
+        "belong there (`fingerprint` tells which list a server takes, and calls it a deviation)",
     )
 
 
-def accepts(config: Config) -> int | None:
-    """The longest sequence that it accepts."""
-    reader = engines.stating(config)
-    stated = [whole(reader.get("max_position_embeddings"))]
-    stated += [whole(reader.config.get(key)) for key in _LENGTHS]
-    lengths = [length for length in stated if length is not None]
-    length = whole(reader.config.get("model_max_length")) or min(lengths, default=None)
-    if length is None or "gemma3" in reader.model_type:
-        return length
-    factor = 1.0
-    for rope in reader.layer_settings().values():
-        if rope_type(rope) not in engines.STATED_SCALED:
-            factor = number(rope.get("factor")) or factor
-    return engines.times(length, factor)
-
-
-def line(folder: str, length: int, overrides: Config | None) -> str:
-    """The command that serves a folder."""
-    extra = f" --hf-overrides {shlex.quote(json.dumps(overrides))}" if overrides else ""
-    return f"vllm serve {shlex.quote(folder)} --max-model-len {length}{extra}"
-
-
-def _tell(server: Asking, entry: Mapping[str, Any], name: str) -> dict[str, object]:
-    version = members(server.get("/version")).get("version")
-    own = {"version": version, "length": entry.get("max_model_len")}
-    return {**own, **plain({key: entry.get(key) for key in ("root", "parent")})}
-
-
-RUNTIME = Runtime(
-    "vllm",
-    {"vllm": read, "vllm-2025": read_2025},
-    place=1,
-    recorded=partial(recorded, "vllm"),
-    cell=partial(engines.cell, "vllm", "attention_factor, short_mscale and long_mscale"),
-    written=partial(serving_config, engine="vllm"),
-    serve=partial(engines.serve, "vllm"),
-    line=line,
-    accepts=accepts,
-    writer="ropewalk.exporting.vllm:export",
-    server=Speech(
-        "vLLM",
-        "vllm",
-        _tell,
-        asked={"repetition_penalty": 1.0},  # a generation_config.json may hold another
-        asked_for_top={"return_tokens_as_token_ids": True},
-    ),
-)
+RUNTIMES = (Vllm(), VllmOf2025())

@@ -1,8 +1,8 @@
 """NTK-aware scaling: a larger base, chosen so that the slowest pair turns exactly s times slower.
 
-base′ = base · s^(d/(d-2)), that is λᵢ = s^(2i/(d-2)): the fastest pair keeps its frequency, the
-slowest is interpolated fully, and those between share the stretch. A `base` takes the place of the
-start's first (Wang et al. 2024, Tables 2 and 4).
+base′ = base · s^(d/(d-2)) (Peng et al. 2023, Eq. 16), that is λᵢ = s^(2i/(d-2)): the fastest pair
+keeps its frequency, the slowest is interpolated fully, and those between share the stretch. A
+`base` takes the place of the start's first (Wang et al. 2024, Tables 2 and 4).
 """
 
 from __future__ import annotations

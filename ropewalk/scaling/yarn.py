@@ -1,11 +1,17 @@
 """YaRN: keeps fast pairs, interpolates slow ones with a ramp between, and sharpens attention.
 
-Peng et al. 2023. A pair that turns more than `beta_fast` times within the trained length keeps its
-frequency, one that turns less than `beta_slow` times is slowed by s; over the pairs between, the
-*frequency* moves linearly. The attention scaling is 0.1 ln s + 1 unless given, or with `mscale` and
-`mscale_all_dim` the ratio of the two growths. With `scale_softmax` all logits are also multiplied
-by the square of the second, as in DeepSeek's attention. A `base` takes the place of the start's
-first, and the ramp is that of the new base (Wang et al. 2024, Tables 2 and 4).
+Peng et al. 2023, Eq. 17 to 22. Pair i turns r = L·θᵢ / 2π times within the trained length L (17).
+With more than `beta_fast` turns it keeps its frequency, with fewer than `beta_slow` it is slowed by
+s, and between the two the *frequency* moves linearly (18 to 20):
+
+    θᵢ′ = (1 − ramp)·θᵢ + ramp·θᵢ/s        ramp from 0 at beta_fast to 1 at beta_slow
+
+The paper's ramp is linear in r. This one is linear in i, as in the authors' code and all runtimes.
+
+The attention scaling is 0.1 ln s + 1 (22) unless given, or with `mscale` and `mscale_all_dim` the
+ratio of the two growths. With `scale_softmax` all logits are also multiplied by the square of the
+second, as in DeepSeek's attention. A `base` takes the place of the start's first, and the ramp is
+that of the new base (Wang et al. 2024, Tables 2 and 4).
 """
 
 from __future__ import annotations
@@ -51,6 +57,8 @@ def schedule(
     s = scale_of(start, target_length, factor)
     if base is not None:
         start = base_change.schedule(start, start.length, base=base)
+
+    # The ramp begins and ends at whole pairs, unless the model was trained with fractional ones.
     first, last = _pair_turning(beta_fast, start), _pair_turning(beta_slow, start)
     if truncate:
         first, last = math.floor(first), math.ceil(last)
@@ -59,14 +67,14 @@ def schedule(
     if first == last:
         last += 0.001  # a step instead of a ramp
     ramp = np.clip((np.arange(start.geometry.pairs) - first) / (last - first), 0, 1)
+    factors = 1 / (1 - ramp + ramp / s)  # λ = θ/θ′
 
+    # DeepSeek divides the growth by what it multiplies all logits with, below.
     if attention_factor is None:
         attention_factor = log_growth(s)
         if mscale and mscale_all_dim:
             attention_factor = log_growth(s, mscale) / log_growth(s, mscale_all_dim)
-    extended = start.rescaled(
-        1 / (1 - ramp + ramp / s), target_length, attention_scaling=attention_factor
-    )
+    extended = start.rescaled(factors, target_length, attention_scaling=attention_factor)
     if scale_softmax and mscale_all_dim:
         scaling = start.softmax_scaling * log_growth(s, mscale_all_dim) ** 2
         return replace(extended, softmax_scaling=scaling)
@@ -74,8 +82,9 @@ def schedule(
 
 
 def _pair_turning(turns: float, start: RotarySchedule) -> float:
-    """The (fractional) index of the pair that turns so often within the length the start serves."""
-    own = start.geometric_base
-    assert own is not None  # geometric_start
-    position = math.log(start.length / (turns * 2 * math.pi)) / math.log(own)
-    return start.geometry.rotary_dim / 2 * position
+    """The (fractional) index i of the pair that turns so often within the length L that the start
+    serves: base^(−2i/d)·L / 2π = turns, solved for i."""
+    base = start.geometric_base
+    assert base is not None  # geometric_start
+    exponent = math.log(start.length / (turns * 2 * math.pi)) / math.log(base)
+    return start.geometry.rotary_dim / 2 * exponent

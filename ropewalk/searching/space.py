@@ -69,6 +69,7 @@ class Space:
     """2·s unless given; in recovery twice the root of the start's largest factor."""
 
     def __post_init__(self) -> None:
+        # A search either extends or recovers, and which one its target shows.
         served = self.start.length
         if self.recover and self.target_length > served:
             raise InvalidValue(
@@ -85,6 +86,7 @@ class Space:
                 f"give a target above {format_length(served)}, or request short-context recovery "
                 "(`recover`)",
             )
+        # Bounds of the factors that contradict each other leave an empty space.
         if self.recover and self.beyond_critical:
             raise InvalidValue(
                 "beyond_critical",

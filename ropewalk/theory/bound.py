@@ -11,7 +11,8 @@ no half-line: it is a scatter of islands, then everything. So two numbers matter
 
 and both are found with a proof, in β = ln b, from one tool: a value of f and its slope at one β,
 with a bound of the second derivative, settle the sign of f for a stretch of β (kernels.py).
-`ASSUMPTIONS` lists what the proof takes for granted.
+`ASSUMPTIONS` lists what the proof takes for granted. In the code every place is a β, and becomes a
+base b when it leaves this file, by `_base_below` or `_base_above`.
 
 **Infimum: a walk upwards on witnesses.** It starts at b = 1; all bases from there to the frontier
 are known to fail. A probe a little above is scanned for positions with f < 0. If one of them, the
@@ -67,7 +68,13 @@ SAMPLING_STEP = 2e-4
 """Relative distance of the bases that are tried if a safe base is only estimated."""
 
 _MAX_BETA = 300.0
+"""e^300 = 1e130: no base that anybody asks about, and exp(β) and its square are still numbers."""
+_EXP_SLACK = 1e-14
+"""More than exp(β) may be off, which `ASSUMPTIONS` puts at 2^-52."""
 _FIRST_GAP = 1e-3
+"""The first distance ahead of the frontier at which the walk probes; then it follows its luck."""
+_FIRST_CELL, _WIDEST_CELL = 1e-2, 0.1
+"""Widths of cells of the sweep, in β; they adapt from the first on (`_next_cell`)."""
 _DOUBTFUL_SHARE = 3e-4
 """Doubtful positions that a cell may have: one costs as much as scanning a few thousand."""
 
@@ -136,18 +143,28 @@ def infima(
         frontier, upper, witness = _walk(frontier, length, witness, space, report)
         answers[length] = Infimum(
             length,
-            max(1.0, math.exp(frontier) * (1 - 1e-14)),
-            math.exp(upper) * (1 + 1e-14),
+            max(1.0, _base_below(frontier)),
+            _base_above(upper),
             witness if frontier > 0 else None,
         )
     progress(1.0)
     return [answers[length] for length in lengths]
 
 
+def _base_below(beta: float) -> float:
+    """A base that is at most exp(β)."""
+    return math.exp(beta) * (1 - _EXP_SLACK)
+
+
+def _base_above(beta: float) -> float:
+    """A base that is at least exp(β)."""
+    return math.exp(beta) * (1 + _EXP_SLACK)
+
+
 def _walk(
     frontier: float, length: int, witness: int, space: Workspace, report: Progress
 ) -> tuple[float, float, int]:
-    """From a frontier to the first base that works: (frontier, probe, last witness)."""
+    """From the β of a frontier to the first that works: (frontier, probe, last witness)."""
     from ropewalk.theory import kernels
 
     gap = _FIRST_GAP
@@ -198,14 +215,14 @@ def safe_bases(
             done = block[0] ** 2 / max(lengths) ** 2
             share = (block[1] ** 2 - block[0] ** 2) / max(lengths) ** 2
             report = _scaled(progress, share, done)
-            zero, position = _sweep_block(block, safe, pairs, block[1] <= certify_to, report)
+            beta, position = _sweep_block(block, safe, pairs, block[1] <= certify_to, report)
             if position >= 0:
-                safe, witness = zero, position
+                safe, witness = beta, position
         first = length
         certified = length <= certify_to
         answers[length] = SafeBase(
             length,
-            math.exp(safe) * (1 + 1e-14),
+            _base_above(safe),
             certified,
             witness if witness >= 0 else None,
             None if certified else SAMPLING_STEP,
@@ -234,7 +251,10 @@ def _sweep_block(
     certified: bool,
     progress: Progress,
 ) -> tuple[float, int]:
-    """The largest zero of the block's positions and whose it is, or (safe, -1) if none is above."""
+    """The largest β at which a position of the block turns negative, and the position.
+
+    (safe, -1) if none does above `safe`, the largest β so far.
+    """
     first, last = block
     # The threads tell each other how deep they need to go. A late word costs time, not truth.
     floor = np.array([safe])
@@ -254,7 +274,7 @@ def _sweep_block(
         finally:
             stop.append(True)  # an interrupt lets no thread run on
     found = [future.result() for future in running]
-    return max((zero for zero in found if zero[1] >= 0), default=(safe, -1))
+    return max((each for each in found if each[1] >= 0), default=(safe, -1))
 
 
 def _sweep(
@@ -266,7 +286,7 @@ def _sweep(
     stop: Sequence[bool],
     progress: Progress,
 ) -> tuple[float, int]:
-    """Go down from `top` to the floor, or to a failing position, which is returned.
+    """Go down from the β `top` to the floor, or to a failing position, which is returned.
 
     Certified, cell by cell; else by bases `SAMPLING_STEP` apart, which finds one that surely fails.
     """
@@ -274,7 +294,7 @@ def _sweep(
 
     space = kernels.workspace(*pairs)
     first, last = positions
-    beta, cell = top, 1e-2
+    beta, cell = top, _FIRST_CELL
     while beta > floor[0] and not stop:
         if certified:
             low = max(beta - cell, float(floor[0]))
@@ -292,7 +312,12 @@ def _sweep(
 
 
 def _next_cell(cell: float, doubtful: int, positions: int) -> float:
-    return min(0.1, 1.25 * cell) if doubtful < max(8, _DOUBTFUL_SHARE * positions) else 0.8 * cell
+    """The width of the next cell: wider while the float32 scan settles nearly all positions."""
+    return (
+        min(_WIDEST_CELL, 1.25 * cell)
+        if doubtful < max(8, _DOUBTFUL_SHARE * positions)
+        else 0.8 * cell
+    )
 
 
 def _all_work_above(position: int, rotary_pairs: int, unrotated_pairs: int) -> float:
@@ -312,9 +337,10 @@ def _all_work_above(position: int, rotary_pairs: int, unrotated_pairs: int) -> f
         return 0.0
     exponents = np.arange(rotary_pairs) / rotary_pairs
     low, high = 0.0, _MAX_BETA
-    while high - low > 1e-3:
+    while high - low > 1e-3:  # any β above is right, and a closer one would save nothing
         middle = 0.5 * (low + high)
         phases = position * np.exp(-exponents * middle)
+        # Above zero by more than the rounding of a sum of 4,096 cosines.
         if np.cos(np.minimum(phases, np.pi)).sum() + unrotated_pairs > 1e-6:
             high = middle
         else:
@@ -346,7 +372,7 @@ def islands(
     report = _scaled(progress, 1 / end) if end > 0 else silent
     edges: list[tuple[float, float]] = []
     frontier, witness = 0.0, -1
-    while True:
+    while True:  # up over a sea of failing bases, then over the island behind it
         _, low, witness = _walk(frontier, length, witness, space, report)
         if low >= end - 2 * WIDTH:
             break

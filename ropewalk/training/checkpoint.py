@@ -37,6 +37,7 @@ from torch.distributed.checkpoint.state_dict_loader import load as load_shards
 from torch.distributed.checkpoint.state_dict_saver import save as save_shards
 
 from ropewalk.errors import InputError, RopewalkError, Unsupported
+from ropewalk.models.safetensors_header import read_json_header
 from ropewalk.outputs import TEMPORARY, cannot_write, sha256_of, sync_directory, write_atomically
 from ropewalk.training.ranks import on_all, on_first, rank, ranks
 from ropewalk.untrusted import Fields, read_json
@@ -90,8 +91,7 @@ def save(
 def _order_header(shard: Path) -> None:
     """Sort the metadata in a file's header, which safetensors writes in a random order."""
     with shard.open("r+b") as file:
-        length = int.from_bytes(file.read(8), "little")
-        header = json.loads(file.read(length))
+        length, header = read_json_header(shard)
         header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
         text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
         assert len(text) <= length, "the same keys and values take the same room"

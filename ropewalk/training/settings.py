@@ -71,6 +71,10 @@ class TrainingSettings:
     clip: float = 1.0
     """The largest norm of a gradient; a longer one is shortened to it."""
     filling: Filling = "best_fit"
+    chunks: int = 2
+    """Parts of a document that the layouts `interleaved` and `skip` divide it into."""
+    tags: Mapping[str, Sequence[int]] | None = None
+    """Tokens that begin each document, by domain."""
     shares: Mapping[str, float] | None = None
     long_from: int = 4096
     long_share: float | None = None
@@ -109,8 +113,9 @@ class TrainingSettings:
                 "does not number in one sequence",
                 "choose another layout, such as anchor",
             )
-        if self.shares is not None:
-            object.__setattr__(self, "shares", frozen(self.shares))
+        for key in ("shares", "tags"):
+            if (given := getattr(self, key)) is not None:
+                object.__setattr__(self, key, frozen(given))
         for stage in self.stages:
             self.windows(stage)  # has the checks of windows
 
@@ -153,6 +158,8 @@ class TrainingSettings:
         return WindowSettings(
             stage.window,
             layout,
+            tags=self.tags,
+            chunks=self.chunks,
             target=stage.length if layout == "skip" else None,
             filling=self.filling,
             longest=short,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -50,32 +50,41 @@ SOURCE = "Men et al. 2024"
 LINES = "lines"
 """Long-eval's, which hardly any of these models can answer."""
 
+# An arm is a way to extend and train. Its base counts in least bases for the target, so that the
+# bound is 1 for every model.
+METHODS_OWN = 0.0
+"""The base of an arm that leaves it to the method: base_change takes the safe base."""
+
 
 def by_base(least_bases: float, steps: int = STEPS) -> Arm:
     return Arm("base_change", steps=steps, base=least_bases)
 
 
-SAFE, HALF_TRAINED = by_base(0), by_base(0, STEPS // 2)
-"""The safe base of the theory is the method's own."""
-TENTH, HUNDREDTH, THOUSANDTH, LARGE, HUGE = map(by_base, (0.1, 0.01, 0.001, 100, 10_000))
-HALFWAY = tuple(map(by_base, (0.00316, 0.0316, 0.316)))
-"""Between each two of the small ones."""
-BELOW = (HALFWAY[0], HUNDREDTH, *HALFWAY[1:])
+SAFE, HALF_TRAINED = by_base(METHODS_OWN), by_base(METHODS_OWN, STEPS // 2)
+THOUSANDTH, HUNDREDTH, TENTH = map(by_base, (0.001, 0.01, 0.1))
+LARGE, HUGE = map(by_base, (100, 10_000))
+BETWEEN = tuple(map(by_base, (0.00316, 0.0316, 0.316)))
+"""Halfway from each of the small ones to the next, and from the last to the bound."""
+BELOW = (BETWEEN[0], HUNDREDTH, *BETWEEN[1:])
 """The small ones that were run on one machine, so on the same weights."""
 BY_BASE = (THOUSANDTH, *BELOW, TENTH, SAFE, LARGE, HUGE)
+
+# Rescue: models that were pre-trained with a base far too small.
 RESCUED = Arm("base_change, pre-trained with base 100", steps=STEPS)
 NOT_ENOUGH = RESCUED._replace(base=HUNDREDTH.base)
 """As far below the bound as 10,000 at 32k in the paper."""
 KEPT = Arm("base 100, pre-trained with base 100", steps=STEPS)
 LONG_RESCUED, LONG_NOT_ENOUGH = (arm._replace(steps=1000) for arm in (RESCUED, NOT_ENOUGH))
 """As many steps as in the paper."""
-AROUND_GAP = BEFORE_GAP, IN_GAP, AFTER_GAP = tuple(
+
+# Islands: the middles of the widest gap between two islands of working bases, and of both islands.
+BEFORE_GAP, IN_GAP, AFTER_GAP = AROUND_GAP = tuple(
     Arm(f"base_change, {where}", steps=STEPS)
     for where in ("before the gap", "in the gap", "after the gap")
 )
-"""Middles of the widest gap between two islands of bases that work, and of these islands."""
 BY_GAP = ("tall", "narrow", "low base", "high base", "bundled")
 """Five sizes with more than one island; `high base` is there for this alone."""
+
 TWO_BANDS = Arm("two_band", steps=STEPS)
 """The paper's Method 2, which on these heads hardly has the fault that it has in the paper."""
 
@@ -110,14 +119,23 @@ COMPARED = [
 ]
 
 
-def reach(base: float, head_dim: int, length: int) -> tuple[float, float, float]:
-    """The share of a length that a base reaches by L_θ; the longest that a base of at most this
-    size works with; and the longest that all bases from this one on work with."""
+class Reach(NamedTuple):
+    """The share of a length that a base reaches, by three predictions."""
+
+    by_decay: float
+    """L_θ (Eq. 17): up to there, similar keys score above random ones."""
+    by_least_base: float
+    """The longest length whose least base is not above the base."""
+    by_safe_base: float
+    """The longest length with which all bases from this one on work."""
+
+
+def reach(base: float, head_dim: int, length: int) -> Reach:
     geometry = RotaryGeometry(head_dim, head_dim, base, length)
     by_decay = decay(RotarySchedule.plain(geometry), length).effective_length or length
     lengths, least, safe = _bounds(head_dim, length)
     by_bound = [max(lengths[bounds <= base], default=0) for bounds in (least, safe)]
-    return by_decay / length, by_bound[0] / length, by_bound[1] / length
+    return Reach(by_decay / length, by_bound[0] / length, by_bound[1] / length)
 
 
 @cache
@@ -128,12 +146,11 @@ def _bounds(head_dim: int, length: int) -> tuple[np.ndarray, np.ndarray, np.ndar
     return lengths, np.array([row.infimum for row in rows]), np.array([row.safe for row in rows])
 
 
-def shares(known: Known, name: str) -> np.ndarray | None:
-    """A row for each base below the bound: the share of answers, and the shares of `reach`; None if
-    a base is missing.
+def shares(known: Known, name: str) -> tuple[np.ndarray, list[Reach]] | None:
+    """The share of the length that a model retrieves from and the predicted ones, for each base
+    below the bound; None if a base is missing.
 
-    Answers lie at even depths, so the share of answers is the share of the length that is
-    retrieved from.
+    Answers lie at even depths, so the first is the share of questions that are answered.
     """
     cells = [Cell(name, FACTOR, arm) for arm in BELOW]
     if any(cell not in known for cell in cells):
@@ -141,18 +158,18 @@ def shares(known: Known, name: str) -> np.ndarray | None:
     subject = training.SUBJECTS[name]
     length, head_dim = FACTOR * subject.window, SIZES[subject.size].head_dim
     least, _ = bound(name, length)
-    return np.array(
-        [
-            (known[cell][RETRIEVAL], *reach(cell.arm.base * least, head_dim, length))
-            for cell in cells
-        ]
-    )
+    retrieved = np.array([known[cell][RETRIEVAL] for cell in cells])
+    return retrieved, [reach(cell.arm.base * least, head_dim, length) for cell in cells]
 
 
-def correlated(predictor: int) -> Callable[[Known, str], float | None]:
+def correlated(prediction: str) -> Callable[[Known, str], float | None]:
     def correlation(known: Known, name: str) -> float | None:
         found = shares(known, name)
-        return None if found is None else float(np.corrcoef(found[:, 0], found[:, predictor])[0, 1])
+        if found is None:
+            return None
+        retrieved, reaches = found
+        predicted = [getattr(each, prediction) for each in reaches]
+        return float(np.corrcoef(retrieved, predicted)[0, 1])
 
     return correlation
 
@@ -160,7 +177,10 @@ def correlated(predictor: int) -> Callable[[Known, str], float | None]:
 def within(known: Known, name: str) -> float | None:
     """How much more of the length L_θ reaches than is retrieved from."""
     found = shares(known, name)
-    return None if found is None else float((found[:, 1] - found[:, 0]).mean())
+    if found is None:
+        return None
+    retrieved, reaches = found
+    return float(np.mean([each.by_decay for each in reaches] - retrieved))
 
 
 def outside(known: Known, name: str) -> float | None:
@@ -207,9 +227,9 @@ RESCUES = [
 PREDICTED = [
     Claim(words, f"{SOURCE}, Eq. 17", FACTOR, BELOW[-1], BELOW[0], RETRIEVAL, of_model=value)
     for words, value in (
-        ("correlation of retrieval with L_θ", correlated(1)),
-        ("correlation of retrieval with the length by the least base", correlated(2)),
-        ("correlation of retrieval with the length by the safe base", correlated(3)),
+        ("correlation of retrieval with L_θ", correlated("by_decay")),
+        ("correlation of retrieval with the length by the least base", correlated("by_least_base")),
+        ("correlation of retrieval with the length by the safe base", correlated("by_safe_base")),
         ("below the least base, retrieval stays within L_θ", within),
     )
 ]
@@ -226,9 +246,11 @@ CLAIMS = [*COMPARED, *RESCUES, *PREDICTED, ISLANDS]
 
 
 def measured(cell: Cell, samples: int) -> dict[str, Any]:
+    """Plan, train and evaluate one model under one arm."""
     began = time.process_time()
     arm, path = cell.arm, training.SUBJECTS[cell.subject].path
     own = training.Cell(cell.subject, cell.factor, training.BASE, arm.steps)
+    # The model and the base that the arm's name stands for; the method is always a change of base.
     base = arm.base * bound(cell.subject, own.target)[0]
     method = arm.method
     if method in (RESCUED.method, KEPT.method):
@@ -242,9 +264,10 @@ def measured(cell: Cell, samples: int) -> dict[str, Any]:
         path,
         own.target,
         method,
-        parameters={"base": base} if base else None,
+        parameters=None if base == METHODS_OWN else {"base": base},
         notice=lambda _: None,
     )
+    # Weights are many, and can be trained again: only the line of results is kept.
     place = RUNS / f"{own.name}-{arm.method}-{arm.base:g}".replace(" ", "_")
     model = training.trained(own, place, planned.plan, path) / "model"
     asked = evaluated(model, [own.target], [*training.TASKS, LINES, TEXT], samples)
@@ -328,7 +351,7 @@ STUDY = Study(
     {
         FACTOR: [
             *(SAFE, TENTH, THOUSANDTH, LARGE, HUGE, RESCUED, KEPT, NOT_ENOUGH),
-            *(HUNDREDTH, *HALFWAY, HALF_TRAINED, TWO_BANDS),
+            *(HUNDREDTH, *BETWEEN, HALF_TRAINED, TWO_BANDS),
             *(*AROUND_GAP, LONG_RESCUED, LONG_NOT_ENOUGH),
         ]
     },

@@ -36,7 +36,7 @@ from ropewalk.planning.base import sufficient_base
 from ropewalk.planning.extension import extend
 from ropewalk.scaling import names
 from ropewalk.schedule import RotarySchedule
-from ropewalk.searching.model.objectives import LocalMeasure
+from ropewalk.searching.model.measure import LocalMeasure
 from studies.ranking.cells import sampled_fingerprint
 
 CELLS = Path(__file__).with_name("cells.jsonl")

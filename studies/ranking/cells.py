@@ -28,7 +28,7 @@ from ropewalk.models.load import load
 from ropewalk.planning.base import sufficient_base
 from ropewalk.planning.extension import extend_plan
 from ropewalk.schedule import RotarySchedule
-from ropewalk.searching.model.objectives import LocalMeasure
+from ropewalk.searching.model.measure import LocalMeasure
 from studies.bundled_model.train import finished
 from studies.ranking.tuning import tuned
 

@@ -34,7 +34,7 @@ def test_candidates_are_ranked_and_carry_their_plans() -> None:
     config = load_config(LLAMA2)
     for candidate in found.candidates:
         assert candidate.runtimes == loadable_by(candidate.plan, config)
-    assert found.best.runtimes == targets()
+    assert found.best.runtimes == (*targets(),)
     assert f"{names[0]} ranks first for use without training" in found.summary()
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 import ropewalk as rw
 from ropewalk import scaling
-from ropewalk.api.common import as_plan, serves_already
+from ropewalk.api.common import as_plan
 from ropewalk.errors import InputError, RopewalkError
 from ropewalk.lengths import parse_length
 from ropewalk.models.load import load
@@ -130,7 +131,11 @@ def test_base_change_takes_the_safe_base_unless_one_is_given() -> None:
 
 def test_without_a_method_it_is_the_first_of_the_comparison() -> None:
     found = check_result(rw.plan("bundled", 2048))
-    assert found.plan == rw.compare_methods("bundled", 2048).best.plan
+    assert isinstance(found, rw.Comparison)
+    assert found == rw.compare_methods("bundled", 2048)
+    assert found.plan == found.best.plan
+    with pytest.raises(RopewalkError, match="must be the best candidate's"):
+        replace(found, plan=found.candidates[1].plan)
     with pytest.raises(InputError, match="belong to a method"):
         rw.plan("bundled", 2048, parameters={"base": 1e6})
     with pytest.raises(InputError, match="belong to a method"):
@@ -222,9 +227,7 @@ def test_a_length_that_the_model_serves_already_is_its_own_plan() -> None:
     assert found.summary() == "granite-3.1-8b serves 128k already: nothing needs to change."
     anew = rw.plan("llama-3.1-8b", "128k", "yarn", notice=lambda _: None)
     assert anew.schedule.rescale_factors.max() == 16, "from its plain frequencies of 8k"
-    assert serves_already(anew.present, anew.plan, None).endswith(
-        "this plan changes how it rotates."
-    )
+    assert anew.serves_already.endswith("this plan changes how it rotates.")
     changed = rw.plan("granite-3.1-8b", "128k", "yarn", parameters={"attention_factor": 1.2})
     assert not changed.nothing_to_change
     assert changed.schedule.attention_scaling == 1.2

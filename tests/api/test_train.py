@@ -22,9 +22,8 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 import ropewalk as rw
-from ropewalk.api.train import TrainPreview
 from ropewalk.context_plan import ContextPlan
-from ropewalk.costs import here
+from ropewalk.costs import memory
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, Unsupported
 from ropewalk.evaluation import forward_time
 from ropewalk.models.config import BUNDLED_FOLDER
@@ -34,6 +33,7 @@ from ropewalk.run_directory import read_journal
 from ropewalk.runtimes.configs import stock_config
 from ropewalk.scaling import linear
 from ropewalk.schedule import RotarySchedule
+from ropewalk.training.preview import TrainPreview
 from ropewalk.training.results import Trained
 from tests.api.conformance import check_result
 from tests.evaluation import tiny
@@ -309,7 +309,7 @@ def test_stages_compose_their_plans_and_start_from_the_former_model(
     # The weights that the second stage began with are those that the first ended with.
     lines = read_journal(tmp_path / "run" / "training.jsonl")
     assert [line["stage"] for line in lines] == [1, 1, 1, 1, 2, 2, 2]
-    assert found.stages[1].loss_first < found.stages[0].steps[0].loss
+    assert found.stages[1].loss_first.value < found.stages[0].steps[0].loss
 
 
 def test_a_trained_model_does_not_outlive_its_stage(model: Path, tmp_path: Path) -> None:
@@ -375,6 +375,41 @@ def test_a_schedule_is_searched_between_stages(
     assert (tmp_path / "run" / "stage-1" / "model" / "config.json").exists()
     assert found.plan.provenance["strategy"] == "adaptive"
     assert list((tmp_path / "run").glob("search-2-*"))
+
+
+@pytest.mark.slow
+def test_longrope_searches_both_lengths_as_published_on_the_original_model(
+    model: Path, tmp_path: Path
+) -> None:
+    given: dict[str, Any] = {"batch": 2, "learning_rate": 1e-2, "steps": 2, "budget": 4}
+    found = trained(
+        model, tmp_path / "run", to=None, stages=[256, 512], method=None, recipe="longrope-llama",
+        search_corpus=[document.text for document in tiny.documents(8)], **given,
+    )  # fmt: skip
+    assert found.plan.provenance["as_published"] == "yes"
+    assert [stage.method for stage in found.stages] == ["search", "search"]
+    # Seeds of linear interpolation from the original model: 4, not 2 over the first stage's.
+    lines = read_journal(next((tmp_path / "run").glob("search-2-search.jsonl")))
+    linear = lines[0]["candidate"]["factors"]  # type: ignore[index]
+    assert set(linear) == {4.0}
+
+
+def test_domain_tags_begin_the_documents_that_are_trained_on(model: Path, tmp_path: Path) -> None:
+    texts = [document.text for document in tiny.documents(8)]
+    corpus = {"code": texts[:4], "prose": texts[4:]}
+    given: dict[str, Any] = {"corpus": corpus, "domain_tags": True, "layout": "reset"}
+    trained(model, tmp_path / "run", steps=1, batch=1, **given)
+    kept = json.loads((tmp_path / "run" / "checkpoint-1" / "trainer_state.json").read_text())
+    [record] = [
+        own["attributes"]
+        for own in kept["stateful_callbacks"].values()
+        if "data" in own["attributes"]
+    ]
+    tokenizer = tiny.tokenizer()
+    tags = {name: tokenizer.encode(name, add_special_tokens=False) for name in corpus}
+    assert record["data"]["windows"]["tags"] == tags
+    with pytest.raises(InputError, match="tell domains apart, and there is one"):
+        previewed(model, tmp_path / "other", domain_tags=True)
 
 
 @pytest.mark.parametrize(
@@ -638,13 +673,13 @@ def test_a_step_that_the_memory_has_no_room_for_is_refused_with_what_would_fit(
     told = rw.train.preview(str(model), corpus=TEXTS, to=TARGET, steps=2, run=run)
     assert told.peak_bytes
     assert "GiB a rank, on this machine." in told.summary()
-    monkeypatch.setattr(here, "main_memory", lambda: 2**20)
+    monkeypatch.setattr(memory, "main_memory", lambda: 2**20)
     with pytest.raises(InvalidValue, match=f"window = {TARGET}: a step takes .*GiB; give shorter"):
         rw.train(str(model), corpus=TEXTS, to=TARGET, steps=2, run=run)
-    monkeypatch.setattr(here, "main_memory", lambda: 12 * 2**30)
+    monkeypatch.setattr(memory, "main_memory", lambda: 12 * 2**30)
     with pytest.raises(InvalidValue, match=r"a step takes at least .*; --recompute would fit"):
         rw.train(str(model), corpus=TEXTS, to="4M", method="linear", steps=2, run=run)
-    monkeypatch.setattr(here, "main_memory", lambda: 2**20)
+    monkeypatch.setattr(memory, "main_memory", lambda: 2**20)
     with pytest.raises(InvalidValue):
         rw.extend(str(model), TARGET, train_steps=2, corpus=TEXTS, run=run)
     assert not run.exists()

@@ -11,10 +11,10 @@ from typing import assert_type
 
 import ropewalk as rw
 from ropewalk.api.export import ExportPreview
-from ropewalk.api.train import TrainPreview
 from ropewalk.context_plan import ContextPlan
 from ropewalk.evaluation.conclusion import Evaluated
 from ropewalk.exporting.exported import Exported
+from ropewalk.training.preview import TrainPreview
 from ropewalk.training.results import Trained
 
 

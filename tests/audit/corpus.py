@@ -19,7 +19,7 @@ from ropewalk.context_plan import FULL_ATTENTION, SLIDING_ATTENTION, ContextPlan
 from ropewalk.models.config import present_plan
 from ropewalk.models.stock_config import with_plan
 from ropewalk.planning.extension import extend_plan
-from ropewalk.runtimes.configs import serving_config
+from ropewalk.runtimes import engines
 from ropewalk.schedule import RotarySchedule
 from tests.models.tiny import FAMILIES
 
@@ -88,7 +88,7 @@ def for_sglang() -> Export:
     plan = export("ntk_mixed").plan
     return Export(
         plan,
-        serving_config(source(), plan, engine="sglang"),
+        engines()["sglang"].written_config(source(), plan),
         runtimes=("transformers", "sglang"),
     )
 
@@ -307,6 +307,9 @@ BROKEN: Mapping[str, Broken] = {
     "windows without their switch": Broken("window-missing", "qwen2", _windows(sliding_window=256)),
     "windows of no length": Broken(
         "window-missing", "qwen2", _windows(sliding_window=None, use_sliding_window=True)
+    ),
+    "windows that its class does not read": Broken(
+        "window-missing", "any λ", _windows(sliding_window=256)
     ),
     # The limits.
     "the tokenizer's limit": Broken("tokenizer-limit", "any λ", _tokenizer(WINDOW)),

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from ropewalk.audit.examination import audit
-from ropewalk.audit.gguf_trial import compared, trial
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan
 from ropewalk.errors import InputError, Unsupported
 from ropewalk.exporting import llama_cpp
@@ -29,7 +28,8 @@ from ropewalk.models.config import BUNDLED_FOLDER, present_plan
 from ropewalk.models.install import applied
 from ropewalk.models.load import load
 from ropewalk.planning.extension import extend
-from ropewalk.runtimes.llama_cpp import read_file as read
+from ropewalk.runtimes import every
+from ropewalk.runtimes.trials.llama_cpp import compared, without_settings
 from ropewalk.schedule import RotarySchedule
 from tests.examples import examples
 from tests.gguf.gguf_cases import plan_of, start_of, tiny_folder, unproven
@@ -115,7 +115,7 @@ def test_the_reading_of_native_types_is_their_schedule(method: str, tmp_path: Pa
         assert schedule.geometric_base is not None
         keys = {"rope.freq_base": schedule.geometric_base}
     path = header_only(tmp_path / "a.gguf", keys=keys)
-    found = read(read_header(path)).at(TARGET, FULL_ATTENTION)
+    found = every()["llama.cpp"].read_file(read_header(path)).at(TARGET, FULL_ATTENTION)
     assert found is not None
     np.testing.assert_allclose(found.inverse_frequencies, schedule.inverse_frequencies, rtol=1e-6)
     assert found.attention_scaling == pytest.approx(schedule.attention_scaling)
@@ -149,7 +149,7 @@ def test_yarn_multiplies_its_attention_factor_by_that_of_the_file(tmp_path: Path
     twice = header_only(tmp_path / "b.gguf", keys=keys)
     assert named(twice) == {"attention-factor-squared"}
     squared = replace(schedule, attention_scaling=schedule.attention_scaling**2)
-    found = read(read_header(twice)).at(TARGET, FULL_ATTENTION)
+    found = every()["llama.cpp"].read_file(read_header(twice)).at(TARGET, FULL_ATTENTION)
     assert found is not None
     assert found.attention_scaling == pytest.approx(squared.attention_scaling)
 
@@ -157,7 +157,7 @@ def test_yarn_multiplies_its_attention_factor_by_that_of_the_file(tmp_path: Path
 def test_two_lists_are_chosen_by_the_declared_length(tmp_path: Path) -> None:
     lists = {LONG: FACTORS, SHORT: np.ones(PAIRS, dtype=np.float32)}
     path = header_only(tmp_path / "a.gguf", tensors=lists)
-    assert read(read_header(path)).switches == "by the declared length"
+    assert every()["llama.cpp"].read_file(read_header(path)).switches == "by the declared length"
     found = audit(path, run=False)
     assert [finding.trap for finding in found.warnings] == ["short-text-taxed"]
     assert not found.wrong
@@ -177,7 +177,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_setting_of_our_export_takes_effect_in_llama_cpp(exported: Path) -> None:
-    assert list(trial(read_header(exported))) == []
+    assert list(without_settings(read_header(exported))) == []
 
 
 def test_the_rules_of_yarn_are_those_of_llama_cpp(exported: Path, tmp_path: Path) -> None:
@@ -258,7 +258,7 @@ def test_an_architecture_that_cannot_be_built_again_is_said(tmp_path: Path) -> N
 
 def test_a_factor_without_effect_is_seen(exported: Path, tmp_path: Path) -> None:
     keys = {"rope.scaling.type": "none", "rope.scaling.factor": 8.0}
-    (found,) = trial(read_header(rewritten(exported, tmp_path / "none.gguf", keys)))
+    (found,) = without_settings(read_header(rewritten(exported, tmp_path / "none.gguf", keys)))
     assert found.trap == "no-effect"
     assert found.what.startswith("rope.scaling.factor changes nothing")
 
@@ -266,5 +266,17 @@ def test_a_factor_without_effect_is_seen(exported: Path, tmp_path: Path) -> None
 def test_a_file_that_llama_cpp_refuses(exported: Path, tmp_path: Path) -> None:
     path = tmp_path / "cut.gguf"
     path.write_bytes(exported.read_bytes()[:-4096])
-    (found,) = trial(read_header(path))
+    (found,) = without_settings(read_header(path))
     assert found.trap == "refused"
+
+
+@pytest.mark.parametrize(
+    ("keys", "wrong"),
+    [({}, True), ({"pooling_type": 1}, False), ({"attention.causal": True}, None)],
+)
+def test_a_file_that_sees_later_tokens_writes_no_text(
+    keys: dict[str, Any], wrong: bool | None, tmp_path: Path
+) -> None:
+    path = header_only(tmp_path / "a.gguf", keys={"attention.causal": False, **keys})
+    found = [f for f in audit(path, run=False).warnings if f.trap == "not-causal"]
+    assert [finding.wrong for finding in found] == ([] if wrong is None else [wrong])

@@ -14,9 +14,9 @@ from ropewalk.audit.result import Audit
 from ropewalk.models.config import Config, load_config, present_plan
 from ropewalk.models.tables import table_in
 from ropewalk.planning.extension import extend_plan
-from ropewalk.runtimes import mlx_lm, ollama
+from ropewalk.runtimes import mlx_lm, named, ollama
 from ropewalk.runtimes.configs import stock_config
-from ropewalk.runtimes.reading import Reading
+from ropewalk.runtimes.reading import RotaryReading
 from tests.audit.corpus import TARGET, source
 from tests.audit.verified import GOLDEN, PUBLISHED, traps, verified
 from tools.observatory import mlx_lm_classes
@@ -145,8 +145,10 @@ def test_ollamas_own_converter(
     assert wrong(planned(tmp_path, method, family, v4=v4, runtime="ollama")) == faults
 
 
-def ollama_reads(family: str, **changes: Any) -> Reading:
-    return ollama.read({**stock_config(source(family), present_plan(source(family))), **changes})
+def ollama_reads(family: str, **changes: Any) -> RotaryReading:
+    return named("ollama").read(
+        {**stock_config(source(family), present_plan(source(family))), **changes}
+    )
 
 
 V4 = {"rope_parameters": None, "rope_theta": 1e4}
@@ -175,9 +177,11 @@ def test_ollamas_converter_of_llama_loses_llama3_without_a_base_next_to_it(tmp_p
         "high_freq_factor": 4.0,
         "original_max_position_embeddings": 512,
     }
-    assert not ollama.read(config).notes
+    assert not named("ollama").read(config).notes
     del config["rope_theta"]
-    read = ollama.read({**config, "rope_scaling": {**config["rope_scaling"], "rope_theta": 1e4}})
+    read = named("ollama").read(
+        {**config, "rope_scaling": {**config["rope_scaling"], "rope_theta": 1e4}}
+    )
     (note,) = read.notes
     assert "does not read this setting" in note
     (steps,) = read.layers.values()
@@ -207,7 +211,7 @@ def test_mlx_lm_reads_the_older_name_of_a_rope_type_first(tmp_path: Path) -> Non
     scaling = {"type": "linear", "rope_type": "dynamic", "factor": 4.0}
     config = {**source("llama"), "rope_parameters": None, "rope_theta": 1e4}
     both, alone = (
-        mlx_lm.read({**config, "rope_scaling": setting})
+        named("mlx-lm").read({**config, "rope_scaling": setting})
         for setting in (scaling, {**scaling, "rope_type": "linear"})
     )
     for one, other in zip(both.layers.values(), alone.layers.values(), strict=True):
@@ -216,7 +220,7 @@ def test_mlx_lm_reads_the_older_name_of_a_rope_type_first(tmp_path: Path) -> Non
 
 
 def test_mlx_lm_serves_some_model_types_by_the_class_of_another() -> None:
-    read = mlx_lm.read(load_config(PUBLISHED / "kimi-k2.json"))
+    read = named("mlx-lm").read(load_config(PUBLISHED / "kimi-k2.json"))
     assert read.unread is None
     assert read.refused is None
     assert mlx_lm._row("xverse") == mlx_lm._row("llama")

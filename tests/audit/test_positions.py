@@ -12,14 +12,14 @@ import torch
 import transformers
 from transformers import CONFIG_MAPPING
 
-from ropewalk.audit import stock_rotary
 from ropewalk.audit.result import Audit
 from ropewalk.errors import Unsupported
 from ropewalk.models.config import Config, load_config, present_plan
 from ropewalk.models.families import FAMILIES
 from ropewalk.planning.extension import extend_plan
-from ropewalk.runtimes.configs import COMPUTED_HEAD_DIM, serving_config
-from ropewalk.runtimes.features import expressible
+from ropewalk.runtimes import engines, targets
+from ropewalk.runtimes.configs import COMPUTED_HEAD_DIM
+from ropewalk.runtimes.trials import stock_rotary
 from tests.audit.corpus import BASE, TARGET, WINDOW, source
 from tests.audit.verified import PUBLISHED, verified
 from tests.models.truth import rotary_class
@@ -68,7 +68,7 @@ def test_a_window_in_every_layer_is_warned_of(
     config = source(family, **more)
     length = max(TARGET, config["max_position_embeddings"])
     plan = extend_plan(present_plan(config), length, "ntk")
-    audit = verified(tmp_path / "out", serving_config(config, plan, engine="vllm"), plan=plan)
+    audit = verified(tmp_path / "out", engines()["vllm"].written_config(config, plan), plan=plan)
     assert ("window-in-every-layer" in found(audit)) == warned
     assert not audit.wrong
 
@@ -76,7 +76,7 @@ def test_a_window_in_every_layer_is_warned_of(
 def test_where_generate_stops_is_told(tmp_path: Path) -> None:
     config = source()
     plan = extend_plan(present_plan(config), TARGET, "ntk")
-    written = serving_config(config, plan, engine="vllm")
+    written = engines()["vllm"].written_config(config, plan)
     verified(tmp_path, written)
     (tmp_path / "generation_config.json").write_text(json.dumps({"max_length": WINDOW}))
     (told,) = verified(tmp_path, written, plan=plan).wrong
@@ -103,7 +103,7 @@ def test_phimoe_takes_its_short_list_at_every_length(tmp_path: Path) -> None:
     assert np.abs(cos[..., :64].numpy() - long).max() > 1
     # So nothing is served by two lists there; one list is.
     with pytest.raises(Unsupported, match="switching by length"):
-        expressible(present_plan(config), config, "transformers", approximate=True)
+        targets()["transformers"].expressible(present_plan(config), config, approximate=True)
 
 
 def ministral(**more: Any) -> Config:

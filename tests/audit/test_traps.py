@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from ropewalk.audit import examination
 from ropewalk.audit.examination import audit
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.errors import InvalidValue
-from ropewalk.runtimes import traps
+from ropewalk.models.config import present_plan
+from ropewalk.models.families import FAMILIES
+from ropewalk.runtimes import every, traps
+from ropewalk.runtimes.traps import config_keys
 from ropewalk.schedule import LogN
 from tests.audit.corpus import BROKEN, CLEAN, Export
-from tests.audit.verified import GOLDEN
+from tests.audit.verified import GOLDEN, verified
 from tests.audit.verified import traps as named
 from tests.golden.test_golden import NAMES
 
@@ -59,7 +65,7 @@ def test_published_configs_pass_but_for_their_known_traps(name: str) -> None:
         "qwen2.5-7b-instruct-yarn": {"length-limit", "factor-recomputed"},
         # Their trained lengths are known from elsewhere.
         "deepseek-v3": {"assumption"},
-        "modernbert-base": {"assumption"},  # that an encoder is meant
+        "modernbert-base": {"not-causal"},  # a note: it is meant as an encoder
         "gemma-3-4b": {"assumption", "dropped-on-cpu"},
         "phi-3-mini-128k": {"switches-with-cache", "short-text-taxed", "one-position-lost"},
     }
@@ -96,6 +102,31 @@ def test_what_no_stock_runtime_says_is_named(tmp_path: Path) -> None:
     assert named(found.warnings) == {"kept-positions-lost", "log-n-lost"}
 
 
+@pytest.mark.parametrize(
+    ("change", "trap", "wrong"),
+    [
+        ({"is_causal": False}, "not-causal", True),
+        ({"is_causal": False, "architectures": ["LlamaModel"]}, "not-causal", False),
+        ({"num_hidden_layers": 0}, "refused", True),
+        ({"num_attention_heads": 0, "head_dim": 16}, "refused", True),
+        ({"num_key_value_heads": 0}, "refused", True),
+        ({"num_key_value_heads": 3}, "refused", True),
+    ],
+)
+def test_a_config_of_no_model_that_writes(
+    change: dict[str, object], trap: str, wrong: bool, tmp_path: Path
+) -> None:
+    """Its rotation is right, in every runtime."""
+    export = CLEAN["plain"]
+    architectures = {"architectures": ["LlamaForCausalLM"]}
+    broken = Export(export.plan, {**export.config, **architectures, **change}, export.tokenizer)
+    found = audit(broken.write(tmp_path), plan=export.plan, runtimes=export.runtimes, run=False)
+    (finding,) = found.warnings
+    assert (finding.trap, finding.wrong) == (trap, wrong)
+    assert all(map(finding.concerns, found.runtimes))
+    assert next(iter(change)) in f"{finding.what} {finding.remedy}"
+
+
 def test_a_plan_that_sharpens_all_logits_is_not_followed_by_a_config_without(
     tmp_path: Path,
 ) -> None:
@@ -117,10 +148,47 @@ def test_a_plan_of_other_heads_is_refused(edited: dict[str, object], tmp_path: P
         audit(export.write(tmp_path), plan=ContextPlan.from_json(value), run=False)
 
 
+def test_classes_without_windows_by_layer_are_those_that_do_not_read_layer_types() -> None:
+    def reads(config: type) -> bool:
+        files = map(inspect.getfile, (config, MODEL_FOR_CAUSAL_LM_MAPPING[config]))
+        return any(re.search(r"\blayer_types\b", Path(file).read_text()) for file in files)
+
+    types = (kind for kind in FAMILIES if kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
+    assert {k for k in types if not reads(CONFIG_MAPPING[k])} == config_keys._WINDOWLESS
+
+
+def test_a_null_that_erases_the_rope_settings_is_named_by_every_command(tmp_path: Path) -> None:
+    config = {**CONFIG_MAPPING["gemma4_text"]().to_dict(), "rope_scaling": None, "rope_theta": 1e4}
+    del config["rope_parameters"]
+    found = verified(tmp_path / "it", config, "transformers", "vllm")
+    assert named(found.wrong) == {"refused"}
+    assert "remove rope_scaling" in found.wrong[0].remedy
+    for runtime in ("transformers", "vllm", "sglang"):
+        assert every()[runtime].judge(config, present_plan(config), own_plan=True).wrong
+
+
+def test_classes_that_null_erases_are_those_that_do_not_convert_it() -> None:
+    def converts(kind: str) -> bool:
+        own = getattr(CONFIG_MAPPING[kind], "convert_rope_params_to_dict", None)
+        return own is None or bool(re.search('"rope_scaling"|super', inspect.getsource(own)))
+
+    assert {k for k in {*FAMILIES} & {*CONFIG_MAPPING} if not converts(k)} == config_keys._ERASED
+
+
+def test_no_runtime_is_named_where_models_are_examined() -> None:
+    """All is asked through the class of a runtime, so a new one is asked too."""
+    for file in PACKAGE.glob("*.py"):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+        names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        assert not texts & {*every()}, file.name
+        assert not names & {"STOCK", "LLAMA_CPP", "OLLAMA"}, file.name
+
+
 def test_every_trap_stands_in_the_document_and_no_other() -> None:
     table = DOCUMENT.read_text(encoding="utf-8").split("## The traps")[1]
     documented = {name for row in re.findall(r"^\| (`.*?) \|", table, re.M) for name in _names(row)}
-    files = [*PACKAGE.rglob("*.py"), *Path(traps.__file__).parent.glob("*.py")]
+    files = [*PACKAGE.rglob("*.py"), *Path(traps.__file__).parents[1].rglob("*.py")]
     assert documented == set().union(*map(_found_in, files))
     assert {broken.trap for broken in BROKEN.values()} <= documented
 

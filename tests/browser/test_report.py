@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ropewalk.blocks import Cell, Page, Section, Table
+from ropewalk.blocks import Cell, Code, Page, Section, Table
 from ropewalk.reports.page.html import document
 from tests.reports.page.pages import largest, page_of
 from tests.reports.page.payloads import PAYLOADS
@@ -98,6 +98,22 @@ def test_tables_sort_by_number_and_by_text_from_the_keyboard(tmp_path: Path) -> 
     file = written(tmp_path, with_probe(document(page_of(["z"])), probe))
     page, _ = browse(file, "--dump-dom")
     assert "<title>true z,b b,z ascending z,b descending</title>" in page
+
+
+def test_a_command_scrolls_in_its_box_on_a_phone_and_can_be_copied(tmp_path: Path) -> None:
+    probe = """
+      const [pre, button] = document.querySelector(".paste").children;
+      const copied = [];
+      const clipboard = {writeText: async (text) => copied.push(text)};
+      Object.defineProperty(navigator, "clipboard", {value: clipboard});
+      button.click();
+      document.title = [pre.scrollWidth > pre.clientWidth, button.textContent, ...copied].join();
+    """
+    command = Code("", "x" * 300)
+    content = document(Page("a page", "", (), (Section("s", (command,)),)))
+    file = written(tmp_path, with_probe(content, probe))
+    page, _ = browse(file, "--dump-dom", "--window-size=500,900")
+    assert page.partition("<title>")[2].startswith(f"true,Copy,{command.text}</title>")
 
 
 def test_the_largest_page_opens(tmp_path: Path) -> None:

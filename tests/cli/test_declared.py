@@ -11,9 +11,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from ropewalk.api.common import Corpus, Length
+from ropewalk.arguments import Length
 from ropewalk.cli.declared import Call, command_of
 from ropewalk.cli.help import VerbHelp
+from ropewalk.data.documents import Corpus
 from ropewalk.errors import RopewalkError
 from ropewalk.options import Advanced, Argument, Option, Verb, preview_ends, previewed_by
 from ropewalk.progress import Notice, Progress, log_notice, silent

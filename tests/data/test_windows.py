@@ -77,8 +77,8 @@ def test_an_epoch_holds_every_token_once(
     text = [token for token in seen if token not in (BOS, EOS)]
     assert sorted(text) == list(range(10, 10 + int(store.lengths.sum())))
     assert seen.count(EOS) == len(store) + len(windows) * (arrangement == "bookends")
-    begins = len(windows) if arrangement in (*ANCHORED, "bookends") else 0
-    assert seen.count(BOS) == begins
+    shared = arrangement in (*ANCHORED, "bookends")
+    assert seen.count(BOS) == (len(windows) if shared else len(store))
     assert windows.packing.filled > 0.9
 
 
@@ -147,6 +147,28 @@ def test_a_label_weighs_what_its_token_weighs(
             label, own = int(window.labels[place]), int(window.tokens[place])
             weight = 3 if ((own if label == EOS else label) - 10) % 3 == 0 else 1
             assert window.weights[place] == weight
+
+
+@pytest.mark.parametrize("arrangement", ["full", "intra", "reset"])
+@pytest.mark.parametrize("tags", [None, TAGS])
+def test_every_document_begins_with_bos_where_a_window_does_not(
+    arrangement: Arrangement, tags: Any, store: TokenStore
+) -> None:
+    """BOS, then the tag, which no label has; the first word of an untagged text is predicted."""
+    windows = Windows(store, settings(arrangement, tags=tags, overflow="drop"), SPECIAL)
+    for window in windows:
+        begins = np.flatnonzero(window.tokens == BOS)
+        for place in begins.tolist():
+            after = window.tokens[place + 1 :]
+            assert (after[0] in (6, 7)) if tags else after[0] >= 10
+            assert window.labels[place] == (IGNORED if tags else after[0])
+        if arrangement == "reset":
+            assert (window.layout.positions[begins] == 0).all()
+    assert sum(int((window.tokens == BOS).sum()) for window in windows) == len(
+        {piece.document for pieces in windows.packing for piece in pieces}
+    )
+    untold = Windows(store, settings(arrangement), SpecialTokens(None, EOS))
+    assert not any((window.tokens == BOS).any() for window in untold)
 
 
 def test_tags_begin_the_documents_of_their_domain(store: TokenStore) -> None:

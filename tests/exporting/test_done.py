@@ -15,9 +15,10 @@ from ropewalk.evaluation import tasks
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.haystack import Haystack
 from ropewalk.evaluation.samples import Sample, generate
-from ropewalk.exporting import fresh_process, transformers
+from ropewalk.exporting import fresh_process
 from ropewalk.models.config import BUNDLED, BUNDLED_FOLDER
 from ropewalk.models.load import load_tokenizer
+from ropewalk.runtimes import targets
 from tests.exporting.folders import answered_here
 from tests.gguf.gguf_cases import FOUND, named_plan
 
@@ -56,7 +57,7 @@ def test_the_exported_folder_alone_finds_the_pass_key_beyond_the_window(
     with monkeypatch.context() as patched:
         patched.setattr(fresh_process, "run_script", answered_here)
         for name, plan in (("searched", ContextPlan.read(FOUND)), ("plain", named_plan("plain"))):
-            transformers.export(BUNDLED, plan, tmp_path / name)
+            targets()["transformers"].write(BUNDLED, plan, tmp_path / name)
     asked = samples()
     prompts = tmp_path / "prompts.json"
     prompts.write_text(json.dumps([(own.prompt.tolist(), own.allowance) for own in asked]))

@@ -12,16 +12,18 @@ import torch
 from ropewalk.audit.examination import audit
 from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.errors import GateFailed, Unsupported
-from ropewalk.exporting import folding, vllm
+from ropewalk.exporting import folding
 from ropewalk.exporting.exported import NotTheSame
 from ropewalk.exporting.folding import fold
-from ropewalk.exporting.transformers import export
 from ropewalk.models.checkpoint import Checkpoint
 from ropewalk.models.config import present_plan
 from ropewalk.planning.extension import extend_plan
+from ropewalk.runtimes import targets
 from ropewalk.schedule import RotarySchedule
 from tests.exporting.folders import TARGET, proven, saved
 from tests.models.tiny import WINDOW
+
+STOCK = targets()["transformers"]
 
 
 def planned(tmp_path: Path, family: str, **changes: Any) -> tuple[Checkpoint, ContextPlan]:
@@ -77,7 +79,9 @@ def test_what_stands_in_the_way_is_named(
 
 def test_a_folded_folder_carries_the_plan_that_its_config_says(tmp_path: Path) -> None:
     checkpoint, plan = planned(tmp_path, "llama")
-    exported = export(str(checkpoint.folder), plan, tmp_path / "out", fold=True, dtype="float32")
+    exported = STOCK.write(
+        str(checkpoint.folder), plan, tmp_path / "out", fold=True, dtype="float32"
+    )
     assert proven(exported).passed  # beside the plan as it was given
     carried = ContextPlan.read(exported.path / "plan.json")
     assert carried.longest() == replace(plan.longest(), attention_scaling=1.0)
@@ -88,7 +92,7 @@ def test_a_folded_folder_carries_the_plan_that_its_config_says(tmp_path: Path) -
 @pytest.mark.usefixtures("in_process")
 def test_folded_biases_are_proven_for_the_engines_too(tmp_path: Path) -> None:
     checkpoint, plan = planned(tmp_path, "qwen2")
-    exported = vllm.export(str(checkpoint.folder), plan, tmp_path / "out", engine="vllm", fold=True)
+    exported = targets()["vllm"].write(str(checkpoint.folder), plan, tmp_path / "out", fold=True)
     assert proven(exported).passed
     assert exported.overrides == ""
 
@@ -108,7 +112,7 @@ def test_a_wrong_fold_does_not_pass(
 
     monkeypatch.setattr(folding, "_without_attention_scaling", wrong)
     with pytest.raises(NotTheSame):
-        export(source, plan, tmp_path / "out", fold=True)
+        STOCK.write(source, plan, tmp_path / "out", fold=True)
     assert not (tmp_path / "out").exists()
 
 
@@ -126,7 +130,7 @@ def test_the_rounding_of_folded_weights_is_told_and_not_taken_for_an_error(
 ) -> None:
     source = saved(tmp_path / "source", dtype=torch.bfloat16)
     plan = extend_plan(present_plan(source), TARGET, "yarn")
-    exported = export(source, plan, tmp_path / "out", fold=True, dtype=dtype)
+    exported = STOCK.write(source, plan, tmp_path / "out", fold=True, dtype=dtype)
     # cos and sin with and without m are rounded to float32 apart; bfloat16 would be 1e-3 off.
     assert proven(exported).max_difference < 1e-5
     found = [each.partition("are rounded to ") for each in exported.warnings]
@@ -140,4 +144,4 @@ def test_weights_that_are_not_the_product_are_noticed(
     checkpoint, plan = planned(tmp_path, "llama")
     monkeypatch.setattr(folding.Folded, "rewrite", lambda self, name, tensor: tensor.round())
     with pytest.raises(GateFailed, match=r"q_proj\.weight is not what its factor makes of it"):
-        export(str(checkpoint.folder), plan, tmp_path / "out", fold=True)
+        STOCK.write(str(checkpoint.folder), plan, tmp_path / "out", fold=True)

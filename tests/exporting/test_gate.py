@@ -11,14 +11,17 @@ import torch
 
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import GateFailed
-from ropewalk.exporting import gate, transformers
+from ropewalk.exporting import gate
 from ropewalk.exporting.exported import Exported, NotTheSame
 from ropewalk.exporting.gate import named_as
 from ropewalk.exporting.staging import staged
 from ropewalk.models.config import present_plan
 from ropewalk.models.load import read_model
 from ropewalk.planning.extension import extend_plan
+from ropewalk.runtimes import targets
 from tests.models.tiny import tiny_model
+
+STOCK = targets()["transformers"]
 
 
 def test_errors_name_the_export_and_not_where_it_was_written(tmp_path: Path) -> None:
@@ -49,7 +52,7 @@ def test_the_tolerance_is_the_rounding_of_what_the_model_computes(tmp_path: Path
                     weight.mul_(gain)
         model.save_pretrained(source)
         plan = extend_plan(present_plan(source), 256, "yarn")
-        made[gain] = transformers.export(str(source), plan, tmp_path / f"out {gain}").agreement
+        made[gain] = STOCK.write(str(source), plan, tmp_path / f"out {gain}").agreement
         assert made[gain].passed
         loaded = read_model(source, torch.float32)
         sequence = gate.sequences(plan, list(range(3, 60)))[0]
@@ -69,7 +72,7 @@ def test_faults_between_the_tolerance_and_a_hundred_times_it_fail(tmp_path: Path
         tiny_model(family).save_pretrained(source)
         setting = {"factors": [3.0] * 8, "attention_factor": 1.2}
         plan = extend_plan(present_plan(source), 256, "longrope", setting)
-        made = transformers.export(str(source), plan, out).agreement
+        made = STOCK.write(str(source), plan, out).agreement
         assert made is not None
         assert made.passed
         loaded, asked = read_model(source, torch.float32), gate.sequences(plan, range(3, 60))[:1]
@@ -94,6 +97,6 @@ def _louder(plan: ContextPlan, by: float) -> ContextPlan:
     return replace(plan, schedules={"full_attention": (louder,)})
 
 
-def _answers(folder: Path, asked: list[gate.GateAsked]) -> list[gate.Answer]:
+def _answers(folder: Path, asked: list[gate.TokenSequence]) -> list[gate.StockAnswer]:
     (answered,) = gate.ask_stock([(folder, asked)])
     return answered.answers

@@ -26,7 +26,7 @@ from ropewalk.exporting.llama_cpp import BEYOND, TOLERANCES, export
 from ropewalk.gguf import carried, families, llama_cpp_run
 from ropewalk.gguf import model as gguf_model
 from ropewalk.gguf.architectures import Architecture, architecture
-from ropewalk.gguf.settings import Setting, setting_in
+from ropewalk.gguf.settings import GGUFSetting, setting_in
 from ropewalk.models.config import BUNDLED, BUNDLED_FOLDER, present_plan
 from ropewalk.models.load import LoadedModel, load, load_tokenizer
 from ropewalk.models.placement import GGUF_TYPES
@@ -159,7 +159,7 @@ def test_what_is_forgotten_is_noticed_and_the_file_is_not_left(
 ) -> None:
     honest = setting_in
 
-    def forgetful(own: Architecture, schedule: RotarySchedule, **how: Any) -> Setting:
+    def forgetful(own: Architecture, schedule: RotarySchedule, **how: Any) -> GGUFSetting:
         return replace(honest(own, schedule, **how), **forgotten)
 
     monkeypatch.setattr(families, "setting_in", forgetful)
@@ -242,7 +242,7 @@ def geometry(**changes: Any) -> RotaryGeometry:
     return RotaryGeometry(**{**values, "pair_layout": "half", **changes})
 
 
-def said(schedule: RotarySchedule) -> Setting:
+def said(schedule: RotarySchedule) -> GGUFSetting:
     return setting_in(architecture("llama"), schedule)
 
 

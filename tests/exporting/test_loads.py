@@ -10,11 +10,13 @@ import torch
 from transformers import FalconConfig, FalconForCausalLM
 
 import ropewalk as rw
-from ropewalk.exporting import transformers, vllm
 from ropewalk.models.config import load_config, present_plan
 from ropewalk.planning.extension import extend_plan
+from ropewalk.runtimes import targets
 from tests.exporting.folders import TARGET, proven, saved
 from tests.models.tiny import WINDOW
+
+STOCK = targets()["transformers"]
 
 
 @pytest.mark.usefixtures("in_process")
@@ -31,7 +33,7 @@ def test_falcon_loads_though_its_class_computes_the_head_size(method: str, tmp_p
     FalconForCausalLM(config).save_pretrained(tmp_path / "falcon")
     source = str(tmp_path / "falcon")
     plan = extend_plan(present_plan(source), TARGET, method)
-    made = vllm.export(source, plan, tmp_path / "out")
+    made = targets()["vllm"].write(source, plan, tmp_path / "out")
     assert proven(made).passed
     assert "head_dim" not in load_config(tmp_path / "out")
     assert rw.verify(tmp_path / "out", run=False).verdict != "wrong"
@@ -43,7 +45,7 @@ def test_an_export_raises_where_generate_stops_and_tells_of_a_window(tmp_path: P
     limits = Path(source) / "generation_config.json"
     limits.write_text(json.dumps({"max_length": WINDOW, "bos_token_id": 1}), encoding="utf-8")
     plan = extend_plan(present_plan(source), TARGET, "ntk")
-    made = transformers.export(source, plan, tmp_path / "out")
+    made = STOCK.write(source, plan, tmp_path / "out")
     written = json.loads((tmp_path / "out" / "generation_config.json").read_text("utf-8"))
     assert written == {"max_length": TARGET, "bos_token_id": 1}
     assert any("sliding_window" in warning for warning in made.warnings)

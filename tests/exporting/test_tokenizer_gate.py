@@ -13,12 +13,14 @@ import pytest
 from ropewalk.audit.examination import audit
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import GateFailed, InputError
-from ropewalk.exporting import transformers
 from ropewalk.exporting.manifest import MANIFEST, Manifest
 from ropewalk.exporting.tokenizer_gate import NONE
 from ropewalk.models.config import BUNDLED_FOLDER, present_plan
 from ropewalk.planning.extension import extend_plan
+from ropewalk.runtimes import targets
 from tests.exporting.folders import TARGET, saved, spoil_exports
+
+STOCK = targets()["transformers"]
 
 FAST, SETTINGS = "tokenizer.json", "tokenizer_config.json"
 
@@ -40,7 +42,7 @@ def planned(source: Path) -> ContextPlan:
 def test_an_export_with_its_tokenizer_is_well_and_carries_a_manifest(
     source: Path, tmp_path: Path
 ) -> None:
-    made = transformers.export(str(source), planned(source), tmp_path / "out")
+    made = STOCK.write(str(source), planned(source), tmp_path / "out")
     assert made.warnings == ()
     manifest = Manifest.read(made.path)
     assert set(manifest.files) == {path.name for path in made.path.iterdir()} - {MANIFEST}
@@ -76,7 +78,7 @@ def test_a_tokenizer_that_is_not_the_sources_fails_the_export(
 ) -> None:
     spoil_exports(monkeypatch, change)
     with pytest.raises(GateFailed, match=complaint) as caught:
-        transformers.export(str(source), planned(source), tmp_path / "out")
+        STOCK.write(str(source), planned(source), tmp_path / "out")
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "out").exists()
 
@@ -88,7 +90,7 @@ def test_a_source_whose_tokenizer_is_broken_is_refused_before_anything_is_writte
     with pytest.raises(
         InputError, match=r"its tokenizer cannot be used .* copy the tokenizer files"
     ):
-        transformers.export(str(source), planned(source), tmp_path / "out")
+        STOCK.write(str(source), planned(source), tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
 
 
@@ -97,9 +99,9 @@ def test_a_tokenizer_that_cannot_be_compared_is_said(source: Path, tmp_path: Pat
     settings = {"auto_map": {"AutoTokenizer": ["own.Own", None]}, "tokenizer_class": "Own"}
     (source / SETTINGS).write_text(json.dumps(settings), encoding="utf-8")
     (source / FAST).rename(source / "vocab.txt")
-    made = transformers.export(str(source), planned(source), tmp_path / "out")
+    made = STOCK.write(str(source), planned(source), tmp_path / "out")
     assert made.warnings[0].startswith("the tokenizer is copied and was not compared: ")
     (source / "vocab.txt").unlink()
-    made = transformers.export(str(source), planned(source), tmp_path / "none")
+    made = STOCK.write(str(source), planned(source), tmp_path / "none")
     assert made.warnings == (NONE,)
     assert audit(made.path, runtimes=["vllm"], run=False).verdict == "not established"

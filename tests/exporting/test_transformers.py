@@ -16,14 +16,16 @@ from safetensors.torch import load_file
 
 from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.errors import GateFailed, InputError, InvalidValue, UnknownName, Unsupported
-from ropewalk.exporting import folder, fresh_process, gate, transformers
+from ropewalk.exporting import folder, fresh_process, gate
 from ropewalk.exporting.folder import prepare
 from ropewalk.models.config import load_config, present_plan
 from ropewalk.planning.extension import extend_plan
-from ropewalk.runtimes.configs import stock_config
+from ropewalk.runtimes.transformers import Transformers
 from ropewalk.scaling import names
 from tests.exporting.folders import TARGET, proven, saved
 from tests.models.tiny import FAMILIES, STRUCTURES, WINDOW
+
+STOCK = Transformers()
 
 FACTORS = np.random.default_rng(0).uniform(1, 6, 128)
 PARAMETERS: Mapping[str, dict[str, Any]] = {
@@ -89,10 +91,10 @@ def _written(
             if method == "two lists"
             else plan_for(source, method, PARAMETERS.get(method))
         )
-        job = prepare(source, plan, "transformers", stock_config, approximate=True)
+        job = prepare(STOCK, source, plan, approximate=True)
         place = tmp_path_factory.mktemp("out") / "model"
         folder.write(job, place)
-        jobs[family, method] = job, place, folder.questions(job)
+        jobs[family, method] = job, place, folder.sequences_for(job)
     answered = gate.ask_stock([(p, [*q.to_compare, *q.to_measure]) for _, p, q in jobs.values()])
     answers = [each.answers for each in answered]
     return {case: (*own, given) for (case, own), given in zip(jobs.items(), answers, strict=True)}
@@ -176,10 +178,10 @@ def test_queries_grow_in_an_export_as_the_model_was_trained(
 ) -> None:
     source = saved(tmp_path / "source", "ministral3", **changes)
     plan = plan_for(source, method, from_original=True)
-    job = prepare(source, plan, "transformers", stock_config, approximate=False)
+    job = prepare(STOCK, source, plan, approximate=False)
     folder.write(job, tmp_path / "out")
     assert load_config(tmp_path / "out")["rope_parameters"]["llama_4_scaling_beta"] == 0.3
-    asked = folder.questions(job)
+    asked = folder.sequences_for(job)
     [given] = gate.ask_stock([(tmp_path / "out", [*asked.to_compare, *asked.to_measure])])
     agreement, _ = folder.prove(job, asked, given.answers)
     assert agreement.passed, agreement
@@ -206,7 +208,7 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_an_export_is_whole_and_named_only_when_proven(llama: str, tmp_path: Path) -> None:
     plan = plan_for(llama, "yarn+resonance")
     out = tmp_path / "out"
-    made = transformers.export(llama, plan, out)
+    made = STOCK.write(llama, plan, out)
     assert proven(made).passed
     assert made.path == out
     assert ContextPlan.read(out / "plan.json") == plan
@@ -215,15 +217,13 @@ def test_an_export_is_whole_and_named_only_when_proven(llama: str, tmp_path: Pat
     assert (out / "generation_config.json").is_file()
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     with pytest.raises(InputError, match="`overwrite`"):
-        transformers.export(llama, plan, out)
+        STOCK.write(llama, plan, out)
 
 
 @pytest.mark.usefixtures("in_process")
 def test_v4_keys_another_type_and_folding_at_once(llama: str, tmp_path: Path) -> None:
     plan = plan_for(llama, "yarn")
-    made = transformers.export(
-        llama, plan, tmp_path / "out", dtype="float32", fold=True, v4_keys=True
-    )
+    made = STOCK.write(llama, plan, tmp_path / "out", dtype="float32", fold=True, v4_keys=True)
     assert proven(made).passed
     config = load_config(tmp_path / "out")
     assert config["rope_scaling"]["rope_type"] == "longrope"  # YaRN has a factor of its own
@@ -245,7 +245,7 @@ def test_v4_keys_another_type_and_folding_at_once(llama: str, tmp_path: Path) ->
 def test_v4_keys_are_what_each_family_reads(family: str, tmp_path: Path) -> None:
     source = saved(tmp_path / "source", family)
     plan = plan_for(source, "longrope")
-    made = transformers.export(source, plan, tmp_path / "out", v4_keys=True)
+    made = STOCK.write(source, plan, tmp_path / "out", v4_keys=True)
     assert proven(made).passed
 
 
@@ -253,7 +253,7 @@ def test_v4_keys_are_what_each_family_reads(family: str, tmp_path: Path) -> None
 def test_v4_keys_of_several_layer_types_are_refused(tmp_path: Path) -> None:
     source = saved(tmp_path / "source", "gemma3_text")
     with pytest.raises(Unsupported, match="v4 keys"):
-        transformers.export(source, plan_for(source, "linear"), tmp_path / "out", v4_keys=True)
+        STOCK.write(source, plan_for(source, "linear"), tmp_path / "out", v4_keys=True)
 
 
 @pytest.mark.usefixtures("in_process")
@@ -262,7 +262,7 @@ def test_a_layer_type_that_no_layer_has_is_left_alone(kind: str, tmp_path: Path)
     source = saved(tmp_path / "source", "gemma3_text", layer_types=[kind] * 3)
     plan = plan_for(source, "ntk")
     assert set(plan.schedules) == {kind}
-    assert proven(transformers.export(source, plan, tmp_path / "out")).passed
+    assert proven(STOCK.write(source, plan, tmp_path / "out")).passed
     before, after = (load_config(tmp_path / name)["rope_parameters"] for name in ("source", "out"))
     [other] = before.keys() - {kind}
     assert before[other] == after[other]
@@ -272,7 +272,7 @@ def test_a_layer_type_that_no_layer_has_is_left_alone(kind: str, tmp_path: Path)
 @pytest.mark.usefixtures("in_process")
 def test_folding_into_a_mixture_of_experts(tmp_path: Path) -> None:
     source = saved(tmp_path / "source", "mixtral")
-    made = transformers.export(source, plan_for(source, "yarn"), tmp_path / "out", fold=True)
+    made = STOCK.write(source, plan_for(source, "yarn"), tmp_path / "out", fold=True)
     assert proven(made).passed
 
 
@@ -280,8 +280,8 @@ def test_folding_into_a_mixture_of_experts(tmp_path: Path) -> None:
 def test_what_cannot_be_said_is_refused_or_approximated_by_name(llama: str, tmp_path: Path) -> None:
     plan = plan_for(llama, "ntk", log_n="beyond")
     with pytest.raises(Unsupported, match=r"log-n.*`approximate`"):
-        transformers.export(llama, plan, tmp_path / "out")
-    made = transformers.export(llama, plan, tmp_path / "out", approximate=True)
+        STOCK.write(llama, plan, tmp_path / "out")
+    made = STOCK.write(llama, plan, tmp_path / "out", approximate=True)
     assert any("nats per token" in warning for warning in made.warnings)
 
 
@@ -294,7 +294,7 @@ def test_a_folder_that_stock_transformers_refuses_is_named(
 
     monkeypatch.setattr(fresh_process, "run_script", refusing)
     with pytest.raises(GateFailed, match="cannot run the export: ValueError: no such type"):
-        transformers.export(llama, plan_for(llama, "yarn"), tmp_path / "out")
+        STOCK.write(llama, plan_for(llama, "yarn"), tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -302,8 +302,8 @@ def test_bad_input_is_named_before_anything_is_written(llama: str, tmp_path: Pat
     plan = plan_for(llama, "yarn")
     out = tmp_path / "out"
     with pytest.raises(UnknownName, match="float8"):
-        transformers.export(llama, plan, out, dtype="float8")
+        STOCK.write(llama, plan, out, dtype="float8")
     other = saved(tmp_path / "other", rope_theta=5e5)
     with pytest.raises(InvalidValue, match="base 500000"):
-        transformers.export(other, plan, out)
+        STOCK.write(other, plan, out)
     assert not out.exists()

@@ -15,12 +15,11 @@ import pytest
 import ropewalk as rw
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import Unsupported
-from ropewalk.exporting import vllm
 from ropewalk.models.config import Config, load_config, present_plan
 from ropewalk.planning.extension import extend_plan
-from ropewalk.runtimes import every as runtimes
-from ropewalk.runtimes.configs import ENGINES, serving_config
-from ropewalk.runtimes.engines import ONE_POSITION
+from ropewalk.runtimes import engines, targets
+from ropewalk.runtimes.model_classes import ENGINE_NAMES
+from ropewalk.runtimes.sglang import ONE_POSITION
 from tests.exporting.folders import TARGET, proven, saved
 from tests.training.hybrids import trainable
 from tools.observatory import serving_rotary
@@ -33,10 +32,10 @@ CONFIGS = Path(__file__).parents[1] / "golden" / "configs"
 def written(engine: str, methods: str, **parameters: Any) -> tuple[Config, ContextPlan]:
     config = load_config(CONFIGS / "llama-2-7b.json")
     plan = extend_plan(present_plan(config), 2**17, methods, parameters)
-    return serving_config(config, plan, engine=engine), plan
+    return engines()[engine].written_config(config, plan), plan
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ENGINE_NAMES)
 def test_longrope_says_the_attention_scaling_under_every_name(engine: str) -> None:
     config, plan = written(engine, "yarn+resonance")
     rope, scaling = config["rope_parameters"], plan.longest().attention_scaling
@@ -78,11 +77,11 @@ def test_linear_leaves_the_length_that_the_factor_multiplies() -> None:
 
 
 @pytest.mark.usefixtures("in_process")
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ENGINE_NAMES)
 def test_the_folder_is_proven_and_comes_with_its_command(engine: str, tmp_path: Path) -> None:
     source = saved(tmp_path / "source")
     plan = extend_plan(present_plan(source), TARGET, "yarn+resonance")
-    made = vllm.export(source, plan, tmp_path / "out", engine=engine)
+    made = targets()[engine].write(source, plan, tmp_path / "out")
     assert proven(made).passed
     assert any("not verified" in warning for warning in made.warnings)
     said = shlex.split(made.load)
@@ -100,17 +99,17 @@ def test_the_folder_is_proven_and_comes_with_its_command(engine: str, tmp_path: 
 def test_one_folder_serves_short_text_by_its_own_list(tmp_path: Path) -> None:
     source = saved(tmp_path / "source")
     plan = two_lists(extend_plan(present_plan(source), TARGET, "ntk_mixed"))
-    made = vllm.export(source, plan, tmp_path / "out")
+    made = targets()["vllm"].write(source, plan, tmp_path / "out")
     assert proven(made).passed
     window = plan.steps()[0].up_to_length
     assert any(f"--max-model-len {window} takes the short list" in said for said in made.warnings)
-    read = runtimes()["vllm"].versions["vllm"](load_config(tmp_path / "out"))
+    read = targets()["vllm"].read(load_config(tmp_path / "out"))
     assert read.switches == "by the declared length"
     for step, got in zip(plan.steps(), read.layers["full_attention"], strict=True):
         assert got.up_to_length == step.up_to_length
         assert np.allclose(got.inverse_frequencies, step.schedule.inverse_frequencies, rtol=1e-12)
     with pytest.raises(Unsupported, match="switching by length"):
-        vllm.export(source, plan, tmp_path / "sglang", engine="sglang")
+        targets()["sglang"].write(source, plan, tmp_path / "sglang")
 
 
 def test_two_lists_with_two_scalings_have_no_folder_that_proves_them(tmp_path: Path) -> None:
@@ -120,7 +119,7 @@ def test_two_lists_with_two_scalings_have_no_folder_that_proves_them(tmp_path: P
     other = replace(long, schedule=replace(long.schedule, attention_scaling=1.2))
     plan = replace(plan, schedules={"full_attention": (short, other)})
     with pytest.raises(Unsupported, match="switching by length"):
-        vllm.export(source, plan, tmp_path / "out")
+        targets()["vllm"].write(source, plan, tmp_path / "out")
 
 
 @pytest.mark.usefixtures("in_process")
@@ -130,7 +129,7 @@ def test_olmo3_for_sglang_is_proven_with_the_keys_of_transformers_4(
 ) -> None:
     source = saved(tmp_path / "source", "olmo3")
     plan = extend_plan(present_plan(source), TARGET, method)
-    made = vllm.export(source, plan, tmp_path / "out", engine="sglang")
+    made = targets()["sglang"].write(source, plan, tmp_path / "out")
     assert proven(made).passed
     config = load_config(tmp_path / "out")
     assert config["rope_theta"] == 500000.0
@@ -147,7 +146,7 @@ def test_olmo3_with_another_base_has_no_old_keys_that_both_read(tmp_path: Path) 
     source = saved(tmp_path / "source", "olmo3", rope_parameters=both)
     plan = extend_plan(present_plan(source), TARGET, "yarn")
     with pytest.raises(Unsupported, match="v4 keys"):
-        vllm.export(source, plan, tmp_path / "out", engine="sglang")
+        targets()["sglang"].write(source, plan, tmp_path / "out")
 
 
 @pytest.mark.usefixtures("in_process")
@@ -156,7 +155,7 @@ def test_qwen3_next_for_sglang_is_proven_with_the_keys_of_transformers_4(tmp_pat
     trainable("qwen3_next").save_pretrained(source)
     present = present_plan(source)
     plan = extend_plan(present, 4 * present.target_length, "yarn")
-    made = vllm.export(str(source), plan, tmp_path / "out", engine="sglang")
+    made = targets()["sglang"].write(str(source), plan, tmp_path / "out")
     assert proven(made).passed
     assert load_config(tmp_path / "out")["rope_scaling"]["rope_type"] == "yarn"
     assert not rw.verify(tmp_path / "out", runtimes=["sglang", "transformers"]).wrong
@@ -166,14 +165,14 @@ def test_qwen3_next_for_sglang_is_proven_with_the_keys_of_transformers_4(tmp_pat
 def test_an_export_says_what_sglang_loses_on_a_cpu(tmp_path: Path) -> None:
     source = saved(tmp_path / "source", "gemma3_text")
     plan = extend_plan(present_plan(source), TARGET, "linear")
-    made = vllm.export(source, plan, tmp_path / "out", engine="sglang")
+    made = targets()["sglang"].write(source, plan, tmp_path / "out")
     assert any("on a CPU with AMX" in said for said in made.warnings)
 
 
 def test_the_kept_results_of_the_released_modules_are_whole() -> None:
     """Written by tests/external/serving_rotary.py, which needs the wheels."""
     kept = json.loads(RESULTS.read_text(encoding="utf-8"))
-    for engine in ENGINES:
+    for engine in ENGINE_NAMES:
         lines = kept[engine]["checks"]
         measured = [line[key] for line in lines for key in ("prefill", "decoding") if key in line]
         assert kept[engine]["verified"] == (max(measured) <= 1)

@@ -45,6 +45,8 @@ def header_only(
         name = f"{architecture}.{key}"
         if isinstance(value, str):
             writer.add_string(name, value)
+        elif isinstance(value, bool):
+            writer.add_bool(name, value)
         elif isinstance(value, float):
             writer.add_float32(name, value)
         else:

@@ -15,7 +15,7 @@ from ropewalk.exporting import llama_cpp
 from ropewalk.gguf.header import FREQUENCIES, LONG, SHORT, read_header
 from ropewalk.gguf.rotation import DEFAULT_BASE, geometry_of, present_plan
 from ropewalk.planning.extension import extend
-from ropewalk.runtimes import llama_cpp as rules
+from ropewalk.runtimes import named
 from ropewalk.schedule import RotaryGeometry, RotarySchedule
 from tests.api.conformance import check_command, check_result
 from tests.gguf.gguf_cases import SCHEDULES, named_plan, unproven
@@ -93,7 +93,7 @@ def test_the_audit_reads_the_same(tmp_path: Path) -> None:
     yarn = {"rope.scaling.type": "yarn", "rope.scaling.factor": 8.0}
     for content in ({}, {"keys": yarn}, {"tensors": {FREQUENCIES: FACTORS}}, {"tensors": lists}):
         header = read_header(header_only(tmp_path / "a.gguf", **content))
-        plan, said = present_plan(header, "small"), rules.read_file(header)
+        plan, said = present_plan(header, "small"), named("llama.cpp").read_file(header)
         assert said.limit == plan.target_length
         for step in plan.steps():
             effective = said.at(step.up_to_length, FULL_ATTENTION)

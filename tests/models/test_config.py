@@ -18,7 +18,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from ropewalk.context_plan import FULL_ATTENTION, SLIDING_ATTENTION
 from ropewalk.errors import InputError, Unsupported
 from ropewalk.models import catalogue
-from ropewalk.models.config import load_config, present_plan
+from ropewalk.models.config import load_config, present_plan, rope_types
 from ropewalk.models.stock_config import with_plan
 from ropewalk.planning.extension import extend_plan
 from ropewalk.schedule import RotarySchedule
@@ -391,3 +391,8 @@ def test_a_wrapper_states_only_what_differs_from_the_class_of_its_text_part() ->
         assert (geometry.head_dim, geometry.original_length) == (128, 4096)
     mistral = {"model_type": "mistral", "hidden_size": 8192, "rope_theta": 1e4}
     assert present_plan(mistral).longest().geometry.head_dim == 256
+
+
+def test_each_rope_type_is_one_file() -> None:
+    files = {path.stem for path in Path(rope_types.__file__).parent.glob("[a-z]*.py")}
+    assert files == {*rope_types.ROPE_TYPES, "ntk_alpha"}

@@ -217,7 +217,7 @@ def lose_tokenizer(folder: Path) -> None:
         (no_weights, InputError, "holds a config but no weights"),
         (only_pickle, Unsupported, r"only as a pickle \(pytorch_model.bin\).*save_pretrained"),
         (lose_shards, InputError, "2 of its . weight files are missing: model-0000"),
-        (cut_a_shard, InputError, "is not a whole safetensors file"),
+        (cut_a_shard, InputError, r"bytes of tensors, but .* are there; copy the file again"),
         (shard_outside, InvalidValue, "must name a file of the same folder"),
         (index_without_map, InputError, "has no weight_map of file names"),
         (
@@ -269,6 +269,8 @@ def test_an_allowed_download_brings_neither_pickles_nor_code(
         return any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
 
     assert all(fetched(path.name) for path in saved.iterdir())
+    assert fetched("README.md")  # and the licence: an extension's card states them
+    assert fetched("LICENSE.txt")
     assert not any(map(fetched, ("pytorch_model.bin", "modeling_x.py", "x.pt", "x.msgpack")))
 
 

@@ -25,9 +25,7 @@ from ropewalk.models.assumptions import assumptions
 from ropewalk.models.config import load_config, present_plan
 from ropewalk.models.stock_config import with_plan
 from ropewalk.planning.extension import extend_plan
-from ropewalk.runtimes import rules
-from ropewalk.runtimes.sglang import accepts as by_sglang
-from ropewalk.runtimes.vllm import accepts as by_vllm
+from ropewalk.runtimes import every, named
 from tests.models import truth
 
 FOLDER = Path(__file__).parent / "published"
@@ -218,7 +216,7 @@ def test_a_damaged_field_is_named_in_one_line(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_each_runtime_reads_a_damaged_config_or_refuses_it(name: str) -> None:
     for _, _, config in damaged(name, 1):
-        for read in rules().values():
+        for read in (each.read for each in every().values()):
             with suppress(RopewalkError):  # and nothing else
                 read(config)
 
@@ -252,11 +250,11 @@ def test_engines_are_judged_by_a_damaged_number_too() -> None:
     linear = published("internlm2.5-1m")
     for factor in (math.nan, math.inf, 1e308):
         linear["rope_scaling"]["factor"] = factor
-        assert (by_vllm(linear), by_sglang(linear)) == (None, None)
+        assert (named("vllm").accepts(linear), named("sglang").accepts(linear)) == (None, None)
     for base in (math.nan, 0):
         scout = published("llama-4-scout")
         scout["text_config"]["rope_theta"] = base
-        assert rules()["sglang"](scout).refused
+        assert named("sglang").read(scout).refused
 
 
 @pytest.mark.parametrize("name", sorted(set(READ) - OWN_CODE))

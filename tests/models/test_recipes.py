@@ -16,7 +16,7 @@ from ropewalk.models.config import load_config, present_plan
 from ropewalk.models.recipes import FILE, documented, is_documented
 from ropewalk.models.source import resolve
 from ropewalk.models.stock_config import with_plan
-from tests.models.test_native import config, yarn
+from tests.models.test_lengths import config, yarn
 
 PUBLISHED = Path(__file__).parent / "published"
 K = 1024

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ropewalk.number_formats.results import Estimate, Precision, summarise, times
+from ropewalk.number_formats.results import Precision, SequenceMean, summarise, times
 
 LENGTHS = (3, 6, 12)
 
@@ -31,7 +31,7 @@ def found(*records: dict[str, Any]) -> Precision:
 
 def test_estimates_are_means_over_sequences() -> None:
     [arm] = summarise([record(0, 1.0), record(1, 3.0)])
-    assert arm.strays == Estimate(2, None, None), "two sequences give no interval"
+    assert arm.strays == SequenceMean(2, None, None), "two sequences give no interval"
     assert [point.first for point in arm.curve] == [0, 50]
     assert list(arm.by_sequence) == [1, 3]
     assert arm.attention_by_length[0].value.mean == pytest.approx(0.5)
@@ -49,7 +49,10 @@ def test_a_ratio_of_two_arms_is_paired_by_sequence() -> None:
     assert times(ours.by_sequence, [0.0] * 5) is None
 
 
-@pytest.mark.parametrize(("power", "word"), [(1.0, "grows"), (0.0, "hardly"), (-1.0, "falls")])
+@pytest.mark.parametrize(
+    ("power", "word"),
+    [(1.0, "grows"), (0.0, "neither grows nor falls"), (0.05, "grows"), (-1.0, "falls")],
+)
 def test_the_verdict_says_how_it_grows_with_length(power: float, word: str) -> None:
     own = found(*(record(i, 1 + i, power) for i in range(5)))
     [line] = [line for line in own.verdict if "logit difference" in line]

@@ -6,13 +6,17 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import ropewalk as rw
 from ropewalk.api.cost import Cost
 from ropewalk.evaluation.forward_time import Arithmetic, Rates
 from ropewalk.pipeline import cost
+from ropewalk.pipeline.extend import USED, Extended
+from ropewalk.pipeline.stages import stages
 from ropewalk.planning.hand_designed import HAND_DESIGNED
+from ropewalk.run_directory import EVENTS, read_journal
 from tests.api.conformance import check_result, run_command
 from tests.evaluation import tiny
 
@@ -58,20 +62,20 @@ def test_the_estimate_counts_what_the_stages_read(folder: Path) -> None:
     found = check_result(rw.extend.preview(str(folder), 256, corpus=texts, budget=6, search=True))
     assert isinstance(found, cost.Estimate)
     rows = {row.stage: row for row in found.stages}
-    # Six documents of the target, and five by the unmodified model; as many of the window by both.
-    assert rows["first"].tokens == (6 + 5) * 256 + 2 * 6 * 128
+    # Six documents of the target, five by the unmodified model, and an example by both; as many of
+    # the window by both.
+    assert rows["first"].tokens == (6 + 5 + 2) * 256 + 2 * 6 * 128
     assert rows["first"].least == rows["first"].tokens
     # Of another schedule, the unmodified model is known; and it may not be needed.
     assert rows["verdict"].tokens == 6 * (256 + 128)
     assert rows["verdict"].least == 0
-    # 20 evaluations on 5 documents, all methods on all 22, 4 finalists on 16, one reported on 1 and
-    # on the 5 of the search.
-    long = (20 * 5 + len(HAND_DESIGNED) * 22 + 4 * 16 + 1 + 5) * 256
-    # At 128, all that may be chosen and the model as it is on 16, three of them on 1, and all that
-    # are searched, with the hand-designed ones, on those of the search.
-    short = (len(HAND_DESIGNED) + 4 + 1) * 16 + 3 * 1 + (20 + len(HAND_DESIGNED)) * 5
+    # 20 evaluations on 5 documents, and all methods with 4 finalists on 16: nothing else decides.
+    long = (20 * 5 + (len(HAND_DESIGNED) + 4) * 16) * 256
+    # At 128, all that may be chosen and the model as it is on 16, and all that are searched.
+    short = (len(HAND_DESIGNED) + 4 + 1) * 16 + 20 * 5
     assert rows["search"].tokens == long + short * 128
-    assert rows["search"].least == (len(HAND_DESIGNED) * 5 + 1) * 256
+    # The first look may leave one of the methods.
+    assert rows["search"].least == (len(HAND_DESIGNED) * 6 + 10) * 256
     for row in found.stages:
         assert 0 <= row.seconds_low <= row.seconds <= row.seconds_high
     assert rows["search"].seconds_low > 0
@@ -80,6 +84,16 @@ def test_the_estimate_counts_what_the_stages_read(folder: Path) -> None:
     assert not rows["export"].early
     assert rows["export"].seconds_low > 0.5  # two processes that load a model library
     assert found.total.high >= found.total.low > 0
+
+
+def test_a_run_reads_what_was_counted(done: Extended, run: Path) -> None:
+    """Nothing ends the first stage early: six documents are the most that it may read."""
+    counted = {each.name: each.needs(tiny.WINDOW) for each in stages(done.settings)}
+    events = [each for each in read_journal(run / EVENTS) if each["event"] == USED]
+    used = {each["stage"]: int(str(each["tokens"])) for each in events}
+    # Besides, some tokens prove that the schedule took effect.
+    assert 0 <= used["first"] - counted["first"].tokens < tiny.WINDOW
+    assert counted["search"].fewest <= used["search"] <= counted["search"].tokens
 
 
 def test_on_another_machine_each_stage_has_its_least_and_its_most(folder: Path) -> None:
@@ -99,6 +113,14 @@ def test_on_another_machine_each_stage_has_its_least_and_its_most(folder: Path) 
     assert any("ropewalk was never run on 1xa100" in each for each in elsewhere.assumptions)
 
 
+def test_race_search_and_verdict_of_a_large_model_take_an_afternoon_at_most() -> None:
+    found = rw.extend.preview("qwen3-8b", "128k", search=True, on="h100")
+    assert isinstance(found, Cost)
+    hours = {row.what.partition(",")[0]: (row.seconds or np.inf) / 3600 for row in found.rows}
+    assert hours["first"] < 0.5
+    assert sum(hours.values()) < 2.4
+
+
 def test_the_command_shows_the_same_rows_and_writes_nothing(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,8 +130,8 @@ def test_the_command_shows_the_same_rows_and_writes_nothing(
         *("inspect", "first", "search", "verdict", "export", "verify"),
     ]
     # At most 64 documents; at least six, if they decide, and then no methods race.
-    assert rows[1]["tokens"] == (64 + 5) * 1024 + 2 * 48 * 128
-    assert rows[1]["least"] == (6 + 5) * 1024 + 2 * 48 * 128
+    assert rows[1]["tokens"] == (64 + 5 + 2) * 1024 + 2 * 48 * 128
+    assert rows[1]["least"] == (6 + 5 + 2) * 1024 + 2 * 48 * 128
     assert rows[2]["least"] == 0
-    assert rows[2]["tokens"] == (6 * 18 + 2) * 1024 + (7 * 16 + 3 + 6) * 128
+    assert rows[2]["tokens"] == 6 * 16 * 1024 + 7 * 16 * 128
     assert list(tmp_path.iterdir()) == []

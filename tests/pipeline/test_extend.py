@@ -28,7 +28,7 @@ from ropewalk.errors import InputError
 from ropewalk.evaluation.planted import text_of
 from ropewalk.models.load import load
 from ropewalk.pipeline.extend import Extended, run_stages
-from ropewalk.pipeline.results import TRAINED, Judged, Reading, final
+from ropewalk.pipeline.results import TRAINED, DocumentRead, Judged, final
 from ropewalk.pipeline.settings import SEARCH_SHARE, parted, settings_for
 from ropewalk.pipeline.stage import Stage, Work
 from ropewalk.pipeline.stages import stages
@@ -37,15 +37,15 @@ from ropewalk.pipeline.stages.judge import JudgeChosen, JudgeFirst
 from ropewalk.pipeline.stages.search import Search
 from ropewalk.planning.extension import extend as schedule_by
 from ropewalk.planning.hand_designed import HAND_DESIGNED
-from ropewalk.progress import Progress, Status, silent
-from ropewalk.reports.commands.extend import _advice
+from ropewalk.progress import Progress, Status, silent, unheard
+from ropewalk.reports.commands.extend import _to_do
 from ropewalk.run_directory import RunDirectory
 from ropewalk.run_on_disk import RunOnDisk
 from ropewalk.schedule import RotarySchedule
 from ropewalk.values import Result
 from tests.api.conformance import check_result
 from tests.evaluation import tiny
-from tests.evaluation.test_chat import WITH_BOS, tokenizer
+from tests.evaluation.test_chat import WITH_BOS, chat, tokenizer
 from tests.pipeline.conftest import TARGET, extended
 
 
@@ -75,8 +75,12 @@ def test_the_page_can_be_sent_to_others_and_draws_what_long_context_costs(
     page = (run / "report.html").read_text()
     assert str(run.parent) not in page
     assert f"Run directory: {run.name}<" in page
-    assert "<h3>Every look at the documents</h3>" in page
-    assert f"<strong>{done.judged.verdict}</strong>" in page
+    assert f'<p class="word">{done.judged.verdict}</p>' in page
+    box = page.split('<div class="verdict"')[1].split("<nav")[0]
+    for length in (tiny.WINDOW, TARGET):
+        assert f">{length}</td>" in box, "before and after, at both lengths"
+    assert page.count("from_pretrained") == 1, "a line to paste stands once"
+    assert "not tested here" not in page
     assert f"within {tiny.WINDOW}" in page
     assert f"{run.name}/model&#x27;" in page
     assert "read back from disk and follows the plan." in page
@@ -247,9 +251,12 @@ def test_an_edited_digit_of_a_stage_reaches_no_page(
     assert place is not None
     file.write_text(f"{text[: 100 + place.start()]}9{text[100 + place.end() :]}")
     told = f"{name}.json: (was edited since it was written|.*does not follow from the rest)"
-    for act in (lambda: rw.report(copied), lambda: extended(folder, copied)):
-        with pytest.raises(InputError, match=told):
-            act()
+    unnamed = r"does not follow from the rest|events.jsonl does not name it"
+    for rule in (told, unnamed):
+        for act in (lambda: rw.report(copied), lambda: extended(folder, copied)):
+            with pytest.raises(InputError, match=rule):
+                act()
+        (copied / "events.jsonl").unlink()
 
 
 @pytest.fixture
@@ -404,7 +411,7 @@ def test_a_stage_that_changes_the_weights_fits_in(
 def judged_as(judged: Judged, rates: tuple[float, float], extra: float = 0.0) -> Judged:
     """Documents of which the unmodified model and the schedule retrieve so much, at this price."""
     own = [
-        Reading(method, length, f"text {i}@0", 3.0 + paid, 1.0, rate, 8)
+        DocumentRead(method, length, f"text {i}@0", 3.0 + paid, 1.0, rate, 8)
         for method, length, rate, paid in (
             ("none", tiny.WINDOW, rates[0], 0.0),
             (judged.chosen, tiny.WINDOW, rates[0], extra),
@@ -439,7 +446,7 @@ def test_the_command_that_a_page_ends_with_is_one_that_is_taken(
     done: Extended, run: Path, rates: tuple[float, float]
 ) -> None:
     told = judged_as(done.result(JudgeFirst), rates)
-    _, command = _advice(told, RunOnDisk.read(run), None)
+    command = _to_do(told, RunOnDisk.read(run), None).text
     _, verb, *words = shlex.split(command)
     group = get_command(command_line([verb]))
     taken = group if not hasattr(group, "commands") else group.commands[verb]
@@ -484,7 +491,8 @@ def test_a_race_alone_compares_the_methods_and_its_winner_is_judged(
     assert (
         f"{leg.chosen} is the best of the hand-designed methods" in found.result(Search).summary()
     )
-    assert "of 1 document: too few" in found.result(Search).summary()
+    assert "too few" not in found.result(Search).summary(), "nothing is held out"
+    assert {*leg.best.scores} == {"selection"}  # the verdict reports, on documents of its own
     if leg.chosen != "yarn":
         assert found.result(JudgeChosen).chosen == leg.chosen
 
@@ -541,6 +549,24 @@ def test_the_questions_of_a_verdict_go_through_the_template(tmp_path: Path) -> N
     assert example.question.startswith("# key")
     with pytest.raises(InputError, match=r"configuration\.chat was"):
         rw.extend(str(folder), 1280, **given)
+
+
+def test_the_documents_of_a_race_go_through_the_template(tmp_path: Path) -> None:
+    folder = tiny.saved(tmp_path / "chats", max_position_embeddings=640, vocab_size=259)
+    spoken = tokenizer(WITH_BOS)
+    spoken.save_pretrained(folder)
+    template, read = chat(WITH_BOS), list[str]()
+    start = load(str(folder)), 1280, tiny.documents(1, lines=140), ()
+    work = Work(str(folder), *start, chat=template, held=None, notice=unheard)
+    work.loaded.model.get_input_embeddings().register_forward_pre_hook(
+        lambda _, given: read.append(spoken.decode(given[0][0]))
+    )
+    Search(1280, evaluations=0).run(work, silent)
+    documents = [text for text in read if "# key" in text]
+    assert len({len(text) for text in documents}) == 2  # at the target, and within the window
+    for text in documents:
+        assert text.count(template.after) == 1
+        assert "# key" in text[text.index(template.after) :]
 
 
 def test_search_and_evaluation_share_no_text() -> None:

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 import ropewalk as rw
-from ropewalk.api.extend import _texts
 from ropewalk.budget import Budget
+from ropewalk.data.corpora import HELD_OUT
+from ropewalk.data.documents import as_documents
 from ropewalk.errors import InputError, InvalidValue
 from ropewalk.evaluation.verdict import TO_WORK
 from ropewalk.pipeline import cost
-from ropewalk.pipeline.planned import planned
-from ropewalk.pipeline.settings import ExtendSettings, parted, settings_for
+from ropewalk.pipeline.request import characters_for, standard_library
+from ropewalk.pipeline.settings import SHIPPED_UP_TO, ExtendSettings, parted, settings_for
 from ropewalk.progress import unheard
 from tests.evaluation import tiny
 from tests.pipeline.conftest import TARGET, extended
@@ -27,7 +28,7 @@ def tokens_of(settings: ExtendSettings) -> int:
 
 
 def within(tokens: float) -> ExtendSettings:
-    return planned(SETTINGS, Budget(tokens, "tokens"), tokens_of)
+    return cost.fitted(SETTINGS, Budget(tokens, "tokens"), tokens_of)
 
 
 def test_what_fits_is_left_as_it_is() -> None:
@@ -80,8 +81,10 @@ def test_a_time_that_is_too_short_is_refused_before_anything_is_written(
 
 
 def test_the_default_text_holds_enough_documents_of_the_longest_usual_target() -> None:
-    for target in (4096, 32_768, 131_072):
-        _, verdict = parted(_texts(None, target, "text", unheard, None))
+    shipped = as_documents(HELD_OUT, "text", unheard)
+    usual = {n: [standard_library(characters_for(n))] for n in (32_768, 131_072)}
+    for target, documents in {SHIPPED_UP_TO: shipped, **usual}.items():
+        _, verdict = parted(documents)
         characters = sum(len(each.text) for each in verdict)
         # A token of Llama 3's tokenizer has 4.7 characters of this text.
         assert characters / 4.8 / target >= TO_WORK

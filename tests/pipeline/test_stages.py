@@ -17,11 +17,12 @@ from ropewalk.evaluation.statistics import t_interval
 from ropewalk.exporting.exported import Exported
 from ropewalk.models.config import present_plan
 from ropewalk.models.load import LoadedModel
+from ropewalk.pipeline.charts import by_documents
 from ropewalk.pipeline.results import (
+    DocumentRead,
     Exports,
     Judged,
-    Reading,
-    Training,
+    TrainingResult,
     Verified,
     VerifiedFile,
 )
@@ -30,6 +31,7 @@ from ropewalk.pipeline.stage import Start
 from ropewalk.pipeline.stages.judge import JudgeFirst, _Reader
 from ropewalk.progress import silent
 from ropewalk.records import AS_IT_IS
+from ropewalk.reports.figures import save
 from ropewalk.training.journal import Step
 from ropewalk.training.results import TrainedStage
 from tests.api.conformance import check_result
@@ -44,9 +46,15 @@ def judged_by(
     """The unmodified model within its window, and a schedule at the target."""
     plan = present_plan(tiny.model().config)
     readings = [
-        *(Reading("none", NONE, f"{i}@0", 3.0, 1.0, within, 8) for i in range(documents)),
-        *(Reading("yarn", NONE, f"{i}@0", 3.0 + paid, 1.0, within, 8) for i in range(documents)),
-        *(Reading("yarn", FAR, f"{i}@9", 3.0, 1.0, each, 8) for i, each in enumerate(at_target)),
+        *(DocumentRead("none", NONE, f"{i}@0", 3.0, 1.0, within, 8) for i in range(documents)),
+        *(
+            DocumentRead("yarn", NONE, f"{i}@0", 3.0 + paid, 1.0, within, 8)
+            for i in range(documents)
+        ),
+        *(
+            DocumentRead("yarn", FAR, f"{i}@9", 3.0, 1.0, each, 8)
+            for i, each in enumerate(at_target)
+        ),
     ]
     return Judged("yarn", plan, NONE, FAR, tuple(readings), None)
 
@@ -54,10 +62,15 @@ def judged_by(
 @pytest.mark.parametrize(
     ("within", "at_target", "verdict", "told"),
     [
-        (1.0, [1.0] * 32, "works", "retrieval 100% (99 to 100%), against 100%"),
+        (
+            1.0,
+            [1.0] * 32,
+            "works",
+            "retrieves 100% (99 to 100%) of the facts in 32 documents, +0.0 (",
+        ),
         (1.0, [0.25, 0.5] * 3, "does not work", "6 documents"),
         # Not the absolute rate: this model finds seven of ten facts anywhere.
-        (0.7, [0.75] * 64, "works", "against 70%"),
+        (0.7, [0.75] * 64, "works", "points against the unmodified model within 128"),
         (1.0, [0.875] * 8, "undecided", "more would tell"),
         (1.0, [0.9] * 64, "undecided", "no number of documents in reach would tell"),
         (0.25, [0.25] * 6, "cannot be judged", "`evaluate` with `tasks` passkey,perplexity"),
@@ -77,8 +90,8 @@ def test_the_looks_are_those_that_were_planned_and_the_last_at_all_documents() -
     judged = judged_by(1.0, [0.875] * 10)
     assert [each.documents for each in judged.looks] == [6, 10]
     assert judged.so_far == (
-        "10 documents: 88% retrieved (-25 to -6 points from unmodified); stopping now would mean: "
-        "undecided"
+        "10 documents: 88% retrieved, -12.5 (-25.0 to -5.6) points against the unmodified model "
+        "within 128; stopping now would mean: undecided"
     )
     # What would be said after 64 documents is not said between two looks: looking often would err.
     between = judged_by(1.0, [1.0] * 40)
@@ -86,12 +99,28 @@ def test_the_looks_are_those_that_were_planned_and_the_last_at_all_documents() -
     assert between.so_far.endswith("stopping now would mean: undecided")
 
 
+def test_the_chart_of_a_verdict_ends_in_the_interval_that_decides() -> None:
+    judged = judged_by(1.0, [1.0] * 32)
+    chart = by_documents(judged.looks, "yarn")
+    [limit] = chart.horizontals
+    *before, last = chart.series[0].marks
+    assert judged.verdict == "works"
+    assert last.low is not None
+    assert last.low > limit.at
+    assert all(mark.x < chart.verticals[0].at for mark in before), "too few to work"
+
+
+def test_the_picture_names_the_exported_schedule(tmp_path: Path) -> None:
+    save(judged_by(1.0, [0.5] * 8).figure(), tmp_path / "extend.svg")
+    assert "yarn (exported)" in (tmp_path / "extend.svg").read_text()
+
+
 @pytest.mark.parametrize(
     ("paid", "told"),
     [
-        ((0.05, 0.07), "it costs 6.2% ("),
-        ((-0.05, -0.07), "it lowers perplexity by 5.8% ("),
-        ((-0.05, 0.07), "it costs at most "),
+        ((0.05, 0.07), "perplexity within 128 rises by 6.2% ("),
+        ((-0.05, -0.07), "perplexity within 128 falls by 5.8% ("),
+        ((-0.05, 0.07), "perplexity within 128 rises by at most "),
     ],
 )
 def test_the_price_in_words(paid: tuple[float, float], told: str) -> None:
@@ -102,8 +131,7 @@ def test_the_price_in_words(paid: tuple[float, float], told: str) -> None:
     ]
     priced = replace(judged, readings=tuple(readings))
     assert priced.price_in_words.startswith(told)
-    assert priced.price_in_words.endswith("of perplexity within 128") or "lowers" in told
-    assert priced.costs_more_than(0.02) == (told == "it costs 6.2% (")
+    assert priced.costs_more_than(0.02) == told.endswith("6.2% (")
 
 
 @pytest.mark.parametrize(("after", "told"), [(0.75, True), (1.0, False)])
@@ -156,9 +184,11 @@ def test_a_mean_loss_has_the_interval_of_its_steps() -> None:
     losses = [step.loss for step in steps[-10:]]
     low, high = t_interval(losses)  # type: ignore[misc]
     told = f"{sum(losses) / 10:.3f} ({low:.3f} to {high:.3f}) in the last 10"
-    assert told in Training(Path("model"), stage, 0).summary()
+    assert told in TrainingResult(Path("model"), stage, 0).summary()
     few = TrainedStage(512, 64, "yarn", "p", 1.0, steps[:3])
-    assert "2.980 (too few steps for an interval)" in Training(Path("model"), few, 0).summary()
+    assert (
+        "2.980 (too few steps for an interval)" in TrainingResult(Path("model"), few, 0).summary()
+    )
 
 
 @pytest.mark.parametrize(
@@ -180,7 +210,7 @@ def test_what_cannot_be_done_is_refused_before_anything_runs(
 def test_a_model_whose_finding_no_stock_runtime_could_load_is_refused() -> None:
     gemma = Path(__file__).parents[1] / "golden" / "configs" / "gemma-4-26b-a4b.json"
     loaded = LoadedModel("gemma", None, None, present_plan(gemma))
-    with pytest.raises(Unsupported, match=r"192 of 256 .* rest .* use plan --method ntk"):
+    with pytest.raises(Unsupported, match=r"192 of 256 .* rest .* plan by the method ntk"):
         JudgeFirst(2**19, 8).check(Start(str(gemma), loaded, 2**19, (), ()))
 
 

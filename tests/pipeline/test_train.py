@@ -167,7 +167,7 @@ def test_the_page_of_a_run_that_has_yet_to_train_says_so(tmp_path: Path) -> None
 
 def test_a_training_is_a_number_of_steps(folder: Path) -> None:
     with pytest.raises(InvalidValue, match=r"train_steps = 'auto': must be a whole number"):
-        settings_for(load(str(folder)).present_plan, TARGET, train_steps="auto")  # type: ignore[arg-type]
+        settings_for(load(str(folder)).present_plan, TARGET, train_steps="auto")
 
 
 def test_a_copy_of_five_lines_is_found() -> None:

@@ -248,6 +248,12 @@ class TestNotRead:
         with pytest.raises(rw.Unsupported, match="no rotary module"):
             rw.same_rotation(GPTJForCausalLM(config), plan_of())
 
+    def test_a_model_without_layers(self) -> None:
+        for model in (llama(num_hidden_layers=0), llama()):
+            del model.model.layers[:]
+            with pytest.raises(rw.Unsupported, match="LlamaForCausalLM has no layers"):
+                rw.same_rotation(model, plan_of())
+
     def test_a_module_of_unknown_form(self) -> None:
         class RotaryEmbedding(nn.Module):
             def __init__(self) -> None:

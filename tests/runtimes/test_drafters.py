@@ -20,7 +20,7 @@ from ropewalk.exporting import fresh_process, llama_cpp
 from ropewalk.gguf import llama_cpp_run
 from ropewalk.models.config import BUNDLED_FOLDER, Config, load_config, present_plan
 from ropewalk.models.source import resolve
-from ropewalk.runtimes.configs import serving_config
+from ropewalk.runtimes import engines
 from ropewalk.runtimes.drafters import drafter_of, drafting
 from ropewalk.runtimes.serving import Serving
 from tests.api.conformance import check_result
@@ -126,9 +126,9 @@ def test_every_published_drafter_gets_a_config_that_reaches(name: str, tmp_path:
     draft = saved(tmp_path / "draft", load_config(CONFIGS / f"{name}.json"))
     for method in ("yarn", "ntk_mixed"):
         plan = rw.plan(target, length, method).plan
-        _, (written, own) = _drafter(target, draft, plan, "vllm")
+        _, (written, own) = _drafter(target, draft, plan, engines()["vllm"])
         assert own.target_length == plan.target_length
-        exported = saved(tmp_path / "exported", serving_config(config, plan, engine="vllm"))
+        exported = saved(tmp_path / "exported", engines()["vllm"].written_config(config, plan))
         there, beside = resolve(exported), resolve(saved(tmp_path / "beside", written))
         row, *_ = drafting(there, drafter_of(there, beside), plan)
         assert (row.runtime, row.fit) == ("vllm", "exact")
@@ -238,8 +238,34 @@ def test_a_runtime_that_does_not_load_a_drafter_does_not_draft_with_it(tmp_path:
     found = drafter_of(target, resolve(saved(tmp_path / "draft", config)))
     for row in drafting(target, found, target.present_plan)[:2]:
         assert row.fit == "impossible"
-        assert "does not load it" in row.reason
+        assert "cannot draft with it" in row.reason
         assert "needs a value for factor" in row.reason
+
+
+@pytest.mark.parametrize("name", ["model-qwen3-0.6b", "eagle3-llama-3.1-8b"])
+@pytest.mark.parametrize(
+    ("change", "fit", "said"),
+    [
+        ({"num_attention_heads": 0}, "impossible", "num_attention_heads = 0"),
+        ({"is_causal": False}, "impossible", "is_causal"),
+        (
+            {"model_type": "of_its_own", "rope_theta": 1e6},
+            "unknown",
+            "'of_its_own' is not in ropewalk's table",
+        ),
+    ],
+)
+def test_a_drafter_that_cannot_write_or_is_not_known_is_not_exact(
+    name: str, change: dict[str, object], fit: str, said: str, tmp_path: Path
+) -> None:
+    target = saved(tmp_path / "target", FORMS[name][1])
+    config = {"head_dim": 128, **load_config(CONFIGS / f"{name}.json"), **change}
+    draft = saved(tmp_path / "draft", config)
+    found = verified(target, load_config(target), "vllm", drafter=draft)
+    assert {row.fit for row in found.drafting} <= {fit, "impossible"}
+    assert said in found.drafting[0].reason
+    assert found.verdict == ("wrong" if fit == "impossible" else "not established")
+    assert fit == "impossible" or said in str(found.not_established)
 
 
 def test_exports_without_such_a_drafter(tmp_path: Path) -> None:

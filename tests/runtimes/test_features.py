@@ -16,15 +16,15 @@ from ropewalk.errors import UnknownName, Unsupported
 from ropewalk.models.config import Config, load_config, present_plan
 from ropewalk.models.source import resolve
 from ropewalk.planning.extension import extend_plan
-from ropewalk.runtimes import rules, targets
-from ropewalk.runtimes.configs import serving_config
-from ropewalk.runtimes.features import expressible, loadable_by, matrix
+from ropewalk.runtimes import engines, named, target, targets
+from ropewalk.runtimes.features import loadable_by, matrix
 from ropewalk.runtimes.reading import Effective
 from ropewalk.runtimes.serving import serving
 from tests.audit.verified import GOLDEN, PUBLISHED
 from tools import runtimes_page
 
-ALL_BUT_LLAMA_CPP = targets()[:3]
+ALL = tuple(targets())
+ALL_BUT_LLAMA_CPP = ALL[:3]
 
 
 def given(model: str, methods: str, **parameters: Any) -> tuple[ContextPlan, Config]:
@@ -42,19 +42,19 @@ def loads(model: str, methods: str, **parameters: Any) -> tuple[str, ...]:
 
 @pytest.mark.parametrize("methods", ["linear", "ntk", "yarn"])
 def test_native_types_load_everywhere(methods: str) -> None:
-    assert loads("llama-2-7b", methods) == targets()
-    assert loads("qwen2.5-7b-instruct-yarn", methods) == targets()
+    assert loads("llama-2-7b", methods) == ALL
+    assert loads("qwen2.5-7b-instruct-yarn", methods) == ALL
 
 
 def test_factors_load_in_llama_cpp_where_its_graph_takes_them_or_llamas_does() -> None:
-    assert loads("llama-2-7b", "ntk_mixed") == targets()
-    assert loads("qwen2.5-7b-instruct-yarn", "ntk_mixed") == targets()
+    assert loads("llama-2-7b", "ntk_mixed") == ALL
+    assert loads("qwen2.5-7b-instruct-yarn", "ntk_mixed") == ALL
     assert loads("smollm3-3b", "ntk_mixed") == ALL_BUT_LLAMA_CPP
 
 
 def test_a_ramp_of_its_own_is_beyond_a_llama_cpp_without_factors() -> None:
-    assert loads("smollm3-3b", "yarn") == targets()
-    assert loads("smollm3-3b", "yarn", attention_factor=1.0) == targets()
+    assert loads("smollm3-3b", "yarn") == ALL
+    assert loads("smollm3-3b", "yarn", attention_factor=1.0) == ALL
     assert loads("smollm3-3b", "yarn", truncate=False) == ALL_BUT_LLAMA_CPP
 
 
@@ -62,17 +62,17 @@ def test_interleaved_pairs_have_no_longrope_in_vllm_and_sglang() -> None:
     plan, config = given("command-r", "ntk_mixed")
     assert loadable_by(plan, config) == ("transformers",)
     with pytest.raises(Unsupported, match=r"vllm: factors by pair is refused: .*interleave"):
-        expressible(plan, config, "vllm", approximate=True)
+        targets()["vllm"].expressible(plan, config, approximate=True)
 
 
 def test_dynamic_scaling_is_for_transformers_and_static_elsewhere() -> None:
     plan, config = given("llama-2-7b", "dynamic_ntk")
     assert loadable_by(plan, config) == ("transformers",)
     with pytest.raises(Unsupported, match="`approximate`"):
-        expressible(plan, config, "transformers", approximate=False)
-    as_is = expressible(plan, config, "transformers", approximate=True)[0]
+        targets()["transformers"].expressible(plan, config, approximate=False)
+    as_is = targets()["transformers"].expressible(plan, config, approximate=True)[0]
     assert as_is == plan.approximating(plan)
-    static, near = expressible(plan, config, "vllm", approximate=True)
+    static, near = targets()["vllm"].expressible(plan, config, approximate=True)
     assert static.steps() == plan.steps()[-1:]
     assert near == ("dynamic NTK: the longest schedule at every length",)
 
@@ -88,7 +88,7 @@ def test_what_no_config_says_is_only_approximated_anywhere() -> None:
         "approximated"
     }
     for runtime in targets():
-        nearest, near = expressible(plan, config, runtime, approximate=True)
+        nearest, near = targets()[runtime].expressible(plan, config, approximate=True)
         schedule = nearest.longest()
         assert len(near) == 2
         assert schedule.kept_initial_positions == 0
@@ -102,8 +102,11 @@ def test_two_lists_are_for_transformers_and_vllm_and_the_long_one_elsewhere() ->
     plan = runtimes_page.two_lists(plan)
     assert loadable_by(plan, config) == ("transformers", "vllm")
     for runtime in ("transformers", "vllm"):
-        assert expressible(plan, config, runtime, approximate=False) == (plan, ())
-    assert expressible(plan, config, "sglang", approximate=True)[0].steps() == plan.steps()[1:]
+        assert targets()[runtime].expressible(plan, config, approximate=False) == (plan, ())
+    assert (
+        targets()["sglang"].expressible(plan, config, approximate=True)[0].steps()
+        == plan.steps()[1:]
+    )
 
 
 @pytest.mark.parametrize(
@@ -123,13 +126,13 @@ def test_matrix_export_serving_and_verify_agree_on_classes_that_drop_a_scaling(
     plan, config = given(model, methods)
     assert runtime not in loadable_by(plan, config)
     with pytest.raises(Unsupported, match=f"{runtime}: .* is refused: .*{re.escape(reason)}"):
-        expressible(plan, config, runtime, approximate=True)
+        targets()[runtime].expressible(plan, config, approximate=True)
     (row,) = (row for row in serving(plan, resolve(config)) if row.runtime == runtime)
     assert row.fit == "impossible"
     assert reason in row.reason
     preview = rw.export.preview(config, plan)
     assert preview.refusing(runtime)
-    read = rules()[runtime](serving_config(config, plan, engine=runtime))
+    read = named(runtime).read(engines()[runtime].written_config(config, plan))
     assert read.refused or read.at(2**17, "full_attention") != Effective.of(plan.steps()[-1])
 
 
@@ -141,8 +144,8 @@ def test_growth_that_the_model_was_trained_with_is_not_approximated() -> None:
         assert plan.longest().log_n is not None
         cells = matrix(plan, config)["query growth"]
         assert [cells[runtime].fit for runtime in targets()] == ["exact"] * 3 + ["refused"]
-        assert expressible(plan, config, "transformers", approximate=True) == (plan, ())
-        written = serving_config(config, plan, engine="vllm")["text_config"]
+        assert targets()["transformers"].expressible(plan, config, approximate=True) == (plan, ())
+        written = engines()["vllm"].written_config(config, plan)["text_config"]
         assert written["llama_4_scaling"]["beta"] == 0.1
     added = extend_plan(present, 2**19, "yarn", from_original=True, log_n="beyond")
     assert matrix(added, config)["log-n"]["transformers"].fit == "approximated"
@@ -152,7 +155,7 @@ def test_growth_is_refused_where_the_model_class_reads_no_key_of_it() -> None:
     config = load_config(PUBLISHED / "ministral-3-8b.json")
     config["text_config"]["architectures"] = ["LlamaForCausalLM"]
     with pytest.raises(Unsupported, match=r"LlamaForCausalLM reads neither llama_4_scaling_beta"):
-        expressible(present_plan(config), config, "vllm", approximate=True)
+        targets()["vllm"].expressible(present_plan(config), config, approximate=True)
 
 
 def test_vllm_gets_the_growth_of_an_unchanged_config_under_its_own_name() -> None:
@@ -169,9 +172,9 @@ def test_a_factor_that_an_engines_rope_type_ignores_is_refused() -> None:
     assert loadable_by(linear, config) == ("transformers",)
     assert loadable_by(ntk, config) == ALL_BUT_LLAMA_CPP
     with pytest.raises(Unsupported, match="rope type 'proportional' ignores the factor, here 2"):
-        expressible(linear, config, "vllm", approximate=True)
+        targets()["vllm"].expressible(linear, config, approximate=True)
     for plan, follows in ((linear, False), (ntk, True)):
-        read = rules()["vllm"](serving_config(config, plan, engine="vllm"))
+        read = named("vllm").read(engines()["vllm"].written_config(config, plan))
         got, wanted = read.at(2**18, "full_attention"), Effective.of(plan.steps()[-1])
         assert got is not None
         close = np.allclose(got.inverse_frequencies, wanted.inverse_frequencies, rtol=1e-6)
@@ -180,7 +183,7 @@ def test_a_factor_that_an_engines_rope_type_ignores_is_refused() -> None:
 
 def test_an_unknown_runtime_is_named() -> None:
     with pytest.raises(UnknownName, match=re.escape("llama.cpp")):
-        expressible(*given("llama-2-7b", "linear"), "llamacpp", approximate=False)
+        target("llamacpp")
 
 
 def test_the_page_of_the_docs_holds_this_matrix() -> None:

@@ -20,7 +20,6 @@ from ropewalk.models.source import resolve
 from ropewalk.planning.extension import extend_plan
 from ropewalk.reports.parts.schedules import served
 from ropewalk.runtimes import targets
-from ropewalk.runtimes.configs import ENGINES
 from ropewalk.runtimes.features import matrix
 from ropewalk.runtimes.model_classes import ENGINE_NAMES
 from ropewalk.runtimes.serving import Serving, serving
@@ -33,7 +32,7 @@ from tests.models.tiny import FAMILIES, RECENT, WINDOW
 TARGET = 4 * WINDOW
 SEARCHED: dict[str, Any] = {"beta_fast": 16.0, "beta_slow": 1.0, "attention_factor": 1.06931}
 """YaRN as a search may leave it; SGLang reads the attention factor under another name."""
-OF_FOLDERS = ("transformers", *ENGINES)
+OF_FOLDERS = ("transformers", *ENGINE_NAMES)
 MORE = {"gemma4_text": {"vocab_size_per_layer_input": 1056}}
 """Changes that a larger vocabulary than that of other tests asks for."""
 FITS = {"refused": "impossible", "approximated": "approximate", "unknown": "unknown"}
@@ -265,7 +264,7 @@ def _as_it_is(folder: Path, audit: Audit) -> Iterator[str]:
         unchanged = "own config" in rows[name].reason and "override" not in str(rows[name].lines)
         if unchanged == wrong and rows[name].fit != "unknown":
             yield f"verify says {'wrong' if wrong else 'OK'} of {name}, plan {rows[name].reason}"
-        if name in ENGINES:
+        if name in ENGINE_NAMES:
             if any(name in said for said in warned) != wrong:
                 yield f"verify says {'wrong' if wrong else 'OK'} of {name}, fingerprint {warned}"
             line = [text for title, text in shown.items() if ENGINE_NAMES[name] in title]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ropewalk.runtimes.llama_cpp import read
+from ropewalk.runtimes import named
 
 
 def test_a_scaling_that_the_converter_drops_leaves_each_layer_its_head_size() -> None:
@@ -22,5 +22,6 @@ def test_a_scaling_that_the_converter_drops_leaves_each_layer_its_head_size() ->
             "full_attention": {**plain, "rope_type": "dynamic", "factor": 4.0},
         },
     }
-    pairs = {kind: own[-1].inverse_frequencies.size for kind, own in read(config).layers.items()}
+    layers = named("llama.cpp").read(config).layers
+    pairs = {kind: steps[-1].inverse_frequencies.size for kind, steps in layers.items()}
     assert pairs == {"sliding_attention": 16, "full_attention": 32}

@@ -13,11 +13,11 @@ import ropewalk as rw
 from ropewalk.errors import Unsupported
 from ropewalk.models.config import Config, load_config, present_plan
 from ropewalk.planning.extension import extend_plan
-from ropewalk.runtimes import following, rules
-from ropewalk.runtimes.configs import serving_config, stock_config
-from ropewalk.runtimes.features import WHOLE_BASE, expressible, loadable_by, matrix, untold
+from ropewalk.runtimes import engines, named, targets
+from ropewalk.runtimes.configs import stock_config
+from ropewalk.runtimes.features import WHOLE_BASE, loadable_by, matrix
 from ropewalk.runtimes.model_classes import TABLE, model_class
-from ropewalk.runtimes.reading import Reading, by_rules
+from ropewalk.runtimes.reading import RotaryReading, by_rules
 from tests.audit.verified import PUBLISHED, traps, verified
 
 TARGET = 32768
@@ -71,7 +71,7 @@ BY_LAYER = {"rope_type": "default", "rope_theta": 1e4}
 )
 def test_what_is_no_number_makes_an_engine_unknown(family: str, more: Config) -> None:
     for engine in ("vllm", "sglang"):
-        reading = following.read(engine, small(family, **more))
+        reading = named(engine).known_reading(small(family, **more))
         assert reading.unread or reading.refused
 
 
@@ -83,22 +83,38 @@ def test_an_engine_computes_with_null_where_transformers_takes_a_default(
 ) -> None:
     yarn = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 2048}
     config = small("llama", rope_scaling={**yarn, "attention_factor": None})
-    setting = config["rope_scaling"]
-    for engine in ("vllm", "sglang"):
-        assert following.read(engine, config).layers
+    setting, engines = config["rope_scaling"], ["vllm", "sglang", "vllm-2025"]
+    for engine in engines:
+        assert named(engine).known_reading(config).layers
     setting[key] = value
     if value is ...:
         del setting[key]
-    for engine in ("vllm", "sglang"):
-        assert f"needs a value for {key}" in str(following.read(engine, config).refused)
+    if key == "truncate":  # which vLLM of 2025 did not read
+        assert named(engines.pop()).known_reading(config).layers
+    for engine in engines:
+        assert f"needs a value for {key}" in str(named(engine).known_reading(config).refused)
+
+
+@pytest.mark.parametrize(("name", "wide"), [("qwen2.5-vl-7b", True), ("qwen3.5-9b", False)])
+def test_yarn_under_m_rope_is_laid_for_four_times_the_length(name: str, wide: bool) -> None:
+    """As tools/faults/vllm_mrope_yarn.py reproduces it."""
+    source = PUBLISHED / f"{name}.json"
+    config, planned_now = load_config(source), rw.plan(source, "1m", "yarn")
+    fits = {row.runtime: row.fit for row in planned_now.serving}
+    assert fits["vllm"] == ("impossible" if wide else "exact")
+    plan = planned_now.plan
+    vllm = engines()["vllm"]
+    found = vllm.judge(vllm.written_config(config, plan), plan)
+    assert found.follows is not wide
+    assert not wide or "4 times the original length" in str(found)
 
 
 def test_a_factor_of_the_fast_pairs_is_not_taken_for_one() -> None:
     yarn = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 2048}
     for value, unread in ((1, False), (0.0, True)):
         config = small("llama", rope_scaling={**yarn, "extrapolation_factor": value})
-        assert bool(following.read("sglang", config).unread) is unread
-        assert not following.read("vllm", config).unread  # it does not read the key
+        assert bool(named("sglang").known_reading(config).unread) is unread
+        assert not named("vllm").known_reading(config).unread  # it does not read the key
 
 
 @pytest.mark.parametrize(
@@ -132,7 +148,7 @@ def test_what_a_class_loses_is_refused_before_and_found_afterwards(
         config["rope_scaling"] = {"rope_type": "default"}
     plan = planned(config, method)
     assert (engine in loadable_by(plan, config)) == (not trap)
-    found = verified(tmp_path, serving_config(config, plan, engine=engine), engine, plan=plan)
+    found = verified(tmp_path, engines()[engine].written_config(config, plan), engine, plan=plan)
     named = {name for name in traps(found.wrong) if not name.startswith("attention-factor")}
     assert named == ({trap} if trap else set())
     if trap:
@@ -140,7 +156,7 @@ def test_what_a_class_loses_is_refused_before_and_found_afterwards(
         assert all(str(served) in f.what for f in found.wrong)
         assert served.version in str(served)
         with pytest.raises(Unsupported, match="is refused"):
-            expressible(plan, config, engine, approximate=True)
+            targets()[engine].expressible(plan, config, approximate=True)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +173,7 @@ def test_what_the_converter_to_gguf_leaves_out_is_found(
 ) -> None:
     config = small(family, rope_theta=5e5)
     plan = planned(config, method)
-    written_ = serving_config(config, plan, engine="vllm")
+    written_ = engines()["vllm"].written_config(config, plan)
     named = traps(verified(tmp_path, written_, "llama.cpp", plan=plan).wrong)
     named = {name for name in named if not name.startswith(("attention-factor", "length"))}
     assert named == ({trap} if trap else set())
@@ -170,7 +186,7 @@ def test_a_class_that_turns_whole_heads_is_named(tmp_path: Path) -> None:
         plan = planned(config, "ntk")
         assert ("sglang" in loadable_by(plan, config)) == (not told), family
         assert "vllm" in loadable_by(plan, config)
-        written_ = serving_config(config, plan, engine="sglang")
+        written_ = engines()["sglang"].written_config(config, plan)
         found = verified(tmp_path, written_, "sglang", plan=plan)
         assert traps(found.wrong) == ({"frequencies-differ"} if told else set())
         assert all("turns whole heads" in f.what for f in found.wrong)
@@ -193,13 +209,13 @@ def test_a_base_that_is_read_next_to_the_setting_only(
     config = small(family, position_embedding_type="rope")
     plan = planned(config, method)
     assert (engine in loadable_by(plan, config)) == (not trap)
-    written_ = serving_config(config, plan, engine=engine)
+    written_ = engines()[engine].written_config(config, plan)
     assert ("rope_theta" in written_) == (family == "granitemoehybrid")
     found = verified(tmp_path, written_, engine, plan=plan)
     if trap:
         assert "reads rope_theta next to the rope setting only: it is 1e+06" in found.wrong[0].what
         with pytest.raises(Unsupported, match="is refused"):
-            expressible(plan, config, engine, approximate=True)
+            targets()[engine].expressible(plan, config, approximate=True)
     else:
         assert not found.wrong
     written_.pop("rope_theta", None)  # as a folder of transformers 5 is, which others exported
@@ -225,7 +241,7 @@ def test_the_share_that_is_read_next_to_the_setting_only(
     assert table["sglang"]["transformers"] == "==5.19.0"
     config = small(family, partial_rotary_factor=stated)
     plan = planned(config, "ntk")
-    written_ = serving_config(config, plan, engine="sglang")
+    written_ = engines()["sglang"].written_config(config, plan)
     assert written_["partial_rotary_factor"] == stated
     for complete in (True, False):
         if not complete:
@@ -246,7 +262,7 @@ def test_a_class_that_drops_the_scaling_on_a_cpu_is_noted(tmp_path: Path) -> Non
         plan = planned(config, method)
         cells = [cells["sglang"].how for cells in matrix(plan, config).values()]
         assert any("CPU with AMX" in how for how in cells) == noted
-        written_ = serving_config(config, plan, engine="sglang")
+        written_ = engines()["sglang"].written_config(config, plan)
         found = verified(tmp_path, written_, "sglang", plan=plan)
         assert ("dropped-on-cpu" in traps(found.warnings)) == noted
         assert not found.wrong
@@ -276,18 +292,18 @@ def test_a_base_cut_to_a_whole_number_is_an_approximation_that_the_class_follows
     plan = planned(config, "ntk")
     assert matrix(plan, config)["another base"]["sglang"].how == WHOLE_BASE
     with pytest.raises(Unsupported, match="only approximate"):
-        expressible(plan, config, "sglang", approximate=False)
-    followed, near = expressible(plan, config, "sglang", approximate=True)
+        targets()["sglang"].expressible(plan, config, approximate=False)
+    followed, near = targets()["sglang"].expressible(plan, config, approximate=True)
     assert near == (f"another base: {WHOLE_BASE}",)
-    written_ = serving_config(config, followed, engine="sglang")
+    written_ = engines()["sglang"].written_config(config, followed)
     base = written_["rope_parameters"]["rope_theta"]
     assert base == int(base)
-    reading = rules()["sglang"](written_)
+    reading = named("sglang").read(written_)
     (step,) = reading.layers["full_attention"]
     wanted = followed.longest().inverse_frequencies
     assert step.inverse_frequencies == pytest.approx(wanted, rel=1e-12)
     assert step.inverse_frequencies != pytest.approx(plan.longest().inverse_frequencies, rel=1e-7)
-    assert expressible(plan, config, "vllm", approximate=False) == (plan, ())
+    assert targets()["vllm"].expressible(plan, config, approximate=False) == (plan, ())
 
 
 def test_what_the_sources_do_not_say_is_called_unknown() -> None:
@@ -296,7 +312,7 @@ def test_what_the_sources_do_not_say_is_called_unknown() -> None:
     assert model_class(config, "vllm").scaling == "unknown"
     assert matrix(plan, config)["YaRN"]["vllm"].fit == "unknown"
     assert "vllm" not in loadable_by(plan, config)
-    (said,) = untold(plan, config, "vllm")
+    (said,) = targets()["vllm"].unknowns(plan, config)
     assert "LagunaForCausalLM" in said
     rows = {row.runtime: row for row in rw.plan(config, TARGET, "yarn").serving}
     assert (rows["vllm"].fit, rows["transformers"].fit) == ("unknown", "exact")
@@ -310,7 +326,7 @@ def test_an_architecture_without_a_class_is_served_by_transformers() -> None:
     plan = planned(config, "ntk_mixed")
     assert model_class(config, "vllm").scaling == "transformers"
     assert {"vllm", "sglang"} <= set(loadable_by(plan, config))
-    reading = rules()["sglang"](serving_config(config, plan, engine="sglang"))
+    reading = named("sglang").read(engines()["sglang"].written_config(config, plan))
     (step,) = reading.layers["full_attention"]
     wanted = plan.longest().inverse_frequencies
     assert step.inverse_frequencies == pytest.approx(wanted, rel=1e-12)
@@ -328,18 +344,18 @@ def test_the_language_model_inside_another_decides() -> None:
 def test_dbrx_takes_its_base_from_attn_config_alone(engine: str, tmp_path: Path) -> None:
     config = load_config(PUBLISHED / "dbrx.json")
     present = present_plan(config)
-    expressible(present, config, engine, approximate=False)
+    targets()[engine].expressible(present, config, approximate=False)
     for method in ("ntk", "linear"):
         plan = extend_plan(present, 2 * TARGET, method)
         with pytest.raises(Unsupported, match=r"base from attn_config\.rope_theta, and"):
-            expressible(plan, config, engine, approximate=True)
+            targets()[engine].expressible(plan, config, approximate=True)
     plan = extend_plan(present, 2 * TARGET, "ntk")
-    (wrong,) = verified(tmp_path, serving_config(config, plan, engine=engine), engine).wrong
+    (wrong,) = verified(tmp_path, engines()[engine].written_config(config, plan), engine).wrong
     assert wrong.trap == "theta-lost"
     assert "attn_config.rope_theta" in wrong.what
     assert "write the base into attn_config.rope_theta" in wrong.remedy
     del config["attn_config"]["rope_theta"]
-    read = rules()[engine]({**config, "rope_parameters": {"rope_theta": 5e5}})
+    read = named(engine).read({**config, "rope_parameters": {"rope_theta": 5e5}})
     assert "looks for attn_config.rope_theta" in str(read.refused)
 
 
@@ -347,7 +363,7 @@ def test_dbrx_has_one_length_under_two_names() -> None:
     config = load_config(PUBLISHED / "dbrx.json")
     for change, length in (({}, 32768), ({"max_position_embeddings": 65536}, 65536)):
         for engine in ("vllm", "sglang"):
-            assert rules()[engine]({**config, **change}).limit == length
+            assert named(engine).read({**config, **change}).limit == length
 
 
 OLMO3: Config = {
@@ -364,7 +380,7 @@ LONGCAT = small(
 )  # fmt: skip
 
 
-def differs(read: Reading, plan: rw.ContextPlan) -> float:
+def differs(read: RotaryReading, plan: rw.ContextPlan) -> float:
     """The largest difference of an angle or a scaling, in parts."""
     return max(
         float(np.abs(got.inverse_frequencies / schedule.inverse_frequencies - 1).max())
@@ -387,18 +403,18 @@ def test_a_config_class_that_erases_rope_parameters_gets_the_old_keys(
 ) -> None:
     """OLMo 3, Qwen3-Next and LongCat-Flash in SGLang 0.5.23; stock transformers reads both."""
     plan = planned(config, method)
-    expressible(plan, config, "sglang", approximate=False)
-    exported = serving_config(config, plan, engine="sglang")
+    targets()["sglang"].expressible(plan, config, approximate=False)
+    exported = engines()["sglang"].written_config(config, plan)
     assert "rope_parameters" not in exported
-    read = rules()["sglang"](exported)
+    read = named("sglang").read(exported)
     assert (read.refused, read.notes) == (None, ())
     assert differs(read, plan) < 1e-12
     assert read.limit == TARGET
     assert not verified(tmp_path / "ours", exported, "sglang", plan=plan).wrong
     assert differs(by_rules("any", exported, lambda r, rope: r.steps(rope), "never"), plan) < 1e-12
     today = stock_config(config, plan)
-    assert not rules()["vllm"](today).refused
-    read = rules()["sglang"](today)
+    assert not named("vllm").read(today).refused
+    read = named("sglang").read(today)
     if read.refused is None and method != "ntk":
         assert "erases rope_parameters" in read.notes[0]
     found = verified(tmp_path / "today", today, "sglang", plan=plan).wrong
@@ -418,8 +434,8 @@ def test_what_the_old_keys_cannot_say_is_refused_for_sglang() -> None:
     for config, why in ((OLMO3, "has one base"), (LONGCAT, "looks for a setting with a scaling")):
         plan = planned(config, "ntk")
         with pytest.raises(Unsupported, match=why):
-            expressible(plan, config, "sglang", approximate=True)
-        expressible(plan, config, "vllm", approximate=False)
+            targets()["sglang"].expressible(plan, config, approximate=True)
+        targets()["vllm"].expressible(plan, config, approximate=False)
 
 
 @pytest.mark.parametrize(
@@ -437,6 +453,6 @@ def test_linear_is_long_enough_where_sglang_does_not_see_its_factor(
         present_plan(config), 4 * present_plan(config).target_length, "linear", from_original=True
     )
     for engine in ("vllm", "sglang"):
-        folder = serving_config(config, plan, engine=engine)
-        assert rules()[engine](folder).limit == plan.target_length
+        folder = engines()[engine].written_config(config, plan)
+        assert named(engine).read(folder).limit == plan.target_length
         assert not verified(tmp_path / engine, folder, engine, plan=plan).wrong

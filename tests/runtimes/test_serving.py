@@ -17,17 +17,14 @@ import pytest
 import ropewalk as rw
 from ropewalk.context_plan import ContextPlan
 from ropewalk.exporting import llama_cpp
+from ropewalk.exporting.exported import modelfile
 from ropewalk.gguf import llama_cpp_run
 from ropewalk.models.assumptions import assumptions
 from ropewalk.models.config import BUNDLED, ORIGINAL_LENGTH, Config, load_config, present_plan
 from ropewalk.models.load import load
 from ropewalk.outputs import write_atomically
-from ropewalk.runtimes import rules
-from ropewalk.runtimes.configs import serving_config
-from ropewalk.runtimes.files import modelfile
+from ropewalk.runtimes import engines, named
 from ropewalk.runtimes.serving import Serving
-from ropewalk.runtimes.sglang import accepts as by_sglang
-from ropewalk.runtimes.vllm import accepts as by_vllm
 from tests.audit.verified import GOLDEN, PUBLISHED, traps, verified
 from tests.gguf.gguf_cases import named_plan, unproven
 from tests.gguf.gguf_files import header_only
@@ -68,8 +65,8 @@ def test_what_is_pasted_into_a_config_is_read_back_as_the_plan(name: str, method
     members = json.loads(f"{{{' '.join(row.lines).removesuffix(',')}}}")
     inner = members if "text_config" not in config else {"text_config": members}
     assert ("text_config in config.json" in row.reason) == ("text_config" in config)
-    _, _, named = row.reason.partition(", and remove ")
-    removed = named.split(" and ") if named else []
+    _, _, gone = row.reason.partition(", and remove ")
+    removed = gone.split(" and ") if gone else []
     pasted = _pasted(config, inner, removed)
     _computes(present_plan(pasted), planned.plan)
     contradicting = {"scaling-conflict", "theta-conflict"}
@@ -82,7 +79,7 @@ def test_what_is_pasted_into_a_config_is_read_back_as_the_plan(name: str, method
         assert engine.fit == "exact"
         assert "not tested here" in engine.reason
         overrides = json.loads(option(engine.lines[0], flag))
-        reading = rules()[engine.runtime](_pasted(config, overrides))
+        reading = named(engine.runtime).read(_pasted(config, overrides))
         for layer_type in planned.plan.schedules:
             schedule, step = planned.plan.longest(layer_type), reading.at(2**18, layer_type)
             assert step is not None
@@ -115,10 +112,10 @@ def test_a_setting_that_reaches_further_than_its_config_states_is_served_so_far(
     assert found.nothing_to_change
     _, *engines = found.serving[:3]
     for engine, flag in zip(engines, FLAGS.values(), strict=True):
-        assert rules()[engine.runtime](config).limit == 40960
+        assert named(engine.runtime).read(config).limit == 40960
         overrides = json.loads(option(engine.lines[0], flag))
         assert overrides == {"max_position_embeddings": 131072}
-        assert rules()[engine.runtime](_pasted(config, overrides)).limit == 131072
+        assert named(engine.runtime).read(_pasted(config, overrides)).limit == 131072
 
 
 @pytest.mark.parametrize(
@@ -134,10 +131,10 @@ def test_a_setting_that_reaches_further_than_its_config_states_is_served_so_far(
 )
 def test_the_lengths_that_engines_accept(change: Config, vllm: int, sglang: int) -> None:
     config = {**load_config(LLAMA2), "rope_scaling": change}
-    assert (by_vllm(config), by_sglang(config)) == (vllm, sglang)
-    assert by_vllm({**config, "model_max_length": 2048}) == vllm // 2
+    assert (named("vllm").accepts(config), named("sglang").accepts(config)) == (vllm, sglang)
+    assert named("vllm").accepts({**config, "model_max_length": 2048}) == vllm // 2
     gemma = {**load_config(GOLDEN / "gemma-3-4b.json")}
-    assert by_vllm(gemma) == 131072, "its stated length is scaled already"
+    assert named("vllm").accepts(gemma) == 131072, "its stated length is scaled already"
 
 
 def test_the_commands_of_a_known_model() -> None:
@@ -318,10 +315,10 @@ def test_the_stated_length_agrees_with_the_factor(tmp_path: Path) -> None:
     cases = (("yarn", 4.0, 16384), ("yarn", 8.0, 32768), ("linear", 4.0, 4096))
     for method, factor, stated in cases:
         plan = rw.plan(config, "16k", method, parameters={"factor": factor}).plan
-        written = serving_config(config, plan, engine="vllm")
+        written = engines()["vllm"].written_config(config, plan)
         assert written["max_position_embeddings"] == stated
         own = replace(plan, provenance={**plan.provenance, "recipe": "a vendor's"})
-        assert serving_config(config, own, engine="vllm")["max_position_embeddings"] <= 16384
+        assert engines()["vllm"].written_config(config, own)["max_position_embeddings"] <= 16384
         for length, noted in ((stated, False), (stated // 2, method == "yarn")):
             changed = {**written, "max_position_embeddings": length}
             found = verified(tmp_path, changed, "vllm")
@@ -474,8 +471,8 @@ def test_sglang_puts_a_setting_over_the_one_that_is_there(config: Config, method
         return
     overrides = json.loads(option(row.lines[0], FLAGS["sglang"]))
     seen = merged(config, overrides)
-    assert (by_sglang(seen) or 0) >= length
-    reading = rules()["sglang"](seen)
+    assert (named("sglang").accepts(seen) or 0) >= length
+    reading = named("sglang").read(seen)
     assert (reading.refused, reading.unread) == (None, None)
     for layer_type, steps in plan.plan.schedules.items():
         got = reading.layers[layer_type][-1]
@@ -496,7 +493,7 @@ def test_a_part_of_a_part_is_served_from_an_export_in_sglang() -> None:
 
 def test_keys_that_a_class_moves_are_changed_where_they_go() -> None:
     """Qwen2.5-VL publishes a flat config, and its class keeps the keys in text_config."""
-    found = rows(load_config(PUBLISHED / "qwen2.5-vl-7b.json"), "256k", "yarn")
+    found = rows(load_config(PUBLISHED / "qwen2.5-vl-7b.json"), "256k", "ntk")
     for engine, flag in FLAGS.items():
         overrides = json.loads(option(found[engine].lines[0], flag))
         assert overrides["text_config"]["max_position_embeddings"] == 2**18

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 
 import numpy as np
 import pytest
 
 from ropewalk.schedule import RotarySchedule
-from ropewalk.searching.driver import Result, search
+from ropewalk.searching.driver import Outcome, search
 from ropewalk.searching.space import Space
 from ropewalk.searching.strategies import evolution
 from ropewalk.searching.strategies.evolution import Evolution, Nursery
@@ -16,7 +17,7 @@ from tests.searching.problems import SMALL, Bowl, ramp, small_space, violations
 from tests.searching.test_strategies import Spy
 
 
-def run(space: Space, strategy: Evolution = evolution.strategy) -> tuple[Result, Spy]:
+def run(space: Space, strategy: Evolution = evolution.strategy) -> tuple[Outcome, Spy]:
     spy = Spy(strategy)
     return search(space, Bowl(space, ramp(space)), spy, seed=0), spy
 
@@ -47,18 +48,22 @@ def test_the_first_population_is_the_seeds_and_their_mutations() -> None:
     _, spy = run(space, dataclasses.replace(evolution.strategy, generations=0, probability=0.1))
     seeds = space.seeds()
     for number, candidate in enumerate(spy.candidates[3:], start=3):
-        seed = np.array(seeds[number % 3].factors)
-        assert (np.array(candidate.factors) == seed).sum() >= 4  # few of eight genes change
+        seed = Counter(seeds[number % 3].factors)
+        assert (Counter(candidate.factors) & seed).total() >= 4  # few of eight genes change
 
 
-def test_a_mutation_stays_between_its_neighbours() -> None:
+def test_a_mutation_draws_three_genes_of_ten_anew_and_keeps_the_order() -> None:
+    """Also those of a parent whose factors are all one, as linear interpolation's are."""
     space = small_space()
     nursery = Nursery(space, np.random.default_rng(0), 0.3)
-    parent = nursery.admit(ramp(space))
-    for _ in range(200):
-        child = nursery.mutation([parent])
-        assert list(violations(space, child)) == []
-        assert child != parent
+    for parent in (ramp(space), space.seeds()[0]):
+        changed = []
+        for _ in range(200):
+            child = nursery.mutation([nursery.admit(parent)])
+            assert list(violations(space, child)) == []
+            same = Counter(child.factors) & Counter(parent.factors)
+            changed.append(1 - same.total() / space.pairs)
+        assert np.mean(changed) == pytest.approx(0.3, abs=0.05)
 
 
 def test_a_crossover_takes_every_gene_from_a_parent() -> None:

@@ -5,12 +5,19 @@ import math
 import numpy as np
 import pytest
 
-from ropewalk.theory.asymptote import EULER_GAMMA, asymptotic_base, cosine_integral, first_zero
+from ropewalk.theory.asymptote import (
+    EULER_GAMMA,
+    asymptotic_base,
+    cosine_integral,
+    digits,
+    first_zero,
+    mean_of_infinitely_many,
+)
 from ropewalk.theory.bound import infima
 from ropewalk.theory.published import LENGTHS, MEN_2024, SU_2024, published
 
 
-@pytest.mark.parametrize("x", [0.01, 0.6, 1.0, 3.0, 7.5])
+@pytest.mark.parametrize("x", [0.01, 0.6, 1.0, 3.0, 7.5, 8.5, 30.0])
 def test_cosine_integral_is_its_integral(x: float) -> None:
     """Ci(x) = γ + ln x + ∫₀ˣ (cos t − 1)/t dt, here by the midpoint rule."""
     t = (np.arange(200_000) + 0.5) * (x / 200_000)
@@ -23,9 +30,22 @@ def test_first_zero() -> None:
     assert abs(cosine_integral(first_zero())) < 1e-14
 
 
-def test_series_is_refused_where_it_cancels() -> None:
-    with pytest.raises(ValueError, match="0 < x <= 8"):
-        cosine_integral(0.0)
+def test_the_series_and_the_continued_fraction_meet() -> None:
+    assert cosine_integral(8.0) == pytest.approx(cosine_integral(8.0 + 1e-12), abs=1e-12)
+    assert cosine_integral(8.0) == pytest.approx(0.12243388253200980, abs=1e-13)
+
+
+@pytest.mark.parametrize("base", [500.0, 10_000.0, 500_000.0])
+@pytest.mark.parametrize("distance", [1, 7, 300, 5_000, 40_000])
+def test_the_mean_of_many_pairs_nears_its_closed_form(base: float, distance: int) -> None:
+    exponents = (np.arange(2**20) + 0.5) / 2**20
+    many = float(np.cos(distance * base**-exponents).mean())
+    assert mean_of_infinitely_many(distance, base) == pytest.approx(many, abs=1e-6)
+
+
+def test_digits_write_positions_below_the_base() -> None:
+    assert digits(1234, 10_000, 4) == [4, 3, 2, 1]
+    assert len({tuple(digits(n, 2**9, 9)) for n in range(2**9 + 1)}) == 2**9
 
 
 def test_closed_forms_lie_below_the_bound() -> None:

@@ -26,6 +26,7 @@ from typing import Any
 
 from ropewalk.errors import RopewalkError
 from ropewalk.runtimes import every
+from ropewalk.runtimes.engine import ServingEngine
 from ropewalk.runtimes.model_classes import TABLE as TABLE
 from tools.models_table.__main__ import published
 from tools.observatory import facts
@@ -71,10 +72,10 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def limits(runtime: str, sources: Sources) -> Iterator[str]:
     """Configs for which an engine accepts another length than its recorded rule."""
-    rule = every()[runtime].accepts
-    for name, config, *_ in published() if rule else ():
+    engine = every()[runtime]
+    for name, config, *_ in published() if isinstance(engine, ServingEngine) else ():
         try:
-            recorded = rule(config) if rule else None
+            recorded = engine.accepts(config)
             here = str(facts.limit_of(runtime, sources, config))
         except RopewalkError:  # the model does not rotate
             continue

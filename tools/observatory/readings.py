@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from ropewalk.audit.stock_rotary import stock_config
 from ropewalk.context_plan import FULL_ATTENTION
 from ropewalk.models.config import ConfigReader
-from ropewalk.runtimes import rules
-from ropewalk.runtimes.configs import ENGINES
+from ropewalk.runtimes import named
+from ropewalk.runtimes.model_classes import ENGINE_NAMES
 from ropewalk.runtimes.reading import Effective
+from ropewalk.runtimes.trials.stock_rotary import stock_config
 from ropewalk.schedule import RotarySchedule
 from tests.audit.corpus import BROKEN, CLEAN, TARGET, TRAPPED, Config
 from tools.observatory.serving_rotary import cos_sin, rotary_module, rotary_package
@@ -65,7 +65,7 @@ def said_by(engine: str, package: Any, config: Config) -> Effective | str:
 
 def checks(engine: str, package: Any) -> Iterator[dict[str, Any]]:
     for name, config in configs():
-        reading = rules()[engine](config)
+        reading = named(engine).read(config)
         said, read = said_by(engine, package, config), reading.at(TARGET, FULL_ATTENTION)
         line: dict[str, Any] = {"config": name}
         if isinstance(said, str) or read is None:
@@ -83,7 +83,7 @@ def main(wheels: Path, result: Path) -> int:
     torch.set_grad_enabled(False)
     torch.compiler.set_stance("force_eager")
     answer: dict[str, Any] = {}
-    for engine in ENGINES:
+    for engine in ENGINE_NAMES:
         (wheel,) = wheels.glob(f"{engine}-*.whl")
         with tempfile.TemporaryDirectory() as room:
             package = rotary_package(engine, wheel, Path(room), TARGET)

@@ -35,8 +35,8 @@ from ropewalk.context_plan import FULL_ATTENTION, ContextPlan
 from ropewalk.errors import Unsupported
 from ropewalk.models.config import Config, present_plan
 from ropewalk.planning.extension import extend_plan
-from ropewalk.runtimes.configs import ENGINES, serving_config
-from ropewalk.runtimes.features import expressible
+from ropewalk.runtimes import engines, targets
+from ropewalk.runtimes.model_classes import ENGINE_NAMES
 from ropewalk.schedule import FloatArray, RotarySchedule
 from tools.runtimes_page import two_lists
 
@@ -207,10 +207,10 @@ def checks(engine: str, package: Any) -> Iterator[dict[str, Any]]:
 def _check(engine: str, package: Any, config: Config, plan: ContextPlan) -> dict[str, object]:
     schedule = plan.longest(FULL_ATTENTION)
     try:
-        expressible(plan, config, engine, approximate=False)
+        targets()[engine].expressible(plan, config, approximate=False)
     except Unsupported as error:
         return {"refused": str(error)}
-    written = serving_config(config, plan, engine=engine)
+    written = engines()[engine].written_config(config, plan)
     module = rotary_module(engine, package, written, schedule.geometry)
     everywhere = range(TARGET)
     at_once = cos_sin(module, schedule, everywhere)
@@ -226,8 +226,8 @@ def one_of_two_lists(package: Any, length: int) -> float:
     """vLLM, started at a length, with a folder of two lists: beside the one that serves it."""
     config = {**_SIZES, **CONFIGS["llama"]}
     plan = two_lists(extend_plan(present_plan(config, "llama"), TARGET, "ntk_mixed"))
-    expressible(plan, config, "vllm", approximate=False)
-    written = serving_config(config, plan, engine="vllm")
+    targets()["vllm"].expressible(plan, config, approximate=False)
+    written = engines()["vllm"].written_config(config, plan)
     importlib.import_module(
         "vllm.config"
     ).get_current_vllm_config().model_config = types.SimpleNamespace(max_model_len=length)
@@ -246,7 +246,7 @@ def boundary_of_sglang(package: Any) -> float:
     config = {**_SIZES, **CONFIGS["llama"]}
     plan = extend_plan(present_plan(config, "llama"), TARGET, "ntk_mixed")
     schedule = plan.longest()
-    written = serving_config(config, plan, engine="vllm")
+    written = engines()["vllm"].written_config(config, plan)
     module = rotary_module("sglang", package, written, schedule.geometry)
     found, wanted = cos_sin(module, schedule, [WINDOW]), np.stack(schedule.cos_sin([WINDOW]))
     return float(np.abs(found - wanted).max())
@@ -260,7 +260,7 @@ def beyond_the_table(package: Any, method: str) -> float:
     config = {**_SIZES, **CONFIGS["llama"]}
     plan = extend_plan(present_plan(config), TARGET, method)
     schedule = plan.longest()
-    written = serving_config(config, plan, engine="sglang")
+    written = engines()["sglang"].written_config(config, plan)
     module = rotary_module("sglang", package, written, schedule.geometry)
     rows = len(module.cos_sin_cache)
     module._ensure_cos_sin_cache_length(2 * rows)
@@ -274,7 +274,7 @@ def main(wheels: Path, result: Path) -> int:
     torch.set_grad_enabled(False)
     torch.compiler.set_stance("force_eager")
     answer: dict[str, Any] = {}
-    for engine in ENGINES:
+    for engine in ENGINE_NAMES:
         found = sorted(wheels.glob(f"{engine}-*.whl"))
         if not found:
             answer[engine] = {"verified": False, "why": f"no wheel of {engine} in the folder given"}

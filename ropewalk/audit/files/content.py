@@ -14,6 +14,7 @@ from ropewalk.errors import InputError, InvalidValue, shortened
 from ropewalk.exporting.manifest import MANIFEST, Manifest, sha256
 from ropewalk.gguf import carried
 from ropewalk.gguf.header import GGUFHeader
+from ropewalk.runtimes import targets
 from ropewalk.runtimes.finding import Finding
 
 NO_MANIFEST = "not compared: no manifest"
@@ -40,18 +41,21 @@ def of_folder(folder: Path, progress: Told, *, of_parts: bool = False) -> Checke
         return wrong("bytes", _changed(f"{said}: {error.rule}"))
     except InputError as error:
         return wrong("bytes", _changed(str(error).partition("; ")[0]))
+    if manifest.runtime and manifest.runtime not in targets():
+        said = f"{MANIFEST} cannot be read: runtime = {shortened(manifest.runtime)}"
+        return wrong("bytes", _changed(f"{said}: must be one of {', '.join(targets())}"))
     missing, strange, changed, before = [], [], [], 0
     for name, wanted in manifest.files.items():
         path = folder / name
         if not os.path.lexists(path):
             missing.append(name)
         elif not path.is_file():  # never opened: a pipe would wait for ever
-            strange.append(f"{name} is {_kind(path)}, not a file")
+            strange.append(f"{name} is {_kind(path)}, not a file{_linked(path)}")
         elif (
             path.stat().st_size != wanted.size
             or sha256(path, progress, before, manifest.bytes) != wanted.sha256
         ):
-            changed.append(name)
+            changed.append(f"{name}{_linked(path)}")
         before += wanted.size
     here = {path.name for path in folder.iterdir()} - {MANIFEST}
     # Without these there is no model: a manifest that lists none of them is not of an export.
@@ -61,7 +65,7 @@ def of_folder(folder: Path, progress: Told, *, of_parts: bool = False) -> Checke
         if not any(map(_holds_weights, manifest.files)):
             needed.add(SINGLE)
     unlisted = sorted(needed - set(manifest.files))
-    extra = sorted(here - set(manifest.files) - needed)
+    extra = [name for name in manifest.unlisted(folder) if name not in needed]
     notes = [_extra(extra)] if extra else []
     problems = [
         *([f"{_listed(unlisted)} not listed in {MANIFEST}"] if unlisted else []),
@@ -71,7 +75,8 @@ def of_folder(folder: Path, progress: Told, *, of_parts: bool = False) -> Checke
     ]
     if problems:
         return wrong("bytes", *map(_changed, problems), *notes)
-    return passed("bytes", f"{len(manifest.files)} files match {MANIFEST}", *notes)
+    links = [*filter(None, (_linked(folder / name) for name in manifest.files))][:1]
+    return passed("bytes", f"{len(manifest.files)} files match {MANIFEST}{''.join(links)}", *notes)
 
 
 def of_file(header: GGUFHeader, progress: Told) -> Checked:
@@ -96,17 +101,18 @@ def _holds_weights(name: str) -> bool:
     return name.endswith((".safetensors", ".gguf")) or name == INDEX
 
 
+def _linked(path: Path) -> str:
+    """The place that a link leads to, in words."""
+    return f" (linked: {os.readlink(path)})" if path.is_symlink() else ""
+
+
 def _kind(path: Path) -> str:
     link = "a link to " if path.is_symlink() else ""
     try:
         mode = path.stat().st_mode
     except OSError:
         return f"{link}nothing" if link else "unreadable"
-    kinds = (
-        (stat.S_ISFIFO, "a pipe"),
-        (stat.S_ISSOCK, "a socket"),
-        (stat.S_ISDIR, "a folder"),
-    )
+    kinds = ((stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISDIR, "a folder"))
     return link + next((kind for is_kind, kind in kinds if is_kind(mode)), "a device")
 
 

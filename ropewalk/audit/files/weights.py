@@ -12,10 +12,10 @@ from pathlib import Path
 
 from ropewalk.audit.files.check import SHOWN, Checked, fault, passed, unknown, wrong
 from ropewalk.audit.files.finite import Numbers, Told, all_zero, not_numbers, odd
-from ropewalk.audit.files.safetensors import Stored, read_header
 from ropewalk.audit.files.shapes import check_shapes, quantised
 from ropewalk.errors import InputError, RopewalkError, Unsupported, shortened
 from ropewalk.models.config import Config
+from ropewalk.models.safetensors_header import Stored, read_header
 from ropewalk.untrusted import read_json
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -156,7 +156,8 @@ def _first(problems: tuple[str, ...]) -> tuple[str, ...]:
 
 def _regular(path: Path) -> Path:
     if not path.exists():
-        raise InputError(f"{path.name}: is not there")
+        lost = f"links to {os.readlink(path)}, which" if path.is_symlink() else "it"
+        raise InputError(f"{path.name}: {lost} is not there")
     if not path.is_file():  # a pipe would wait for ever
         raise InputError(f"{path.name}: is not a file")
     return path

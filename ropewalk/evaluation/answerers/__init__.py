@@ -160,7 +160,7 @@ class Asked:
         from ropewalk.evaluation.chat import chosen
 
         chat = chosen(encoder, self.chat, self.system, self.notice)
-        return encoder if chat is None else encoder.with_chat(chat)
+        return encoder.with_chat(chat)
 
     def refuse(self, names: str, why: str) -> None:
         """Refuse arguments that the answerer has no place for; `why` may name one by {name}."""

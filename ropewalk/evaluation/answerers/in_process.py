@@ -141,7 +141,7 @@ def load_to_read(
     how = how._replace(device=own_device(how.device))
     parts = 1 if ranks is None else ranks.per_copy
     if isinstance(model, str | Path):
-        from ropewalk.costs.here import check_config
+        from ropewalk.costs.memory import check_config
         from ropewalk.models.dividing import check_divides
         from ropewalk.models.load import checked_weights, load_stock_config, placement
 

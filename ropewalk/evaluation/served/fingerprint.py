@@ -86,7 +86,7 @@ class Answers(Value):
 
 
 @dataclass(frozen=True, eq=False)
-class Candidate(Value):
+class PossibleCause(Value):
     """A possible cause, and the model's answers under it."""
 
     name: str
@@ -118,7 +118,7 @@ class Fingerprint(Result):
     answers: Answers
     healthy: tuple[Answers, ...]
     """The same model as healthy servers round it: weights of 8 bits, and bfloat16."""
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[PossibleCause, ...]
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -254,6 +254,8 @@ class Verdict(Result):
     model: str
     plan_id: str
     method: str
+    target_length: int
+    """The longest sequence of the plan, which may be more than any probe has."""
     status: Status
     causes: tuple[Cause, ...]
     distance: float
@@ -269,10 +271,13 @@ class Verdict(Result):
         if self.status == "same":
             compared = [p for p in self.probes if p.distance is not None]
             longest = max((p.length for p in compared), default=0)
-            return (
-                f"{self.server}: answers like {own} in {len(compared)} probes up to {longest:,} "
-                "tokens."
-            )
+            told = f"answers like {own} in {len(compared)} probes up to {longest:,} tokens"
+            if longest + 1 < self.target_length:  # the longest possible leaves one to answer
+                told += (
+                    f"; beyond these nothing was compared, and the plan serves "
+                    f"{self.target_length:,}: make a fingerprint of that length"
+                )
+            return f"{self.server}: {told}."
         causes = "; ".join(c.told for c in self.causes)
         return f"{self.server}: does not answer like {own}: it {causes}."
 
@@ -351,6 +356,7 @@ def judged(fingerprint: Fingerprint, observed: Sequence[Observed], info: ServerI
         model=fingerprint.model,
         plan_id=fingerprint.plan_id,
         method=fingerprint.method,
+        target_length=fingerprint.target_length,
         status=status,
         causes=tuple(causes),
         distance=tokens.distance,

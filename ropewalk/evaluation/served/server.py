@@ -20,8 +20,8 @@ from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.served.client import Client, Refused, ServerError
 from ropewalk.lengths import MAX_LENGTH
 from ropewalk.run_directory import differences
-from ropewalk.runtimes import served_by, spoken
-from ropewalk.runtimes.servers import Asking, Speech, members, plain
+from ropewalk.runtimes import dialects
+from ropewalk.runtimes.servers import Connection, Dialect, members, plain
 from ropewalk.values import Value
 
 OTHER = "unknown kind"
@@ -66,7 +66,7 @@ class ServerInfo(Value):
 
 
 @dataclass(frozen=True)
-class Answer:
+class ServerReply:
     """The text that a server writes after a prompt."""
 
     text: str
@@ -104,12 +104,12 @@ def discover(client: Client, model: str | None = None) -> ServerInfo:
             "model_name", name, f"must have from 1 to {MOST_TEXT} characters", "check the server"
         )
     entry = next((e for e in models if e["id"] == name), {})
-    speech = served_by(str(entry.get("owned_by"))) or _UNCLAIMED
-    found = dict(speech.tell(client, entry, name))
+    dialect = next((each for each in dialects() if each.owner == entry.get("owned_by")), _UNCLAIMED)
+    found = dict(dialect.describe(client, entry, name))
     version, length = found.pop("version", None), found.pop("length", None)
     return ServerInfo(
         url=str(client.where),
-        kind=speech.kind,
+        kind=dialect.kind,
         version=_short(version) if isinstance(version, str) else "",
         model=name,
         length=length if type(length) is int and 0 < length <= MAX_LENGTH else None,
@@ -121,12 +121,12 @@ def _list(value: object) -> list[object]:
     return value if isinstance(value, list) else []
 
 
-def _other(client: Asking, entry: Mapping[str, Any], name: str) -> dict[str, object]:
+def _other(client: Connection, entry: Mapping[str, Any], name: str) -> dict[str, object]:
     length = entry.get("max_model_len") or entry.get("context_length")
     return {"length": length, **plain({"owned_by": entry.get("owned_by")})}
 
 
-_UNCLAIMED = Speech(OTHER, "", _other)
+_UNCLAIMED = Dialect(OTHER, "", _other)
 
 
 def _short(text: str) -> str:
@@ -159,7 +159,7 @@ class Server:
         `trial`: some tokens to try with.
         """
         server = cls(client, discover(client, model), encoder)
-        server.takes_tokens = server.speech.takes_tokens and server._accepts(trial)
+        server.takes_tokens = server.dialect.takes_tokens and server._accepts(trial)
         if not server.takes_tokens and encoder is None:
             raise InputError(
                 f"{client.where}: takes no tokens, only text; give the model's tokenizer "
@@ -168,8 +168,8 @@ class Server:
         return server
 
     @property
-    def speech(self) -> Speech:
-        return spoken(self.info.kind) or _UNCLAIMED
+    def dialect(self) -> Dialect:
+        return next((each for each in dialects() if each.kind == self.info.kind), _UNCLAIMED)
 
     def check_unchanged(self) -> None:
         """Refuse a server whose account of itself has changed."""
@@ -205,7 +205,7 @@ class Server:
         text: str | None = None,
         top: bool = False,
         check: bool = True,
-    ) -> Answer:
+    ) -> ServerReply:
         """Continue these tokens greedily, up to `count` tokens.
 
         `text` is sent in place of them, if given, as it is where a server takes no tokens. `check`:
@@ -224,9 +224,9 @@ class Server:
             "seed": 0,
             "stream": False,
         }
-        asked.update(self.speech.asked)
+        asked.update(self.dialect.asked)
         if top:
-            asked |= {"logprobs": self.top, **self.speech.asked_for_top}
+            asked |= {"logprobs": self.top, **self.dialect.asked_for_top}
         answer = self._read(self._ask(asked), count)
         self._check_length(answer.text, count)
         if check and answer.prompt_tokens != len(tokens):
@@ -295,7 +295,7 @@ class Server:
                 raise self._changed(self._model, model)
         return answer
 
-    def _read(self, answer: dict[str, Any], count: int) -> Answer:
+    def _read(self, answer: dict[str, Any], count: int) -> ServerReply:
         choice = members(next(iter(_list(answer.get("choices"))), None))
         if not isinstance(choice.get("text"), str):
             raise self._odd("has no choices[0].text")
@@ -307,7 +307,7 @@ class Server:
             )
         if type(written) is int and written > count:
             raise self._longer(written, count)
-        return Answer(choice["text"], read, self._top(choice.get("logprobs")))
+        return ServerReply(choice["text"], read, self._top(choice.get("logprobs")))
 
     def _odd(
         self, how: str, remedy: str = "check that it is an OpenAI-compatible server of completions"

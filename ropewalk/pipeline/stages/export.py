@@ -6,12 +6,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ropewalk.context_plan import PLAN
+from ropewalk.costs.forwards import Forwards, Needs
 from ropewalk.errors import InputError, Unsupported
 from ropewalk.exporting.gguf_file import BEYOND
 from ropewalk.outputs import sha256_of
 from ropewalk.pipeline.results import Exports, final
-from ropewalk.pipeline.stage import Cost, Forwards, Stage, Start, Work
+from ropewalk.pipeline.stage import Stage, Start, Work
 from ropewalk.progress import Progress, Status
+from ropewalk.runtimes.reading import STOCK
 
 FOLDER, FILE = "model", "model.gguf"
 
@@ -27,8 +29,8 @@ class Export(Stage[Exports]):
     does = "a transformers folder and a GGUF file, each loaded back and compared"
     result_type = Exports
 
-    def cost(self, window: int) -> Cost:
-        return Cost(in_llama_cpp(window), processes=2)
+    def needs(self, window: int) -> Needs:
+        return Needs(in_llama_cpp(window), processes=2)
 
     def check(self, start: Start) -> None:
         from ropewalk.models.checkpoint import Checkpoint
@@ -45,11 +47,13 @@ class Export(Stage[Exports]):
         return folder + (0 if (place / FILE).exists() else model.bytes(torch.float32))
 
     def run(self, work: Work, progress: Progress) -> Exports:
-        from ropewalk.exporting import llama_cpp, transformers
+        from ropewalk.exporting import llama_cpp
+        from ropewalk.runtimes import targets
 
         plan, path = final(work.results).plan, work.directory.path
-        work.directory.write(PLAN, plan.dumps())
-        written = [transformers.export(work.source, plan, path / FOLDER, overwrite=True)]
+        work.directory.seal(PLAN, plan.dumps())
+        stock = targets()[STOCK]
+        written = [stock.write(work.source, plan, path / FOLDER, overwrite=True)]
         progress(Status(self.name, 0.5))
         left_out = {}
         try:

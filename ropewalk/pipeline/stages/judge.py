@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from ropewalk.context_plan import ContextPlan, PlanStep
+from ropewalk.costs.forwards import Forwards, Needs
 from ropewalk.errors import InputError, RopewalkError, Unsupported
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.planted import Planted, Stretch, plant, stretches_of
@@ -21,22 +22,24 @@ from ropewalk.evaluation.statistics import FEWEST
 from ropewalk.evaluation.verdict import LOOKS, TO_WORK
 from ropewalk.models.recipes import VENDOR
 from ropewalk.models.source import resolve
-from ropewalk.pipeline.results import SO_FAR, TRAINED, Example, Judged, Reading, final, sealed
-from ropewalk.pipeline.stage import Cost, Forwards, Stage, Start, Work
+from ropewalk.pipeline.results import SO_FAR, TRAINED, DocumentRead, Example, Judged, final, sealed
+from ropewalk.pipeline.stage import Stage, Start, Work
 from ropewalk.planning.extension import extend
 from ropewalk.planning.hand_designed import hand_designed
 from ropewalk.progress import Notice, Progress, Status, unheard
 from ropewalk.records import AS_IT_IS
 from ropewalk.schedule import RotarySchedule
-from ropewalk.searching.model.results import Found
+from ropewalk.searching.model.results import SearchResult
 
 if TYPE_CHECKING:
-    from ropewalk.searching.model.objectives import Kept, LocalMeasure
+    from ropewalk.searching.model.measure import Kept, LocalMeasure
 
 WITHIN = 48
 """The documents of the window at most: they are short, and every verdict leans on them."""
 UNMODIFIED = FEWEST
 """The documents of the target that the unmodified model reads, to show that it fails."""
+EXAMPLE = 2
+"""The readings of a document, by the model before and after, that show an answer of both."""
 
 
 @dataclass(frozen=True)
@@ -51,23 +54,24 @@ class Judge(Stage[Judged]):
     early = "the first documents may decide"
     first: ClassVar[bool] = False
 
-    def cost(self, window: int) -> Cost:
+    def needs(self, window: int) -> Needs:
         def forwards(documents: int) -> tuple[Forwards, ...]:
-            within, again = min(self.documents, WITHIN), UNMODIFIED if self.first else 0
+            within = min(self.documents, WITHIN)
+            again = UNMODIFIED + EXAMPLE if self.first else 0
             return (
                 Forwards(window, within * (2 if self.first else 1)),
                 Forwards(self.target_length, documents + again),
             )
 
         least = forwards(min(LOOKS[0], self.documents)) if self.first else ()
-        return Cost(forwards(self.documents), least=least)
+        return Needs(forwards(self.documents), least=least)
 
     def candidate(self, work: Work) -> tuple[str, ContextPlan]:
         """What is judged."""
         raise NotImplementedError
 
     def run(self, work: Work, progress: Progress) -> Judged | None:
-        from ropewalk.searching.model.objectives import Kept, LocalMeasure
+        from ropewalk.searching.model.measure import Kept, LocalMeasure
 
         chosen, plan = self.candidate(work)
         layer = plan.extended_layer
@@ -108,7 +112,7 @@ class Judge(Stage[Judged]):
                     reader.read(chosen, schedule, self.target_length, more, told.so_far)
                 )
                 value = sealed(self.name, work.directory.configuration, told)
-                so_far = work.directory.write(f"{self.name}{SO_FAR}", json.dumps(value))
+                so_far = work.directory.seal(f"{self.name}{SO_FAR}", json.dumps(value))
             if told.verdict != "undecided":
                 break
         if not known:
@@ -173,7 +177,7 @@ class JudgeFirst(Judge):
             raise Unsupported(
                 f"{geometry.resting_pairs} of {geometry.pairs} rotary pairs of this model rest "
                 "(their frequency is 0), and extend exports what it finds, which no stock runtime "
-                "can load for such a model; use plan --method ntk and export, or search"
+                "can load for such a model; plan by the method ntk and export, or search"
             )
         self._planted(start, present.target_length)
 
@@ -202,11 +206,11 @@ class JudgeChosen(Judge):
 
     def needed(self, work: Work) -> bool:
         first, found = work.result(JudgeFirst), work.results.get("search")
-        return isinstance(found, Found) and not first.plan.rotates_like(found.plan)
+        return isinstance(found, SearchResult) and not first.plan.rotates_like(found.plan)
 
     def candidate(self, work: Work) -> tuple[str, ContextPlan]:
         found = work.results["search"]
-        assert isinstance(found, Found)
+        assert isinstance(found, SearchResult)
         return found.legs[0].chosen, found.plan
 
 
@@ -237,7 +241,7 @@ class _Reader:
         so_far: str = "",
         *,
         may_fail: bool = False,
-    ) -> list[Reading]:
+    ) -> list[DocumentRead]:
         def tell(share: float) -> None:
             read = numbers.start + share * len(numbers)
             self.progress(Status(self.stage, read / len(self.documents), so_far))
@@ -254,7 +258,7 @@ class _Reader:
         for i, (text, answers, retrieved) in zip(numbers, values.tolist(), strict=True):
             document = self.documents[i]
             own = (text, answers, retrieved)
-            found.append(Reading(method, length, document.source, *own, len(document.answers)))
+            found.append(DocumentRead(method, length, document.source, *own, len(document.answers)))
         return found
 
 
@@ -276,5 +280,4 @@ def _example(
 
 
 def _encoder(start: Start) -> Encoder:
-    encoder = Encoder(start.loaded.tokenizer, start.loaded.vocabulary)
-    return encoder if start.chat is None else encoder.with_chat(start.chat)
+    return Encoder(start.loaded.tokenizer, start.loaded.vocabulary).with_chat(start.chat)

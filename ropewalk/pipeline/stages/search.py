@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ropewalk.costs.forwards import Needs
 from ropewalk.evaluation.select import SHORT_LIMIT
-from ropewalk.pipeline.stage import Cost, Forwards, Stage, Start, Work
+from ropewalk.pipeline.stage import Stage, Start, Work
 from ropewalk.pipeline.stages.judge import JudgeFirst
 from ropewalk.progress import Progress
-from ropewalk.searching.model.forwards import fewest_forwards, most_forwards, short_forwards
-from ropewalk.searching.model.results import Found
+from ropewalk.searching.model.forwards import needs_of_leg
+from ropewalk.searching.model.results import SearchResult
 from ropewalk.searching.model.settings import SearchSettings
 
 
 @dataclass(frozen=True)
-class Search(Stage[Found]):
+class Search(Stage[SearchResult]):
     target_length: int
     evaluations: int
     """The budget of a search, in scores over all documents to search on; 0 for a race alone."""
@@ -26,14 +27,14 @@ class Search(Stage[Found]):
     name = "search"
     does = "the hand-designed methods against each other, and on request searched schedules"
     early = "it may not be needed; methods that are clearly worse are dropped early"
-    result_type = Found
+    result_type = SearchResult
     over_ranks = True
     conditional = True
 
     @property
     def documents(self) -> tuple[int, int, int]:
-        """To search on, to select by, to report on, which the verdict does on text of its own."""
-        return (5 if self.evaluations else 1), 16, 1
+        """To search on, to select by, and none to report on: the verdict does, on its own text."""
+        return (5 if self.evaluations else 1), 16, 0
 
     def needed(self, work: Work) -> bool:
         """True if a search was asked for, or the first schedule fails or costs too much."""
@@ -41,15 +42,10 @@ class Search(Stage[Found]):
         fails = first.verdict == "does not work" or first.costs_more_than(self.short_limit)
         return bool(self.evaluations) or fails
 
-    def cost(self, window: int) -> Cost:
+    def needs(self, window: int) -> Needs:
         """Each document is one forward; a search may end before its budget is spent."""
-        count = most_forwards(self.settings, self.target_length)
-        short = Forwards(window, short_forwards(self.settings, self.target_length))
-        least = Forwards(self.target_length, fewest_forwards(self.settings))
-        return Cost(
-            (Forwards(self.target_length, count), short),
-            least=(least,) if self.evaluations else (),
-        )
+        needs = needs_of_leg(self.settings, self.target_length, window)
+        return needs if self.evaluations else needs._replace(least=())
 
     @property
     def settings(self) -> SearchSettings:
@@ -64,17 +60,18 @@ class Search(Stage[Found]):
         )
 
     def check(self, start: Start) -> None:
-        from ropewalk.searching.model.legs import check_search
+        from ropewalk.searching.model.run import check_search
 
-        check_search(start.loaded, start.to_search, self.settings, start.ranks)
+        check_search(start.loaded, start.to_search, self.settings, start.ranks, start.chat)
 
-    def run(self, work: Work, progress: Progress) -> Found:
-        from ropewalk.searching.model.legs import search_model
+    def run(self, work: Work, progress: Progress) -> SearchResult:
+        from ropewalk.searching.model.run import search_model
 
         return search_model(
             work.loaded,
             work.to_search,
             self.settings,
+            chat=work.chat,
             journal=work.journal,
             ranks=work.ranks and work.ranks.apart(self.name),
             progress=progress,

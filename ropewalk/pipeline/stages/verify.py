@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ropewalk.context_plan import PLAN, ContextPlan
+from ropewalk.costs.forwards import Needs
 from ropewalk.errors import GateFailed
 from ropewalk.pipeline.results import Verified, VerifiedFile
-from ropewalk.pipeline.stage import Cost, Stage, Work
+from ropewalk.pipeline.stage import Stage, Work
 from ropewalk.pipeline.stages.export import Export, in_llama_cpp
 from ropewalk.progress import Progress, Status
 
@@ -18,8 +19,8 @@ class Verify(Stage[Verified]):
     does = "both read from disk and searched for known traps"
     result_type = Verified
 
-    def cost(self, window: int) -> Cost:
-        return Cost(in_llama_cpp(window), processes=2)
+    def needs(self, window: int) -> Needs:
+        return Needs(in_llama_cpp(window), processes=2)
 
     def recalled(self, work: Work, result: Verified) -> Verified:
         at = work.directory.path

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import chain
 
-from ropewalk.blocks import Heading, Page, Section, Title, sections_of
+from ropewalk.blocks import Code, Heading, Page, Section, Title, sections_of
 from ropewalk.chart import TileGrid
 from ropewalk.context_plan import ContextPlan
 from ropewalk.evaluation import charts, tables
@@ -44,9 +44,13 @@ def page(run: RunOnDisk) -> Page:
     if found is None:
         told = "Unfinished: what was scored so far is shown."
         return Page("A model, evaluated", told, (), shown, (RESULTS,))
-    name, word, advice, command = _verdict(found, run)
+    name, word, to_do = _verdict(found, run)
+    needed = {each.threshold for each in found.effective_lengths}
+    rule = (
+        f" It works if the whole interval reaches {needed.pop():.0%}." if len(needed) == 1 else ""
+    )
     standings = found.standings
-    at_longest = f"{name} at {format_length(found.longest)}: {standings.pop(name)}."
+    at_longest = f"{name} at {format_length(found.longest)}: {standings.pop(name)}.{rule}"
     others = [f"{other}: {standing}" for other, standing in standings.items()]
     return Page(
         f"{found.model}, evaluated",
@@ -54,28 +58,27 @@ def page(run: RunOnDisk) -> Page:
         (*others, *found.remarks()),
         shown,
         word=word,
-        advice=advice,
-        command=command,
+        to_do=to_do,
     )
 
 
-def _verdict(found: Evaluated, run: RunOnDisk) -> tuple[str, str, str, str]:
+def _verdict(found: Evaluated, run: RunOnDisk) -> tuple[str, str, Code | None]:
     """The subject that reaches farthest, the word for it, and advice with its command."""
     if not found.effective_lengths:
-        return next(iter(found.standings)), "", "", ""
+        return next(iter(found.standings)), "", None
     named = labels(result.subject for result in found.results)
     first, *others = found.effective_lengths
     alike = (e for e in others if (e.group, e.criterion) == (first.group, first.criterion))
     best = max((first, *alike), key=lambda e: (e.passed or 0, e.standings[-1].margin))
     name, longest = named[best.subject], best.standings[-1].length
     if best.passed == longest:
-        return name, "works", f"use {name} up to {format_length(longest)}.", ""
+        return name, "works", Code(f"use {name} up to {format_length(longest)}.", "")
     if best.possible != longest:
         reach = "" if best.passed is None else f"use it up to {format_length(best.passed)}, or "
-        return name, "does not work", f"{reach}train under {name}.", ""
+        return name, "does not work", Code(f"{reach}train under {name}.", "")
     most = max(result.samples for result in found.results)
     command = again(run, "--samples", str(4 * most))
-    return name, "undecided", "score more samples.", command
+    return name, "undecided", Code("score more samples.", command)
 
 
 def _plans(run: RunOnDisk) -> dict[str, ContextPlan]:

@@ -4,29 +4,37 @@ from __future__ import annotations
 
 import shlex
 
-from ropewalk.blocks import Page
+from ropewalk.blocks import Code, Page
 from ropewalk.context_plan import PLAN
 from ropewalk.lengths import format_length
 from ropewalk.reports.commands import model_of
 from ropewalk.reports.parts import schedules
 from ropewalk.run_directory import RESULTS
 from ropewalk.run_on_disk import RunOnDisk
-from ropewalk.searching.model.results import Found
+from ropewalk.searching.model.results import SearchResult
 
 
 def page(run: RunOnDisk) -> Page:
-    found = run.result(RESULTS, Found)
+    found = run.result(RESULTS, SearchResult)
     if found is None:
         return Page("A search", "Unfinished: nothing was found yet.", (), (), (RESULTS,))
     leg = found.legs[-1]
     target, verdict = format_length(leg.length), leg.held_out and leg.held_out.verdict
-    measure = ("evaluate", model_of(run), "--method", "none", "--plan", str(run.path / PLAN))
+    said = found.sentences()[:2]
+    measure = (
+        "ropewalk",
+        "evaluate",
+        model_of(run),
+        "--method",
+        "none",
+        "--plan",
+        str(run.path / PLAN),
+    )
     return Page(
         f"{found.plan.model}: a search at {target} tokens",
-        " ".join(found.sentences()[:2]),
+        " ".join(said),
         (),
-        (schedules.of_search(found),),
+        (schedules.of_search(found, said),),
         word=f"use {leg.method}" if leg.method else (verdict or "not compared"),
-        advice="measure the plan against the unmodified model, with intervals.",
-        command=shlex.join(("ropewalk", *measure)),
+        to_do=Code("measure the plan against the unmodified model.", shlex.join(measure)),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import replace
 
-from ropewalk.blocks import Page, Section
+from ropewalk.blocks import Code, Page, Section
 from ropewalk.lengths import format_length
 from ropewalk.reports.parts import schedules
 from ropewalk.run_directory import RESULTS
@@ -31,6 +31,7 @@ def page(run: RunOnDisk) -> Page:
         told = f"Unfinished: {sum(len(own) for _, own in stages):,} steps so far."
         return Page("A training", told, (), tuple(sections), (RESULTS,))
     folder = found.exported.path
+    measure = shlex.join(("ropewalk", "evaluate", str(folder)))
     return Page(
         f"{found.model}, trained",
         found.course,
@@ -38,8 +39,7 @@ def page(run: RunOnDisk) -> Page:
         tuple(sections),
         facts=schedules.sizes(folder),
         word="trained",
-        advice="measure it, since the loss of training text does not show that facts are found.",
-        command=shlex.join(("ropewalk", "evaluate", str(folder))),
+        to_do=Code("measure it, for its loss does not show that facts are found.", measure),
     )
 
 

@@ -1,7 +1,8 @@
 """A page as one HTML document: nothing is loaded from elsewhere, and nothing needs a script.
 
 The content-security policy allows one style and one script, by their hashes. Whatever a model's
-name or a document may hold, no other script runs. The script sorts tables, and does nothing else.
+name or a document may hold, no other script runs. The script sorts tables and copies commands, and
+does nothing else.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from ropewalk.blocks import (
     Table,
     Title,
 )
-from ropewalk.chart import Chart, TileGrid, words
+from ropewalk.chart import Axis, Chart, Mark, TileGrid, words
 from ropewalk.outputs import UNSIGNED, signed
 from ropewalk.reports.page.markup import Markup, joined, marked, tag
 from ropewalk.reports.page.svg import chart, swatch, tiles
@@ -42,7 +43,7 @@ def is_page(path: Path) -> bool:
 
 def document(page: Page) -> bytes:
     """The whole document, with a checksum of its own content, as all that ropewalk writes."""
-    style, script = _asset("style.css"), _asset("sort.js")
+    style, script = asset("style.css"), asset("page.js")
     policy = f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}"
     head = tag(
         "head",
@@ -70,7 +71,7 @@ def document(page: Page) -> bytes:
     return signed(f"<!doctype html>\n{tag('html', head, body, lang='en')}\n".encode())
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
     return (files("ropewalk.reports.page") / name).read_text(encoding="utf-8")
 
 
@@ -87,15 +88,17 @@ def _header(page: Page) -> Markup:
         tag("p", " · ".join(page.facts), class_="caption") if page.facts else None,
         tag(
             "div",
-            tag("p", tag("strong", page.word)) if page.word else None,
+            tag("p", page.word, class_="word") if page.word else None,
             tag("p", marked(page.verdict)),
-            tag("p", "What to do: ", marked(page.advice)) if page.advice else None,
-            tag("pre", tag("code", page.command), tabindex="0") if page.command else None,
+            *_drawn(page.evidence),
+            tag("p", tag("strong", "What to do: "), marked(page.to_do.title))
+            if page.to_do
+            else None,
+            block_of(page.to_do._replace(title="")) if page.to_do else None,
             class_="verdict",
+            data_word=page.word,
         ),
-        tag("ul", *(tag("li", marked(reason)) for reason in page.reasons), class_="reasons")
-        if page.reasons
-        else None,
+        tag("ul", *(tag("li", marked(reason)) for reason in page.reasons), class_="reasons"),
         missing if page.missing else None,
     )
 
@@ -109,18 +112,23 @@ def _contents(page: Page) -> Markup:
 
 
 def _section(index: int, section: Section) -> Markup:
+    return tag("section", tag("h2", section.title, id_=f"part{index}"), *_drawn(section.blocks))
+
+
+def _drawn(shown: Sequence[Block]) -> list[Markup]:
+    """Blocks as HTML: charts next to each other, and a caption that all of them have below."""
     parts: list[Markup] = []
-    for drawn, blocks in groupby(section.blocks, lambda block: isinstance(block, Chart | TileGrid)):
+    for drawn, blocks in groupby(shown, lambda block: isinstance(block, Chart | TileGrid)):
         own = [*blocks]
         if not drawn:
             parts += map(block_of, own)
             continue
         captions = {b.caption for b in own if isinstance(b, Chart | TileGrid)}
-        once = captions.pop() if len(own) > 1 and len(captions) == 1 else ""  # below all of them
-        shown = [block_of(b._replace(caption="") if once else b) for b in own]  # type: ignore[call-arg]
-        parts.append(tag("div", *shown, class_="charts"))
+        once = captions.pop() if len(own) > 1 and len(captions) == 1 else ""
+        figures = [block_of(b._replace(caption="") if once else b) for b in own]  # type: ignore[call-arg]
+        parts.append(tag("div", *figures, class_="charts"))
         parts += [tag("p", marked(once), class_="caption")] if once else []
-    return tag("section", tag("h2", section.title, id_=f"part{index}"), *parts)
+    return parts
 
 
 def block_of(block: Block) -> Markup:
@@ -132,9 +140,9 @@ def block_of(block: Block) -> Markup:
             return tag("h3", block.text)
         case Details():
             return tag("details", tag("summary", "Details"), *map(block_of, block.blocks))
-        case Chart() if len(block.places) < 2:  # a table says more than a picture of one place
-            drawn = block.places and joined(tag("h3", block.title), _table(*_values(block)))
-            return drawn or Markup("")
+        case Chart() if len(block.places) < 3:  # a table says more than a line of two points
+            told = Table(block.title, *values_of(block), block.caption)
+            return tag("figure", block_of(told)) if block.places else Markup("")
         case Chart():
             return tag(
                 "figure",
@@ -142,7 +150,7 @@ def block_of(block: Block) -> Markup:
                 chart(block),
                 _legend(block),
                 tag("figcaption", marked(block.caption)) if block.caption else None,
-                tag("details", tag("summary", "Values"), _table(*_values(block)))
+                tag("details", tag("summary", "Values"), _table(*values_of(block)))
                 if len(block.places) <= 60  # not of a curve of a search or a training
                 else None,
             )
@@ -158,16 +166,14 @@ def block_of(block: Block) -> Markup:
         case Paragraph():
             return tag("p", marked(block.text), class_=_CLASSES.get(block.kind, block.kind))
         case Code():
-            pasted = tag("pre", tag("code", block.text), tabindex="0")
+            pasted = tag("pre", tag("code", block.text), tabindex="0") if block.text else None
             return joined(tag("h3", block.title) if block.title else None, pasted)
 
 
 _CLASSES = {"plain": None, "quiet": "caption"}
 
 
-def _legend(block: Chart) -> Markup | None:
-    if not block.series:
-        return None
+def _legend(block: Chart) -> Markup:
     items = (
         tag(
             "li",
@@ -179,17 +185,21 @@ def _legend(block: Chart) -> Markup | None:
     return tag("ul", *items, class_="legend")
 
 
-def _values(block: Chart) -> tuple[tuple[str, ...], list[tuple[Cell, ...]]]:
-    """All that is drawn, as the columns and rows of a table."""
+def values_of(block: Chart) -> tuple[tuple[str, ...], tuple[tuple[Cell, ...], ...]]:
+    """All that a chart draws, as the columns and rows of a table."""
     own = [{mark.x: mark for mark in series.marks} for series in block.series]
-    rows = [
-        (
-            Cell(block.x.text(x), x),
-            *(Cell(words(at[x], block.y), at[x].y) if x in at else Cell("–") for at in own),
-        )
+    rows = tuple(
+        (Cell(block.x.text(x), x), *(_value(at.get(x), block.y) for at in own))
         for x in block.places
-    ]
+    )
     return (block.x.label, *(series.label for series in block.series)), rows
+
+
+def _value(mark: Mark | None, axis: Axis) -> Cell:
+    if mark is None:
+        return Cell("–")
+    value = axis.text(mark.y)
+    return Cell(value, mark.y, quiet=words(mark, axis).removeprefix(value).strip())
 
 
 def _cell(cell: Cell, name: str) -> Markup:
@@ -201,5 +211,5 @@ def _cell(cell: Cell, name: str) -> Markup:
 def _table(columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> Markup:
     head = tag("thead", tag("tr", *(tag("th", name, scope="col") for name in columns)))
     body = tag("tbody", *(tag("tr", *map(_cell, row, columns)) for row in rows))
-    kind = "wide" if len(columns) > 4 else None  # on a phone, each row is a list
+    kind = "wide" if len(columns) > 5 else None  # on a phone, each row is a list
     return tag("div", tag("table", head, body, class_=kind), class_="scroll", tabindex="0")

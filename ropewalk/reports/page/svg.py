@@ -61,7 +61,7 @@ def chart(shown: Chart) -> Markup:
         offset = moved * (i - (len(shown.series) - 1) / 2) * (right - left)
         look = i if series.look is None else series.look
         parts.append(_series(series, look, lambda v, o=offset: x(v) + o, y, shown))  # type: ignore[misc]
-    return _picture(shown.title, _described(shown), HEIGHT, parts)
+    return _picture(shown.title, described(shown), HEIGHT, parts)
 
 
 def tiles(shown: TileGrid) -> Markup:
@@ -106,7 +106,7 @@ def _picture(title: str, words: str, height: float, parts: Sequence[Markup]) -> 
     return tag("svg", *heads, *parts, viewBox=frame, role="img", class_="chart")
 
 
-def _described(shown: Chart) -> str:
+def described(shown: Chart) -> str:
     """The chart in words: the first and last value of each series."""
     told = []
     for series in shown.series:

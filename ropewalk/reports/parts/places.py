@@ -38,7 +38,7 @@ def shareable(page: Page, runs: Sequence[Path]) -> Page:
             text = place.sub(lambda at, name=name: _relative(at["file"], name), text)  # type: ignore[misc]
         return _BARE.sub(r"…/\1", _QUOTED.sub(r"\1…/\2\1", text))
 
-    shown: Page = _with_texts(page, told)
+    shown: Page = with_texts(page, told)
     return shown
 
 
@@ -58,11 +58,11 @@ def _relative(file: str | None, name: str) -> str:
     return name if file is None else f"{file}./{name}"
 
 
-def _with_texts(value: Any, change: Callable[[str], str]) -> Any:
+def with_texts(value: Any, change: Callable[[str], str]) -> Any:
     """A value of named tuples with each of its texts changed."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, tuple):
-        members = [_with_texts(each, change) for each in value]
+        members = [with_texts(each, change) for each in value]
         return type(value)(*members) if hasattr(value, "_fields") else tuple(members)
     return value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ropewalk.blocks import Block, Code, Paragraph, Section
+from ropewalk.blocks import Block, Code, Heading, Paragraph, Section
 from ropewalk.context_plan import ContextPlan
 from ropewalk.costs.sizes import sizes_of
 from ropewalk.errors import RopewalkError
@@ -14,8 +14,8 @@ from ropewalk.models.config import load_config
 from ropewalk.models.source import resolve
 from ropewalk.planning.charts import by_step, factors
 from ropewalk.runtimes.model_classes import ENGINE_NAMES
-from ropewalk.runtimes.serving import serving
-from ropewalk.searching.model.results import Found
+from ropewalk.runtimes.serving import NOT_RUN, Serving, serving
+from ropewalk.searching.model.results import SearchResult
 
 
 def of_plans(plans: Mapping[str, ContextPlan]) -> Section:
@@ -29,27 +29,38 @@ def of_plans(plans: Mapping[str, ContextPlan]) -> Section:
     return Section("Schedules", tuple(blocks))
 
 
-def of_search(found: Found) -> Section:
-    """The blocks of a search: progress, factors and scores on held-out documents."""
-    blocks = [block for leg in found.legs for block in leg.blocks()]
-    return Section("Search" if any(leg.history for leg in found.legs) else "Race", tuple(blocks))
+def of_search(found: SearchResult, said: Sequence[str] = ()) -> Section:
+    """The blocks of a search, without sentences that were said: scores, progress and factors."""
+    title = "Search" if any(leg.history for leg in found.legs) else "Methods compared"
+    blocks = (block for leg in found.legs for block in leg.blocks())
+    return Section(title, tuple(b for b in blocks if getattr(b, "text", None) not in said))
 
 
-def loading(written: Sequence[Exported], folder: Path | None) -> Section:
-    """The exports with proof, and the lines that load and serve them."""
+def loading(written: Sequence[Exported], folder: Path | None, shown: str = "") -> Section:
+    """The lines that load and serve the exports, with proof; `shown` is not repeated."""
     blocks: list[Block] = []
     for each in written:
-        proof = "Not tested here."
+        line, proof = pasted(each.load), "It was not run here."
+        tested = "not run here" if each.agreement is None else "tested here"
         if each.agreement is not None:
             proof = f"{each.agreement.runtime} gives {each.agreement}."
-        blocks.append(Paragraph(f"`{each.path.name}` is for {each.target}. {proof}"))
+        title = f"{each.target}: {tested}"
+        blocks.append(Heading(f"{title}, as above") if line == shown else Code(title, line))
+        blocks.append(Paragraph(f"`{each.path.name}`: {proof}", "quiet"))
         blocks += [Paragraph(warning, "warning") for warning in each.warnings]
-        blocks.append(Code(f"Load {each.path.name}", "\n".join((each.load, *each.elsewhere))))
+        if each.elsewhere:
+            blocks.append(Code("Ollama: not run here; the same file", "\n".join(each.elsewhere)))
         if each.overrides:
             blocks.append(Code("Or run the source itself under the plan", each.overrides))
     if folder is not None:
         blocks += served(folder)
     return Section("Load and serve", tuple(blocks))
+
+
+def pasted(load: str) -> str:
+    """A line of Python that loads a model, with its import; a command as it is."""
+    kind = load.partition(".")[0]
+    return f"from transformers import {kind}\nmodel = {load}" if "from_pretrained" in load else load
 
 
 def served(folder: Path) -> list[Block]:
@@ -60,13 +71,19 @@ def served(folder: Path) -> list[Block]:
     except RopewalkError:  # it moved, or a runtime's rules refuse it
         return []
     return [
-        Code(
-            f"Serve it with {ENGINE_NAMES[row.runtime]} ({row.fit}; {row.reason})",
-            "\n".join(row.lines),
-        )
+        Code(f"{ENGINE_NAMES[row.runtime]}: {_predicted(row)}", "\n".join(row.lines))
         for row in rows
         if row.lines and row.runtime in ENGINE_NAMES
     ]
+
+
+def _predicted(row: Serving) -> str:
+    """How well a runtime follows a folder, by rules alone."""
+    told = "not run here; by its rules it follows the plan"
+    if row.fit != "exact":
+        told = f"not run here; {row.fit}"
+    reason = row.reason.rpartition(NOT_RUN)[2].strip("; ")
+    return f"{told} ({reason})" if reason else told
 
 
 def sizes(folder: Path) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """Traps in the keys of a config.
 
 ignored-key, no-rope-type, factor-count, theta-missing, original-length-missing, factor-recomputed,
-truncate-ignored, window-missing.
+truncate-ignored, window-missing, refused.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from ropewalk.context_plan import FULL_ATTENTION, SLIDING_ATTENTION
 from ropewalk.errors import RopewalkError
 from ropewalk.lengths import format_length
 from ropewalk.models.config import Config
-from ropewalk.runtimes.finding import Finding, Subject
-from ropewalk.runtimes.reading import kind_of
+from ropewalk.runtimes.finding import ExaminedModel, Finding
+from ropewalk.runtimes.model_classes import ENGINE_NAMES
+from ropewalk.runtimes.reading import STOCK, kind_of
 
 _TABLE = json.loads(Path(__file__).with_name("config_keys.json").read_text(encoding="utf-8"))
 # What at least one runtime reads, by rope type.
@@ -24,10 +25,14 @@ _READ = {kind: set(keys) for kind, keys in _TABLE["read"].items()}
 _NEUTRAL = _TABLE["neutral"]
 # Model types whose class forgets the window unless `use_sliding_window` is true.
 _SWITCHED = set(_TABLE["switched"])
+# Those whose class in transformers has one mask for all layers, whatever layer_types says.
+_WINDOWLESS = set(_TABLE["windowless"])
+# Those whose class takes rope_scaling, null too, for all of its rope settings, and then has none.
+_ERASED = set(_TABLE["erased"])
 _SCALES = {"factor", "short_factor", "long_factor", "beta_fast", "low_freq_factor"}
 
 
-def ignored_keys(subject: Subject) -> Iterator[Finding]:
+def ignored_keys(subject: ExaminedModel) -> Iterator[Finding]:
     """Keys that no runtime reads under this rope type, misspelt or left over from another."""
     for rope in _stated_ropes(subject):
         kind = kind_of(rope)
@@ -46,7 +51,7 @@ def ignored_keys(subject: Subject) -> Iterator[Finding]:
             )
 
 
-def no_rope_type(subject: Subject) -> Iterator[Finding]:
+def no_rope_type(subject: ExaminedModel) -> Iterator[Finding]:
     for rope in _stated_ropes(subject):
         if "rope_type" not in rope and "type" not in rope and set(rope) & _SCALES:
             yield Finding(
@@ -58,7 +63,7 @@ def no_rope_type(subject: Subject) -> Iterator[Finding]:
             )
 
 
-def factor_count(subject: Subject) -> Iterator[Finding]:
+def factor_count(subject: ExaminedModel) -> Iterator[Finding]:
     reader = subject.reader
     for rope in _stated_ropes(subject):
         if kind_of(rope) != "longrope":
@@ -83,7 +88,7 @@ def factor_count(subject: Subject) -> Iterator[Finding]:
                 )
 
 
-def theta_missing(subject: Subject) -> Iterator[Finding]:
+def theta_missing(subject: ExaminedModel) -> Iterator[Finding]:
     inner = subject.inner
     if not isinstance(inner.get("rope_parameters"), Mapping):
         return
@@ -101,7 +106,7 @@ def theta_missing(subject: Subject) -> Iterator[Finding]:
             return
 
 
-def original_length_missing(subject: Subject) -> Iterator[Finding]:
+def original_length_missing(subject: ExaminedModel) -> Iterator[Finding]:
     reader = subject.reader
     for rope in _stated_ropes(subject):
         kind = kind_of(rope)
@@ -124,7 +129,7 @@ def original_length_missing(subject: Subject) -> Iterator[Finding]:
             )
 
 
-def factor_recomputed(subject: Subject) -> Iterator[Finding]:
+def factor_recomputed(subject: ExaminedModel) -> Iterator[Finding]:
     """A factor of YaRN that is not the ratio of the two lengths next to it."""
     stated = subject.reader.get("max_position_embeddings")
     for rope in _stated_ropes(subject):
@@ -145,7 +150,7 @@ def factor_recomputed(subject: Subject) -> Iterator[Finding]:
             )
 
 
-def truncate_nested(subject: Subject) -> Iterator[Finding]:
+def truncate_nested(subject: ExaminedModel) -> Iterator[Finding]:
     setting = subject.inner.get("rope_parameters") or subject.inner.get("rope_scaling")
     if not isinstance(setting, Mapping):
         return
@@ -163,12 +168,13 @@ def truncate_nested(subject: Subject) -> Iterator[Finding]:
             )
 
 
-def window_missing(subject: Subject) -> Iterator[Finding]:
-    """Layers with a sliding window, of no length: Qwen's classes forget it without their switch."""
+def window_missing(subject: ExaminedModel) -> Iterator[Finding]:
+    """Layers with a sliding window of no length, or in a class that does not read them."""
     inner, kinds = subject.inner, subject.inner.get("layer_types")
+    kind = subject.reader.model_type
     if not isinstance(kinds, list) or SLIDING_ATTENTION not in kinds:
         return
-    off = subject.reader.model_type in _SWITCHED and not inner.get("use_sliding_window")
+    off = kind in _SWITCHED and not inner.get("use_sliding_window")
     if off or not inner.get("sliding_window", True):
         yield Finding(
             "window-missing",
@@ -178,9 +184,33 @@ def window_missing(subject: Subject) -> Iterator[Finding]:
             "transformers fails when it runs; elsewhere these layers may see everything",
             f"state the window that the model was trained with, or write {FULL_ATTENTION!r}",
         )
+    elif kind in _WINDOWLESS:
+        yield Finding(
+            "window-missing",
+            (STOCK,),
+            f"layer_types has layers with a sliding window, which transformers' {kind} does not "
+            "read",
+            "it has one mask for all layers, and decodes by a cache that is cut to the window; "
+            "vLLM follows layer_types",
+            f"write {FULL_ATTENTION!r} if all layers were trained to see everything; else use a "
+            "model type whose class has such windows",
+        )
 
 
-def _stated_ropes(subject: Subject) -> list[Config]:
+def scaling_null(subject: ExaminedModel) -> Iterator[Finding]:
+    inner, kind = subject.inner, subject.reader.model_type
+    if kind in _ERASED and "rope_scaling" in inner and not inner["rope_scaling"]:
+        yield Finding(
+            "refused",
+            tuple(r.runtime for r in subject.readings if r.runtime in (STOCK, *ENGINE_NAMES)),
+            f"rope_scaling = {inner['rope_scaling']} is stated, and transformers' {kind} takes it "
+            "for its rope_parameters",
+            "it does not load",
+            "remove rope_scaling (ropewalk export does)",
+        )
+
+
+def _stated_ropes(subject: ExaminedModel) -> list[Config]:
     """Each layer type's own setting, without the keys that are null."""
     settings = []
     for rope in subject.stated_settings:

@@ -1,6 +1,7 @@
 """Traps inside a GGUF file, found in its header.
 
-factors-ignored, factor-count, theta-missing, attention-factor-squared, factors-dropped.
+factors-ignored, factor-count, theta-missing, attention-factor-squared, factors-dropped,
+not-causal.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from ropewalk.gguf.rotation import (
     scaling_type,
 )
 from ropewalk.runtimes.finding import TOLERANCE, Finding
-from ropewalk.runtimes.llama_cpp import NAME
+from ropewalk.runtimes.reading import LLAMA_CPP
 
 
 def findings(header: GGUFHeader) -> Iterator[Finding]:
     """The traps that lie in the file itself."""
     geometry = geometry_of(header)
-    here = (NAME,)
+    here = (LLAMA_CPP,)
     for name in (FREQUENCIES, LONG, SHORT):
         place = header.tensors.get(name)
         if place is None:
@@ -54,6 +55,17 @@ def findings(header: GGUFHeader) -> Iterator[Finding]:
             "the file states no rope.freq_base",
             f"llama.cpp takes {DEFAULT_BASE:g}, whatever base the model was pretrained with",
             "convert it again from a config that states rope_theta",
+        )
+    if header.get("attention.causal") in (False, 0):
+        # Models that embed text or fill in masks are meant so.
+        other = header.get("pooling_type") or "tokenizer.ggml.mask_token_id" in header.values
+        yield Finding(
+            "not-causal",
+            here,
+            "the file states attention.causal = false: each token sees those after it",
+            "text that it writes is garbage, however it rotates",
+            "convert it again from a config without is_causal = false",
+            wrong=not other,
         )
     kind = scaling_type(header)
     attention = header.number("rope.scaling.attn_factor")

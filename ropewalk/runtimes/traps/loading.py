@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ropewalk.models.config import QUERY_GROWTH
-from ropewalk.runtimes.finding import Finding, Subject
-from ropewalk.runtimes.reading import STOCK
-from ropewalk.runtimes.traps.config_keys import factor_count
+from ropewalk.runtimes.finding import ExaminedModel, Finding
+from ropewalk.runtimes.reading import STOCK, whole
+from ropewalk.runtimes.traps.config_keys import factor_count, scaling_null
 
-HEADS = ("num_attention_heads", "num_key_value_heads")
+LAYERS, HEADS, KEYS = "num_hidden_layers", "num_attention_heads", "num_key_value_heads"
 
 
-def remote_code(subject: Subject) -> Iterator[Finding]:
+def remote_code(subject: ExaminedModel) -> Iterator[Finding]:
     if subject.config.get("auto_map"):
         yield Finding(
             "remote-code",
@@ -28,11 +28,16 @@ def remote_code(subject: Subject) -> Iterator[Finding]:
         )
 
 
-def refused(subject: Subject) -> Iterator[Finding]:
-    if any(factor_count(subject)):  # named already, and better
+def refused(subject: ExaminedModel) -> Iterator[Finding]:
+    if any((*factor_count(subject), *scaling_null(subject))):  # named already, and better
         return
+    counts = _bad_counts(subject)
     for reading in subject.readings:
-        if reading.refused:
+        if counts:
+            yield Finding(
+                "refused", (reading.runtime,), counts, "it does not run", "correct these counts"
+            )
+        elif reading.refused:
             yield Finding(
                 "refused",
                 (reading.runtime,),
@@ -48,25 +53,22 @@ def refused(subject: Subject) -> Iterator[Finding]:
                 "it fails when it runs",
                 "write it, 0 for none (ropewalk export does)",
             )
-        elif uneven := _uneven_heads(subject):
-            yield Finding(
-                "refused",
-                (reading.runtime,),
-                uneven,
-                "query heads cannot share keys evenly, so it does not run",
-                "correct these counts",
-            )
 
 
-def _lacks_growth(subject: Subject) -> bool:
+def _lacks_growth(subject: ExaminedModel) -> bool:
     grows = bool(subject.config) and subject.reader.family.steps_log_n
     return grows and any(rope.get(QUERY_GROWTH) is None for rope in subject.ropes.values())
 
 
-def _uneven_heads(subject: Subject) -> str:
-    """Query and key heads of which one count does not divide the other; transformers builds such a
-    model without a word."""
-    heads, keys = (subject.config.get(key) for key in HEADS)
-    if not (isinstance(heads, int) and isinstance(keys, int) and keys > 0) or heads % keys == 0:
+def _bad_counts(subject: ExaminedModel) -> str:
+    """Counts with which no model runs, though transformers builds some without a word."""
+    if not subject.config:
         return ""
-    return f"{HEADS[0]} = {heads} is not divisible by {HEADS[1]} = {keys}"
+    counts = {key: whole(subject.reader.get(key)) for key in (LAYERS, HEADS, KEYS)}
+    for key, count in counts.items():
+        if count is not None and count < 1:
+            return f"{key} = {count}: must be at least 1"
+    heads, keys = counts[HEADS], counts[KEYS]
+    if heads is None or keys is None or heads % keys == 0:
+        return ""
+    return f"{HEADS} = {heads} is not divisible by {KEYS} = {keys}, and heads share keys evenly"

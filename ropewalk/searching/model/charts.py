@@ -22,13 +22,13 @@ def progress(
     return Chart(
         f"{title}{'; above the picture: ' if above else ''}{', '.join(above)}",
         Axis("tokens scored"),
-        Axis("score (lower is better)", highest=highest),
+        Axis("loss (lower is better)", highest=highest),
         (Series("searched schedules: the best so far", marks, True, drawn="steps"),),
         horizontals=tuple(
             Guide(s, name if i else f"best hand-designed: {name}")
             for i, (s, name) in enumerate(known)
             if s <= highest
         ),
-        caption="On the documents of the search, whose best is below the line by selection too; "
-        "the table of held-out documents compares without bias.",
+        caption="On the documents of the search, whose best is low by selection too: the scores on "
+        "other documents compare without this bias.",
     )

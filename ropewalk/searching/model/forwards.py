@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ropewalk.costs.forwards import Forwards, Needs
 from ropewalk.planning.hand_designed import HAND_DESIGNED
 from ropewalk.progress import Notice
 from ropewalk.schedule import RotarySchedule
@@ -18,37 +19,37 @@ if TYPE_CHECKING:
 QUICK, PUBLISHED = 40, 1344
 """Evaluations if no budget is given: for the adaptive strategy, and what Algorithm 1 takes."""
 FINALISTS = 4
+FIRST_ROUND = 6
+"""Selection documents that all schedules are measured on, before the clearly worse drop out."""
 FEWER = ((20, None), (10, None))
 """Evaluations of searches to propose instead of one that takes too long, on as many documents."""
 SMALLER = (*FEWER, (20, (6, 16, 10)), (10, (6, 8, 5)), (10, (3, 5, 5)))
 """The same with fewer documents too, which only `rw.search` takes."""
 
 
-def most_forwards(settings: SearchSettings, length: int) -> int:
-    """The number of forwards that a leg takes at most at this length alone."""
+def needs_of_leg(settings: SearchSettings, length: int, original_length: int) -> Needs:
+    """The forwards of a leg: one for each document under each schedule.
+
+    At its length, all methods and finalists may be measured on every document; at the least, the
+    first methods decide it. At the original length, they are of the present, the best method and
+    the chosen; and if short text counts, of all that are compared in the search or may be chosen.
+    """
     to_search, to_select, to_report = settings.sizes
-    every_document = to_search + to_select + to_report
-    besides = len(HAND_DESIGNED) * every_document + _finalists(settings) * to_select
-    besides += to_search + to_report
-    return _scored(settings, length) + besides
-
-
-def fewest_forwards(settings: SearchSettings) -> int:
-    """The number of forwards at its length that a leg takes if the first methods decide it."""
-    to_search, _, to_report = settings.sizes
-    return len(HAND_DESIGNED) * to_search + to_report
-
-
-def short_forwards(settings: SearchSettings, length: int) -> int:
-    """The most forwards that it takes at the original length: of the present, the best method and
-    the chosen, and if short text counts, of all that are compared in the search or may be
-    chosen."""
-    to_report = 3 * settings.sizes[2]
-    if not settings.limited:
-        return to_report
-    candidates = len(HAND_DESIGNED) + _finalists(settings) + 1
-    to_search = _scored(settings, length) + len(HAND_DESIGNED) * settings.sizes[0]
-    return to_search + candidates * settings.sizes[1] + to_report
+    methods = len(HAND_DESIGNED)
+    finalists = 0 if settings.evaluations == 0 else FINALISTS
+    scored = _scored(settings, length)
+    reported = to_search + to_report if settings.reports else 0
+    most = scored + (methods + finalists) * to_select + (methods + 1) * reported
+    forwards = [Forwards(length, most)]
+    if length > original_length:
+        short = 3 * to_report
+        if settings.limited:
+            short += scored + (methods + finalists + 1) * to_select
+            short += methods * to_search if settings.reports else 0
+        forwards.append(Forwards(original_length, short))
+    first = min(to_select, FIRST_ROUND)
+    least = methods * first + (to_select - first) + methods * reported
+    return Needs(tuple(forwards), least=(Forwards(length, least),))
 
 
 def _scored(settings: SearchSettings, length: int) -> int:
@@ -58,11 +59,6 @@ def _scored(settings: SearchSettings, length: int) -> int:
     return min(limits if tokens is None else [*limits, tokens // length])
 
 
-def _finalists(settings: SearchSettings) -> int:
-    """Of a race of the hand-designed methods alone, none."""
-    return 0 if settings.evaluations == 0 else FINALISTS
-
-
 def evaluations_of(settings: SearchSettings) -> int | None:
     """The budget in evaluations: the usual number if none is given, None if it is one of tokens."""
     if settings.evaluations is None and settings.tokens is None:
@@ -70,15 +66,13 @@ def evaluations_of(settings: SearchSettings) -> int | None:
     return settings.evaluations
 
 
-def forwards_of(start: RotarySchedule, settings: SearchSettings) -> list[tuple[int, int]]:
-    """Lengths, and the most forwards at each, of all legs of a search from a schedule on."""
-    found = []
-    for _, leg_start, length in legs_of(start, settings):
-        found.append((length, most_forwards(settings, length)))
-        original = leg_start.geometry.original_length
-        if length > original:
-            found.append((original, short_forwards(settings, length)))
-    return found
+def forwards_of(start: RotarySchedule, settings: SearchSettings) -> list[Forwards]:
+    """The most forwards of all legs of a search from a schedule on."""
+    return [
+        each
+        for _, own, length in legs_of(start, settings)
+        for each in needs_of_leg(settings, length, own.geometry.original_length).forwards
+    ]
 
 
 def announce_search(
@@ -97,6 +91,7 @@ def announce_search(
     present = loaded.present_plan
     start = present.longest(present.extended_layer)
 
+    # Smaller searches to propose; of the published one, no smaller one is the same.
     smaller = []
     if not settings.as_published:
         for evaluations, documents in proposed:

@@ -23,7 +23,7 @@ import torch
 from ropewalk.models.ranks import Ranks
 from ropewalk.models.sharding import shard
 from ropewalk.schedule import FloatArray, RotarySchedule
-from ropewalk.searching.model.objectives import without_failures
+from ropewalk.searching.model.measure import without_failures
 from ropewalk.untrusted import parse_json
 
 One = Callable[[RotarySchedule, int], FloatArray]

@@ -37,16 +37,18 @@ class Score(NamedTuple):
     documents: int
 
 
-class Arm(NamedTuple):
-    """A schedule, and its scores on each set of documents."""
+class ScoredSchedule(NamedTuple):
+    """A schedule, and its scores on each set of documents; None if it was not read there."""
 
     schedule: RotarySchedule
-    search: Score
+    search: Score | None
     selection: Score
-    reporting: Score
+    reporting: Score | None
 
-
-SETS = Arm._fields[1:]
+    @property
+    def scores(self) -> dict[str, Score]:
+        """By the set of documents."""
+        return {name: own for name, own in self._asdict().items() if isinstance(own, Score)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,11 +57,12 @@ class Leg(Value):
 
     length: int
     chosen: str
-    """`search`, or the hand-designed method that nothing searched was shown to be better than."""
+    """`search`, or the hand-designed method that nothing searched was shown to be better than. As
+    published, always `search`."""
     best_hand_designed: str
-    best: Arm
+    best: ScoredSchedule
     """The chosen schedule."""
-    baselines: Mapping[str, Arm]
+    baselines: Mapping[str, ScoredSchedule]
     """Those that dropped out of the selection have fewer documents there."""
     selection: Paired | None
     """The best searched schedule's score minus that of the best hand-designed method, on the
@@ -93,6 +96,8 @@ class Leg(Value):
     by_objective: Mapping[str, Unbounded] = field(default_factory=dict)
     """The objective of the search, for each hand-designed method: as in `history`, with the loss of
     short text if that counts."""
+    by_rule: str | None = None
+    """The schedule that ropewalk's rule gives, in words, if Algorithm 1's own was taken instead."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -106,12 +111,7 @@ class Leg(Value):
         return None if self.chosen == SEARCHED else self.chosen
 
     @property
-    def beside_history(self) -> Mapping[str, float]:
-        """The scores that those of `history` can be compared with."""
-        return self.by_objective or {n: arm.search.score for n, arm in self.baselines.items()}
-
-    @property
-    def arms(self) -> dict[str, Arm]:
+    def arms(self) -> dict[str, ScoredSchedule]:
         """The chosen schedule, and the hand-designed ones next to it, by their shown names."""
         others = {name: arm for name, arm in self.baselines.items() if name != self.chosen}
         return {self.shown(self.chosen): self.best, **others}
@@ -123,37 +123,25 @@ class Leg(Value):
     def blocks(self) -> Iterator[Block]:
         """Yield the scores of all arms, the charts, and what was found on short text.
 
-        The scores are those on documents that decided nothing; a race, which keeps none, has those
-        on documents that did.
+        The scores are those on documents that decided nothing; of a race or search whose choice is
+        judged elsewhere, which keeps none, those on documents that did.
         """
-        at, searched = format_length(self.length), bool(self.history)
-        yield Table(
-            f"Held-out documents, at {at}" if searched else f"The race at {at}",
-            _SCORES,
-            tuple(
-                (Cell(name), *_score(arm.reporting if searched else arm.selection))
-                for name, arm in self.arms.items()
-            ),
-            _MEANS if searched else _RACE,
-        )
+        at, apart = format_length(self.length), self.best.reporting is not None
+        read = {name: arm.reporting or arm.selection for name, arm in self.arms.items()}
+        title = f"Held-out documents, at {at}" if apart else f"Methods at {at}"
+        yield _scores(title, read, _MEANS if apart else _CHOOSING)
         yield from self.charts()
-        if self.at_original_length and searched:
-            yield Table(
-                "At the original length, on the beginnings of the same documents",
-                _SCORES,
-                tuple(
-                    (Cell(self.shown(name)), *_score(score))
-                    for name, score in self.at_original_length.items()
-                ),
-                _MEANS,
-            )
-        if searched:  # what was raced is judged on other documents, and priced there
-            yield Paragraph(" ".join(filter(None, _in_words(self))))
-        if self.method is None:
+        if self.at_original_length and apart:
+            title = "At the original length, on the beginnings of the same documents"
+            short = {self.shown(name): score for name, score in self.at_original_length.items()}
+            yield _scores(title, short, _MEANS)
+        if self.history:  # a race is told by its table
+            yield from map(Paragraph, filter(None, _in_words(self)))
+        if self.method is None and apart:
             yield Paragraph(
-                f"score of {self.best_hand_designed} minus that of the search: "
+                f"Loss of {self.best_hand_designed} minus that of the search: "
                 f"{self.gain('reporting'):+.4f} on held-out documents, {self.gain('search'):+.4f} "
-                "on those of the search; the excess of the second is overfitting and chance"
+                "on those of the search; the excess of the second is overfitting and chance."
             )
 
     def charts(self) -> list[Chart]:
@@ -163,7 +151,7 @@ class Leg(Value):
 
         schedules = {name: arm.schedule for name, arm in self.arms.items()}
         return [
-            progress(f"Search at {format_length(self.length)}", self.history, self.beside_history),
+            progress(f"Search at {format_length(self.length)}", self.history, self.by_objective),
             factors(schedules, "Rescale factors by method", self.shown(self.chosen)),
         ]
 
@@ -172,29 +160,32 @@ class Leg(Value):
 
         The part of a gain on the search documents that is missing on the others is overfitting.
         """
-        baseline: Score = getattr(self.baselines[self.best_hand_designed], documents)
-        own: Score = getattr(self.best, documents)
-        return baseline.score - own.score
+        baseline = self.baselines[self.best_hand_designed].scores[documents]
+        return baseline.score - self.best.scores[documents].score
 
 
-_SCORES = ("method", "score", "perplexity", "retrieved", "documents")
 _MEANS = (
-    "These are means over few documents, without intervals; the evaluation's have intervals. The "
-    "score is what the search minimises."
+    "Best first, by the loss that the search minimises. Means over few documents, no intervals."
 )
-_RACE = (
-    "Means over the documents that chose the method; the verdict and its price are of others. A "
-    "method that falls behind reads fewer. The score is what the race minimises."
+_CHOOSING = (
+    "Best first, by the loss of text and answers together. These documents only choose a schedule; "
+    "the verdict reads others. A method that falls behind reads fewer."
 )
 
 
-def _score(score: Score) -> tuple[Cell, ...]:
-    return (
-        Cell(_number(score.score, 4), score.score),
-        Cell(_number(score.perplexity, 2), score.perplexity),
-        Cell(f"{score.retrieval:.0%}", score.retrieval),
-        Cell(str(score.documents), score.documents),
-    )
+def _scores(title: str, read: Mapping[str, Score], caption: str) -> Table:
+    rows = [
+        (
+            Cell(name),
+            Cell(_number(score.score, 3), score.score),
+            Cell(_number(score.perplexity, 1), score.perplexity),
+            Cell(f"{score.retrieval:.0%}", score.retrieval),
+            Cell(str(score.documents), score.documents),
+        )
+        for name, score in sorted(read.items(), key=lambda each: each[1].score)
+    ]
+    columns = ("method", "loss", "perplexity", "facts retrieved", "documents")
+    return Table(title, columns, tuple(rows), caption)
 
 
 def _number(value: float, digits: int) -> str:
@@ -202,7 +193,7 @@ def _number(value: float, digits: int) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Found(Drawn):
+class SearchResult(Drawn):
     """The plan that a search ends in, and the legs that led to it."""
 
     never_empty = ("legs",)
@@ -213,7 +204,7 @@ class Found(Drawn):
     def to_rows(self) -> list[dict[str, Any]]:
         """The scores of each hand-designed method and of the chosen schedule, at each length."""
         return [
-            {"length": leg.length, "method": name, **flat(dict(zip(SETS, arm[1:], strict=True)))}
+            {"length": leg.length, "method": name, **flat(arm.scores)}
             for leg in self.legs
             for name, arm in {**leg.baselines, leg.chosen: leg.best}.items()
         ]
@@ -223,7 +214,7 @@ class Found(Drawn):
         schedule = leg.best.schedule
         return {
             "best": {
-                "score": leg.best.search.score,
+                "score": leg.best.search and leg.best.search.score,
                 "rescale_factors": schedule.rescale_factors,
                 "kept_initial_positions": schedule.kept_initial_positions,
                 "attention_scaling": schedule.attention_scaling,
@@ -260,7 +251,7 @@ class Found(Drawn):
 
 
 @dataclass(frozen=True, eq=False)
-class Searched(Found):
+class Searched(SearchResult):
     """The result of a search on one model."""
 
     model: str = field(kw_only=True)
@@ -299,6 +290,13 @@ def _in_words(leg: Leg) -> list[str]:
             f"At {at}, search did not beat {baseline}: {tried_in_words(leg)}.",
             f"The plan follows {leg.method}.",
         ]
+    elif leg.by_rule is not None:
+        told = [
+            f"At {at}, Algorithm 1 ends with the lowest perplexity on the documents of its search "
+            f"({schedule_in_words(leg.best.schedule)}).",
+            f"By ropewalk's rule, on other documents, the choice would be {leg.by_rule}.",
+            verdict_in_words(leg) or _failures(leg),
+        ]
     else:
         told = [
             f"At {at}, the searched schedule ({schedule_in_words(leg.best.schedule)}) was chosen "
@@ -317,7 +315,7 @@ def tried_in_words(leg: Leg) -> str:
         return "the budget ended before a schedule was scored"
     if leg.selection is None:
         return "each searched schedule failed, or is clearly worse in the text or the answers"
-    told = f"score difference {leg.selection} for the best searched schedule, {leg.best_searched}"
+    told = f"loss difference {leg.selection} for the best searched schedule, {leg.best_searched}"
     if leg.selection_text is not None and leg.selection_answers is not None:
         told += f"; in the text {leg.selection_text}, in the answers {leg.selection_answers}"
     if leg.selection.detectable is not None:
@@ -336,20 +334,19 @@ def _failures(leg: Leg) -> str:
         "the searched schedule": leg.best.reporting,
         leg.best_hand_designed: leg.baselines[leg.best_hand_designed].reporting,
     }
-    failed = [name for name, score in scores.items() if not np.isfinite(score.score)]
+    failed = [name for name, score in scores.items() if score and not np.isfinite(score.score)]
     if not failed:
         return ""
     return f"On held-out documents, the model failed under {' and '.join(failed)}."
 
 
 def verdict_in_words(leg: Leg) -> str:
-    """The searched schedule that was chosen, on held-out documents."""
+    """The searched schedule that was chosen, on held-out documents if there are enough."""
+    said = f"the searched schedule's loss minus that of {leg.best_hand_designed} is"
     if leg.held_out is None:
-        return ""
-    said = (
-        "On held-out documents, the searched schedule's score minus that of "
-        f"{leg.best_hand_designed} is {leg.held_out}"
-    )
+        apart = leg.best.reporting is not None or leg.selection is None
+        return "" if apart else f"On the documents that decided, {said} {leg.selection}."
+    said = f"On held-out documents, {said} {leg.held_out}"
     match leg.held_out.verdict:
         case "better":
             return f"{said}: the searched schedule is better."
@@ -368,15 +365,15 @@ def limited_in_words(leg: Leg) -> str:
     limit = f"the limit of {leg.short_limit:g} nats a token of text at the original length"
     own = leg.short_costs[leg.chosen]
     name = leg.method or "the searched schedule"
-    if own.difference > leg.short_limit:
+    if own.difference.value > leg.short_limit:
         return (
             f"No schedule that may be best keeps to {limit}: {name} is the cheapest, at {own}, and "
-            f"misses it by {own.difference - leg.short_limit:.3f}."
+            f"misses it by {own.difference.value - leg.short_limit:.3f}."
         )
     over = [
         f"{other} ({cost})"
         for other, cost in leg.short_costs.items()
-        if cost.difference > leg.short_limit
+        if cost.difference.value > leg.short_limit
     ]
     return f"Beyond {limit}, and not chosen: {', '.join(over)}." if over else ""
 
@@ -387,8 +384,8 @@ def short_in_words(leg: Leg) -> str:
         return ""
     chosen = leg.method or "the searched schedule"
     return (
-        f"At the original length, {chosen} changes the score by {leg.cost_at_original_length}; "
-        "lower scores are better."
+        f"At the original length, {chosen} changes the loss by {leg.cost_at_original_length}; "
+        "lower is better."
     )
 
 

@@ -9,7 +9,6 @@ from ropewalk.errors import InputError, InvalidValue, UnknownName
 from ropewalk.evaluation.select import SHORT_LIMIT
 from ropewalk.lengths import check_measured
 from ropewalk.registered import added
-from ropewalk.scaling import longrope
 from ropewalk.schedule import RotarySchedule
 from ropewalk.searching import strategies
 from ropewalk.searching.objective import KINDS
@@ -43,15 +42,17 @@ class SearchSettings:
     """Nats a token that an extension may cost on short text, if another schedule costs less; None
     for any."""
     as_published: bool = False
-    """LongRoPE's own settings: score all tokens of plain text, search n̂, and take m from its
-    formula. `published` fills in the others."""
+    """Algorithm 1 as it stands: score all tokens of plain text, search n̂, leave m alone, and take
+    the lowest perplexity. `published` fills in the other settings."""
 
     def __post_init__(self) -> None:
         check_measured(self.target_length, "to")
+        # Names that a table knows.
         strategies.named(self.strategy)
         known = (*KINDS, *added("objective"))
         if self.objective not in known:
             raise UnknownName("objective", self.objective, known)
+        # Budgets and sizes.
         for name, count, least in (
             ("evaluations", self.evaluations, 0),
             ("tokens", self.tokens, 1),
@@ -65,11 +66,12 @@ class SearchSettings:
                 "must be three numbers: to search on, to select by, to report on",
                 f"write {DOCUMENTS}",
             )
-        if min(whole_number(count, "documents") for count in self.sizes) < 1:
+        counts = [whole_number(count, "documents") for count in self.sizes]
+        if min(counts[:2]) < 1 or counts[2] < 0:
             raise InvalidValue(
                 "documents",
                 self.documents,
-                "each of the three must be at least 1",
+                "each of the first two must be at least 1, and the third at least 0",
                 f"{DOCUMENTS} is usual",
             )
         check_seed(self.seed)
@@ -84,6 +86,11 @@ class SearchSettings:
         return self.short_limit is not None and not self.recover
 
     @property
+    def reports(self) -> bool:
+        """False if the choice is judged elsewhere; then nothing is read that decides nothing."""
+        return self.sizes[2] > 0
+
+    @property
     def sizes(self) -> tuple[int, int, int]:
         """The numbers of documents to search on, to select by and to report on."""
         return DOCUMENTS if self.documents is None else self.documents
@@ -92,9 +99,10 @@ class SearchSettings:
 def published(given: SearchSettings) -> SearchSettings:
     """The search of Ding et al. 2024: five documents to search on, three beyond 512k.
 
-    Target, budget and seed are those given; all else is its own, and must have been left alone.
+    Target, budget, seed and recovery are those given; all else is its own, and must have been left
+    alone.
     """
-    free = ("target_length", "evaluations", "tokens", "seed")
+    free = ("target_length", "evaluations", "tokens", "seed", "recover")
     changed = [
         field.name
         for field in dataclasses.fields(given)
@@ -132,8 +140,11 @@ def legs_of(
         return [("recovery", start, target)]
     legs = [("search", start, target)]
     if settings.recover:
-        # Starts from what the first leg finds; the target is checked against this one.
-        legs.append(("recovery", start, start.geometry.original_length))
+        # Each starts from what the first leg finds; the target is checked against this one.
+        original = start.geometry.original_length
+        legs.append(("recovery", start, original))
+        if settings.as_published and 2 * original < target:  # §3.3: at 4k and 8k of Llama 2
+            legs.append(("recovery-twice", start, 2 * original))
     return legs
 
 
@@ -151,10 +162,10 @@ def space_of(start: RotarySchedule, length: int, settings: SearchSettings) -> Sp
 
 
 def published_space(space: Space) -> Space:
-    """The same space as LongRoPE bounds it: λ up to 1.25·s, and m held at its formula."""
-    plain = [1.0] * space.pairs
-    by_formula = longrope.schedule(space.start, space.target_length, factors=plain)
-    scaling = by_formula.attention_scaling / space.start.attention_scaling
-    return dataclasses.replace(
-        space, attention_scaling=scaling, highest_factor=PUBLISHED_HEADROOM * space.scale
-    )
+    """The same space as LongRoPE bounds it: λ up to 1.25·s, and m that of the start.
+
+    In recovery, where λ is over the plain frequencies, s is the length over the original one.
+    """
+    shortest = space.start.geometry.original_length if space.recover else space.start.length
+    highest = PUBLISHED_HEADROOM * max(1.0, space.target_length / shortest)
+    return dataclasses.replace(space, attention_scaling=1.0, highest_factor=highest)

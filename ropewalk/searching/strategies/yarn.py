@@ -43,6 +43,7 @@ def strategy(
     every = list(places)
     budget = (evaluations or EVALUATIONS) * documents
     book = adaptive.Book(documents, rng, max(1, round(adaptive.strategy.share * documents)))
+    # YaRN as published sees all documents: it is what has to be beaten.
     yield from book.ask(every[:1], range(documents))
     spread = rng.choice(len(every), min(SPREAD, len(every)), replace=False)
     yield from book.ask([every[i] for i in spread], book.next_documents())
@@ -51,6 +52,7 @@ def strategy(
         known = np.array([places[candidate] for candidate in book.losses])
         return Surface(known, np.array(list(book.losses.values())))
 
+    # Where the surface may be lowest is asked next, on a share of the documents.
     idle = 0
     while book.spent + ASKED * book.share <= budget - FINALS * documents:
         before = book.spent
@@ -61,6 +63,7 @@ def strategy(
         idle = idle + 1 if book.spent == before else 0
         if idle == adaptive.PATIENCE:
             break
+    # The rest of the budget settles which of the lowest is best, on all documents.
     for _ in range(FINALS):
         whole = {own for own, losses in book.losses.items() if not np.isnan(losses).any()}
         order = surface().mean(points).argsort(kind="stable")

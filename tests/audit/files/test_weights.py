@@ -27,11 +27,11 @@ from transformers import (
 
 from ropewalk.audit.files.finite import odd
 from ropewalk.audit.files.names import NAMINGS, after_the_layers, in_each_layer, strangers
-from ropewalk.audit.files.safetensors import read_header
 from ropewalk.audit.files.shapes import USUAL, check_shapes
 from ropewalk.audit.files.weights import numbers
 from ropewalk.errors import InputError, Unsupported
 from ropewalk.models.config import ConfigReader
+from ropewalk.models.safetensors_header import read_header
 from tests.audit.files.folders import (
     INDEX,
     SINGLE,

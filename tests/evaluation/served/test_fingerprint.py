@@ -68,6 +68,15 @@ def test_the_probes(own: Fingerprint) -> None:
     assert own.summary().startswith("bundled under yarn: 2")
 
 
+def test_a_verdict_says_up_to_where_it_was_compared(own: Fingerprint) -> None:
+    whole = judged(own, seen(own, own.answers), INFO)
+    assert "nothing was compared" not in whole.summary()
+    short = judged(replace(own, target_length=8192), seen(own, own.answers), INFO)
+    assert short.status == "same"
+    assert "up to 1,023 tokens; beyond these nothing was compared" in short.summary()
+    assert "the plan serves 8,192" in short.summary()
+
+
 def test_a_file_and_back(own: Fingerprint, tmp_path: Path) -> None:
     path = tmp_path / "fingerprint.json"
     path.write_text(own.dumps(), "utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from collections import Counter
 from statistics import fmean
@@ -146,6 +147,27 @@ def test_written_answers_are_scored_by_ruler_s_rule_and_carry_its_name(name: str
     assert task.score("none of them", ("92633", "AB")) == 0
 
 
+@pytest.mark.parametrize(
+    ("name", "small"),
+    [
+        *(("vt-syn", False), ("fwe-syn", False), ("fwe-syn", True), ("cwe-syn", False)),
+        *((f"niah-multikey-{i}-syn", small) for i in (1, 2, 3) for small in (False, True)),
+    ],
+)
+def test_a_list_of_all_words_of_a_prompt_is_no_answer(name: str, small: bool) -> None:
+    """RULER's rule gives it the whole score."""
+    draft = _draft(name, 600, small=small)
+    references = draft.references or draft.parts or (draft.answer.strip(),)
+    words = list(dict.fromkeys(re.findall(r"[\w-]+", draft.prompt)))
+    lists = [random.Random(i).sample(words, len(words)) for i in range(20)]
+    lists += [[word.lower() for word in each] for each in lists]
+    score = named(name).score
+    for separator in (" ", ", ", "\n"):
+        assert fmean(score(separator.join(each), references) for each in lists) < 0.5
+    assert score(f"They are {' and '.join(references)}.", references) == 1
+    assert score(f"{draft.answer}\n{' '.join(words)}", references) == 1
+
+
 @each_size
 @pytest.mark.parametrize("name", sorted({*groups()["ruler-syn"]} - {"cwe-syn"}))
 def test_other_text_holds_no_answer_by_chance(name: str, small: bool) -> None:
@@ -186,7 +208,7 @@ def test_a_mean_needs_all_its_tasks_and_each_counts_alike() -> None:
     for name, members in listed.items():
         assert found[name].value == pytest.approx(fmean(rates[task] for task in members))
         assert found[name].samples == 10 * len(members)
-        assert known(found[name].low) < found[name].value
+        assert known(found[name].estimate.low) < found[name].value
     less = [r for r in records if r.task != "vt-syn"]
     assert means(less, listed) == []
     assert [r.task for r in means([r for r in records if r.task not in left_out], listed)] == [

@@ -35,8 +35,9 @@ def page_of(texts: Iterable[str]) -> Page:
     texts = list(texts)
     sections = tuple(Section(text, blocks_of(text)) for text in texts)
     first = texts[0]
-    said = tuple(texts)
-    return Page(first, first, said, sections, said, said, first, said, first, first, said)
+    said, blocks = tuple(texts), blocks_of(first)
+    to_do = Code(first, first)
+    return Page(first, first, said, sections, said, said, said, said, first, to_do, blocks)
 
 
 def largest(lengths: int = 20, tasks: int = 17, methods: int = 4) -> Page:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ropewalk.blocks import Page, Section
+from ropewalk.blocks import Code, Page, Section
 from ropewalk.chart import Axis, Chart, Mark, Series
 from ropewalk.outputs import is_ours
 from ropewalk.reports.page.html import document
@@ -23,7 +23,7 @@ OURS = {
     *("html", "head", "meta", "title", "style", "body", "header", "h1", "h2", "h3", "p", "ul"),
     *("li", "nav", "a", "main", "section", "figure", "figcaption", "div", "svg", "path", "text"),
     *("g", "desc", "table", "thead", "tbody", "tr", "th", "td", "details", "summary", "pre"),
-    *("code", "strong", "span", "footer", "script"),
+    *("code", "strong", "small", "span", "footer", "script"),
 }
 FITTED = {"textlength", "lengthadjust"}
 """Attributes of a label that is too long for its side."""
@@ -136,20 +136,23 @@ def chart_at(*places: float) -> Chart:
     )
 
 
-def test_a_chart_of_one_place_is_a_table_and_one_of_none_is_nothing() -> None:
-    for places, drawn, told in (((1, 2), 1, True), ((1,), 0, True), ((), 0, False)):
+def test_a_chart_of_two_places_is_a_table_and_one_of_none_is_nothing() -> None:
+    for places, drawn, told in (((1, 2, 3), 1, True), ((1, 2), 0, True), ((), 0, False)):
         read = Read(document(Page("p", "v", (), (Section("s", (chart_at(*places),)),))))
         frames = [own for name, own in read.elements if name == "svg" and own.get("role") == "img"]
         assert len(frames) == drawn
-        assert ("50% (25% to 75%)" in read.texts.get("td", ())) is told
+        assert ("50%" in read.texts.get("td", ())) is told
+        assert (" (25 to 75%)" in read.texts.get("small", ())) is told
         assert ("passkey" in read.texts.get("h3", ())) is told
 
 
 def test_the_box_on_top_holds_the_word_the_evidence_and_the_command() -> None:
-    page = Page("p", "94% of facts", (), (), word="works", advice="use it.", command="serve a")
-    box = document(page).decode().split('<div class="verdict">')[1].split("</div>")[0]
-    for part in ("<strong>works</strong>", "94% of facts", "use it.", "<code>serve a</code>"):
-        assert part in box
+    to_do, figures = Code("use it.", "serve a"), (chart_at(1, 2),)
+    page = Page("p", "94% of facts", (), (), word="works", to_do=to_do, evidence=figures)
+    box = document(page).decode().split('<div class="verdict"')[1].split("<nav")[0]
+    told = (">works</p>", "94% of facts", "<td", "use it.", "<code>serve a</code>")
+    assert [box.count(part) for part in told[:2] + told[3:]] == [1, 1, 1, 1]
+    assert sorted(told, key=box.index) == list(told), "in this order"
 
 
 def test_the_same_page_has_the_same_bytes() -> None:

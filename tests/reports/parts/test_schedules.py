@@ -11,14 +11,20 @@ from ropewalk.reports.parts.schedules import of_search
 from ropewalk.scaling import linear, yarn
 from ropewalk.schedule import RotaryGeometry, RotarySchedule
 from ropewalk.searching.driver import Point
-from ropewalk.searching.model.results import Arm, Found, Leg, Score, tried_in_words
+from ropewalk.searching.model.results import (
+    Leg,
+    Score,
+    ScoredSchedule,
+    SearchResult,
+    tried_in_words,
+)
 
 PLAIN = RotarySchedule.plain(RotaryGeometry(32, 32, 10_000.0, 512))
 
 
-def arm(schedule: RotarySchedule, score: float) -> Arm:
+def arm(schedule: RotarySchedule, score: float) -> ScoredSchedule:
     own = [Score(score + more, 8.0, 0.5, 4) for more in (0.0, 0.25, 0.5)]
-    return Arm(schedule, *own)
+    return ScoredSchedule(schedule, *own)
 
 
 def leg() -> Leg:
@@ -43,10 +49,11 @@ def leg() -> Leg:
 
 def test_standings_are_those_on_documents_that_decided_nothing() -> None:
     plan = ContextPlan("m", {FULL_ATTENTION: (PlanStep(2048, yarn.schedule(PLAIN, 2048)),)})
-    blocks = of_search(Found(plan, (leg(),))).blocks
+    blocks = of_search(SearchResult(plan, (leg(),))).blocks
     [table] = [block for block in blocks if isinstance(block, Table)]
     scores = {row[0].text: row[1].text for row in table.rows}
-    assert scores == {"search (chosen)": "2.5000", "linear": "4.5000", "yarn": "3.5000"}
+    told = [("search (chosen)", "2.500"), ("yarn", "3.500"), ("linear", "4.500")]
+    assert [*scores.items()] == told, "the best first"
     lines = [chart.horizontals for chart in blocks if isinstance(chart, Chart)]
     [line] = [own for each in lines for own in each]
     assert (line.label, line.at) == ("best hand-designed: yarn", 3.0)

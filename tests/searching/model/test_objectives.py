@@ -16,14 +16,8 @@ from ropewalk.models.config import present_plan
 from ropewalk.models.install import applied
 from ropewalk.planning.extension import extend
 from ropewalk.schedule import RotarySchedule
-from ropewalk.searching.model.objectives import (
-    ANSWERS,
-    RETRIEVED,
-    TEXT,
-    LocalMeasure,
-    ModelObjective,
-    loss_of,
-)
+from ropewalk.searching.model.measure import ANSWERS, RETRIEVED, TEXT, LocalMeasure
+from ropewalk.searching.model.objectives import ModelObjective, loss_of
 from ropewalk.searching.objective import Kind
 from tests.evaluation import tiny
 
@@ -85,13 +79,13 @@ def test_an_objective_is_a_choice_among_what_is_measured() -> None:
         "mixed": measured[..., TEXT] + measured[..., ANSWERS],
     }.items():
         chosen: Any = kind
-        objective = ModelObjective(measure(), chosen, 2, LENGTH, first=1)
+        objective = ModelObjective(measure(), chosen, [1, 2], LENGTH)
         np.testing.assert_array_equal(objective.losses(SCHEDULES, [0, 1]), expected)
 
 
 def test_the_loss_of_short_text_is_added_document_by_document() -> None:
     measured = measure()(SCHEDULES, range(len(DOCUMENTS)))
-    objective = ModelObjective(measure(), "needle", 1, LENGTH, first=0, short=2)
+    objective = ModelObjective(measure(), "needle", [0], LENGTH, short=[2])
     expected = measured[:, :1, ANSWERS] + measured[:, 2:3, TEXT]
     np.testing.assert_array_equal(objective.losses(SCHEDULES, [0]), expected)
 

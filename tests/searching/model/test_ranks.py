@@ -20,7 +20,7 @@ from torch._C._distributed_c10d import HashStore
 from ropewalk.errors import RopewalkError, Unsupported
 from ropewalk.evaluation.identity import digest_of_weights
 from ropewalk.models import ranks as module
-from ropewalk.searching.model.objectives import LocalMeasure
+from ropewalk.searching.model.measure import LocalMeasure
 from ropewalk.searching.model.ranks import SearchRanks
 from tests.evaluation import tiny
 from tests.forks import Fork, Forks
@@ -34,7 +34,7 @@ CPU = torch.device("cpu")
 PROGRAM = """
 import json, sys
 import torch.distributed as dist
-from ropewalk.searching.model.objectives import LocalMeasure
+from ropewalk.searching.model.measure import LocalMeasure
 from ropewalk.evaluation.identity import digest_of_weights
 from tests.evaluation import tiny
 from ropewalk.searching.model.ranks import SearchRanks

@@ -14,8 +14,8 @@ import pytest
 
 from ropewalk.errors import RopewalkError
 from ropewalk.models.config import ORIGINAL_LENGTH, Config, load_config
+from ropewalk.runtimes import named
 from ropewalk.runtimes.model_classes import TABLE
-from ropewalk.runtimes.vllm import accepts as by_vllm
 from tests.tools.observatory.wheel_files import HOME, MODEL, NEW, OLD, REQUIRES, source, wheel
 from tools.models_table.__main__ import FOLDERS
 from tools.observatory import __main__ as observatory
@@ -81,7 +81,7 @@ def test_a_new_wheel_says_what_is_recorded(tmp_path: Path) -> None:
     assert {key: found[key] for key in ("setting", "options")} == {
         key: recorded[key] for key in ("setting", "options")
     }
-    assert limit(new) == by_vllm(QWEN3) == 40960
+    assert limit(new) == named("vllm").accepts(QWEN3) == 40960
 
 
 def test_the_version_changes_no_fact(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_the_limit_is_that_of_the_wheels_function(
 ) -> None:
     config = {**QWEN3, "rope_scaling": setting}
     assert limit(wheel(tmp_path / "o", OLD, requires=REQUIRES["old"]), config) == old
-    assert limit(wheel(tmp_path / "n", NEW), config) == new == by_vllm(config)
+    assert limit(wheel(tmp_path / "n", NEW), config) == new == named("vllm").accepts(config)
 
 
 def test_the_program_shows_what_differs_and_stores_it(

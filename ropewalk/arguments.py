@@ -1,0 +1,66 @@
+"""Arguments of verbs as values: lengths, lists, names and paths, as people write them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from numbers import Integral
+from pathlib import Path
+from typing import TypeAlias, TypeVar
+
+from ropewalk.errors import InvalidValue
+from ropewalk.lengths import parse_length, parse_lengths
+
+T = TypeVar("T")
+
+Length: TypeAlias = int | str
+"""131072 or "128k"."""
+
+
+def as_length(value: Length, key: str = "length") -> int:
+    """The number of tokens that `131072` or `"128k"` stands for."""
+    if isinstance(value, bool) or not isinstance(value, Integral | str):
+        raise InvalidValue(key, value, "must be a length", "write 131072 or '128k'")
+    try:
+        return parse_length(str(value))
+    except InvalidValue as error:
+        raise InvalidValue(key, value, error.rule, error.remedy) from None
+
+
+def as_list(values: Iterable[T], key: str) -> tuple[T, ...]:
+    """The given values, each once."""
+    return tuple(dict.fromkeys(as_members(values, key)))
+
+
+def as_members(values: Iterable[T], key: str) -> tuple[T, ...]:
+    """The given values. A string is refused: it would be taken for its letters."""
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+        raise InvalidValue(key, values, "must be a list", "write [a, b, …]")
+    members = tuple(values)
+    for i, member in enumerate(members):
+        if not isinstance(member, Hashable):
+            raise InvalidValue(f"{key}[{i}]", member, "is a list in a list", "write [a, b, …]")
+    return members
+
+
+def as_lengths(values: Iterable[Length], key: str = "lengths") -> tuple[int, ...]:
+    """Lengths in rising order, each once; `1k … 8k` stands for the doublings between."""
+    given = as_list(values, key)
+    if {"…", "..."} & set(given):
+        return tuple(sorted(set(parse_lengths([str(value) for value in given]))))
+    return tuple(sorted({as_length(value, key) for value in given}))
+
+
+def as_name(value: object, key: str) -> str:
+    """The name of a served model."""
+    if not isinstance(value, str) or not value.strip():
+        raise InvalidValue(key, value, "must be a name", "write it as the server lists it")
+    return value
+
+
+def as_path(value: str | Path, key: str) -> Path:
+    """A path. An empty text is refused: to the system, it is the current folder."""
+    if not isinstance(value, str | Path) or "\0" in str(value):
+        raise InvalidValue(key, value, "must be a path", "write 'folder/name'")
+    if not str(value).strip():
+        raise InvalidValue(key, value, "must not be empty", "write '.' for the current folder")
+    return Path(value)

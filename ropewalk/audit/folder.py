@@ -1,0 +1,159 @@
+"""A folder under examination, or a config alone.
+
+It is read by the rules of vLLM and SGLang, and measured in transformers: its rotary module is built
+and asked, and where weights are there the model is run, at once and through its cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from ropewalk.audit.examined import Expected, Files, given_or_own
+from ropewalk.audit.files.content import of_folder
+from ropewalk.audit.files.tokenizer import tokenizer
+from ropewalk.audit.files.weights import weights
+from ropewalk.audit.result import ModelForm
+from ropewalk.context_plan import PLAN, ContextPlan
+from ropewalk.errors import InputError, InvalidValue, RopewalkError
+from ropewalk.exporting.manifest import MANIFEST, Manifest
+from ropewalk.lengths import MAX_LENGTH
+from ropewalk.models.config import KNOWN_KEYS, Config, ConfigReader, load_config, present_plan
+from ropewalk.progress import Progress, Status, share
+from ropewalk.runtimes import named, targets, traps
+from ropewalk.runtimes.features import loadable_by
+from ropewalk.runtimes.finding import ExaminedModel, Finding
+from ropewalk.runtimes.judgement import facts_of, without_chunks
+from ropewalk.runtimes.reading import MEASURED, RotaryReading, check_counts
+from ropewalk.runtimes.runtime import Form, Runtime
+from ropewalk.runtimes.trials import Trial
+from ropewalk.untrusted import counted
+
+
+class Folder:
+    form: Form = "folder"
+    target: ModelForm = "transformers folder"
+
+    def __init__(self, path: Path, *, own_runtime: bool) -> None:
+        """Read its config; `own_runtime`: it is judged by the runtime of its manifest."""
+        self.path = path
+        self.stated = load_config(path)
+        check_counts(self.stated)
+        self.config = without_chunks(self.stated)
+        self.written_for = _runtime_of(path) if own_runtime else ""
+        self.facts = facts_of(self.stated, path)
+
+    def expected(self, plan: ContextPlan | None) -> Expected:
+        notes: tuple[str, ...] = ()
+        if (self.path / PLAN).is_file():  # what ropewalk exports carries its plan
+            read_own = partial(ContextPlan.read, self.path / PLAN)
+            plan, notes = given_or_own(plan, read_own, f"its own {PLAN}")
+        if plan is not None:
+            plan.check_layer_types(tuple(ConfigReader(self.config).layer_settings()))
+            _check_heads(plan, self.config)
+            return Expected(plan, planned=True, notes=notes)
+        try:  # without the keys that nobody reads
+            return Expected(present_plan(_readable(self.config), str(self.path)), planned=False)
+        except RopewalkError as error:
+            return Expected(None, planned=False, notes=(f"nothing to compare with: {error}",))
+
+    def stated_length(self) -> int:
+        stated = ConfigReader(self.config).get("max_position_embeddings")
+        if stated is None:
+            raise InputError(
+                "the config states no max_position_embeddings; give a length or a plan"
+            )
+        return counted(stated, "max_position_embeddings", MAX_LENGTH)
+
+    def check_files(self, progress: Progress) -> Files:
+        reading = share(progress, "verify", 0.0, 0.15, "reading weights")
+        weighed = weights(self.path, self.config, reading)
+        words = tokenizer(self.path, self.config, weighed.rows)
+        content = of_folder(self.path, share(progress, "verify", 0.15, 0.15, "comparing bytes"))
+        return Files(weighed.checked, words, content, there=bool(weighed.files))
+
+    def read_by(self, runtime: Runtime, lengths: Sequence[int]) -> RotaryReading:
+        return runtime.measured(self.config, lengths)
+
+    def faults(self, subject: ExaminedModel) -> tuple[Finding, ...]:
+        """The traps that it is in."""
+        return tuple(self._elsewhere(each, subject.plan) for each in traps.find(subject))
+
+    def _elsewhere(self, finding: Finding, plan: ContextPlan | None) -> Finding:
+        """A finding that does not concern the runtime of an export has the remedy for its own."""
+        own = self.written_for
+        if not own or not finding.wrong or finding.concerns(own) or plan is None:
+            return finding
+        able = [name for name in finding.runtimes if name in loadable_by(plan, self.config)]
+        remedy = " or ".join(f"export with --runtime {name}" for name in able)
+        return replace(finding, remedy=remedy or "no export makes it follow this plan")
+
+    def tried(
+        self, subject: ExaminedModel, files: Files, faults: Sequence[Finding], progress: Progress
+    ) -> Trial:
+        """Run it in the runtime that measured it; nothing is said twice that `faults` say."""
+        here = (r for r in subject.readings if r.source == MEASURED and not r.unread)
+        name = next((reading.runtime for reading in here), None)
+        if subject.plan is None or name is None:
+            return Trial()
+        progress(Status("verify", 0.3, f"running {named(name).run_here}"))
+        words = files.tokenizer.check.verdict == "OK"
+        trial = named(name).try_folder(self.path, subject.plan, tokenizer=words)
+        if any(each.wrong and name in each.runtimes for each in faults):
+            return replace(trial, findings=())
+        # Running it in transformers is the proof of an export for an engine that cannot run here.
+        also = (self.written_for,) if self.written_for else ()
+        return replace(trial, findings=tuple(_concerning(each, also) for each in trial.findings))
+
+
+def _concerning(finding: Finding, runtimes: tuple[str, ...]) -> Finding:
+    return replace(finding, runtimes=tuple(dict.fromkeys((*finding.runtimes, *runtimes))))
+
+
+def _runtime_of(folder: Path) -> str:
+    """The runtime in a folder's manifest; empty if it has none that can be read."""
+    try:
+        own = Manifest.read(folder).runtime if (folder / MANIFEST).is_file() else ""
+    except InputError:  # named when the bytes are compared
+        return ""
+    return own if own in targets() else ""
+
+
+def _check_heads(plan: ContextPlan, config: Config) -> None:
+    """Refuse a plan of other heads: with the same frequencies, they turn other pairs."""
+    reader = ConfigReader(config)
+    for layer_type, rope in reader.layer_settings().items():
+        try:
+            own = reader.geometry(rope, 1)
+        except RopewalkError:  # those who read the config say why
+            continue
+        planned = plan.longest(layer_type).geometry
+        for key in ("head_dim", "pair_layout"):
+            if getattr(planned, key) != getattr(own, key):
+                raise InvalidValue(
+                    f"plan.schedules.{layer_type}: {key}",
+                    getattr(planned, key),
+                    f"this model has {getattr(own, key)}",
+                    "create the plan from this model's config",
+                )
+
+
+def _readable(config: Config) -> Config:
+    """The config without the rope keys that nobody reads."""
+    cleaned = dict(config)
+    for key, value in config.items():
+        if key == "text_config" and isinstance(value, Mapping):
+            cleaned[key] = _readable(dict(value))
+        elif key in ("rope_parameters", "rope_scaling") and isinstance(value, Mapping):
+            cleaned[key] = _known(value)
+    return cleaned
+
+
+def _known(rope: Mapping[str, object]) -> dict[str, object]:
+    return {
+        key: _known(value) if isinstance(value, Mapping) else value
+        for key, value in rope.items()
+        if isinstance(value, Mapping) or key in KNOWN_KEYS
+    }

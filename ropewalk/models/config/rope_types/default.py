@@ -1,0 +1,14 @@
+"""Rope type `default`: the plain frequencies."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ropewalk.context_plan import PlanStep
+from ropewalk.models.config.setting import RopeSetting
+
+
+def steps(setting: RopeSetting) -> tuple[PlanStep, ...]:
+    own = setting.lengths()
+    plain = setting.plain(own.reference)
+    return (PlanStep(own.served, replace(plain, length=own.trained)),)

@@ -1,0 +1,22 @@
+"""Rope type `llama3`: Llama 3.1's ramp between two wavelengths."""
+
+from __future__ import annotations
+
+from ropewalk.context_plan import PlanStep
+from ropewalk.errors import InvalidValue
+from ropewalk.models.config.setting import RopeSetting
+from ropewalk.scaling import llama3
+
+
+def steps(setting: RopeSetting) -> tuple[PlanStep, ...]:
+    factor, own, plain = setting.scaled()
+    bands: dict[str, float] = {}
+    for key in ("low_freq_factor", "high_freq_factor"):
+        if (value := setting.number(key)) is None:
+            rule = "is missing, and runtimes do not load rope type 'llama3' without it"
+            raise InvalidValue(
+                f"{setting.place}.{key}", None, rule, "add it: Llama 3.1 has 1 and 4"
+            )
+        bands[key] = value
+    schedule = llama3.schedule(plain, own.trained, factor=factor, **bands)
+    return (PlanStep(own.served, schedule),)

@@ -1,0 +1,26 @@
+"""Rope type `yarn`: a ramp between unscaled and fully scaled pairs."""
+
+from __future__ import annotations
+
+from ropewalk.context_plan import PlanStep
+from ropewalk.models.config.setting import RopeSetting
+from ropewalk.scaling import yarn
+from ropewalk.untrusted import truth_value
+
+
+def steps(setting: RopeSetting) -> tuple[PlanStep, ...]:
+    factor, own, plain = setting.scaled()
+    truncate = truth_value(setting.rope.get("truncate", True), f"{setting.place}.truncate")
+    schedule = yarn.schedule(
+        plain,
+        own.trained,
+        beta_fast=setting.number("beta_fast") or 32.0,
+        beta_slow=setting.number("beta_slow") or 1.0,
+        truncate=truncate,
+        attention_factor=setting.number("attention_factor"),
+        mscale=setting.number("mscale"),
+        mscale_all_dim=setting.number("mscale_all_dim"),
+        scale_softmax=setting.keys.family.softmax_mscale,
+        factor=factor,
+    )
+    return (PlanStep(own.served, schedule),)

@@ -1,0 +1,137 @@
+"""A run of `extend` from its request: the model loaded, all refused that can be, its stages run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from ropewalk.data.corpora import corpus_digest
+from ropewalk.evaluation.answerers.in_process import load_to_read
+from ropewalk.evaluation.chat import chosen
+from ropewalk.evaluation.encoding import Encoder
+from ropewalk.evaluation.forward_time import announce
+from ropewalk.evaluation.identity import run_identity
+from ropewalk.evaluation.scoring import end_tokens
+from ropewalk.evaluation.verdict import TO_WORK
+from ropewalk.lengths import format_length
+from ropewalk.models.source import Source
+from ropewalk.options import is_preview
+from ropewalk.pipeline.cost import forwards_of, within
+from ropewalk.pipeline.extend import Done, Extended, check, run_stages, used
+from ropewalk.pipeline.request import ExtendRequest, Texts
+from ropewalk.pipeline.results import check_version
+from ropewalk.pipeline.settings import ExtendSettings, parted
+from ropewalk.pipeline.stage import Start, Work
+from ropewalk.pipeline.stages import stages
+from ropewalk.progress import Notice, Progress
+from ropewalk.run_directory import CONFIGURATION, RunDirectory, read_configuration
+from ropewalk.searching.model.ranks import SearchRanks
+from ropewalk.torchrun import first, started
+
+
+@dataclass(frozen=True)
+class ExtendRun:
+    """A run that may begin: everything that it depends on is loaded and checked."""
+
+    start: Start
+    settings: ExtendSettings
+    path: Path
+    """The run directory."""
+    source: Source
+    texts: Texts
+
+    @property
+    def identity(self) -> dict[str, object]:
+        """What the results depend on, for the run directory."""
+        chat, to_train = self.start.chat, self.texts.to_train
+        return {
+            **run_identity(self.start.loaded, self.texts.documents),
+            **asdict(self.settings),
+            "stages": [each.name for each in stages(self.settings)],
+            **({} if chat is None else {"chat": chat.to_json()}),
+            **({"train_corpus_sha256": corpus_digest(to_train)} if to_train else {}),
+        }
+
+    def extended(self, progress: Progress, notice: Notice, done: Done) -> Extended:
+        """Run the stages; the first rank keeps their results."""
+        start, settings, identity = self.start, self.settings, self.identity
+        if start.ranks is None:  # each rank would time its own
+            _announce(start, settings, self.path, notice)
+        else:
+            start.ranks.check_same(identity)
+        apart_from = self.source.places
+        with (
+            RunDirectory(self.path, "extend", identity, apart_from=apart_from)
+            if first()
+            else nullcontext()
+        ) as directory:
+            work = Work(**vars(start), held=directory, notice=notice)
+            to_do = stages(settings)
+            extended = run_stages(work, settings, to_do, progress=progress, done=done)
+            if directory is not None:
+                notice(used(directory, settings, start.loaded.present_plan.target_length))
+        return extended
+
+
+@contextmanager
+def prepared(
+    asked: ExtendRequest, model: object, source: Source, texts: Texts, notice: Notice
+) -> Iterator[ExtendRun]:
+    """Load the model and check the run; ranks leave together at the end."""
+    settings = asked.settings(source.present_plan)
+    length = settings.target_length
+    # Export reads files: of a hub id, those that were fetched.
+    files = source.name if source.kind == "bundled" else str(source.folder)
+    with _ranks(asked.ranks_per_copy) as ranks:
+        loaded = load_to_read(model, source, length, "to", ranks, asked.how, notice)
+        name = f"extend-{source.short_name}-{format_length(length)}"
+        path = asked.run or Path("runs") / name
+        if (path / CONFIGURATION).is_file():
+            check_version(read_configuration(path)[1], path)
+        if asked.limit is not None:
+            settings = within(asked.limit, settings, loaded, path, notice)
+        encoder = Encoder(loaded.tokenizer, loaded.vocabulary, end_tokens(loaded.model))
+        start = Start(
+            files,
+            loaded,
+            length,
+            *parted(texts.documents),
+            to_train=texts.to_train,
+            chat=chosen(encoder, asked.chat, None, notice),
+            place=None if is_preview() else path,
+            ranks=ranks,
+        )
+        check(start, settings)
+        yield ExtendRun(start, settings, path, source, texts)
+
+
+@contextmanager
+def _ranks(ranks_per_copy: int) -> Iterator[SearchRanks | None]:
+    """The ranks under torchrun, else None."""
+    if started() == 1:
+        yield None
+        return
+    with SearchRanks.of_environment(ranks_per_copy) as ranks:
+        ranks.by_heads = ranks_per_copy > 1
+        yield ranks
+
+
+def _announce(start: Start, settings: ExtendSettings, run: Path, notice: Notice) -> None:
+    """Say before the first forward of a long run what it takes and what would fit."""
+    window = start.loaded.present_plan.target_length
+    fewer = replace(settings, documents=TO_WORK, evaluations=None)
+    announce(
+        start.loaded.model,
+        window,
+        forwards_of(settings, window),
+        notice,
+        begun=run / CONFIGURATION,
+        what="this run",
+        smaller=[
+            (f"a `budget` of time or tokens with {TO_WORK} documents", forwards_of(fewer, window))
+        ],
+        otherwise="`plan` chooses a method without a forward, `evaluate` measures it on few "
+        "`samples`, and `export` writes it",
+    )

@@ -1,0 +1,266 @@
+"""The card of an export: its README.md, with the front matter of a model hub and its evidence.
+
+A card of a run has the run's verdict; that of a lone export has its plan, and says that nobody
+judged it. Nothing is calculated here: figures are those of the run's own records.
+
+The hub knows four relations to a base model: adapter, finetune, merge and quantized. An extension
+is the nearest to the second, even if its weights are unchanged.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from ropewalk.blocks import (
+    Block,
+    Cell,
+    Code,
+    Page,
+    Paragraph,
+    Section,
+    Table,
+    Title,
+    cells,
+)
+from ropewalk.chart import words
+from ropewalk.context_plan import PLAN, ContextPlan
+from ropewalk.errors import InputError
+from ropewalk.exporting.manifest import SOURCE_CARD, Manifest
+from ropewalk.lengths import format_length
+from ropewalk.outputs import UNSIGNED
+from ropewalk.pipeline.results import (
+    TRAINED,
+    Exports,
+    Judged,
+    Verified,
+    check_version,
+    final,
+)
+from ropewalk.reports.commands.extend import JUDGES, judged_section, stage_of
+from ropewalk.reports.markdown import escaped, markdown
+from ropewalk.reports.parts import places, schedules
+from ropewalk.run_directory import read_arguments
+from ropewalk.run_on_disk import RunOnDisk
+
+HUB_ID = re.compile(r"[\w-][\w.-]{0,95}/[\w-][\w.-]{0,95}", re.ASCII)
+_KEPT = ("license", "license_name", "license_link", "language", "pipeline_tag")
+"""The members of its source's front matter that an extension keeps."""
+_VALUES = {
+    "base_model": HUB_ID.pattern,
+    "license": r"[a-z0-9][a-z0-9.+-]{0,63}",
+    "license_name": r"[A-Za-z0-9][\w .+-]{0,63}",
+    "license_link": r"https://[\w./%~#?=+@-]{1,200}|LICENSE[\w.-]{0,40}",
+    "language": r"[a-z]{2,3}(-[A-Za-z0-9]{1,8})*|code|multilingual",
+    "pipeline_tag": r"[a-z0-9-]{1,64}",
+}
+_FRONT = re.compile(r"\s*---\n(.*?)\n---[ \t]*(?:\n|$)", re.DOTALL)
+_MOST = 2**16
+_IN_PYTHON = """\
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+model = AutoModelForCausalLM.from_pretrained(".")
+tokenizer = AutoTokenizer.from_pretrained(".")"""
+
+
+class Card(NamedTuple):
+    text: str
+    pictures: Mapping[str, str]
+    """SVG by file name."""
+    title: str
+    verdict: str
+
+
+def stated(card: Path) -> dict[str, list[str]]:
+    """The members of a card's front matter that are known here; any other form is not stated."""
+    if not card.is_file():
+        return {}
+    with card.open(encoding="utf-8", errors="replace") as file:
+        front = _FRONT.match(file.read(_MOST))
+    found: dict[str, list[str]] = {}
+    key = ""
+    for line in front[1].splitlines() if front else ():
+        member, item = re.match(r"(\w+):(.*)", line), re.match(r" *- +(.*)", line)
+        key = member[1] if member else key if item else ""
+        values = member[2] if member else item[1] if item else ""
+        for value in values.strip(" []").split(","):
+            word = value.strip(" '\"")
+            if key in _VALUES and re.fullmatch(_VALUES[key], word, re.ASCII):
+                found.setdefault(key, []).append(word)
+    return found
+
+
+def card(folder: Path, run: RunOnDisk | None, base_model: str) -> Card:
+    """The card of an export; both paths are absolute, and none of them is in it."""
+    plan, source = ContextPlan.read(folder / PLAN), stated(folder / SOURCE_CARD)
+    judged = None if run is None else _judged(run, folder, plan)
+    name = (base_model or plan.model).rstrip("/").rpartition("/")[2]
+    title = f"{name}, extended to {format_length(plan.target_length)} tokens"
+    sections = [
+        Section("", tuple(_outcome(plan, judged))),
+        Section("Retrieval and perplexity", tuple(_evidence(judged))),
+        Section("Method", tuple(_method(plan))),
+        Section("Load and serve", tuple(_loading(folder, run))),
+        Section("Not checked", tuple(_unchecked(run, judged))),
+        Section("To repeat", tuple(_repeating(plan, run, base_model or plan.model))),
+        Section("Source", tuple(_source(folder, base_model or name, source))),
+    ]
+    page = Page(title, "", (), tuple(sections), notes=() if run is None else run.notes()[2:])
+    here = re.compile(rf"{re.escape(str(folder))}(?![\w.-])|{re.escape(str(folder.parent))}/")
+    page = places.with_texts(page, partial(here.sub, lambda at: "" if at[0].endswith("/") else "."))
+    page = places.shareable(page, [folder.parent])
+    pictures: dict[str, str] = {}
+    parts = [_front_matter(plan, source, base_model), f"# {escaped(page.title)}"]
+    for section in filter(lambda own: own.blocks, page.sections):
+        parts += [f"## {escaped(section.title)}"] if section.title else []
+        parts.append(markdown(section.blocks, pictures))
+    parts += [*map(escaped, page.notes), f"<!-- {UNSIGNED} -->\n"]
+    verdict = f"{judged.verdict} at {format_length(judged.length)}" if judged else "not judged"
+    return Card("\n\n".join(parts), pictures, title, verdict)
+
+
+def _judged(run: RunOnDisk, folder: Path, plan: ContextPlan) -> Judged:
+    """The verdict of a run on this very export; that of others is refused."""
+    check_version(run.configuration, run.path)
+    exports = stage_of(run, "export", Exports)
+    found = {name: own for name in JUDGES if (own := stage_of(run, name, Judged)) is not None}
+    if exports is None or not found:
+        raise InputError(
+            f"{run.path}: has no export yet; run the same command again to continue where it "
+            "stopped"
+        )
+    judged, kept = final(found), exports.sha256
+    files = Manifest.read(folder).files.items()
+    other = [name for name, own in files if kept.get(f"{folder.name}/{name}") != own.sha256]
+    if other or plan.id != judged.plan.id:
+        raise InputError(
+            f"{folder / (other or [PLAN])[0]}: is not the one that {run.path} exported and judged; "
+            "give the run that wrote this folder"
+        )
+    return judged
+
+
+def _front_matter(plan: ContextPlan, source: Mapping[str, list[str]], base_model: str) -> str:
+    """YAML, in which every value is a JSON string or a list of them."""
+    method = re.sub("[^a-z0-9]+", "-", plan.methods.lower()).strip("-")
+    base = {"base_model": base_model, "base_model_relation": "finetune"} if base_model else {}
+    members: dict[str, object] = {
+        **base,
+        "library_name": "transformers",
+        "pipeline_tag": "text-generation",
+        **{k: source[k] if k == "language" else source[k][0] for k in _KEPT if k in source},
+        "tags": ["ropewalk", "rope", "long-context", *filter(None, [method])],
+    }
+    lines = (f"{key}: {json.dumps(value)}" for key, value in members.items())
+    return "\n".join(("---", *lines, "---"))
+
+
+def _outcome(plan: ContextPlan, judged: Judged | None) -> Iterator[Block]:
+    """The verdict, and each figure before and after."""
+    if judged is None:
+        told = "How well it works was not measured: this export was written outside a run."
+        yield Paragraph(told, "warning")
+        return
+    yield Title(judged.verdict.capitalize(), f" at {format_length(judged.length)} tokens.")
+    yield Paragraph(f"{judged.chosen} {judged.evidence}; {judged.price_in_words}.", "verdict")
+    rows = [cells("context length", format_length(judged.window), format_length(judged.length))]
+    for chart in judged.charts():
+        own = [{mark.x: words(mark, chart.y) for mark in series.marks} for series in chart.series]
+        for x in chart.places:
+            values = (at.get(x, "–") for at in own)
+            rows.append(cells(f"{chart.title} at {chart.x.text(x)}", *values))
+    yield Table("", ("", "before", "after"), tuple(rows), "With 95% intervals.")
+
+
+def _evidence(judged: Judged | None) -> Iterator[Block]:
+    """The pictures of the verdict, and how it came about."""
+    if judged is not None:
+        yield from (*judged.charts(), *judged_section(judged, is_final=True).blocks)
+
+
+def _method(plan: ContextPlan) -> Iterator[Block]:
+    """The parameters of each method, and the rescale factors that follow from them."""
+    recipes = dict.fromkeys(
+        step for layer_type in plan.schedules for step in plan.longest(layer_type).recipe
+    )
+    rows = []
+    for recipe in recipes:
+        given = {key: value for key, value in recipe.parameters.items() if value is not None}
+        numbers = ", ".join(f"{key}={value}" for key, value in given.items())
+        rows.append(cells(recipe.method, numbers))
+    yield Table("", ("method", "parameters"), tuple(rows), f"`{PLAN}` has all factors exactly.")
+    yield from schedules.of_plans({plan.methods: plan}).blocks
+
+
+def _loading(folder: Path, run: RunOnDisk | None) -> Iterator[Block]:
+    """The lines that load and serve it, here in its folder."""
+    yield Code("In this folder, with transformers:", _IN_PYTHON)
+    exports = None if run is None else stage_of(run, "export", Exports)
+    for each in exports.written if run and exports else ():
+        if each.path.name != folder.name:
+            own = each.moved(Path())
+            yield Code(
+                f"With {own.target}, on `{own.path.name}`, which the same run wrote beside this "
+                "folder:",
+                "\n".join((own.load, *own.elsewhere)),
+            )
+    yield from schedules.served(folder)
+
+
+def _unchecked(run: RunOnDisk | None, judged: Judged | None) -> Iterator[Block]:
+    if run is not None and judged is not None:
+        exports, verified = stage_of(run, "export", Exports), stage_of(run, "verify", Verified)
+        for each in exports.written if exports else ():
+            yield from (Paragraph(warning) for warning in each.warnings)
+        for name, why in exports.left_out.items() if exports else ():
+            yield Paragraph(f"{name} was left out: {why}")
+        for file in verified.verified if verified else ():
+            yield from (Paragraph(f"{f.what}: {f.consequence}.") for f in file.findings)
+            yield from (Paragraph(line) for line in file.not_established)
+        ends = f"{format_length(judged.window)} and {format_length(judged.length)}"
+        yield Paragraph(
+            f"Retrieval and perplexity were measured at {ends}, on documents with planted facts; "
+            "other lengths and other tasks were not."
+        )
+    trained = judged is not None and judged.chosen == TRAINED
+    weights = "were trained further" if trained else "are those of the source"
+    yield Paragraph(
+        f"No benchmark of knowledge, instructions or safety was run; the weights {weights}."
+    )
+
+
+def _repeating(plan: ContextPlan, run: RunOnDisk | None, model: str) -> Iterator[Block]:
+    """The commands that give the figures again."""
+    length = format_length(plan.target_length)
+    if run is None:
+        measured = f"ropewalk evaluate . --plan {PLAN} --lengths {length}"
+        yield Code("Retrieval and perplexity:", measured)
+    else:
+        line = ["ropewalk", "extend", model, "--to", length]
+        for key, value in read_arguments(run.path, run.command).items():
+            known = key in ("model", "to", "run") or value is False
+            if not known and isinstance(value, str | int | float):
+                line += [f"--{key.replace('_', '-')}", *([] if value is True else [str(value)])]
+        yield Code("Verdict, retrieval and perplexity, and this folder:", shlex.join(line))
+    yield Code("Whether the files are whole and follow their plan:", "ropewalk verify .")
+
+
+def _source(folder: Path, name: str, source: Mapping[str, list[str]]) -> Iterator[Block]:
+    licence = " ".join(source.get("license", ())) or "none stated"
+    if named := source.get("license_name"):
+        licence += f" ({named[0]})"
+    has_card = (folder / SOURCE_CARD).is_file()
+    linked = Cell(SOURCE_CARD, link=SOURCE_CARD) if has_card else Cell("none")
+    rows = ((Cell(name), Cell(licence), linked),)
+    yield Table("", ("model", "licence", "its own card"), rows)
+    if re.search(r"(^|-)nd(-|$)", licence.partition(" ")[0]):
+        yield Paragraph(
+            f"The source's licence, {licence}, does not allow derivatives to be shared. Whether "
+            "this folder is one is for whoever shares it to decide.",
+            "warning",
+        )

@@ -1,0 +1,129 @@
+"""Stock transformers' reading of a config: its own rotary module, built and measured.
+
+The model is built on the meta device, where it takes no memory, from the config alone: no weight,
+no code of the folder. Its rotary modules are then built again for real and asked for cos and sin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from transformers import (
+    CONFIG_MAPPING,
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    MODEL_MAPPING,
+    AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
+)
+
+from ropewalk.errors import InvalidValue, RopewalkError, Unsupported, first_line
+from ropewalk.models.anatomy import INVERSE_FREQUENCIES
+from ropewalk.models.config import Config, for_stock_class, present_plan
+from ropewalk.models.load import quiet
+from ropewalk.rotation.reading import rotations_of
+from ropewalk.runtimes.reading import (
+    MEASURED,
+    NOT_MEASURED,
+    STOCK,
+    Effective,
+    RotaryReading,
+    check_counts,
+)
+from ropewalk.schedule import FloatArray
+
+
+def measure(config: Config, layer_types: Sequence[str], lengths: Sequence[int]) -> RotaryReading:
+    """Ask the rotary modules that transformers builds from a config, at each of these lengths."""
+    try:
+        with quiet():
+            rotaries = _rotaries(config)
+            layers = {
+                layer_type: tuple(
+                    _effective(config, layer_type, length, *_asked(rotaries, layer_type, length))
+                    for length in sorted(set(lengths))
+                )
+                for layer_type in layer_types
+            }
+    except Unsupported as error:
+        return RotaryReading(STOCK, MEASURED, unread=str(error))
+    except InvalidValue:
+        raise
+    except ImportError as error:  # a package that the model's class needs, and nothing wrong in it
+        return RotaryReading(STOCK, NOT_MEASURED, unread=first_line(error).rstrip(": "))
+    except Exception as error:  # whatever its config and rotary classes raise
+        return RotaryReading(STOCK, MEASURED, refused=first_line(error))
+    changes = any(
+        not _same(one, other) for own in layers.values() for one in own[:1] for other in own[1:]
+    )
+    return RotaryReading(STOCK, MEASURED, layers, "by the length at hand" if changes else "never")
+
+
+def _same(one: Effective, other: Effective) -> bool:
+    return one.attention_scaling == other.attention_scaling and np.array_equal(
+        one.inverse_frequencies, other.inverse_frequencies
+    )
+
+
+def stock_config(config: Config) -> Any:
+    """The config as transformers' own class for its model type reads it."""
+    kind = config.get("model_type")
+    if kind not in CONFIG_MAPPING:
+        needs = "needs custom code, which ropewalk never runs" if config.get("auto_map") else ""
+        raise Unsupported(
+            f"model type {kind!r} {needs or 'is not known to the installed transformers'}"
+        )
+    check_counts(config)
+    own = {key: value for key, value in config.items() if key not in ("model_type", "auto_map")}
+    return AutoConfig.for_model(kind, **for_stock_class(own))  # a copy: it writes into settings
+
+
+def _rotaries(config: Config) -> list[Any]:
+    stock = stock_config(config)
+    inner = stock.get_text_config()  # the language model alone: towers turn patches, not positions
+    stock = inner if type(inner) in MODEL_MAPPING else stock
+    auto = AutoModelForCausalLM if type(stock) in MODEL_FOR_CAUSAL_LM_MAPPING else AutoModel
+    with torch.device("meta"):
+        model: nn.Module = auto.from_config(stock, trust_remote_code=False)
+    found: list[Any] = []
+    for module in model.modules():
+        names = [name for name, _ in module.named_buffers(recurse=False)]
+        if any(INVERSE_FREQUENCIES.fullmatch(name) for name in names):
+            try:
+                found.append(type(module)(module.config))
+            except (AttributeError, TypeError):
+                continue
+    if not found:
+        raise Unsupported(
+            f"models of type {config.get('model_type')!r} rotate inside their attention code; "
+            "there is no rotary module to measure"
+        )
+    return found
+
+
+def _asked(rotaries: list[Any], layer_type: str, length: int) -> FloatArray:
+    """cos and sin by pair at position 1, in a sequence of this length."""
+    for reading in chain.from_iterable(map(rotations_of, rotaries)):
+        if reading.layer_type in ("", layer_type):
+            return reading.cos_sin((1,), length)[:, 0]
+    raise Unsupported(f"no rotary module of this model serves layers of type {layer_type}")
+
+
+def _effective(
+    config: Config, layer_type: str, length: int, cos: FloatArray, sin: FloatArray
+) -> Effective:
+    """The angle that a pair turns in one position, and its factor.
+
+    That of all logits is set where attention is computed, by the config.
+    """
+    try:
+        plan = present_plan(config)
+        softmax = plan.schedule(min(length, plan.target_length), layer_type).softmax_scaling
+    except RopewalkError:  # such a config states none
+        softmax = 1.0
+    return Effective(length, np.arctan2(sin, cos), float(np.median(np.hypot(cos, sin))), softmax)

@@ -1,0 +1,183 @@
+"""A model measured under schedules: on planted documents, in this process, and each once.
+
+A schedule is measured on one document by one forward, alone: so a value depends neither on what
+else is asked for nor on who computes it. The same forward tells the loss of the text, the loss of
+the answers and how many of them are right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from ropewalk.context_plan import ContextPlan
+from ropewalk.errors import RopewalkError
+from ropewalk.evaluation.answering import TokenScores
+from ropewalk.evaluation.encoding import IntArray
+from ropewalk.evaluation.planted import Planted
+from ropewalk.evaluation.randomness import identity
+from ropewalk.evaluation.scoring import Scorer
+from ropewalk.models.install import applied
+from ropewalk.run_directory import Journal
+from ropewalk.schedule import FloatArray, RotarySchedule
+
+TEXT, ANSWERS, RETRIEVED = range(3)
+"""The entries of a measurement: nats a token of the text, nats a token of the answers, and the
+share of answers that were matched exactly: each token was the first choice, and the answer then
+ended. The last two are 0 if nothing was planted."""
+
+Measure = Callable[[Sequence[RotarySchedule], Sequence[int]], FloatArray]
+"""[schedules, documents, 3]; NaN throughout for a schedule that failed on any of the documents."""
+
+
+@dataclass(eq=False)
+class LocalMeasure:
+    """A model in this process."""
+
+    model: torch.nn.Module
+    documents: Sequence[Planted]
+    plan_of: Callable[[RotarySchedule], ContextPlan]
+    notice: Callable[[str], None] = lambda text: None
+    in_step: bool = field(default=False, kw_only=True)
+    """The model is shared with other ranks, so no forward can be tried again."""
+    in_chunks: bool = field(default=False, kw_only=True)
+    """These read the same documents, so long ones may be read in chunks."""
+
+    def __post_init__(self) -> None:
+        self._scorer = Scorer(self.model, in_chunks=self.in_chunks)
+        self._proven = False
+
+    def __call__(self, schedules: Sequence[RotarySchedule], documents: Sequence[int]) -> FloatArray:
+        return without_failures(np.stack([self._row(each, documents) for each in schedules]))
+
+    def one(self, schedule: RotarySchedule, document: int) -> FloatArray:
+        """One schedule on one document; NaN if the model fails under it."""
+        values: FloatArray = self._row(schedule, [document])[0]
+        return values
+
+    def said(self, schedule: RotarySchedule, document: int) -> IntArray:
+        """The first choice for each token that is scored; empty if the model fails."""
+        with applied(self.model, self.plan_of(schedule), check=False):
+            scores = self._scored(self.documents[document])
+        return np.array([] if scores is None else scores.chosen, dtype=np.int64)
+
+    def prove(self, schedule: RotarySchedule) -> None:
+        """Prove that installing works, once: it is a fact about the model.
+
+        Ranks that share the model prove it by the same schedule, for the forwards that this takes
+        depend on it; what is measured afterwards need not be the same.
+        """
+        with applied(self.model, self.plan_of(schedule)):
+            self._proven = True
+
+    def _row(self, schedule: RotarySchedule, documents: Sequence[int]) -> FloatArray:
+        if not self._proven:
+            self.prove(schedule)
+        with applied(self.model, self.plan_of(schedule), check=False):
+            return np.stack([self._on(self.documents[document]) for document in documents])
+
+    def _on(self, document: Planted) -> FloatArray:
+        scores = self._scored(document)
+        return np.full(3, np.nan) if scores is None else _summed_up(document, scores)
+
+    def _scored(self, document: Planted) -> TokenScores | None:
+        for last_try in (False, True):
+            try:
+                [scores] = self._scorer.score([document.tokens], [document.scored_from])
+            except (RuntimeError, RopewalkError) as error:
+                if isinstance(error, RuntimeError) and not _out_of_memory(error):
+                    raise
+                if isinstance(error, RuntimeError) and self.in_step:
+                    raise RopewalkError(
+                        f"out of memory on {document.source}, on a rank that shares the model with "
+                        "others; give a copy more ranks (`ranks_per_copy`)"
+                    ) from None
+                if isinstance(error, RopewalkError) or last_try:
+                    self.notice(f"failed on {document.source}: {error}")
+                    return None
+                self._scorer.logits_at_once //= 2
+                self.notice(
+                    "out of memory; logits are computed in chunks of half the size from here on"
+                )
+            else:
+                return scores
+        raise AssertionError("the second try returns")
+
+
+class Kept:
+    """Measurements apart from a search, one schedule and document a line.
+
+    A forward of a large model takes minutes: what a kill loses is one, or one for each rank.
+    """
+
+    def __init__(self, measure: Measure, journal: Journal | None, at_once: int) -> None:
+        self._measure, self._journal, self._at_once = measure, journal, at_once
+        self._known: dict[str, FloatArray] = {}
+        for record in journal.records if journal else ():
+            values = np.array(record["measured"], dtype=np.float64)  # null becomes NaN
+            self._known[str(record["of"])] = values.ravel()  # older journals hold sets of documents
+
+    def measured(
+        self,
+        schedule: RotarySchedule,
+        documents: Sequence[int],
+        progress: Callable[[float], None] = lambda done: None,
+    ) -> FloatArray:
+        of_schedule = schedule.to_json()
+        keys = {document: identity(of_schedule, [document]) for document in documents}
+        wanted = [document for document in documents if keys[document] not in self._known]
+        for start in range(0, len(wanted), self._at_once):
+            progress((len(documents) - len(wanted) + start) / len(documents))
+            part = wanted[start : start + self._at_once]
+            rows = self._measure([schedule], part)[0]
+            self._known |= {keys[document]: row for document, row in zip(part, rows, strict=True)}
+            if self._journal:
+                self._journal.append(
+                    {"of": keys[d], "measured": [None if x != x else x for x in row.tolist()]}
+                    for d, row in zip(part, rows, strict=True)
+                )
+        progress(1.0)
+        found = np.stack([self._known[keys[document]] for document in documents])
+        rows_of_all: FloatArray = without_failures(found[None])[0]
+        return rows_of_all
+
+
+def without_failures(measured: FloatArray) -> FloatArray:
+    """The same, with NaN for a schedule on every document where it failed on one."""
+    failed = np.array([not np.isfinite(schedule).all() for schedule in measured])
+    return np.where(failed[:, None, None], np.nan, measured)
+
+
+def _summed_up(document: Planted, scores: TokenScores) -> FloatArray:
+    start = document.scored_from
+
+    def part(place: slice) -> slice:
+        return slice(place.start - start, place.stop - start)
+
+    answers = [part(answer) for answer in document.answers]
+    if not answers:
+        return np.array([scores.losses[part(document.text)].mean(), 0.0, 0.0])
+    return np.array(
+        [
+            scores.losses[part(document.text)].mean(),
+            np.concatenate([scores.losses[answer] for answer in answers]).mean(),
+            np.mean([matched(document, scores, answer) for answer in document.answers]),
+        ]
+    )
+
+
+def matched(document: Planted, scores: TokenScores, answer: slice) -> bool:
+    """True if every token of the answer was chosen, and the choice after it ends the answer."""
+    chosen = scores.chosen[answer.start - document.scored_from :]
+    *own, after = chosen[: answer.stop - answer.start + 1]
+    known = after < len(document.continuing)
+    return bool(
+        np.array_equal(own, document.tokens[answer]) and not (known and document.continuing[after])
+    )
+
+
+def _out_of_memory(error: RuntimeError) -> bool:
+    return isinstance(error, torch.OutOfMemoryError) or "not enough memory" in str(error)

@@ -1,0 +1,321 @@
+"""A search on a real model: from a corpus to a plan, and to how good it is on text unseen before.
+
+A leg is one search at one length. The leg to the target comes first; with `recover`, one at the
+length of pretraining follows (as published, another at twice that), and the plan serves short
+sequences with what it finds. A target that the model serves already is the second leg alone.
+
+Each leg scores the hand-designed methods and searches on one set of documents, chooses on a second
+(choose.py) and reports on a third (report.py).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from ropewalk.context_plan import ContextPlan, PlanStep
+from ropewalk.costs.memory import check_memory
+from ropewalk.data.corpora import Document
+from ropewalk.errors import InvalidValue, RopewalkError
+from ropewalk.evaluation.chat import Chat
+from ropewalk.evaluation.encoding import Encoder
+from ropewalk.evaluation.planted import split_corpus
+from ropewalk.evaluation.statistics import FEWEST
+from ropewalk.lengths import format_length
+from ropewalk.models.load import LoadedModel
+from ropewalk.planning.hand_designed import hand_designed
+from ropewalk.progress import Notice, Progress, Status, log_notice, silent
+from ropewalk.registered import told
+from ropewalk.run_directory import Journal
+from ropewalk.schedule import RotarySchedule
+from ropewalk.searching import driver, strategies
+from ropewalk.searching.model.choose import WITHIN, Candidates, ScheduleReader, select
+from ropewalk.searching.model.documents import SearchDocuments
+from ropewalk.searching.model.forwards import FINALISTS, evaluations_of
+from ropewalk.searching.model.measure import Kept, LocalMeasure, Measure
+from ropewalk.searching.model.objectives import ModelObjective
+from ropewalk.searching.model.ranks import SearchRanks
+from ropewalk.searching.model.report import report
+from ropewalk.searching.model.results import PRESENT, Leg, SearchResult
+from ropewalk.searching.model.settings import SearchSettings, check_target, legs_of, space_of
+from ropewalk.searching.space import Space
+from ropewalk.untrusted import parse_json
+
+Journals = Callable[[str], Journal | None]
+"""A journal by its name, or None to keep nothing."""
+
+
+def search_model(
+    loaded: LoadedModel,
+    documents: Sequence[Document],
+    settings: SearchSettings,
+    *,
+    chat: Chat | None = None,
+    journal: Journals = lambda name: None,
+    ranks: SearchRanks | None = None,
+    progress: Progress = silent,
+    notice: Notice = log_notice,
+) -> SearchResult:
+    """Search, select and report.
+
+    `chat` is the template that questions go through. A leg has two journals, one of the search and
+    one of what is measured besides. All ranks are called with the same arguments, and all return
+    the same.
+    """
+    present = loaded.present_plan
+    layer = present.extended_layer
+    check_target(present.longest(layer), settings)
+    geometry = present.longest(layer).geometry
+    if geometry.resting_pairs:
+        notice(
+            f"{geometry.resting_pairs} of {geometry.pairs} rotary pairs do not rotate (frequency "
+            "0), and no stock runtime can load factors for the others alone: a searched plan can "
+            "only be installed with ropewalk; ntk, base_change and linear can also be exported"
+        )
+    _check_memory(loaded, settings, ranks)
+    encoder = Encoder(loaded.tokenizer, loaded.vocabulary).with_chat(chat)
+    legs: list[Leg] = []
+    for name, start, length in legs_of(present.longest(layer), settings):
+        if legs:  # recovery
+            start = legs[0].best.schedule
+        search = _LegSearch(
+            *(loaded, documents, encoder, settings, layer, name, start, length, notice)
+        )
+        leg = search.over(ranks, journal, progress)
+        if leg is not None:
+            legs.append(leg)
+    helps = ranks is not None and ranks.rank > 0
+    found = None if helps else SearchResult(_plan(present, layer, legs, settings), tuple(legs))
+    if ranks is None:
+        assert found is not None
+        return found
+    text = ranks.share(None if found is None else json.dumps(found.to_json()))
+    return found or SearchResult.from_json(parse_json(text, source="rank 0"))
+
+
+def check_search(
+    loaded: LoadedModel,
+    documents: Sequence[Document],
+    settings: SearchSettings,
+    ranks: SearchRanks | None = None,
+    chat: Chat | None = None,
+) -> None:
+    """Refuse a target, a corpus too short for it, or a budget without room for one evaluation,
+    before anything is computed or kept."""
+    present = loaded.present_plan
+    start = present.longest(present.extended_layer)
+    check_target(start, settings)
+    _check_memory(loaded, settings, ranks)
+    encoder = Encoder(loaded.tokenizer, loaded.vocabulary).with_chat(chat)
+    for _, own, length in legs_of(start, settings):
+        sets = split_corpus(documents, encoder, length, settings.sizes, settings.seed)
+        least = len(sets.search) * length
+        if settings.limited and length > own.geometry.original_length:
+            least += len(sets.search) * own.geometry.original_length
+        if settings.tokens is not None and settings.tokens < least:
+            raise InvalidValue(
+                "budget",
+                f"{settings.tokens} tokens",
+                f"one evaluation at {format_length(length)} takes {least:,}, over "
+                f"{len(sets.search)} documents",
+                "allow at least that",
+            )
+
+
+def _check_memory(loaded: LoadedModel, settings: SearchSettings, ranks: SearchRanks | None) -> None:
+    heads = ranks is not None and ranks.by_heads
+    parts = ranks.per_copy if ranks is not None and heads else 1
+    check_memory(loaded.model, settings.target_length, "to", in_chunks=heads, ranks=parts)
+
+
+@dataclass(frozen=True)
+class _LegSearch:
+    """One leg."""
+
+    loaded: LoadedModel
+    corpus: Sequence[Document]
+    encoder: Encoder
+    settings: SearchSettings
+    layer: str
+    name: str
+    start: RotarySchedule
+    length: int
+    notice: Notice
+
+    def over(self, ranks: SearchRanks | None, journal: Journals, progress: Progress) -> Leg | None:
+        """Search on this process alone, or on all ranks; None if this one only helped."""
+        documents = SearchDocuments.of(
+            *(self.corpus, self.encoder, self.length),
+            *(self.start.geometry.original_length, self.settings, self.notice),
+        )
+        count = len(documents.selection.documents)
+        if count < FEWEST:
+            self.notice(
+                f"{count} documents to select by are too few to show that a searched "
+                "schedule is better, so the plan will follow a hand-designed method; at least "
+                f"{FEWEST} are needed: give more text (`corpus`) or more `documents`"
+            )
+        local = LocalMeasure(
+            *(self.loaded.model, documents.all, self._plan_of, self.notice),
+            in_step=ranks is not None and ranks.per_copy > 1,
+            in_chunks=ranks is not None and ranks.by_heads,
+        )
+        # That installing works is proven by one schedule, the same on all ranks.
+        local.prove(next(iter(self._by_hand.values())))
+        if ranks is None:
+            return self._leg(local, documents, journal, progress, at_once=1)
+        ranks = ranks.apart(self.name)
+        if ranks.rank > 0:
+            ranks.serve(local.one)
+            return None
+        shared = ranks.measure(local.one)
+        leg = self._leg(shared, documents, journal, progress, ranks.size)
+        shared.close()
+        return leg
+
+    def _plan_of(self, schedule: RotarySchedule) -> ContextPlan:
+        return self.loaded.present_plan.with_steps(self.layer, (PlanStep(self.length, schedule),))
+
+    def _leg(
+        self,
+        measure: Measure,
+        documents: SearchDocuments,
+        journal: Journals,
+        progress: Progress,
+        at_once: int,
+    ) -> Leg:
+        """Measure, choose, report."""
+        kept = Kept(measure, journal(f"{self.name}-measured.jsonl"), at_once)
+        reader = ScheduleReader(kept, self.settings.objective, progress)
+        candidates = self._candidates(
+            reader, measure, documents, journal(f"{self.name}.jsonl"), at_once
+        )
+        selection = select(reader, documents, candidates, self.start, self.settings)
+        chosen = selection.choice.chosen
+        if selection.measured[chosen].losses.failed:
+            raise RopewalkError(
+                f"the model has no finite score at {self.length:,} tokens under any schedule; "
+                "try float32 (`dtype`), and check that the unmodified model works"
+            )
+        if chosen in candidates.by_hand and candidates.finalists:
+            self.notice(
+                f"search did not beat {chosen} on held-out documents, so {chosen} is used; allow "
+                "more evaluations or documents"
+            )
+        return report(
+            reader, documents, candidates, selection, self.start, self.length, self.settings
+        )
+
+    def _candidates(
+        self,
+        reader: ScheduleReader,
+        measure: Measure,
+        documents: SearchDocuments,
+        journal: Journal | None,
+        at_once: int,
+    ) -> Candidates:
+        """Score the hand-designed methods, and search from them."""
+        by_hand = self._by_hand
+        shown = by_hand if self.settings.reports else {}
+        # The methods come first: they are the baseline that progress shows.
+        on_search = reader.read("hand-designed methods", documents.search, shown)
+        baselines = {name: measured.score.score for name, measured in on_search.items()}
+        for name, short in reader.read(WITHIN, documents.short_search, shown).items():
+            baselines[name] += float(short.losses.text.mean())
+        # The strategy's objective counts short text if its cost may decide.
+        space = space_of(self.start, self.length, self.settings)
+        short_search = documents.short_search.numbers
+        original_length = self.start.geometry.original_length
+        objective = ModelObjective(
+            measure,
+            self.settings.objective,
+            documents.search.numbers,
+            self.length + (original_length if short_search else 0),
+            short_search,
+        )
+        best = min(((score, name) for name, score in baselines.items()), default=None)
+        known = "" if best is None else f" ({best[1]} {best[0]:.3f})"
+        result = self._search(space, objective, journal, at_once, reader.progress, known)
+        if not result.finalists and evaluations_of(self.settings) != 0:
+            self.notice("the search's budget ended before it had scored a schedule")
+        # Finalists are numbered, best first, as journals and notices name them.
+        finalists = {f"finalist {n}": own for n, (own, _) in enumerate(result.finalists, start=1)}
+        return Candidates(
+            by_hand=by_hand,
+            finalists={name: space.schedule(own) for name, own in finalists.items()},
+            at_bounds={name: space.bounds_met(own) for name, own in finalists.items()},
+            on_search=on_search,
+            by_objective=baselines,
+            result=result,
+        )
+
+    def _search(
+        self,
+        space: Space,
+        objective: ModelObjective,
+        journal: Journal | None,
+        at_once: int,
+        progress: Progress,
+        baseline: str,
+    ) -> driver.Outcome:
+        """Run the strategy within its budget."""
+        evaluations, tokens = evaluations_of(self.settings), self.settings.tokens
+        if evaluations == 0:  # a race of the hand-designed methods alone
+            return driver.Outcome((), (), 0.0, 0)
+        each = objective.documents * objective.tokens_per_document
+        expected = min(limit for limit in (evaluations, tokens and tokens / each) if limit)
+
+        def tell(now: driver.Progress) -> None:
+            done = min(1.0, now.evaluations / expected)
+            detail = (
+                f"best {now.score:.3f}{baseline}  "
+                f"{now.evaluations:,.0f} evaluations  {now.tokens / 1000:,.0f}k tokens"
+            )
+            progress(Status("searching", done, detail))
+
+        return driver.search(
+            space,
+            objective,
+            strategies.named(self.settings.strategy),
+            seed=self.settings.seed,
+            evaluations=evaluations,
+            tokens=tokens,
+            journal=journal,
+            at_once=at_once,
+            finalists=FINALISTS,
+            progress=tell,
+            notice=self.notice,
+        )
+
+    @cached_property
+    def _by_hand(self) -> dict[str, RotarySchedule]:
+        """The hand-designed methods; for a length that is served, the plain frequencies."""
+        if self.length > self.start.length:
+            return hand_designed(self.start, self.length)
+        plain = RotarySchedule.plain(self.start.geometry)
+        schedules = {"plain": plain, PRESENT: self.start}
+        return {name: replace(own, length=self.length) for name, own in schedules.items()}
+
+
+def _plan(
+    present: ContextPlan, layer: str, legs: Sequence[Leg], settings: SearchSettings
+) -> ContextPlan:
+    """The plan of the legs' schedules, each up to its length, and of the present beyond them."""
+    steps = sorted(
+        (PlanStep(leg.length, leg.best.schedule) for leg in legs),
+        key=lambda step: step.up_to_length,
+    )
+    reached = steps[-1].up_to_length
+    steps += [step for step in present.steps(layer) if step.up_to_length > reached]
+    plan = present.with_steps(layer, tuple(steps))
+    provenance = {
+        "methods": legs[0].chosen,
+        **({"as_published": "yes"} if settings.as_published else {}),
+        "strategy": settings.strategy,
+        "objective": settings.objective,
+        **told("objective", settings.objective),
+        "seed": str(settings.seed),
+    }
+    return ContextPlan(plan.model, plan.schedules, provenance)

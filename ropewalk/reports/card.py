@@ -172,8 +172,9 @@ def _outcome(plan: ContextPlan, judged: Judged | None) -> Iterator[Block]:
     for chart in judged.charts():
         own = [{mark.x: words(mark, chart.y) for mark in series.marks} for series in chart.series]
         for x in chart.places:
-            values = (at.get(x, "–") for at in own)
-            rows.append(cells(f"{chart.title} at {chart.x.text(x)}", *values))
+            rows.append(
+                cells(f"{chart.title} at {chart.x.text(x)}", *(at.get(x, "–") for at in own))
+            )
     yield Table("", ("", "before", "after"), tuple(rows), "With 95% intervals.")
 
 

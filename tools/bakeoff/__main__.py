@@ -127,6 +127,15 @@ def _alarms(said: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield key, answer["error"] if answer["exit"] in (2, 70) else wrong
 
 
+def by_line(found: dict[str, Any]) -> str:
+    """JSON with a row, and an alarm, a line."""
+    rows = ",\n  ".join(json.dumps(row) for row in found["rows"])
+    alarms = ",\n  ".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in found["alarms"].items())
+    rest = json.dumps({**found, "rows": 0, "alarms": 1}, indent=1)
+    rest = rest.replace('"rows": 0', f'"rows": [\n  {rows}\n ]')
+    return rest.replace('"alarms": 1', f'"alarms": {{\n  {alarms}\n }}') + "\n"
+
+
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("room", type=Path)
@@ -159,7 +168,7 @@ def main(words: Sequence[str] | None = None) -> int:
     for part, jobs in parts.items():
         room.ask(part, f"tools.bakeoff.{part}", jobs(), {})
     assert {*STOCK, *JUDGED, *parts} <= set(said)
-    RESULTS.write_text(json.dumps(results(said, given.wheels), indent=1) + "\n", encoding="utf-8")
+    RESULTS.write_text(by_line(results(said, given.wheels)), encoding="utf-8")
     write_page()
     return 0
 

@@ -61,6 +61,14 @@ def alone(row: dict[str, Any]) -> bool:
     return bool(row["ropewalk"].get("verify", [""])[0] == REPORTED)
 
 
+def effect(row: dict[str, Any]) -> str:
+    """The effect with the tools' own names."""
+    text = str(row["effect"])
+    for tool, name in NAMES.items():
+        text = text.replace(tool, name)
+    return text
+
+
 def named(row: dict[str, Any]) -> bool:
     return any(right for _, right in row["ropewalk"].values())
 
@@ -93,8 +101,8 @@ def sentences() -> list[figures.Sentence]:
         *(str(len(new)), str(sum(map(by_stock, new))), str(sum(map(by_ropewalk, new)))),
         *(str(len(false_alarms(found))), str(configs)),
     )
-    line = "of {} new planted faults stock tools report {}, ropewalk {}; {} false alarm on {} "
-    return [figures.Sentence("README.md", f"{line}published configs", told)]
+    line = "of {} new planted faults stock tools report {}, ropewalk with the plan {}; {} false "
+    return [figures.Sentence("README.md", f"{line}alarm on {{}} published configs", told)]
 
 
 def _lines(found: dict[str, Any]) -> Iterator[str]:
@@ -141,9 +149,9 @@ def _told(found: dict[str, Any]) -> str:
         f"{sum(map(by_ropewalk, new))}. For folders, `verify` had the plan that was meant, which "
         f"no stock tool takes; without a plan it reports {sum(map(alone, folders))} of the "
         f"{len(folders)} new ones, and stock tools {sum(map(by_stock, folders))}. "
-        f"{sum(by_stock(row) and not by_ropewalk(row) for row in new)} are reported by stock tools "
-        f"alone. ropewalk was judged at commit {found['ropewalk']}; the list of new faults, at "
-        f"commit {found['list']}, is younger. Run with {ran}."
+        f"{sum(by_stock(row) and not by_ropewalk(row) for row in new)} of all new ones only stock "
+        f"tools report. ropewalk was judged at commit {found['ropewalk']}; the list of new faults, "
+        f"at commit {found['list']}, is younger. Run with {ran}."
     )
 
 
@@ -171,7 +179,7 @@ def _missed(found: dict[str, Any]) -> Iterator[str]:
             stock = ", ".join(
                 NAMES.get(t, t) for t, said in row["stock"].items() if said == REPORTED
             )
-            yield f"- {row['place']}: {row['name']}: {row['effect']}; " + (
+            yield f"- {row['place']}: {row['name']}: {effect(row)}; " + (
                 f"reported by {stock}" if stock else "no stock tool reports it either"
             )
 
@@ -188,8 +196,9 @@ def _alarms(found: dict[str, Any]) -> Iterator[str]:
         f"`assert_rotation` raises {len(raised)} alarms on {len(families)} unmodified random "
         f"models, one of each family. Of {len(configs)} published configs, `verify` refuses "
         f"{len(refused)} that have no rotary embedding or none that a config states "
-        f"({', '.join(refused)}), and finds {len(wrong)} wrong. Without ropewalk, {len(wrong) - len(false)} of these are seen "
-        f"to be wrong; the other {len(false)} is a false alarm: {', '.join(false)}."
+        f"({', '.join(refused)}), and finds {len(wrong)} wrong. Without ropewalk, "
+        f"{len(wrong) - len(false)} of these are seen to be wrong; the other {len(false)} is a "
+        f"false alarm: {', '.join(false)}."
     )
     yield ""
     yield "| config | finding | what shows it |"
@@ -212,8 +221,7 @@ def _all(found: dict[str, Any], group: str) -> Iterator[str]:
         if group == "new":
             about += f" ({row['base']}): {row['story']}"
         yield (
-            f"| {row['place']} | {about} | {row['effect']} | {', '.join(stock) or 'silent'} | "
-            f"{own} |"
+            f"| {row['place']} | {about} | {effect(row)} | {', '.join(stock) or 'silent'} | {own} |"
         )
 
 

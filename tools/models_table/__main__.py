@@ -22,6 +22,8 @@ import ropewalk as rw
 from ropewalk.errors import RopewalkError
 from ropewalk.models.config import ConfigReader, present_plan
 from ropewalk.runtimes import every
+from tools.found import GONE, REPRODUCED, recorded
+from tools.found import faults as described
 from tools.models_table.page import page
 
 ROOT = Path(__file__).parents[2]
@@ -31,7 +33,7 @@ MORE = Path(__file__).with_name("more.json")
 TESTS = ROOT / "tests"
 FOLDERS = (TESTS / "golden" / "configs", TESTS / "models" / "published")
 DOCUMENTED = TESTS / "models" / "documented_lengths.json"
-FOUND = ROOT / "tools" / "found.json"
+SERVING = ROOT / "tools" / "observatory" / "serving_rotary.json"
 RUNTIMES = ("transformers", "vllm", "sglang", "llama.cpp", "ollama", "mlx-lm")
 
 
@@ -52,9 +54,9 @@ def releases() -> dict[str, str]:
     """The release of each runtime for which its rules were recorded."""
     from ropewalk.runtimes.model_classes import TABLE
 
-    recorded = json.loads(TABLE.read_text(encoding="utf-8"))
+    engines = json.loads(TABLE.read_text(encoding="utf-8"))
     other = json.loads((ROOT / "tools/observatory/recorded.json").read_text(encoding="utf-8"))
-    found = {name: recorded[name]["version"] for name in ("vllm", "sglang")}
+    found = {name: engines[name]["version"] for name in ("vllm", "sglang")}
     return {
         "transformers": metadata.version("transformers"),
         **found,
@@ -101,14 +103,34 @@ def row(name: str, config: dict[str, Any], documented: int | None, source: str) 
     return made
 
 
+def parity() -> dict[str, str]:
+    """Exports whose cos and sin, by an engine's own modules, were compared with float64."""
+    told = {}
+    for runtime, found in json.loads(SERVING.read_text(encoding="utf-8")).items():
+        errors = [max(row["prefill"], row["decoding"]) for row in found["checks"] if len(row) > 3]
+        right = sum(error <= 1 for error in errors)
+        refused = len(found["checks"]) - len(errors)
+        told[runtime] = f"{right} right, {refused} refused, {len(errors) - right} wrong"
+    return told
+
+
 def faults() -> list[dict[str, str]]:
     """The faults of docs/found.md, by software and release."""
-    kept = json.loads(FOUND.read_text(encoding="utf-8"))
+    kept = recorded()
     return [
-        {"fault": name, "in": "; ".join(runs)}
-        for name, runs in kept.items()
-        if any(run["outcome"] == "reproduced" for run in runs.values())
+        {
+            "what": fault.what,
+            "fails in": _in(kept[fault.name], REPRODUCED),
+            "does not fail in": _in(kept[fault.name], GONE),
+        }
+        for fault in described()
+        if fault.name in kept
     ]
+
+
+def _in(runs: dict[str, dict[str, Any]], outcome: str) -> str:
+    ran = (name.split(",")[0] for name, run in runs.items() if run["outcome"] == outcome)
+    return ", ".join(dict.fromkeys(ran))
 
 
 def table() -> dict[str, Any]:
@@ -122,7 +144,13 @@ def table() -> dict[str, Any]:
         runtime: dict(Counter(r["runtimes"][runtime]["outcome"] for r in rows if r["runtimes"]))
         for runtime in RUNTIMES
     }
-    return {"releases": releases(), "counts": counts, "faults": faults(), "models": rows}
+    return {
+        "releases": releases(),
+        "counts": counts,
+        "parity": parity(),
+        "faults": faults(),
+        "models": rows,
+    }
 
 
 def main() -> int:

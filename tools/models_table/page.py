@@ -24,7 +24,8 @@ th { position: sticky; top: 0; background: Canvas; } small { opacity: .75; displ
 .unknown { opacity: .55; }
 """
 SCRIPT = """
-const field = document.querySelector("input"), rows = [...document.querySelectorAll("tbody tr")];
+const field = document.querySelector("input");
+const rows = [...document.querySelectorAll("#models tbody tr")];
 field.addEventListener("input", () => {
   const words = field.value.toLowerCase().split(/\\s+/);
   for (const row of rows) {
@@ -53,26 +54,33 @@ def _lines(made: dict[str, Any]) -> Iterator[str]:
     yield (
         "<p>Each row is a published config. <b>as stated</b>: the runtime rotates as the config "
         "says. <b>otherwise</b>: it loads the model and does something else, or accepts another "
-        "length; the reason stands below. Lengths are in tokens: the native one, which scaling "
+        "length, for the reason given. Lengths are in tokens: the native one, which scaling "
         "counts from; the stated one; and the one up to which the vendor says that the model "
         "works. Runtimes are judged by the rules recorded for these releases, and no model was "
         "run. <code>python -m tools.models_table</code> writes this page and "
         '<a href="models.json">models.json</a>.</p>'
     )
     yield "<table><thead><tr><th>runtime</th><th>release</th><th>as stated</th><th>otherwise</th>"
-    yield "<th>refused</th><th>unknown</th></tr></thead>"
+    yield "<th>refused</th><th>unknown</th><th>exports compared in float64</th></tr></thead>"
     for runtime, counts in made["counts"].items():
         cells = [NAMES[runtime], made["releases"][runtime]]
         kinds = ("as stated", "otherwise", "refused", "unknown")
         cells += [str(counts.get(kind, 0)) for kind in kinds]
+        cells.append(made["parity"].get(runtime, "not counted here"))
         yield f"<tr>{''.join(f'<td>{escape(text)}</td>' for text in cells)}</tr>"
     yield "</table>"
     yield '<p><label>Search: <input placeholder="qwen yarn vllm"></label></p>'
     heads = ["model", "native", "stated", "documented", *NAMES.values()]
-    yield f"<table><thead><tr>{''.join(f'<th>{head}</th>' for head in heads)}</tr></thead><tbody>"
+    yield f'<table id="models"><thead><tr>{"".join(f"<th>{head}</th>" for head in heads)}</tr>'
+    yield "</thead><tbody>"
     for row in made["models"]:
         yield _row(row)
-    yield f"</tbody></table><script>{SCRIPT}</script></body></html>"
+    yield "</tbody></table><h2>Faults in these runtimes</h2><p>Each with the lines that "
+    yield 'reproduce it: <a href="found.md">found.md</a>.</p><table><thead><tr><th>fault</th>'
+    yield "<th>fails in</th><th>does not fail in</th></tr></thead>"
+    for fault in made["faults"]:
+        yield f"<tr>{''.join(f'<td>{escape(text)}</td>' for text in fault.values())}</tr>"
+    yield f"</table><script>{SCRIPT}</script></body></html>"
 
 
 def _row(row: dict[str, Any]) -> str:

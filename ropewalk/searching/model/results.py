@@ -178,7 +178,7 @@ _MEANS = (
 )
 _CHOOSING = (
     "Best first, by the loss of text and answers together, in nats. Of those that may be best, the "
-    "first within the limit on short text is chosen, or if none keeps it, the cheapest there. These "
+    "first within the limit on short text is chosen; if none keeps it, the cheapest there. These "
     "documents only choose; the verdict reads others. A method that falls behind reads fewer."
 )
 

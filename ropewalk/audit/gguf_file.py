@@ -13,7 +13,7 @@ from ropewalk.audit.files.content import of_file, of_folder
 from ropewalk.audit.result import ModelForm
 from ropewalk.context_plan import FULL_ATTENTION, PLAN, ContextPlan
 from ropewalk.errors import InvalidValue
-from ropewalk.gguf import carried
+from ropewalk.gguf import provenance
 from ropewalk.gguf.parts import read_parts, whole
 from ropewalk.gguf.rotation import geometry_of
 from ropewalk.progress import Progress, Status, share
@@ -40,9 +40,9 @@ class GGUFFile:
 
     def expected(self, plan: ContextPlan | None) -> Expected:
         notes: tuple[str, ...] = ()
-        own = self.header.values.get(carried.PLAN)
+        own = self.header.values.get(provenance.PLAN)
         if isinstance(own, str):
-            read_own = partial(ContextPlan.loads, own, f"{self.path}: {carried.PLAN}")
+            read_own = partial(ContextPlan.loads, own, f"{self.path}: {provenance.PLAN}")
             plan, notes = given_or_own(plan, read_own, "the plan in its metadata")
         elif plan is None and (self.path.parent / PLAN).is_file():  # of the run that wrote it
             plan, notes = self._plan_next_to()

@@ -26,7 +26,7 @@ from ropewalk.exporting.places import check_export_place
 from ropewalk.exporting.staging import staged
 from ropewalk.exporting.tokens import PROBE
 from ropewalk.extras import required_by
-from ropewalk.gguf import carried, llama_cpp_run, rewriting, settings, tensors
+from ropewalk.gguf import llama_cpp_run, provenance, rewriting, settings, tensors
 from ropewalk.gguf.header import GGUFHeader
 from ropewalk.gguf.llama_cpp_run import CannotLoad, Flags, LogProbabilities, reading
 from ropewalk.gguf.parts import read_parts, size, whole
@@ -152,9 +152,9 @@ def _write(
 ) -> Path:
     """Write what is asked for, and return the file that llama.cpp is given."""
     told = share(progress, "export", 0.0, 0.9, "copying tensors")
-    named = replace(plan, model=carried.name_of(plan.model))  # and no path of this machine
-    keys = {**changes.keys, carried.PLAN: rewriting.text(named.dumps())}
-    ours = {carried.SHA256, carried.SIZE, carried.PLAN}
+    named = replace(plan, model=provenance.name_of(plan.model))  # and no path of this machine
+    keys = {**changes.keys, provenance.PLAN: rewriting.text(named.dumps())}
+    ours = {provenance.SHA256, provenance.SIZE, provenance.PLAN}
     if as_folder:  # its manifest has the digests
         place.mkdir()
         without = changes.without | ours
@@ -163,10 +163,13 @@ def _write(
         )
         Manifest.of(place, runtime="llama.cpp").write(place)
         return written[0]
-    keys |= {carried.SHA256: rewriting.text(carried.BLANK), carried.SIZE: rewriting.number("<Q", 0)}
+    keys |= {
+        provenance.SHA256: rewriting.text(provenance.BLANK),
+        provenance.SIZE: rewriting.number("<Q", 0),
+    }
     rewriting.join(parts, place, replace(changes, keys=keys), told)
     progress(Status("export", 0.9, "digesting the file"))
-    carried.seal(place)
+    provenance.seal(place)
     return place
 
 
@@ -180,7 +183,7 @@ def _check_tensors(model: GGUFHeader) -> None:
 
 def _of_another_name(parts: Sequence[GGUFHeader], plan: ContextPlan) -> tuple[str, ...]:
     """A notice that the plan was made from another file; a copy may have been renamed."""
-    own, planned = [part.path.name for part in parts], carried.name_of(plan.model)
+    own, planned = [part.path.name for part in parts], provenance.name_of(plan.model)
     if planned in own:
         return ()
     return (

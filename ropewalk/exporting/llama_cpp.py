@@ -28,7 +28,7 @@ from ropewalk.exporting import gate
 from ropewalk.exporting.exported import Exported, NotTheSame, modelfile
 from ropewalk.exporting.staging import staged
 from ropewalk.exporting.tokens import PROBE, first_difference
-from ropewalk.gguf import carried, llama_cpp_run
+from ropewalk.gguf import llama_cpp_run, provenance
 from ropewalk.gguf.families import check_reaches, family, rotation_of
 from ropewalk.gguf.llama_cpp_run import CannotLoad, LogProbabilities, RunningLlamaCpp, reading
 from ropewalk.gguf.model import GGUFModel, check_installed
@@ -134,7 +134,7 @@ def export(
     ) as path:
         progress(Status("export", 0.0, "writing"))
         model.write(path, plan, words)
-        carried.seal(path)
+        provenance.seal(path)
         if not llama_cpp_run.available():
             return exported.with_warnings(
                 (f"written, and not run: {llama_cpp_run.absent()}; then {_VERIFY}",)

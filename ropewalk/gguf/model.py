@@ -21,7 +21,7 @@ from torch import Tensor
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, UnknownName, Unsupported
 from ropewalk.extras import missing
-from ropewalk.gguf import carried
+from ropewalk.gguf import provenance
 from ropewalk.gguf.architectures import CONSECUTIVE
 from ropewalk.gguf.families import Rotation, family
 from ropewalk.gguf.family import GGUFFamily, Keys, TensorPart
@@ -119,7 +119,7 @@ class GGUFModel:
         writer = gguf.GGUFWriter(path, self.architecture)
         try:
             self._write_general(writer, plan)
-            carried.reserve(writer, replace(plan, model=carried.name_of(plan.model)).dumps())
+            provenance.reserve(writer, replace(plan, model=provenance.name_of(plan.model)).dumps())
             self._write_keys(writer, self._sizes())
             self._write_keys(writer, self.family.keys(self.config, self.checkpoint.tensor))
             self._write_keys(writer, self._rope())
@@ -133,7 +133,7 @@ class GGUFModel:
         import gguf
 
         writer.add_type(gguf.GGUFType.MODEL)
-        writer.add_name(carried.name_of(plan.model))
+        writer.add_name(provenance.name_of(plan.model))
         kinds = gguf.LlamaFileType
         writer.add_file_type(
             kinds.ALL_F32 if self.dtype == "F32" else kinds[f"MOSTLY_{self.dtype}"]

@@ -93,8 +93,8 @@ class Example(NamedTuple):
 
     def __str__(self) -> str:
         return (
-            f"asked {self.question!r} (a document says {self.answer!r}, {self.depth:.0%} into it): "
-            f"before {self.before!r}, after {self.after!r}"
+            f"asked for {self.question!r}, which stands {self.depth:.0%} into a document as "
+            f"{self.answer!r}: before {self.before!r}, after {self.after!r}"
         )
 
 

@@ -18,7 +18,7 @@ one place, `Runtime.judge`.
 
 A runtime differs from transformers in which keys it reads, not in the formulas behind them. So its
 rules leave out of a setting what the runtime does not see, put in what it would fill in, and hand
-the rest to the reader of transformers' own configs (models/config.py). None of this is run: a
+the rest to the reader of transformers' own configs (models/config). None of this is run: a
 reading's `source` says so. What transformers itself does is measured instead.
 
 The rules are those of vLLM 0.33, SGLang 0.5.23, llama.cpp, mlx-lm 0.32 and Ollama 0.33, read in

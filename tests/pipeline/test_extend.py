@@ -446,7 +446,7 @@ def test_the_command_that_a_page_ends_with_is_one_that_is_taken(
     done: Extended, run: Path, rates: tuple[float, float]
 ) -> None:
     told = judged_as(done.result(JudgeFirst), rates)
-    command = _to_do(told, RunOnDisk.read(run), None).text
+    command = _to_do(told, RunOnDisk.read(run), None, over=False).text
     _, verb, *words = shlex.split(command)
     group = get_command(command_line([verb]))
     taken = group if not hasattr(group, "commands") else group.commands[verb]

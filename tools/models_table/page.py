@@ -77,7 +77,7 @@ def _lines(made: dict[str, Any]) -> Iterator[str]:
         yield _row(row)
     yield "</tbody></table><h2>Faults in these runtimes</h2><p>Each with the lines that "
     yield 'reproduce it: <a href="found.md">found.md</a>.</p><table><thead><tr><th>fault</th>'
-    yield "<th>fails in</th><th>does not fail in</th></tr></thead>"
+    yield "<th>fails in</th><th>does not fail in</th><th>older releases</th></tr></thead>"
     for fault in made["faults"]:
         yield f"<tr>{''.join(f'<td>{escape(text)}</td>' for text in fault.values())}</tr>"
     yield f"</table><script>{SCRIPT}</script></body></html>"

@@ -81,7 +81,15 @@ def search_model(
         if legs:  # recovery
             start = legs[0].best.schedule
         search = _LegSearch(
-            *(loaded, documents, encoder, settings, layer, name, start, length, notice)
+            loaded=loaded,
+            corpus=documents,
+            encoder=encoder,
+            settings=settings,
+            layer=layer,
+            name=name,
+            start=start,
+            length=length,
+            notice=notice,
         )
         leg = search.over(ranks, journal, progress)
         if leg is not None:
@@ -146,9 +154,9 @@ class _LegSearch:
 
     def over(self, ranks: SearchRanks | None, journal: Journals, progress: Progress) -> Leg | None:
         """Search on this process alone, or on all ranks; None if this one only helped."""
+        original = self.start.geometry.original_length
         documents = SearchDocuments.of(
-            *(self.corpus, self.encoder, self.length),
-            *(self.start.geometry.original_length, self.settings, self.notice),
+            self.corpus, self.encoder, self.length, original, self.settings, self.notice
         )
         count = len(documents.selection.documents)
         if count < FEWEST:

@@ -68,7 +68,9 @@ def check_result(result: R) -> R:
     return result
 
 
-_OF_A_SHELL = re.compile(r"^(?!.*\bropewalk ).*(?<![\w-])--(json|run|methods?|set)(?![\w-])", re.M)
+_OF_A_SHELL = re.compile(
+    r"^(?!.*\bropewalk ).*(?<![\w-])--(json|run|method|methods|set)(?![\w-])", re.M
+)
 """An option of a command, in a line that isn't one to paste: a notebook shows it too."""
 
 

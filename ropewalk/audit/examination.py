@@ -96,7 +96,7 @@ def _releases(runtimes: Sequence[str]) -> dict[str, str]:
     """The named runtimes, and the release of each; empty if none is named."""
     releases = {}
     for asked in runtimes:
-        name, _, release = asked.partition("==")
+        name, _, release = str(asked).partition("==")
         if name not in every() or (release and not named(name).release()):
             raise UnknownName("runtime", f"{name}=={release}" if release else name, tuple(every()))
         releases[name] = release

@@ -216,8 +216,9 @@ def test_what_cannot_be_verified_is_named(tmp_path: Path) -> None:
     plan: ContextPlan = CLEAN["plain"].plan
     with pytest.raises(InputError, match="there is no such file or folder"):
         rw.verify("nowhere")
-    with pytest.raises(UnknownName, match="unknown runtime 'triton'"):
-        rw.verify(folder, runtimes=["triton"])
+    for name in ("triton", None):
+        with pytest.raises(UnknownName, match=f"unknown runtime '{name}'"):
+            rw.verify(folder, runtimes=[name])  # type: ignore[list-item]
     with pytest.raises(InputError, match="there is no such file"):
         rw.verify(folder, plan="no.json")
     with pytest.raises(InputError, match="not both"):

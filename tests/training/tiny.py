@@ -39,7 +39,7 @@ LENGTH, TARGET = 96, 192
 """Tokens of a window; and what `skip` reaches, and plans are made for."""
 SPECIAL = SpecialTokens(bos=1, eos=2)
 PER_STEP = 4
-RATE, EPSILON = 3e-4, 1e-6
+RATE, EPSILON = 3e-4, 1e-5
 """Of AdamW, which turns rounding into steps where a gradient is not much larger than epsilon."""
 
 

@@ -44,6 +44,7 @@ def leg() -> Leg:
         history=(Point(100, 2.5), Point(200, 2.0)),
         evaluations=2.0,
         tokens=200,
+        by_objective={"linear": 4.0, "yarn": 3.0},
     )
 
 

@@ -36,6 +36,9 @@ def ignored_keys(subject: ExaminedModel) -> Iterator[Finding]:
     """Keys that no runtime reads under this rope type, misspelt or left over from another."""
     for rope in _stated_ropes(subject):
         kind = kind_of(rope)
+        neutral = {**_NEUTRAL}
+        if rope.get("mscale") == rope.get("mscale_all_dim"):  # what counts is their ratio
+            neutral["mscale_all_dim"] = rope.get("mscale")
         if kind not in _READ or not {"rope_type", "type"} & set(rope):
             continue
         for key in sorted(set(rope).difference(_READ[kind], _TABLE["always"])):
@@ -47,7 +50,7 @@ def ignored_keys(subject: ExaminedModel) -> Iterator[Finding]:
                 "remove it, or correct its name or the type; type "
                 f"{kind!r} reads {', '.join(sorted(_READ[kind])) or 'no keys of its own'}",
                 # Beside a plan, all that it should do is compared: what is left over is harmless.
-                wrong=not subject.planned and rope[key] != _NEUTRAL.get(key),
+                wrong=not subject.planned and rope[key] != neutral.get(key),
             )
 
 

@@ -230,7 +230,7 @@ class RunDirectory:
     def keep(self, name: str, result: object) -> None:
         """A result as JSON. An event seals it, so that an edited one is not taken for it."""
         content = json.dumps(result, indent=2, allow_nan=False) + "\n"
-        lines = {own: len(each.records) for own, each in self._journals.items() if own != EVENTS}
+        lines = {own: each.sealed for own, each in self._journals.items() if own != EVENTS}
         self.event(KEPT, file=name, digest=_digest(content.encode()), lines=lines)
         self.write(name, content)
 
@@ -260,15 +260,31 @@ def check_kept(file: Path, run: Path) -> None:
             f"{file}: was edited since it was written; restore it, or remove {file.name} to have "
             "it made again by the same command"
         )
-    counts = seals.get(digest)
-    for own, count in counts.items() if isinstance(counts, dict) else ():
+    journals = seals.get(digest)
+    for own, sealed in journals.items() if isinstance(journals, dict) else ():
         journal = run / Path(own).name
-        there = len(read_journal(journal)) if journal.exists() else 0
-        if isinstance(count, int) and there < count:
-            raise InputError(
-                f"{journal}: has {there} lines, and {file.name} was made of {count}; restore it, "
-                f"or remove {file.name} to have both made again by the same command"
-            )
+        match sealed:
+            case [int(count), last] if (there := _lines_in(journal)) < count:
+                how = f"has {there} lines, and {file.name} was made of {count}"
+                again = file.name
+            case [int(count), str(last)] if count > 0 and _seal_in(journal, count) != last:
+                how = f"has other lines than those that {file.name} was made of"
+                again = f"{file.name} and {journal.name}"
+            case _:  # intact, or from an earlier version
+                continue
+        raise InputError(
+            f"{journal}: {how}; restore it, or remove {again} to have both made again by the same "
+            "command"
+        )
+
+
+def _lines_in(journal: Path) -> int:
+    return len(read_journal(journal)) if journal.exists() else 0
+
+
+def _seal_in(journal: Path, count: int) -> str:
+    """The seal of a line, by its number: it stands for all lines before it, too."""
+    return _seal(journal.read_bytes().split(b"\n")[count - 1])
 
 
 def _digest(content: bytes) -> str:
@@ -426,6 +442,11 @@ class Journal:
             ) from None
         self._size, self._last = self._size + len(data), last
         self.records += added
+
+    @property
+    def sealed(self) -> tuple[int, str | None]:
+        """The number of lines, and the seal of the last, which stands for all of them."""
+        return len(self.records), self._last
 
     def close(self) -> None:
         os.close(self._descriptor)

@@ -247,6 +247,22 @@ def test_a_result_counts_the_records_that_it_was_made_of(copied: Path) -> None:
     rw.report(copied)
 
 
+def test_a_result_belongs_to_the_records_that_it_was_made_of(copied: Path) -> None:
+    """A journal of as many good lines, as another run would have it, is not taken for its own."""
+    records, results = copied / "records.jsonl", copied / "results.json"
+    first, *others = read_journal(records)
+    records.unlink()
+    Journal(records).append([{**first, "score": float(str(first["score"])) / 2 + 0.1}, *others])
+    told = "has other lines than those that results.json was made of"
+    assert told in refused(copied)
+    kept = results.read_bytes()
+    results.unlink()
+    records.unlink()
+    rw.evaluate(tiny.loaded(), run=copied, **SETTINGS)
+    assert results.read_bytes() == kept
+    rw.report(copied)
+
+
 @pytest.mark.parametrize("digits", ["results", "comparisons", "depth_grids"])
 def test_an_edited_digit_does_not_reach_the_page(copied: Path, digits: str) -> None:
     """Nowhere in a result, derived from the records or not."""

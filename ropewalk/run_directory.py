@@ -235,7 +235,8 @@ class RunDirectory:
         if name == RESULTS and RECORDS in self._journals and file.exists():
             before, seals = file.read_bytes(), _seals(self.path, name)
             if before != content.encode() and not _agree(_parsed(before), result):
-                if seals.get(_digest(before)) == self._lines():
+                sealed = seals.get(_digest(before))
+                if sealed == self._lines() or _changed(self.path, sealed):
                     raise InputError(
                         f"{file}: says something else than the {RECORDS} that it was made of, so "
                         f"one of them was edited; restore it, or remove {name} to have it made "
@@ -249,8 +250,8 @@ class RunDirectory:
         self.event(KEPT, file=name, digest=_digest(content.encode()), lines=self._lines())
         return self.write(name, content)
 
-    def _lines(self) -> dict[str, int]:
-        return {own: len(each.records) for own, each in self._journals.items() if own != EVENTS}
+    def _lines(self) -> dict[str, object]:
+        return {own: each.sealed for own, each in self._journals.items() if own != EVENTS}
 
     def write(self, name: str, content: str | bytes) -> Path:
         """A file of this directory, replaced in one step."""
@@ -286,15 +287,34 @@ def check_kept(file: Path, run: Path) -> None:
         )
     if digest not in seals:
         raise InputError(f"{file}: was edited since it was written; restore it, or {remake}")
-    counts = seals[digest]
-    for own, count in counts.items() if isinstance(counts, dict) else ():
+    if changed := _changed(run, seals[digest]):
+        name, how, is_forged = changed
+        again = f"{file.name} and {name}" if is_forged else file.name
+        raise InputError(
+            f"{run / name}: {how} that {file.name} was made of; restore it, or remove {again} to "
+            "have both made again by the same command"
+        )
+
+
+def _changed(run: Path, journals: object) -> tuple[str, str, bool] | None:
+    """The first journal that lacks lines, or has others, than when a result was sealed; and how."""
+    for own, sealed in journals.items() if isinstance(journals, dict) else ():
         journal = run / Path(own).name
-        there = len(read_journal(journal)) if journal.exists() else 0
-        if isinstance(count, int) and there < count:
-            raise InputError(
-                f"{journal}: has {there} lines, and {file.name} was made of {count}; restore it, "
-                f"or remove {file.name} to have both made again by the same command"
-            )
+        match sealed:
+            case [int(count), _] if (there := _lines_in(journal)) < count:
+                return journal.name, f"has {there} lines of the {count}", False
+            case [int(count), str(last)] if count > 0 and _seal_in(journal, count) != last:
+                return journal.name, "has other lines than those", True
+    return None
+
+
+def _lines_in(journal: Path) -> int:
+    return len(read_journal(journal)) if journal.exists() else 0
+
+
+def _seal_in(journal: Path, count: int) -> str:
+    """The seal of a line, by its number: it stands for all lines before it, too."""
+    return _seal(journal.read_bytes().split(b"\n")[count - 1])
 
 
 def _parsed(content: bytes) -> object:
@@ -470,6 +490,11 @@ class Journal:
             ) from None
         self._size, self._last = self._size + len(data), last
         self.records += added
+
+    @property
+    def sealed(self) -> list[object]:
+        """The number of lines, and the seal of the last, which stands for all of them."""
+        return [len(self.records), self._last]
 
     def close(self) -> None:
         os.close(self._descriptor)

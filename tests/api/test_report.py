@@ -266,11 +266,27 @@ def test_a_result_counts_the_records_that_it_was_made_of(copied: Path) -> None:
     records = copied / "records.jsonl"
     lines = records.read_bytes().splitlines(keepends=True)
     records.write_bytes(b"".join(lines[:-3]))
-    told = f"has {len(lines) - 3} lines, and results.json was made of {len(lines)}"
+    told = f"has {len(lines) - 3} lines of the {len(lines)} that results.json was made of"
     assert told in refused(copied)
     (copied / "results.json").unlink()
     rw.evaluate(tiny.loaded(), run=copied, **SETTINGS)
     assert records.read_bytes() == b"".join(lines)
+    rw.report(copied)
+
+
+def test_a_result_belongs_to_the_records_that_it_was_made_of(copied: Path) -> None:
+    """A journal of as many good lines, as another run would have it, is not taken for its own."""
+    records, results = copied / "records.jsonl", copied / "results.json"
+    first, *others = read_journal(records)
+    records.unlink()
+    Journal(records).append([{**first, "score": float(str(first["score"])) / 2 + 0.1}, *others])
+    told = "has other lines than those that results.json was made of"
+    assert told in refused(copied)
+    kept = results.read_bytes()
+    results.unlink()
+    records.unlink()
+    rw.evaluate(tiny.loaded(), run=copied, **SETTINGS)
+    assert results.read_bytes() == kept
     rw.report(copied)
 
 

@@ -19,7 +19,7 @@ import torch
 import ropewalk as rw
 from benchmarks.machine import machine, measured_on
 from ropewalk.outputs import write_atomically
-from ropewalk.searching.model.results import SEARCHED, Found
+from ropewalk.searching.model.results import SEARCHED, SearchResult
 
 RESULTS = Path(__file__).with_name("results") / "bundled_search.json"
 COMMAND = "python -m benchmarks.bundled_search"
@@ -51,7 +51,7 @@ def measure(**less: Any) -> dict[str, Any]:
     return found
 
 
-def kept(found: Found) -> dict[str, Any]:
+def kept(found: SearchResult) -> dict[str, Any]:
     """The scores on the documents to report on, and the verdict in words."""
     leg = found.legs[-1]
     arms = dict(leg.baselines)

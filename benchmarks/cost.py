@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from benchmarks.machine import machine, measured_on
-from ropewalk.costs.estimates import SINGLE, Way, Work, evaluating, training
+from ropewalk.costs.estimates import SINGLE, Way, Workload, evaluating, training
 from ropewalk.costs.machines import GIB, HERE
 from ropewalk.costs.machines import machine as device
 from ropewalk.costs.sizes import sizes_of
@@ -137,7 +137,7 @@ def recorded() -> dict[str, Any]:
 def calculated(case: Case) -> Way:
     """The cost by the formulas, for numbers of four bytes."""
     here = replace(device(HERE), devices=case.ranks)
-    work = Work(sizes_of(case.config), case.length, here, case.length, SINGLE)
+    work = Workload(sizes_of(case.config), case.length, here, case.length, SINGLE)
     if case.does == "evaluate":
         return next(evaluating(work))
     return next(

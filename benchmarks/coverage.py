@@ -24,7 +24,6 @@ import numpy as np
 from docs.figures import Sentence
 from ropewalk.evaluation.select import Losses, choose
 from ropewalk.evaluation.statistics import (
-    Interval,
     compare_means,
     compare_rates,
     difference_interval,
@@ -33,13 +32,14 @@ from ropewalk.evaluation.statistics import (
     rate_interval,
     t_interval,
 )
+from ropewalk.interval import Ends
 from ropewalk.outputs import write_atomically
 
 RESULTS = Path(__file__).with_name("results") / "coverage.json"
 TIMES = 10_000
 
 Random = np.random.Generator
-Draw = Callable[[Random], tuple[Interval | None, float]]
+Draw = Callable[[Random], tuple[Ends | None, float]]
 """One interval, and the value that it should contain."""
 
 
@@ -57,7 +57,7 @@ class Row(NamedTuple):
 
 
 def rate(count: int, chance: float) -> Draw:
-    def draw(random: Random) -> tuple[Interval | None, float]:
+    def draw(random: Random) -> tuple[Ends | None, float]:
         return rate_interval((random.random(count) < chance).tolist()), chance
 
     return draw
@@ -67,7 +67,7 @@ def clustered_rate(count: int, chance: float, answers: int = 8, alike: float = 0
     """Answers of one document are correlated by `alike`: a beta-binomial."""
     strength = 1 / alike - 1
 
-    def draw(random: Random) -> tuple[Interval | None, float]:
+    def draw(random: Random) -> tuple[Ends | None, float]:
         own = random.beta(chance * strength, (1 - chance) * strength, size=count)
         right = random.random((count, answers)) < own[:, None]
         documents = np.repeat(np.arange(count), answers).tolist()
@@ -77,7 +77,7 @@ def clustered_rate(count: int, chance: float, answers: int = 8, alike: float = 0
 
 
 def mean(count: int, values: Callable[[Random, int], np.ndarray], truth: float) -> Draw:
-    def draw(random: Random) -> tuple[Interval | None, float]:
+    def draw(random: Random) -> tuple[Ends | None, float]:
         return t_interval(values(random, count)), truth
 
     return draw
@@ -94,7 +94,7 @@ def _uneven(random: Random, count: int, alike: float) -> tuple[np.ndarray, list[
 
 
 def clustered_mean(count: int, alike: float) -> Draw:
-    def draw(random: Random) -> tuple[Interval | None, float]:
+    def draw(random: Random) -> tuple[Ends | None, float]:
         values, clusters = _uneven(random, count, alike)
         weights = random.integers(1, 257, size=len(values))
         return mean_interval(values, weights, clusters), 0.0
@@ -113,7 +113,7 @@ def _text(random: Random, places: int, near: float = 0.9) -> np.ndarray:
 def perplexity(count: int, *, of_language: bool) -> Draw:
     """Windows of 4k drawn from a text of 400k tokens, 256 of them scored, that keep apart."""
 
-    def draw(random: Random) -> tuple[Interval | None, float]:
+    def draw(random: Random) -> tuple[Ends | None, float]:
         text = _text(random, 1600)
         windows = text[15::17]
         drawn = random.choice(len(windows), size=count, replace=False)
@@ -126,7 +126,7 @@ def perplexity(count: int, *, of_language: bool) -> Draw:
 def overlapping(count: int) -> Draw:
     """Windows that slide over documents of 1 to 12 windows, clustered by document."""
 
-    def draw(random: Random) -> tuple[Interval | None, float]:
+    def draw(random: Random) -> tuple[Ends | None, float]:
         losses, documents = _uneven(random, count, 0.5)
         low, high = mean_interval(3 + losses, clusters=documents) or (math.nan, math.nan)
         return (math.exp(low), math.exp(high)), math.exp(3)
@@ -137,7 +137,7 @@ def overlapping(count: int) -> Draw:
 def paired_rates(count: int, answers: int) -> Draw:
     """Two methods of 80% and 70%, mostly right and wrong about the same; by document if several."""
 
-    def draw(random: Random) -> tuple[Interval | None, float]:
+    def draw(random: Random) -> tuple[Ends | None, float]:
         easy = random.normal(size=(count, 1)) if answers > 1 else 0.0
         shared = easy + random.normal(size=(count, answers))
         spread = math.sqrt(2.0 if answers == 1 else 3.0)
@@ -148,7 +148,7 @@ def paired_rates(count: int, answers: int) -> Draw:
         first, second = (right.ravel().tolist() for right in methods)
         documents = np.repeat(np.arange(count), answers).tolist()
         found = compare_rates(first, second, documents)
-        return _interval(found.low, found.high), 0.1
+        return found.difference.ends, 0.1
 
     return draw
 
@@ -156,12 +156,12 @@ def paired_rates(count: int, answers: int) -> Draw:
 def paired_means(count: int) -> Draw:
     """Losses of two methods: a difference that grows where the text is hard, so it is skewed."""
 
-    def draw(random: Random) -> tuple[Interval | None, float]:
+    def draw(random: Random) -> tuple[Ends | None, float]:
         hard = random.exponential(size=count)
         second = 2 + hard + 0.1 * random.normal(size=count)
         first = second + 0.05 * hard + 0.05 * random.normal(size=count)
         found = compare_means(first.tolist(), second.tolist(), [1.0] * count)
-        return _interval(found.low, found.high), 0.05
+        return found.difference.ends, 0.05
 
     return draw
 
@@ -169,7 +169,7 @@ def paired_means(count: int) -> Draw:
 def searches(count: int, documents: int = 24) -> Draw:
     """Differences of two strategies: searches vary by 0.04 nats, and each sees own documents."""
 
-    def draw(random: Random) -> tuple[Interval | None, float]:
+    def draw(random: Random) -> tuple[Ends | None, float]:
         of_search = 0.04 * random.normal(size=count)
         of_documents = 0.05 * random.normal(size=(count, documents))
         return t_interval(0.02 + of_search + of_documents.mean(axis=1)), 0.02
@@ -203,7 +203,7 @@ UNLIKE_TASKS = tuple(np.linspace(0.1, 0.99, 13).tolist())
 def mean_over_tasks(chances: Sequence[float], count: int, *, shared: bool = False) -> Draw:
     """A mean over tasks, with samples of their own or the same documents in all of them."""
 
-    def draw(random: Random) -> tuple[Interval | None, float]:
+    def draw(random: Random) -> tuple[Ends | None, float]:
         if shared:
             tasks = _tasks(random, chances, count, random.normal(size=count))
         else:
@@ -221,7 +221,7 @@ def two_means(count: int, times: float) -> Draw:
     """A mean over tasks minus a multiple of another, on the same samples."""
     others = [0.9 * chance for chance in UNLIKE_TASKS]
 
-    def draw(random: Random) -> tuple[Interval | None, float]:
+    def draw(random: Random) -> tuple[Ends | None, float]:
         first: list[tuple[list[float], list[tuple[int, int]]]] = []
         second: list[tuple[list[float], list[tuple[int, int]]]] = []
         for i, pair in enumerate(zip(UNLIKE_TASKS, others, strict=True)):
@@ -232,10 +232,6 @@ def two_means(count: int, times: float) -> Draw:
         return difference_interval(first, second, times), truth
 
     return draw
-
-
-def _interval(low: float | None, high: float | None) -> Interval | None:
-    return None if low is None or high is None else (low, high)
 
 
 def _normal(random: Random, count: int) -> np.ndarray:

@@ -113,7 +113,7 @@ def sentences() -> list[Sentence]:
     own = Judged.from_json(results["judged"])
     places = ((AS_IT_IS, own.length), (own.chosen, own.length), (AS_IT_IS, own.window))
     figures = tuple(own.retrieved(method, length) for method, length in places)
-    words = "without training? | {} before, and {} after; within its window {} | `make demo`"
+    words = "4 times its window? | {} before, and {} after; within its window {} | `make demo`"
     return [Sentence("README.md", words, figures, holds=own.verdict == "works")]
 
 

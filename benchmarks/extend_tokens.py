@@ -43,7 +43,7 @@ FORMER_SEARCH = {"target": 380, "window": 372}
 """Forwards of 24 evaluations on 6 documents, with 16 to select by and 5 to report on."""
 MODELS = {"qwen3-8b": ("32k", "128k"), "llama-3.1-8b": ("128k", "512k")}
 ON = "h100"
-SMALL, TIMES, SEEDS = ("bundled", "bundled 2", "bundled 3", "tall", "wide 3"), (4, 8), (0, 1)
+SMALL, TIMES, SEED = ("tall", "wide 3", "bundled", "bundled 2", "bundled 3"), (4, 8), 0
 RUNS = Path("runs") / "extend-tokens"
 
 
@@ -81,18 +81,18 @@ def counted(model: str, target: str) -> dict[str, Any]:
     return found
 
 
-def measured(name: str, times: int, seed: int) -> dict[str, Any]:
+def measured(name: str, times: int) -> dict[str, Any]:
     """What a run of a small model takes, and how it ends."""
-    model, run = SUBJECTS[name].path, RUNS / f"{name}-{times}-{seed}"
+    model, run = SUBJECTS[name].path, RUNS / f"{name}-{times}"
     window = resolve(model).present_plan.target_length
-    found = rw.extend(model, times * window, seed=seed, run=run)
+    found = rw.extend(model, times * window, seed=SEED, run=run)
     judged: Judged = found.judged
     used = [each for each in read_journal(run / EVENTS) if each["event"] == "used"]
     shutil.rmtree(run)  # some megabytes of weights
     return {
         "model": name,
         "times": times,
-        "seed": seed,
+        "seed": SEED,
         "former": former(window, times * window),
         "tokens": {str(each["stage"]): each["tokens"] for each in used if each["tokens"]},
         "seconds": round(sum(float(str(each["seconds"])) for each in used)),
@@ -112,10 +112,9 @@ def main() -> None:
     kept["counted"] = {model: counted(model, to) for model, (_, to) in MODELS.items()}
     write_atomically(RESULTS, json.dumps(kept, indent=1) + "\n")
     torch.set_num_threads(1)
-    done = [(line["model"], line["times"], line["seed"]) for line in kept["runs"]]
-    for seed, times, model in () if only_counts else product(SEEDS, TIMES, SMALL):
-        if (model, times, seed) not in done:
-            kept["runs"].append(measured(model, times, seed))
+    for times, model in () if only_counts else product(TIMES, SMALL):
+        if (model, times) not in done(kept):
+            kept["runs"].append(measured(model, times))
             write_atomically(RESULTS, json.dumps(kept, indent=1) + "\n")
             print(kept["runs"][-1], flush=True)
     print(blocks()[PAGE])
@@ -123,6 +122,10 @@ def main() -> None:
 
 def read() -> dict[str, Any]:
     return {"runs": [], **(json.loads(RESULTS.read_text("utf-8")) if RESULTS.exists() else {})}
+
+
+def done(kept: dict[str, Any]) -> list[tuple[str, int]]:
+    return [(line["model"], line["times"]) for line in kept["runs"]]
 
 
 def blocks() -> dict[str, str]:
@@ -146,26 +149,20 @@ def blocks() -> dict[str, str]:
         "| run here | former tokens, at most | now | share | ended in |",
         "|---" * 5 + "|",
     ]
-    for model, times in product(SMALL, TIMES):
-        own = [e for e in kept["runs"] if (e["model"], e["times"]) == (model, times)]
-        if own:
-            before = sum(own[0]["former"].values())
-            read_now = sorted(sum(each["tokens"].values()) for each in own)
-            ends = ", ".join(f"{e['verdict']} ({e['method']}, {e['documents']})" for e in own)
-            shares = " to ".join(dict.fromkeys(f"{n / before:.1%}" for n in read_now))
-            told = " to ".join(f"{n:,}" for n in read_now)
-            runs.append(f"| {model}, {times} times | {before:,} | {told} | {shares} | {ends} |")
+    for line in sorted(kept["runs"], key=lambda line: (SMALL.index(line["model"]), line["times"])):
+        before, now = (sum(line[name].values()) for name in ("former", "tokens"))
+        runs.append(
+            f"| {line['model']}, {line['times']} times | {before:,} | {now:,} | {now / before:.1%} "
+            f"| {line['verdict']} ({line['method']}, {line['documents']} documents) |"
+        )
     parts = ["\n".join(counts)]
     if kept["runs"]:
-        missing = len(SEEDS) * len(TIMES) * len(SMALL) - len(kept["runs"])
-        left = f"; {missing} runs are missing" if missing else ""
-        parts += [
-            "\n".join(runs),
-            paragraph(
-                f"The last column has the verdict of seeds 0 and 1, with the method and the "
-                f"documents of the target that it rests on{left}."
-            ),
+        parts.append("\n".join(runs))
+        missing = [
+            f"{m} at {n} times" for m, n in product(SMALL, TIMES) if (m, n) not in done(kept)
         ]
+        if missing:
+            parts.append(paragraph(f"Not run yet: {', '.join(missing)}."))
     machines = {json.dumps(line["machine"]): line for line in kept["runs"]}
     parts += [
         f"{measured_on({**line['machine'], 'torch': line['torch']}, COMMAND)}."

@@ -22,7 +22,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from ropewalk.costs.estimates import GIB, Work, step
+from ropewalk.costs.estimates import GIB, Workload, step
 from ropewalk.costs.machines import machine
 from ropewalk.costs.sizes import Sizes, sizes_of
 from ropewalk.models.config import Config, for_stock_class
@@ -58,7 +58,7 @@ def _row(config: dict[str, Any], recompute: bool) -> dict[str, float]:
     """Bytes of one rank by fake tensors and by the formula."""
     sizes = sizes_of(config)
     fake = measured_step(config, sizes, LENGTH, RANKS, recompute=recompute)
-    work = Work(sizes, LENGTH, machine(f"{RANKS}xh100"), LENGTH)
+    work = Workload(sizes, LENGTH, machine(f"{RANKS}xh100"), LENGTH)
     formula = step(work, RANKS, 1, recompute=recompute, lora=False, window=LENGTH).parts
     return {"fake": sum(fake.values()), "formula": sum(formula.values())}
 

@@ -624,21 +624,7 @@ def sentences() -> list[Sentence]:
             (),
             all_are("1.5 times", "unknown", "nearest"),
         ),
-        Sentence(
-            "README.md",
-            "it finds {} faults beyond rounding ({}), with {} false alarms ({}) |",
-            (
-                *_share([r["status"] == "deviates" for r in found["faults"] if judged.moved(r)]),
-                *_share([row["status"] != "same" for row in found["healthy"]]),
-            ),
-        ),
     ]
-
-
-def _share(noticed: list[bool]) -> tuple[str, str]:
-    """How many there were, and the interval of their share."""
-    low, high = wilson(sum(noticed), len(noticed))
-    return f"{sum(noticed)} of {len(noticed)}", f"{low:.0%} to {high:.0%}"
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ import ropewalk as rw
 from benchmarks import attention
 from benchmarks.machine import machine
 from ropewalk.attention import ENGINES, AttentionLayout, cached, interface, reference
-from ropewalk.costs.estimates import HALF, SINGLE, Work, reading, step
+from ropewalk.costs.estimates import HALF, SINGLE, Workload, reading, step
 from ropewalk.costs.machines import GIB, Machine
 from ropewalk.costs.sizes import sizes_of
 from ropewalk.data.windows import Arrangement
@@ -403,9 +403,9 @@ def _model(scale: Scale, config: dict[str, Any], dtype: torch.dtype) -> Any:
         return AutoModelForCausalLM.from_config(made, dtype=dtype).eval()
 
 
-def _work(scale: Scale, config: dict[str, Any], length: int) -> Work:
+def _work(scale: Scale, config: dict[str, Any], length: int) -> Workload:
     number = HALF if scale.device == "cuda" else SINGLE
-    return Work(sizes_of(config), length, Machine(scale.device, 1, 0), length, number)
+    return Workload(sizes_of(config), length, Machine(scale.device, 1, 0), length, number)
 
 
 def _measured(

@@ -28,7 +28,7 @@ from ropewalk.data.corpora import HELD_OUT, read_documents
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.planted import Planted, Stretch, plant, stretches_of
 from ropewalk.evaluation.scoring import Scorer
-from ropewalk.evaluation.statistics import Comparison, compare_rates, mean_interval
+from ropewalk.evaluation.statistics import PairedComparison, compare_rates, mean_interval
 from ropewalk.models.config import BUNDLED_FOLDERS
 from ropewalk.models.install import applied
 from ropewalk.models.load import load
@@ -135,7 +135,7 @@ def _line_end(tokens: np.ndarray, encoder: Encoder, begin: int) -> int:
     return next((end for end in _line_ends(tokens, encoder) if end > begin), len(tokens))
 
 
-def compared(row: dict[str, Any]) -> Comparison:
+def compared(row: dict[str, Any]) -> PairedComparison:
     return compare_rates(row["one of eight"], row["alone"])
 
 
@@ -146,7 +146,7 @@ def together(rows: list[dict[str, Any]]) -> str:
         for name in ("eight", "one of eight", "alone")
     )
     of_model = [
-        100 * np.mean([compared(row).difference for row in rows if row["model"] == model])
+        100 * np.mean([compared(row).difference.value for row in rows if row["model"] == model])
         for model in dict.fromkeys(row["model"] for row in rows)
     ]
     low, high = mean_interval(of_model) or (math.nan, math.nan)
@@ -169,13 +169,12 @@ def table(found: dict[str, Any]) -> str:
     ]
     for row in found["rows"]:
         by = compared(row)
-        ends = "" if by.low is None or by.high is None else (
-            f" ({100 * by.low:+.0f} to {100 * by.high:+.0f})"
-        )  # fmt: skip
+        between = by.difference.ends
+        ends = f" ({100 * between[0]:+.0f} to {100 * between[1]:+.0f})" if between else ""
         rates = (f"{np.mean(row[name]):.0%}" for name in ("eight", "one of eight", "alone"))
         lines.append(
             f"| {row['model']} | {row['length']} | {row['facts']} | {' | '.join(rates)} | "
-            f"{100 * by.difference:+.0f}{ends} |"
+            f"{100 * by.difference.value:+.0f}{ends} |"
         )
     return "\n".join([*lines, together(found["rows"])])
 

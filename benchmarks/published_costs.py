@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from ropewalk.costs.estimates import Way, Work, serving, step
+from ropewalk.costs.estimates import Way, Workload, serving, step
 from ropewalk.costs.machines import machine
 from ropewalk.costs.sizes import sizes_of
 from ropewalk.lengths import format_length
@@ -138,14 +138,14 @@ ROWS = (
 )  # fmt: skip
 
 
-def work_of(row: Published) -> Work:
+def work_of(row: Published) -> Workload:
     larger = row.model == "llama-3.1-405b"
     entry, on = catalogue.find("llama-3.1-70b" if larger else row.model), machine(row.on)
     config: dict[str, Any] = {**entry.config, **entry.sizes, **(LLAMA_405B if larger else {})}
-    return Work(sizes_of(config), row.length, on, row.length)
+    return Workload(sizes_of(config), row.length, on, row.length)
 
 
-def way_of(row: Published, work: Work) -> Way:
+def way_of(row: Published, work: Workload) -> Way:
     if row.does in ("read a prompt", "serve, longest"):
         return next(serving(work))
     return step(
@@ -164,7 +164,7 @@ def calculated(row: Published) -> float:
     return seconds if row.does == "read a prompt" else row.length / row.sequence / seconds
 
 
-def longest(row: Published, work: Work) -> int:
+def longest(row: Published, work: Workload) -> int:
     """The longest that fits, in thousands."""
     low, high = 1, 2**14
     while high - low > 1:

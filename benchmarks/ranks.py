@@ -29,7 +29,7 @@ import numpy as np
 
 import ropewalk as rw
 from benchmarks.machine import machine, measured_on
-from ropewalk.costs.estimates import SINGLE, Work, reading
+from ropewalk.costs.estimates import SINGLE, Workload, reading
 from ropewalk.costs.machines import HERE
 from ropewalk.costs.machines import machine as device
 from ropewalk.costs.sizes import sizes_of
@@ -241,7 +241,7 @@ def table() -> str:
 
 def _calculated(length: int, ranks: int) -> str:
     """The peak above the weights, by the formulas of `cost`."""
-    work = Work(sizes_of(config(length)), length, device(HERE), length // TIMES, SINGLE)
+    work = Workload(sizes_of(config(length)), length, device(HERE), length // TIMES, SINGLE)
     parts = {**reading(work, in_chunks=True, ranks=ranks), "weights": 0.0}
     return f"{sum(parts.values()) / MIB:,.0f} MiB"
 

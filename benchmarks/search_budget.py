@@ -159,11 +159,11 @@ def told(values: Sequence[float], digits: int) -> str:
 def verdict(values: Sequence[float]) -> str:
     """By the rule above, of the short search's loss minus that of the longer one."""
     ends = mean_interval(values)
-    if ends is None:
-        return "is not decided"
-    if ends[0] > 0:
-        return "loses some of the gain"
-    return "keeps the gain" if ends[1] < SHORT_LIMIT else "is not decided"
+    if ends is not None and ends[0] > 0:
+        return "the short search loses some of the gain"
+    if ends is not None and ends[1] < SHORT_LIMIT:
+        return "the short search keeps the gain"
+    return "it is undecided whether the short search keeps the gain"
 
 
 def blocks() -> dict[str, str]:
@@ -194,7 +194,7 @@ def blocks() -> dict[str, str]:
     paragraphs = [
         "\n".join(rows),
         paragraph(
-            f"By the rule written down before, the short search {ruled}. The short search ended in "
+            f"By the rule written down before, {ruled}. The short search ended in "
             f"a searched schedule in {chosen[SHORT]} of {len(found)} cases, the longer one in "
             f"{chosen[LONGER]}; the others kept a hand-designed method."
             + (f" {missing} cases are missing." if missing else "")

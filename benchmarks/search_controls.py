@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.covariance import CovarianceAdaptation
 from ropewalk.searching.coordinates import Coordinates
-from ropewalk.searching.driver import Request, Requests, Strategy
+from ropewalk.searching.driver import Requests, ScoreRequest, Strategy
 from ropewalk.searching.space import Candidate, Space
 
 EVALUATIONS = 1344  # as many as Algorithm 1 takes
@@ -22,10 +22,10 @@ def random_search(
     """Independent candidates: log λ is uniform in its range, and sorted."""
     everyone = tuple(range(documents))
     seeds = space.hand_designed()
-    yield Request(seeds, everyone)
+    yield ScoreRequest(seeds, everyone)
     spent = len(seeds)
     while spent < (evaluations or EVALUATIONS):
-        yield Request(tuple(_anywhere(space, rng) for _ in range(GENERATION)), everyone)
+        yield ScoreRequest(tuple(_anywhere(space, rng) for _ in range(GENERATION)), everyone)
         spent += GENERATION
 
 
@@ -35,14 +35,14 @@ def plain_covariance(
     """CMA-ES over log λ of every pair, log m and n̂, from the best hand-designed method."""
     everyone = tuple(range(documents))
     seeds = space.hand_designed()
-    losses = yield Request(seeds, everyone)
+    losses = yield ScoreRequest(seeds, everyone)
     coordinates = Coordinates(space, seeds[int(losses.mean(axis=1).argmin())])
     origin = np.zeros(coordinates.numbers)
     cma = CovarianceAdaptation(origin, np.ones(coordinates.numbers), rng)
     spent = len(seeds)
     while spent < (evaluations or EVALUATIONS):
         candidates = tuple(coordinates.candidate(point) for point in cma.draw())
-        losses = yield Request(candidates, everyone)
+        losses = yield ScoreRequest(candidates, everyone)
         order = losses.mean(axis=1).argsort(kind="stable")
         cma.learn([coordinates.point(candidates[i]) for i in order])
         spent += len(candidates)

@@ -12,7 +12,7 @@ from ropewalk.api.cost import Cost, CostRow, fits, parts
 from ropewalk.costs.estimates import (
     COMPUTING,
     RECOMPUTING,
-    Work,
+    Workload,
     duration,
     evaluating,
     serving,
@@ -133,7 +133,7 @@ def drawn() -> Figure:
         ("train --recompute", training, 1),
         ("train --recompute --sequence-parallel 8", training, 4),
     ):
-        found = [list(ways(Work(sizes, n, eight, 131072)))[place] for n in LENGTHS]
+        found = [list(ways(Workload(sizes, n, eight, 131072)))[place] for n in LENGTHS]
         axes.plot(LENGTHS, [way.bytes / GIB for way in found], label=label)
     for name in ("rtx-4090", "h100", "h200"):
         limit = machine(name).memory / GIB

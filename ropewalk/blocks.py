@@ -111,6 +111,8 @@ class Page(NamedTuple):
     """The recommended action, and the command or the code for it."""
     evidence: tuple[Block, ...] = ()
     """The figures that the verdict rests on."""
+    price: str = ""
+    """What the outcome costs, beside it."""
 
     @property
     def told(self) -> str:

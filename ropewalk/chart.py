@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Literal, NamedTuple, TypeAlias
 
+from ropewalk.interval import Interval, written
 from ropewalk.lengths import format_length
 
 _TICKS = 6
@@ -32,6 +33,10 @@ class Mark(NamedTuple):
     high: float | None = None
     name: str = ""
     """Written next to it."""
+
+    @classmethod
+    def of(cls, x: float, found: Interval) -> Mark:
+        return cls(x, found.value, found.low, found.high)
 
 
 class Series(NamedTuple):
@@ -150,7 +155,7 @@ def words(mark: Mark, axis: Axis) -> str:
     """A value with its interval."""
     if mark.low is None or mark.high is None:
         return axis.text(mark.y)
-    return f"{axis.text(mark.y)} ({axis.text(mark.low)} to {axis.text(mark.high)})"
+    return written(mark.y, (mark.low, mark.high), axis.text)
 
 
 def ends(charts: Sequence[Chart]) -> tuple[Span, Span] | None:

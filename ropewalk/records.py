@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Self, get_args
 
 from ropewalk.errors import InputError, InvalidValue
+from ropewalk.interval import Interval
 from ropewalk.values import Value
 
 Mode = Literal["teacher_forced", "generate", "shared_context"]
@@ -206,8 +207,9 @@ class EvalResult(OfSubject):
     length: int
     metric: str
     """The metric as in a record, with `perplexity` in place of `nll`."""
-    value: float
-    low: float | None
-    """The 95% interval; None if too few samples leave none."""
-    high: float | None
+    estimate: Interval
     samples: int
+
+    @property
+    def value(self) -> float:
+        return self.estimate.value

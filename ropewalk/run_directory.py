@@ -15,13 +15,14 @@ beginning of the one before, so none is removed, repeated or moved unnoticed; a 
 counts the lines that it was made of. What stands behind the last good line is what a crash tore
 off: it is dropped, with a warning. A bad line before a good one is no crash but damage, and is
 refused. Only a damaged `events.jsonl`, which holds no number, is put aside as
-`events.damaged.jsonl`, and the run goes on.
+`events.damaged.jsonl`, and the run goes on; but the results that it sealed are made again.
 """
 
 from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
 import shlex
 import sys
@@ -228,11 +229,29 @@ class RunDirectory:
         self._events().append([{"time": now, "event": kind, **details}])
 
     def keep(self, name: str, result: object) -> None:
-        """A result as JSON. An event seals it, so that an edited one is not taken for it."""
-        content = json.dumps(result, indent=2, allow_nan=False) + "\n"
-        lines = {own: each.sealed for own, each in self._journals.items() if own != EVENTS}
-        self.event(KEPT, file=name, digest=_digest(content.encode()), lines=lines)
-        self.write(name, content)
+        """A result as JSON. One of the same records that said something else is not replaced."""
+        content, file = json.dumps(result, indent=2, allow_nan=False) + "\n", self.path / name
+        # Of scored samples alone: a training also says what it exported.
+        if name == RESULTS and RECORDS in self._journals and file.exists():
+            before, seals = file.read_bytes(), _seals(self.path, name)
+            if before != content.encode() and not _agree(_parsed(before), result):
+                sealed = seals.get(_digest(before))
+                if sealed == self._lines() or _changed(self.path, sealed):
+                    raise InputError(
+                        f"{file}: says something else than the {RECORDS} that it was made of, so "
+                        f"one of them was edited; restore it, or remove {name} to have it made "
+                        "again by the same command"
+                    )
+                warnings.warn(f"{file}: was edited or damaged; it is made again", stacklevel=2)
+        self.seal(name, content)
+
+    def seal(self, name: str, content: str) -> Path:
+        """A file whose checksum an event keeps, so that an edited one is not taken for it."""
+        self.event(KEPT, file=name, digest=_digest(content.encode()), lines=self._lines())
+        return self.write(name, content)
+
+    def _lines(self) -> dict[str, object]:
+        return {own: each.sealed for own, each in self._journals.items() if own != EVENTS}
 
     def write(self, name: str, content: str | bytes) -> Path:
         """A file of this directory, replaced in one step."""
@@ -242,40 +261,51 @@ class RunDirectory:
         return path
 
 
-def check_kept(file: Path, run: Path) -> None:
-    """Refuse a result in a run that was edited since, or whose journals were cut.
+def _seals(run: Path, name: str = "") -> dict[str, object]:
+    """The checksums of a file, each with the lines that it was made of; of all files, by name."""
+    events = read_journal(run / EVENTS) if (run / EVENTS).exists() else ()
+    kept = [event for event in events if event.get("event") == KEPT]
+    if name:
+        return {str(e.get("digest")): e.get("lines") for e in kept if e.get("file") == name}
+    return {str(event.get("file")): event.get("digest") for event in kept}
 
-    What earlier versions kept has no seal.
-    """
-    events = run / EVENTS
-    name = str(file.relative_to(run))
-    seals = {
-        event.get("digest"): event.get("lines")
-        for event in (read_journal(events) if events.exists() else ())
-        if (event.get("event"), event.get("file")) == (KEPT, name)
-    }
-    digest = _digest(file.read_bytes())
-    if seals and digest not in seals:
+
+def edited_files(run: Path) -> tuple[str, ...]:
+    """The files of a run that differ from what it wrote last."""
+    names = {name: run / name for name in _seals(run) if (run / name).is_file()}
+    return tuple(n for n, file in names.items() if _digest(file.read_bytes()) not in _seals(run, n))
+
+
+def check_kept(file: Path, run: Path) -> None:
+    """Refuse a result in a run that was edited since, or whose journals were cut."""
+    seals, digest = _seals(run, str(file.relative_to(run))), _digest(file.read_bytes())
+    remake = f"remove {file.name} to have it made again by the same command"
+    if not seals:
         raise InputError(
-            f"{file}: was edited since it was written; restore it, or remove {file.name} to have "
-            "it made again by the same command"
+            f"{file}: {EVENTS} does not name it, so nothing shows that it was not edited; restore "
+            f"{run / EVENTS}, or {remake}"
         )
-    journals = seals.get(digest)
+    if digest not in seals:
+        raise InputError(f"{file}: was edited since it was written; restore it, or {remake}")
+    if changed := _changed(run, seals[digest]):
+        name, how, is_forged = changed
+        again = f"{file.name} and {name}" if is_forged else file.name
+        raise InputError(
+            f"{run / name}: {how} that {file.name} was made of; restore it, or remove {again} to "
+            "have both made again by the same command"
+        )
+
+
+def _changed(run: Path, journals: object) -> tuple[str, str, bool] | None:
+    """The first journal that lacks lines, or has others, than when a result was sealed; and how."""
     for own, sealed in journals.items() if isinstance(journals, dict) else ():
         journal = run / Path(own).name
         match sealed:
-            case [int(count), last] if (there := _lines_in(journal)) < count:
-                how = f"has {there} lines, and {file.name} was made of {count}"
-                again = file.name
+            case [int(count), _] if (there := _lines_in(journal)) < count:
+                return journal.name, f"has {there} lines of the {count}", False
             case [int(count), str(last)] if count > 0 and _seal_in(journal, count) != last:
-                how = f"has other lines than those that {file.name} was made of"
-                again = f"{file.name} and {journal.name}"
-            case _:  # intact, or from an earlier version
-                continue
-        raise InputError(
-            f"{journal}: {how}; restore it, or remove {again} to have both made again by the same "
-            "command"
-        )
+                return journal.name, "has other lines than those", True
+    return None
 
 
 def _lines_in(journal: Path) -> int:
@@ -285,6 +315,24 @@ def _lines_in(journal: Path) -> int:
 def _seal_in(journal: Path, count: int) -> str:
     """The seal of a line, by its number: it stands for all lines before it, too."""
     return _seal(journal.read_bytes().split(b"\n")[count - 1])
+
+
+def _parsed(content: bytes) -> object:
+    try:
+        return parse_json(content.decode(errors="replace"), source=RESULTS)
+    except InputError:
+        return None
+
+
+def _agree(was: object, now: object) -> bool:
+    """True if two JSON values are equal up to rounding, which machines differ in."""
+    if isinstance(was, dict) and isinstance(now, dict):
+        return was.keys() == now.keys() and all(_agree(was[key], now[key]) for key in was)
+    if isinstance(was, list | tuple) and isinstance(now, list | tuple):
+        return len(was) == len(now) and all(map(_agree, was, now))
+    if isinstance(was, float) and isinstance(now, float):
+        return math.isclose(was, now, rel_tol=1e-9, abs_tol=1e-12)
+    return was == now
 
 
 def _digest(content: bytes) -> str:
@@ -444,9 +492,9 @@ class Journal:
         self.records += added
 
     @property
-    def sealed(self) -> tuple[int, str | None]:
+    def sealed(self) -> list[object]:
         """The number of lines, and the seal of the last, which stands for all of them."""
-        return len(self.records), self._last
+        return [len(self.records), self._last]
 
     def close(self) -> None:
         os.close(self._descriptor)
@@ -544,6 +592,11 @@ def _good_lines(content: bytes, path: Path) -> tuple[list[dict[str, object]], in
         record = _record(line, f"{path}: line {number}")
         # A line without its end was still being written, whatever its checksum says.
         if record is None or position > len(content):
+            if line.endswith(b"\r") and _record(line[:-1], str(path)) is not None:
+                raise DamagedJournal(
+                    f"{path}: line {number} ends in CR and LF, as a copy in text mode leaves it; "
+                    "restore the file, or remove the CRs (dos2unix)"
+                )
             bad = bad or number
             continue
         if bad is not None:

@@ -17,6 +17,7 @@ from ropewalk.run_directory import (
     EVENTS,
     RECORDS,
     check_kept,
+    edited_files,
     read_configuration,
     read_journal,
     read_versions,
@@ -91,7 +92,9 @@ class RunOnDisk:
     def notes(self) -> tuple[str, ...]:
         """The notes for the end of a page."""
         used = ", ".join(f"{name} {version}" for name, version in self.versions.items())
-        return f"Made by: `{self.made_by}`", f"Run directory: {self.path}", f"Versions: {used}"
+        told = (f"Made by: `{self.made_by}`", f"Run directory: {self.path}", f"Versions: {used}")
+        edited = ", ".join(edited_files(self.path))
+        return (*told, f"Edited since the run wrote it: {edited}") if edited else told
 
     def asked(self) -> tuple[str, ...]:
         """The configuration, a line each."""

@@ -182,7 +182,7 @@ class Result(Value):
     def to_rows(self) -> list[dict[str, Any]]:
         """The result as a table: a dict for each row, as `pandas.DataFrame` takes them.
 
-        A part of a part is named by its path, such as `comparison.low`. A result that is no table
+        A part of a part is named by its path, such as `estimate.low`. A result that is no table
         is one row.
         """
         return [flat(row) for row in (getattr(self, self.rows_in) if self.rows_in else [self])]

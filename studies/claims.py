@@ -40,7 +40,7 @@ UNITS = {
     "nats": "nats per token",
     "exact_match": "share of answers",
 }
-Verdict = Literal["seen", "not seen", "contradicted", "undecided"]
+Verdict = Literal["seen", "not seen", "contradicted", "undecided", "withdrawn"]
 
 
 class Arm(NamedTuple):
@@ -89,6 +89,8 @@ class Claim(NamedTuple):
     """How much worse the first arm may be and still count as no worse."""
     of_model: Callable[[Known, str], float | None] | None = None
     """A model's value, in place of the difference of the two arms, which it reads with others."""
+    withdrawn: str = ""
+    """The reason why these arms do not ask what the paper claims; its figures stay."""
 
 
 class Study(NamedTuple):
@@ -321,11 +323,13 @@ def verdict(found: Difference, planted: Difference | None, size: float) -> Verdi
 
 
 def judged(study: Study) -> list[tuple[Claim, Difference, Difference | None, Verdict]]:
-    known, found = values(study.file), []
+    known = values(study.file)
+    found: list[tuple[Claim, Difference, Difference | None, Verdict]] = []
     for claim in study.claims:
         own = finding(known, claim)
         control = None if claim.planted is None else finding(known, claim, claim.planted)
-        found.append((claim, own, control, verdict(own, control, claim.size)))
+        said = "withdrawn" if claim.withdrawn else verdict(own, control, claim.size)
+        found.append((claim, own, control, said))
     return found
 
 

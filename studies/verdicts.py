@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from docs.figures import Picture
+from docs.figures import Picture, Sentence
 from studies.anchor.measure import STUDY as ANCHOR
 from studies.base.measure import STUDY as BASE
 from studies.base.measure import bases
@@ -17,16 +17,60 @@ from studies.pretrained.measure import STUDY as PRETRAINED
 STUDIES = (BASE, PRETRAINED, CHAIN, ANCHOR, NEEDLE_SEARCH, LOG_N, FIRST_TOKENS)
 
 
+PAGE, UNDECIDED = "studies/README.md", "studies/undecided.md"
+
+
 def blocks() -> dict[str, str]:
-    rows = ["| claim | from | models | verdict |", "|---|---|---|---|"]
-    rows += [
-        f"| [{claim.words}]({study.name}/README.md) | {claim.source} | {len(own.by_model)} "
-        f"| **{said}** |"
-        for study in STUDIES
-        for claim, own, _, said in judged(study)
+    """Decided claims on the first page, the others on a page of their own."""
+    decided, open_ = list[str](), list[str]()
+    for study in STUDIES:
+        for claim, own, _, said in judged(study):
+            is_open = said in ("undecided", "withdrawn")
+            words = f"**{said}**" + (f": {claim.withdrawn}" if claim.withdrawn else "")
+            (open_ if is_open else decided).append(
+                f"| [{claim.words}]({study.name}/README.md) | {claim.source} "
+                f"| {len(own.by_model)} | {words} |"
+            )
+    head = "| claim | from | models | verdict |\n|---|---|---|---|\n"
+    tables = {f"studies/{study.name}/README.md": table(study) for study in STUDIES}
+    return {PAGE: head + "\n".join(decided), UNDECIDED: head + "\n".join(open_), **tables}
+
+
+def sentences() -> list[Sentence]:
+    said = {claim.words: word for study in STUDIES for claim, _, _, word in judged(study)}
+    counts = [sum(word == each for word in said.values()) for each in ("undecided", "withdrawn")]
+    bases = ("the safe base over a tenth of the least base", "correlation of retrieval with L_θ")
+    return [
+        Sentence(
+            PAGE,
+            "Of the other claims {} are undecided and {} withdrawn: [they stand apart]",
+            tuple(map(str, counts)),
+        ),
+        Sentence(
+            PAGE,
+            "a base below the theory's bound loses retrieval, and the length that is retrieved "
+            "follows L_θ, without being limited by it",
+            holds=all(said[each] == "seen" for each in bases)
+            and said["below the least base, retrieval stays within L_θ"] == "contradicted",
+        ),
+        Sentence(
+            PAGE,
+            "after training, a model in which all pairs rotate needs a larger base",
+            holds=said["all pairs need a larger base, after training"] == "seen",
+        ),
+        Sentence(
+            PAGE,
+            "a searched second step has a lower loss of text than linear interpolation, and two "
+            "stages than one with text of half the length",
+            holds=said["a searched second step over linear, text"] == "seen"
+            and said["two stages over one with text of half the length, text"] == "seen",
+        ),
+        Sentence(
+            PAGE,
+            "With a quarter of the pairs rotating, text within the window is worse",
+            holds=said["a quarter of the pairs over all, text within the window"] == "contradicted",
+        ),
     ]
-    own = {f"studies/{study.name}/README.md": table(study) for study in STUDIES}
-    return {"studies/README.md": "\n".join(rows), **own}
 
 
 def pictures() -> dict[str, Picture]:

@@ -29,7 +29,7 @@ PACKAGES = {
     "costs": "models",
     "attention": "models",
     "data": "attention",
-    "exporting": "data gguf models runtimes",  # and asks that class what it can express
+    "exporting": "data gguf models",
     "evaluation": "attention costs data exporting gguf models planning runtimes scaling",
     "rotation": "evaluation models scaling",
     "searching": "scaling",

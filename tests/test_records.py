@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ropewalk.errors import InvalidValue
+from ropewalk.interval import Interval
 from ropewalk.records import EvalRecord, EvalResult
 
 RECORD = EvalRecord(
@@ -71,10 +72,11 @@ def test_two_checkpoints_under_one_plan_are_two_subjects() -> None:
     assert trained.key != RECORD.key
 
 
+SURE = Interval(1.0, 0.8, 1.0, "share")
+
+
 def test_a_result_has_the_members_that_were_promised() -> None:
-    result = EvalResult(
-        "yarn", "abc", "0f" * 8, "needle", "generate", 512, "exact_match", 1.0, 0.8, 1.0, 20
-    )
+    result = EvalResult("yarn", "abc", "0f" * 8, "needle", "generate", 512, "exact_match", SURE, 20)
     assert EvalResult.from_json(result.to_json()) == result
     assert list(result.to_json()) == [
         "method",
@@ -84,8 +86,6 @@ def test_a_result_has_the_members_that_were_promised() -> None:
         "mode",
         "length",
         "metric",
-        "value",
-        "low",
-        "high",
+        "estimate",
         "samples",
     ]

@@ -25,6 +25,7 @@ from ropewalk.run_directory import (
     read_configuration,
     read_journal,
 )
+from ropewalk.run_on_disk import RunOnDisk
 
 RECORDS: list[dict[str, Any]] = [
     {"name": "a", "value": 1.5},
@@ -76,6 +77,23 @@ def test_a_line_that_is_removed_moved_or_repeated_is_noticed(journal: Path) -> N
         for read in (read_journal, Journal):
             with pytest.raises(InputError, match=f"line {number} does not follow the line before"):
                 read(journal)
+
+
+def test_a_journal_with_other_line_ends_says_so_and_loses_nothing(journal: Path) -> None:
+    content = journal.read_bytes().replace(b"\n", b"\r\n")
+    journal.write_bytes(content)
+    for opened in (Journal, read_journal):
+        with pytest.raises(InputError, match="line 1 ends in CR and LF"):
+            opened(journal)
+    assert journal.read_bytes() == content
+
+
+def test_a_plan_that_was_edited_is_named_at_the_end_of_the_page(tmp_path: Path) -> None:
+    with RunDirectory(tmp_path / "run", "search", {}) as directory:
+        directory.seal("plan.json", "{}")
+    assert not any("Edited" in note for note in RunOnDisk.read(tmp_path / "run").notes())
+    (tmp_path / "run" / "plan.json").write_text('{"edited": 1}')
+    assert "Edited since the run wrote it: plan.json" in RunOnDisk.read(tmp_path / "run").notes()
 
 
 def test_a_journal_of_an_earlier_version_goes_on_as_it_was(journal: Path) -> None:

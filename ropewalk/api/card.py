@@ -96,19 +96,21 @@ def _hub_id(source: Source) -> str:
 
 
 def _written(folder: Path, base_model: str, *, overwrite: bool = False) -> ModelCard:
+    from ropewalk.reports.card import HUB_ID, stated
     from ropewalk.reports.card import card as made
-    from ropewalk.reports.card import stated
     from ropewalk.run_on_disk import RunOnDisk
 
-    run = RunOnDisk.read(folder.parent) if (folder.parent / CONFIGURATION).is_file() else None
+    of_run = folder.name == FOLDER and (folder.parent / CONFIGURATION).is_file()
+    run = RunOnDisk.read(folder.parent) if of_run else None
     run = run if run is not None and run.command == "extend" else None
     if CARD in Manifest.read(folder).files:
         raise InputError(
             f"{folder}: its {CARD} belongs to the export itself, as earlier versions of ropewalk "
             "wrote it; export it again"
         )
-    known = stated(folder / CARD).get("base_model", [""])[0]
-    found = made(folder, run, base_model or known)
+    last = stated(folder / CARD).get("base_model", [""])[0]
+    named = base_model if HUB_ID.fullmatch(base_model) else last
+    found = made(folder, run, named)
     files = {CARD: found.text, **found.pictures}
     for path in (folder / name for name in files):
         ours = is_ours(path) and run is not None  # else its run is not here to write it again
@@ -122,5 +124,4 @@ def _written(folder: Path, base_model: str, *, overwrite: bool = False) -> Model
             )
     for name, text in files.items():
         write_atomically(folder / name, signed(text.encode()))
-    named = base_model or known
     return ModelCard(folder / CARD, found.title, found.verdict, named, tuple(found.pictures))

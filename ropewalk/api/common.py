@@ -10,7 +10,7 @@ from ropewalk.arguments import Length, as_length, as_list, as_name, as_path
 from ropewalk.context_plan import ContextPlan
 from ropewalk.data.documents import Corpus
 from ropewalk.errors import InvalidValue
-from ropewalk.models.source import Model, Source
+from ropewalk.models.source import Model
 from ropewalk.options import Advanced, Argument, Option
 from ropewalk.scaling import names
 
@@ -135,13 +135,6 @@ def as_plan(value: PlanLike) -> ContextPlan:
 def as_plans(values: Iterable[PlanLike], key: str) -> tuple[ContextPlan, ...]:
     """The plans, each once."""
     return tuple(map(as_plan, as_list(values, key)))
-
-
-def known_as(source: Source, trained_length: Length | None) -> Source:
-    """The model, with the trained length that the user states."""
-    if trained_length is None:
-        return source
-    return source.with_trained_length(as_length(trained_length, "trained_length"))
 
 
 # Options of several verbs whose values are converted.

@@ -11,7 +11,6 @@ from ropewalk.api.common import (
     Strict,
     TargetLength,
     TrainedLength,
-    known_as,
 )
 from ropewalk.arguments import as_length
 from ropewalk.models.source import resolve, stated_assumptions
@@ -42,7 +41,9 @@ def compare_methods(
     """
     values = locals()
     with called("compare_methods", compare_methods, values) as (_, progress):
-        source = known_as(resolve(model, allow_download=allow_download), trained_length)
+        source = resolve(model, allow_download=allow_download)
+        if trained_length is not None:
+            source = source.with_trained_length(as_length(trained_length, "trained_length"))
         stated_assumptions(source, notice, strict=strict)
         length = as_length(to, "to")
         asked = request(PlanRequest, compare_methods, values, source=source, target=length)

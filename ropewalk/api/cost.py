@@ -10,7 +10,7 @@ from ropewalk.api.common import AllowDownload, ModelToRead
 from ropewalk.arguments import Length, as_length
 from ropewalk.blocks import Block, Paragraph, Table, cells
 from ropewalk.costs import estimates
-from ropewalk.costs.estimates import GIB, Row, Way, Work, duration
+from ropewalk.costs.estimates import GIB, UseCost, Way, Workload, duration
 from ropewalk.costs.forwards import Forwards
 from ropewalk.costs.machines import HERE, Machine, machine
 from ropewalk.costs.sizes import config_of, sizes_of
@@ -156,7 +156,7 @@ def calculated(
     source: Source,
     length: int,
     on: str | None,
-    ways: Callable[[Work], Mapping[str, Callable[[Work], Iterator[Way]]]],
+    ways: Callable[[Workload], Mapping[str, Callable[[Workload], Iterator[Way]]]],
     dtype: str = "auto",
 ) -> Cost:
     """The cost of these ways of using a model on a machine, by default this one."""
@@ -174,9 +174,9 @@ def calculated(
     )
 
 
-def _work(source: Source, length: int, on: str) -> Work:
+def _work(source: Source, length: int, on: str) -> Workload:
     served = source.present_plan.target_length
-    return Work(sizes_of(config_of(source)), length, machine(on), served)
+    return Workload(sizes_of(config_of(source)), length, machine(on), served)
 
 
 def _of_file(source: Source, length: int, on: Machine) -> Cost:
@@ -216,9 +216,9 @@ def _of_file(source: Source, length: int, on: Machine) -> Cost:
     )
 
 
-def _ways(work: Work, present: ContextPlan) -> dict[str, Callable[[Work], Iterator[Way]]]:
+def _ways(work: Workload, present: ContextPlan) -> dict[str, Callable[[Workload], Iterator[Way]]]:
     """The ways of doing each thing that this model and length leave to do."""
-    ways: dict[str, Callable[[Work], Iterator[Way]]] = {
+    ways: dict[str, Callable[[Workload], Iterator[Way]]] = {
         SERVING: estimates.serving,
         "evaluate, a forward": estimates.evaluating,
     }
@@ -237,10 +237,10 @@ def _ways(work: Work, present: ContextPlan) -> dict[str, Callable[[Work], Iterat
 
 
 def by_length(
-    way: Callable[[Sequence[Forwards], int], Callable[[Work], Iterator[Way]]],
+    way: Callable[[Sequence[Forwards], int], Callable[[Workload], Iterator[Way]]],
     forwards: Sequence[Forwards],
     ranks: int,
-) -> dict[str, Callable[[Work], Iterator[Way]]]:
+) -> dict[str, Callable[[Workload], Iterator[Way]]]:
     """The forwards of each length alone."""
     return {
         f"{each.times:,} forwards at {format_length(each.length)}": way([each], ranks)
@@ -248,14 +248,14 @@ def by_length(
     }
 
 
-def check_divided(work: Work, ranks: int) -> None:
+def check_divided(work: Workload, ranks: int) -> None:
     """Refuse ranks that do not divide the heads, if keys and values are divided at all."""
     own = work.sizes
     if ranks > 1 and not any(layer.kind == "latent" for layer in own.layers):
         check_heads([(own.heads, "query"), (own.key_heads, "key")], ranks)
 
 
-def _row(work: Work, row: Row) -> CostRow:
+def _row(work: Workload, row: UseCost) -> CostRow:
     devices, there = row.way.devices, work.machine.devices
     serves = row.what == SERVING and devices < there
     return CostRow(
@@ -268,13 +268,13 @@ def _row(work: Work, row: Row) -> CostRow:
     )
 
 
-def _change(work: Work, way: Way) -> Change:
+def _change(work: Workload, way: Way) -> Change:
     more = way.devices > work.machine.devices
     devices = [f"{way.devices} devices"] if more else []
     return Change(", ".join([*devices, *([way.told] if way.told else [])]), way.bytes, way.devices)
 
 
-def _assumptions(work: Work, rows: Sequence[CostRow]) -> Iterator[str]:
+def _assumptions(work: Workload, rows: Sequence[CostRow]) -> Iterator[str]:
     always = estimates.with_allowance({}, work.machine.devices) / GIB
     yield (
         f"each peak includes an allowance of {always:.0f} GiB and {estimates.ALLOWED_SHARE:.0%} "

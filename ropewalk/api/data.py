@@ -24,7 +24,7 @@ from ropewalk.models.source import Model, resolve
 from ropewalk.options import Advanced, Argument, Option, RunFolder, called, command
 from ropewalk.progress import Notice, Progress, log_notice, shown
 from ropewalk.progress_bar import of_a_call
-from ropewalk.training.text import TrainingText
+from ropewalk.training.text import ALONE, TrainingText
 from ropewalk.values import Charts, Drawn, Value
 
 """The domain of a corpus that is given without a name."""
@@ -44,7 +44,7 @@ class Domain(Value):
 
 
 @dataclass(frozen=True, eq=False)
-class Reading(Value):
+class EpochShare(Value):
     """Documents of one kind in an epoch."""
 
     name: str
@@ -66,7 +66,7 @@ class Fill(Value):
     """The share of the tokens of the documents read that is in no window."""
     whole: float
     """The share of the documents that are in one window from beginning to end."""
-    groups: tuple[Reading, ...]
+    groups: tuple[EpochShare, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,7 +194,8 @@ def build_data(
     """
     with called("data build", build_data, locals()) as (_, progress):
         source = resolve(tokenizer, allow_download=allow_download)
-        text = TrainingText.of(corpora, field, weights, allow_download=allow_download)
+        named = corpora if isinstance(corpora, Mapping) else {ALONE: corpora}
+        text = TrainingText(named, field, weights, allow_download)
         return _described(text.tokenised(source, as_path(folder, "folder"), progress, notice))
 
 
@@ -287,12 +288,12 @@ def describe_data(
     )
 
 
-def _read(kind: Group, store: TokenStore, windows: Windows) -> Reading:
+def _read(kind: Group, store: TokenStore, windows: Windows) -> EpochShare:
     own = np.zeros(len(store), dtype=bool)
     own[kind.documents] = True
     drawn = windows.drawn[own[windows.drawn]]
     tokens = int(store.lengths[drawn].sum())
-    return Reading(kind.name, tokens, tokens / kind.available)
+    return EpochShare(kind.name, tokens, tokens / kind.available)
 
 
 def _described(store: TokenStore, fill: Fill | None = None) -> DataDescription:

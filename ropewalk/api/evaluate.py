@@ -29,7 +29,7 @@ from ropewalk.api.fingerprint import TIMEOUT, as_fingerprint
 from ropewalk.api.report import keep_report
 from ropewalk.arguments import Length, as_lengths, as_list, as_path
 from ropewalk.budget import as_budget
-from ropewalk.costs.estimates import Way, Work, answering
+from ropewalk.costs.estimates import Way, Workload, answering
 from ropewalk.costs.forwards import Forwards
 from ropewalk.costs.machines import HERE, machine
 from ropewalk.data.documents import as_documents
@@ -71,7 +71,7 @@ def _preview(asked: Asked, on: str | None) -> Cost:
     check_ranks(asked.ranks_per_copy, "evaluate", devices)
     count = len(conditions) * len(settings.tasks) * settings.samples
 
-    def ways(work: Work) -> dict[str, Callable[[Work], Iterator[Way]]]:
+    def ways(work: Workload) -> dict[str, Callable[[Workload], Iterator[Way]]]:
         check_divided(work, asked.ranks_per_copy)
         forwards = [Forwards(length, count) for length in settings.lengths]
         return by_length(answering, forwards, asked.ranks_per_copy)

@@ -20,7 +20,7 @@ from ropewalk.blocks import Block, Title
 from ropewalk.budget import share_of
 from ropewalk.data.documents import as_documents
 from ropewalk.errors import InputError
-from ropewalk.evaluation.charts import of_spreads
+from ropewalk.evaluation.charts import by_checkpoint, of_spreads
 from ropewalk.evaluation.conclusion import Evaluated
 from ropewalk.evaluation.results import Spread, spreads
 from ropewalk.evaluation.tables import spreads as spreads_table
@@ -66,8 +66,18 @@ class EvaluatedCheckpoints(Drawn):
         yield from self.charts()
 
     def charts(self) -> Charts:
-        """The means by context length, with their ranges."""
-        return of_spreads(self.spreads, original_length=self.evaluated[0].original_length)
+        """Each score over the steps of training, and the means by context length."""
+        steps = [_step(name) or 0 for name in self.checkpoints]
+        scores = [(*own.results, *own.means) for own in self.evaluated]
+        over = by_checkpoint(dict(zip(steps, scores, strict=True)))
+        original = self.evaluated[0].original_length
+        return [*over, *of_spreads(self.spreads, original_length=original)]
+
+
+def _step(name: str) -> int | None:
+    """The number that a checkpoint's name ends in."""
+    number = _NUMBERED.fullmatch(name)
+    return None if number is None else int(number[1])
 
 
 def _told(spread: Spread) -> str:
@@ -85,9 +95,9 @@ def checkpoints_of(folder: Path, last: int) -> list[Path]:
     if not folder.is_dir():
         raise InputError(f"{folder}: is not a folder; give one that holds checkpoints")
     found = [
-        (int(number[1]), path)
+        (step, path)
         for path in folder.iterdir()
-        if (number := _NUMBERED.fullmatch(path.name)) and (path / "config.json").is_file()
+        if (step := _step(path.name)) is not None and (path / "config.json").is_file()
     ]
     if not found:
         raise InputError(

@@ -15,6 +15,7 @@ from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, UnknownName, Unsupported
 from ropewalk.exporting.exported import Exported, Loss
 from ropewalk.exporting.places import check_export_place
+from ropewalk.exporting.plan_check import check_plan
 from ropewalk.extras import required_by
 from ropewalk.models.config import Config
 from ropewalk.models.source import Source, resolve, stated_assumptions
@@ -33,7 +34,7 @@ from ropewalk.progress import Notice, Progress, Status, log_notice, shown
 from ropewalk.runtimes import target, targets
 from ropewalk.runtimes.configs import stock_config
 from ropewalk.runtimes.drafters import MTP, Drafter, beside, drafted, drafter_of, lost
-from ropewalk.runtimes.features import Support, check_plan, matrix
+from ropewalk.runtimes.features import Support, matrix
 from ropewalk.runtimes.runtime import FolderTarget, Target
 from ropewalk.values import Result, check_member, flat
 
@@ -207,6 +208,7 @@ def export(
                 "an export needs a runtime and a place to write to (`runtime`, `out`); to only see "
                 "how each runtime supports the plan, ask for a `preview`"
             )
+        # Arguments that contradict each other are refused before a model is read.
         chosen = target(runtime)
         options: dict[str, Any] = {
             "dtype": dtype,
@@ -221,6 +223,7 @@ def export(
         source = resolve(model, allow_download=allow_download)
         how: dict[str, Any] = {"approximate": approximate, "overwrite": overwrite}
         how["progress"] = progress
+        # A GGUF file becomes another one: its weights are never read as numbers.
         if source.kind == chosen.loads == "GGUF file":
             stated_assumptions(source, notice, strict=strict)
             if dtype is not None:
@@ -230,6 +233,7 @@ def export(
                 )
             return chosen.write_file(source, given, out, **how)
         inputs = (*source.places, *([Path(plan)] if isinstance(plan, str | Path) else []))
+        # All places are checked before the long work begins, the drafter's too.
         is_folder = chosen.loads == "folder"
         check_export_place(out, sources=inputs, overwrite=overwrite, is_folder=is_folder)
         folder = str(source.folder)
@@ -238,6 +242,7 @@ def export(
             drafts, written = _drafter(source, drafter, given, chosen)
             places = (*inputs, drafts.source.folder)
             check_export_place(beside(out), sources=places, overwrite=overwrite)
+        # Nothing has its name before it has passed the gate.
         exported = chosen.write(folder, given, out, **how, **options)
         if is_folder:
             keep_card(out, source, notice)

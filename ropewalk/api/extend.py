@@ -25,7 +25,7 @@ from ropewalk.api.cost import Cost, calculated, check_divided
 from ropewalk.api.report import keep_report
 from ropewalk.arguments import Length, as_length, as_path
 from ropewalk.budget import as_budget
-from ropewalk.costs.estimates import Way, Work, duration
+from ropewalk.costs.estimates import Way, Workload, duration
 from ropewalk.costs.machines import machine
 from ropewalk.data.documents import Corpus
 from ropewalk.evaluation.select import SHORT_LIMIT
@@ -73,7 +73,9 @@ def _estimate(
 
     from ropewalk.pipeline.cost import ways
 
-    def of_stages(work: Work, *, least: bool = False) -> dict[str, Callable[[Work], Iterator[Way]]]:
+    def of_stages(
+        work: Workload, *, least: bool = False
+    ) -> dict[str, Callable[[Workload], Iterator[Way]]]:
         check_divided(work, asked.ranks_per_copy)
         return ways(settings, work, asked.ranks_per_copy, least=least)
 

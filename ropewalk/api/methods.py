@@ -59,10 +59,12 @@ class Methods(Result):
         names = ", ".join(each.name for each in self.published)
         first = self.published[0]
         yield Paragraph(
-            f"Published factors, as --set factors=longrope:NAME: {names} (target, model, length of "
-            f"its fine-tuning; {first.origin}; {first.licence})"
+            f"Published factors, as the parameter factors=longrope:NAME: {names} (target, model, "
+            f"length of its fine-tuning; {first.origin}; {first.licence})"
         )
-        yield Paragraph("Parameters go with --set; methods stack: --method yarn+resonance")
+        yield Paragraph(
+            "Parameters are for `plan` (--set in a shell); methods stack, as in yarn+resonance"
+        )
 
 
 @command(

@@ -14,7 +14,6 @@ from ropewalk.api.common import (
     Strict,
     TargetLength,
     TrainedLength,
-    known_as,
 )
 from ropewalk.arguments import as_length
 from ropewalk.errors import InputError
@@ -89,7 +88,9 @@ def plan(
     with called("plan", plan, values) as (_, progress):
         if unknown:
             raise _unexpected(unknown)
-        source = known_as(resolve(model, allow_download=allow_download), trained_length)
+        source = resolve(model, allow_download=allow_download)
+        if trained_length is not None:
+            source = source.with_trained_length(as_length(trained_length, "trained_length"))
         stated_assumptions(source, notice, strict=strict)
         asked = request(PlanRequest, plan, values, source=source, target=as_length(to, "to"))
         asked.check_use()

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from ropewalk.models.load import LoadedModel
     from ropewalk.models.source import Source
     from ropewalk.searching.model.ranks import SearchRanks
-    from ropewalk.searching.model.results import Found, Searched
+    from ropewalk.searching.model.results import Searched, SearchResult
     from ropewalk.searching.model.settings import SearchSettings
 
 
@@ -183,8 +183,7 @@ def search(
             settings = published(settings)
         run = None if run is None else as_path(run, "run")
         began = time.monotonic()
-        there = None if on is None else machine(on).devices
-        check_ranks(ranks_per_copy, "search", there)
+        check_ranks(ranks_per_copy, "search", None if on is None else machine(on).devices)
         if started() > 1:
             check_over_ranks(limit)
         how, real = Loading(dtype, device, allow_download), not is_preview()
@@ -254,7 +253,7 @@ def _found(
     ranks: SearchRanks | None,
     progress: Progress,
     notice: Notice,
-) -> Found:
+) -> SearchResult:
     """Search, and keep what is found in the run directory, if there is one."""
     from ropewalk.evaluation.identity import run_identity
     from ropewalk.searching.model.forwards import announce_search
@@ -284,7 +283,7 @@ def _found(
         notice=notice,
     )
     if directory is not None:
-        directory.write(PLAN, found.plan.dumps())
+        directory.seal(PLAN, found.plan.dumps())
         directory.keep(RESULTS, found.to_json())
         keep_figures(found.pictures(), directory.path / "figures", notice)
     return found

@@ -32,7 +32,7 @@ class Attend(Protocol):
 
 
 @dataclass(frozen=True)
-class Engine:
+class AttentionEngine:
     name: str
     attend: Attend
     obstacle: Obstacle
@@ -41,10 +41,10 @@ class Engine:
 ENGINES = {
     engine.name: engine
     for engine in (
-        Engine("varlen", varlen.attend, varlen.obstacle),
-        Engine("flex", flex.attend, flex.obstacle),
-        Engine("per_document", per_document.attend, per_document.obstacle),
-        Engine("reference", reference.attend, reference.obstacle),
+        AttentionEngine("varlen", varlen.attend, varlen.obstacle),
+        AttentionEngine("flex", flex.attend, flex.obstacle),
+        AttentionEngine("per_document", per_document.attend, per_document.obstacle),
+        AttentionEngine("reference", reference.attend, reference.obstacle),
     )
 }
 
@@ -55,7 +55,7 @@ def choose(
     layout: AttentionLayout,
     *,
     engine: str | None = None,
-) -> Engine:
+) -> AttentionEngine:
     """Return the fastest exact engine that can train here, or the requested one if it can."""
     device = torch.device(device)
     runnable = [e for e in ENGINES.values() if e.obstacle(device, dtype, layout) is None]

@@ -21,8 +21,8 @@ from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, UnknownName
 from ropewalk.models.source import resolve
 from ropewalk.progress import Progress, Status, silent
-from ropewalk.runtimes import every, loading, named, targets
-from ropewalk.runtimes.finding import Subject
+from ropewalk.runtimes import every, judging, loading, named
+from ropewalk.runtimes.finding import ExaminedModel
 from ropewalk.runtimes.reading import RUN, RotaryReading
 from ropewalk.runtimes.trials import Trial
 
@@ -45,20 +45,25 @@ def audit(
     if plan is not None and length is not None:
         raise InputError("a plan contains a length; give a plan or a length, not both")
     releases = _releases(runtimes)
+    # The runtimes that judge it, and the plan: the given one, the model's own, or none.
     progress(Status("verify", 0.0, "reading"))
     examined = _opened(model, releases)
-    releases = releases or dict.fromkeys(_usual(examined), "")
+    if not releases:
+        judges = filter(None, (examined.written_for, *judging(examined.form)))
+        releases = dict.fromkeys(judges, "")
     expected = examined.expected(plan).with_edits_noted()
     served = expected.plan.target_length if expected.plan else length
     served = served or examined.stated_length()
+    # Files first: broken weights are not run.
     files = examined.check_files(progress)
     lengths = {served, length or served}
     if expected.plan is not None:
         steps = [step for own in expected.plan.schedules.values() for step in own]
         lengths |= {step.up_to_length for step in steps}
+    # Each runtime's reading of it, and the traps in these.
     readings, unchecked = _readings(examined, releases, sorted(lengths))
     asked = expected.planned or length is not None
-    subject = Subject(
+    subject = ExaminedModel(
         tuple(readings),
         length or served,
         expected.plan,
@@ -67,6 +72,7 @@ def audit(
         **examined.facts,
     )
     faults = examined.faults(subject)
+    # Then for real, where weights and a runtime are here.
     trial = Trial()
     if run and files.loadable:
         trial = examined.tried(subject, files, faults, progress)
@@ -114,13 +120,6 @@ def _opened(model: str | Path, releases: Mapping[str, str]) -> Examined:
             "omit --runtime, or give the folder that it was converted from"
         )
     return GGUFFile(source.path)
-
-
-def _usual(examined: Examined) -> list[str]:
-    """The runtimes that judge, if none is named: those of exports that load it as it is."""
-    usual = [name for name, each in targets().items() if each.loads == examined.form]
-    own = examined.written_for
-    return [own, *(name for name in usual if name != own)] if own else usual
 
 
 def _readings(

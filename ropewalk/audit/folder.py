@@ -22,9 +22,9 @@ from ropewalk.exporting.manifest import MANIFEST, Manifest
 from ropewalk.lengths import MAX_LENGTH
 from ropewalk.models.config import KNOWN_KEYS, Config, ConfigReader, load_config, present_plan
 from ropewalk.progress import Progress, Status, share
-from ropewalk.runtimes import named, traps
+from ropewalk.runtimes import named, targets, traps
 from ropewalk.runtimes.features import loadable_by
-from ropewalk.runtimes.finding import Finding, Subject
+from ropewalk.runtimes.finding import ExaminedModel, Finding
 from ropewalk.runtimes.judgement import facts_of, without_chunks
 from ropewalk.runtimes.reading import MEASURED, RotaryReading, check_counts
 from ropewalk.runtimes.runtime import Form, Runtime
@@ -77,7 +77,7 @@ class Folder:
     def read_by(self, runtime: Runtime, lengths: Sequence[int]) -> RotaryReading:
         return runtime.measured(self.config, lengths)
 
-    def faults(self, subject: Subject) -> tuple[Finding, ...]:
+    def faults(self, subject: ExaminedModel) -> tuple[Finding, ...]:
         """The traps that it is in."""
         return tuple(self._elsewhere(each, subject.plan) for each in traps.find(subject))
 
@@ -91,7 +91,7 @@ class Folder:
         return replace(finding, remedy=remedy or "no export makes it follow this plan")
 
     def tried(
-        self, subject: Subject, files: Files, faults: Sequence[Finding], progress: Progress
+        self, subject: ExaminedModel, files: Files, faults: Sequence[Finding], progress: Progress
     ) -> Trial:
         """Run it in the runtime that measured it; nothing is said twice that `faults` say."""
         here = (r for r in subject.readings if r.source == MEASURED and not r.unread)
@@ -115,9 +115,10 @@ def _concerning(finding: Finding, runtimes: tuple[str, ...]) -> Finding:
 def _runtime_of(folder: Path) -> str:
     """The runtime in a folder's manifest; empty if it has none that can be read."""
     try:
-        return Manifest.read(folder).runtime if (folder / MANIFEST).is_file() else ""
+        own = Manifest.read(folder).runtime if (folder / MANIFEST).is_file() else ""
     except InputError:  # named when the bytes are compared
         return ""
+    return own if own in targets() else ""
 
 
 def _check_heads(plan: ContextPlan, config: Config) -> None:

@@ -13,13 +13,13 @@ from ropewalk.audit.files.content import of_file, of_folder
 from ropewalk.audit.result import ModelForm
 from ropewalk.context_plan import FULL_ATTENTION, PLAN, ContextPlan
 from ropewalk.errors import InvalidValue
-from ropewalk.gguf import carried
+from ropewalk.gguf import provenance
 from ropewalk.gguf.parts import read_parts, whole
 from ropewalk.gguf.rotation import geometry_of
 from ropewalk.progress import Progress, Status, share
-from ropewalk.runtimes import named, traps
-from ropewalk.runtimes.finding import Finding, Subject
-from ropewalk.runtimes.reading import LLAMA_CPP, RotaryReading
+from ropewalk.runtimes import judging, named, traps
+from ropewalk.runtimes.finding import ExaminedModel, Finding
+from ropewalk.runtimes.reading import RotaryReading
 from ropewalk.runtimes.runtime import Form, Runtime
 from ropewalk.runtimes.traps.gguf import findings
 from ropewalk.runtimes.trials import Trial
@@ -36,13 +36,13 @@ class GGUFFile:
         self.parts = read_parts(path)
         self.header = whole(self.parts)
         self.geometry = geometry_of(self.header)
-        self.reading = named(LLAMA_CPP).read_file(self.header)
+        self.reading = named(judging(self.form)[0]).read_file(self.header)
 
     def expected(self, plan: ContextPlan | None) -> Expected:
         notes: tuple[str, ...] = ()
-        own = self.header.values.get(carried.PLAN)
+        own = self.header.values.get(provenance.PLAN)
         if isinstance(own, str):
-            read_own = partial(ContextPlan.loads, own, f"{self.path}: {carried.PLAN}")
+            read_own = partial(ContextPlan.loads, own, f"{self.path}: {provenance.PLAN}")
             plan, notes = given_or_own(plan, read_own, "the plan in its metadata")
         elif plan is None and (self.path.parent / PLAN).is_file():  # of the run that wrote it
             plan, notes = self._plan_next_to()
@@ -81,12 +81,12 @@ class GGUFFile:
     def read_by(self, runtime: Runtime, lengths: Sequence[int]) -> RotaryReading:
         return runtime.read_file(self.header)
 
-    def faults(self, subject: Subject) -> tuple[Finding, ...]:
+    def faults(self, subject: ExaminedModel) -> tuple[Finding, ...]:
         """The traps that it is in."""
         return (*findings(self.header), *traps.find(subject))
 
     def tried(
-        self, subject: Subject, files: Files, faults: Sequence[Finding], progress: Progress
+        self, subject: ExaminedModel, files: Files, faults: Sequence[Finding], progress: Progress
     ) -> Trial:
         """Run it, if one of its runtimes ever runs here."""
         wrong = any(each.wrong for each in (*files.findings, *faults))

@@ -45,7 +45,7 @@ TRAINING, RECOMPUTING = 3, 4
 
 
 @dataclass(frozen=True)
-class Work:
+class Workload:
     """A model at a length on a machine."""
 
     sizes: Sizes
@@ -88,7 +88,7 @@ def with_allowance(parts: Mapping[str, float], devices: int) -> float:
     return whole + ALLOWED_BYTES + together + ALLOWED_SHARE * whole
 
 
-class Row(NamedTuple):
+class UseCost(NamedTuple):
     """The default cost of one use of a model, and what to change if that is too much."""
 
     what: str
@@ -99,15 +99,17 @@ class Row(NamedTuple):
     """The cheapest that fits; None if the default does, or if none of ours does."""
 
 
-def rows(work: Work, ways: Mapping[str, Callable[[Work], Iterator[Way]]]) -> Iterator[Row]:
+def rows(
+    work: Workload, ways: Mapping[str, Callable[[Workload], Iterator[Way]]]
+) -> Iterator[UseCost]:
     """Each use by default, and the cheapest way that fits; ways come cheapest first."""
     for what, every in ways.items():
         first = next(every(work))
         breaks = first.breaks(work.machine.memory)
-        yield Row(what, first, breaks, None if breaks is None else cheapest(work, every))
+        yield UseCost(what, first, breaks, None if breaks is None else cheapest(work, every))
 
 
-def cheapest(work: Work, ways: Callable[[Work], Iterator[Way]]) -> Way | None:
+def cheapest(work: Workload, ways: Callable[[Workload], Iterator[Way]]) -> Way | None:
     """The first way that fits, on as many devices, or on twice, four times… as many."""
     count = work.machine.devices
     while True:
@@ -123,7 +125,7 @@ def cheapest(work: Work, ways: Callable[[Work], Iterator[Way]]) -> Way | None:
 # --- serving ---------------------------------------------------------------------------------
 
 
-def serving(work: Work) -> Iterator[Way]:
+def serving(work: Workload) -> Iterator[Way]:
     """One text of the whole length, by a server that divides heads over as many of the devices as
     it can."""
     own = work.sizes
@@ -145,7 +147,7 @@ def _serves(own: Sizes, ranks: int) -> bool:
     return own.heads % ranks == 0 and (keys % ranks == 0 or ranks % keys == 0)
 
 
-def _served(work: Work, devices: int, weights: float, cache: float, told: str) -> Way:
+def _served(work: Workload, devices: int, weights: float, cache: float, told: str) -> Way:
     own, length = work.sizes, work.length
     whole = any(layer.kind == "latent" for layer in own.layers)  # on each device
     heads = 1 if whole else own.key_heads
@@ -161,7 +163,7 @@ def _served(work: Work, devices: int, weights: float, cache: float, told: str) -
 # --- evaluating and searching ----------------------------------------------------------------
 
 
-def _forward(work: Work, length: int, ranks: int = 1) -> dict[str, float]:
+def _forward(work: Workload, length: int, ranks: int = 1) -> dict[str, float]:
     """One forward of ours: the whole text at once, layer by layer."""
     own, number = work.sizes, work.number
     gathered = 2 * own.layer_weights * number if ranks > 1 else 0
@@ -172,7 +174,7 @@ def _forward(work: Work, length: int, ranks: int = 1) -> dict[str, float]:
 
 
 def reading(
-    work: Work, *, in_chunks: bool, ranks: int = 1, cache_whole: bool = False
+    work: Workload, *, in_chunks: bool, ranks: int = 1, cache_whole: bool = False
 ) -> dict[str, float]:
     """One text, as an evaluation reads it: in chunks, if the model can go on from a cache.
 
@@ -194,7 +196,7 @@ def reading(
     }
 
 
-def evaluating(work: Work, first: int = 1) -> Iterator[Way]:
+def evaluating(work: Workload, first: int = 1) -> Iterator[Way]:
     """One forward, on so many devices or on more that the key heads can be divided over."""
     yield _read(work, work.length, first, "")
     for ranks in _divisors(work.machine.devices):
@@ -206,10 +208,10 @@ def evaluating(work: Work, first: int = 1) -> Iterator[Way]:
         length //= 2
 
 
-def answering(forwards: Sequence[Forwards], ranks: int) -> Callable[[Work], Iterator[Way]]:
+def answering(forwards: Sequence[Forwards], ranks: int) -> Callable[[Workload], Iterator[Way]]:
     """So many forwards at each length, shared by copies that so many ranks hold each."""
 
-    def ways(work: Work) -> Iterator[Way]:
+    def ways(work: Workload) -> Iterator[Way]:
         for way in evaluating(replace(work, length=_longest(forwards)), ranks):
             copies = max(1, work.machine.devices // way.devices)
             yield way._replace(seconds=_shared(work, forwards, copies, way.devices))
@@ -221,7 +223,7 @@ def _longest(forwards: Sequence[Forwards]) -> int:
     return max(length for length, _ in forwards)
 
 
-def _shared(work: Work, forwards: Sequence[Forwards], copies: int, ranks: int) -> float | None:
+def _shared(work: Workload, forwards: Sequence[Forwards], copies: int, ranks: int) -> float | None:
     """Seconds of forwards that copies of so many ranks each share: none is shorter than one."""
     operations = sum(
         math.ceil(times / copies) * work.sizes.operations(length) for length, times in forwards
@@ -234,17 +236,17 @@ def _divides(own: Sizes, ranks: int) -> bool:
     return own.key_heads % ranks == 0 and not any(layer.kind == "latent" for layer in own.layers)
 
 
-def _read(work: Work, length: int, ranks: int, told: str) -> Way:
+def _read(work: Workload, length: int, ranks: int, told: str) -> Way:
     parts = reading(replace(work, length=length), in_chunks=True, ranks=ranks)
     return Way(told, parts, _computed(work, work.sizes.operations(length), ranks), ranks)
 
 
 def extending(
-    stages: Callable[[int], Iterable[Callable[[Work], Iterator[Way]]]],
-) -> Callable[[Work], Iterator[Way]]:
+    stages: Callable[[int], Iterable[Callable[[Workload], Iterator[Way]]]],
+) -> Callable[[Workload], Iterator[Way]]:
     """All stages in turn, by so many ranks to a copy: the largest peak, and the sum of times."""
 
-    def ways(work: Work) -> Iterator[Way]:
+    def ways(work: Workload) -> Iterator[Way]:
         for ranks in _divisors(work.machine.devices):
             if ranks > 1 and not _divides(work.sizes, ranks):
                 continue
@@ -257,11 +259,11 @@ def extending(
     return ways
 
 
-def searching(forwards: Sequence[Forwards], first: int = 1) -> Callable[[Work], Iterator[Way]]:
+def searching(forwards: Sequence[Forwards], first: int = 1) -> Callable[[Workload], Iterator[Way]]:
     """So many forwards at each length, shared by all devices; each copy over some of them, by its
     heads if these can be divided, else by its layers."""
 
-    def ways(work: Work) -> Iterator[Way]:
+    def ways(work: Workload) -> Iterator[Way]:
         work, devices = replace(work, length=_longest(forwards)), work.machine.devices
         for ranks in (n for n in _divisors(devices) if n >= first):
             told = "" if ranks == first else f"--ranks-per-copy {ranks}"
@@ -276,10 +278,10 @@ def searching(forwards: Sequence[Forwards], first: int = 1) -> Callable[[Work], 
     return ways
 
 
-def training_alone(windows: int, window: int) -> Callable[[Work], Iterator[Way]]:
+def training_alone(windows: int, window: int) -> Callable[[Workload], Iterator[Way]]:
     """Steps that read so many windows together, on one device, as `extend` trains."""
 
-    def ways(work: Work) -> Iterator[Way]:
+    def ways(work: Workload) -> Iterator[Way]:
         one = step(work, 1, 1, recompute=False, lora=False, window=window)
         yield one._replace(seconds=None if one.seconds is None else one.seconds * windows)
 
@@ -289,7 +291,7 @@ def training_alone(windows: int, window: int) -> Callable[[Work], Iterator[Way]]
 # --- training --------------------------------------------------------------------------------
 
 
-def training(work: Work) -> Iterator[Way]:
+def training(work: Workload) -> Iterator[Way]:
     """A step of one window for each group of ranks that shares one, AdamW on all weights."""
     n = work.machine.devices
     yield step(work, n, 1, recompute=False, lora=False, window=work.length)
@@ -304,7 +306,7 @@ def training(work: Work) -> Iterator[Way]:
 
 
 def step(
-    work: Work,
+    work: Workload,
     devices: int,
     sequence: int,
     *,
@@ -372,7 +374,7 @@ def _divisors(count: int) -> list[int]:
     return [i for i in range(1, count + 1) if count % i == 0]
 
 
-def _computed(work: Work, operations: float, devices: int) -> float | None:
+def _computed(work: Workload, operations: float, devices: int) -> float | None:
     """Seconds, if the speed of the machine is known."""
     if work.machine.operations is None:
         return None

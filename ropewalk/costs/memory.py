@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ropewalk.costs.estimates import GIB, Way, Work, cheapest, evaluating, reading, training
+from ropewalk.costs.estimates import GIB, Way, Workload, cheapest, evaluating, reading, training
 from ropewalk.costs.machines import Machine, main_memory, of_main_memory
 from ropewalk.costs.sizes import Sizes, sizes_of
 from ropewalk.errors import InvalidValue, RopewalkError
@@ -79,7 +79,7 @@ def check_config(
         return
     kind = Machine if str(device).startswith("cuda") else of_main_memory
     here = kind(str(device), 1, there)
-    work = Work(sizes, length, here, length, number)
+    work = Workload(sizes, length, here, length, number)
     parts = reading(work, in_chunks=in_chunks, ranks=ranks, cache_whole=cache_whole)
     if held is not None:
         parts["weights"] = float(held)
@@ -94,7 +94,7 @@ def check_config(
     )
 
 
-def check_training(work: Work, own: Way) -> None:
+def check_training(work: Workload, own: Way) -> None:
     """Refuse a step that does not fit; `work.machine` has the ranks, and the memory of each."""
     there = work.machine.memory
     if sum(own.parts.values()) <= there:

@@ -10,7 +10,7 @@ from ropewalk.data.windows import Window, Windows
 from ropewalk.errors import InputError
 
 
-class Stream(Sequence[Window]):
+class WindowStream(Sequence[Window]):
     """The first `count` windows. The i-th does not depend on how many are read, or by whom."""
 
     def __init__(self, epoch: Callable[[int], Windows], count: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -10,6 +10,7 @@ from ropewalk.chart import Axis, Chart, Guide, Mark, Series, Tile, TileGrid
 from ropewalk.evaluation.effective_length import EffectiveLength
 from ropewalk.evaluation.results import Spread, estimate, grouped, labels
 from ropewalk.evaluation.statistics import rate_interval
+from ropewalk.interval import Interval
 from ropewalk.lengths import format_length
 from ropewalk.records import PERPLEXITY, EvalRecord, EvalResult, is_main, is_main_answer, metric_of
 
@@ -30,22 +31,20 @@ IN_MODE = {
 """A mode in the name of a picture; the usual one goes without saying."""
 
 
-class Cell(NamedTuple):
+class DepthCell(NamedTuple):
     """The samples of one length whose answer was at about one depth."""
 
-    right: float
-    """The sum of the scores: an answer may be right in part."""
+    rate: Interval
+    """The mean score: an answer may be right in part."""
     total: int
-    low: float | None
-    high: float | None
 
     @property
-    def rate(self) -> float:
-        return self.right / self.total
+    def right(self) -> float:
+        return self.rate.value * self.total
 
     @property
     def is_vague(self) -> bool:
-        return self.low is None or self.high is None or self.high - self.low > WIDE
+        return self.rate.ends is None or self.rate.ends[1] - self.rate.ends[0] > WIDE
 
 
 class DepthGrid(NamedTuple):
@@ -56,7 +55,7 @@ class DepthGrid(NamedTuple):
     mode: str
     label: str
     lengths: tuple[int, ...]
-    rows: tuple[tuple[Cell | None, ...], ...]
+    rows: tuple[tuple[DepthCell | None, ...], ...]
 
     @property
     def edges(self) -> list[float]:
@@ -74,7 +73,7 @@ def by_length(
     names = labels(result.subject for result in results)
     for r in filter(is_main, results):
         series = found.setdefault((r.task, r.mode, r.metric, metric_of(r).label), {})
-        series.setdefault(names[r.subject], []).append(Mark(r.length, r.value, r.low, r.high))
+        series.setdefault(names[r.subject], []).append(Mark.of(r.length, r.estimate))
     return [
         Chart(
             task if task == label else f"{task}: {label}",
@@ -131,12 +130,12 @@ def depth_grids(records: Sequence[EvalRecord], task: str) -> list[DepthGrid]:
     return grids
 
 
-def _cell(records: Sequence[EvalRecord]) -> Cell | None:
+def _cell(records: Sequence[EvalRecord]) -> DepthCell | None:
     if not records:
         return None
     scores = [record.score for record in records]
-    interval = rate_interval(scores, [record.layout for record in records])
-    return Cell(sum(scores), len(scores), *(interval or (None, None)))
+    ends = rate_interval(scores, [record.layout for record in records])
+    return DepthCell(Interval.of(sum(scores) / len(scores), ends, "share"), len(scores))
 
 
 def tiles(grid: DepthGrid) -> TileGrid:
@@ -149,7 +148,7 @@ def tiles(grid: DepthGrid) -> TileGrid:
             None
             if cell is None
             else Tile(
-                cell.rate,
+                cell.rate.value,
                 f"{format_length(length)}, {depth}: {cell.right:g} of {cell.total}",
                 cell.is_vague,
             )
@@ -186,7 +185,7 @@ def by_position(records: Sequence[EvalRecord], original_length: int | None = Non
     series = []
     for subject, own in by_subject.items():
         bins = grouped(own, lambda r: r.positions or (0, 0))
-        marks = tuple(Mark(high, *estimate(group)) for (_, high), group in bins.items())
+        marks = tuple(Mark.of(high, estimate(group)) for (_, high), group in bins.items())
         series.append(Series(names[subject], marks))
     caption = f"Each value stands at the end of its stretch of positions. {INTERVALS}"
     chart = Chart(
@@ -232,4 +231,30 @@ def of_spreads(spreads: Sequence[Spread], *, original_length: int) -> list[Chart
             original(original_length),
         )
         for (task, mode, metric), series in found.items()
+    ]
+
+
+def by_checkpoint(found: Mapping[int, Sequence[EvalResult]]) -> list[Chart]:
+    """Every score at the longest length over the steps of a training, perplexity apart.
+
+    Fig. 4 of Wang et al. 2024: scores of answers move where perplexity no longer does.
+    """
+    longest = max(r.length for results in found.values() for r in results)
+    series: dict[bool, dict[str, list[Mark]]] = {False: {}, True: {}}
+    for step, results in found.items():
+        for r in results:
+            if r.length == longest and is_main(r):
+                own = series[r.metric == PERPLEXITY.name]
+                own.setdefault(f"{r.method}, {r.task}", []).append(Mark.of(step, r.estimate))
+    at = f"at {format_length(longest)}, over training"
+    return [
+        Chart(
+            f"{'Perplexity' if is_loss else 'Answers'} {at}",
+            Axis("step"),
+            Axis("perplexity", "log10") if is_loss else RATE,
+            tuple(Series(name, tuple(marks)) for name, marks in own.items()),
+            caption=INTERVALS,
+        )
+        for is_loss, own in series.items()
+        if own
     ]

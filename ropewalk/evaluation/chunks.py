@@ -123,7 +123,7 @@ class Reader:
     def _roomy(self, length: int) -> Any:
         cache = DynamicCache(config=self._model.config)
         cache.layers = [
-            _Room(length) if type(each) is DynamicLayer else each for each in cache.layers
+            _CacheLayer(length) if type(each) is DynamicLayer else each for each in cache.layers
         ]
         return cache
 
@@ -141,7 +141,7 @@ _SCORES = ("softcap", "s_aux", "position_bias", "cache")
 """Arguments of changes to the scores that neither way computes."""
 
 
-class _Room(DynamicLayer):  # type: ignore[misc]
+class _CacheLayer(DynamicLayer):  # type: ignore[misc]
     """Keys and values in memory that is set aside once. The stock layer copies all of them to add
     some, and both copies exist meanwhile."""
 

@@ -9,14 +9,14 @@ from ropewalk.blocks import Block, Cell, Paragraph, Table, Title
 from ropewalk.chart import Chart
 from ropewalk.evaluation import tables
 from ropewalk.evaluation.gains import by_length, gain_of, named_task
-from ropewalk.evaluation.results import MethodComparison, Paired, labels, value_in_words
+from ropewalk.evaluation.results import ComparedTogether, MethodComparison, labels
 from ropewalk.evaluation.statistics import p_in_words
 from ropewalk.lengths import format_length
 from ropewalk.records import NLL, PERPLEXITY, EvalResult
 
 
 @dataclass(frozen=True, eq=False)
-class ComparedRuns(Paired):
+class ComparedRuns(ComparedTogether):
     """The first run minus the second, on the same samples."""
 
     rows_in = "comparisons"
@@ -99,4 +99,4 @@ class ComparedRuns(Paired):
 
 
 def _value(result: EvalResult | None) -> Cell:
-    return Cell("–") if result is None else Cell(value_in_words(result), result.value)
+    return Cell("–") if result is None else Cell(result.estimate.number(), result.value)

@@ -15,8 +15,8 @@ from ropewalk.evaluation.answering import Answerer
 from ropewalk.evaluation.charts import DepthGrid, depth_grids, pictures, tiles
 from ropewalk.evaluation.effective_length import EffectiveLength, effective_lengths
 from ropewalk.evaluation.results import (
+    ComparedTogether,
     MethodComparison,
-    Paired,
     compare_methods,
     follow,
     in_words,
@@ -49,7 +49,7 @@ CURVES = "Each task by context length"
 
 
 @dataclass(frozen=True, eq=False)
-class Evaluated(Paired):
+class Evaluated(ComparedTogether):
     """Results by subject, task and length; the scored samples are in the run directory.
 
     It also holds the number of right answers by depth.

@@ -19,6 +19,7 @@ from typing import Literal, NamedTuple
 
 from ropewalk.evaluation.results import grouped, rates_of
 from ropewalk.evaluation.statistics import difference_interval, mean_rate, mean_rate_interval
+from ropewalk.interval import Interval
 from ropewalk.lengths import format_length
 from ropewalk.records import EvalRecord, Mode, OfSubject, Subject
 
@@ -33,15 +34,13 @@ class Standing(NamedTuple):
     """A score at one length, minus the threshold."""
 
     length: int
-    margin: float
-    low: float | None
-    high: float | None
+    margin: Interval
 
     @property
     def verdict(self) -> Verdict:
-        if self.low is not None and self.low >= 0:
+        if self.margin.low is not None and self.margin.low >= 0:
             return "pass"
-        return "fail" if self.high is not None and self.high < 0 else "undecided"
+        return "fail" if self.margin.is_below(0) else "undecided"
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,11 +118,9 @@ def effective_lengths(
             if name == RULER_GROUP:
                 standings = []
                 for length, tasks in own.items():
-                    ends = [
-                        None if end is None else end - RULER
-                        for end in mean_rate_interval(tasks) or (None, None)
-                    ]
-                    standings.append(Standing(length, mean_rate(tasks) - RULER, *ends))
+                    score = Interval.of(mean_rate(tasks), mean_rate_interval(tasks), "share")
+                    margin = score.mapped(lambda value: value - RULER, "difference")
+                    standings.append(Standing(length, margin))
                 found.append(
                     EffectiveLength.of(subject, name, mode, "ruler", RULER, tuple(standings))
                 )
@@ -132,8 +129,11 @@ def effective_lengths(
                 standings = [
                     Standing(
                         length,
-                        mean_rate(tasks) - OWN * mean_rate(reference),
-                        *(difference_interval(tasks, reference, OWN) or (None, None)),
+                        Interval.of(
+                            mean_rate(tasks) - OWN * mean_rate(reference),
+                            difference_interval(tasks, reference, OWN),
+                            "difference",
+                        ),
                     )
                     for length, tasks in own.items()
                 ]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ropewalk.chart import Axis, Chart, Guide, Mark, Series
 from ropewalk.evaluation.charts import IN_MODE, LENGTH
 from ropewalk.evaluation.results import MethodComparison
+from ropewalk.interval import Interval
 from ropewalk.records import NLL
 
 
@@ -15,22 +16,11 @@ def named_task(task: str, metric: str) -> str:
     return f"{task} (loss)" if metric == NLL.name else task
 
 
-def gained(metric: str, length: int, value: float, low: float | None, high: float | None) -> Mark:
-    """A difference so that more is better: of losses, with its sign turned."""
-    own = Mark(length, value, low, high)
-    return turned(own) if metric == NLL.name else own
-
-
-def gain_of(found: MethodComparison) -> Mark:
-    """The gain of the first subject over the second."""
-    c = found.comparison
-    return gained(found.metric, found.length, c.difference, c.low, c.high)
-
-
-def turned(mark: Mark) -> Mark:
-    """The same difference the other way round."""
-    low, high = (None if end is None else -end for end in (mark.low, mark.high))
-    return Mark(mark.x, -mark.y, high, low)
+def gain_of(found: MethodComparison) -> Interval:
+    """The gain of the first subject over the second: of losses, the difference with its sign
+    turned."""
+    own = found.comparison.difference
+    return -own if found.metric == NLL.name else own
 
 
 def gains(metric: str) -> Axis:
@@ -45,7 +35,7 @@ def by_length(comparisons: Sequence[MethodComparison], labels: Sequence[str]) ->
     found: dict[tuple[str, str, str], dict[str, list[Mark]]] = {}
     for c, label in zip(comparisons, labels, strict=True):
         series = found.setdefault((c.task, c.mode, c.metric), {})
-        series.setdefault(label, []).append(gain_of(c))
+        series.setdefault(label, []).append(Mark.of(c.length, gain_of(c)))
     return [
         Chart(
             f"{task}{IN_MODE[mode]}",

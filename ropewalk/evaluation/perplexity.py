@@ -54,7 +54,7 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Window:
+class ScoredWindow:
     """A stretch of a text, of which the tokens from `scored_from` on are scored."""
 
     text: Text
@@ -106,7 +106,7 @@ class Definition:
     """A rule for which tokens count, in windows of which length, and how they are averaged."""
 
     name: str
-    windows: Callable[[Request], list[Window]]
+    windows: Callable[[Request], list[ScoredWindow]]
     average: Literal["losses", "perplexities"] = "losses"
     by_position: bool = False
     """Its windows are also scored by position, at the longest length."""
@@ -117,7 +117,7 @@ def texts(documents: Sequence[Document], encoder: Encoder) -> list[Text]:
     return [Text(document.name, encoder.pieces(document.text)) for document in documents]
 
 
-def sample_id(window: Window, definition: Definition, corpus: str, encoder: Encoder) -> str:
+def sample_id(window: ScoredWindow, definition: Definition, corpus: str, encoder: Encoder) -> str:
     return identity(
         definition.name,
         VERSION,
@@ -142,25 +142,25 @@ def scored_tokens(lengths: Sequence[int]) -> int:
     return max(1, min(SCORED, min(lengths) // 2))
 
 
-def _common_ends(request: Request) -> list[Window]:
+def _common_ends(request: Request) -> list[ScoredWindow]:
     """Windows that end at drawn places, the same places whatever the length."""
     ends = _drawn_ends(request, request.longest - len(request.bos))
     return _ending_at(ends, request, request.length - len(request.bos))
 
 
-def _repeated(request: Request) -> list[Window]:
+def _repeated(request: Request) -> list[ScoredWindow]:
     """Windows that read the stretch before a drawn place again and again."""
     period = request.original_length
     windows = _ending_at(_drawn_ends(request, period), request, period)
     return [replace(window, period=period) for window in windows]
 
 
-def _ending_at(ends: Sequence[tuple[Text, int]], request: Request, read: int) -> list[Window]:
+def _ending_at(ends: Sequence[tuple[Text, int]], request: Request, read: int) -> list[ScoredWindow]:
     """Windows of which each reads so many tokens of the text before its end."""
     inner = request.length - len(request.bos)
     stretches = _stretches(ends, read)
     return [
-        Window(
+        ScoredWindow(
             text,
             begin=end - inner,
             end=end,
@@ -216,7 +216,7 @@ def _drawn_ends(request: Request, room: int) -> list[tuple[Text, int]]:
 
 def _sliding(
     text: Text, length: int, stride: int, bos: tuple[int, ...], *, partial: bool
-) -> Iterator[Window]:
+) -> Iterator[ScoredWindow]:
     """Windows that begin every `stride` tokens; a token is scored in the first that holds it.
 
     They weigh as many tokens as they add. `partial` keeps a last window that reaches the end of
@@ -232,13 +232,13 @@ def _sliding(
         # Without BOS nothing predicts the first token of a window.
         scored_from = max(len(bos) + end - begin - new, 1)
         if scored_from < len(bos) + end - begin:
-            yield Window(text, begin, end, bos, scored_from, new, layout=text.name)
+            yield ScoredWindow(text, begin, end, bos, scored_from, new, layout=text.name)
         scored_to = end
         if end == total:
             break
 
 
-def _hugging_face(request: Request) -> list[Window]:
+def _hugging_face(request: Request) -> list[ScoredWindow]:
     """Their page weighs every window by one token less than it adds."""
     return [
         replace(window, weight=window.weight - 1)
@@ -248,7 +248,7 @@ def _hugging_face(request: Request) -> list[Window]:
     ]
 
 
-def _yarn(request: Request, most: int | None = None, *, partial: bool = True) -> list[Window]:
+def _yarn(request: Request, most: int | None = None, *, partial: bool = True) -> list[ScoredWindow]:
     """The first windows, or all of them, which weigh alike."""
     windows = (
         replace(window, weight=1)
@@ -260,7 +260,7 @@ def _yarn(request: Request, most: int | None = None, *, partial: bool = True) ->
     return list(islice(windows, most))
 
 
-def _by_stride(stride: int, request: Request) -> list[Window]:
+def _by_stride(stride: int, request: Request) -> list[ScoredWindow]:
     """The same documents at every length; no stride is longer than a window."""
     long = [text for text in request.texts if len(text.tokens) >= request.longest]
     count = min(request.samples, len(long))
@@ -275,10 +275,10 @@ def _by_stride(stride: int, request: Request) -> list[Window]:
     ]
 
 
-def _base_bound(request: Request) -> list[Window]:
+def _base_bound(request: Request) -> list[ScoredWindow]:
     inner = request.length - len(request.bos)
     return [
-        Window(text, 0, inner, request.bos, scored_from=1, weight=1, layout=text.name)
+        ScoredWindow(text, 0, inner, request.bos, scored_from=1, weight=1, layout=text.name)
         for text in request.texts
         if len(text.tokens) >= inner
     ]

@@ -45,16 +45,16 @@ def _up_to_the_last(written: str, references: tuple[str, ...]) -> str:
     """
     values = [reference.strip() for reference in references]
     sizes = sorted(map(len, values))
-    for letter, whole, most in _FORMS:
-        form = whole.format(letter, f"{{{sizes[0]},{sizes[-1]}}}")
-        if all(re.fullmatch(form, value) for value in values):
-            break
-    else:
+    size = f"{{{sizes[0]},{sizes[-1]}}}"
+    forms = [(letter, whole.format(letter, size), most) for letter, whole, most in _FORMS]
+    fit = (own for own in forms if all(re.fullmatch(own[1], value) for value in values))
+    if (found := next(fit, None)) is None:
         return written
+    letter, form, most = found
     word = f"(?<!{letter}){form}(?!{letter})"
     named: set[str] = set()
-    for found in re.finditer(word, written, 0 if re.search(word, written) else re.IGNORECASE):
-        named.add(found[0])
+    for value in re.finditer(word, written, 0 if re.search(word, written) else re.IGNORECASE):
+        named.add(value[0])
         if len(named) > most * len(values):
-            return written[: found.start()]
+            return written[: value.start()]
     return written

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
 from statistics import fmean
 from typing import NamedTuple, TypeVar
@@ -12,8 +12,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from ropewalk.evaluation.statistics import (
-    NO_INTERVAL,
-    Comparison,
+    PairedComparison,
     Rates,
     compare_mean_rates,
     compare_means,
@@ -25,6 +24,7 @@ from ropewalk.evaluation.statistics import (
     mean_rate_interval,
     rate_interval,
 )
+from ropewalk.interval import Interval
 from ropewalk.records import (
     AS_IT_IS,
     MEAN_SCORE,
@@ -54,38 +54,26 @@ def summarise(records: Iterable[EvalRecord]) -> list[EvalResult]:
         lambda r: (r.subject, r.task, r.mode, r.length, r.metric),
     )
     return [
-        EvalResult.of(subject, *cell, SHOWN_AS.get(metric, metric), *estimate(group), len(group))
+        EvalResult.of(subject, *cell, SHOWN_AS.get(metric, metric), estimate(group), len(group))
         for (subject, *cell, metric), group in groups.items()
     ]
 
 
-def estimate(group: Sequence[EvalRecord]) -> tuple[float, float | None, float | None]:
-    """The value of records of one metric, and its interval."""
+def estimate(group: Sequence[EvalRecord]) -> Interval:
+    """The value of records of one metric, with its interval."""
     layouts, scores = [r.layout for r in group], [r.score for r in group]
     if metric_of(group[0]).is_answer:
-        return (sum(scores) / len(scores), *(rate_interval(scores, layouts) or (None, None)))
+        ends = rate_interval(scores, layouts)
+        return Interval.of(sum(scores) / len(scores), ends, "share")
     weights = [r.weight for r in group]
     mean = float(np.average(scores, weights=weights))
-    interval = mean_interval(scores, weights, layouts)
-    if group[0].metric == NLL.name:
-        mean, interval = math.exp(mean), interval and (math.exp(interval[0]), math.exp(interval[1]))
-    return mean, *(interval or (None, None))
+    found = Interval.of(mean, mean_interval(scores, weights, layouts), "share")
+    return found.mapped(math.exp, "perplexity") if group[0].metric == NLL.name else found
 
 
 def in_words(result: EvalResult) -> str:
-    """A result with its interval: `kv 80% (58% to 92%)`."""
-    said = f"{result.task} {value_in_words(result)}"
-    if result.low is None or result.high is None:
-        return f"{said} ({NO_INTERVAL})"
-    low, high = (value_in_words(replace(result, value=end)) for end in (result.low, result.high))
-    return f"{said} ({low} to {high})"
-
-
-def value_in_words(result: EvalResult) -> str:
-    """The value alone: a perplexity, or a share."""
-    if result.metric != PERPLEXITY.name:
-        return f"{result.value:.0%}"
-    return f"{result.value:,.0f}" if result.value >= 1000 else f"{result.value:.3g}"
+    """A result with its interval: `kv 80% (58 to 92%)`."""
+    return f"{result.task} {result.estimate}"
 
 
 def means(records: Iterable[EvalRecord], groups: Mapping[str, Sequence[str]]) -> list[EvalResult]:
@@ -101,10 +89,9 @@ def means(records: Iterable[EvalRecord], groups: Mapping[str, Sequence[str]]) ->
             tasks = rates_of(cell, members)
             if tasks is None:
                 continue
-            interval = mean_rate_interval(tasks) or (None, None)
-            told = (name, mode, length, MEAN_SCORE.name, mean_rate(tasks), *interval)
+            mean = Interval.of(mean_rate(tasks), mean_rate_interval(tasks), "share")
             samples = sum(len(scores) for scores, _ in tasks)
-            found.append(EvalResult.of(subject, *told, samples))
+            found.append(EvalResult.of(subject, name, mode, length, MEAN_SCORE.name, mean, samples))
     return found
 
 
@@ -126,7 +113,7 @@ class MethodComparison(Value):
     length: int
     first: Subject
     second: Subject
-    comparison: Comparison
+    comparison: PairedComparison
     """The mean score of the first minus that of the second."""
     adjusted_p: float | None
     """Holm's, over all comparisons made together; None if there are too few samples for one."""
@@ -157,7 +144,7 @@ def compare_pairs(
 
     p-values are Holm's, over all of them.
     """
-    found: list[tuple[str, Mode, str, int, Subject, Subject, Comparison]] = []
+    found: list[tuple[str, Mode, str, int, Subject, Subject, PairedComparison]] = []
     for first, a, second, b in pairs:
         scores = {(r.mode, r.metric, r.sample): r for r in b if r.positions is None}
         both = (
@@ -182,7 +169,7 @@ def compare_pairs(
     return [MethodComparison(*own, p) for own, p in zip(found, adjusted, strict=True)]
 
 
-def _compare(pairs: Sequence[tuple[EvalRecord, EvalRecord]]) -> Comparison:
+def _compare(pairs: Sequence[tuple[EvalRecord, EvalRecord]]) -> PairedComparison:
     first, second = [a.score for a, _ in pairs], [b.score for _, b in pairs]
     layouts = [a.layout for a, _ in pairs]
     if metric_of(pairs[0][0]).is_answer:
@@ -190,7 +177,7 @@ def _compare(pairs: Sequence[tuple[EvalRecord, EvalRecord]]) -> Comparison:
     return compare_means(first, second, [a.weight for a, _ in pairs], layouts)
 
 
-class Paired(Drawn):
+class ComparedTogether(Drawn):
     """A result with comparisons that were tested together."""
 
     comparisons: tuple[MethodComparison, ...]

@@ -21,7 +21,7 @@ from ropewalk.evaluation.answering import Answer, Answerer, TokenScores, at_once
 from ropewalk.evaluation.drawing import drawn
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.haystack import Haystack
-from ropewalk.evaluation.perplexity import Definition, Text, Window
+from ropewalk.evaluation.perplexity import Definition, ScoredWindow, Text
 from ropewalk.evaluation.samples import Sample
 from ropewalk.evaluation.settings import EvaluationSettings
 from ropewalk.lengths import format_length
@@ -153,7 +153,7 @@ class Evaluation:
         batches = self.answerer.batches(own, settings.mode)
         return Questions(task, self.encoder, settings.mode, batches)
 
-    def _windows(self, definition: Definition, length: int) -> Windows:
+    def _windows(self, definition: Definition, length: int) -> PerplexityWindows:
         settings = self.settings
         windows = definition.windows(self._request(length))
         if not windows:
@@ -167,7 +167,7 @@ class Evaluation:
         ]
         size = at_once(length)
         batches = [named[start : start + size] for start in range(0, len(named), size)]
-        return Windows(definition, length, batches, bins)
+        return PerplexityWindows(definition, length, batches, bins)
 
     def _request(self, length: int) -> perplexity.Request:
         settings, start = self.settings, self.encoder.tokenizer.bos_token_id
@@ -267,12 +267,12 @@ class Questions:
 
 
 @dataclass(frozen=True)
-class Windows:
+class PerplexityWindows:
     """The windows of a definition of perplexity at a length, each with its id."""
 
     definition: Definition
     length: int
-    batches: Sequence[Sequence[tuple[Window, str]]]
+    batches: Sequence[Sequence[tuple[ScoredWindow, str]]]
     bins: Sequence[tuple[int, int]]
     """Positions to score besides, apart from each other."""
 
@@ -283,7 +283,7 @@ class Windows:
     def keys(self, answerer: Answerer, subject: Subject) -> list[set[Key]]:
         """The identities of the records of each batch."""
 
-        def blank(window: Window, name: str) -> Iterator[EvalRecord]:
+        def blank(window: ScoredWindow, name: str) -> Iterator[EvalRecord]:
             return self._records(subject, window, name, self._blank(window))
 
         return [{r.key for named in batch for r in blank(*named)} for batch in self.batches]
@@ -305,15 +305,15 @@ class Windows:
                 ],
             )
 
-    def _blank(self, window: Window) -> TokenScores:
+    def _blank(self, window: ScoredWindow) -> TokenScores:
         scored = len(window) - self._start(window)
         return TokenScores(np.zeros(scored), np.zeros(scored, dtype=np.int64))
 
-    def _start(self, window: Window) -> int:
+    def _start(self, window: ScoredWindow) -> int:
         return self.bins[0][0] if self.bins else window.scored_from
 
     def _records(
-        self, subject: Subject, window: Window, name: str, scores: TokenScores
+        self, subject: Subject, window: ScoredWindow, name: str, scores: TokenScores
     ) -> Iterator[EvalRecord]:
         start = self._start(window)
 
@@ -348,4 +348,4 @@ class Windows:
             yield record(NLL.name, float(part.mean()), len(part), (low, high))
 
 
-Part = Questions | Windows
+Part = Questions | PerplexityWindows

@@ -28,11 +28,11 @@ from numpy.typing import NDArray
 
 from ropewalk.errors import InvalidValue
 from ropewalk.evaluation.statistics import (
-    CONFIDENCE,
     FEWEST,
     detectable,
     skewed_mean_interval,
 )
+from ropewalk.interval import CONFIDENCE, Interval
 
 SHORT_LIMIT = 0.02
 """Nats a token of text that an extension may cost within the original length: 2% of perplexity."""
@@ -64,29 +64,23 @@ class Paired(NamedTuple):
     """Stretches of text."""
     texts: int
     """The texts that these are from: for five or more, the interval allows for how they differ."""
-    difference: float
-    low: float | None
-    """None for fewer than five documents."""
-    high: float | None
+    difference: Interval
     detectable: float | None = None
     """The smallest difference that such documents would show in four cases of five."""
 
     @property
     def verdict(self) -> str:
         """The verdict on a loss: lower is better."""
-        if self.high is not None and self.high < 0:
+        if self.difference.is_below(0):
             return "better"
-        return "worse" if self.low is not None and self.low > 0 else "undecided"
+        return "worse" if self.difference.is_above(0) else "undecided"
 
     def __str__(self) -> str:
-        if self.low is None or self.high is None:
-            return f"{self.difference:+.3f} (of {self._made_from}: too few for an interval)"
-        return f"{self.difference:+.3f} ({self.low:+.3f} to {self.high:+.3f}, of {self._made_from})"
-
-    @property
-    def _made_from(self) -> str:
         read = f"{self.documents} document{'s' * (self.documents > 1)}"
-        return read if self.texts == self.documents else f"{read} of {self.texts} texts"
+        texts = "" if self.texts == self.documents else f" of {self.texts} texts"
+        if self.difference.ends is None:
+            return f"{self.difference.number()} (of {read}{texts}: too few for an interval)"
+        return f"{str(self.difference).removesuffix(')')}, of {read}{texts})"
 
 
 class Choice(NamedTuple):
@@ -115,7 +109,8 @@ def choose(
     on short text; of schedules that cost more than the `limit`, none is taken if another is there.
     """
     if costs:
-        affordable = within(costs, limit) or [min(costs, key=lambda name: costs[name].difference)]
+        least = min(costs, key=lambda name: costs[name].difference.value)
+        affordable = within(costs, limit) or [least]
         left = {name: own for name, own in losses.items() if name in affordable}
         if any(name in hand_designed for name in left):
             losses = left
@@ -140,7 +135,7 @@ def choose(
 
 def within(costs: Mapping[str, Paired], limit: float) -> list[str]:
     """The schedules whose mean cost on short text is at most the limit."""
-    return [name for name, cost in costs.items() if cost.difference <= limit]
+    return [name for name, cost in costs.items() if cost.difference.value <= limit]
 
 
 def remaining(
@@ -227,6 +222,7 @@ def paired(
     differences = first - second
     count = len(set(texts)) if texts else len(differences)
     clusters = texts if texts and count >= FEWEST else None
-    low, high = skewed_mean_interval(differences, clusters, confidence) or (None, None)
-    least = detectable(differences, clusters, confidence)
-    return Paired(len(differences), count, float(differences.mean()), low, high, least)
+    ends = skewed_mean_interval(differences, clusters, confidence)
+    mean = float(differences.mean())
+    shown = Interval.of(mean, ends, "difference in nats", "documents", confidence)
+    return Paired(len(differences), count, shown, detectable(differences, clusters, confidence))

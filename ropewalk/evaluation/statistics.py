@@ -30,24 +30,22 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ropewalk.interval import CONFIDENCE, Ends, Interval, Unit
 from ropewalk.values import Value
 
-CONFIDENCE = 0.95
 FEWEST = 5
 """Fewer clusters than these give no interval."""
-NO_INTERVAL = "too few samples for an interval"
 SIGNIFICANT = 0.05
 MATTERS = 1.25
 """The factor by which clusters must vary more than their values imply, to count as clusters."""
 ROUNDING = 1e-12  # a smaller error of rates is none
 TERMS = 40  # of the continued fraction: more change nothing, from 1 to 1e9 degrees of freedom
 
-Interval = tuple[float, float]
 Rates = Sequence[tuple[Sequence[float], Sequence[Hashable]]]
 """By task, its scores from 0 to 1 and the clusters that they belong to."""
 
 
-def t_interval(values: ArrayLike) -> Interval | None:
+def t_interval(values: ArrayLike) -> Ends | None:
     """Student's interval of the mean of independent values; None for fewer than five."""
     return mean_interval(values)
 
@@ -56,7 +54,7 @@ def mean_interval(
     values: ArrayLike,
     weights: ArrayLike | None = None,
     clusters: Sequence[Hashable] | None = None,
-) -> Interval | None:
+) -> Ends | None:
     """The interval of a weighted mean over clusters (each value its own by default).
 
     None for fewer than five clusters.
@@ -64,13 +62,13 @@ def mean_interval(
     return _students(_clustered_mean(values, weights, clusters))
 
 
-def mixed_mean_interval(values: ArrayLike, clusters: Sequence[Hashable]) -> Interval | None:
+def mixed_mean_interval(values: ArrayLike, clusters: Sequence[Hashable]) -> Ends | None:
     """Student's interval of a mean, where clusters count as far as they differ more than their
     values do (`_mixed_mean`). None for fewer than five clusters."""
     return _students(_mixed_mean(values, clusters))
 
 
-def _students(mean: _Mean) -> Interval | None:
+def _students(mean: _Mean) -> Ends | None:
     if mean.clusters < FEWEST:
         return None
     half = t_quantile(mean.degrees) * mean.standard_error
@@ -81,7 +79,7 @@ def skewed_mean_interval(
     values: ArrayLike,
     clusters: Sequence[Hashable] | None = None,
     confidence: float = CONFIDENCE,
-) -> Interval | None:
+) -> Ends | None:
     """The interval of a mean of values that may be skewed: Student's, transformed (Hall 1992).
 
     Student's alone takes the mean of skewed values for smaller than it is far too often, the more
@@ -259,7 +257,7 @@ def _clustered_rates_test(mean: _Mean) -> float | None:
     return None if p_value is None else max(p_value, min(1.0, 2.0 ** (1 - mean.clusters)))
 
 
-def wilson(right: float, total: float, z: float | None = None) -> Interval:
+def wilson(right: float, total: float, z: float | None = None) -> Ends:
     """The score interval of a rate (Wilson 1927), `z` standard errors to each side.
 
     Without `z`, as many as contain 95% of a normal distribution.
@@ -279,7 +277,7 @@ def wilson(right: float, total: float, z: float | None = None) -> Interval:
 
 def rate_interval(
     right: Sequence[float], clusters: Sequence[Hashable] | None = None
-) -> Interval | None:
+) -> Ends | None:
     """The interval of a mean of scores from 0 to 1: Wilson's for independent samples, else over
     clusters.
 
@@ -319,7 +317,7 @@ def shares_interval(
     size: float,
     clusters: Sequence[Hashable] | None = None,
     confidence: float = CONFIDENCE,
-) -> Interval | None:
+) -> Ends | None:
     """The interval of a mean of shares, each of `size` answers to one document's questions.
 
     Wilson's for as many independent answers as would be as sure: at most as many as there are.
@@ -340,7 +338,7 @@ def mean_rate(tasks: Rates) -> float:
     return float(np.mean([np.mean(scores) for scores, _ in tasks]))
 
 
-def mean_rate_interval(tasks: Rates, confidence: float = CONFIDENCE) -> Interval | None:
+def mean_rate_interval(tasks: Rates, confidence: float = CONFIDENCE) -> Ends | None:
     """The interval of a mean over tasks: Wilson's for as many independent samples as are as sure.
 
     None for fewer than five clusters in all.
@@ -366,7 +364,7 @@ def mean_rate_interval(tasks: Rates, confidence: float = CONFIDENCE) -> Interval
     return wilson(rate * size * share, size * share, t_quantile(mean.degrees, confidence))
 
 
-def difference_interval(first: Rates, second: Rates, times: float = 1.0) -> Interval | None:
+def difference_interval(first: Rates, second: Rates, times: float = 1.0) -> Ends | None:
     """The interval of one mean over tasks minus a multiple of another.
 
     The two are as correlated as the clusters that they share show.
@@ -379,8 +377,8 @@ def difference_interval(first: Rates, second: Rates, times: float = 1.0) -> Inte
 
 
 def _newcombe(
-    one: float, own: Interval, two: float, other: Interval, phi: float, times: float = 1.0
-) -> Interval:
+    one: float, own: Ends, two: float, other: Ends, phi: float, times: float = 1.0
+) -> Ends:
     """The interval of one rate minus a multiple of another (Newcombe 1998, method 10), from that of
     each and their correlation."""
 
@@ -394,7 +392,7 @@ def _newcombe(
     )
 
 
-def compare_mean_rates(first: Rates, second: Rates) -> Comparison:
+def compare_mean_rates(first: Rates, second: Rates) -> PairedComparison:
     """Two methods' means over tasks on the same samples, in the same order.
 
     The p-value is Student's t over the clusters within tasks, and no smaller than the signs of
@@ -405,8 +403,7 @@ def compare_mean_rates(first: Rates, second: Rates) -> Comparison:
         for (a, clusters), (b, _) in zip(first, second, strict=True)
     ]
     mean, p_value = _stratified(differences), None
-    low, high = difference_interval(first, second) or (None, None)
-    if low is not None:
+    if (ends := difference_interval(first, second)) is not None:
         differing = {
             name
             for own, names in differences
@@ -415,7 +412,8 @@ def compare_mean_rates(first: Rates, second: Rates) -> Comparison:
         }
         least = min(1.0, 2.0 ** (1 - len(differing)))
         p_value = max(_t_test(mean) or 0.0, least)
-    return Comparison(sum(len(own) for own, _ in differences), mean.value, low, high, p_value)
+    pairs = sum(len(own) for own, _ in differences)
+    return PairedComparison.of(pairs, mean.value, ends, p_value, "difference")
 
 
 def _stratified(tasks: Rates) -> _Mean:
@@ -483,27 +481,29 @@ def is_significant(p_value: float | None) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison(Value):
+class PairedComparison(Value):
     """The mean of one method minus that of another, on the same samples."""
 
     pairs: int
-    difference: float
-    low: float | None
-    """The 95% interval; None if there are fewer than five clusters, as with the p-value."""
-    high: float | None
+    difference: Interval
     p_value: float | None
+    """None if there are fewer than five clusters, as with the interval."""
+
+    @classmethod
+    def of(
+        cls, pairs: int, value: float, ends: Ends | None, p_value: float | None, unit: Unit
+    ) -> PairedComparison:
+        return cls(pairs, Interval.of(value, ends, unit), p_value)
 
     def __str__(self) -> str:
-        if self.low is None or self.high is None:
-            return f"{self.difference:+.3g} ({NO_INTERVAL})"
-        return f"{self.difference:+.3g} ({self.low:+.3g} to {self.high:+.3g})"
+        return str(self.difference)
 
 
 def compare_rates(
     first: Sequence[float],
     second: Sequence[float],
     clusters: Sequence[Hashable] | None = None,
-) -> Comparison:
+) -> PairedComparison:
     """Two methods' scores of answers from 0 to 1 to the same samples, in the same order.
 
     Independent samples that are right or wrong are tested by McNemar's exact test, others by
@@ -517,20 +517,20 @@ def compare_rates(
     mean = _clustered_mean(differences, None, clusters)
     students = _students(mean)
     if students is None:
-        return Comparison(len(first), difference, None, None, None)
+        return PairedComparison.of(len(first), difference, None, None, "difference")
     whole, size = bool(np.isin([a, b], (0, 1)).all()), _effective(differences, mean)
     neither, part = len(a) - both - only_first - only_second, size.share
-    low, high = paired_interval(
+    ends = paired_interval(
         both * part, only_first * part, only_second * part, neither * part, size.z
     )
     if not whole and differences.std() > 0:
-        low, high = max(-1.0, students[0]), min(1.0, students[1])
+        ends = max(-1.0, students[0]), min(1.0, students[1])
     p_value = (
         mcnemar(int(only_first), int(only_second))
         if size.z is None and whole
         else _clustered_rates_test(mean)
     )
-    return Comparison(len(first), difference, low, high, p_value)
+    return PairedComparison.of(len(first), difference, ends, p_value, "difference")
 
 
 def compare_means(
@@ -538,17 +538,19 @@ def compare_means(
     second: Sequence[float],
     weights: Sequence[float],
     clusters: Sequence[Hashable] | None = None,
-) -> Comparison:
+) -> PairedComparison:
     """Two methods' scores of the same samples, in the same order, by Student's t over clusters."""
     differences = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
     mean = _clustered_mean(differences, weights, clusters)
-    low, high = _students(mean) or (None, None)
-    return Comparison(len(differences), mean.value, low, high, _t_test(mean))
+    test = _t_test(mean)
+    return PairedComparison.of(
+        len(differences), mean.value, _students(mean), test, "difference in nats"
+    )
 
 
 def paired_interval(
     both: float, only_first: float, only_second: float, neither: float, z: float | None = None
-) -> Interval:
+) -> Ends:
     """The interval of a paired difference of rates.
 
     Built from the two Wilson intervals and their correlation, it keeps a width where all pairs

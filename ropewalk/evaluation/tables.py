@@ -6,11 +6,11 @@ from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from ropewalk.blocks import Block, Cell, Paragraph, Table, cells
-from ropewalk.chart import Mark
 from ropewalk.evaluation.effective_length import EffectiveLength
-from ropewalk.evaluation.gains import gain_of, named_task, turned
+from ropewalk.evaluation.gains import gain_of, named_task
 from ropewalk.evaluation.results import MethodComparison, Spread, labels
 from ropewalk.evaluation.statistics import is_significant, p_in_words
+from ropewalk.interval import Interval, written
 from ropewalk.lengths import format_length
 from ropewalk.records import (
     AS_IT_IS,
@@ -54,7 +54,7 @@ def scores(results: Sequence[EvalResult]) -> Table:
     mode = next((r.mode for r in results if is_main_answer(r)), "teacher_forced")
     fewest, most = min(r.samples for r in results), max(r.samples for r in results)
     span = str(most) if fewest == most else f"{fewest} to {most}"
-    lacking = any(r.low is None or r.high is None for r in results)
+    lacking = any(r.estimate.ends is None for r in results)
     few = ", none where there are too few for an interval" if lacking else ""
     return Table(
         "",
@@ -71,8 +71,8 @@ def spreads(found: Sequence[Spread], count: int) -> Table:
     methods = list(dict.fromkeys(s.method for s in found))
     at = {((s.task, s.metric), s.length, s.method): _spread(s) for s in found}
     caption = (
-        f"mean and range of {count} checkpoints; the range is no interval, and the results of each "
-        "checkpoint (--json, --run) have intervals"
+        f"mean and range of {count} checkpoints; the range is no interval, but the JSON of this "
+        "result has the intervals of each checkpoint"
     )
     return Table("", ("task", "length", *methods), _by_task(at, methods), caption, groups=True)
 
@@ -92,8 +92,7 @@ def _by_task(
 
 
 def _score(result: EvalResult) -> Cell:
-    ends = () if result.low is None or result.high is None else (result.low, result.high)
-    return _with_ends(result.metric, result.value, ends, 2)
+    return _with_ends(result.metric, result.value, result.estimate.ends or (), 2)
 
 
 def _spread(spread: Spread) -> Cell:
@@ -136,7 +135,7 @@ def effective(
         columns = ("method", "tasks", "mean to reach", "works at")
         yield Table("By the mean over tasks", columns, rows, caption)
     if not any(e.criterion == "own" for e in found):
-        needs = f"--method none at {at}"
+        needs = f"`methods` none at {at}"
         if all(result.method.endswith(AS_SERVED) for result in results):
             needs = (
                 f"the unmodified model's at {at}: evaluate the file or server of that at this "
@@ -168,18 +167,20 @@ def compared(comparisons: Sequence[MethodComparison], caption: str = GAIN) -> Ta
     )
 
 
-def _over_unmodified(c: MethodComparison) -> tuple[Subject, Subject, Mark]:
+def _over_unmodified(c: MethodComparison) -> tuple[Subject, Subject, Interval]:
     """A comparison in the order in which people read it: the gain of a method."""
     if c.first.method != AS_IT_IS:
         return c.first, c.second, gain_of(c)
-    return c.second, c.first, turned(gain_of(c))
+    return c.second, c.first, -gain_of(c)
 
 
-def gain(metric: str, own: Mark) -> Cell:
+def gain(metric: str, own: Interval) -> Cell:
     """A gain in points, or in nats by which a loss is lower."""
     scale, digits, unit = (1, 3, "nats") if metric == NLL.name else (100, 1, "points")
-    told = f"{scale * own.y:+z.{digits}f}"
-    if own.low is None or own.high is None:
-        return Cell(f"{told} {unit} (too few samples)", own.y)
-    between = f"{scale * own.low:+z.{digits}f} to {scale * own.high:+z.{digits}f}"
-    return Cell(f"{told} ({between}) {unit}", own.y)
+
+    def number(value: float) -> str:
+        return f"{scale * value:+z.{digits}f}"
+
+    if own.ends is None:
+        return Cell(f"{number(own.value)} {unit} (too few samples)", own.value)
+    return Cell(f"{written(own.value, own.ends, number)} {unit}", own.value)

@@ -38,7 +38,7 @@ def tradeoffs(records: Sequence[EvalRecord], original_length: int) -> list[Chart
     for c in compare_pairs(pairs, groups):
         if c.metric == NLL.name or c.task in shown:
             series = found.setdefault((c.task, c.mode, c.metric), {})
-            series.setdefault(names[c.first], []).append(gain_of(c))
+            series.setdefault(names[c.first], []).append(Mark.of(c.length, gain_of(c)))
     return [
         Chart(
             f"{task}{IN_MODE[mode]}: {gains(metric).label}",

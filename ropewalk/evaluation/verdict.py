@@ -25,9 +25,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
+from functools import partial
 from typing import Literal, NamedTuple
 
-from ropewalk.evaluation.statistics import FEWEST, SIGNIFICANT, Interval, shares_interval
+from ropewalk.evaluation.statistics import FEWEST, SIGNIFICANT, shares_interval
+from ropewalk.interval import CONFIDENCE as STATED
+from ropewalk.interval import Interval
 
 MARGIN = 0.10
 """A model works if it is not worse by more than this."""
@@ -58,9 +61,11 @@ class Shares(NamedTuple):
     def rate(self) -> float:
         return math.fsum(self.shares) / len(self.shares)
 
-    def interval(self, confidence: float = CONFIDENCE) -> Interval | None:
+    def estimate(self, level: float = STATED) -> Interval:
+        """The rate, with its interval."""
         clusters = self.texts if len(set(self.texts)) >= FEWEST else None
-        return shares_interval(self.shares, self.facts, clusters, confidence)
+        ends = shares_interval(self.shares, self.facts, clusters, level)
+        return Interval.of(self.rate, ends, "share", "documents", level)
 
 
 class Look(NamedTuple):
@@ -70,9 +75,8 @@ class Look(NamedTuple):
     rate: float
     reference: float
     """The rate of the unmodified model within its window."""
-    low: float | None
-    """The interval of the difference, of one of the looks; None for too few documents."""
-    high: float | None
+    difference: Interval
+    """The first minus the second, with the interval of one of the looks."""
     more: int | None
     """The number of further documents that would tell at these rates; None if none would."""
 
@@ -80,26 +84,29 @@ class Look(NamedTuple):
     def verdict(self) -> Verdict:
         if self.reference < JUDGED_FROM:
             return "cannot be judged"
-        if self.low is not None and self.low > -MARGIN and self.documents >= TO_WORK:
+        if self.difference.is_above(-MARGIN) and self.documents >= TO_WORK:
             return "works"
-        return "does not work" if self.high is not None and self.high < -MARGIN else "undecided"
+        return "does not work" if self.difference.is_below(-MARGIN) else "undecided"
 
 
 def look(own: Shares, reference: Shares) -> Look:
     """The difference of two rates, with the interval of one look."""
     count, difference = len(own.shares), own.rate - reference.rate
-    first, second = own.interval(), reference.interval()
+    first, second = (each.estimate(CONFIDENCE).ends for each in (own, reference))
+    shown = partial(
+        Interval.of, difference, unit="difference", varies="documents", level=CONFIDENCE
+    )
     if first is None or second is None:
-        return Look(count, own.rate, reference.rate, None, None, max(1, TO_WORK - count))
+        return Look(count, own.rate, reference.rate, shown(None), max(1, TO_WORK - count))
     below, above = own.rate - first[0], first[1] - own.rate
     under, over = second[1] - reference.rate, reference.rate - second[0]
-    low, high = difference - math.hypot(below, under), difference + math.hypot(above, over)
+    ends = difference - math.hypot(below, under), difference + math.hypot(above, over)
     mine, other = (below, under) if difference > -MARGIN else (above, over)
     left = (difference + MARGIN) ** 2 - other**2
     needed = math.ceil(count * mine**2 / left) if left > 0 else math.inf
     least = TO_WORK if difference > -MARGIN else 1
     more = max(1, needed - count, least - count)
-    return Look(count, own.rate, reference.rate, low, high, None if more > MANY else int(more))
+    return Look(count, own.rate, reference.rate, shown(ends), None if more > MANY else int(more))
 
 
 def looks_of(own: Shares, reference: Shares) -> tuple[Look, ...]:

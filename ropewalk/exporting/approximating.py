@@ -12,9 +12,9 @@ from ropewalk.context_plan import ContextPlan
 from ropewalk.exporting import gate
 from ropewalk.exporting.exported import Loss
 from ropewalk.exporting.gate import TokenSequence
+from ropewalk.exporting.plan_check import check_plan
 from ropewalk.models.checkpoint import Checkpoint
 from ropewalk.models.load import read_model
-from ropewalk.runtimes.features import check_plan
 
 if TYPE_CHECKING:
     from ropewalk.runtimes.runtime import Target

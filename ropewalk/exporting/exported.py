@@ -109,6 +109,20 @@ def _in_modelfile(path: Path) -> str:
     return f"FROM {path}" if path.is_absolute() else f"FROM ./{path}"
 
 
+def modelfile(file: str, length: int) -> tuple[str, ...]:
+    """The commands that make an Ollama model of a GGUF file, and run it.
+
+    Without num_ctx, Ollama serves 4k, 32k or 256k, by the memory of the graphics cards.
+    """
+    path = file if file.startswith("/") else f"./{file}"
+    # As arguments, for printf takes % and \ in its format as signs of its own.
+    lines = shlex.join((f"FROM {path}", f"PARAMETER num_ctx {length}"))
+    return (
+        f"printf '%s\\n' {lines} > Modelfile",
+        "ollama create extended -f Modelfile && ollama run extended",
+    )
+
+
 class NotTheSame(GateFailed):
     """The export computes something else: it has been removed, and this is the proof."""
 

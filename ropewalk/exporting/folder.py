@@ -22,17 +22,16 @@ from ropewalk.exporting.approximating import divergence, warnings
 from ropewalk.exporting.exported import Exported, Loss, NotTheSame
 from ropewalk.exporting.folding import Folded
 from ropewalk.exporting.manifest import Manifest
+from ropewalk.exporting.plan_check import check_plan
 from ropewalk.exporting.staging import staged
 from ropewalk.exporting.stock_run import settle
-from ropewalk.exporting.tokens import PROBE
+from ropewalk.exporting.tokens import PROBE, TOKENIZER_LIMITS
 from ropewalk.exporting.writing import Rewrite, copy_companions, write_json, write_weights
 from ropewalk.models.checkpoint import Checkpoint, parse_dtype
 from ropewalk.models.config import Config
 from ropewalk.models.load import read_model
+from ropewalk.models.windows import window_everywhere
 from ropewalk.progress import Progress, Status, share, silent
-from ropewalk.runtimes.configs import window_everywhere
-from ropewalk.runtimes.features import check_plan
-from ropewalk.runtimes.judgement import TOKENIZER_LIMITS
 from ropewalk.untrusted import read_json
 
 if TYPE_CHECKING:
@@ -165,6 +164,7 @@ def export_folder(
     **options: Unpack[Decided],
 ) -> Exported:
     """Write a folder, prove it, and give it its name."""
+    # All refusals come before anything is written.
     job = prepare(runtime, source, plan, **options)
     path, lines = Path(out), runtime.lines(job, str(out))
     tokens, untold = tokenizer_gate.of_source(job.checkpoint.folder)
@@ -177,6 +177,7 @@ def export_folder(
         progress(Status("export", 0.0, "writing"))
         written = write(job, folder, shadow=shadow)
         progress(Status("export", 0.2, "running stock transformers"))
+        # Stock transformers answers in a process that knows nothing of ropewalk.
         asked = sequences_for(job)
         whole = [*asked.to_compare, *asked.to_measure]
         text = "" if tokens is None else PROBE
@@ -188,6 +189,7 @@ def export_folder(
                 raise
         tokenizer_gate.check(tokens, answered.tokens)
         progress(Status("export", 0.6, "running the planned model"))
+        # The planned model must give the same, or the folder never gets its name.
         agreement, loss = prove(job, asked, answered.answers)
         exported = Exported(
             runtime.name,

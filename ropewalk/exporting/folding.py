@@ -22,7 +22,6 @@ from ropewalk.context_plan import FULL_ATTENTION, ContextPlan
 from ropewalk.errors import GateFailed, Unsupported
 from ropewalk.models.checkpoint import Checkpoint
 from ropewalk.models.config import ConfigReader
-from ropewalk.runtimes.reading import scaled
 
 _QUERY = re.compile(r"(?:.*\.)?layers\.(?P<layer>\d+)\.self_attn\.q_proj\.(?P<part>weight|bias)")
 _NORMS = re.compile(r".*\.(?:q_norm|q_layernorm|query_layernorm|qk_norm)\b.*")
@@ -75,7 +74,9 @@ def _without_attention_scaling(plan: ContextPlan) -> tuple[ContextPlan, float]:
             "folding: this plan has the attention scalings "
             f"{', '.join(f'{m:g}' for m in scalings)} by length, and weights can hold only one"
         )
-    unscaled = tuple(scaled(step, 1.0) for step in steps)
+    unscaled = tuple(
+        replace(step, schedule=replace(step.schedule, attention_scaling=1.0)) for step in steps
+    )
     return replace(plan, schedules={FULL_ATTENTION: unscaled}), scalings[0] ** 2
 
 

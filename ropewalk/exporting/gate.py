@@ -39,7 +39,7 @@ from ropewalk.exporting import fresh_process, stock_run
 from ropewalk.models.install import applied, install
 from ropewalk.models.load import load_stock_config, load_tokenizer
 from ropewalk.models.logits import check_finite
-from ropewalk.runtimes.features import is_dynamic
+from ropewalk.models.stock_config import is_dynamic
 from ropewalk.schedule import FloatArray, RotarySchedule
 
 TOLERANCE = 1e-5

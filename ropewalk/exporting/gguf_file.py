@@ -13,29 +13,29 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
 from ropewalk.agreement import Agreement
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.errors import GateFailed, InputError, RopewalkError, Unsupported, shortened
-from ropewalk.exporting.exported import Exported, Loss, NotTheSame
+from ropewalk.exporting.exported import Exported, Loss, NotTheSame, modelfile
 from ropewalk.exporting.manifest import Manifest
 from ropewalk.exporting.places import check_export_place
 from ropewalk.exporting.staging import staged
 from ropewalk.exporting.tokens import PROBE
 from ropewalk.extras import required_by
-from ropewalk.gguf import carried, llama_cpp_run, rewriting, settings, tensors
+from ropewalk.gguf import llama_cpp_run, provenance, rewriting, settings, tensors
 from ropewalk.gguf.header import GGUFHeader
 from ropewalk.gguf.llama_cpp_run import CannotLoad, Flags, LogProbabilities, reading
 from ropewalk.gguf.parts import read_parts, size, whole
-from ropewalk.gguf.settings import NoFactors, Setting
+from ropewalk.gguf.settings import GGUFSetting, NoFactors
 from ropewalk.progress import Progress, Status, share, silent
-from ropewalk.runtimes.features import Support
-from ropewalk.runtimes.gguf_lines import modelfile
 from ropewalk.schedule import RotarySchedule
 
 TARGET = "llama.cpp"
+_Fit = Literal["exact", "approximated", "refused"]
 MOST_BYTES = 2**30
 """The largest model that is run after its export."""
 MOST_TOKENS = 768
@@ -71,6 +71,7 @@ def export(
     What llama.cpp cannot load is an error, and nothing is left. A split model becomes one file
     where `out` ends in .gguf, and else a folder of the same parts.
     """
+    # A plan of another model or a damaged file is refused before anything is measured.
     parts = read_parts(source)
     model = whole(parts)
     schedule = settings.check_plan(model, plan)
@@ -81,6 +82,7 @@ def export(
     as_folder = len(parts) > 1 and out.suffix.lower() != ".gguf"
     sources = tuple(part.path for part in parts)
     check_export_place(out, sources=sources, overwrite=overwrite, is_folder=as_folder)
+    # The setting that expresses the plan, or the nearest one, if that is allowed.
     warnings = _of_another_name(parts, plan)
     try:
         setting = settings.setting_of(model, schedule)
@@ -90,6 +92,7 @@ def export(
         warnings += near
         schedules = {FULL_ATTENTION: (PlanStep(plan.target_length, schedule),)}
         plan = replace(plan, schedules=schedules).approximating(plan)
+    # Only metadata and factors are new; every other byte is copied.
     changes = settings.changes(
         model, setting, plan.target_length, schedule.geometry.original_length
     )
@@ -109,6 +112,7 @@ def export(
         exported = exported.with_warnings((f"written: {setting.said}",))
         if why:
             return exported.with_warnings((f"written, and not run: {why}; {_VERIFY}",))
+        # A file that cannot be run or compared is written all the same, with a warning.
         try:
             agreement = _agreement(parts, written, schedule, setting, plan.target_length, progress)
         except CannotLoad as error:
@@ -121,21 +125,21 @@ def export(
     return exported
 
 
-def support_of(source: Path, plan: ContextPlan) -> tuple[Support, Loss | None]:
+def support_of(source: Path, plan: ContextPlan) -> tuple[_Fit, str, Loss | None]:
     """llama.cpp's support of a plan in this file, and the cost of an approximation, if measured."""
     parts = read_parts(source)
     model = whole(parts)
     schedule = settings.check_plan(model, plan)
     _check_tensors(model)
     try:
-        return Support("exact", settings.setting_of(model, schedule).said), None
+        return "exact", settings.setting_of(model, schedule).said, None
     except NoFactors as error:
         nearest = settings.nearest(model, schedule)
         setting = settings.setting_of(model, nearest)
         loss, _ = cost_of(parts, schedule, nearest)
-        return Support("approximated", f"{error}; {setting.said}"), loss
+        return "approximated", f"{error}; {setting.said}", loss
     except Unsupported as error:
-        return Support("refused", str(error)), None
+        return "refused", str(error), None
 
 
 def _write(
@@ -148,9 +152,9 @@ def _write(
 ) -> Path:
     """Write what is asked for, and return the file that llama.cpp is given."""
     told = share(progress, "export", 0.0, 0.9, "copying tensors")
-    named = replace(plan, model=carried.name_of(plan.model))  # and no path of this machine
-    keys = {**changes.keys, carried.PLAN: rewriting.text(named.dumps())}
-    ours = {carried.SHA256, carried.SIZE, carried.PLAN}
+    named = replace(plan, model=provenance.name_of(plan.model))  # and no path of this machine
+    keys = {**changes.keys, provenance.PLAN: rewriting.text(named.dumps())}
+    ours = {provenance.SHA256, provenance.SIZE, provenance.PLAN}
     if as_folder:  # its manifest has the digests
         place.mkdir()
         without = changes.without | ours
@@ -159,10 +163,13 @@ def _write(
         )
         Manifest.of(place, runtime="llama.cpp").write(place)
         return written[0]
-    keys |= {carried.SHA256: rewriting.text(carried.BLANK), carried.SIZE: rewriting.number("<Q", 0)}
+    keys |= {
+        provenance.SHA256: rewriting.text(provenance.BLANK),
+        provenance.SIZE: rewriting.number("<Q", 0),
+    }
     rewriting.join(parts, place, replace(changes, keys=keys), told)
     progress(Status("export", 0.9, "digesting the file"))
-    carried.seal(place)
+    provenance.seal(place)
     return place
 
 
@@ -176,7 +183,7 @@ def _check_tensors(model: GGUFHeader) -> None:
 
 def _of_another_name(parts: Sequence[GGUFHeader], plan: ContextPlan) -> tuple[str, ...]:
     """A notice that the plan was made from another file; a copy may have been renamed."""
-    own, planned = [part.path.name for part in parts], carried.name_of(plan.model)
+    own, planned = [part.path.name for part in parts], provenance.name_of(plan.model)
     if planned in own:
         return ()
     return (
@@ -217,7 +224,7 @@ def _agreement(
     parts: Sequence[GGUFHeader],
     written: Path,
     schedule: RotarySchedule,
-    setting: Setting,
+    setting: GGUFSetting,
     length: int,
     progress: Progress,
 ) -> Agreement:
@@ -256,7 +263,7 @@ def against_flags(
     parts: Sequence[GGUFHeader],
     said: LogProbabilities,
     tokens: Sequence[int],
-    setting: Setting,
+    setting: GGUFSetting,
     schedule: RotarySchedule,
     told: Callable[[int], None],
 ) -> Agreement:
@@ -340,7 +347,7 @@ def _text_for(parts: Sequence[GGUFHeader], schedule: RotarySchedule, length: int
 
 def _nearest(
     parts: Sequence[GGUFHeader], schedule: RotarySchedule, error: NoFactors, *, approximate: bool
-) -> tuple[RotarySchedule, Setting, tuple[str, ...]]:
+) -> tuple[RotarySchedule, GGUFSetting, tuple[str, ...]]:
     """The nearest schedule that the architecture can express, with its cost; or a refusal."""
     model = whole(parts)
     nearest = settings.nearest(model, schedule)

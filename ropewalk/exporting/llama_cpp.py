@@ -25,12 +25,12 @@ from ropewalk.confined import confined
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import GateFailed, InvalidValue
 from ropewalk.exporting import gate
-from ropewalk.exporting.exported import Exported, NotTheSame
+from ropewalk.exporting.exported import Exported, NotTheSame, modelfile
 from ropewalk.exporting.staging import staged
 from ropewalk.exporting.tokens import PROBE, first_difference
-from ropewalk.gguf import carried, llama_cpp_run
+from ropewalk.gguf import llama_cpp_run, provenance
 from ropewalk.gguf.families import check_reaches, family, rotation_of
-from ropewalk.gguf.llama_cpp_run import CannotLoad, LlamaCpp, LogProbabilities, reading
+from ropewalk.gguf.llama_cpp_run import CannotLoad, LogProbabilities, RunningLlamaCpp, reading
 from ropewalk.gguf.model import GGUFModel, check_installed
 from ropewalk.gguf.sentencepiece import OTHER_SPACES
 from ropewalk.gguf.settings import only_schedule
@@ -41,7 +41,6 @@ from ropewalk.models.config import ConfigReader, present_plan
 from ropewalk.models.install import applied
 from ropewalk.models.load import load, load_stock_config, load_tokenizer
 from ropewalk.progress import Progress, Status, silent
-from ropewalk.runtimes.gguf_lines import modelfile
 from ropewalk.schedule import RotarySchedule
 
 TARGET = "llama.cpp"
@@ -91,6 +90,7 @@ def export(
     progress: Progress = silent,
 ) -> Exported:
     """Write one GGUF file that makes llama.cpp follow the plan, and compare before it is there."""
+    # The plan in the model's architecture; refusals come before anything is written.
     check_installed()
     checkpoint = opened(source)
     reader = ConfigReader(checkpoint.config)
@@ -107,6 +107,7 @@ def export(
         original_length=schedule.geometry.original_length,
         dtype=dtype,
     )
+    # Warnings: parts that the file lacks, or has in another way.
     words = GGUFTokenizer.read(tokenizer, model.config.vocab_size)
     warnings = [*words.warnings]
     if config is not whole:
@@ -127,12 +128,13 @@ def export(
         load=f"llama-cli -m {shlex.quote(str(out))} -c {plan.target_length}",
         elsewhere=modelfile(str(out), plan.target_length),
     )
+    # Written under a temporary name, run, and compared before it gets its own.
     with staged(
         out, needs_bytes=model.bytes(), overwrite=overwrite, sources=(checkpoint.folder,)
     ) as path:
         progress(Status("export", 0.0, "writing"))
         model.write(path, plan, words)
-        carried.seal(path)
+        provenance.seal(path)
         if not llama_cpp_run.available():
             return exported.with_warnings(
                 (f"written, and not run: {llama_cpp_run.absent()}; then {_VERIFY}",)
@@ -313,7 +315,7 @@ def _planned(
     return chosen
 
 
-def _check_tokenizer(tokenizer: Any, llama: LlamaCpp, words: GGUFTokenizer) -> None:
+def _check_tokenizer(tokenizer: Any, llama: RunningLlamaCpp, words: GGUFTokenizer) -> None:
     """Raise GateFailed if a text becomes other tokens, for more than was warned of."""
     text, tokenizer = PROBE, confined(tokenizer)
     if OTHER_SPACES not in words.warnings:

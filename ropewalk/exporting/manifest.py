@@ -16,7 +16,6 @@ from pathlib import Path
 
 from ropewalk.errors import InputError, InvalidValue
 from ropewalk.outputs import EXPORT_FILE, is_ours
-from ropewalk.runtimes import targets
 from ropewalk.untrusted import read_json
 from ropewalk.values import RESTORE, Value
 
@@ -54,9 +53,6 @@ class Manifest(Value):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.runtime and self.runtime not in targets():
-            rule = f"must be one of {', '.join(targets())}"
-            raise InvalidValue("runtime", self.runtime, rule, RESTORE)
         if len(self.files) > MOST_FILES:
             raise InvalidValue("files", len(self.files), f"are more than {MOST_FILES}", RESTORE)
         for name in self.files:

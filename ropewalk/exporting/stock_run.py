@@ -87,6 +87,7 @@ def answer(job: dict[str, Any]) -> None:
         if job.get("text"):
             tokens = json.dumps(tokens_of(entry["folder"], job["text"]))
             (Path(job["answers"]) / f"{n}.tokens.json").write_text(tokens, encoding="utf-8")
+        # No code of the folder, and no pickle: only what stock classes read.
         model, report = transformers.AutoModelForCausalLM.from_pretrained(
             entry["folder"],
             dtype=getattr(torch, job["dtype"]),
@@ -99,6 +100,7 @@ def answer(job: dict[str, Any]) -> None:
         absent = sorted(report["missing_keys"])
         if absent:
             raise RuntimeError(f"{len(absent)} weights are missing: {', '.join(absent[:3])}")
+        # Frequencies go with the logits of each sequence, for some change with the length.
         answers: dict[str, Tensor] = {}
         for i, sequence in enumerate(entry["sequences"]):
             answers[f"{i}.logits"] = logits_of(model, **sequence).contiguous()

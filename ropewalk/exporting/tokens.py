@@ -16,6 +16,8 @@ OLDER = (
 )
 """The files of which transformers makes a tokenizer, each in a way of its own."""
 SETTINGS = "tokenizer_config.json"
+TOKENIZER_LIMITS = ("model_max_length", "max_len")
+"""The keys of a tokenizer's limit: the first that is stated holds in transformers."""
 PROBE = (
     "It's the 3rd of May, 2024: we'll see 12345 LINES.\n\n\tdef f(x):\n        return x**2  # y\r\n"
     "Straße, naïve, 東京, Привет, مرحبا, 🙂👍🏽   and   spaces . . . https://example.org/?q=a \n \n"

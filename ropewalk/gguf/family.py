@@ -19,7 +19,7 @@ Weights = Callable[[str], "Tensor"]
 
 
 @dataclass(frozen=True)
-class Part:
+class TensorPart:
     """The part of a checkpoint's tensor that goes into one tensor of the file."""
 
     name: str
@@ -42,7 +42,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Family:
+class GGUFFamily:
     """Writes models of one type; families/ has a file for each, with its `FAMILY`."""
 
     architectures: tuple[str, ...]
@@ -56,7 +56,7 @@ class Family:
     tolerance: float = 0.0
     """The error of its log-probabilities in llama.cpp even in F32, if above that of sums in another
     order."""
-    parts: Callable[[str], tuple[Part, ...]] = lambda source: (Part(source),)
+    parts: Callable[[str], tuple[TensorPart, ...]] = lambda source: (TensorPart(source),)
     """The parts that a tensor of the checkpoint becomes, by its name; none for some."""
     keys: Callable[[Any, Weights], Keys] = lambda config, weights: {}
     """Its metadata, apart from what all families have."""
@@ -75,7 +75,7 @@ class Family:
         self.check(config)
 
 
-class Stated:
+class StatedConfig:
     """A config.json as its class would have it, without what the class fills in."""
 
     def __init__(self, config: Mapping[str, object]) -> None:

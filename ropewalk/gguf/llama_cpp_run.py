@@ -112,7 +112,7 @@ class CannotLoad(InputError):
         return CannotLoad, (self.path, self.reason)
 
 
-class Serving(NamedTuple):
+class LlamaServer(NamedTuple):
     """A running llama.cpp: its address, and its process."""
 
     address: str
@@ -132,14 +132,16 @@ class Serving(NamedTuple):
 
 
 @contextmanager
-def running(path: str | Path, *, length: int, flags: Flags | None = None) -> Iterator[LlamaCpp]:
+def running(
+    path: str | Path, *, length: int, flags: Flags | None = None
+) -> Iterator[RunningLlamaCpp]:
     """llama.cpp with this file loaded, until the end of the `with` block.
 
     `length` is the context to reserve. llama.cpp serves no more than the length that the file
     itself states. `flags` are llama.cpp's own, in the place of what the file says of its rotation.
     """
     with serving(path, length=length, flags=flags) as served:
-        yield LlamaCpp(Path(path), served)
+        yield RunningLlamaCpp(Path(path), served)
 
 
 @contextmanager
@@ -150,7 +152,7 @@ def serving(
     exact: bool = True,
     keeps_prompts: bool = True,
     flags: Flags | None = None,
-) -> Iterator[Serving]:
+) -> Iterator[LlamaServer]:
     """llama.cpp's server on a free local port, until the end of the `with` block.
 
     `exact`: with a float32 cache and without flash attention; else as llama.cpp does by itself.
@@ -188,7 +190,7 @@ def serving(
                 if not address:
                     process.wait()
                     raise CannotLoad(Path(path), _reason(complaints, process))
-                yield Serving(address, process, complaints)
+                yield LlamaServer(address, process, complaints)
             finally:
                 process.kill()
 
@@ -202,10 +204,10 @@ def _threads(path: Path) -> int:
     return 1 if path.stat().st_size < _SMALL else max(1, (os.cpu_count() or 1) // 2)
 
 
-class LlamaCpp:
+class RunningLlamaCpp:
     """A llama.cpp that runs, and answers."""
 
-    def __init__(self, path: Path, served: Serving) -> None:
+    def __init__(self, path: Path, served: LlamaServer) -> None:
         self._path, self._served = path, served
 
     def tokenize(self, text: str) -> list[int]:

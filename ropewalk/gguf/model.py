@@ -21,10 +21,10 @@ from torch import Tensor
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, UnknownName, Unsupported
 from ropewalk.extras import missing
-from ropewalk.gguf import carried
+from ropewalk.gguf import provenance
 from ropewalk.gguf.architectures import CONSECUTIVE
 from ropewalk.gguf.families import Rotation, family
-from ropewalk.gguf.family import Family, Keys, Part
+from ropewalk.gguf.family import GGUFFamily, Keys, TensorPart
 from ropewalk.gguf.settings import factor_tensors, stated
 from ropewalk.gguf.tokenizer import GGUFTokenizer
 from ropewalk.models.checkpoint import Checkpoint
@@ -48,7 +48,7 @@ class _Tensor:
     name: str
     shape: tuple[int, ...]
     kind: str
-    parts: tuple[tuple[str, Part], ...]
+    parts: tuple[tuple[str, TensorPart], ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +86,7 @@ class GGUFModel:
         return self.rotation.architecture.name
 
     @property
-    def family(self) -> Family:
+    def family(self) -> GGUFFamily:
         return family(str(self.config.model_type))
 
     @property
@@ -119,7 +119,7 @@ class GGUFModel:
         writer = gguf.GGUFWriter(path, self.architecture)
         try:
             self._write_general(writer, plan)
-            carried.reserve(writer, replace(plan, model=carried.name_of(plan.model)).dumps())
+            provenance.reserve(writer, replace(plan, model=provenance.name_of(plan.model)).dumps())
             self._write_keys(writer, self._sizes())
             self._write_keys(writer, self.family.keys(self.config, self.checkpoint.tensor))
             self._write_keys(writer, self._rope())
@@ -133,7 +133,7 @@ class GGUFModel:
         import gguf
 
         writer.add_type(gguf.GGUFType.MODEL)
-        writer.add_name(carried.name_of(plan.model))
+        writer.add_name(provenance.name_of(plan.model))
         kinds = gguf.LlamaFileType
         writer.add_file_type(
             kinds.ALL_F32 if self.dtype == "F32" else kinds[f"MOSTLY_{self.dtype}"]
@@ -216,7 +216,7 @@ class GGUFModel:
         kind = next(kind for kind, name in kinds if name == self.architecture)
         names = gguf.get_tensor_name_map(kind, self.config.num_hidden_layers)
         # Several tensors of the checkpoint may become one, as experts do.
-        parts: dict[str, list[tuple[str, Part]]] = {}
+        parts: dict[str, list[tuple[str, TensorPart]]] = {}
         shapes: dict[str, tuple[int, ...]] = {}
         stored = {name: shape for name, _, shape in self.checkpoint.stored()}
         for source in self._sources(stored):
@@ -259,7 +259,7 @@ class GGUFModel:
                 )
 
     def _shape(
-        self, source: str, part: Part, stored: Mapping[str, tuple[int, ...]]
+        self, source: str, part: TensorPart, stored: Mapping[str, tuple[int, ...]]
     ) -> tuple[int, ...]:
         """The shape of what is taken of a tensor, which is not read for it."""
         from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
@@ -307,7 +307,7 @@ class GGUFModel:
                 "to the embeddings; check that config and weights belong together"
             )
 
-    def _named(self, names: Any, source: str, part: Part) -> str:
+    def _named(self, names: Any, source: str, part: TensorPart) -> str:
         """The name in the file, by gguf's table."""
         name = names.get_name(part.name, try_suffixes=(".weight", ".bias"))
         if name is None:
@@ -317,7 +317,9 @@ class GGUFModel:
             )
         return str(name)
 
-    def _of_experts(self, name: str, parts: list[tuple[str, Part]]) -> list[tuple[str, Part]]:
+    def _of_experts(
+        self, name: str, parts: list[tuple[str, TensorPart]]
+    ) -> list[tuple[str, TensorPart]]:
         """The parts in the order of the experts, none of which may be missing."""
         ordered = sorted(parts, key=lambda own: own[1].expert or 0)
         count = self.experts
@@ -366,7 +368,7 @@ class GGUFModel:
         exact = stored.to(torch.float32)
         return exact if self.rewrite is None else self.rewrite(source, exact)
 
-    def _arranged(self, source: str, part: Part) -> NDArray[np.float32]:
+    def _arranged(self, source: str, part: TensorPart) -> NDArray[np.float32]:
         """The values, in llama.cpp's order."""
         values = np.ascontiguousarray(part.of(source, self._exact).numpy())
         if self.architecture in CONSECUTIVE:

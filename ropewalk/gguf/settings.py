@@ -49,7 +49,7 @@ class NoFactors(Unsupported):
 
 
 @dataclass(frozen=True, eq=False)
-class Setting:
+class GGUFSetting:
     """A schedule in llama.cpp's words."""
 
     base: float
@@ -69,7 +69,7 @@ class Setting:
         return self.factors is None and self.attention == 1
 
 
-def setting_of(header: GGUFHeader, schedule: RotarySchedule) -> Setting:
+def setting_of(header: GGUFHeader, schedule: RotarySchedule) -> GGUFSetting:
     """The setting that makes llama.cpp follow a schedule in this file."""
     setting = setting_in(_usable(header), schedule)
     if has_own_windows(header):
@@ -77,7 +77,7 @@ def setting_of(header: GGUFHeader, schedule: RotarySchedule) -> Setting:
     return setting
 
 
-def check_windows_unscaled(setting: Setting) -> None:
+def check_windows_unscaled(setting: GGUFSetting) -> None:
     """Refuse what would reach layers with a sliding window that turn by a base of their own."""
     if setting.attention != 1:
         raise Unsupported(
@@ -87,7 +87,9 @@ def check_windows_unscaled(setting: Setting) -> None:
         )
 
 
-def setting_in(own: Architecture, schedule: RotarySchedule, *, by_factors: bool = False) -> Setting:
+def setting_in(
+    own: Architecture, schedule: RotarySchedule, *, by_factors: bool = False
+) -> GGUFSetting:
     """The setting that makes llama.cpp follow a schedule in a file of an architecture.
 
     `by_factors`: YaRN as factors where they are taken. These are the same in every build, while
@@ -117,7 +119,7 @@ def setting_in(own: Architecture, schedule: RotarySchedule, *, by_factors: bool 
 
 
 def stated(
-    own: Architecture, setting: Setting, length: int, original: int
+    own: Architecture, setting: GGUFSetting, length: int, original: int
 ) -> dict[str, int | float | str]:
     """The setting as keys of the metadata, by their names below the architecture's."""
     keys: dict[str, int | float | str] = {
@@ -135,7 +137,7 @@ def stated(
     return keys
 
 
-def factor_tensors(own: Architecture, setting: Setting) -> dict[str, FloatArray]:
+def factor_tensors(own: Architecture, setting: GGUFSetting) -> dict[str, FloatArray]:
     """The factors by pair as tensors of the file, by their names."""
     if setting.factors is None:
         return {}
@@ -143,7 +145,7 @@ def factor_tensors(own: Architecture, setting: Setting) -> dict[str, FloatArray]
     return dict.fromkeys(names, setting.factors)
 
 
-def changes(header: GGUFHeader, setting: Setting, length: int, original: int) -> Changes:
+def changes(header: GGUFHeader, setting: GGUFSetting, length: int, original: int) -> Changes:
     """The keys that the setting changes in a file, whatever they are now."""
     own = architecture(header.architecture)
     keys = stated(own, setting, length, original)
@@ -258,7 +260,7 @@ def nearest_in_words(header: GGUFHeader, schedule: RotarySchedule) -> str:
         return "the nearest that it can express"
 
 
-def warnings(header: GGUFHeader, setting: Setting) -> tuple[str, ...]:
+def warnings(header: GGUFHeader, setting: GGUFSetting) -> tuple[str, ...]:
     """The layers that the architecture keeps from following the plan, in words."""
     own = architecture(header.architecture)
     window = window_of(header)
@@ -316,17 +318,17 @@ def _usable(header: GGUFHeader) -> Architecture:
     return own
 
 
-def _plainest(own: Architecture, schedule: RotarySchedule, *, own_yarn: bool) -> Setting:
+def _plainest(own: Architecture, schedule: RotarySchedule, *, own_yarn: bool) -> GGUFSetting:
     """The plainest setting of the frequencies; the attention scaling comes later."""
     geometry, factors = schedule.geometry, schedule.rescale_factors
     if own.freq_base and (base := schedule.geometric_base) is not None:
-        return Setting(_stored(base), said=_said(geometry, base))
+        return GGUFSetting(_stored(base), said=_said(geometry, base))
     s = float(factors[0])
     base = replace(schedule, rescale_factors=factors / s).geometric_base
     if own.linear and base is not None and (own.freq_base or _said(geometry, base) == _PLAIN):
         others = () if _said(geometry, base) == _PLAIN else (_said(geometry, base),)
         said = ", ".join((*others, f"{_TYPE} = linear, {_FACTOR} = {s:.6g}"))
-        return Setting(_stored(base), linear=s, said=said)
+        return GGUFSetting(_stored(base), linear=s, said=said)
     found = _own_yarn(own, schedule) if own_yarn else None
     if found is not None:
         return found
@@ -337,7 +339,7 @@ def _plainest(own: Architecture, schedule: RotarySchedule, *, own_yarn: bool) ->
         raise NoFactors(f"architecture {own.name}: llama.cpp {told}")
     tensors = "rope_freqs" if "rope_freqs" in own.tensors else "rope_factors_long and _short"
     said = f"{tensors}, from {factors.min():.4g} to {factors.max():.4g}"
-    return Setting(geometry.base, factors=factors, said=said)
+    return GGUFSetting(geometry.base, factors=factors, said=said)
 
 
 def _said(geometry: RotaryGeometry, base: float) -> str:
@@ -355,7 +357,7 @@ def _stored(base: float) -> float:
     return base
 
 
-def _own_yarn(own: Architecture, schedule: RotarySchedule) -> Setting | None:
+def _own_yarn(own: Architecture, schedule: RotarySchedule) -> GGUFSetting | None:
     """llama.cpp's YaRN, if the factors are its very own over the plain frequencies."""
     s = default_yarn(schedule, betas=own.betas) if own.yarn else None
     if s is None:
@@ -368,7 +370,7 @@ def _own_yarn(own: Architecture, schedule: RotarySchedule) -> Setting | None:
         if not own.freq_base:
             return None
         said = f"{_said(schedule.geometry, base)}, {said}"
-    return Setting(_stored(base), yarn=s, betas=betas, said=said)
+    return GGUFSetting(_stored(base), yarn=s, betas=betas, said=said)
 
 
 def _check_lengths(target: int, original: int) -> None:

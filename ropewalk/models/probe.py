@@ -47,7 +47,7 @@ class Heard:
         return torch.complex(cos, sin) if complex_ else (cos, sin)
 
 
-class Probe:
+class ModelProbe:
     """A model to ask. What it is asked about are positions: the tokens do not matter."""
 
     def __init__(self, model: nn.Module, anatomy: Anatomy) -> None:

@@ -28,7 +28,7 @@ from ropewalk.agreement import Agreement, Quantity
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import GateFailed
 from ropewalk.models.anatomy import Anatomy, AttentionLayer, anatomy_of, arrange
-from ropewalk.models.probe import Heard, Probe
+from ropewalk.models.probe import Heard, ModelProbe
 from ropewalk.schedule import FloatArray, RotarySchedule
 
 SPREAD = 24  # positions from 1 to the length, evenly by ratio
@@ -72,7 +72,7 @@ def follows(
     """
     installation = model.__dict__.get("_ropewalk")
     anatomy = installation.anatomy if installation else anatomy_of(model)
-    probe = Probe(model, anatomy)
+    probe = ModelProbe(model, anatomy)
     # The schedule in use depends on the length, so each length with one of its own is looked at.
     lengths = [plan.target_length if length is None else length]
     notes: tuple[str, ...] = ()
@@ -170,7 +170,7 @@ class _Deviation:
 
 
 def _inspect(
-    probe: Probe, targets: dict[str, _Target], *, through_cache: bool
+    probe: ModelProbe, targets: dict[str, _Target], *, through_cache: bool
 ) -> Iterator[tuple[str, list[Agreement], list[str]]]:
     """Run the model once (twice with the cache), and compare the behaviour of every layer."""
     positions = next(iter(targets.values())).positions
@@ -312,7 +312,7 @@ def _suspects(target: _Target) -> Iterator[tuple[str, RotarySchedule]]:
     )
 
 
-def _logits(target: _Target, probe: Probe, layer: AttentionLayer, heard: Heard) -> _Deviation:
+def _logits(target: _Target, probe: ModelProbe, layer: AttentionLayer, heard: Heard) -> _Deviation:
     """Compare a layer's logits with those of the same layer without any scaling of ours."""
     cos, sin = heard.cos_sin
     stock = probe.replay(layer, heard, cos, sin)

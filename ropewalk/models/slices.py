@@ -30,7 +30,7 @@ from ropewalk.models.safetensors_header import read_header
 
 
 @dataclass(frozen=True)
-class Place:
+class StoredParameter:
     """A parameter or buffer of a module, under each of its names."""
 
     stored: str
@@ -57,7 +57,7 @@ class Empty:
     """A model whose weights are still in their files."""
 
     model: Any
-    places: tuple[Place, ...]
+    places: tuple[StoredParameter, ...]
     files: tuple[Path, ...]
 
     @torch.no_grad()
@@ -113,7 +113,9 @@ def without_weights(folder: Path, dtype: torch.dtype) -> Empty | str:
         if stored is None:
             absent.append(aliases[0][0])
         else:
-            places.append(Place(stored, tuple((module, name) for _, module, name in aliases)))
+            places.append(
+                StoredParameter(stored, tuple((module, name) for _, module, name in aliases))
+            )
     if absent:
         return f"its files have other names or shapes than the model ({absent[0]}, …)"
     _make_buffers(model)
@@ -141,7 +143,7 @@ def _make_buffers(model: Any) -> None:
                 module._buffers[name] = made[prefix]._buffers[name]
 
 
-def _read(place: Place, stored: Any) -> None:
+def _read(place: StoredParameter, stored: Any) -> None:
     own = place.tensor
     if not isinstance(own, DTensor):
         value = stored[:] if stored.get_shape() else stored[...]

@@ -282,3 +282,19 @@ def _as_longrope(
         growth = (math.sqrt(long.softmax_scaling) - 1) / (0.1 * math.log(setting["factor"]))
         setting["mscale_all_dim"] = growth
     return setting, length
+
+
+def two_lists(steps: tuple[PlanStep, ...]) -> bool:
+    return (
+        len(steps) == 2
+        and steps[0].up_to_length == steps[0].schedule.geometry.original_length
+        and steps[0].schedule.attention_scaling == steps[1].schedule.attention_scaling
+    )
+
+
+def is_dynamic(plan: ContextPlan) -> bool:
+    """True if it is a ladder of dynamic NTK, which transformers has under that name."""
+    return any(
+        len(steps) > 1 and steps[-1].schedule.method == "dynamic_ntk"
+        for steps in plan.schedules.values()
+    )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ropewalk.chart import Axis, Chart, Mark, Series
 
 if TYPE_CHECKING:
-    from ropewalk.number_formats.results import Estimate, LengthEstimate, ShiftEstimate
+    from ropewalk.number_formats.results import LengthEstimate, SequenceMean, ShiftEstimate
 
 DIFFERENCE = "attention difference D"
 
@@ -31,7 +31,7 @@ def chart(
     title: str,
     x: Axis,
     y_label: str,
-    lines: Iterable[tuple[str, Iterable[float], Iterable[Estimate]]],
+    lines: Iterable[tuple[str, Iterable[float], Iterable[SequenceMean]]],
 ) -> Chart:
     """Values on a logarithmic scale, unless all are 0."""
     series = [

@@ -20,7 +20,7 @@ from ropewalk.models.load import LoadedModel
 from ropewalk.number_formats.arms import ARMS, EXACT, check_device, named
 from ropewalk.number_formats.results import Gain, Precision, summarise
 from ropewalk.number_formats.shifts import ShiftDifference, shift_differences
-from ropewalk.number_formats.stage import Stage
+from ropewalk.number_formats.stage import OpenModel
 from ropewalk.number_formats.traps import find_traps, gain_of
 from ropewalk.run_directory import Journal
 from ropewalk.untrusted import whole_number
@@ -130,7 +130,7 @@ class Measurement:
         self.loaded, self.settings, self.documents = loaded, settings, documents
         encoder = Encoder(loaded.tokenizer, loaded.vocabulary)
         self.sequences = list(cut(encoder, documents, settings.length, settings.sequences))
-        self.stage = Stage(loaded.model)
+        self.stage = OpenModel(loaded.model)
         check_device([EXACT, *map(named, settings.arms)], self.stage.device)
 
     def identity(self) -> dict[str, object]:

@@ -34,7 +34,7 @@ def as_list(kind: type[T]) -> type[T]:
 
 
 @as_list
-class Estimate(NamedTuple):
+class SequenceMean(NamedTuple):
     """A mean over sequences with its 95% interval; None for fewer than five sequences."""
 
     mean: float
@@ -54,13 +54,13 @@ class Estimate(NamedTuple):
 class ShiftEstimate(NamedTuple):
     first: int
     second: int
-    value: Estimate
+    value: SequenceMean
 
 
 @as_list
 class LengthEstimate(NamedTuple):
     length: int
-    value: Estimate
+    value: SequenceMean
 
 
 @dataclass(frozen=True)
@@ -74,15 +74,15 @@ class ArmResult:
     """D of every sequence between 0 and the reference shift."""
     attention_by_length: tuple[LengthEstimate, ...]
     logit_by_length: tuple[LengthEstimate, ...]
-    growth: Estimate | None
+    growth: SequenceMean | None
     """The exponent of first-token D_logit in length."""
-    loss: Estimate
+    loss: SequenceMean
     """The next-token loss at the reference shift."""
-    loss_change: Estimate
+    loss_change: SequenceMean
     """Mean absolute change of a sequence's loss over all shifts."""
 
     @property
-    def strays(self) -> Estimate:
+    def strays(self) -> SequenceMean:
         """D between 0 and the reference shift."""
         return next(p.value for p in self.curve if p.first == 0)
 
@@ -261,7 +261,7 @@ def by_length(points: Sequence[Record], key: str) -> tuple[LengthEstimate, ...]:
     )
 
 
-def growth(points: Sequence[Record]) -> Estimate | None:
+def growth(points: Sequence[Record]) -> SequenceMean | None:
     """The slope of log D_logit over log length, fitted to each sequence."""
     lengths = points[0]["lengths"]
     if len(lengths) < 3:
@@ -272,26 +272,26 @@ def growth(points: Sequence[Record]) -> Estimate | None:
     return estimate(float(np.polyfit(np.log(lengths), np.log(curve), 1)[0]) for curve in curves)
 
 
-def estimate(values: Iterable[float]) -> Estimate:
+def estimate(values: Iterable[float]) -> SequenceMean:
     """The mean of independent values, with Student's interval."""
     known = list(values)
-    return Estimate(float(np.mean(known)), *(t_interval(known) or (None, None)))
+    return SequenceMean(float(np.mean(known)), *(t_interval(known) or (None, None)))
 
 
-def geometric(values: Iterable[float]) -> Estimate:
+def geometric(values: Iterable[float]) -> SequenceMean:
     """The geometric mean of positive values: mean and interval are those of their logarithms."""
     mean, *ends = estimate(math.log(value) for value in values)
-    return Estimate(math.exp(mean), *(None if end is None else math.exp(end) for end in ends))
+    return SequenceMean(math.exp(mean), *(None if end is None else math.exp(end) for end in ends))
 
 
-def times(ours: Sequence[float], theirs: Sequence[float]) -> Estimate | None:
+def times(ours: Sequence[float], theirs: Sequence[float]) -> SequenceMean | None:
     """The ratio of our D to theirs, sequence by sequence; None if some have nothing to divide."""
     if not all(value > 0 for value in (*ours, *theirs)):
         return None
     return geometric(a / b for a, b in zip(ours, theirs, strict=True))
 
 
-def _ends(found: Estimate) -> str:
+def _ends(found: SequenceMean) -> str:
     return "" if found.low is None or found.high is None else f"{found.low:.2g}–{found.high:.2g}"
 
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ropewalk.number_formats.arms import Arm
-from ropewalk.number_formats.stage import Call, RowListener, Stage
+from ropewalk.number_formats.stage import AttentionCall, OpenModel, RowListener
 
 # Tokens at the end of a sequence whose loss is reported.
 SCORED = 256
@@ -64,7 +64,7 @@ class _LayerSums:
 
 
 def shift_differences(
-    stage: Stage,
+    stage: OpenModel,
     tokens: Tensor,
     arm: Arm,
     second: int,
@@ -75,7 +75,7 @@ def shift_differences(
 ) -> Iterator[ShiftDifference]:
     """Every Δ₁ of `firsts` against one Δ₂; `passed` is called after each forward pass."""
     ends = (*(n for n in sorted(set(lengths)) if n < len(tokens)), len(tokens))
-    reference: list[Call] = []
+    reference: list[AttentionCall] = []
     scored = min(SCORED, len(tokens) - 1)
     logits = stage.run(tokens, second, arm, listener=reference.append, edges=ends, keep=scored + 1)
     loss_second = mean_loss(logits, tokens[-scored:])
@@ -95,7 +95,9 @@ def shift_differences(
         yield _collected(first, second, ends, sums, losses)
 
 
-def _comparison(reference: Call, sums: list[_LayerSums], ends: Sequence[int]) -> RowListener:
+def _comparison(
+    reference: AttentionCall, sums: list[_LayerSums], ends: Sequence[int]
+) -> RowListener:
     heads, length = reference.query.shape[:2]
     device = reference.query.device
     dtype = torch.float64 if device.type != "mps" else torch.float32

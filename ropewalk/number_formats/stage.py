@@ -26,7 +26,7 @@ from ropewalk.errors import Unsupported
 from ropewalk.models.anatomy import Anatomy, RotaryModule, anatomy_of, by_pair
 from ropewalk.models.logits import check_finite
 from ropewalk.models.modes import in_mode
-from ropewalk.models.probe import Probe
+from ropewalk.models.probe import ModelProbe
 from ropewalk.number_formats.arms import (
     Arm,
     Format,
@@ -75,7 +75,7 @@ class Layout(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Call:
+class AttentionCall:
     """The values that one attention layer computed in one forward of one sequence."""
 
     layer: int
@@ -121,12 +121,12 @@ class Call:
 # and their weights.
 RowListener = Callable[[int, int, Tensor, Tensor], None]
 # Hears every layer, and may return what then hears its rows.
-Listener = Callable[[Call], "RowListener | None"]
+Listener = Callable[[AttentionCall], "RowListener | None"]
 # Computes the attention of a layer: its index, query, key, value, mask and scaling.
 Attend = Callable[[int, Tensor, Tensor, Tensor, "Tensor | None", float], Tensor]
 
 
-class Stage:
+class OpenModel:
     """A stock model, opened."""
 
     def __init__(self, model: Any) -> None:
@@ -197,7 +197,7 @@ class Stage:
             key, value = (x.repeat_interleave(heads // len(x), dim=0) for x in (key, value))
             layout = self.layouts[index]
             table = by_type[layer_type]
-            call = Call(
+            call = AttentionCall(
                 index,
                 query,
                 key,
@@ -245,7 +245,7 @@ class Stage:
 
     def _layouts(self) -> tuple[Layout, ...]:
         model, anatomy = self._in("float32")
-        probe = Probe(model, anatomy)
+        probe = ModelProbe(model, anatomy)
         [heard] = probe.forward(range(8))
         found = []
         for layer in anatomy.layers:
@@ -286,7 +286,7 @@ class Stage:
                 position_ids=positions[None],
                 use_cache=False,
             ).logits[0]
-        opened = Stage.__new__(Stage)
+        opened = OpenModel.__new__(OpenModel)
         opened.__dict__ = {**self.__dict__, "anatomy": anatomy}  # its own tables, in float32
         ours = opened.run(tokens, 3, replace(Arm("own"), own_tables=True), keep=len(tokens))
         if not torch.allclose(stock, ours, rtol=0, atol=1e-3 * float(stock.abs().max())):

@@ -23,7 +23,7 @@ from ropewalk.models.tables import table_in
 from ropewalk.number_formats.arms import EXACT, Arm, Format, dtype_of, matmul_format, tables
 from ropewalk.number_formats.results import Gain
 from ropewalk.number_formats.shifts import SCORED, mean_loss
-from ropewalk.number_formats.stage import Call, Stage, own_tables, prepared
+from ropewalk.number_formats.stage import AttentionCall, OpenModel, own_tables, prepared
 
 _EXACT_TABLES = Arm("", frequencies="float64", angles="float64", tables="float64")
 CASTS = ("frequencies", "positions", "angles", "tables")
@@ -63,7 +63,7 @@ class Trap:
         return self.arm.keep(self.step, "float32")
 
 
-def find_traps(stage: Stage) -> list[Trap]:
+def find_traps(stage: OpenModel) -> list[Trap]:
     """The traps of the model as it was given, and those that casting it would bring."""
     given = stage.given_format
     traps = _inspect(stage, "as given", stage.anatomy, given)
@@ -82,7 +82,7 @@ def _cast(anatomy: Anatomy) -> Anatomy:
     return replace(anatomy, rotaries=rotaries)
 
 
-def _inspect(stage: Stage, path: str, anatomy: Anatomy, format: Format) -> list[Trap]:
+def _inspect(stage: OpenModel, path: str, anatomy: Anatomy, format: Format) -> list[Trap]:
     product: Format = format if format in _NARROW else "bfloat16"
     found: dict[tuple[str, str], Trap] = {}
     for layer_type in {layer.layer_type: None for layer in anatomy.layers}:
@@ -105,7 +105,7 @@ def _inspect(stage: Stage, path: str, anatomy: Anatomy, format: Format) -> list[
     return list(found.values())
 
 
-def gain_of(stage: Stage, trap: Trap, tokens: Tensor) -> Gain:
+def gain_of(stage: OpenModel, trap: Trap, tokens: Tensor) -> Gain:
     """A trap, measured with and without its remedy on the model's own text."""
     some = tokens[:256]
     farthest = max(0, stage.plan.target_length - len(some))
@@ -119,9 +119,9 @@ def gain_of(stage: Stage, trap: Trap, tokens: Tensor) -> Gain:
     )
 
 
-def logit_error(stage: Stage, tokens: Tensor, arm: Arm, shift: int) -> float:
+def logit_error(stage: OpenModel, tokens: Tensor, arm: Arm, shift: int) -> float:
     """The root mean square error of logits against float64 angles, from equal queries and keys."""
-    calls: list[Call] = []
+    calls: list[AttentionCall] = []
     stage.run(tokens, 0, EXACT, listener=calls.append)
     positions = torch.arange(shift, shift + len(tokens), device=stage.device)
     squares, count = 0.0, 0

@@ -28,18 +28,15 @@ def before_and_after(
 
 def by_documents(looks: Sequence[Look], chosen: str) -> Chart:
     """The difference that decides, after each look at the documents."""
+    marks = tuple(Mark.of(look.documents, look.difference) for look in looks)
     return Chart(
         "Facts retrieved: the difference that decides",
         Axis("documents read"),
         Axis("points", shown="points"),
-        (Series(f"{chosen} minus the unmodified model", tuple(map(gained, looks)), True),),
+        (Series(f"{chosen} minus the unmodified model", marks, True),),
         (Guide(TO_WORK, f"at least {TO_WORK}"),),
         (Guide(-MARGIN, "limit"),),
         "Facts are planted in documents and asked for; an answer counts if it is exact. It works "
         f"if the whole interval is above {-100 * MARGIN:.0f} points after {TO_WORK} documents or "
         f"more. Intervals are wider than 95%, so that all {len(LOOKS)} looks hold together.",
     )
-
-
-def gained(look: Look) -> Mark:
-    return Mark(look.documents, look.rate - look.reference, look.low, look.high)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from ropewalk.blocks import Block, Paragraph
 from ropewalk.budget import Budget
 from ropewalk.costs import estimates
-from ropewalk.costs.estimates import Way, Work
+from ropewalk.costs.estimates import Way, Workload
 from ropewalk.costs.forwards import Forwards, Needs, tokens_in
 from ropewalk.errors import InvalidValue
 from ropewalk.evaluation.forward_time import Range, Timed
@@ -147,11 +147,11 @@ def estimate(name: str, loaded: LoadedModel, settings: ExtendSettings) -> Estima
 
 
 def ways(
-    settings: ExtendSettings, work: Work, ranks: int, *, least: bool = False
-) -> dict[str, Callable[[Work], Iterator[Way]]]:
+    settings: ExtendSettings, work: Workload, ranks: int, *, least: bool = False
+) -> dict[str, Callable[[Workload], Iterator[Way]]]:
     """Each stage that runs the model on the devices of another machine, and how it does; the
     `least`, if it ends as early as it can."""
-    found: dict[str, Callable[[Work], Iterator[Way]]] = {}
+    found: dict[str, Callable[[Workload], Iterator[Way]]] = {}
     for stage in stages(settings):
         needs = stage.needs(work.original)
         ends_early = least and needs.least is not None

@@ -19,13 +19,13 @@ from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError
 from ropewalk.evaluation.planted import text_of
 from ropewalk.evaluation.select import Paired, paired
-from ropewalk.evaluation.statistics import CONFIDENCE as STATED
-from ropewalk.evaluation.statistics import NO_INTERVAL, mean_interval
+from ropewalk.evaluation.statistics import mean_interval
 from ropewalk.evaluation.tables import gain
 from ropewalk.evaluation.verdict import JUDGED_FROM, LOOKS, Look, Shares, Verdict, looks_of
 from ropewalk.exporting.exported import Exported
+from ropewalk.interval import Interval
 from ropewalk.lengths import format_length
-from ropewalk.pipeline.charts import LOSS, RETRIEVED, before_and_after, gained
+from ropewalk.pipeline.charts import LOSS, RETRIEVED, before_and_after
 from ropewalk.records import AS_IT_IS, EXACT_MATCH
 from ropewalk.run_directory import check_kept
 from ropewalk.runtimes.finding import Finding
@@ -66,7 +66,7 @@ class Inspected(Result):
         )
 
 
-class Reading(NamedTuple):
+class DocumentRead(NamedTuple):
     """One document, read under one schedule."""
 
     method: str
@@ -93,8 +93,8 @@ class Example(NamedTuple):
 
     def __str__(self) -> str:
         return (
-            f"asked {self.question!r} (a document says {self.answer!r}, {self.depth:.0%} into it): "
-            f"before {self.before!r}, after {self.after!r}"
+            f"asked for {self.question!r}, which stands {self.depth:.0%} into a document as "
+            f"{self.answer!r}: before {self.before!r}, after {self.after!r}"
         )
 
 
@@ -109,17 +109,17 @@ class Judged(Drawn):
     window: int
     """The length that the unmodified model serves."""
     length: int
-    readings: tuple[Reading, ...]
+    readings: tuple[DocumentRead, ...]
     example: Example | None
 
     def derived(self) -> dict[str, object]:
         last = self.looks[-1] if self.looks else None
         return {"verdict": self.verdict, "look": last}
 
-    def with_more(self, readings: Sequence[Reading]) -> Judged:
+    def with_more(self, readings: Sequence[DocumentRead]) -> Judged:
         return replace(self, readings=(*self.readings, *readings))
 
-    def of(self, method: str, length: int) -> list[Reading]:
+    def of(self, method: str, length: int) -> list[DocumentRead]:
         return [each for each in self.readings if (each.method, each.length) == (method, length)]
 
     def shares(self, method: str, length: int) -> Shares:
@@ -142,7 +142,7 @@ class Judged(Drawn):
         there."""
         return self._change(lambda each: each.text)
 
-    def _change(self, value: Callable[[Reading], float]) -> Paired | None:
+    def _change(self, value: Callable[[DocumentRead], float]) -> Paired | None:
         """The schedule minus the unmodified model, within the window."""
         before, after = (self.of(method, self.window) for method in (AS_IT_IS, self.chosen))
         values = [np.array([value(each) for each in own]) for own in (after, before)]
@@ -150,16 +150,12 @@ class Judged(Drawn):
 
     def costs_more_than(self, limit: float) -> bool:
         """True if documents show that the price is above a limit, in nats a token."""
-        return self.price is not None and self.price.low is not None and self.price.low > limit
+        return self.price is not None and self.price.difference.is_above(limit)
 
     def retrieved(self, method: str, length: int) -> str:
         """The share of all facts, with its interval."""
-        own = self._rate(method, length)
-        if own is None:
-            return NOT_MEASURED
-        if own.low is None or own.high is None:
-            return f"{own.y:.0%} ({NO_INTERVAL})"
-        return f"{own.y:.0%} ({100 * own.low:.0f} to {own.high:.0%})"
+        own = self.shares(method, length)
+        return str(own.estimate()) if own.shares else NOT_MEASURED
 
     @property
     def so_far(self) -> str:
@@ -174,7 +170,7 @@ class Judged(Drawn):
 
     @property
     def _difference(self) -> str:
-        gained_now = gain(EXACT_MATCH.name, gained(self.looks[-1])).text
+        gained_now = gain(EXACT_MATCH.name, self.looks[-1].difference).text
         return f"{gained_now} against the unmodified model within {format_length(self.window)}"
 
     @property
@@ -189,7 +185,7 @@ class Judged(Drawn):
     def price_in_words(self) -> str:
         """The change in perplexity, and any loss of retrieval, within the original window."""
         lost = self._change(lambda each: each.retrieved)
-        if lost is None or lost.high is None or lost.high >= 0:
+        if lost is None or not lost.difference.is_below(0):
             return self._text_in_words
         rates = (self.shares(method, self.window).rate for method in (AS_IT_IS, self.chosen))
         told = " to ".join(f"{rate:.0%}" for rate in rates)
@@ -198,15 +194,15 @@ class Judged(Drawn):
 
     @property
     def _text_in_words(self) -> str:
-        own, turned = self.price, "rises"
-        if own is None or own.low is None or own.high is None:
+        price, turned = self.price, "rises"
+        if price is None or (ends := price.difference.ends) is None:
             return f"what it costs on short text was {NOT_MEASURED}"
-        ends = sorted(abs(math.expm1(end)) for end in (own.low, own.high))
-        told = f"{abs(math.expm1(own.difference)):.1%} ({100 * ends[0]:.1f} to {ends[1]:.1%})"
-        if own.high < 0:
+        low, high = sorted(abs(math.expm1(end)) for end in ends)
+        told = f"{abs(math.expm1(price.difference.value)):.1%} ({100 * low:.1f} to {high:.1%})"
+        if price.difference.is_below(0):
             turned = "falls"
-        elif own.low <= 0:
-            told = f"at most {math.expm1(own.high):.1%}"
+        elif not price.difference.is_above(0):
+            told = f"at most {math.expm1(ends[1]):.1%}"
         return f"perplexity within {format_length(self.window)} {turned} by {told}"
 
     def summary(self) -> str:
@@ -243,16 +239,17 @@ class Judged(Drawn):
 
     def _rate(self, method: str, length: int) -> Mark | None:
         own = self.shares(method, length)
-        ends = own.interval(STATED) or (None, None) if own.shares else None
-        return ends and Mark(length, own.rate, *ends)
+        return Mark.of(length, own.estimate()) if own.shares else None
 
     def _perplexity(self, method: str, length: int) -> Mark | None:
         text = [each.text for each in self.of(method, length)]
-        ends = map(math.exp, mean_interval(text) or ()) if text else ()
-        return Mark(length, math.exp(math.fsum(text) / len(text)), *ends) if text else None
+        if not text:
+            return None
+        loss = Interval.of(math.fsum(text) / len(text), mean_interval(text), "nats", "documents")
+        return Mark.of(length, loss.mapped(math.exp, "perplexity"))
 
 
-def _texts(readings: Sequence[Reading]) -> list[str]:
+def _texts(readings: Sequence[DocumentRead]) -> list[str]:
     return [text_of(each.source) for each in readings]
 
 
@@ -271,7 +268,7 @@ def _standing(judged: Judged) -> tuple[int, float]:
 
 
 @dataclass(frozen=True, eq=False)
-class Training(Result):
+class TrainingResult(Result):
     """The trained weights, with the config that the model came with, and how the loss went."""
 
     folder: Path

@@ -61,25 +61,16 @@ class Training:
                 }
                 settings = replace(settings, tags=named)
             on_first(lambda: check_store(store, tokenizer, folder, self.progress))
-            found = TrainingRun(
-                source=folder,
-                name=asked.source.name,
-                store=store,
-                special=SpecialTokens.of(tokenizer),
-                settings=settings,
-                execution=asked.execution,
-                path=asked.path,
+            trained = TrainingRun(
+                asked,
+                settings,
+                store,
+                SpecialTokens.of(tokenizer),
                 plan_of=lambda *of: self._plan(directory, *of),
                 directory=directory,
                 progress=self.progress if first() else silent,
                 notice=self.notice if first() else unheard,
             ).run()
-            trained = Trained(
-                **vars(found),
-                model=asked.source.short_name,
-                recipe=None if asked.recipe is None else asked.recipe.name,
-                run=str(asked.path),
-            )
             if directory is not None:
                 directory.keep(RESULTS, trained.to_json())
         return trained

@@ -54,7 +54,8 @@ from ropewalk.training.execution import (
 from ropewalk.training.journal import JOURNAL
 from ropewalk.training.ranks import on_first
 from ropewalk.training.recording import StepJournal
-from ropewalk.training.results import Found, TrainedStage
+from ropewalk.training.request import TrainRequest
+from ropewalk.training.results import Trained, TrainedStage
 from ropewalk.training.settings import StageSettings, TrainingSettings
 from ropewalk.training.stage import ADAPTER, StageJob, train_stage, written_bytes
 from ropewalk.untrusted import read_json
@@ -70,15 +71,13 @@ Planner = Callable[[int, Path, StageSettings], ContextPlan]
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """A whole run. `name` is that of the model, for plans."""
+    """A whole run, once its text is tokens."""
 
-    source: Path
-    name: str
+    asked: TrainRequest
+    settings: TrainingSettings
+    """Those of the request, with the tags of domains as tokens."""
     store: TokenStore
     special: SpecialTokens
-    settings: TrainingSettings
-    execution: Execution
-    path: Path
     plan_of: Planner
     directory: RunDirectory | None
     """Held by the first rank, or the only process."""
@@ -86,11 +85,15 @@ class TrainingRun:
     notice: Notice
     """Both unheard on all ranks but the first."""
 
-    def run(self) -> Found:
+    @property
+    def path(self) -> Path:
+        return self.asked.path
+
+    def run(self) -> Trained:
         """Train every stage that is not done. All ranks return the same."""
-        trained, source = [], self.source
-        for number, stage in enumerate(self.settings.stages, start=1):
-            last = number == len(self.settings.stages)
+        trained, source, stages = [], self.asked.source.folder, self.settings.stages
+        for number, stage in enumerate(stages, start=1):
+            last = number == len(stages)
             place = self.path if last else self.path / f"stage-{number}"
             job = self._job(number, stage, source, place, last=last)
             exported = self._exported(job, number)
@@ -100,7 +103,10 @@ class TrainingRun:
             (self.path / KEPT).glob("step-*"), key=lambda path: int(path.name.removeprefix("step-"))
         )
         adapter = self.path / ADAPTER
-        return Found(
+        return Trained(
+            model=self.asked.source.short_name,
+            recipe=None if self.asked.recipe is None else self.asked.recipe.name,
+            run=str(self.path),
             plan=job.plan,
             stages=tuple(trained),
             exported=exported,
@@ -115,12 +121,11 @@ class TrainingRun:
         job: StageJob | None = None
 
         def of(plan: ContextPlan) -> StageJob:
-            if self.settings.mixed_windows:
+            settings, execution = self.settings, self.asked.execution
+            if settings.mixed_windows:
                 plan = with_original(plan)
             texts = self.store, self.special
-            return job_of(
-                source, plan, texts, stage, self.settings, self.execution, place, keeps=last
-            )
+            return job_of(source, plan, texts, stage, settings, execution, place, keeps=last)
 
         def decide() -> None:
             nonlocal job
@@ -128,7 +133,7 @@ class TrainingRun:
             if file.is_file():
                 plan = ContextPlan.read(file)
             else:
-                plan = replace(self.plan_of(number, source, stage), model=self.name)
+                plan = replace(self.plan_of(number, source, stage), model=self.asked.source.name)
             job = of(plan)
             if not (job.done or _is_exported(job)):
                 self._check_before(job, number)

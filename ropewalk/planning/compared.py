@@ -13,7 +13,7 @@ from ropewalk.lengths import format_length
 from ropewalk.models.source import Source
 from ropewalk.planning import tables
 from ropewalk.planning.base import sufficient_base
-from ropewalk.planning.comparison import Candidate, ranking_of
+from ropewalk.planning.comparison import MethodCandidate, ranking_of
 from ropewalk.planning.results import Planned, described
 from ropewalk.progress import Notice, Progress, share
 from ropewalk.runtimes import targets
@@ -31,7 +31,7 @@ class Comparison(Planned):
     rows_in = "candidates"
     never_empty = ("candidates", "layers")
 
-    candidates: tuple[Candidate, ...] = field(kw_only=True)
+    candidates: tuple[MethodCandidate, ...] = field(kw_only=True)
     """At least one, best first."""
     refused: Mapping[str, str] = field(kw_only=True)
     """The reason for each method that is not a candidate."""
@@ -44,7 +44,7 @@ class Comparison(Planned):
             raise InvalidValue("plan", self.plan.id, "must be the best candidate's", RESTORE)
 
     @property
-    def best(self) -> Candidate:
+    def best(self) -> MethodCandidate:
         """The candidate that ranks first. Let an evaluation decide."""
         return self.candidates[0]
 
@@ -151,7 +151,9 @@ def _safe_base(
     return {"base_change": {"base": base}}, {}
 
 
-def _warnings(candidates: Sequence[Candidate], name: str, *, after_training: bool) -> Iterator[str]:
+def _warnings(
+    candidates: Sequence[MethodCandidate], name: str, *, after_training: bool
+) -> Iterator[str]:
     """The candidates that no runtime can load, and what is known against the first."""
     first = candidates[0]
     if behind := [each.method for each in candidates if each.is_beyond_runtimes]:

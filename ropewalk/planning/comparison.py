@@ -23,7 +23,7 @@ from ropewalk.planning.extension import (
     kept_parameters,
     only_the_length,
 )
-from ropewalk.planning.measured import Measured, measured
+from ropewalk.planning.measured import MeasuredMethod, measured
 from ropewalk.planning.ranking import AFTER_TRAINING, FITS, UNCHANGED, WITHOUT_TRAINING
 from ropewalk.scaling import named, names
 from ropewalk.schedule import RotarySchedule
@@ -34,7 +34,7 @@ from ropewalk.values import Value
 
 
 @dataclass(frozen=True, eq=False)
-class Candidate(Value):
+class MethodCandidate(Value):
     """One method's plan for the target, its ranks, and the findings of theory and measurement."""
 
     method: str
@@ -52,7 +52,7 @@ class Candidate(Value):
     """The number of pairs that meet angles which the present schedule has not met."""
     fast_stretch: float
     """The factor by which the fastest quarter of the pairs turns slower; 1 if none is touched."""
-    measured: tuple[Measured, ...]
+    measured: tuple[MeasuredMethod, ...]
     """The method's results on small models, untrained and fine-tuned; empty if it was not tried."""
     runtimes: tuple[str, ...] | None
     """The runtimes that load the plan; None if nobody could say. Where pairs rest, methods that no
@@ -148,7 +148,7 @@ class Candidate(Value):
 class Ranking(NamedTuple):
     """All candidates, best first, and why the other methods are not among them."""
 
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[MethodCandidate, ...]
     refused: Mapping[str, str]
 
 
@@ -178,7 +178,7 @@ def ranking_of(
     start = present.longest(layers[0])
     if from_original:
         start = RotarySchedule.plain(start.geometry)
-    candidates: list[Candidate] = []
+    candidates: list[MethodCandidate] = []
     refused: dict[str, str] = {}
     listed: dict[str, str] = {}
     anew = not from_original and is_formula(start) and target_length > start.length
@@ -206,7 +206,7 @@ def ranking_of(
         # Where nothing changes, what others gained by the method says nothing.
         unchanged = only_the_length(present, plan)
         candidates.append(
-            Candidate(
+            MethodCandidate(
                 method=method,
                 parameters=given,
                 plan=plan,
@@ -239,7 +239,7 @@ def ranking_of(
 
 
 def _ranks(
-    candidates: Sequence[Candidate], listed: Mapping[str, str], order: Sequence[str]
+    candidates: Sequence[MethodCandidate], listed: Mapping[str, str], order: Sequence[str]
 ) -> dict[str, int | None]:
     """The rank of each candidate by its name, the first one first; None if it is not in the order.
 
@@ -247,7 +247,7 @@ def _ranks(
     """
     places = {name: place for place, name in enumerate(order)}
 
-    def key(each: Candidate) -> tuple[bool, bool, bool, bool, int]:
+    def key(each: MethodCandidate) -> tuple[bool, bool, bool, bool, int]:
         place = places.get(listed[each.name])
         last = each.needs_training, each.from_plain
         return each.is_beyond_runtimes, place is None, *last, place or 0
@@ -264,6 +264,6 @@ def _fast_stretch(start: RotarySchedule, schedule: RotarySchedule) -> float:
     return float(np.exp(np.log(fast).mean()))
 
 
-def _measured(method: str, scale: float) -> tuple[Measured, ...]:
+def _measured(method: str, scale: float) -> tuple[MeasuredMethod, ...]:
     both = (measured(method, scale, trained=trained) for trained in (False, True))
     return tuple(each for each in both if each is not None)

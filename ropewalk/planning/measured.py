@@ -11,7 +11,7 @@ from typing import NamedTuple
 FILE_PATH = Path(__file__).with_name("measured.json")
 
 
-class Measured(NamedTuple):
+class MeasuredMethod(NamedTuple):
     """A method at so many times the length, on small models, unmodified or fine-tuned."""
 
     method: str
@@ -60,14 +60,15 @@ def _share(ends: tuple[float, float]) -> str:
 
 
 @cache
-def measurements() -> tuple[Measured, ...]:
+def measurements() -> tuple[MeasuredMethod, ...]:
     rows = json.loads(FILE_PATH.read_text(encoding="utf-8"))["rows"]
     return tuple(
-        Measured(**row | {name: tuple(row[name]) for name in ("retrieved", "best")}) for row in rows
+        MeasuredMethod(**row | {name: tuple(row[name]) for name in ("retrieved", "best")})
+        for row in rows
     )
 
 
-def measured(method: str, scale: float, *, trained: bool) -> Measured | None:
+def measured(method: str, scale: float, *, trained: bool) -> MeasuredMethod | None:
     """The measurement of a method at the nearest factor, trained for longest."""
     own = [each for each in measurements() if each.method == method and bool(each.steps) == trained]
     if not own:

@@ -9,7 +9,7 @@ import numpy as np
 from ropewalk.blocks import Paragraph, Table, cells
 from ropewalk.context_plan import ContextPlan
 from ropewalk.lengths import format_length
-from ropewalk.planning.comparison import Candidate
+from ropewalk.planning.comparison import MethodCandidate
 from ropewalk.scaling import named, names
 from ropewalk.schedule import MAX_FACTOR, Recipe, RotarySchedule
 
@@ -73,7 +73,9 @@ def _without_defaults(step: Recipe) -> Recipe:
     return Recipe(step.method, said)
 
 
-def ranking(candidates: Sequence[Candidate], among: set[str], targets: Sequence[str]) -> Table:
+def ranking(
+    candidates: Sequence[MethodCandidate], among: set[str], targets: Sequence[str]
+) -> Table:
     """The ranks of methods, and the runtimes of `targets` that load each, if among those at all."""
     rows = tuple(
         cells(
@@ -94,7 +96,9 @@ def ranking(candidates: Sequence[Candidate], among: set[str], targets: Sequence[
     )
 
 
-def by_theory(candidates: Sequence[Candidate], refused: Mapping[str, str]) -> Iterator[Paragraph]:
+def by_theory(
+    candidates: Sequence[MethodCandidate], refused: Mapping[str, str]
+) -> Iterator[Paragraph]:
     """The theory of each method, and the reasons for those not listed."""
     yield Paragraph("\nBy theory:")
     for each in candidates:
@@ -105,7 +109,7 @@ def by_theory(candidates: Sequence[Candidate], refused: Mapping[str, str]) -> It
         yield Paragraph(f"  not listed: {method} ({reason})", "quiet")
 
 
-def _ranked(candidate: Candidate, *, trained: bool) -> str:
+def _ranked(candidate: MethodCandidate, *, trained: bool) -> str:
     """`7: 0-2%*`"""
     rank = candidate.rank_after_training if trained else candidate.rank
     if rank is None:
@@ -117,7 +121,7 @@ def _ranked(candidate: Candidate, *, trained: bool) -> str:
     return str(rank)
 
 
-def _where(candidates: Sequence[Candidate]) -> str:
+def _where(candidates: Sequence[MethodCandidate]) -> str:
     """` (7 untrained at 8 times, 5 after 200 steps at 4 times their length)`"""
     models: dict[tuple[int, int], int] = {}
     for each in (each for candidate in candidates for each in candidate.measured):

@@ -37,7 +37,6 @@ from ropewalk.outputs import UNSIGNED
 from ropewalk.pipeline.results import (
     TRAINED,
     Exports,
-    Inspected,
     Judged,
     Verified,
     check_version,
@@ -67,7 +66,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 model = AutoModelForCausalLM.from_pretrained(".")
 tokenizer = AutoTokenizer.from_pretrained(".")"""
-NOT_JUDGED = "How well it works was not measured: this export was written outside a run."
 
 
 class Card(NamedTuple):
@@ -101,15 +99,15 @@ def card(folder: Path, run: RunOnDisk | None, base_model: str) -> Card:
     """The card of an export; both paths are absolute, and none of them is in it."""
     plan, source = ContextPlan.read(folder / PLAN), stated(folder / SOURCE_CARD)
     judged = None if run is None else _judged(run, folder, plan)
-    name = plan.model.rstrip("/").rpartition("/")[2]
+    name = (base_model or plan.model).rstrip("/").rpartition("/")[2]
     title = f"{name}, extended to {format_length(plan.target_length)} tokens"
     sections = [
         Section("", tuple(_outcome(plan, judged))),
-        *(_evidence(judged) if judged else ()),
+        Section("Retrieval and perplexity", tuple(_evidence(judged))),
         Section("Method", tuple(_method(plan))),
         Section("Load and serve", tuple(_loading(folder, run))),
         Section("Not checked", tuple(_unchecked(run, judged))),
-        Section("To repeat", tuple(_repeating(plan, run))),
+        Section("To repeat", tuple(_repeating(plan, run, base_model or plan.model))),
         Section("Source", tuple(_source(folder, base_model or name, source))),
     ]
     page = Page(title, "", (), tuple(sections), notes=() if run is None else run.notes()[2:])
@@ -118,7 +116,7 @@ def card(folder: Path, run: RunOnDisk | None, base_model: str) -> Card:
     page = places.shareable(page, [folder.parent])
     pictures: dict[str, str] = {}
     parts = [_front_matter(plan, source, base_model), f"# {escaped(page.title)}"]
-    for section in page.sections:
+    for section in filter(lambda own: own.blocks, page.sections):
         parts += [f"## {escaped(section.title)}"] if section.title else []
         parts.append(markdown(section.blocks, pictures))
     parts += [*map(escaped, page.notes), f"<!-- {UNSIGNED} -->\n"]
@@ -129,25 +127,20 @@ def card(folder: Path, run: RunOnDisk | None, base_model: str) -> Card:
 def _judged(run: RunOnDisk, folder: Path, plan: ContextPlan) -> Judged:
     """The verdict of a run on this very export; that of others is refused."""
     check_version(run.configuration, run.path)
-    exports, inspected = stage_of(run, "export", Exports), stage_of(run, "inspect", Inspected)
+    exports = stage_of(run, "export", Exports)
     found = {name: own for name in JUDGES if (own := stage_of(run, name, Judged)) is not None}
-    if exports is None or inspected is None or not found:
+    if exports is None or not found:
         raise InputError(
             f"{run.path}: has no export yet; run the same command again to continue where it "
             "stopped"
         )
-    judged = final(found)
+    judged, kept = final(found), exports.sha256
     files = Manifest.read(folder).files.items()
-    others = [
-        name
-        for name, digest in files
-        if exports.sha256.get(f"{folder.name}/{name}") != digest.sha256
-    ]
-    if others or plan.id != judged.plan.id:
-        other = others[0] if others else PLAN
+    other = [name for name, own in files if kept.get(f"{folder.name}/{name}") != own.sha256]
+    if other or plan.id != judged.plan.id:
         raise InputError(
-            f"{folder / other}: is not the one that {run.path} exported and judged; give the run "
-            "that wrote this folder"
+            f"{folder / (other or [PLAN])[0]}: is not the one that {run.path} exported and judged; "
+            "give the run that wrote this folder"
         )
     return judged
 
@@ -170,7 +163,8 @@ def _front_matter(plan: ContextPlan, source: Mapping[str, list[str]], base_model
 def _outcome(plan: ContextPlan, judged: Judged | None) -> Iterator[Block]:
     """The verdict, and each figure before and after."""
     if judged is None:
-        yield Paragraph(NOT_JUDGED, "warning")
+        told = "How well it works was not measured: this export was written outside a run."
+        yield Paragraph(told, "warning")
         return
     yield Title(judged.verdict.capitalize(), f" at {format_length(judged.length)} tokens.")
     yield Paragraph(f"{judged.chosen} {judged.evidence}; {judged.price_in_words}.", "verdict")
@@ -178,15 +172,16 @@ def _outcome(plan: ContextPlan, judged: Judged | None) -> Iterator[Block]:
     for chart in judged.charts():
         own = [{mark.x: words(mark, chart.y) for mark in series.marks} for series in chart.series]
         for x in chart.places:
-            told = (at.get(x, "–") for at in own)
-            rows.append(cells(f"{chart.title} at {chart.x.text(x)}", *told))
+            rows.append(
+                cells(f"{chart.title} at {chart.x.text(x)}", *(at.get(x, "–") for at in own))
+            )
     yield Table("", ("", "before", "after"), tuple(rows), "With 95% intervals.")
 
 
-def _evidence(judged: Judged) -> Iterator[Section]:
+def _evidence(judged: Judged | None) -> Iterator[Block]:
     """The pictures of the verdict, and how it came about."""
-    blocks = judged_section(judged, is_final=True).blocks
-    yield Section("Retrieval and perplexity", (*judged.charts(), *blocks))
+    if judged is not None:
+        yield from (*judged.charts(), *judged_section(judged, is_final=True).blocks)
 
 
 def _method(plan: ContextPlan) -> Iterator[Block]:
@@ -238,20 +233,19 @@ def _unchecked(run: RunOnDisk | None, judged: Judged | None) -> Iterator[Block]:
     yield Paragraph(
         f"No benchmark of knowledge, instructions or safety was run; the weights {weights}."
     )
-    yield Paragraph("vLLM and SGLang were not run: their lines follow the rules of their releases.")
 
 
-def _repeating(plan: ContextPlan, run: RunOnDisk | None) -> Iterator[Block]:
+def _repeating(plan: ContextPlan, run: RunOnDisk | None, model: str) -> Iterator[Block]:
     """The commands that give the figures again."""
     length = format_length(plan.target_length)
     if run is None:
         measured = f"ropewalk evaluate . --plan {PLAN} --lengths {length}"
         yield Code("Retrieval and perplexity:", measured)
     else:
-        line = ["ropewalk", "extend", plan.model, "--to", length]
-        asked = read_arguments(run.path, run.command)
-        for key, value in asked.items():
-            if key not in ("model", "to", "run") and isinstance(value, str | int | float):
+        line = ["ropewalk", "extend", model, "--to", length]
+        for key, value in read_arguments(run.path, run.command).items():
+            known = key in ("model", "to", "run") or value is False
+            if not known and isinstance(value, str | int | float):
                 line += [f"--{key.replace('_', '-')}", *([] if value is True else [str(value)])]
         yield Code("Verdict, retrieval and perplexity, and this folder:", shlex.join(line))
     yield Code("Whether the files are whole and follow their plan:", "ropewalk verify .")

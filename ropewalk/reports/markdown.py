@@ -155,8 +155,6 @@ def _block(block: Block, depth: int) -> str:
             head = title + escaped(block.title) if block.title else ""
             parts = (head, table(block.columns, block.rows), _paragraph(block.caption))
             return "\n\n".join(filter(None, parts))
-        case Details(blocks=(Table(title=name) as only,)) if name:
-            return folded(name, _block(only._replace(title=""), depth))
         case Details():
             return folded("Details", markdown(block.blocks, {}, depth))
         case TileGrid():

@@ -43,7 +43,7 @@ def unit(values: FloatArray) -> FloatArray:
     return scaled
 
 
-class Sample(NamedTuple):
+class SampledRotation(NamedTuple):
     """The cos and sin found at some positions."""
 
     found: FloatArray
@@ -104,7 +104,7 @@ def _known(
         yield f"{cause.name}: the plan {told}", cause.plan.longest()
 
 
-def _measured(sample: Sample, own: RotarySchedule) -> Iterator[tuple[str, RotarySchedule]]:
+def _measured(sample: SampledRotation, own: RotarySchedule) -> Iterator[tuple[str, RotarySchedule]]:
     """Faults with a number that no list has: it is measured in what was found."""
     geometry, positions, (cos, sin) = own.geometry, sample.positions, sample.found
     scaling = float(np.median(np.hypot(cos, sin)))

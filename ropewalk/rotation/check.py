@@ -19,7 +19,7 @@ import numpy as np
 from ropewalk.context_plan import PLAN
 from ropewalk.errors import GateFailed, InputError, InvalidValue, Unsupported
 from ropewalk.lengths import MAX_LENGTH, format_length
-from ropewalk.rotation.causes import Sample, tolerance, unit
+from ropewalk.rotation.causes import SampledRotation, tolerance, unit
 from ropewalk.rotation.reading import Live, Reading, read, unwrapped
 from ropewalk.untrusted import check_between, whole_number
 from ropewalk.values import Members, Result
@@ -177,8 +177,8 @@ def _compared(
         kept = np.asarray(positions)[rows_off].tolist()
         if plan is not None and length <= plan.target_length:
             schedule = plan.schedule(length, other.layer_type)
-            if Sample(wanted, positions, epsilon, scaled).follows(schedule) <= 1:
-                sample = Sample(got[:, rows_off], kept, epsilon, scaled)
+            if SampledRotation(wanted, positions, epsilon, scaled).follows(schedule) <= 1:
+                sample = SampledRotation(got[:, rows_off], kept, epsilon, scaled)
                 why = sample.likely_cause(plan, other.layer_type, length, found.plan)
         error = float(np.abs(got - wanted)[:, at, pair].max())
         yield difference(why, positions[at], pair, error, float(allowed[:, at, pair].max()))

@@ -18,7 +18,7 @@ one place, `Runtime.judge`.
 
 A runtime differs from transformers in which keys it reads, not in the formulas behind them. So its
 rules leave out of a setting what the runtime does not see, put in what it would fill in, and hand
-the rest to the reader of transformers' own configs (models/config.py). None of this is run: a
+the rest to the reader of transformers' own configs (models/config). None of this is run: a
 reading's `source` says so. What transformers itself does is measured instead.
 
 The rules are those of vLLM 0.33, SGLang 0.5.23, llama.cpp, mlx-lm 0.32 and Ollama 0.33, read in
@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, cast
 from ropewalk.errors import UnknownName
 
 if TYPE_CHECKING:
-    from ropewalk.runtimes.engine import Engine
+    from ropewalk.runtimes.engine import ServingEngine
     from ropewalk.runtimes.runtime import Form, Runtime, Target
     from ropewalk.runtimes.servers import Dialect
 
@@ -58,9 +58,9 @@ def targets() -> Mapping[str, Target]:
 
 
 @cache
-def engines() -> Mapping[str, Engine]:
+def engines() -> Mapping[str, ServingEngine]:
     """vLLM and SGLang."""
-    return {name: cast("Engine", each) for name, each in every().items() if each.is_engine}
+    return {name: cast("ServingEngine", each) for name, each in every().items() if each.is_engine}
 
 
 def named(name: str) -> Runtime:
@@ -75,6 +75,11 @@ def target(name: str) -> Target:
     if name not in targets():
         raise UnknownName("runtime", name, tuple(targets()))
     return targets()[name]
+
+
+def judging(form: Form) -> list[str]:
+    """The runtimes that judge such a model if none is named: they load exports of this form."""
+    return [name for name, each in targets().items() if each.loads == form]
 
 
 def dialects() -> list[Dialect]:

@@ -50,7 +50,7 @@ _MOVED = dict.fromkeys(("qwen2_vl", "qwen2_5_vl"), ("text_config",))
 """Model types whose published configs are flat, and the part that their class moves keys to."""
 
 
-class Engine(FolderTarget):
+class ServingEngine(FolderTarget):
     """vLLM or SGLang."""
 
     is_engine = True
@@ -151,6 +151,7 @@ class Engine(FolderTarget):
 
     def serve(self, plan: ContextPlan, source: Source) -> Serving:
         """The command, with the changes to the config on its line."""
+        # The config that it needs: the model's own where that follows the plan already.
         length, model = plan.target_length, model_argument(source)
         near: tuple[str, ...] = ()
         written, reason = self._own_config(plan, source)
@@ -162,6 +163,7 @@ class Engine(FolderTarget):
             except RopewalkError as error:
                 return Serving(self.name, "impossible", reason_of(error, self.name))
         reason = "; ".join((reason, *self.caveats(followed, written)))
+        # On its command line as far as that reaches, else by an export.
         overrides = {} if written is source.config else self.overrides(source.config, written)
         lines = [] if overrides is None else [self.command(model, length, overrides or None)]
         export = overrides is None

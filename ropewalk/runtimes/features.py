@@ -17,12 +17,12 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from ropewalk.context_plan import SLIDING_ATTENTION, ContextPlan, PlanStep
-from ropewalk.errors import InvalidValue, RopewalkError
+from ropewalk.errors import RopewalkError
 from ropewalk.gguf import settings
 from ropewalk.models.config import Config, ConfigReader, present_plan
-from ropewalk.models.stock_config import rope_parameters
+from ropewalk.models.stock_config import is_dynamic, rope_parameters, two_lists
 from ropewalk.runtimes import targets
-from ropewalk.schedule import LogN, RotaryGeometry, RotarySchedule
+from ropewalk.schedule import LogN, RotarySchedule
 from ropewalk.values import Value
 
 Fit = Literal["exact", "equivalent", "approximated", "refused", "unknown"]
@@ -101,50 +101,6 @@ def features_of(plan: ContextPlan, config: Config) -> dict[str, Feature | Suppor
         if any(schedule.softmax_scaling != 1 for schedule in schedules):
             parts.append(Feature("softmax scaling", "softmax", setting, plan, config))
     return {**{each.name: each for each in parts}, **_beside_the_factors(plan, config)}
-
-
-def check_plan(plan: ContextPlan, config: Config, source: str) -> None:
-    """A plan of another model would be written, and proven, and useless."""
-    present = present_plan(config, source)
-    for layer_type, steps in plan.schedules.items():
-        if layer_type not in present.schedules:
-            continue  # named when the config is written
-        _check_kept(layer_type, steps)
-        own = present.longest(layer_type).geometry
-        planned = replace(steps[-1].schedule.geometry, original_length=own.original_length)
-        if planned != own:
-            raise InvalidValue(
-                f"plan.schedules.{layer_type}",
-                _differs(planned, own),
-                f"the plan was made for another model: this one has {_differs(own, planned)}",
-                "create the plan from this model's config",
-            )
-
-
-def _check_kept(layer_type: str, steps: tuple[PlanStep, ...]) -> None:
-    """Kept initial positions that reach as far as the plan leave nothing to rescale."""
-    for step in steps:
-        kept = step.schedule.kept_initial_positions
-        if kept >= step.up_to_length:
-            raise InvalidValue(
-                f"plan.schedules.{layer_type}.kept_initial_positions",
-                kept,
-                f"keeps all of the {step.up_to_length} positions that the schedule serves, so that "
-                "none is rescaled",
-                "plan with fewer",
-            )
-
-
-def _differs(geometry: RotaryGeometry, other: RotaryGeometry) -> str:
-    """The differences of a geometry from another one."""
-    parts = {
-        f"heads of {geometry.head_dim}": geometry.head_dim == other.head_dim,
-        f"{geometry.rotary_dim} turning dimensions": geometry.rotary_dim == other.rotary_dim,
-        f"base {geometry.base:g}": geometry.base == other.base,
-        f"{geometry.resting_pairs} resting pairs": geometry.resting_pairs == other.resting_pairs,
-        f"{geometry.pair_layout} pairs": geometry.pair_layout == other.pair_layout,
-    }
-    return ", ".join(part for part, same in parts.items() if not same)
 
 
 def loadable_by(plan: ContextPlan, config: Config) -> tuple[str, ...]:
@@ -226,22 +182,6 @@ def _without_extras(step: PlanStep, own: LogN | None) -> RotarySchedule:
         return schedule
     attention = schedule.attention_scaling * schedule.log_n.mean_scaling(step.up_to_length) ** 0.5
     return replace(schedule, log_n=None, attention_scaling=attention)
-
-
-def two_lists(steps: tuple[PlanStep, ...]) -> bool:
-    return (
-        len(steps) == 2
-        and steps[0].up_to_length == steps[0].schedule.geometry.original_length
-        and steps[0].schedule.attention_scaling == steps[1].schedule.attention_scaling
-    )
-
-
-def is_dynamic(plan: ContextPlan) -> bool:
-    """True if it is a ladder of dynamic NTK, which transformers has under that name."""
-    return any(
-        len(steps) > 1 and steps[-1].schedule.method == "dynamic_ntk"
-        for steps in plan.schedules.values()
-    )
 
 
 def _settings(plan: ContextPlan, config: Config) -> tuple[list[Mapping[str, object]], bool]:

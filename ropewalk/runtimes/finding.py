@@ -36,7 +36,7 @@ class Finding(Value):
 
 
 @dataclass(frozen=True, eq=False)
-class Subject:
+class ExaminedModel:
     """A folder or file under examination."""
 
     readings: tuple[RotaryReading, ...]
@@ -88,4 +88,4 @@ class Subject:
         return [dict(rope) for rope in stated if isinstance(rope, Mapping)]
 
 
-Trap = Callable[[Subject], Iterator[Finding]]
+Trap = Callable[[ExaminedModel], Iterator[Finding]]

@@ -13,6 +13,7 @@ import numpy as np
 
 from ropewalk.context_plan import FULL_ATTENTION, PLAN, ContextPlan
 from ropewalk.errors import RopewalkError, Unsupported
+from ropewalk.exporting.exported import modelfile
 from ropewalk.gguf import settings
 from ropewalk.gguf.architectures import architecture
 from ropewalk.gguf.families import family, family_names
@@ -71,6 +72,7 @@ def _of_file(plan: ContextPlan, source: Source) -> tuple[Serving, Serving]:
             Serving(LLAMA_CPP, "exact", own, (llama_server(path, length),)),
             Serving(OLLAMA, "exact", f"{own}, {NOT_RUN}", modelfile(path, length)),
         )
+    # Another plan needs another file, which the export writes from this one.
     export, refused = export_line(source, LLAMA_CPP, EXTENDED), ""
     near: tuple[str, ...] = ()
     try:
@@ -271,17 +273,3 @@ def _rope_flags(schedule: RotarySchedule) -> tuple[str, ...]:
 
 def llama_server(file: str, length: int, *flags: str) -> str:
     return shlex.join(["llama-server", "-m", file, "-c", str(length), *flags])
-
-
-def modelfile(file: str, length: int) -> tuple[str, ...]:
-    """The commands that make an Ollama model of a GGUF file, and run it.
-
-    Without num_ctx, Ollama serves 4k, 32k or 256k, by the memory of the graphics cards.
-    """
-    path = file if file.startswith("/") else f"./{file}"
-    # As arguments, for printf takes % and \ in its format as signs of its own.
-    lines = shlex.join((f"FROM {path}", f"PARAMETER num_ctx {length}"))
-    return (
-        f"printf '%s\\n' {lines} > Modelfile",
-        "ollama create extended -f Modelfile && ollama run extended",
-    )

@@ -3,7 +3,7 @@
 `plan`, `export`, `verify`, the reports and `fingerprint` all ask here (`Runtime.judge`), so they
 cannot contradict each other. A config is read as the runtime reads it, and the reading is searched
 for traps: none that is wrong in this runtime, and it follows. `verify` does the same with more
-eyes: it measures transformers and runs the model, and has several runtimes in one `Subject`.
+eyes: it measures transformers and runs the model, and has several runtimes in one `ExaminedModel`.
 """
 
 from __future__ import annotations
@@ -15,16 +15,15 @@ from typing import Any
 
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, shortened
+from ropewalk.exporting.tokens import TOKENIZER_LIMITS
 from ropewalk.models.config import DUAL_CHUNK, Config, ConfigReader, text_config
 from ropewalk.models.families import FAMILIES
 from ropewalk.runtimes import traps
-from ropewalk.runtimes.finding import Finding, Subject
+from ropewalk.runtimes.finding import ExaminedModel, Finding
 from ropewalk.runtimes.model_classes import architecture
 from ropewalk.runtimes.reading import RotaryReading, number
 from ropewalk.untrusted import read_json
 
-TOKENIZER_LIMITS = ("model_max_length", "max_len")
-"""The keys of a tokenizer's limit: the first that is stated holds in transformers."""
 LIMITS = ("tokenizer-limit", "generation-limit")
 
 
@@ -54,7 +53,9 @@ def judged(
     if reading.unread:
         return Judgement(unknown=reading.unread)
     facts = facts_of(config, folder)
-    subject = Subject((reading,), plan.target_length, plan, planned=planned, asked=True, **facts)
+    subject = ExaminedModel(
+        (reading,), plan.target_length, plan, planned=planned, asked=True, **facts
+    )
     found = traps.find(subject)
     wrong = [each for each in found if each.wrong and each.concerns(reading.runtime)]
     limits = tuple(each for each in wrong if each.trap in LIMITS)
@@ -62,7 +63,7 @@ def judged(
 
 
 def facts_of(config: Config, folder: Path | None) -> dict[str, Any]:
-    """What a `Subject` knows of a config, and of the files beside it."""
+    """What a `ExaminedModel` knows of a config, and of the files beside it."""
     return {
         "config": without_chunks(config),
         "chunks": text_config(config).get(DUAL_CHUNK),

@@ -14,15 +14,15 @@ from ropewalk.errors import Unsupported
 from ropewalk.exporting.exported import Exported, Loss
 from ropewalk.gguf import llama_cpp_run
 from ropewalk.gguf.families import family, family_names, followed_by, rotation_of
-from ropewalk.gguf.family import Stated
+from ropewalk.gguf.family import StatedConfig
 from ropewalk.gguf.header import GGUFHeader
 from ropewalk.gguf.rotation import DEFAULT_BASE, LLAMA_CPP_FACTORS, present_plan
 from ropewalk.gguf.settings import NoFactors, base_of_windows
 from ropewalk.models.config import Config, ConfigReader, text_config
 from ropewalk.models.placement import GGUF_TYPES
 from ropewalk.models.source import Source
+from ropewalk.models.windows import window_everywhere
 from ropewalk.runtimes import gguf_lines
-from ropewalk.runtimes.configs import window_everywhere
 from ropewalk.runtimes.features import EXACT, LONGEST, NO_FACTORS, Feature, Support, approximation
 from ropewalk.runtimes.reading import (
     BY_ITS_RULES,
@@ -69,7 +69,7 @@ def _described(server: Connection, entry: Mapping[str, Any], name: str) -> dict[
     }
 
 
-class LlamaCpp(Target):
+class LlamaCppRuntime(Target):
     """llama.cpp, which runs here: each GGUF file that is written is loaded and compared."""
 
     name = LLAMA_CPP
@@ -129,11 +129,11 @@ class LlamaCpp(Target):
         )
 
     def try_file(self, header: GGUFHeader, plan: ContextPlan | None, *, wrong: bool) -> Trial:
-        from ropewalk.runtimes.trials import gguf_file
+        from ropewalk.runtimes.trials import llama_cpp
 
         if not llama_cpp_run.available():
             return Trial(notes=(f"not run: {llama_cpp_run.absent()}",))
-        return gguf_file.tried(header, plan, wrong=wrong)
+        return llama_cpp.tried(header, plan, wrong=wrong)
 
     def support(self, feature: Feature) -> Support:
         """Its support of a feature in an exported file."""
@@ -155,7 +155,7 @@ class LlamaCpp(Target):
         """Of a folder, not all model types are written to GGUF."""
         reader = ConfigReader(config)
         own = family(reader.model_type, reader.outer_type)
-        own.check_config(Stated(text_config(config)))
+        own.check_config(StatedConfig(text_config(config)))
         rotation_of(own, plan)
         window = None if own.windows else window_everywhere(config)
         if window is not None and window < plan.target_length:
@@ -189,7 +189,8 @@ class LlamaCpp(Target):
         from ropewalk.exporting import gguf_file
 
         assert source.path is not None
-        return gguf_file.support_of(source.path, plan)
+        fit, how, loss = gguf_file.support_of(source.path, plan)
+        return Support(fit, how), loss
 
     def write_file(self, source: Source, plan: ContextPlan, out: Path, **options: Any) -> Exported:
         from ropewalk.exporting import gguf_file
@@ -246,4 +247,4 @@ def _is_own_yarn(setting: Mapping[str, object]) -> bool:
     return usual and bool(setting.get("truncate", True))
 
 
-RUNTIMES = (LlamaCpp(),)
+RUNTIMES = (LlamaCppRuntime(),)

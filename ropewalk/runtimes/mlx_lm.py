@@ -74,6 +74,7 @@ class MlxLm(Runtime):
         said: list[tuple[str, str]] = []
 
         def seen(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
+            # The table says what arrives; each outcome has its own reading, note and remedy.
             outcome, form, rope = _arrives(reader, rope)
             old_keys = _NO_OLD_KEYS if reader.is_nested else _OLD_KEYS
             served = f"mlx-lm {self.release()}'s class of {reader.model_type}"

@@ -194,6 +194,7 @@ class ModelClass:
     def refusal(self, setting: Config, *, nested: bool = False) -> str:
         """Why a setting has no effect, or another, in this class; empty if it has its own."""
         kind = str(setting.get("rope_type", "default"))
+        # First the faults that no setting avoids, then those with this setting.
         if not self.turns_parts and setting.get("partial_rotary_factor", 1) < 1:
             return f"{self} turns whole heads, whatever partial_rotary_factor says"
         if self.own_share not in (None, setting.get(SHARE, 1.0)):
@@ -202,6 +203,7 @@ class ModelClass:
             got = self.passed_on(setting, nested=nested)
         except KeyError as error:
             return f"{self} fails on rope type {kind!r}, for it looks for {error.args[0]}"
+        # Several differences have one cause: the first of these that holds is named.
         part = _OWN_BASE.get(self.architecture)
         if part and (kind != "default" or got["rope_theta"] != setting.get("rope_theta")):
             return f"{self} reads the base from {part}.rope_theta, and nothing of the rope setting"

@@ -25,7 +25,7 @@ from ropewalk.gguf.rotation import DEFAULT_BASE
 from ropewalk.models.config import ORIGINAL_LENGTH, Config, ConfigReader
 from ropewalk.models.source import Source
 from ropewalk.runtimes import gguf_lines
-from ropewalk.runtimes.llama_cpp import LlamaCpp
+from ropewalk.runtimes.llama_cpp import LlamaCppRuntime
 from ropewalk.runtimes.model_classes import architecture
 from ropewalk.runtimes.reading import (
     OLLAMA,
@@ -111,10 +111,10 @@ class Ollama(Runtime):
 
     def read_file(self, header: GGUFHeader) -> RotaryReading:
         """A GGUF file rotates as in llama.cpp."""
-        return replace(LlamaCpp().read_file(header), runtime=self.name)
+        return replace(LlamaCppRuntime().read_file(header), runtime=self.name)
 
     def serve(self, plan: ContextPlan, source: Source) -> Serving:
-        return gguf_lines.served(LlamaCpp(), plan, source)[1]
+        return gguf_lines.served(LlamaCppRuntime(), plan, source)[1]
 
 
 def _check_head(reader: ConfigReader) -> None:

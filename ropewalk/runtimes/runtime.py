@@ -49,7 +49,7 @@ class Runtime(ABC):
     is_target: ClassVar[bool] = False
     """True if exports are written for it (`Target`)."""
     is_engine: ClassVar[bool] = False
-    """True if it is vLLM or SGLang (`Engine`)."""
+    """True if it is vLLM or SGLang (`ServingEngine`)."""
     by_model_type: ClassVar[bool] = False
     """True if it chooses its class by the model type; else by `architectures`."""
     run_here: ClassVar[str] = ""
@@ -67,7 +67,7 @@ class Runtime(ABC):
 
     def measured(self, config: Config, lengths: Sequence[int]) -> RotaryReading:
         """Its reading of a folder: measured at these lengths if that can be done here."""
-        return self.reading(config)
+        return self.known_reading(config)
 
     def try_folder(self, folder: Path, plan: ContextPlan, *, tokenizer: bool) -> Trial:
         """Run a folder and compare it with its plan; and load its tokenizer, if that is whole."""
@@ -107,9 +107,9 @@ class Runtime(ABC):
         if it has none, what the config means.
         """
         planned = not own_plan or (folder is not None and (folder / PLAN).is_file())
-        return judgement.judged(self.reading(config), config, plan, folder, planned=planned)
+        return judgement.judged(self.known_reading(config), config, plan, folder, planned=planned)
 
-    def reading(self, config: Config) -> RotaryReading:
+    def known_reading(self, config: Config) -> RotaryReading:
         """The reading of a config, as far as its class of the model is known."""
         config = judgement.without_chunks(config)
         try:

@@ -16,8 +16,8 @@ from ropewalk.blocks import Block, Code, Heading, Paragraph
 from ropewalk.context_plan import PLAN, ContextPlan
 from ropewalk.errors import RopewalkError
 from ropewalk.models.source import Source
+from ropewalk.models.windows import window_everywhere
 from ropewalk.runtimes import every
-from ropewalk.runtimes.configs import window_everywhere
 from ropewalk.values import Value
 
 Fit = Literal["exact", "approximate", "impossible", "unknown"]

@@ -29,7 +29,7 @@ from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.models.config import ORIGINAL_LENGTH, Config, ConfigReader, rope_type
 from ropewalk.runtimes import engine_rotation as rotation
 from ropewalk.runtimes.configs import changes, rope_settings
-from ropewalk.runtimes.engine import STATED_SCALED, Engine, in_parts, path_of, stating, times
+from ropewalk.runtimes.engine import STATED_SCALED, ServingEngine, in_parts, path_of, stating, times
 from ropewalk.runtimes.model_classes import CHECKED, GROWTH_IN_ROPE
 from ropewalk.runtimes.reading import (
     RotaryReading,
@@ -65,7 +65,7 @@ def _described(server: Connection, entry: Mapping[str, Any], name: str) -> dict[
     return {**own, **plain({key: told.get(key) for key in ("model_path", *_FLAGS)})}
 
 
-class Sglang(Engine):
+class Sglang(ServingEngine):
     """SGLang: dynamic keeps one base for good; yarn multiplies its own factor by `attn_factor`."""
 
     name = "sglang"

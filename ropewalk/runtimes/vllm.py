@@ -20,7 +20,7 @@ from ropewalk.errors import InvalidValue, Unsupported, shortened
 from ropewalk.models.config import ORIGINAL_LENGTH, Config, ConfigReader, rope_type
 from ropewalk.runtimes import engine_rotation as rotation
 from ropewalk.runtimes.drafters import beyond_overrides
-from ropewalk.runtimes.engine import STATED_SCALED, Engine, stating, times
+from ropewalk.runtimes.engine import STATED_SCALED, ServingEngine, stating, times
 from ropewalk.runtimes.features import BY_SERVER, Feature, Support
 from ropewalk.runtimes.model_classes import RotaryType, model_class
 from ropewalk.runtimes.reading import (
@@ -52,7 +52,7 @@ def _described(server: Connection, entry: Mapping[str, Any], name: str) -> dict[
     return {**own, **plain({key: entry.get(key) for key in ("root", "parent")})}
 
 
-class Vllm(Engine):
+class Vllm(ServingEngine):
     """vLLM of today: longrope's table is chosen when the server starts, by `--max-model-len`."""
 
     name = "vllm"
@@ -70,6 +70,7 @@ class Vllm(Engine):
         served = self.served(config)
 
         def seen(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
+            # Its checks, then the part that the model's class passes on, then its rotary module.
             _refuse_two_types(rope)
             if served.scaling == "transformers":
                 return reader.steps(known(rope))
@@ -91,6 +92,7 @@ class Vllm(Engine):
                 else reader.steps(known(rope))
             )
 
+        # Where transformers' code serves a model, its switching does too.
         own_code = served.scaling != "transformers"
         switches: Switch = "by the declared length" if own_code else "by the length at hand"
         reading = by_rules(self.name, config, seen, switches)

@@ -27,7 +27,7 @@ from ropewalk.searching.objective import Objective
 from ropewalk.searching.space import Candidate, Space
 
 
-class Request(NamedTuple):
+class ScoreRequest(NamedTuple):
     """A strategy's question; it is answered by losses of [candidates, documents].
 
     The losses of a candidate that failed are infinite.
@@ -37,7 +37,7 @@ class Request(NamedTuple):
     documents: tuple[int, ...]
 
 
-Requests = Generator[Request, FloatArray, None]
+Requests = Generator[ScoreRequest, FloatArray, None]
 
 
 class Strategy(Protocol):
@@ -72,7 +72,7 @@ class Finalist(NamedTuple):
     score: float
 
 
-class Result(NamedTuple):
+class Outcome(NamedTuple):
     finalists: tuple[Finalist, ...]
     """The best distinct candidates, best first: for a choice by something else than the score.
 
@@ -114,7 +114,7 @@ def search(
     finalists: int = 8,
     progress: Callable[[Progress], None] | None = None,
     notice: Callable[[str], None] | None = None,
-) -> Result:
+) -> Outcome:
     """The best candidate that the strategy finds within its budget.
 
     `at_once` candidates are handed to the objective together, and what it returns is on disk before
@@ -166,7 +166,7 @@ class Ledger:
         self._history: list[Point] = []
         self._spent = 0  # in documents
 
-    def answer(self, request: Request, state: str) -> FloatArray | None:
+    def answer(self, request: ScoreRequest, state: str) -> FloatArray | None:
         """The losses of a request, or None if they cost more than is left."""
         wanted = self._unknown(request)
         units = self._affordable(wanted)
@@ -186,9 +186,9 @@ class Ledger:
         if next(self._told, None) is not None:
             raise self._of_another_search()
 
-    def result(self, finalists: int) -> Result:
+    def result(self, finalists: int) -> Outcome:
         ranked = sorted(self._scores.items(), key=lambda item: item[1])
-        return Result(
+        return Outcome(
             tuple(Finalist(*item) for item in ranked[:finalists] if np.isfinite(item[1])),
             tuple(self._history),
             self._spent / self.objective.documents,
@@ -199,7 +199,7 @@ class Ledger:
     def _tokens(self) -> int:
         return self._spent * self.objective.tokens_per_document
 
-    def _unknown(self, request: Request) -> list[Unit]:
+    def _unknown(self, request: ScoreRequest) -> list[Unit]:
         """The part of a request that was never scored, each candidate once."""
         units = []
         for candidate in dict.fromkeys(request.candidates):

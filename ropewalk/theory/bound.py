@@ -232,7 +232,7 @@ def safe_bases(
 
 
 def _scaled(progress: Progress, scale: float, offset: float = 0.0) -> Progress:
-    """The end is announced by the caller alone."""
+    """A part of a longer progress, which never reaches the end: its caller announces that."""
     return lambda done: progress(min(0.99, offset + scale * done))
 
 
@@ -384,7 +384,7 @@ def islands(
             cell = _next_cell(cell, doubtful, length)
         if high >= end:
             break
-        edges.append((math.exp(low), math.exp(high)))
+        edges.append((_base_above(low), _base_below(high)))  # the inner ends: all between work
         frontier = high + WIDTH
     progress(1.0)
     return Islands(length, tuple(edges), safe.value)

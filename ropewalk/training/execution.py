@@ -11,14 +11,15 @@ from math import prod
 from pathlib import Path
 
 from ropewalk.context_plan import ContextPlan, PlanStep
-from ropewalk.costs.estimates import BYTES, HALF, Way, Work, step
+from ropewalk.costs.estimates import BYTES, HALF, Way, Workload, step
 from ropewalk.costs.machines import Machine, of_main_memory
 from ropewalk.costs.memory import accelerated, check_training, memory_of, sizes_where_known
 from ropewalk.errors import InvalidValue, UnknownName, Unsupported
+from ropewalk.exporting.plan_check import check_plan
 from ropewalk.lengths import format_length
 from ropewalk.models.config import Config, load_config, text_config
 from ropewalk.models.placement import check_dtype, check_placement
-from ropewalk.runtimes.features import check_plan, matrix
+from ropewalk.runtimes.features import matrix
 from ropewalk.schedule import RotarySchedule
 from ropewalk.torchrun import started
 from ropewalk.training.settings import StageSettings, TrainingSettings
@@ -214,7 +215,7 @@ def check_step(
 
 def step_cost(
     config: Config, stage: StageSettings, settings: TrainingSettings, execution: Execution
-) -> tuple[Work, Way] | None:
+) -> tuple[Workload, Way] | None:
     """The cost of a step on each rank, by the formulas of `ropewalk cost`; None if these do not
     know the model or the machine."""
     sizes, ranks, each = sizes_where_known(config), execution.ranks, execution.on
@@ -223,7 +224,7 @@ def step_cost(
     if sizes is None or each is None:
         return None
     trained = BYTES[execution.trained_in]
-    work = Work(sizes, stage.window, each, stage.window, trained if execution.on_cpu else HALF)
+    work = Workload(sizes, stage.window, each, stage.window, trained if execution.on_cpu else HALF)
     own = step(
         work,
         ranks // execution.replicate,

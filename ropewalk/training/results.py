@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 from ropewalk.blocks import Block, Paragraph, Table, Title, cells
 from ropewalk.context_plan import ContextPlan
 from ropewalk.evaluation.statistics import t_interval
 from ropewalk.exporting.exported import Exported
+from ropewalk.interval import Interval
 from ropewalk.lengths import format_length
 from ropewalk.training.charts import curves
 from ropewalk.training.journal import Step
@@ -40,41 +42,39 @@ class TrainedStage(Value):
         return {"loss_first": self.loss_first, "loss_last": self.loss_last}
 
     @property
-    def loss_first(self) -> float:
+    def loss_first(self) -> Interval:
+        """The mean loss in the first steps; its interval is over steps, since each reads other
+        text."""
         return _mean(self.steps[:FIRST])
 
     @property
-    def loss_last(self) -> float:
+    def loss_last(self) -> Interval:
         return _mean(self.steps[-FIRST:])
 
     def loss_in_words(self) -> str:
-        """The mean loss at either end, with its interval over the steps: each reads other text."""
+        """The mean loss at either end."""
         count = min(FIRST, len(self.steps))
-        ends = (self.steps[:count], self.steps[-count:])
-        first, last = (_with_interval([step.loss for step in own]) for own in ends)
-        told = f"mean loss {first} in the first {count} steps and {last} in the last {count}"
-        if self.loss_last > self.loss_first + DIVERGED:
+        told = f"mean loss {self.loss_first} in the first {count} steps and {self.loss_last} in "
+        told += f"the last {count}"
+        if self.loss_last.value > self.loss_first.value + DIVERGED:
             told += "; it diverged, and the model is worse for it: try a lower learning rate"
         return told
 
 
-def _mean(steps: tuple[Step, ...]) -> float:
-    return sum(step.loss for step in steps) / len(steps)
-
-
-def _with_interval(values: list[float]) -> str:
-    mean, interval = sum(values) / len(values), t_interval(values)
-    if interval is None:
-        return f"{mean:.3f} (too few steps for an interval)"
-    return f"{mean:.3f} ({interval[0]:.3f} to {interval[1]:.3f})"
+def _mean(steps: Sequence[Step]) -> Interval:
+    losses = [step.loss for step in steps]
+    return Interval.of(fmean(losses), t_interval(losses), "nats", "steps")
 
 
 @dataclass(frozen=True, eq=False)
-class Found(Drawn):
-    """A trained model."""
+class Trained(Drawn):
+    """The result of a training run."""
 
     never_empty = ("stages",)
 
+    model: str
+    recipe: str | None
+    run: str
     plan: ContextPlan
     """The plan that the model was trained with last, and that its config carries."""
     stages: tuple[TrainedStage, ...]
@@ -105,21 +105,12 @@ class Found(Drawn):
         return f"{told}; {self.tokens:,} tokens."
 
     def summary(self) -> str:
-        return f"{self.course} {self.exported.summary()}"
+        return f"{self.model}: {self.course} {self.exported.summary()}"
 
     def charts(self) -> Charts:
         """The loss by tokens read, stage after stage."""
         named = [(f"{format_length(s.length)}, {s.method}", s.steps) for s in self.stages]
         return curves(named)[:1]
-
-
-@dataclass(frozen=True, eq=False)
-class Trained(Found):
-    """The result of a training run."""
-
-    model: str = field(kw_only=True)
-    recipe: str | None = field(kw_only=True)
-    run: str = field(kw_only=True)
 
     def blocks(self) -> Iterator[Block]:
         yield Title(self.model, f", {self.tokens:,} tokens")
@@ -134,8 +125,8 @@ class Trained(Found):
                     f"{len(stage.steps):,}",
                     format_length(stage.window),
                     f"{stage.epochs:.2f}",
-                    f"{stage.loss_first:.4f}",
-                    f"{stage.loss_last:.4f}",
+                    f"{stage.loss_first.value:.4f}",
+                    f"{stage.loss_last.value:.4f}",
                     stage.method,
                 )
                 for stage in self.stages
@@ -150,6 +141,3 @@ class Trained(Found):
         line = f"ropewalk evaluate {self.run}/evaluate --checkpoints {len(self.kept)}"
         yield Paragraph(f"the last checkpoints: {line}")
         yield Paragraph(f"load it: {self.exported.load}")
-
-    def summary(self) -> str:
-        return f"{self.model}: {super().summary()}"

@@ -28,7 +28,7 @@ from transformers import PrinterCallback, TrainingArguments
 from ropewalk.context_plan import PLAN, ContextPlan
 from ropewalk.data.mixed import MixedWindows, long_steps
 from ropewalk.data.store import TokenStore
-from ropewalk.data.stream import Stream
+from ropewalk.data.stream import WindowStream
 from ropewalk.data.windows import SpecialTokens, Window, Windows
 from ropewalk.errors import InputError, InvalidValue, Unsupported
 from ropewalk.exporting.manifest import Manifest
@@ -101,12 +101,12 @@ class StageJob:
         )
 
     @cached_property
-    def reading(self) -> Reading:
+    def reading(self) -> StageInput:
         """The windows of all steps. Packing a large store takes a while."""
         batch, steps = self.settings.batch, self.stage.steps
         epochs = self._epochs()
         available, count = len(epochs(0)), steps * batch
-        windows: Sequence[Window] = Stream(epochs, count)
+        windows: Sequence[Window] = WindowStream(epochs, count)
         if self.settings.mixed_windows:
             original = self.plan.original_length
             if original >= self.stage.window:
@@ -117,10 +117,10 @@ class StageJob:
                     f"{self.stage.window}",
                     "train at a longer length",
                 )
-            short = Stream(self._epochs(original), count)
+            short = WindowStream(self._epochs(original), count)
             windows = MixedWindows(windows, short, batch, steps)
             count = long_steps(steps) * batch
-        return Reading(windows, count / available, available)
+        return StageInput(windows, count / available, available)
 
     def _epochs(self, short: int | None = None) -> Callable[[int], Windows]:
         """Makes the windows of an epoch."""
@@ -132,7 +132,7 @@ def _name_of(dtype: torch.dtype) -> str:
 
 
 @dataclass(frozen=True)
-class Reading:
+class StageInput:
     """The input of a stage."""
 
     windows: Sequence[Window]

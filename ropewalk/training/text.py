@@ -51,21 +51,9 @@ class TrainingText:
                     "build it with them (`ropewalk data build`), or leave `weights` out",
                 )
             return cls({}, field, weights, allow_download, Path(corpus))
-        text = cls.of(corpus, field, weights, allow_download=allow_download)
-        for each in text.corpora.values():
+        named = corpus if isinstance(corpus, Mapping) else {ALONE: corpus}
+        for each in named.values():
             documents_in(each, field, weights, allow_download=allow_download, notice=unheard)
-        return text
-
-    @classmethod
-    def of(
-        cls,
-        corpora: Corpus | Mapping[str, Corpus],
-        field: str,
-        weights: str | None,
-        *,
-        allow_download: bool,
-    ) -> TrainingText:
-        named = corpora if isinstance(corpora, Mapping) else {ALONE: corpora}
         return cls(named, field, weights, allow_download)
 
     @property

@@ -86,7 +86,7 @@ class RopewalkTrainer(Trainer):  # type: ignore[misc]
             raise Unsupported(
                 f"{shortened(mixers)} of {type(causal).__name__} mix tokens outside attention: "
                 "their states run through a document, so ranks cannot share its window; train with "
-                "sequence = 1 (--sequence-parallel 1)"
+                "sequence = 1 (`sequence_parallel`)"
             )
         prepare_loss(causal)
         if self._shards:

@@ -133,6 +133,7 @@ def claims() -> list[Claim]:
             "YaRN on the raised base loses less at twice the trained length",
             *(f"{source}, Table 4", FACTOR, YARN, EARLY, BEYOND, 0.0365),
             of_model=keeps_more_beyond,
+            withdrawn="its models retrieve next to nothing there",
         ),
         *(
             Claim(

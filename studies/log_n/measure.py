@@ -104,6 +104,7 @@ def claims() -> list[Claim]:
             Measure(task, ACCURACY),
             repeated if task == REPEATED else other,
             (MIXED, FURTHER),
+            withdrawn="Su's baseline is ntk_old, his eq. 3" if worse is NTK else "",
         )
         for words, better, worse, repeated, other in of
         for task in (TEXT, REPEATED)

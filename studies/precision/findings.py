@@ -10,9 +10,9 @@ import numpy as np
 
 from ropewalk.evaluation.statistics import FEWEST
 from ropewalk.number_formats.results import (
-    Estimate,
     LengthEstimate,
     Record,
+    SequenceMean,
     ShiftEstimate,
     as_list,
     by_length,
@@ -40,7 +40,7 @@ class Rank(NamedTuple):
     tokens: int
 
 
-ByHead = tuple[tuple[Estimate, ...], ...]
+ByHead = tuple[tuple[SequenceMean, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -72,26 +72,26 @@ class ArmResult:
     tokens: tuple[float, ...]
     """The parts of D by the token attended to, between 0 and the reference shift."""
     first_token_rank: Rank
-    first_token_ratio: Estimate | None
+    first_token_ratio: SequenceMean | None
     """Its part of D over the median token's: the geometric mean over sequences. None if half of
     the tokens have none."""
-    first_token_share: Estimate
+    first_token_share: SequenceMean
     """The first token's share of D. Every row of attention sums to one, so what one column gains
     the others lose: no token's share exceeds one half, whatever the model."""
-    first_token_flow: Estimate
+    first_token_flow: SequenceMean
     """The share of all moving probability that moves to or from the first token: 0 to 1. Rows count
     alike here; D weights late columns, which few rows see, more than the first."""
     attention_by_length: tuple[LengthEstimate, ...]
     logit_by_length: tuple[LengthEstimate, ...]
-    growth: Estimate | None
+    growth: SequenceMean | None
     """The exponent of first-token D_logit in length."""
-    loss: Estimate
+    loss: SequenceMean
     """The loss at the reference shift."""
-    loss_change: Estimate
+    loss_change: SequenceMean
     """Mean absolute change of a sequence's loss over all shifts."""
 
     @property
-    def strays(self) -> Estimate:
+    def strays(self) -> SequenceMean:
         """D between 0 and the reference shift."""
         return next(p.value for p in self.curve if p.first == 0)
 
@@ -171,7 +171,7 @@ def _rank(mean_parts: Sequence[float], sequences: Sequence[Sequence[float]]) -> 
     return Rank(of_first(mean_parts), min(ranks), max(ranks), len(mean_parts))
 
 
-def _over_median(sequences: Sequence[Sequence[float]]) -> Estimate | None:
+def _over_median(sequences: Sequence[Sequence[float]]) -> SequenceMean | None:
     pairs = [(parts[0], float(np.median(parts))) for parts in sequences]
     if not all(first > 0 and median > 0 for first, median in pairs):
         return None
@@ -189,7 +189,7 @@ def _by_shift(
     return tuple(points)
 
 
-def _mean_by_sequence(records: Sequence[Record], value: Callable[[Record], float]) -> Estimate:
+def _mean_by_sequence(records: Sequence[Record], value: Callable[[Record], float]) -> SequenceMean:
     by_sequence: dict[int, list[float]] = {}
     for record in records:
         by_sequence.setdefault(record["sequence"], []).append(value(record))
@@ -205,7 +205,7 @@ def _by_head(sequences: Sequence[Sequence[Sequence[float]]]) -> ByHead:
     )
 
 
-def ratio(ours: ArmResult, theirs: ArmResult) -> Estimate | None:
+def ratio(ours: ArmResult, theirs: ArmResult) -> SequenceMean | None:
     """The ratio of our D to theirs between shift 0 and the reference, sequence by sequence."""
     own, other = ([curve[_at_zero(arm)] for curve in arm.sample_curves] for arm in (ours, theirs))
     return times(own, other)

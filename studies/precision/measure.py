@@ -28,7 +28,7 @@ from ropewalk.models.config import present_plan
 from ropewalk.models.load import LoadedModel, load
 from ropewalk.number_formats.arms import ARMS, check_device, named
 from ropewalk.number_formats.measurement import LENGTHS, MEASUREMENTS, SHIFTS, cut
-from ropewalk.number_formats.results import Estimate, estimate
+from ropewalk.number_formats.results import SequenceMean, estimate
 from ropewalk.run_directory import RunDirectory
 from studies.precision.findings import GIVEN, ArmResult, Findings, ratio
 from studies.precision.measurement import Measurement, StudySettings
@@ -156,7 +156,7 @@ def main() -> None:
     documents = list(read_documents("held-out"))
     shown = (HERE / "README.md").read_text(encoding="utf-8")
     found: dict[str, Findings] = {}
-    attention: dict[str, Estimate] = {}
+    attention: dict[str, SequenceMean] = {}
     for name, part in parts().items():
         model = part.model(loaded)
         variant = LoadedModel(
@@ -192,7 +192,7 @@ def main() -> None:
     RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 
-def comparisons(found: dict[str, Findings]) -> dict[str, Estimate]:
+def comparisons(found: dict[str, Findings]) -> dict[str, SequenceMean]:
     """The ratios of D between arms: the geometric mean over sequences."""
 
     def arm(part: str, name: str, weights: str = GIVEN) -> ArmResult:
@@ -200,7 +200,7 @@ def comparisons(found: dict[str, Findings]) -> dict[str, Estimate]:
         assert result is not None
         return result
 
-    def over(ours: ArmResult, theirs: ArmResult) -> Estimate:
+    def over(ours: ArmResult, theirs: ArmResult) -> SequenceMean:
         times = ratio(ours, theirs)
         assert times is not None
         return times

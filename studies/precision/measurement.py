@@ -21,7 +21,7 @@ from ropewalk.number_formats.measurement import (
     point_of,
 )
 from ropewalk.number_formats.shifts import ShiftDifference, shift_differences
-from ropewalk.number_formats.stage import Stage
+from ropewalk.number_formats.stage import OpenModel
 from ropewalk.run_directory import Journal
 from studies.precision.findings import GIVEN, Findings, summarise
 from studies.precision.weights import WEIGHTS, with_weights
@@ -99,7 +99,7 @@ class Measurement:
         self.documents = documents
         self.encoder = Encoder(loaded.tokenizer, loaded.vocabulary)
         self.sequences = list(cut(self.encoder, documents, settings.length, settings.sequences))
-        self.stage = Stage(loaded.model)
+        self.stage = OpenModel(loaded.model)
 
     def identity(self) -> dict[str, object]:
         """All that decides the numbers, for run.json."""
@@ -127,7 +127,7 @@ class Measurement:
         for unit in units:
             if unit.weights not in stages:
                 fresh = with_weights(self.stage.given, unit.weights, settings.seed)
-                stages = {GIVEN: self.stage, unit.weights: Stage(fresh)}
+                stages = {GIVEN: self.stage, unit.weights: OpenModel(fresh)}
             tokens = self.sequences[unit.sequence]
             found = shift_differences(
                 *(stages[unit.weights], tokens, named(unit.arm), unit.second, unit.firsts),

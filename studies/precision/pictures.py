@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ropewalk.chart import Axis, Chart, Mark, Series
 from ropewalk.number_formats.charts import DIFFERENCE, chart
-from ropewalk.number_formats.results import Estimate
+from ropewalk.number_formats.results import SequenceMean
 from ropewalk.reports.figures import figure
 from studies.precision.findings import ArmResult, Findings
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def _sure(values: Iterable[float]) -> list[Estimate]:
-    return [Estimate(value, None, None) for value in values]
+def _sure(values: Iterable[float]) -> list[SequenceMean]:
+    return [SequenceMean(value, None, None) for value in values]
 
 
 def shift_chart(found: Findings) -> Chart:

@@ -12,7 +12,7 @@ from typing import Any
 
 from docs.figures import Picture, Sentence
 from ropewalk.number_formats.arms import ARMS
-from ropewalk.number_formats.results import Estimate
+from ropewalk.number_formats.results import SequenceMean
 from studies.precision import cost
 from studies.precision.pictures import drawn_figure
 
@@ -286,7 +286,7 @@ def _named(arm: dict[str, Any]) -> str:
 
 def _shown(value: list[Any], *, percent: bool = False) -> str:
     if not percent:
-        return str(Estimate(*value))
+        return str(SequenceMean(*value))
     mean, low, high = value
     if low is None or high is None:
         return f"{mean:.2%}"

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ropewalk.number_formats.arms import Arm
-from ropewalk.number_formats.stage import Call, Stage
+from ropewalk.number_formats.stage import AttentionCall, OpenModel
 
 FP32 = Arm("fp32")
 
@@ -106,13 +106,13 @@ def spread_of_logits(model: Any, sequences: Sequence[Tensor]) -> Tensor:
     layers = len(model.model.layers)
     squares = [torch.zeros(model.config.num_attention_heads) for _ in range(layers)]
 
-    def hear(call: Call) -> None:
+    def hear(call: AttentionCall) -> None:
         for start, end in call.rows():
             logits = call.logits(start, end)
             logits[..., start:].tril_()
             squares[call.layer] += logits.square().sum((1, 2))
 
-    stage = Stage(model)
+    stage = OpenModel(model)
     for tokens in sequences:
         stage.run(tokens, 0, FP32, listener=hear)
     count = sum(len(tokens) * (len(tokens) + 1) // 2 for tokens in sequences)
@@ -121,12 +121,12 @@ def spread_of_logits(model: Any, sequences: Sequence[Tensor]) -> Tensor:
 
 def attention_to_first(model: Any, sequences: Sequence[Tensor]) -> Tensor:
     """The mean attention that rows give to the first token, [sequence, layer, head]."""
-    stage = Stage(model)
+    stage = OpenModel(model)
     found = []
     for tokens in sequences:
         own = [torch.zeros(model.config.num_attention_heads) for _ in model.model.layers]
 
-        def hear(call: Call, own: list[Tensor] = own) -> None:
+        def hear(call: AttentionCall, own: list[Tensor] = own) -> None:
             for start, end in call.rows():
                 weights = call.weights(call.logits(start, end), start, end)
                 own[call.layer] += weights[..., 0].sum(1)

@@ -21,7 +21,7 @@ from ropewalk.data.corpora import HELD_OUT, read_documents
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.planted import Planted, Stretch, plant, stretches_of
 from ropewalk.evaluation.scoring import Scorer
-from ropewalk.evaluation.statistics import Interval
+from ropewalk.interval import Ends
 from ropewalk.models.install import applied
 from ropewalk.models.load import LoadedModel
 from ropewalk.searching.model.measure import matched
@@ -145,7 +145,7 @@ class Mean(NamedTuple):
     """A mean over documents, with its interval over texts."""
 
     value: float
-    interval: Interval | None
+    interval: Ends | None
     documents: int
 
     def shown(self, times: float, form: str, unit: str = "") -> str:

@@ -20,7 +20,8 @@ import torch
 
 from docs.figures import paragraph
 from ropewalk.evaluation.planted import text_of
-from ropewalk.evaluation.statistics import Interval, mean_interval, rate_interval
+from ropewalk.evaluation.statistics import mean_interval, rate_interval
+from ropewalk.interval import Ends
 from ropewalk.models.load import load
 from studies.smollm2.cells import DOCUMENTS, Asked, Cell, command, documents, fill, kept
 from studies.smollm2.methods import CELLS as BY_METHOD
@@ -58,7 +59,7 @@ class Rate(NamedTuple):
 
     right: int
     facts: int
-    interval: Interval | None
+    interval: Ends | None
 
     def __str__(self) -> str:
         if not self.facts:
@@ -82,7 +83,7 @@ def retrieved(own: Sequence[Cell], within: Callable[[float], bool]) -> Rate:
     return Rate(int(sum(values)), len(found), rate_interval(values, texts) if found else None)
 
 
-def far_less_near(own: Sequence[Cell], beyond: int, share: float) -> tuple[float, Interval | None]:
+def far_less_near(own: Sequence[Cell], beyond: int, share: float) -> tuple[float, Ends | None]:
     """The rate beyond a distance minus a share of that within it: by document, its mean."""
     found, texts = [], []
     for cell in own:
@@ -149,7 +150,7 @@ def verdicts(own: Sequence[Cell]) -> list[str]:
     return said
 
 
-def _points(value: float, interval: Interval | None) -> str:
+def _points(value: float, interval: Ends | None) -> str:
     if interval is None:
         return f"{100 * value:+.0f} points (too few texts for an interval)"
     return f"{100 * value:+.0f} points ({100 * interval[0]:+.0f} to {100 * interval[1]:+.0f})"

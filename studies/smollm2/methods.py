@@ -171,7 +171,10 @@ def sentences() -> list[Sentence]:
     cases = ("yarn", TARGET), ("none", TARGET), ("none", SHORT)
     found = (mean(cells, method, length, "right") for method, length in cases)
     yarn, none, short = (own.shown(100, ".0f", "%") for own in found if own is not None)
-    words = "at twice its window, YaRN finds {} of {} facts, {} unmodified; at 4k, {} (`python"
+    words = (
+        "at 16k, twice its window, YaRN finds {} of {} facts and the unmodified model {}; at 4k, "
+        "within its window, the latter finds {} (`python"
+    )
     return [Sentence("README.md", words, (yarn, str(8 * DOCUMENTS), none, short))]
 
 

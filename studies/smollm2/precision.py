@@ -26,7 +26,7 @@ from benchmarks.machine import machine
 from ropewalk.data.corpora import HELD_OUT, read_documents
 from ropewalk.models.load import LoadedModel, load
 from ropewalk.number_formats.measurement import LENGTHS, MEASUREMENTS, SHIFTS
-from ropewalk.number_formats.results import Estimate, estimate
+from ropewalk.number_formats.results import SequenceMean, estimate
 from ropewalk.run_directory import RunDirectory
 from studies.precision.findings import GIVEN, ArmResult, Findings, ratio
 from studies.precision.measure import computed_here
@@ -122,7 +122,7 @@ def told_of(found: Findings) -> dict[str, Any]:
     }
 
 
-def predicted(arm: ArmResult) -> Estimate:
+def predicted(arm: ArmResult) -> SequenceMean:
     """The share of a sequence's differences over Δ₁ that the mean curve of the others explains.
 
     1: a curve is known before its sequence is measured; 0: no better than one number for all Δ₁.
@@ -158,7 +158,7 @@ def sink(loaded: LoadedModel, sequences: Sequence[Tensor], found: Findings) -> d
     }
 
 
-def _means(table: Sequence[Sequence[Estimate]]) -> NDArray[np.float64]:
+def _means(table: Sequence[Sequence[SequenceMean]]) -> NDArray[np.float64]:
     return np.array([[value.mean for value in row] for row in table])
 
 
@@ -257,15 +257,15 @@ def verdicts(kept: dict[str, Any]) -> list[str]:
     part = kept["parts"].get("first token")
     if part is None:
         return []
-    own, over = part["arms"]["bf16, given"], Estimate(*part["bf16 over fp32"])
-    ratio, growth = Estimate(*own["ratio"]), Estimate(*own["growth"])
+    own, over = part["arms"]["bf16, given"], SequenceMean(*part["bf16 over fp32"])
+    ratio, growth = SequenceMean(*own["ratio"]), SequenceMean(*own["growth"])
     rank = own["rank"][:3]
     said = {"Broken": _verdict(over, seen=10), "Grows with length": _verdict(growth, 0.1, 0.1)}
     first = _verdict(ratio, seen=10, contradicted=1)
     said["The first token dominates"] = first if first != "seen" or rank == [1] * 3 else "undecided"
     curves = kept["parts"].get("shifts", {}).get("arms", {}).get("bf16, given", {})
     if "predicted" in curves:
-        said["Predictable"] = _verdict(Estimate(*curves["predicted"]), 0.9, 0.5)
+        said["Predictable"] = _verdict(SequenceMean(*curves["predicted"]), 0.9, 0.5)
     if "sink" in kept:
         sink = kept["sink"]
         alone = max(sink["over_median"]) > 1000 >= max(sink["elsewhere_over_median"])
@@ -273,7 +273,7 @@ def verdicts(kept: dict[str, Any]) -> list[str]:
     return ["", "; ".join(f"*{claim}*: {word}" for claim, word in said.items()) + "."]
 
 
-def _verdict(value: Estimate, seen: float, contradicted: float | None = None) -> str:
+def _verdict(value: SequenceMean, seen: float, contradicted: float | None = None) -> str:
     if value.low is None or value.high is None:
         return "undecided"
     if value.low > seen:
@@ -282,7 +282,7 @@ def _verdict(value: Estimate, seen: float, contradicted: float | None = None) ->
 
 
 def _shown(value: Any) -> str:
-    return "–" if value is None else str(Estimate(*value))
+    return "–" if value is None else str(SequenceMean(*value))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.machine import measured_on
-from ropewalk.evaluation.statistics import Interval, mixed_mean_interval, t_quantile
+from ropewalk.evaluation.statistics import mixed_mean_interval, t_quantile
+from ropewalk.interval import Ends
 from studies.training.cells import (
     BASE,
     CONTROL,
@@ -164,7 +165,7 @@ class Difference(NamedTuple):
         return sum(self.by_model.values()) / len(self.by_model)
 
     @property
-    def interval(self) -> Interval | None:
+    def interval(self) -> Ends | None:
         """The interval over models; sizes are groups as far as models of one size agree more."""
         sizes = [SUBJECTS[name].size for name in self.by_model]
         return mixed_mean_interval(list(self.by_model.values()), sizes) if sizes else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+import re
 from collections.abc import Collection, Mapping
 from io import StringIO
 from typing import Any, TypeVar
@@ -12,6 +13,7 @@ from typing import Any, TypeVar
 import pytest
 from matplotlib.figure import Figure
 
+from ropewalk.blocks import Paragraph, Table
 from ropewalk.errors import InvalidValue
 from ropewalk.reports.markdown import markdown
 from ropewalk.reports.page.html import block_of
@@ -66,10 +68,20 @@ def check_result(result: R) -> R:
     return result
 
 
+_OF_A_SHELL = re.compile(
+    r"^(?!.*\bropewalk ).*(?<![\w-])--(json|run|method|methods|set)(?![\w-])", re.M
+)
+"""An option of a command, in a line that isn't one to paste: a notebook shows it too."""
+
+
 def check_drawn(result: Result) -> None:
     """Each block is drawn: in a narrow terminal, in a wide one, as HTML and as Markdown."""
     blocks = list(result.blocks())
     assert blocks
+    for each in blocks:
+        if isinstance(each, Paragraph | Table):
+            said = each.text if isinstance(each, Paragraph) else each.caption
+            assert not _OF_A_SHELL.search(said.replace("(--set in a shell)", "")), said
     for width in (40, 200):
         paper = StringIO()
         show(blocks, Terminal(paper, width=width), details=True)

@@ -19,6 +19,7 @@ from ropewalk.run_directory import RECORDS
 from tests.api.conformance import check_command, check_result
 from tests.cli.calling import ropewalk
 from tests.evaluation import tiny
+from tests.evaluation.scored import resealed
 
 SETTINGS: dict[str, Any] = {
     "methods": ["none", "linear"],
@@ -101,14 +102,14 @@ def test_what_is_shown_comes_from_the_records(runs: tuple[Path, Path], tmp_path:
         told = json.loads((other / "results.json").read_text())
         assert told["means"]
         for mean in told["means"]:
-            mean["value"] = 0.123
+            mean["estimate"]["value"] = 0.123
         if emptied:
             told["means"] = []
         for result in told["results"]:
-            result["value"] = math.nextafter(result["value"], 2)
-            result["low"] = None
+            estimate = result["estimate"]
+            estimate |= {"value": math.nextafter(estimate["value"], 2), "low": None}
         (other / "results.json").write_text(json.dumps(told))
-        (other / "events.jsonl").unlink()  # with the seal of what was written here
+        resealed(other, "results.json")
         found = rw.compare_runs(other, runs[1])
         assert found.first_results == expected.first_results
         assert found.comparisons == expected.comparisons
@@ -132,7 +133,7 @@ def test_a_run_and_itself_are_undecided(runs: tuple[Path, Path]) -> None:
     found = rw.compare_runs(runs[0], runs[0])
     assert found.changes == ()
     assert found.significant == ()
-    assert {c.comparison.difference for c in found.comparisons} == {0}
+    assert {c.comparison.difference.value for c in found.comparisons} == {0}
     assert "are not significant" in found.summary()
     assert "better" not in found.summary()
 
@@ -199,7 +200,7 @@ def test_unfinished_and_damaged_runs_are_named(runs: tuple[Path, Path], tmp_path
     lines = (torn / RECORDS).read_bytes().splitlines(keepends=True)
     (torn / RECORDS).write_bytes(b"".join(lines[:-1]))
     with pytest.raises(
-        InputError, match=r"records.jsonl: has \d+ lines, and results.json was made of"
+        InputError, match=r"records.jsonl: has \d+ lines of the \d+ that results.json was made of"
     ):
         rw.compare_runs(torn, runs[0])
     other = copy("other")

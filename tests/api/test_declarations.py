@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from textwrap import dedent
 from typing import Any, get_args
 
 import pytest
@@ -39,6 +41,23 @@ def test_every_parameter_of_a_command_is_declared() -> None:
         left = inspect.signature(verb).parameters.keys() - told - IN_PYTHON_ALONE
         undeclared |= {(name, each) for each in left}
     assert undeclared == UNDECLARED
+
+
+LONGER = {
+    *("bound", "describe_data", "evaluate", "evaluate_checkpoints", "export", "fingerprint"),
+    *("precision", "report", "search"),
+}
+"""Verbs that still decide here what belongs to their subject; this set may only shrink."""
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_a_verb_is_a_signature_and_a_few_lines(name: str) -> None:
+    verb = getattr(rw, name)
+    [function] = ast.parse(dedent(inspect.getsource(verb))).body
+    assert isinstance(function, ast.FunctionDef)
+    first = function.body[1]  # after the docstring
+    lines = (function.end_lineno or 0) - first.lineno + 1
+    assert lines <= 30 or name in LONGER, f"{name} has {lines} lines"
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))

@@ -66,7 +66,7 @@ def test_the_results_are_those_of_the_records(compared: tuple[Evaluated, Path]) 
     for (method, task, length), result in results.items():
         own = [r for r in records if (r.method, r.task, r.length) == (method, task, length)]
         assert result.value == sum(r.score for r in own) / 5
-        assert (result.low, result.high) == wilson(round(5 * result.value), 5)
+        assert (result.estimate.low, result.estimate.high) == wilson(round(5 * result.value), 5)
     assert results["none", "kv", 256].plan_id == PRESENT.id
     assert found.original_length == tiny.WINDOW
 
@@ -92,7 +92,7 @@ def test_comparisons_are_paired_at_the_longest_length_and_saved(
     ]
     none_and_linear = pairs["perplexity", "nll", subjects[0], subjects[1]]
     assert none_and_linear.comparison.pairs == len(differences) == 5
-    assert none_and_linear.comparison.difference == pytest.approx(sum(differences) / 5)
+    assert none_and_linear.comparison.difference.value == pytest.approx(sum(differences) / 5)
     kept = Evaluated.from_json(json.loads((run / "results.json").read_text()))
     assert kept == found
     assert kept.comparisons == found.comparisons

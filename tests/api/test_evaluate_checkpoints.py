@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import ropewalk as rw
+from ropewalk.chart import Chart
 from ropewalk.errors import InputError, InvalidValue
 from tests.api.conformance import check_command, check_result
 from tests.cli.calling import result_of
@@ -85,6 +86,11 @@ def test_the_last_checkpoints_in_the_order_of_training(
         assert (runs / name / "results.json").is_file()
     assert (runs / "checkpoints.json").is_file()
     assert (runs / "figures" / "checkpoints.png").is_file()
+    by_step = {chart.title: chart for chart in found.charts()}["Perplexity at 128, over training"]
+    assert isinstance(by_step, Chart)
+    [line] = by_step.series
+    assert [(mark.x, mark.y) for mark in line.marks] == [(100, values[0]), (1000, values[1])]
+    assert all(mark.low is not None for mark in line.marks)
     compared = rw.compare_runs(*(runs / name for name in found.checkpoints))
     assert compared.changes == ("weights", "the model's config")
 

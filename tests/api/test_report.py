@@ -19,12 +19,14 @@ import pytest
 import ropewalk as rw
 from ropewalk.api.report import keep_report
 from ropewalk.errors import InputError
-from ropewalk.evaluation.results import value_in_words
+from ropewalk.interval import Interval
 from ropewalk.progress import Status
 from ropewalk.records import EXACT_MATCH
 from ropewalk.run_directory import Journal, RunDirectory, read_journal
+from ropewalk.values import decode
 from tests.api.conformance import check_command, check_result
 from tests.evaluation import tiny
+from tests.evaluation.scored import resealed
 from tests.reports.page.test_html import Read
 
 SETTINGS: dict[str, Any] = {
@@ -68,8 +70,9 @@ def test_an_evaluation_leaves_its_page_with_every_value(run: Path) -> None:
     results = json.loads((run / "results.json").read_text())
     for result in results["results"]:
         if result["metric"] == "exact_match":
-            assert f"{result['value']:.0%}" in shown
-            assert f"({result['low']:.0%} to {result['high']:.0%})" in shown
+            value, ends = str(decode(Interval, result["estimate"], "estimate")).split(" ", 1)
+            assert value in shown
+            assert ends in shown
     for heading in ("Each task by context length", "Methods compared", "Schedules"):
         assert heading in shown
     assert "Where answers are found" not in shown, "six samples make one row, as in the chart"
@@ -111,11 +114,11 @@ def test_two_evaluations_stand_side_by_side(
     assert found.verdict == compared.summary()
     assert compared.significant
     for told in compared.significant[:3]:
-        assert f"{told.comparison.low:+.3g} to {told.comparison.high:+.3g})" in found.verdict
+        assert str(told.comparison.difference).partition("(")[2] in found.verdict
     shown = texts(found.path)
     for result in (*compared.first_results, *compared.second_results):
         if result.metric == EXACT_MATCH.name:
-            assert value_in_words(result) in shown
+            assert result.estimate.number() in shown
     with pytest.raises(InputError, match="needs a file to be written to"):
         rw.report(run, other)
 
@@ -181,9 +184,9 @@ def test_bad_input_is_named(copied: Path, run: Path, tmp_path: Path) -> None:
     results = copied / "results.json"
     text = results.read_text()
     told = json.loads(text)
-    told["results"][0]["value"] += 1
+    told["results"][0]["estimate"]["value"] += 1
     results.write_text(json.dumps(told))
-    (copied / "events.jsonl").unlink()  # with the seal
+    resealed(copied, "results.json")
     assert "results.json does not follow from records.jsonl" in refused(copied)
     results.write_text(text[: len(text) // 2])
     assert str(results) in refused(copied)
@@ -195,7 +198,7 @@ def test_results_of_another_model_are_refused(run: Path, other: Path, tmp_path: 
         mixed = tmp_path / name
         shutil.copytree(run, mixed)
         shutil.copy(other / name, mixed / name)
-        (mixed / "events.jsonl").unlink()
+        resealed(mixed, "results.json")
         assert f"{mixed / name}: holds scores of the weights" in refused(mixed)
         assert "holds scores of the weights" in refused(run, mixed, out=tmp_path / "both.html")
 
@@ -209,7 +212,7 @@ def test_a_record_stands_once(run: Path, copied: Path) -> None:
     records_of_it = read_journal(records)
     own = records_of_it[2]
 
-    def forged(*more: dict[str, object]) -> None:
+    def of_lines(*more: dict[str, object]) -> None:
         records.unlink()
         journal = Journal(records)
         journal.append(more)
@@ -223,11 +226,11 @@ def test_a_record_stands_once(run: Path, copied: Path) -> None:
         if "follow" in told:
             records.write_bytes(b"".join(lines) + lines[2] * 20)
         else:
-            forged(*records_of_it, {**own, "score": 0.25})
+            of_lines(*records_of_it, {**own, "score": 0.25})
         assert told in refused(copied)
         with pytest.raises(InputError, match=re.escape(told)):
             rw.evaluate(tiny.loaded(), run=copied, **SETTINGS)
-    forged({**own, "sample": "of another run"}, *records_of_it)
+    of_lines({**own, "sample": "of another run"}, *records_of_it)
     with pytest.raises(InputError, match=r"line 1 scores sample of another run at .* does not ask"):
         rw.evaluate(tiny.loaded(), run=copied, **SETTINGS)
     records.write_bytes(b"".join(lines))
@@ -235,11 +238,35 @@ def test_a_record_stands_once(run: Path, copied: Path) -> None:
     assert (copied / "results.json").read_bytes() == (run / "results.json").read_bytes()
 
 
+def test_a_forged_chain_of_records_replaces_no_result(copied: Path) -> None:
+    before = (copied / "results.json").read_bytes()
+    records = read_journal(copied / "records.jsonl")
+    records[0]["score"] = 1 - float(str(records[0]["score"]))
+    (copied / "records.jsonl").unlink()
+    journal = Journal(copied / "records.jsonl")
+    journal.append(records)
+    journal.close()
+    with pytest.raises(InputError, match="says something else than the records"):
+        rw.evaluate(tiny.loaded(), run=copied, **SETTINGS)
+    assert (copied / "results.json").read_bytes() == before
+    resealed(copied, "results.json")  # which counts no records: nobody knows what was edited
+    with pytest.warns(UserWarning, match="was edited or damaged; it is made again"):
+        rw.evaluate(tiny.loaded(), run=copied, **SETTINGS)
+
+
+def test_a_result_that_no_event_names_is_not_believed(copied: Path) -> None:
+    (copied / "events.jsonl").unlink()
+    assert "events.jsonl does not name it" in refused(copied)
+    (copied / "results.json").unlink()
+    rw.evaluate(tiny.loaded(), run=copied, **SETTINGS)
+    rw.report(copied)
+
+
 def test_a_result_counts_the_records_that_it_was_made_of(copied: Path) -> None:
     records = copied / "records.jsonl"
     lines = records.read_bytes().splitlines(keepends=True)
     records.write_bytes(b"".join(lines[:-3]))
-    told = f"has {len(lines) - 3} lines, and results.json was made of {len(lines)}"
+    told = f"has {len(lines) - 3} lines of the {len(lines)} that results.json was made of"
     assert told in refused(copied)
     (copied / "results.json").unlink()
     rw.evaluate(tiny.loaded(), run=copied, **SETTINGS)

@@ -309,7 +309,7 @@ def test_stages_compose_their_plans_and_start_from_the_former_model(
     # The weights that the second stage began with are those that the first ended with.
     lines = read_journal(tmp_path / "run" / "training.jsonl")
     assert [line["stage"] for line in lines] == [1, 1, 1, 1, 2, 2, 2]
-    assert found.stages[1].loss_first < found.stages[0].steps[0].loss
+    assert found.stages[1].loss_first.value < found.stages[0].steps[0].loss
 
 
 def test_a_trained_model_does_not_outlive_its_stage(model: Path, tmp_path: Path) -> None:

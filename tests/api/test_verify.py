@@ -78,7 +78,7 @@ def test_what_is_wrong_is_told_by_name_in_function_and_command(tmp_path: Path) -
     (finding,) = found.wrong
     assert finding.trap == "attention-factor-ignored"
     assert finding.runtimes == ("vllm", "sglang")
-    assert "add short_mscale and long_mscale = 1.05" in finding.remedy
+    assert "set short_mscale and long_mscale to 1.05" in finding.remedy
     assert found.verdict_in("transformers") == "OK"
     assert found.verdict_in("vllm") == found.verdict_in("sglang") == "wrong"
     assert found.summary().endswith("; wrong: attention-factor-ignored.")

@@ -29,7 +29,7 @@ from ropewalk.models.install import applied
 from ropewalk.models.load import load
 from ropewalk.planning.extension import extend
 from ropewalk.runtimes import every
-from ropewalk.runtimes.trials.gguf_file import compared, without_settings
+from ropewalk.runtimes.trials.llama_cpp import compared, without_settings
 from ropewalk.schedule import RotarySchedule
 from tests.examples import examples
 from tests.gguf.gguf_cases import plan_of, start_of, tiny_folder, unproven

@@ -127,6 +127,21 @@ def test_a_config_of_no_model_that_writes(
     assert next(iter(change)) in f"{finding.what} {finding.remedy}"
 
 
+@pytest.mark.parametrize(("all_dim", "wrong"), [(1.0, False), (0.5, True)])
+def test_a_key_left_over_that_would_change_nothing_is_no_fault(
+    tmp_path: Path, all_dim: float, wrong: bool
+) -> None:
+    """Hunyuan-A13B's config has both scales of DeepSeek's YaRN, alike, in a type without them."""
+    rope = {"type": "dynamic", "alpha": 1000.0, "factor": 1.0}
+    export = CLEAN["plain"]
+    config = {**export.config, "rope_theta": 1e4, "model_type": "hunyuan_v1_dense"}
+    config.pop("rope_parameters", None)
+    config["rope_scaling"] = {**rope, "mscale": 1.0, "mscale_all_dim": all_dim}
+    found = verified(tmp_path, config, "transformers")
+    [finding] = [own for own in found.warnings if "mscale_all_dim" in own.what]
+    assert (finding.trap, finding.wrong) == ("ignored-key", wrong)
+
+
 def test_a_plan_that_sharpens_all_logits_is_not_followed_by_a_config_without(
     tmp_path: Path,
 ) -> None:
@@ -173,6 +188,16 @@ def test_classes_that_null_erases_are_those_that_do_not_convert_it() -> None:
         return own is None or bool(re.search('"rope_scaling"|super', inspect.getsource(own)))
 
     assert {k for k in {*FAMILIES} & {*CONFIG_MAPPING} if not converts(k)} == config_keys._ERASED
+
+
+def test_no_runtime_is_named_where_models_are_examined() -> None:
+    """All is asked through the class of a runtime, so a new one is asked too."""
+    for file in PACKAGE.glob("*.py"):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+        names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        assert not texts & {*every()}, file.name
+        assert not names & {"STOCK", "LLAMA_CPP", "OLLAMA"}, file.name
 
 
 def test_every_trap_stands_in_the_document_and_no_other() -> None:

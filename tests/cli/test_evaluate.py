@@ -34,7 +34,7 @@ def test_json_has_the_promised_members(model: Path, corpus: Path) -> None:
     for row in answer["results"]:
         assert list(row) == [
             *("method", "plan_id", "weights", "task", "mode", "length", "metric"),
-            *("value", "low", "high", "samples"),
+            *("estimate", "samples"),
         ]
         assert row["method"] == "none"
         assert row["plan_id"] == present_plan(tiny.model().config).id

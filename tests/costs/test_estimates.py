@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ropewalk.costs.estimates import Way, Work, cheapest, evaluating, rows, serving, training
+from ropewalk.costs.estimates import Way, Workload, cheapest, evaluating, rows, serving, training
 from ropewalk.costs.machines import GIB, machine, of_main_memory
 from ropewalk.costs.sizes import sizes_of
 from ropewalk.models import catalogue
@@ -15,8 +15,8 @@ ENTRY = catalogue.find("llama-3.1-8b")
 SIZES = sizes_of({**ENTRY.config, **ENTRY.sizes})
 
 
-def work(length: int, on: str) -> Work:
-    return Work(SIZES, length, machine(on), 8192)
+def work(length: int, on: str) -> Workload:
+    return Workload(SIZES, length, machine(on), 8192)
 
 
 def test_serving_names_the_cheapest_number_format_that_fits() -> None:

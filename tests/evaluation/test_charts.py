@@ -79,7 +79,7 @@ def test_a_grid_has_enough_samples_in_every_cell() -> None:
     none, yarn = depth_grids(_records(40), "needle")
     assert len(none.rows) == 4
     assert none.edges == [0, 0.25, 0.5, 0.75, 1]
-    assert [[cell and cell.rate for cell in row] for row in none.rows] == [
+    assert [[cell and cell.rate.value for cell in row] for row in none.rows] == [
         [0, 0],
         [0, 0],
         [1, 1],
@@ -88,7 +88,7 @@ def test_a_grid_has_enough_samples_in_every_cell() -> None:
     cell = yarn.rows[0][0]
     assert cell is not None
     assert (cell.right, cell.total) == (10, 10)
-    assert (cell.low, cell.high) == wilson(10, 10)
+    assert (cell.rate.low, cell.rate.high) == wilson(10, 10)
 
 
 @pytest.mark.parametrize(("count", "rows"), [(4, 1), (20, 2), (500, 10)])

@@ -17,6 +17,7 @@ from ropewalk.evaluation.effective_length import (
 from ropewalk.evaluation.results import means
 from ropewalk.evaluation.statistics import difference_interval, mean_rate_interval
 from ropewalk.evaluation.tasks import RETRIEVAL, groups, means_of
+from ropewalk.interval import Interval
 from ropewalk.records import EvalRecord, Subject
 from tests.evaluation.scored import known, record, width
 
@@ -58,8 +59,7 @@ def test_rulers_threshold_is_passed_failed_or_undecided() -> None:
     by_length = {r.length: r for r in means(RECORDS, GROUPS) if r.method == "yarn"}
     for s in found.standings:
         mean = by_length[s.length]
-        ends = mean.value, known(mean.low), known(mean.high)
-        assert (s.margin, s.low, s.high) == pytest.approx(tuple(end - RULER for end in ends))
+        assert s.margin == mean.estimate.mapped(lambda end: end - RULER, "difference")
 
 
 def test_the_models_own_score_is_paired_where_both_answered_the_same_samples() -> None:
@@ -73,14 +73,12 @@ def test_the_models_own_score_is_paired_where_both_answered_the_same_samples() -
         ]
         for right in ([("a", 40), ("b", 40)], [("a", 40), ("b", 38)])
     ]
-    assert (found.standings[0].low, found.standings[0].high) == difference_interval(
-        rates[0], rates[1], OWN
-    )
+    assert found.standings[0].margin.ends == difference_interval(rates[0], rates[1], OWN)
     base = _found()["none", "own"].standings[0]
     unpaired = difference_interval(
         rates[1], [(s, [f"other {c}" for c in k]) for s, k in rates[1]], OWN
     )
-    assert known(base.low) > known(unpaired)[0] + 0.01, (
+    assert known(base.margin.low) > known(unpaired)[0] + 0.01, (
         "the same samples, so the ratio is known better"
     )
 
@@ -102,7 +100,7 @@ def test_a_model_that_scores_nothing_makes_nothing_pass() -> None:
 def test_too_few_samples_are_undecided() -> None:
     records = _answers(YARN, 512, {"a": 2, "b": 2}, total=2)
     found = _found(records)["yarn", "ruler"]
-    assert found.standings == (Standing(512, 1 - RULER, None, None),)
+    assert found.standings == (Standing(512, Interval(1 - RULER, None, None, "difference")),)
     assert str(found) == "undecided up to 512 (undecided at 512)"
 
 
@@ -135,7 +133,8 @@ def test_the_json_has_the_verdicts_and_comes_back() -> None:
 def test_it_is_said_in_words(verdicts: str, told: str) -> None:
     ends = {"p": (0.0, 0.1), "u": (-0.1, 0.1), "f": (-0.2, -0.1)}
     standings = tuple(
-        Standing(1024 * 2**i, 0.0, *ends[verdict]) for i, verdict in enumerate(verdicts)
+        Standing(1024 * 2**i, Interval(0.0, *ends[verdict], "difference"))
+        for i, verdict in enumerate(verdicts)
     )
     found = EffectiveLength(
         *("yarn", "plan", "weights", "ruler-syn", "generate", "ruler"), RULER, standings

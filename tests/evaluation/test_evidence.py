@@ -32,7 +32,7 @@ def test_at_four_times_the_window_yarn_retrieves_and_interpolation_only_predicts
     # A better perplexity than the untouched model, and none of its retrieval.
     assert values["ntk_mixed", "perplexity"].value < values["none", "perplexity"].value
     apart = {
-        (c.first.method, c.second.method): c.comparison.difference
+        (c.first.method, c.second.method): c.comparison.difference.value
         for c in compare_methods(r for r in records if r.metric == "exact_match")
         if c.adjusted_p is not None and c.adjusted_p < 0.05
     }

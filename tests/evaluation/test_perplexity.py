@@ -20,8 +20,8 @@ from ropewalk.evaluation.perplexity import (
     DEFINITIONS,
     LONGROPE_WINDOWS,
     Request,
+    ScoredWindow,
     Text,
-    Window,
     position_bins,
     scored_tokens,
     texts,
@@ -54,7 +54,7 @@ def _request(tokens: list[int], length: int, **changes: Any) -> Request:
     )
 
 
-def _windows(name: str, request: Request) -> list[Window]:
+def _windows(name: str, request: Request) -> list[ScoredWindow]:
     return DEFINITIONS[name].windows(request)
 
 
@@ -247,7 +247,7 @@ def test_our_perplexity_is_the_token_weighted_mean_over_windows() -> None:
         assert perplexity.samples == 5
         accuracy = results["next_token_accuracy", length]
         assert accuracy.value == pytest.approx(np.mean(right))
-        assert known(perplexity.low) < perplexity.value < known(perplexity.high)
+        assert known(perplexity.estimate.low) < perplexity.value < known(perplexity.estimate.high)
 
 
 def test_loss_by_position_adds_up_to_the_loss_of_the_window() -> None:

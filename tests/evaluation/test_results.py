@@ -28,7 +28,7 @@ def _answers(method: str, right: int, total: int) -> list[EvalRecord]:
 def test_rates_get_wilson_intervals() -> None:
     none, yarn = summarise([*_answers("none", 3, 20), *_answers("yarn", 18, 20)])
     assert (none.method, none.value, none.samples) == ("none", 0.15, 20)
-    assert (yarn.low, yarn.high) == wilson(18, 20)
+    assert (yarn.estimate.low, yarn.estimate.high) == wilson(18, 20)
 
 
 def test_perplexity_is_the_exponential_of_the_mean_loss_and_of_its_interval() -> None:
@@ -37,39 +37,39 @@ def test_perplexity_is_the_exponential_of_the_mean_loss_and_of_its_interval() ->
     assert result.metric == "perplexity"
     assert result.value == pytest.approx(math.exp(np.mean(losses)))
     ends = map(math.exp, known(t_interval(losses)))
-    assert (result.low, result.high) == pytest.approx(tuple(ends))
+    assert (result.estimate.low, result.estimate.high) == pytest.approx(tuple(ends))
 
 
 def test_one_window_gives_no_interval() -> None:
     [result] = summarise([_record("none", 0, 2.0, "nll")])
-    assert (result.low, result.high, result.samples) == (None, None, 1)
+    assert (result.estimate.low, result.estimate.high, result.samples) == (None, None, 1)
 
 
 def test_a_mean_loss_whose_interval_ends_at_0_is_a_perplexity_from_1() -> None:
     """Zero is a number: the end of the interval was once left in nats there."""
     [result] = summarise([_record("none", i, 0.0, "nll") for i in range(5)])
-    assert (result.value, result.low, result.high) == (1, 1, 1)
+    assert (result.value, result.estimate.low, result.estimate.high) == (1, 1, 1)
 
 
 def test_an_answer_that_is_right_in_part_counts_as_that_part() -> None:
     halves = [_record("none", i, 0.5) for i in range(20)]
     [result] = summarise(halves)
-    assert (result.value, result.low, result.high) == (0.5, *wilson(10, 20))
+    assert (result.value, result.estimate.low, result.estimate.high) == (0.5, *wilson(10, 20))
     most = [_record("yarn", i, 0.75 + 0.25 * (i % 2)) for i in range(20)]
     [compared] = compare_methods([*most, *halves])
-    assert compared.comparison.difference == pytest.approx(0.375)
-    assert known(compared.comparison.low) > 0
+    assert compared.comparison.difference.value == pytest.approx(0.375)
+    assert known(compared.comparison.difference.low) > 0
     assert 0 < known(compared.comparison.p_value) < 0.001
     [same] = compare_methods([*halves, *(_record("ntk", i, 0.5) for i in range(20))])
-    assert (same.comparison.difference, same.comparison.p_value) == (0, 1)
-    assert known(same.comparison.low) < -0.05, "twenty samples are not certainty"
+    assert (same.comparison.difference.value, same.comparison.p_value) == (0, 1)
+    assert known(same.comparison.difference.low) < -0.05, "twenty samples are not certainty"
 
 
 def test_a_task_may_name_a_metric_of_its_own() -> None:
     own = [replace(_record("none", i, 0.25, "own_rule"), mode="generate") for i in range(8)]
     [result] = summarise(own)
     assert (result.metric, result.value) == ("own_rule", 0.25)
-    assert (result.low, result.high) == wilson(2, 8)
+    assert (result.estimate.low, result.estimate.high) == wilson(2, 8)
     assert is_main(result)
     assert not is_main(replace(result, mode="teacher_forced"))
     with pytest.raises(InvalidValue, match=r"own_rule must be from 0 to 1"):
@@ -81,9 +81,9 @@ def test_answers_of_one_document_are_one_cluster() -> None:
     documents = [replace(r, layout=f"document {i // 4}") for i, r in enumerate(alone)]
     few = [replace(r, layout=f"document {i // 10}") for i, r in enumerate(alone)]
     [one], [other], [none] = (summarise(records) for records in (alone, documents, few))
-    widths = [known(result.high) - known(result.low) for result in (one, other)]
+    widths = [known(result.estimate.high) - known(result.estimate.low) for result in (one, other)]
     assert widths[1] > 1.5 * widths[0]
-    assert (none.low, none.high) == (None, None)
+    assert (none.estimate.low, none.estimate.high) == (None, None)
 
 
 def test_too_few_samples_give_neither_interval_nor_test_and_leave_holm_alone() -> None:
@@ -102,7 +102,7 @@ def test_methods_are_compared_on_the_samples_they_share() -> None:
     compared = {(c.first.method, c.second.method): c for c in compare_methods(records)}
     assert list(compared) == [("none", "yarn"), ("none", "ntk"), ("yarn", "ntk")]
     assert compared["none", "yarn"].comparison.pairs == 40
-    assert compared["none", "yarn"].comparison.difference == pytest.approx(-0.7)
+    assert compared["none", "yarn"].comparison.difference.value == pytest.approx(-0.7)
     assert compared["yarn", "ntk"].comparison.pairs == 30
     assert compared["yarn", "ntk"].adjusted_p == 1.0
     assert compared["none", "ntk"].adjusted_p == pytest.approx(3 * 2 / 2**28)
@@ -112,7 +112,7 @@ def test_losses_are_compared_as_losses() -> None:
     none = [_record("none", i, 2.0 + 0.1 * i, "nll") for i in range(12)]
     yarn = [_record("yarn", i, 1.9 + 0.1 * i, "nll") for i in range(12)]
     [compared] = compare_methods([*none, *yarn])
-    assert compared.comparison.difference == pytest.approx(0.1)
+    assert compared.comparison.difference.value == pytest.approx(0.1)
     assert known(compared.adjusted_p) < 0.01
     again = MethodComparison.from_json(json.loads(json.dumps(compared.to_json())))
     assert again == compared
@@ -127,7 +127,7 @@ def test_two_checkpoints_under_one_plan_are_never_mistaken_for_each_other() -> N
     assert (second.weights, second.value, second.samples) == ("bbbbbbbb", 1, 8)
     [compared] = compare_methods([*before, *after])
     assert (compared.first, compared.second) == (first.subject, second.subject)
-    assert compared.comparison.difference == -1
+    assert compared.comparison.difference.value == -1
     assert list(labels([first.subject, second.subject]).values()) == [
         "yarn (aaaaaa)",
         "yarn (bbbbbb)",
@@ -160,8 +160,8 @@ def test_means_over_tasks_are_compared_with_the_tasks() -> None:
     assert list(found) == ["a", "b", "both"]
     both = found["both"].comparison
     assert both.pairs == 40
-    assert both.difference == pytest.approx(-0.4)
-    assert known(both.high) < 0
+    assert both.difference.value == pytest.approx(-0.4)
+    assert known(both.difference.high) < 0
     assert known(both.p_value) < 0.001
     assert found["both"].adjusted_p == pytest.approx(3 * known(both.p_value))
 

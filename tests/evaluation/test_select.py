@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from ropewalk.errors import InvalidValue
 from ropewalk.evaluation.select import Choice, Losses, Paired, choose, paired, remaining, within
+from ropewalk.interval import Interval
 from tests.evaluation.scored import known
 
 HAND_DESIGNED = ("ntk", "yarn")
@@ -50,7 +51,9 @@ def test_a_searched_schedule_is_chosen_where_documents_show_that_it_is_better(
 
 
 def cost(difference: float) -> Paired:
-    return Paired(DOCUMENTS, DOCUMENTS, difference, difference - 0.01, difference + 0.01)
+    return Paired(
+        DOCUMENTS, DOCUMENTS, Interval(difference, difference - 0.01, difference + 0.01, "nats")
+    )
 
 
 @pytest.mark.parametrize(
@@ -96,8 +99,8 @@ def test_both_parts_are_reported_next_to_the_score() -> None:
     found = choose({"yarn": YARN, "0": losses(3.3, 0.3, seed=3)}, HAND_DESIGNED)
     text, answers = known(found.text), known(found.answers)
     assert (text.verdict, answers.verdict) == ("better", "undecided")
-    total = text.difference + answers.difference
-    assert known(found.comparison).difference == pytest.approx(total)
+    total = text.difference.value + answers.difference.value
+    assert known(found.comparison).difference.value == pytest.approx(total)
 
 
 def test_skewed_differences_give_few_false_alarms() -> None:
@@ -145,7 +148,7 @@ def test_documents_of_one_text_count_as_one_where_there_are_five_texts() -> None
     assert together.verdict == "undecided"
     assert (together.documents, together.texts) == (36, 6)
     few = [str(i // 12) for i in range(36)]
-    assert paired(first, second, few).low == alone.low
+    assert paired(first, second, few).difference.low == alone.difference.low
 
 
 def test_where_every_hand_designed_method_failed_what_works_is_best() -> None:
@@ -165,7 +168,7 @@ def test_five_equal_candidates_are_hardly_ever_taken_for_better() -> None:
         equal = {str(i): losses(3.4, 0.3, seed=1000 + 5 * seed + i) for i in range(5)}
         found = choose({"yarn": losses(3.4, 0.3, seed=seed), **equal}, HAND_DESIGNED)
         chosen += found.chosen != "yarn"
-        lower += known(found.comparison).difference < 0
+        lower += known(found.comparison).difference.value < 0
     assert lower > 300
     assert chosen <= 24  # a two-sided 95% interval is crossed on one side
 

@@ -99,7 +99,7 @@ def test_fewer_than_five_clusters_give_no_interval_of_any_kind(count: int) -> No
         compare_rates(right, right[::-1], clusters),
         compare_means(values, values[::-1], [1.0] * count),
     ):
-        assert (compared.low, compared.high, compared.p_value) == (None, None, None)
+        assert (compared.difference.ends, compared.p_value) == (None, None)
 
 
 def test_copies_of_a_value_in_one_cluster_add_no_certainty() -> None:
@@ -205,9 +205,9 @@ def test_comparing_rates_is_antisymmetric_and_holds_the_difference(
 ) -> None:
     first, second = zip(*pairs, strict=True)
     there, back = compare_rates(first, second), compare_rates(second, first)
-    assert there.difference == pytest.approx(np.mean(first) - np.mean(second))
-    assert known(there.low) <= there.difference <= known(there.high)
-    assert (back.low, back.high) == pytest.approx((-known(there.high), -known(there.low)))
+    assert there.difference.value == pytest.approx(np.mean(first) - np.mean(second))
+    assert known(there.difference.low) <= there.difference.value <= known(there.difference.high)
+    assert back.difference.ends == pytest.approx((-there.difference).ends)
     assert back.p_value == there.p_value
 
 
@@ -217,7 +217,9 @@ def test_pairing_narrows_the_interval() -> None:
     second = [True] * 52 + [False] * 48
     comparison = compare_rates(first, second)
     widths = map(width, (wilson(60, 100), wilson(52, 100)))
-    assert known(comparison.high) - known(comparison.low) < math.hypot(*widths)
+    assert known(comparison.difference.high) - known(comparison.difference.low) < math.hypot(
+        *widths
+    )
     assert comparison.p_value == pytest.approx(2 / 2**8)
 
 
@@ -228,9 +230,9 @@ def test_comparing_means_finds_a_difference_that_is_there_and_none_that_is_not()
     ones = [1.0] * 40
     apart = compare_means(list(base + 0.2), list(base + noise), ones)
     same = compare_means(list(base), list(base + noise), ones)
-    assert known(apart.low) > 0
+    assert known(apart.difference.low) > 0
     assert known(apart.p_value) < 0.01
-    assert known(same.low) < 0 < known(same.high)
+    assert known(same.difference.low) < 0 < known(same.difference.high)
     assert known(same.p_value) > 0.05
 
 
@@ -246,7 +248,8 @@ def test_the_p_value_and_the_interval_agree(differences: list[float], groups: in
     compared = compare_means(differences, [0.0] * len(differences), [1.0] * len(clusters), clusters)
     p_value = known(compared.p_value)
     if abs(p_value - 0.05) > 1e-6:
-        assert (p_value < 0.05) == (known(compared.low) > 0 or known(compared.high) < 0)
+        differ = compared.difference.is_above(0) or compared.difference.is_below(0)
+        assert (p_value < 0.05) == differ
 
 
 def test_comparing_answers_of_documents_counts_documents() -> None:
@@ -254,24 +257,24 @@ def test_comparing_answers_of_documents_counts_documents() -> None:
     documents = [i // 8 for i in range(80)]
     first, second = [True] * 80, [document >= 6 for document in documents]
     clustered, naive = compare_rates(first, second, documents), compare_rates(first, second)
-    assert clustered.difference == naive.difference == 0.6
+    assert clustered.difference.value == naive.difference.value == 0.6
     assert known(naive.p_value) < 1e-9
     assert 1e-4 < known(clustered.p_value) < 0.05
-    assert known(clustered.low) < known(naive.low) - 0.1
+    assert known(clustered.difference.low) < known(naive.difference.low) - 0.1
 
 
 def test_clusters_that_agree_exactly_are_not_taken_for_certainty() -> None:
     """Five clusters of two, all alike: as many signs as clusters, and no more."""
     first, second = [True] * 10, [False] * 5 + [True] * 5
     found = compare_rates(first, second, [0, 1, 2, 3, 4] * 2)
-    assert known(found.low) < 0
+    assert known(found.difference.low) < 0
     assert found.p_value == 2**-4
 
 
 def test_the_interval_of_answers_right_in_part_is_one_of_differences_of_rates() -> None:
     first, second = [1, 1, 0.75, 1, 1], [0, 0, 0, 0.25, 0]
-    assert compare_rates(first, second).high == 1
-    assert compare_rates(second, first).low == -1
+    assert compare_rates(first, second).difference.high == 1
+    assert compare_rates(second, first).difference.low == -1
 
 
 def test_the_interval_of_answers_right_in_part_agrees_with_the_test() -> None:
@@ -280,5 +283,5 @@ def test_the_interval_of_answers_right_in_part_agrees_with_the_test() -> None:
     second = rng.uniform(0.4, 0.6, 20)
     first = second + rng.normal(0.1, 0.03, 20)
     found = compare_rates(first.tolist(), second.tolist())
-    assert known(found.low) > 0
+    assert known(found.difference.low) > 0
     assert known(found.p_value) < 0.001

@@ -45,8 +45,8 @@ def test_the_differences_are_those_of_the_comparison_of_methods() -> None:
         [told] = [c for c in compare_methods(found)
                   if (c.task, c.length) == ("perplexity", mark.x)]  # fmt: skip
         # The unmodified model's loss minus yarn's.
-        assert mark.y == pytest.approx(told.comparison.difference)
-        assert mark.low == pytest.approx(told.comparison.low)
+        assert mark.y == pytest.approx(told.comparison.difference.value)
+        assert mark.low == pytest.approx(told.comparison.difference.low)
     [series] = answers.series
     assert [m.y for m in series.marks] == pytest.approx([-0.15, 0.8])
     assert all(m.low is not None and m.low < m.y < (m.high or 0) for m in series.marks)

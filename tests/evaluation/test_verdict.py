@@ -60,18 +60,18 @@ def test_nothing_works_by_documents_too_few_to_show_one_that_is_lost() -> None:
 def test_at_the_margin_no_number_is_promised() -> None:
     assert look(of(0.9, 50), of(1.0, 48)).more is None
     few = look(of(1.0, 4), of(1.0, 48))
-    assert (few.low, few.verdict, few.more) == (None, "undecided", TO_WORK - 4)
+    assert (few.difference.low, few.verdict, few.more) == (None, "undecided", TO_WORK - 4)
 
 
 def test_facts_of_documents_that_differ_count_for_less() -> None:
     """The same rate, from documents that retrieve all or nothing."""
     even = of(0.75, 16)
     apart = even._replace(shares=[1.0] * 12 + [0.0] * 4)
-    assert width(known(apart.interval())) > 2 * width(known(even.interval()))
+    assert width(apart.estimate().ends) > 2 * width(even.estimate().ends)
     # So do documents of one text, where they are alike; of fewer than five texts nothing is known.
     alike = apart._replace(shares=[1.0, 1.0, 1.0, 0.0] * 8, texts=[0, 1, 2, 3] * 8)
     in_texts = Shares([float(i % 8 < 6) for i in range(32)], 8, [i % 8 for i in range(32)])
-    assert width(known(in_texts.interval())) > 1.5 * width(known(alike.interval()))
+    assert width(in_texts.estimate().ends) > 1.5 * width(alike.estimate().ends)
 
 
 def test_the_looks_are_at_the_planned_numbers_and_at_the_end() -> None:

@@ -46,10 +46,10 @@ def spoil_exports(
     """Every folder is written, and then changed."""
     write = folder.write
 
-    def spoilt(job: Job, place: Path) -> tuple[str, ...]:
-        left_out = write(job, place)
+    def spoilt(job: Job, place: Path, *, shadow: bool = False) -> tuple[str, ...]:
+        written = write(job, place, shadow=shadow)
         change(place)
-        return left_out
+        return written
 
     monkeypatch.setattr(folder, "write", spoilt)
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ropewalk.exporting.exported import Exported
-from ropewalk.runtimes.gguf_lines import modelfile
+from ropewalk.exporting.exported import Exported, modelfile
 
 
 @pytest.mark.parametrize("before", ["runs/demo", "/data/runs/demo"])

@@ -23,10 +23,10 @@ from ropewalk.evaluation.samples import generate
 from ropewalk.exporting import llama_cpp
 from ropewalk.exporting.exported import NotTheSame
 from ropewalk.exporting.llama_cpp import BEYOND, TOLERANCES, export
-from ropewalk.gguf import carried, families, llama_cpp_run
+from ropewalk.gguf import families, llama_cpp_run, provenance
 from ropewalk.gguf import model as gguf_model
 from ropewalk.gguf.architectures import Architecture, architecture
-from ropewalk.gguf.settings import Setting, setting_in
+from ropewalk.gguf.settings import GGUFSetting, setting_in
 from ropewalk.models.config import BUNDLED, BUNDLED_FOLDER, present_plan
 from ropewalk.models.load import LoadedModel, load, load_tokenizer
 from ropewalk.models.placement import GGUF_TYPES
@@ -159,7 +159,7 @@ def test_what_is_forgotten_is_noticed_and_the_file_is_not_left(
 ) -> None:
     honest = setting_in
 
-    def forgetful(own: Architecture, schedule: RotarySchedule, **how: Any) -> Setting:
+    def forgetful(own: Architecture, schedule: RotarySchedule, **how: Any) -> GGUFSetting:
         return replace(honest(own, schedule, **how), **forgotten)
 
     monkeypatch.setattr(families, "setting_in", forgetful)
@@ -203,7 +203,7 @@ def test_the_file_says_what_it_is_and_nothing_of_this_machine(model: str, tmp_pa
     assert found["general.size_label"].endswith(("K", "M"))
     assert found["tokenizer.ggml.unknown_token_id"] == load_tokenizer(folder).eos_token_id
     assert str(tmp_path) not in str(found)
-    assert ContextPlan.loads(found[carried.PLAN], "plan").id == plan.id
+    assert ContextPlan.loads(found[provenance.PLAN], "plan").id == plan.id
 
 
 def answers_right(path: Path, bundled: LoadedModel, length: int, count: int = 1) -> list[bool]:
@@ -242,7 +242,7 @@ def geometry(**changes: Any) -> RotaryGeometry:
     return RotaryGeometry(**{**values, "pair_layout": "half", **changes})
 
 
-def said(schedule: RotarySchedule) -> Setting:
+def said(schedule: RotarySchedule) -> GGUFSetting:
     return setting_in(architecture("llama"), schedule)
 
 

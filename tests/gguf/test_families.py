@@ -32,8 +32,8 @@ from ropewalk.gguf import families
 from ropewalk.gguf import model as gguf_model
 from ropewalk.gguf.architectures import Architecture, architecture
 from ropewalk.gguf.families import family, family_names
-from ropewalk.gguf.family import Family, Part
-from ropewalk.gguf.settings import Setting, setting_in
+from ropewalk.gguf.family import GGUFFamily, TensorPart
+from ropewalk.gguf.settings import GGUFSetting, setting_in
 from ropewalk.models.config import BUNDLED_FOLDER, present_plan
 from ropewalk.planning.extension import extend_plan
 from ropewalk.schedule import RotarySchedule
@@ -123,7 +123,7 @@ def test_factors_by_pair_are_written_where_a_graph_takes_them(kind: str, tmp_pat
     assert any(warning.startswith("approximation cost: ") for warning in exported.warnings)
 
 
-Sets = Callable[..., Setting]
+Sets = Callable[..., GGUFSetting]
 NO_YARN: Mapping[str, Any] = {"yarn": 1.0, "factors": None}
 FORGOTTEN: Sequence[Mapping[str, Any]] = (NO_YARN, {"attention": 1.15})
 
@@ -131,7 +131,7 @@ FORGOTTEN: Sequence[Mapping[str, Any]] = (NO_YARN, {"attention": 1.15})
 def without(honest: Sets, forgotten: Mapping[str, Any]) -> Sets:
     """Settings with a fault."""
 
-    def forgetful(own: Architecture, schedule: RotarySchedule, **how: Any) -> Setting:
+    def forgetful(own: Architecture, schedule: RotarySchedule, **how: Any) -> GGUFSetting:
         return replace(honest(own, schedule, **how), **forgotten)
 
     return forgetful
@@ -424,11 +424,11 @@ def test_a_gemma_that_reads_pictures_is_written_as_the_language_model(tmp_path: 
     assert not any("vision" in name or name.startswith("v.") for name in weights(out))
 
 
-def with_gate_for_up(own: Family) -> Family:
+def with_gate_for_up(own: GGUFFamily) -> GGUFFamily:
     """The family with a fault: in one layer the two projections change places."""
     other = {"gate_proj": "up_proj", "up_proj": "gate_proj", "w1": "w3", "w3": "w1"}
 
-    def parts(source: str) -> tuple[Part, ...]:
+    def parts(source: str) -> tuple[TensorPart, ...]:
         found = own.parts(source)
         if ".1." not in source:
             return found

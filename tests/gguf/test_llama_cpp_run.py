@@ -15,7 +15,7 @@ import torch
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, Unsupported
 from ropewalk.exporting.llama_cpp import export
 from ropewalk.gguf import llama_cpp_run
-from ropewalk.gguf.llama_cpp_run import LlamaCpp, log_probabilities, running
+from ropewalk.gguf.llama_cpp_run import RunningLlamaCpp, log_probabilities, running
 from ropewalk.models.config import BUNDLED
 from ropewalk.models.load import LoadedModel, load, load_tokenizer
 from tests.gguf.gguf_cases import plan_of, start_of, tiny_folder, unproven
@@ -32,7 +32,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def llama(file: Path) -> Iterator[LlamaCpp]:
+def llama(file: Path) -> Iterator[RunningLlamaCpp]:
     with running(file, length=LENGTH) as llama:
         yield llama
 
@@ -57,7 +57,7 @@ def test_rows_are_what_may_follow_each_token(bundled: LoadedModel, file: Path) -
     np.testing.assert_allclose(said.values, rows, atol=1e-4)
 
 
-def test_the_likeliest_come_first(llama: LlamaCpp) -> None:
+def test_the_likeliest_come_first(llama: RunningLlamaCpp) -> None:
     tokens = some_tokens(10)
     few = llama.log_probabilities(tokens, top=3)
     many = llama.log_probabilities(tokens, top=50)
@@ -75,7 +75,7 @@ def test_half_a_character_is_a_token_like_others(tmp_path: Path) -> None:
     assert any("\ufffd" in decode(token) for token in likeliest)
 
 
-def test_it_writes_the_likeliest_tokens(bundled: LoadedModel, llama: LlamaCpp) -> None:
+def test_it_writes_the_likeliest_tokens(bundled: LoadedModel, llama: RunningLlamaCpp) -> None:
     tokens = bundled.tokenizer("def main(argument):\n    return")["input_ids"]
     written = bundled.model.generate(
         torch.tensor([tokens]), do_sample=False, max_new_tokens=12, pad_token_id=1
@@ -83,7 +83,7 @@ def test_it_writes_the_likeliest_tokens(bundled: LoadedModel, llama: LlamaCpp) -
     assert llama.generate(tokens, 12) == written
 
 
-def test_it_goes_back_to_an_earlier_prompt(llama: LlamaCpp) -> None:
+def test_it_goes_back_to_an_earlier_prompt(llama: RunningLlamaCpp) -> None:
     """What one request leaves in the cache changes nothing of the next."""
     first, other = some_tokens(30), some_tokens(40)[10:]
     before = llama.log_probabilities(first, start=28)
@@ -113,7 +113,7 @@ def test_a_model_with_windows_reads_no_token_twice(tmp_path: Path) -> None:
         assert timings["prompt_n"] == 40
 
 
-def test_a_start_outside_the_tokens_is_refused(llama: LlamaCpp) -> None:
+def test_a_start_outside_the_tokens_is_refused(llama: RunningLlamaCpp) -> None:
     for start in (-1, 5):
         with pytest.raises(InvalidValue, match="there are 5 tokens"):
             llama.log_probabilities(some_tokens(5), start=start)
@@ -124,7 +124,7 @@ def test_more_tokens_than_the_file_states_are_refused(file: Path) -> None:
         log_probabilities(file, some_tokens(LENGTH + 1), start=LENGTH)
 
 
-def test_tokens_that_do_not_exist_are_refused(llama: LlamaCpp) -> None:
+def test_tokens_that_do_not_exist_are_refused(llama: RunningLlamaCpp) -> None:
     with pytest.raises(RopewalkError, match=r"llama\.cpp refuses: .*invalid tokens"):
         llama.generate([0, 5000], 1)
 
@@ -149,7 +149,7 @@ def test_an_end_of_its_process_is_an_error_of_ours(file: Path) -> None:
 
 
 @pytest.mark.slow
-def test_it_answers_after_a_pause(llama: LlamaCpp) -> None:
+def test_it_answers_after_a_pause(llama: RunningLlamaCpp) -> None:
     """llama.cpp closes a connection that was idle for five seconds."""
     before = llama.generate([0], 1)
     time.sleep(6)
@@ -162,7 +162,7 @@ def test_a_broken_answer_is_no_end_of_its_process(file: Path) -> None:
         broken.close()  # nobody answers there
         served = llama._served._replace(address=f"http://127.0.0.1:{port}")
         with pytest.raises(RopewalkError, match=r"llama\.cpp runs, and .*ConnectionRefused"):
-            LlamaCpp(file, served).generate([0], 1)
+            RunningLlamaCpp(file, served).generate([0], 1)
         assert llama.generate([0], 1)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ropewalk.errors import Unsupported
 from ropewalk.exporting import llama_cpp
 from ropewalk.exporting.llama_cpp import export
-from ropewalk.gguf.llama_cpp_run import LlamaCpp, running
+from ropewalk.gguf.llama_cpp_run import RunningLlamaCpp, running
 from ropewalk.gguf.sentencepiece import (
     OTHER_SPACES,
     RUNS_IN_THE_TEXT,
@@ -38,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def both(folder: Path) -> Iterator[tuple[Any, LlamaCpp]]:
+def both(folder: Path) -> Iterator[tuple[Any, RunningLlamaCpp]]:
     """transformers' tokenizer, and llama.cpp with the file that was made from it."""
     out = folder.parent / "spaces.gguf"
     unproven(export)(folder, named_plan("plain", folder), out)
@@ -48,7 +48,7 @@ def both(folder: Path) -> Iterator[tuple[Any, LlamaCpp]]:
 
 @given(text=st.text() | st.text("the aZ é09\t\n\r .,(_)=/東я🙂▁", max_size=40))
 @examples(100, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_text_becomes_the_same_tokens(both: tuple[Any, LlamaCpp], text: str) -> None:
+def test_any_text_becomes_the_same_tokens(both: tuple[Any, RunningLlamaCpp], text: str) -> None:
     tokenizer, llama = both
     assert llama.tokenize(text) == tokenizer(text)["input_ids"]
 
@@ -59,7 +59,7 @@ def gemma(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def both_gemma(gemma: Path) -> Iterator[tuple[Any, LlamaCpp]]:
+def both_gemma(gemma: Path) -> Iterator[tuple[Any, RunningLlamaCpp]]:
     out = gemma.parent / "gemma.gguf"
     unproven(export)(gemma, named_plan("plain", gemma), out)
     with running(out, length=64) as llama:
@@ -69,7 +69,7 @@ def both_gemma(gemma: Path) -> Iterator[tuple[Any, LlamaCpp]]:
 @given(text=st.text() | st.text("the aZ é\n\n\t\r  .<h1>/東я🙂▁", max_size=40))
 @examples(100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_text_becomes_the_same_tokens_of_gemma(
-    both_gemma: tuple[Any, LlamaCpp], text: str
+    both_gemma: tuple[Any, RunningLlamaCpp], text: str
 ) -> None:
     tokenizer, llama = both_gemma
     assume(2 * SPACE not in text)
@@ -86,13 +86,13 @@ def test_any_text_becomes_the_same_tokens_of_gemma(
     ],
 )
 def test_runs_of_newlines_and_of_spaces_become_the_same_tokens(
-    both_gemma: tuple[Any, LlamaCpp], text: str
+    both_gemma: tuple[Any, RunningLlamaCpp], text: str
 ) -> None:
     tokenizer, llama = both_gemma
     assert llama.tokenize(text) == tokenizer(text)["input_ids"]
 
 
-def test_runs_that_are_warned_of_do_differ(both_gemma: tuple[Any, LlamaCpp]) -> None:
+def test_runs_that_are_warned_of_do_differ(both_gemma: tuple[Any, RunningLlamaCpp]) -> None:
     tokenizer, llama = both_gemma
     assert llama.tokenize("▁▁ the") != tokenizer("▁▁ the")["input_ids"]
 

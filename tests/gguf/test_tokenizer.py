@@ -16,7 +16,7 @@ from tokenizers import Regex, normalizers, pre_tokenizers
 
 from ropewalk.errors import Unsupported
 from ropewalk.exporting.llama_cpp import export
-from ropewalk.gguf.llama_cpp_run import LlamaCpp, running
+from ropewalk.gguf.llama_cpp_run import RunningLlamaCpp, running
 from ropewalk.gguf.tokenizer import OTHER_CASES, GGUFTokenizer
 from ropewalk.models.config import BUNDLED_FOLDER
 from ropewalk.models.load import load_tokenizer
@@ -116,7 +116,7 @@ TEXTS = (
 @pytest.fixture(scope="module", params=KINDS)
 def both(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Any, LlamaCpp]]:
+) -> Iterator[tuple[Any, RunningLlamaCpp]]:
     """transformers' tokenizer, and llama.cpp with the file that was made from it."""
     room = tmp_path_factory.mktemp("tokenizer")
     folder = bundled_folder(room / "model", **KINDS[request.param])
@@ -129,7 +129,7 @@ def both(
 
 @given(text=TEXTS)
 @examples(60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_text_becomes_the_same_tokens(both: tuple[Any, LlamaCpp], text: str) -> None:
+def test_any_text_becomes_the_same_tokens(both: tuple[Any, RunningLlamaCpp], text: str) -> None:
     tokenizer, llama = both
     assume(not warned_of(text, GGUFTokenizer.read(tokenizer, VOCABULARY).warnings))
     assert llama.tokenize(text) == tokenizer(text)["input_ids"]
@@ -137,14 +137,14 @@ def test_any_text_becomes_the_same_tokens(both: tuple[Any, LlamaCpp], text: str)
 
 @pytest.mark.parametrize("text", ["ÉZ", "aÉ", "a\u0301"])
 def test_what_is_warned_of_does_differ_and_nothing_else_is_warned_of(
-    both: tuple[Any, LlamaCpp], text: str
+    both: tuple[Any, RunningLlamaCpp], text: str
 ) -> None:
     tokenizer, llama = both
     warned = warned_of(text, GGUFTokenizer.read(tokenizer, VOCABULARY).warnings)
     assert warned == (llama.tokenize(text) != tokenizer(text)["input_ids"])
 
 
-def test_special_tokens_in_a_text_are_those_tokens(both: tuple[Any, LlamaCpp]) -> None:
+def test_special_tokens_in_a_text_are_those_tokens(both: tuple[Any, RunningLlamaCpp]) -> None:
     tokenizer, llama = both
     tokens = llama.tokenize("one<|end|> two <|begin|>")
     assert tokens == tokenizer("one<|end|> two <|begin|>")["input_ids"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ropewalk.number_formats.results import Estimate, Precision, summarise, times
+from ropewalk.number_formats.results import Precision, SequenceMean, summarise, times
 
 LENGTHS = (3, 6, 12)
 
@@ -31,7 +31,7 @@ def found(*records: dict[str, Any]) -> Precision:
 
 def test_estimates_are_means_over_sequences() -> None:
     [arm] = summarise([record(0, 1.0), record(1, 3.0)])
-    assert arm.strays == Estimate(2, None, None), "two sequences give no interval"
+    assert arm.strays == SequenceMean(2, None, None), "two sequences give no interval"
     assert [point.first for point in arm.curve] == [0, 50]
     assert list(arm.by_sequence) == [1, 3]
     assert arm.attention_by_length[0].value.mean == pytest.approx(0.5)

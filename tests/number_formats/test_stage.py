@@ -11,7 +11,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from ropewalk.errors import InputError, InvalidValue, UnknownName, Unsupported
 from ropewalk.number_formats.arms import ARMS, EXACT, Arm, check_device, named
-from ropewalk.number_formats.stage import Stage
+from ropewalk.number_formats.stage import OpenModel
 from tests.models import tiny
 
 # A logit cap or an attention sink that only the model's own attention function knows.
@@ -22,7 +22,7 @@ SEEN = sorted(tiny.FAMILIES.keys() - OPAQUE)
 @pytest.mark.parametrize("family", SEEN)
 def test_reproduces_the_stock_forward_with_the_models_tables_and_with_ours(family: str) -> None:
     model = tiny.tiny_model(family)
-    stage = Stage(model)
+    stage = OpenModel(model)
     tokens = tiny.tokens(24)[0]
     with torch.no_grad():
         stock = model(tokens[None], position_ids=torch.arange(5, 29)[None], use_cache=False).logits[
@@ -35,7 +35,7 @@ def test_reproduces_the_stock_forward_with_the_models_tables_and_with_ours(famil
 
 @pytest.mark.parametrize("family", ["mixtral", "qwen3_moe"])
 def test_a_mixture_of_experts_runs_in_float64(family: str) -> None:
-    stage, tokens = Stage(tiny.tiny_model(family)), tiny.tokens(24)[0]
+    stage, tokens = OpenModel(tiny.tiny_model(family)), tiny.tokens(24)[0]
     exact = stage.run(tokens, 0, EXACT, keep=24)
     assert exact.dtype == torch.float64
     single = stage.run(tokens, 0, ARMS["fp32"], keep=24)
@@ -47,14 +47,14 @@ def test_weights_that_are_not_numbers_are_told() -> None:
     with torch.no_grad():
         model.model.layers[0].mlp.down_proj.weight[0, 0] = torch.nan
     with pytest.raises(InputError, match="NaN or infinite"):
-        Stage(model)
+        OpenModel(model)
 
 
 @pytest.mark.parametrize("family", sorted(OPAQUE))
 def test_refuses_attention_that_hides_what_it_does_to_logits(family: str) -> None:
     changes: dict[str, Any] = {"attn_logit_softcapping": 0.5} if family == "gemma2" else {}
     with pytest.raises(Unsupported, match="attention"):
-        Stage(tiny.tiny_model(family, **changes))
+        OpenModel(tiny.tiny_model(family, **changes))
 
 
 def test_refuses_attention_outside_the_interface() -> None:
@@ -68,13 +68,13 @@ def test_refuses_attention_outside_the_interface() -> None:
 
         layer.self_attn.forward = hidden
     with pytest.raises(Unsupported, match="cannot be seen"):
-        Stage(model)
+        OpenModel(model)
 
 
 def test_refuses_a_model_without_rope() -> None:
     config = GPT2Config(vocab_size=64, n_positions=32, n_embd=16, n_layer=1, n_head=2)
     with pytest.raises(InputError, match="gpt2"):
-        Stage(GPT2LMHeadModel(config))
+        OpenModel(GPT2LMHeadModel(config))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -87,7 +87,7 @@ def test_leaves_the_model_as_it_was(dtype: torch.dtype) -> None:
     tokens = tiny.tokens(20)[0]
     with torch.no_grad():
         answer = model(tokens[None]).logits
-    stage = Stage(model)
+    stage = OpenModel(model)
     for arm in ("fp64", "bf16", "bf16_model"):
         stage.run(tokens, 3, ARMS[arm])
     own = stage.given_format
@@ -104,7 +104,7 @@ def test_leaves_the_model_as_it_was(dtype: torch.dtype) -> None:
 
 def test_restores_the_model_after_an_error() -> None:
     model = tiny.tiny_model("llama")
-    stage = Stage(model)
+    stage = OpenModel(model)
     configs = [layer.self_attn.config for layer in model.model.layers]
 
     def fail(call: object) -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ropewalk.number_formats.arms import ARMS, EXACT, cast
-from ropewalk.number_formats.stage import Stage
+from ropewalk.number_formats.stage import OpenModel
 from ropewalk.number_formats.traps import Trap, find_traps, logit_error
 from tests.models import tiny
 
@@ -78,7 +78,7 @@ def given(traps: list[Trap]) -> set[tuple[str, str]]:
 
 @pytest.mark.parametrize("family", ["llama", "gpt_neox", "gemma3_text", "olmo3", "phi3"])
 def test_a_clean_model_has_no_trap(family: str) -> None:
-    assert given(find_traps(Stage(tiny.tiny_model(family)))) == set()
+    assert given(find_traps(OpenModel(tiny.tiny_model(family)))) == set()
 
 
 @pytest.mark.parametrize(
@@ -97,11 +97,11 @@ def test_a_clean_model_has_no_trap(family: str) -> None:
 def test_every_planted_trap_is_named(plant: Callable[[Any], None], found: Any) -> None:
     model = tiny.tiny_model("llama", max_position_embeddings=1024)
     plant(model)
-    assert given(find_traps(Stage(model))) == found
+    assert given(find_traps(OpenModel(model))) == found
 
 
 def test_the_two_ways_to_bf16_are_foretold() -> None:
-    found = {(t.path, t.step) for t in find_traps(Stage(tiny.tiny_model("llama")))}
+    found = {(t.path, t.step) for t in find_traps(OpenModel(tiny.tiny_model("llama")))}
     assert found == {
         ("loaded with dtype=bfloat16", "tables"),
         ("cast by .to(bfloat16)", "frequencies"),
@@ -111,7 +111,7 @@ def test_the_two_ways_to_bf16_are_foretold() -> None:
 
 def test_they_are_what_happens() -> None:
     cast = tiny.tiny_model("llama").to(torch.bfloat16)
-    assert given(find_traps(Stage(cast))) == {
+    assert given(find_traps(OpenModel(cast))) == {
         ("frequencies", "bfloat16"),
         ("tables", "bfloat16"),
     }
@@ -121,7 +121,7 @@ def test_they_are_what_happens() -> None:
 def test_a_remedy_brings_logits_nearer_to_float64(plant: Callable[[Any], None]) -> None:
     model = tiny.tiny_model("llama", max_position_embeddings=1024)
     plant(model)
-    stage = Stage(model)
+    stage = OpenModel(model)
     [trap] = [t for t in find_traps(stage) if t.path == "as given"]
     tokens = tiny.tokens(32)[0]
     before, after, exact = (
@@ -132,5 +132,5 @@ def test_a_remedy_brings_logits_nearer_to_float64(plant: Callable[[Any], None]) 
 
 
 def test_an_error_counts_a_query_with_the_key_of_its_own_position() -> None:
-    stage = Stage(tiny.tiny_model("llama", max_position_embeddings=1024))
+    stage = OpenModel(tiny.tiny_model("llama", max_position_embeddings=1024))
     assert logit_error(stage, tiny.tokens(1)[0], ARMS["bf16"], 992) > 0

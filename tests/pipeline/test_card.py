@@ -48,9 +48,9 @@ def copied(finished: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def exported(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An export outside a run, of a source with a card."""
+    """An export outside a run, of a source with a card in the hub's cache."""
     place = tmp_path_factory.mktemp("lone")
-    source = shutil.copytree(folder, place / "source")
+    source = shutil.copytree(folder, place / "models--org--tiny" / "snapshots" / "0a1b")
     (source / CARD).write_text(SOURCE, encoding="utf-8")
     plan = rw.plan(str(source), 2 * tiny.WINDOW, "yarn").plan
     rw.export(str(source), plan, place / "out", "transformers")
@@ -84,7 +84,7 @@ def test_every_export_of_a_run_has_its_card(finished: Path, done: Extended) -> N
 
 
 def test_the_hub_reads_its_front_matter(exported: Path) -> None:
-    check_result(rw.card(exported, base_model="org/tiny", overwrite=True))
+    assert check_result(rw.card(exported, overwrite=True)).base_model == "org/tiny"
     data = HubCard((exported / CARD).read_text(encoding="utf-8")).data
     assert isinstance(data, ModelCardData)
     assert dict(data.to_dict()) == {  # type: ignore[no-untyped-call]

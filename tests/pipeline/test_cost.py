@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import ropewalk as rw
@@ -110,6 +111,14 @@ def test_on_another_machine_each_stage_has_its_least_and_its_most(folder: Path) 
     elsewhere = rw.extend.preview(str(folder), on="a100", **given)
     assert isinstance(elsewhere, Cost)
     assert any("ropewalk was never run on 1xa100" in each for each in elsewhere.assumptions)
+
+
+def test_race_search_and_verdict_of_a_large_model_take_an_afternoon_at_most() -> None:
+    found = rw.extend.preview("qwen3-8b", "128k", search=True, on="h100")
+    assert isinstance(found, Cost)
+    hours = {row.what.partition(",")[0]: (row.seconds or np.inf) / 3600 for row in found.rows}
+    assert hours["first"] < 0.5
+    assert sum(hours.values()) < 2.4
 
 
 def test_the_command_shows_the_same_rows_and_writes_nothing(

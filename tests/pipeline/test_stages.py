@@ -19,10 +19,10 @@ from ropewalk.models.config import present_plan
 from ropewalk.models.load import LoadedModel
 from ropewalk.pipeline.charts import by_documents
 from ropewalk.pipeline.results import (
+    DocumentRead,
     Exports,
     Judged,
-    Reading,
-    Training,
+    TrainingResult,
     Verified,
     VerifiedFile,
 )
@@ -46,9 +46,15 @@ def judged_by(
     """The unmodified model within its window, and a schedule at the target."""
     plan = present_plan(tiny.model().config)
     readings = [
-        *(Reading("none", NONE, f"{i}@0", 3.0, 1.0, within, 8) for i in range(documents)),
-        *(Reading("yarn", NONE, f"{i}@0", 3.0 + paid, 1.0, within, 8) for i in range(documents)),
-        *(Reading("yarn", FAR, f"{i}@9", 3.0, 1.0, each, 8) for i, each in enumerate(at_target)),
+        *(DocumentRead("none", NONE, f"{i}@0", 3.0, 1.0, within, 8) for i in range(documents)),
+        *(
+            DocumentRead("yarn", NONE, f"{i}@0", 3.0 + paid, 1.0, within, 8)
+            for i in range(documents)
+        ),
+        *(
+            DocumentRead("yarn", FAR, f"{i}@9", 3.0, 1.0, each, 8)
+            for i, each in enumerate(at_target)
+        ),
     ]
     return Judged("yarn", plan, NONE, FAR, tuple(readings), None)
 
@@ -178,9 +184,11 @@ def test_a_mean_loss_has_the_interval_of_its_steps() -> None:
     losses = [step.loss for step in steps[-10:]]
     low, high = t_interval(losses)  # type: ignore[misc]
     told = f"{sum(losses) / 10:.3f} ({low:.3f} to {high:.3f}) in the last 10"
-    assert told in Training(Path("model"), stage, 0).summary()
+    assert told in TrainingResult(Path("model"), stage, 0).summary()
     few = TrainedStage(512, 64, "yarn", "p", 1.0, steps[:3])
-    assert "2.980 (too few steps for an interval)" in Training(Path("model"), few, 0).summary()
+    assert (
+        "2.980 (too few steps for an interval)" in TrainingResult(Path("model"), few, 0).summary()
+    )
 
 
 @pytest.mark.parametrize(
@@ -202,7 +210,7 @@ def test_what_cannot_be_done_is_refused_before_anything_runs(
 def test_a_model_whose_finding_no_stock_runtime_could_load_is_refused() -> None:
     gemma = Path(__file__).parents[1] / "golden" / "configs" / "gemma-4-26b-a4b.json"
     loaded = LoadedModel("gemma", None, None, present_plan(gemma))
-    with pytest.raises(Unsupported, match=r"192 of 256 .* rest .* use plan --method ntk"):
+    with pytest.raises(Unsupported, match=r"192 of 256 .* rest .* plan by the method ntk"):
         JudgeFirst(2**19, 8).check(Start(str(gemma), loaded, 2**19, (), ()))
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 import ropewalk as rw
-from ropewalk.planning.measured import Measured, measured, measurements
+from ropewalk.planning.measured import MeasuredMethod, measured, measurements
 
 
 def test_every_row_is_a_share_of_facts_on_some_models() -> None:
@@ -23,7 +23,7 @@ def test_the_nearest_factor_is_taken() -> None:
 
 
 def test_refuted_on_most_models_is_refuted() -> None:
-    row = Measured("linear", 4, 0, 5, (0.0, 0.004), (0.2, 0.9), 3)
+    row = MeasuredMethod("linear", 4, 0, 5, (0.0, 0.004), (0.2, 0.9), 3)
     assert row.is_refuted
     assert not row._replace(refuted=2).is_refuted
     assert "0% retrieved, by the best method 20 to 90%" in str(row)

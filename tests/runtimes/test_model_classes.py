@@ -71,7 +71,7 @@ BY_LAYER = {"rope_type": "default", "rope_theta": 1e4}
 )
 def test_what_is_no_number_makes_an_engine_unknown(family: str, more: Config) -> None:
     for engine in ("vllm", "sglang"):
-        reading = named(engine).reading(small(family, **more))
+        reading = named(engine).known_reading(small(family, **more))
         assert reading.unread or reading.refused
 
 
@@ -85,14 +85,14 @@ def test_an_engine_computes_with_null_where_transformers_takes_a_default(
     config = small("llama", rope_scaling={**yarn, "attention_factor": None})
     setting, engines = config["rope_scaling"], ["vllm", "sglang", "vllm-2025"]
     for engine in engines:
-        assert named(engine).reading(config).layers
+        assert named(engine).known_reading(config).layers
     setting[key] = value
     if value is ...:
         del setting[key]
     if key == "truncate":  # which vLLM of 2025 did not read
-        assert named(engines.pop()).reading(config).layers
+        assert named(engines.pop()).known_reading(config).layers
     for engine in engines:
-        assert f"needs a value for {key}" in str(named(engine).reading(config).refused)
+        assert f"needs a value for {key}" in str(named(engine).known_reading(config).refused)
 
 
 @pytest.mark.parametrize(("name", "wide"), [("qwen2.5-vl-7b", True), ("qwen3.5-9b", False)])
@@ -113,8 +113,8 @@ def test_a_factor_of_the_fast_pairs_is_not_taken_for_one() -> None:
     yarn = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 2048}
     for value, unread in ((1, False), (0.0, True)):
         config = small("llama", rope_scaling={**yarn, "extrapolation_factor": value})
-        assert bool(named("sglang").reading(config).unread) is unread
-        assert not named("vllm").reading(config).unread  # it does not read the key
+        assert bool(named("sglang").known_reading(config).unread) is unread
+        assert not named("vllm").known_reading(config).unread  # it does not read the key
 
 
 @pytest.mark.parametrize(

@@ -17,13 +17,13 @@ import pytest
 import ropewalk as rw
 from ropewalk.context_plan import ContextPlan
 from ropewalk.exporting import llama_cpp
+from ropewalk.exporting.exported import modelfile
 from ropewalk.gguf import llama_cpp_run
 from ropewalk.models.assumptions import assumptions
 from ropewalk.models.config import BUNDLED, ORIGINAL_LENGTH, Config, load_config, present_plan
 from ropewalk.models.load import load
 from ropewalk.outputs import write_atomically
 from ropewalk.runtimes import engines, named
-from ropewalk.runtimes.gguf_lines import modelfile
 from ropewalk.runtimes.serving import Serving
 from tests.audit.verified import GOLDEN, PUBLISHED, traps, verified
 from tests.gguf.gguf_cases import named_plan, unproven

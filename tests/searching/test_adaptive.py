@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ropewalk.schedule import FloatArray, RotarySchedule
-from ropewalk.searching.driver import Request, search
+from ropewalk.searching.driver import ScoreRequest, search
 from ropewalk.searching.space import Candidate
 from ropewalk.searching.strategies import adaptive
 from ropewalk.searching.strategies.adaptive import Adaptive, Book
@@ -21,9 +21,9 @@ DOCUMENTS = 8
 FIELD = tuple(Candidate((1.0 + i / 100,)) for i in range(12))
 
 
-def race(book: Book, candidates: tuple[Candidate, ...], losses: FloatArray) -> list[Request]:
+def race(book: Book, candidates: tuple[Candidate, ...], losses: FloatArray) -> list[ScoreRequest]:
     """What a race asks whose losses [candidates, documents] are given."""
-    requests: list[Request] = []
+    requests: list[ScoreRequest] = []
     running = book.race(candidates)
     try:
         request = next(running)

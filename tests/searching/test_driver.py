@@ -11,7 +11,7 @@ import pytest
 from ropewalk.errors import InputError, InvalidValue, RopewalkError
 from ropewalk.run_directory import Journal
 from ropewalk.schedule import FloatArray
-from ropewalk.searching.driver import Progress, Request, Requests, Result, Strategy, search
+from ropewalk.searching.driver import Outcome, Progress, Requests, ScoreRequest, Strategy, search
 from ropewalk.searching.space import Candidate, Space
 from tests.searching.problems import Bowl, Scored, ramp, small_space
 
@@ -20,7 +20,7 @@ OPTIMUM = ramp(SPACE)
 ONE, TWO, THREE = SPACE.seeds()
 
 
-def asking(*requests: Request, heard: list[FloatArray] | None = None) -> Strategy:
+def asking(*requests: ScoreRequest, heard: list[FloatArray] | None = None) -> Strategy:
     """A strategy of given requests."""
 
     def strategy(
@@ -35,7 +35,7 @@ def asking(*requests: Request, heard: list[FloatArray] | None = None) -> Strateg
     return strategy
 
 
-def run(*requests: Request, **settings: Any) -> tuple[Result, list[FloatArray], Bowl]:
+def run(*requests: ScoreRequest, **settings: Any) -> tuple[Outcome, list[FloatArray], Bowl]:
     heard: list[FloatArray] = []
     bowl = Bowl(SPACE, OPTIMUM)
     found = search(SPACE, bowl, asking(*requests, heard=heard), seed=0, **settings)
@@ -46,7 +46,7 @@ ALL = tuple(range(Bowl.documents))
 
 
 def test_only_what_is_not_known_is_scored() -> None:
-    found, heard, bowl = run(Request((ONE, TWO), (0, 3)), Request((TWO, ONE, TWO), ALL))
+    found, heard, bowl = run(ScoreRequest((ONE, TWO), (0, 3)), ScoreRequest((TWO, ONE, TWO), ALL))
     assert len(bowl.asked) == 2 * Bowl.documents
     assert heard[1].shape == (3, Bowl.documents)
     assert (heard[1][0] == heard[1][2]).all()
@@ -55,14 +55,14 @@ def test_only_what_is_not_known_is_scored() -> None:
 
 
 def test_a_candidate_without_all_documents_has_no_score() -> None:
-    found, _, _ = run(Request((THREE,), (0, 1, 2)), Request((ONE,), ALL))
+    found, _, _ = run(ScoreRequest((THREE,), (0, 1, 2)), ScoreRequest((ONE,), ALL))
     assert found.best == ONE
     assert [finalist.candidate for finalist in found.finalists] == [ONE]
     assert len(found.history) == 1
 
 
 def test_finalists_are_the_best_first() -> None:
-    found, _, bowl = run(Request((ONE, TWO, THREE, OPTIMUM), ALL), finalists=3)
+    found, _, bowl = run(ScoreRequest((ONE, TWO, THREE, OPTIMUM), ALL), finalists=3)
     scores = [bowl.score(SPACE.schedule(finalist.candidate)) for finalist in found.finalists]
     assert scores == sorted(scores)
     assert len(scores) == 3
@@ -75,7 +75,9 @@ def test_finalists_are_the_best_first() -> None:
     [{"evaluations": 2}, {"tokens": 2 * 8 * 512 + 511}, {"evaluations": 9, "tokens": 8192}],
 )
 def test_what_cannot_be_afforded_is_not_scored(budget: dict[str, int]) -> None:
-    found, heard, bowl = run(Request((ONE, TWO, THREE), ALL), Request((OPTIMUM,), ALL), **budget)
+    found, heard, bowl = run(
+        ScoreRequest((ONE, TWO, THREE), ALL), ScoreRequest((OPTIMUM,), ALL), **budget
+    )
     assert heard == []
     assert len(bowl.asked) == 16
     assert (found.evaluations, found.tokens) == (2, 8192)
@@ -84,12 +86,14 @@ def test_what_cannot_be_afforded_is_not_scored(budget: dict[str, int]) -> None:
 @pytest.mark.parametrize("budget", [{"evaluations": 0}, {"tokens": 4095}])
 def test_a_budget_below_one_evaluation_is_refused(budget: dict[str, int]) -> None:
     with pytest.raises(InvalidValue, match="4096 tokens, over 8 documents"):
-        run(Request((ONE,), ALL), **budget)
+        run(ScoreRequest((ONE,), ALL), **budget)
 
 
 def test_progress_is_told_of_every_score() -> None:
     seen: list[Progress] = []
-    found, _, _ = run(Request((ONE, TWO), ALL), Request((OPTIMUM,), ALL), progress=seen.append)
+    found, _, _ = run(
+        ScoreRequest((ONE, TWO), ALL), ScoreRequest((OPTIMUM,), ALL), progress=seen.append
+    )
     assert [(step.tokens, step.score) for step in seen] == [*found.history]
     assert [step.evaluations for step in seen] == [1, 2, 3]
     assert seen[-1].best == OPTIMUM
@@ -97,15 +101,15 @@ def test_progress_is_told_of_every_score() -> None:
 
 def test_a_search_in_which_all_fail_has_no_best() -> None:
     nothing = Scored(lambda schedule: float("nan"))
-    found = search(SPACE, nothing, asking(Request((ONE, TWO), (0,))), seed=0)
+    found = search(SPACE, nothing, asking(ScoreRequest((ONE, TWO), (0,))), seed=0)
     assert (found.finalists, found.history, found.evaluations) == ((), (), 2)
     with pytest.raises(RopewalkError, match="no candidate has a finite score"):
         _ = found.best
 
 
 def journalled(
-    path: Path, *requests: Request, **settings: Any
-) -> tuple[Result, list[FloatArray], Bowl]:
+    path: Path, *requests: ScoreRequest, **settings: Any
+) -> tuple[Outcome, list[FloatArray], Bowl]:
     journal = Journal(path)
     try:
         return run(*requests, journal=journal, **settings)
@@ -115,7 +119,7 @@ def journalled(
 
 def test_a_journal_answers_for_the_objective(tmp_path: Path) -> None:
     path = tmp_path / "search.jsonl"
-    requests = (Request((ONE, TWO), (0, 3)), Request((TWO, THREE), ALL))
+    requests = (ScoreRequest((ONE, TWO), (0, 3)), ScoreRequest((TWO, THREE), ALL))
     first, heard, _ = journalled(path, *requests)
     content = path.read_bytes()
     again, heard_again, bowl = journalled(path, *requests)
@@ -132,7 +136,7 @@ def test_a_failure_is_a_failure_in_the_journal_too(tmp_path: Path) -> None:
         search(
             SPACE,
             Scored(lambda schedule: 1.0 if schedule == SPACE.schedule(ONE) else value),
-            asking(Request((ONE, TWO), (0,)), heard=heard),
+            asking(ScoreRequest((ONE, TWO), (0,)), heard=heard),
             seed=0,
             journal=journal,
         )
@@ -146,17 +150,20 @@ def test_a_failure_is_a_failure_in_the_journal_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("requests", "settings"),
     [
-        ([Request((TWO, ONE), ALL)], {}),
-        ([Request((ONE, TWO), ALL[:3])], {}),
-        ([Request((ONE,), ALL)], {}),
-        ([Request((Candidate(ONE.factors, 1), TWO), ALL)], {}),
-        ([Request((ONE, TWO), ALL)], {"evaluations": 1}),
-        ([Request((), ALL), Request((ONE, TWO), ALL)], {}),  # the random state has moved on
+        ([ScoreRequest((TWO, ONE), ALL)], {}),
+        ([ScoreRequest((ONE, TWO), ALL[:3])], {}),
+        ([ScoreRequest((ONE,), ALL)], {}),
+        ([ScoreRequest((Candidate(ONE.factors, 1), TWO), ALL)], {}),
+        ([ScoreRequest((ONE, TWO), ALL)], {"evaluations": 1}),
+        (
+            [ScoreRequest((), ALL), ScoreRequest((ONE, TWO), ALL)],
+            {},
+        ),  # the random state has moved on
     ],
 )
 def test_the_journal_of_another_search_is_refused(
-    requests: list[Request], settings: dict[str, int], tmp_path: Path
+    requests: list[ScoreRequest], settings: dict[str, int], tmp_path: Path
 ) -> None:
-    journalled(tmp_path / "search.jsonl", Request((ONE, TWO), ALL))
+    journalled(tmp_path / "search.jsonl", ScoreRequest((ONE, TWO), ALL))
     with pytest.raises(InputError, match="journal of another search"):
         journalled(tmp_path / "search.jsonl", *requests, **settings)

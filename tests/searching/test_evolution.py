@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ropewalk.schedule import RotarySchedule
-from ropewalk.searching.driver import Result, search
+from ropewalk.searching.driver import Outcome, search
 from ropewalk.searching.space import Space
 from ropewalk.searching.strategies import evolution
 from ropewalk.searching.strategies.evolution import Evolution, Nursery
@@ -17,7 +17,7 @@ from tests.searching.problems import SMALL, Bowl, ramp, small_space, violations
 from tests.searching.test_strategies import Spy
 
 
-def run(space: Space, strategy: Evolution = evolution.strategy) -> tuple[Result, Spy]:
+def run(space: Space, strategy: Evolution = evolution.strategy) -> tuple[Outcome, Spy]:
     spy = Spy(strategy)
     return search(space, Bowl(space, ramp(space)), spy, seed=0), spy
 

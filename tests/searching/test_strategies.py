@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ropewalk.errors import UnknownName
 from ropewalk.scaling import log_growth, rebuild, yarn
 from ropewalk.schedule import Recipe, RotarySchedule
-from ropewalk.searching.driver import Request, Requests, Result, Strategy, search
+from ropewalk.searching.driver import Outcome, Requests, ScoreRequest, Strategy, search
 from ropewalk.searching.space import Candidate, Space
 from ropewalk.searching.strategies import named
 from ropewalk.searching.strategies.yarn import candidates
@@ -37,7 +37,7 @@ class Spy:
 
     def __init__(self, strategy: Strategy) -> None:
         self._strategy = strategy
-        self.requests: list[Request] = []
+        self.requests: list[ScoreRequest] = []
 
     def __call__(
         self, space: Space, documents: int, rng: np.random.Generator, evaluations: float | None
@@ -125,7 +125,7 @@ def test_it_finds_how_many_positions_to_keep(name: str, evaluations: int, left: 
     assert distance_left(name, evaluations) < left
 
 
-def run(name: str, at_once: int = 1, seed: int = 5) -> Result:
+def run(name: str, at_once: int = 1, seed: int = 5) -> Outcome:
     space = small_space()
     bowl = Bowl(space, ramp(space))
     strategy = EVERY_STRATEGY[name]

@@ -18,7 +18,7 @@ from ropewalk.models.config import present_plan
 from ropewalk.models.load import LoadedModel, load
 from ropewalk.number_formats.arms import ARMS
 from ropewalk.number_formats.measurement import cut
-from ropewalk.number_formats.results import Estimate
+from ropewalk.number_formats.results import SequenceMean
 from studies.precision import cost, tables
 from studies.precision.findings import Findings, first_token, ratio, summarise
 from studies.precision.measurement import Measurement, StudySettings, forwards
@@ -148,8 +148,8 @@ def test_estimates_are_means_over_sequences_by_layer_and_head_too() -> None:
     [arm] = summarise([record(one, 0, 1.0), record(two, 1, 3.0)], 16)
     heads = arm.by_layer_and_head
     assert heads.first_token[0][0].mean == pytest.approx(0.6)
-    assert heads.logit[0][0] == Estimate(2, None, None), "two sequences give no interval"
-    assert heads.logit[0][1] == Estimate(0, None, None)
+    assert heads.logit[0][0] == SequenceMean(2, None, None), "two sequences give no interval"
+    assert heads.logit[0][1] == SequenceMean(0, None, None)
     assert sum(v.mean for v in heads.attention[0]) == pytest.approx(arm.strays.mean)
     assert arm.growth is not None
     assert arm.growth.mean == pytest.approx(0.5)

@@ -27,7 +27,7 @@ from ropewalk.context_plan import ContextPlan
 from ropewalk.data.corpora import Document
 from ropewalk.data.store import TokenStore
 from ropewalk.data.store import build as build_store
-from ropewalk.data.stream import Stream
+from ropewalk.data.stream import WindowStream
 from ropewalk.data.windows import Arrangement, SpecialTokens, Window, Windows, WindowSettings
 from ropewalk.models.config import present_plan
 from ropewalk.models.install import install
@@ -39,7 +39,7 @@ LENGTH, TARGET = 96, 192
 """Tokens of a window; and what `skip` reaches, and plans are made for."""
 SPECIAL = SpecialTokens(bos=1, eos=2)
 PER_STEP = 4
-RATE, EPSILON = 3e-4, 1e-6
+RATE, EPSILON = 3e-4, 1e-5
 """Of AdamW, which turns rounding into steps where a gradient is not much larger than epsilon."""
 
 
@@ -83,11 +83,11 @@ def make_store(folder: Path) -> Path:
     return folder
 
 
-def stream(folder: Path, arrangement: Arrangement = "anchor", count: int = 400) -> Stream:
+def stream(folder: Path, arrangement: Arrangement = "anchor", count: int = 400) -> WindowStream:
     settings = WindowSettings(
         LENGTH, arrangement, target=TARGET if arrangement == "skip" else None, seed=1
     )
-    return Stream(partial(Windows, TokenStore(folder), settings, SPECIAL), count)
+    return WindowStream(partial(Windows, TokenStore(folder), settings, SPECIAL), count)
 
 
 def weighted(windows: Sequence[Window], count: int = 16) -> list[Window]:

@@ -1,4 +1,4 @@
-"""Writes the folder of a set-up: a config, random weights, a tokenizer; then plants a fault in it."""
+"""Writes the folder of a set-up (a config, random weights, a tokenizer), and copies it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ LENGTH = 4096
 
 def model_class(config: Config) -> Any:
     """The automatic class that loads a set-up."""
-    return AutoModelForImageTextToText if "text_config" in config else AutoModelForCausalLM
+    pictures = config["model_type"] == "qwen3_vl"
+    return AutoModelForImageTextToText if pictures else AutoModelForCausalLM
 
 
 def write(config: Config, folder: Path, *, tokenizer_length: int = LENGTH) -> None:
@@ -39,7 +40,7 @@ def write(config: Config, folder: Path, *, tokenizer_length: int = LENGTH) -> No
     (folder / "generation_config.json").write_text('{"eos_token_id": 0}', encoding="utf-8")
     vocabulary = {"<end>": 0, **{f"w{i}": i + 1 for i in range(WORDS)}}
     words = Tokenizer(models.WordLevel(vocabulary, unk_token="<end>"))
-    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()  # type: ignore[assignment]
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     words.save(str(folder / "tokenizer.json"))
     setting = {
         "tokenizer_class": "PreTrainedTokenizerFast",

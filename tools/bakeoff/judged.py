@@ -9,7 +9,7 @@ those of the command: 0 passed, 1 wrong, 2 refused, 3 unclear, 70 a fault of its
 
 from __future__ import annotations
 
-from importlib import import_module
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,8 @@ import ropewalk as rw
 from ropewalk.api.verify import EXIT
 from ropewalk.errors import RopewalkError
 from ropewalk.models.config import present_plan
-from tools.bakeoff.folders import LENGTH
+from tools.bakeoff.bases import BASES
+from tools.bakeoff.folders import LENGTH, write
 from tools.bakeoff.forked import serve
 
 
@@ -50,7 +51,15 @@ def _said(code: int, error: Exception | None = None) -> dict[str, Any]:
     return {"exit": code, "error": words, "findings": []}
 
 
+def ready() -> None:
+    """Import what every job needs, once: a verification of a clean folder does."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place) / "clean"
+        write(BASES["llama yarn"], folder)
+        judged({"folder": str(folder)})
+
+
 if __name__ == "__main__":
-    import_module("ropewalk.audit.examination")
     torch.set_grad_enabled(False)
+    ready()
     serve(judged)

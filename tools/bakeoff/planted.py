@@ -10,8 +10,9 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from tools.bakeoff.new_faults import FOLDER
 
 STOCK = ("transformers", "vllm", "sglang", "llama.cpp")
 JUDGED = ("verify", "verify, with the plan")
+RUN = "verify, with the plan, run"
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ class Case:
     words: tuple[str, ...]
     intend: Callable[[Path], None]
     plant: Callable[[Path], None]
+    prompt: int = 1100
 
 
 def cases() -> list[Case]:
@@ -48,8 +51,9 @@ def cases() -> list[Case]:
                 f"known {broken.of}",
                 "tests/audit/corpus.py",
                 tuple(known.words(broken)),
-                lambda folder, own=broken: known.write_intended(own, folder),
-                lambda folder, own=broken: known.plant(own, folder),
+                partial(known.write_intended, broken),
+                partial(known.plant, broken),
+                1100 if known.base(broken)["max_position_embeddings"] > 1100 else 400,
             )
             for name, broken in known.cases()
         ),
@@ -60,8 +64,8 @@ def cases() -> list[Case]:
                 fault.base,
                 fault.story,
                 fault.words,
-                lambda folder, own=fault: folders.write(BASES[own.base], folder),
-                lambda folder, own=fault: plant(own, folder),
+                partial(folders.write, BASES[fault.base]),
+                partial(plant, fault),
             )
             for fault in FOLDER
         ),
@@ -78,6 +82,13 @@ class Room:
     def __init__(self, place: Path, said: dict[str, dict[str, Any]], keep: Callable[[], None]):
         self.place, self.said, self.keep = place, said, keep
         self.cases = cases()
+        self.plans: dict[str, str] = {}
+
+    @property
+    def prompts(self) -> dict[str, int]:
+        """Tokens of the prompt to generate from: fewer where the intended set-up states 512."""
+        lengths = {f"{c.group} {c.name}": c.prompt for c in self.cases}
+        return {**{f"intended {c.base}": c.prompt for c in self.cases}, **lengths}
 
     def write(self) -> None:
         """All folders that are not there yet."""
@@ -108,16 +119,20 @@ class Room:
             print(f"{tool}: {key}: {answer.get('error') or answer.get('exit', 'done')}"[:150])
             self.keep()
 
-    def stock(self, env: Mapping[str, Mapping[str, str]]) -> None:
-        for tool in STOCK:
-            jobs = {key: {"folder": str(folder)} for key, folder in self.subjects().items()}
+    def stock(self, env: Mapping[str, Mapping[str, str]], tools: Sequence[str] = STOCK) -> None:
+        for tool in tools:
+            jobs = {
+                key: {"folder": str(folder), "prompt": self.prompts[key]}
+                for key, folder in self.subjects().items()
+            }
             self.ask(tool, "tools.bakeoff.stock", jobs, env.get(tool, {}))
 
     def judge(self) -> None:
-        """By its rules first; what passes so is run too, which can only find more."""
+        """By the rules of each runtime, without running the model (`--no-run`)."""
         intended = {f"intended {case.base}": self.place / name_of(case.base) for case in self.cases}
         plans = {key: str(folder) + ".plan.json" for key, folder in intended.items()}
         own = {f"{c.group} {c.name}": plans[f"intended {c.base}"] for c in self.cases}
+        self.plans = plans
         write = {
             key: {"folder": str(intended[key]), "intended": plan} for key, plan in plans.items()
         }
@@ -128,14 +143,21 @@ class Room:
             if tool != "verify":
                 jobs = {key: {**job, "plan": {**plans, **own}[key]} for key, job in jobs.items()}
             self.ask(tool, "tools.bakeoff.judged", jobs, {})
-        for tool in JUDGED:
-            jobs = {}
-            for key, folder in self.subjects().items():
-                if self.said[tool][key]["exit"] in (0, 3):
-                    jobs[key] = {"folder": str(folder), "run": True}
-                    if tool != "verify":
-                        jobs[key]["plan"] = {**plans, **own}[key]
-            self.ask(f"{tool}, run", "tools.bakeoff.judged", jobs, {})
+
+    def run_missed(self, missed: Sequence[str]) -> None:
+        """Run the model too, for what passes by the rules: that can only find more."""
+        bases = {f"{c.group} {c.name}": f"intended {c.base}" for c in self.cases}
+        subjects = self.subjects()
+        keys = [*dict.fromkeys(bases[key] for key in missed), *missed]
+        jobs = {
+            key: {
+                "folder": str(subjects[key]),
+                "plan": self.plans[bases.get(key, key)],
+                "run": True,
+            }
+            for key in keys
+        }
+        self.ask(RUN, "tools.bakeoff.judged", jobs, {})
 
 
 def fresh(place: Path) -> Path:

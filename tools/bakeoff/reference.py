@@ -20,7 +20,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Rotation:
-    """Radians by which each pair turns from one position to the next, and the factor on cos and sin."""
+    """Radians by which each pair turns in one position, and the factor on cos and sin."""
 
     frequencies: Array
     scaling: float

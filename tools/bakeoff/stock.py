@@ -2,10 +2,10 @@
 
     python -m tools.bakeoff.stock TOOL < JOBS
 
-A job is a line of JSON with a `folder`, an answer a line of JSON. transformers loads the model and
-runs it. Of vLLM and SGLang run, from their wheels, what reads the config, checks the length and
-makes the rotary modules, with the arguments that their class for Llama passes; no whole server.
-llama.cpp's converter writes a GGUF file, which the real llama.cpp then loads.
+A job is a line of JSON with a `folder` and the length of a `prompt`, an answer a line of JSON.
+transformers loads the model and runs it. Of vLLM and SGLang run, from their wheels, what reads the
+config, checks the length and makes the rotary modules, with the arguments that their classes for
+Llama pass; no whole server. llama.cpp's converter writes a GGUF file, whose keys are read.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def tokens(length: int) -> torch.Tensor:
     return torch.randint(1, WORDS, (1, length), generator=torch.Generator().manual_seed(7))
 
 
-def in_transformers(folder: Path, said: Said) -> None:
+def in_transformers(folder: Path, said: Said, prompt: int) -> None:
     """Load tokenizer and model, run it at both lengths, and generate."""
     from transformers import AutoTokenizer
 
@@ -77,7 +77,7 @@ def in_transformers(folder: Path, said: Said) -> None:
     said["logits"] = np.stack(rows).round(6).tolist()
     said["rotations"] = rotations_of(model)
     said["length"] = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    model.generate(tokens(1100))
+    model.generate(tokens(prompt))
 
 
 def rotations_of(model: Any) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def rotations_of(model: Any) -> dict[str, Any]:
     return found
 
 
-def in_vllm(folder: Path, said: Said) -> None:
+def in_vllm(folder: Path, said: Said, _: int) -> None:
     """vLLM's own reading of a setting, its check of the length and its rotary modules."""
     from transformers import AutoConfig
 
@@ -118,7 +118,7 @@ def in_vllm(folder: Path, said: Said) -> None:
         said.setdefault("tables", {})[name] = table(module)
 
 
-def in_sglang(folder: Path, said: Said) -> None:
+def in_sglang(folder: Path, said: Said, _: int) -> None:
     """The same of SGLang."""
     reading = real("sglang.srt.utils.hf_transformers.config")
     config = reading.get_config(str(folder), trust_remote_code=False)
@@ -153,8 +153,8 @@ def head_of(text: Any) -> int:
 def table(module: Any) -> list[list[float]]:
     """cos and sin at a few positions of an engine's table."""
     rows = module.cos_sin_cache if hasattr(module, "cos_sin_cache") else _both_lists(module)
-    places = [1, 511, 1023, min(LENGTH, len(rows)) - 1]
-    return [[round(x, 6) for x in rows[place].double().tolist()] for place in places]
+    places = {min(place, len(rows) - 1) for place in (1, 511, 1023, LENGTH - 1)}
+    return [[round(x, 6) for x in rows[place].double().tolist()] for place in sorted(places)]
 
 
 def _both_lists(module: Any) -> Any:
@@ -181,7 +181,7 @@ def accepted(engine: str, folder: Path) -> int | None:
 _SOURCES: dict[Path, Any] = {}
 
 
-def in_llama_cpp(folder: Path, said: Said) -> None:
+def in_llama_cpp(folder: Path, said: Said, _: int) -> None:
     """llama.cpp's converter, and the keys of the file that it writes."""
     import gguf
 
@@ -203,7 +203,7 @@ def converter(architecture: str) -> Any:
     return package.get_model_class(architecture)
 
 
-RUNS: dict[str, Callable[[Path, Said], None]] = {
+RUNS: dict[str, Callable[[Path, Said, int], None]] = {
     "transformers": in_transformers,
     "vllm": in_vllm,
     "sglang": in_sglang,
@@ -219,7 +219,7 @@ def job(tool: str) -> Callable[[Config], Said]:
         torch.set_grad_enabled(False)
         with listened(said["warnings"]):
             try:
-                RUNS[tool](Path(asked["folder"]), said)
+                RUNS[tool](Path(asked["folder"]), said, asked.get("prompt", 1100))
             except Exception as error:
                 said["error"] = f"{type(error).__name__}: {error}"[:2000]
                 said["trace"] = traceback.format_exc()[-1500:]

@@ -14,7 +14,5 @@ from tools.faults import YARN, real
 
 get_rope = real("vllm.model_executor.layers.rotary_embedding").get_rope
 sections, plain = {**YARN, "mrope_section": [16, 24, 24]}, YARN
-ropes = [
-    get_rope(128, 8192, rope_parameters=each, dtype=torch.float32) for each in (sections, plain)
-]
-print(*(float(rope._compute_inv_freq(2.0)[30]) for rope in ropes))
+pair = [get_rope(128, 8192, rope_parameters=own, dtype=torch.float32) for own in (sections, plain)]
+print(*(float(rope._compute_inv_freq(2.0)[30]) for rope in pair))

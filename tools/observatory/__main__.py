@@ -1,14 +1,16 @@
 """Shows which recorded facts a release contradicts, read in its wheel; nothing of it is run.
 
     pip download --no-deps vllm==0.34.0
-    python -m tools.observatory [--write] WHEEL ...
+    python -m tools.observatory [--write] [--run] WHEEL ...
 
 Wheels of vLLM, SGLang, mlx-lm and transformers are compared with the tables that ship with ropewalk
 (ropewalk/runtimes/model_classes.json) and with recorded.json here; `--write` stores the new facts.
 Which architecture a model type has, and the share of a head that turns by default, come from the
 installed transformers. The longest sequence that an engine accepts is computed by its own function,
-for the configs of the tests, and compared with the rule in ropewalk/runtimes: such a difference,
-and whatever could not be read, is for a person to mend. Exit status 1: something differs.
+for the configs of the table of models, and compared with the rule in ropewalk/runtimes: such a
+difference, and whatever could not be read, is for a person to mend. With `--run`, the rows of
+docs/found.md and docs/bakeoff.md that change come last; that runs the wheel's code (rows.py). Exit
+status 1: something differs.
 """
 
 from __future__ import annotations
@@ -22,24 +24,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ropewalk.errors import Unsupported
-from ropewalk.models.config import load_config
+from ropewalk.errors import RopewalkError
 from ropewalk.runtimes import every
-from ropewalk.runtimes.engine import Engine
+from ropewalk.runtimes.engine import ServingEngine
 from ropewalk.runtimes.model_classes import TABLE as TABLE
+from tools.models_table.__main__ import published
 from tools.observatory import facts
 from tools.observatory.classes import SHARE, model_type
 from tools.observatory.interpreter import Unreadable
 from tools.observatory.sources import Sources, called
 
 RECORDED = Path(__file__).with_name("recorded.json")
-CONFIGS = Path(__file__).parents[2] / "tests" / "models" / "published"
 
 
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("wheels", nargs="+", type=Path, metavar="WHEEL")
     parser.add_argument("--write", action="store_true", help="store the facts of these releases")
+    parser.add_argument("--run", action="store_true", help="also the rows of pages: runs its code")
     given = parser.parse_args(words)
     differ = False
     tables = {path: json.loads(path.read_text(encoding="utf-8")) for path in (TABLE, RECORDED)}
@@ -57,6 +59,12 @@ def main(words: Sequence[str] | None = None) -> int:
             print(line)
         if given.write:
             path.write_text(written(table, rows=path == TABLE), encoding="utf-8")
+    if given.run:
+        from tools.observatory.rows import changed
+
+        for line in changed([wheel.resolve() for wheel in given.wheels]):
+            differ = True
+            print(line, flush=True)
     if not differ:
         print("these releases say what is recorded")
     return int(differ and not given.write)
@@ -65,17 +73,16 @@ def main(words: Sequence[str] | None = None) -> int:
 def limits(runtime: str, sources: Sources) -> Iterator[str]:
     """Configs for which an engine accepts another length than its recorded rule."""
     engine = every()[runtime]
-    for path in sorted(CONFIGS.glob("*.json")) if isinstance(engine, Engine) else ():
-        config = load_config(path)
+    for name, config, *_ in published() if isinstance(engine, ServingEngine) else ():
         try:
             recorded = engine.accepts(config)
             here = str(facts.limit_of(runtime, sources, config))
-        except Unsupported:  # the model does not rotate
+        except RopewalkError:  # the model does not rotate
             continue
         except Unreadable as error:
             here = f"cannot be read: {error}"
         if here != str(recorded):
-            yield f"longest sequence of {path.stem}: {recorded} -> {here}"
+            yield f"docs/models.html: longest sequence of {name}: {recorded} -> {here}"
 
 
 def differences(kept: Mapping[str, Any], found: Mapping[str, Any], at: str = "") -> Iterator[str]:

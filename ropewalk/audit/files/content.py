@@ -12,8 +12,9 @@ from ropewalk.audit.files.gguf import ends_at
 from ropewalk.audit.files.weights import INDEX, SINGLE
 from ropewalk.errors import InputError, InvalidValue, shortened
 from ropewalk.exporting.manifest import MANIFEST, Manifest, sha256
-from ropewalk.gguf import carried
+from ropewalk.gguf import provenance
 from ropewalk.gguf.header import GGUFHeader
+from ropewalk.runtimes import targets
 from ropewalk.runtimes.finding import Finding
 
 NO_MANIFEST = "not compared: no manifest"
@@ -40,6 +41,9 @@ def of_folder(folder: Path, progress: Told, *, of_parts: bool = False) -> Checke
         return wrong("bytes", _changed(f"{said}: {error.rule}"))
     except InputError as error:
         return wrong("bytes", _changed(str(error).partition("; ")[0]))
+    if manifest.runtime and manifest.runtime not in targets():
+        said = f"{MANIFEST} cannot be read: runtime = {shortened(manifest.runtime)}"
+        return wrong("bytes", _changed(f"{said}: must be one of {', '.join(targets())}"))
     missing, strange, changed, before = [], [], [], 0
     for name, wanted in manifest.files.items():
         path = folder / name
@@ -77,8 +81,8 @@ def of_folder(folder: Path, progress: Told, *, of_parts: bool = False) -> Checke
 
 def of_file(header: GGUFHeader, progress: Told) -> Checked:
     """A GGUF file compared with the digest in its metadata."""
-    seal = carried.seal_of(header, progress)
-    size = header.values.get(carried.SIZE)
+    seal = provenance.seal_of(header, progress)
+    size = header.values.get(provenance.SIZE)
     if seal == "of another file" and isinstance(size, int) and ends_at(header, size):
         more = header.path.stat().st_size - size
         said = f"{more:,} bytes follow the {size:,} that the file was written with"
@@ -88,9 +92,9 @@ def of_file(header: GGUFHeader, progress: Told) -> Checked:
     if seal == "of another file":
         return unknown("bytes", "not compared: the file was written anew since its digest was made")
     if seal == "broken":
-        said = f"the file is not as it was written: {carried.SHA256} in it is of other bytes"
+        said = f"the file is not as it was written: {provenance.SHA256} in it is of other bytes"
         return wrong("bytes", _changed(said))
-    return passed("bytes", f"as {carried.SHA256} in the file says")
+    return passed("bytes", f"as {provenance.SHA256} in the file says")
 
 
 def _holds_weights(name: str) -> bool:

@@ -36,12 +36,14 @@ def weights(
     parts = parts or (header,)
     if not set(header.tensors) - _ROTARY:
         return unknown("weights", "the file holds none", "give the file of the whole model")
+    # llama.cpp refuses a file by the places of its tensors: nothing else matters then.
     sizes = {name: bytes_of(place) for name, place in header.tensors.items()}
     strange = [name for name, size in sizes.items() if size is None]
     misplaced = (said for part in parts for said in _misplaced(part, sizes))
     problems = list(misplaced) or list(tensors.problems(header))
     if problems:
         return wrong("weights", *map(_damaged, problems))
+    # The numbers of all tensors are read, whatever their places say.
     all_numbers = [
         numbers(part, name, place) for part in parts for name, place in part.tensors.items()
     ]
@@ -51,6 +53,7 @@ def weights(
     zero = all_zero(read.zero, all_numbers)
     if any(each.wrong for each in zero):
         return wrong("weights", *zero)
+    # What is left open is no fault, but not established either.
     if strange:
         kind = header.tensors[strange[0]].kind
         said = f"{strange[0]} is stored as type {kind}, whose size is not known here"

@@ -194,6 +194,7 @@ class _Model:
         Experts may stand in some layers only.
         """
         mixed = any("experts" in name for own in self.layers.values() for name in own)
+        # A name that some layer has, all should have, unless layers differ by design.
         names: dict[str, None] = {}
         for own in self.layers.values():
             names |= dict.fromkeys(own)

@@ -14,10 +14,9 @@ from typing import Any, NamedTuple
 from ropewalk.audit.files.check import Checked, fault, passed, unknown, wrong
 from ropewalk.confined import FAST, trial
 from ropewalk.errors import InputError, MissingExtra, first_line, shortened
-from ropewalk.exporting.tokens import PROBE, SETTINGS, tokenizer_files
+from ropewalk.exporting.tokens import PROBE, SETTINGS, TOKENIZER_LIMITS, tokenizer_files
 from ropewalk.extras import required_by
 from ropewalk.models.config import Config, ConfigReader
-from ropewalk.runtimes.judgement import TOKENIZER_LIMITS
 from ropewalk.runtimes.reading import number, whole
 from ropewalk.untrusted import read_json
 

@@ -38,7 +38,7 @@ Named = Iterator[tuple[str, str, RotarySchedule]]
 """Schedules of causes, each with the name of its cause and what is told of it."""
 
 
-class Cause(NamedTuple):
+class CausePlan(NamedTuple):
     """One thing that may have happened, with the plan whose answers it explains."""
 
     name: str
@@ -48,14 +48,14 @@ class Cause(NamedTuple):
     plan: ContextPlan
 
 
-def causes(plan: ContextPlan, present: ContextPlan) -> list[Cause]:
+def causes(plan: ContextPlan, present: ContextPlan) -> list[CausePlan]:
     """All known causes, without those whose schedules cannot be told from this plan's.
 
     `present` is the plan that the unmodified model follows.
     """
     layer = plan.extended_layer
     own = plan.longest(layer)
-    found: list[Cause] = []
+    found: list[CausePlan] = []
     seen = {_computed(own)}
     start = present.longest(layer)
     for name, told, schedule in (*_schedules(own, start), *_pairs(own, start)):
@@ -63,13 +63,13 @@ def causes(plan: ContextPlan, present: ContextPlan) -> list[Cause]:
             seen.add(_computed(schedule))
             step = PlanStep(plan.target_length, replace(schedule, length=plan.target_length))
             changed = plan.with_steps(layer, (step,))
-            found.append(Cause(name, told, changed))
+            found.append(CausePlan(name, told, changed))
     if len(plan.steps(layer)) > 1:
         for step in plan.steps(layer):
             told = f"with its schedule up to {format_length(step.up_to_length)} at every length"
             only = PlanStep(plan.target_length, step.schedule)
             changed = replace(plan, schedules={**plan.schedules, layer: (only,)})
-            found.append(Cause("step", told, changed))
+            found.append(CausePlan("step", told, changed))
     return found
 
 

@@ -86,7 +86,7 @@ class Answers(Value):
 
 
 @dataclass(frozen=True, eq=False)
-class Candidate(Value):
+class PossibleCause(Value):
     """A possible cause, and the model's answers under it."""
 
     name: str
@@ -118,7 +118,7 @@ class Fingerprint(Result):
     answers: Answers
     healthy: tuple[Answers, ...]
     """The same model as healthy servers round it: weights of 8 bits, and bfloat16."""
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[PossibleCause, ...]
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -61,7 +61,7 @@ class Probe(Value):
 
 
 @dataclass(frozen=True)
-class Draft:
+class ProbeText:
     """The long text, and where its probes may end: the first choice that suits is taken."""
 
     tokens: tuple[int, ...]
@@ -71,7 +71,7 @@ class Draft:
     texts: tuple[tuple[str, tuple[int, ...]], ...]
 
 
-def draft(encoder: Encoder, haystack: Haystack, original: int, target: int, seed: int) -> Draft:
+def draft(encoder: Encoder, haystack: Haystack, original: int, target: int, seed: int) -> ProbeText:
     """Candidate probes up to the target; a pure function of these and the seed."""
     lengths = probe_lengths(original, target)
     asked = lengths[::2]
@@ -114,7 +114,7 @@ def draft(encoder: Encoder, haystack: Haystack, original: int, target: int, seed
         text = " ".join("".join(haystack.crop(spread(i, "short", *name), TEXT_WORDS)).split())
         if text:
             texts[text] = tuple(encoder.sequence(text).tolist())
-    return Draft(tuple(tokens), ends, tuple(common), tuple(texts.items()))
+    return ProbeText(tuple(tokens), ends, tuple(common), tuple(texts.items()))
 
 
 def probe_lengths(original: int, target: int) -> tuple[int, ...]:

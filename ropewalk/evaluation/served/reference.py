@@ -31,10 +31,10 @@ from ropewalk.evaluation.served.fingerprint import (
     KEPT,
     LEAST,
     Answers,
-    Candidate,
     Fingerprint,
+    PossibleCause,
 )
-from ropewalk.evaluation.served.probes import SHORTEST, SINGLE, TEXTS, Draft, Probe, draft
+from ropewalk.evaluation.served.probes import SHORTEST, SINGLE, TEXTS, Probe, ProbeText, draft
 from ropewalk.models.install import applied
 from ropewalk.models.load import LoadedModel
 from ropewalk.progress import Notice
@@ -122,7 +122,8 @@ def fingerprint(
         answers=own,
         healthy=tuple(healthy),
         candidates=tuple(
-            Candidate(way.name, way.told, each) for way, each in zip(ways[3:], others, strict=True)
+            PossibleCause(way.name, way.told, each)
+            for way, each in zip(ways[3:], others, strict=True)
         ),
     )
 
@@ -196,7 +197,7 @@ class _Asking:
         self._loaded, self._encoder = loaded, encoder
         self._scorer = Scorer(loaded.model, in_chunks=True)
 
-    def chosen(self, drafted: Draft, planned: ContextPlan) -> list[Probe]:
+    def chosen(self, drafted: ProbeText, planned: ContextPlan) -> list[Probe]:
         """The drafted probes that the planned model answers with whole characters."""
         probes: list[Probe] = []
         with self._under(planned, 1):

@@ -66,7 +66,7 @@ class ServerInfo(Value):
 
 
 @dataclass(frozen=True)
-class Answer:
+class ServerReply:
     """The text that a server writes after a prompt."""
 
     text: str
@@ -205,7 +205,7 @@ class Server:
         text: str | None = None,
         top: bool = False,
         check: bool = True,
-    ) -> Answer:
+    ) -> ServerReply:
         """Continue these tokens greedily, up to `count` tokens.
 
         `text` is sent in place of them, if given, as it is where a server takes no tokens. `check`:
@@ -295,7 +295,7 @@ class Server:
                 raise self._changed(self._model, model)
         return answer
 
-    def _read(self, answer: dict[str, Any], count: int) -> Answer:
+    def _read(self, answer: dict[str, Any], count: int) -> ServerReply:
         choice = members(next(iter(_list(answer.get("choices"))), None))
         if not isinstance(choice.get("text"), str):
             raise self._odd("has no choices[0].text")
@@ -307,7 +307,7 @@ class Server:
             )
         if type(written) is int and written > count:
             raise self._longer(written, count)
-        return Answer(choice["text"], read, self._top(choice.get("logprobs")))
+        return ServerReply(choice["text"], read, self._top(choice.get("logprobs")))
 
     def _odd(
         self, how: str, remedy: str = "check that it is an OpenAI-compatible server of completions"

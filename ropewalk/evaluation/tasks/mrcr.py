@@ -28,7 +28,7 @@ Request = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Form:
+class MrcrForm:
     needles: int
     """The number of replies to the request that is asked about."""
 
@@ -131,7 +131,7 @@ TASKS = tuple(
     published(
         f"mrcr-{needles}-syn",
         f"One of {needles} replies to the same request, in a long dialogue.",
-        Form(needles).draft,
+        MrcrForm(needles).draft,
         sequence_ratio,
         "mrcr-syn",
         ends=r"\S[^\n]*\n",

@@ -36,7 +36,7 @@ INTRODUCTION = PROMPTS["nolima"]
 
 
 @dataclass(frozen=True)
-class Form:
+class NolimaForm:
     steps: int
     """The steps of knowledge between the fact and the question."""
 
@@ -72,7 +72,7 @@ TASKS = tuple(
     published(
         f"nolima-{name}-syn",
         f"A fact that shares no word with its question; {steps} of knowledge between them.",
-        Form(count).draft,
+        NolimaForm(count).draft,
         contains,
         "nolima-syn",
     )

@@ -27,7 +27,7 @@ class Needle(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Form:
+class RulerForm:
     """The needles, and the hay that they are hidden in."""
 
     hay: Literal["noise", "essay", "needles"]
@@ -163,7 +163,7 @@ def uuid(high: int, low: int) -> str:
     return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
 
 
-def _task(name: str, summary: str, form: Form, *groups: str) -> Task:
+def _task(name: str, summary: str, form: RulerForm, *groups: str) -> Task:
     return published(
         f"niah-{name}-syn",
         summary,
@@ -178,17 +178,19 @@ def _task(name: str, summary: str, form: Form, *groups: str) -> Task:
 
 
 TASKS = (
-    _task("single-1", "One number in repeated sentences.", Form("noise")),
-    _task("single-2", "One number in prose.", Form("essay")),
-    _task("single-3", "One UUID in prose.", Form("essay", value="uuid")),
-    _task("multikey-1", "One of four numbers in prose, by its key.", Form("essay", keys=4)),
-    _task("multikey-2", "One of many lines, which fill the context.", Form("needles")),
+    _task("single-1", "One number in repeated sentences.", RulerForm("noise")),
+    _task("single-2", "One number in prose.", RulerForm("essay")),
+    _task("single-3", "One UUID in prose.", RulerForm("essay", value="uuid")),
+    _task("multikey-1", "One of four numbers in prose, by its key.", RulerForm("essay", keys=4)),
+    _task("multikey-2", "One of many lines, which fill the context.", RulerForm("needles")),
     _task(
         "multikey-3",
         "One of many lines of two UUIDs, which fill the context.",
-        Form("needles", key="uuid", value="uuid"),
+        RulerForm("needles", key="uuid", value="uuid"),
         "ruler-syn",
     ),
-    _task("multivalue", "Four numbers of one key in prose.", Form("essay", values=4)),
-    _task("multiquery", "Four numbers of four keys in prose.", Form("essay", keys=4, queries=4)),
+    _task("multivalue", "Four numbers of one key in prose.", RulerForm("essay", values=4)),
+    _task(
+        "multiquery", "Four numbers of four keys in prose.", RulerForm("essay", keys=4, queries=4)
+    ),
 )

@@ -14,8 +14,8 @@ from importlib import import_module
 from ropewalk.context_plan import FULL_ATTENTION, SLIDING_ATTENTION, ContextPlan
 from ropewalk.errors import Unsupported, shortened
 from ropewalk.gguf.architectures import Architecture, architecture
-from ropewalk.gguf.family import Family
-from ropewalk.gguf.settings import NoFactors, Setting, check_windows_unscaled, setting_in
+from ropewalk.gguf.family import GGUFFamily
+from ropewalk.gguf.settings import GGUFSetting, NoFactors, check_windows_unscaled, setting_in
 from ropewalk.schedule import RotarySchedule
 
 
@@ -25,7 +25,7 @@ def family_names() -> tuple[str, ...]:
 
 
 @cache
-def family(model_type: str, outer: str = "") -> Family:
+def family(model_type: str, outer: str = "") -> GGUFFamily:
     """The family that writes models of a type, or a refusal that names the known ones.
 
     `outer` is the type of the model that holds it as its language model.
@@ -36,7 +36,7 @@ def family(model_type: str, outer: str = "") -> Family:
             "for another, convert it with llama.cpp's own converter and check the result "
             "(ropewalk verify)"
         )
-    found: Family = import_module(f"{__name__}.{model_type}").FAMILY
+    found: GGUFFamily = import_module(f"{__name__}.{model_type}").FAMILY
     if outer and outer not in found.inside:
         raise Unsupported(
             f"model type {shortened(outer)}: the export to GGUF does not write the language model "
@@ -51,7 +51,7 @@ class Rotation:
     """The rotation of a file, and the graph of llama.cpp that computes it."""
 
     architecture: Architecture
-    setting: Setting
+    setting: GGUFSetting
     sliding_base: float | None = None
     """The base of the layers with a sliding window, if they have their own."""
 
@@ -65,7 +65,7 @@ def check_reaches(plan: ContextPlan) -> None:
         )
 
 
-def rotation_of(own: Family, plan: ContextPlan) -> Rotation:
+def rotation_of(own: GGUFFamily, plan: ContextPlan) -> Rotation:
     """The rotation that makes a family follow a plan in llama.cpp, or a refusal by name."""
     check_reaches(plan)
     schedule = plan.longest()
@@ -73,7 +73,7 @@ def rotation_of(own: Family, plan: ContextPlan) -> Rotation:
     return Rotation(computed_as, setting, _sliding_base(plan, setting))
 
 
-def followed_by(own: Family, schedule: RotarySchedule) -> tuple[Architecture, Setting]:
+def followed_by(own: GGUFFamily, schedule: RotarySchedule) -> tuple[Architecture, GGUFSetting]:
     """The first of the architectures that can follow a schedule, and by which setting."""
     *plainer, last = map(architecture, own.architectures)
     for computed_as in plainer:
@@ -84,7 +84,7 @@ def followed_by(own: Family, schedule: RotarySchedule) -> tuple[Architecture, Se
     return last, setting_in(last, schedule, by_factors=True)
 
 
-def _sliding_base(plan: ContextPlan, setting: Setting) -> float | None:
+def _sliding_base(plan: ContextPlan, setting: GGUFSetting) -> float | None:
     """llama.cpp turns layers with a window by their own base, and never scales them."""
     steps = plan.schedules.get(SLIDING_ATTENTION)
     if steps is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ropewalk.errors import InputError
-from ropewalk.gguf.family import Family, Keys, Part, Weights
+from ropewalk.gguf.family import GGUFFamily, Keys, TensorPart, Weights
 
 _LEARNED = ("alpha_n", "alpha_p", "beta", "eps")
 
@@ -26,9 +26,9 @@ def _number(name: str, weights: Weights) -> float:
     return float(found)
 
 
-FAMILY = Family(
+FAMILY = GGUFFamily(
     ("apertus",),
     activations=("xielu",),
-    parts=lambda source: () if ".mlp.act_fn." in source else (Part(source),),
+    parts=lambda source: () if ".mlp.act_fn." in source else (TensorPart(source),),
     keys=_keys,
 )

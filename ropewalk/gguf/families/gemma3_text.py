@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from ropewalk.errors import Unsupported
-from ropewalk.gguf.family import Family, Keys, Part, Weights, window_keys
+from ropewalk.gguf.family import GGUFFamily, Keys, TensorPart, Weights, window_keys
 
 _OF_PICTURES = re.compile(r"(?:model\.)?(?:vision_tower|multi_modal_projector)\.")
 """The tensors that read pictures, left out: llama.cpp takes them from a second file (mmproj)."""
@@ -17,13 +17,15 @@ _GELU = 1e-2
 """llama.cpp looks GELU up in a table of F16: about three times the worst seen, 3e-3."""
 
 
-def _parts(source: str) -> tuple[Part, ...]:
+def _parts(source: str) -> tuple[TensorPart, ...]:
     if _OF_PICTURES.match(source):
         return ()
     name = _WRAPPED.sub("", source)
     name = name if name.startswith(("model.", "lm_head.")) else f"model.{name}"
     # A norm multiplies by 1 + its weight in transformers, and by its weight in llama.cpp.
-    return (Part(name, (lambda weight: weight + 1) if name.endswith("norm.weight") else None),)
+    return (
+        TensorPart(name, (lambda weight: weight + 1) if name.endswith("norm.weight") else None),
+    )
 
 
 def _keys(config: Any, weights: Weights) -> Keys:
@@ -51,7 +53,7 @@ def _check(config: Any) -> None:
         )
 
 
-FAMILY = Family(
+FAMILY = GGUFFamily(
     ("gemma3",),
     activations=("gelu_pytorch_tanh",),
     inside=("gemma3",),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ropewalk.context_plan import SLIDING_ATTENTION
 from ropewalk.errors import Unsupported
-from ropewalk.gguf.family import Family, Keys, Part, Weights, expert_keys, window_keys
+from ropewalk.gguf.family import GGUFFamily, Keys, TensorPart, Weights, expert_keys, window_keys
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,8 +38,8 @@ def _repacked(blocks: Tensor, scales: Tensor) -> Tensor:
     return torch.cat((scales[..., None], first | second << 4), -1).flatten(-2)
 
 
-def _packed(name: str, source: str, rows: slice = slice(None)) -> Part:
-    return Part(
+def _packed(name: str, source: str, rows: slice = slice(None)) -> TensorPart:
+    return TensorPart(
         f"{name}.weight",
         lambda blocks, scales: _repacked(blocks[:, rows], scales[:, rows]),
         beside=source.replace("_blocks", "_scales"),
@@ -47,7 +47,7 @@ def _packed(name: str, source: str, rows: slice = slice(None)) -> Part:
     )
 
 
-def _parts(source: str) -> tuple[Part, ...]:
+def _parts(source: str) -> tuple[TensorPart, ...]:
     before, _, last = source.rpartition(".")
     match last:
         case "gate_up_proj_blocks":
@@ -61,21 +61,21 @@ def _parts(source: str) -> tuple[Part, ...]:
             return ()  # taken with the blocks
         case "gate_up_proj":
             return (
-                Part(f"{before}.gate_proj.weight", lambda weight: _turned(_gates(weight))),
-                Part(f"{before}.up_proj.weight", lambda weight: _turned(_ups(weight))),
+                TensorPart(f"{before}.gate_proj.weight", lambda weight: _turned(_gates(weight))),
+                TensorPart(f"{before}.up_proj.weight", lambda weight: _turned(_ups(weight))),
             )
         case "gate_up_proj_bias":
             return (
-                Part(f"{before}.gate_proj.bias", _gates),
-                Part(f"{before}.up_proj.bias", _ups),
+                TensorPart(f"{before}.gate_proj.bias", _gates),
+                TensorPart(f"{before}.up_proj.bias", _ups),
             )
         case "down_proj":
-            return (Part(f"{before}.down_proj.weight", _turned),)
+            return (TensorPart(f"{before}.down_proj.weight", _turned),)
         case "down_proj_bias":
-            return (Part(f"{before}.down_proj.bias"),)
+            return (TensorPart(f"{before}.down_proj.bias"),)
         case "sinks":
-            return (Part(f"{source}.weight"),)
-    return (Part(source),)
+            return (TensorPart(f"{source}.weight"),)
+    return (TensorPart(source),)
 
 
 def _keys(config: Any, weights: Weights) -> Keys:
@@ -95,4 +95,4 @@ def _check(config: Any) -> None:
             raise Unsupported(f"{name} = {stated}: llama.cpp computes gpt-oss with {usual}")
 
 
-FAMILY = Family(("gpt-oss",), windows=True, parts=_parts, keys=_keys, check=_check)
+FAMILY = GGUFFamily(("gpt-oss",), windows=True, parts=_parts, keys=_keys, check=_check)

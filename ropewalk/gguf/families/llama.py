@@ -1,5 +1,5 @@
 """Llama, with biases or without."""
 
-from ropewalk.gguf.family import Family
+from ropewalk.gguf.family import GGUFFamily
 
-FAMILY = Family(("llama",))
+FAMILY = GGUFFamily(("llama",))

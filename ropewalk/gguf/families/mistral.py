@@ -1,5 +1,5 @@
 """Mistral, which computes as Llama does."""
 
-from ropewalk.gguf.family import Family
+from ropewalk.gguf.family import GGUFFamily
 
-FAMILY = Family(("llama",))
+FAMILY = GGUFFamily(("llama",))

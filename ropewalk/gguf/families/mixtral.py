@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 
-from ropewalk.gguf.family import Family, Part, expert_keys
+from ropewalk.gguf.family import GGUFFamily, TensorPart, expert_keys
 
 _EXPERT = re.compile(r"(?P<before>.+\.experts)\.(?P<expert>\d+)\.(?P<rest>w[123]\.weight)")
 
 
-def _parts(source: str) -> tuple[Part, ...]:
+def _parts(source: str) -> tuple[TensorPart, ...]:
     found = _EXPERT.fullmatch(source)
     if found is None:
-        return (Part(source),)
-    return (Part(f"{found['before']}.{found['rest']}", expert=int(found["expert"])),)
+        return (TensorPart(source),)
+    return (TensorPart(f"{found['before']}.{found['rest']}", expert=int(found["expert"])),)
 
 
-FAMILY = Family(("llama",), parts=_parts, keys=expert_keys)
+FAMILY = GGUFFamily(("llama",), parts=_parts, keys=expert_keys)

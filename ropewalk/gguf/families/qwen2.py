@@ -1,5 +1,5 @@
 """Qwen2, whose own graph refuses factors by pair; Llama's takes its biases, and factors."""
 
-from ropewalk.gguf.family import Family
+from ropewalk.gguf.family import GGUFFamily
 
-FAMILY = Family(("qwen2", "llama"))
+FAMILY = GGUFFamily(("qwen2", "llama"))

@@ -1,5 +1,5 @@
 """Qwen3, which normalises queries and keys."""
 
-from ropewalk.gguf.family import Family
+from ropewalk.gguf.family import GGUFFamily
 
-FAMILY = Family(("qwen3",))
+FAMILY = GGUFFamily(("qwen3",))

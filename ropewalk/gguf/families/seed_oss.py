@@ -1,5 +1,5 @@
 """Seed-OSS, with biases on queries, keys and values."""
 
-from ropewalk.gguf.family import Family
+from ropewalk.gguf.family import GGUFFamily
 
-FAMILY = Family(("seed_oss",))
+FAMILY = GGUFFamily(("seed_oss",))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ropewalk.errors import Unsupported
-from ropewalk.gguf.family import Family
+from ropewalk.gguf.family import GGUFFamily
 
 
 def _check(config: Any) -> None:
@@ -19,4 +19,4 @@ def _check(config: Any) -> None:
         )
 
 
-FAMILY = Family(("smollm3",), check=_check)
+FAMILY = GGUFFamily(("smollm3",), check=_check)

@@ -51,7 +51,7 @@ class Export(Stage[Exports]):
         from ropewalk.runtimes import targets
 
         plan, path = final(work.results).plan, work.directory.path
-        work.directory.write(PLAN, plan.dumps())
+        work.directory.seal(PLAN, plan.dumps())
         stock = targets()[STOCK]
         written = [stock.write(work.source, plan, path / FOLDER, overwrite=True)]
         progress(Status(self.name, 0.5))

@@ -22,14 +22,14 @@ from ropewalk.evaluation.statistics import FEWEST
 from ropewalk.evaluation.verdict import LOOKS, TO_WORK
 from ropewalk.models.recipes import VENDOR
 from ropewalk.models.source import resolve
-from ropewalk.pipeline.results import SO_FAR, TRAINED, Example, Judged, Reading, final, sealed
+from ropewalk.pipeline.results import SO_FAR, TRAINED, DocumentRead, Example, Judged, final, sealed
 from ropewalk.pipeline.stage import Stage, Start, Work
 from ropewalk.planning.extension import extend
 from ropewalk.planning.hand_designed import hand_designed
 from ropewalk.progress import Notice, Progress, Status, unheard
 from ropewalk.records import AS_IT_IS
 from ropewalk.schedule import RotarySchedule
-from ropewalk.searching.model.results import Found
+from ropewalk.searching.model.results import SearchResult
 
 if TYPE_CHECKING:
     from ropewalk.searching.model.measure import Kept, LocalMeasure
@@ -112,7 +112,7 @@ class Judge(Stage[Judged]):
                     reader.read(chosen, schedule, self.target_length, more, told.so_far)
                 )
                 value = sealed(self.name, work.directory.configuration, told)
-                so_far = work.directory.write(f"{self.name}{SO_FAR}", json.dumps(value))
+                so_far = work.directory.seal(f"{self.name}{SO_FAR}", json.dumps(value))
             if told.verdict != "undecided":
                 break
         if not known:
@@ -177,7 +177,7 @@ class JudgeFirst(Judge):
             raise Unsupported(
                 f"{geometry.resting_pairs} of {geometry.pairs} rotary pairs of this model rest "
                 "(their frequency is 0), and extend exports what it finds, which no stock runtime "
-                "can load for such a model; use plan --method ntk and export, or search"
+                "can load for such a model; plan by the method ntk and export, or search"
             )
         self._planted(start, present.target_length)
 
@@ -206,11 +206,11 @@ class JudgeChosen(Judge):
 
     def needed(self, work: Work) -> bool:
         first, found = work.result(JudgeFirst), work.results.get("search")
-        return isinstance(found, Found) and not first.plan.rotates_like(found.plan)
+        return isinstance(found, SearchResult) and not first.plan.rotates_like(found.plan)
 
     def candidate(self, work: Work) -> tuple[str, ContextPlan]:
         found = work.results["search"]
-        assert isinstance(found, Found)
+        assert isinstance(found, SearchResult)
         return found.legs[0].chosen, found.plan
 
 
@@ -241,7 +241,7 @@ class _Reader:
         so_far: str = "",
         *,
         may_fail: bool = False,
-    ) -> list[Reading]:
+    ) -> list[DocumentRead]:
         def tell(share: float) -> None:
             read = numbers.start + share * len(numbers)
             self.progress(Status(self.stage, read / len(self.documents), so_far))
@@ -258,7 +258,7 @@ class _Reader:
         for i, (text, answers, retrieved) in zip(numbers, values.tolist(), strict=True):
             document = self.documents[i]
             own = (text, answers, retrieved)
-            found.append(Reading(method, length, document.source, *own, len(document.answers)))
+            found.append(DocumentRead(method, length, document.source, *own, len(document.answers)))
         return found
 
 

@@ -10,12 +10,12 @@ from ropewalk.pipeline.stage import Stage, Start, Work
 from ropewalk.pipeline.stages.judge import JudgeFirst
 from ropewalk.progress import Progress
 from ropewalk.searching.model.forwards import needs_of_leg
-from ropewalk.searching.model.results import Found
+from ropewalk.searching.model.results import SearchResult
 from ropewalk.searching.model.settings import SearchSettings
 
 
 @dataclass(frozen=True)
-class Search(Stage[Found]):
+class Search(Stage[SearchResult]):
     target_length: int
     evaluations: int
     """The budget of a search, in scores over all documents to search on; 0 for a race alone."""
@@ -27,7 +27,7 @@ class Search(Stage[Found]):
     name = "search"
     does = "the hand-designed methods against each other, and on request searched schedules"
     early = "it may not be needed; methods that are clearly worse are dropped early"
-    result_type = Found
+    result_type = SearchResult
     over_ranks = True
     conditional = True
 
@@ -64,7 +64,7 @@ class Search(Stage[Found]):
 
         check_search(start.loaded, start.to_search, self.settings, start.ranks, start.chat)
 
-    def run(self, work: Work, progress: Progress) -> Found:
+    def run(self, work: Work, progress: Progress) -> SearchResult:
         from ropewalk.searching.model.run import search_model
 
         return search_model(

@@ -14,7 +14,7 @@ from ropewalk.errors import InputError
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.exporting.manifest import check_unchanged
 from ropewalk.models.source import resolve
-from ropewalk.pipeline.results import Training, final
+from ropewalk.pipeline.results import TrainingResult, final
 from ropewalk.pipeline.stage import Stage, Start, Work
 from ropewalk.progress import Progress
 from ropewalk.training.execution import TRAINED, Execution, bytes_on_disk, check_step
@@ -27,7 +27,7 @@ _BACKWARD = 3
 
 
 @dataclass(frozen=True)
-class Train(Stage[Training]):
+class Train(Stage[TrainingResult]):
     target_length: int
     steps: int
     learning_rate: float
@@ -36,7 +36,7 @@ class Train(Stage[Training]):
 
     name = "train"
     does = "the model under the chosen schedule, on text that the verdict does not read"
-    result_type = Training
+    result_type = TrainingResult
 
     @property
     def settings(self) -> TrainingSettings:
@@ -67,7 +67,7 @@ class Train(Stage[Training]):
         most = bytes_on_disk(whole, self.settings, keeps=False) - whole  # exported later
         return max(0, most - written_bytes(place / FOLDER))
 
-    def recalled(self, work: Work, result: Training) -> Training | None:
+    def recalled(self, work: Work, result: TrainingResult) -> TrainingResult | None:
         """The weights, if they are still there, and unchanged; the run directory may have moved."""
         place = work.directory.path
         if not _trained_in(place):
@@ -75,10 +75,10 @@ class Train(Stage[Training]):
         check_unchanged(place / FOLDER / TRAINED)
         return replace(result, folder=place / FOLDER / TRAINED)
 
-    def model_after(self, result: Training) -> str:
+    def model_after(self, result: TrainingResult) -> str:
         return str(result.folder)
 
-    def run(self, work: Work, progress: Progress) -> Training:
+    def run(self, work: Work, progress: Progress) -> TrainingResult:
         from ropewalk.pipeline.training import check_documents, job_of, train_in, trained_stage
 
         place, settings = work.directory.path / FOLDER, self.settings
@@ -104,7 +104,7 @@ class Train(Stage[Training]):
         )
         check_documents(store, work.present.target_length, job, work.notice)
         train_in(work.directory, job, 1, progress, work.notice)
-        return Training(place / TRAINED, trained_stage(job, work.directory, 1), left_out)
+        return TrainingResult(place / TRAINED, trained_stage(job, work.directory, 1), left_out)
 
 
 def _trained_in(run: Path) -> bool:

@@ -17,7 +17,7 @@ from ropewalk.pipeline.results import (
     Exports,
     Inspected,
     Judged,
-    Training,
+    TrainingResult,
     Verified,
     check_version,
     final,
@@ -27,7 +27,7 @@ from ropewalk.pipeline.results import (
 from ropewalk.reports.commands import again
 from ropewalk.reports.parts import schedules
 from ropewalk.run_on_disk import RunOnDisk
-from ropewalk.searching.model.results import SEARCHED, Found
+from ropewalk.searching.model.results import SEARCHED, SearchResult
 from ropewalk.training import charts
 from ropewalk.values import Result
 
@@ -49,14 +49,16 @@ def page(run: RunOnDisk) -> Page:
     check_version(run.configuration, run.path)
     stage = partial(stage_of, run)
     inspected = stage("inspect", Inspected)
-    found, trained = stage("search", Found), stage("train", Training)
+    found, trained = stage("search", SearchResult), stage("train", TrainingResult)
     exports, verified = stage("export", Exports), stage("verify", Verified)
     judged = {name: own for name in JUDGES if (own := stage(name, Judged)) is not None}
     told = final(judged) if judged else None
     going_on = [own for name in JUDGES if (own := stage(name, Judged, SO_FAR)) is not None]
     names = run.configuration.get("stages")
     asked = [str(name) for name in names] if isinstance(names, list) else []
-    to_do = _to_do(told, run, exports) if told else None
+    limit = run.configuration.get("short_limit")
+    over = bool(told and isinstance(limit, float) and limit and told.costs_more_than(limit))
+    to_do = _to_do(told, run, exports, over=over) if told else None
     sections = [
         *([_exported(run, exports, verified, to_do)] if exports else ()),
         *(judged_section(each, goes_on=True) for each in going_on),
@@ -85,30 +87,49 @@ def page(run: RunOnDisk) -> Page:
         ),
         facts=schedules.sizes(run.path / "model"),
         word="" if told is None else told.verdict,
+        price=_price(told, found, limit if over else None) if told else "",
         to_do=to_do,
         evidence=() if told is None else tuple(told.charts()),
     )
 
 
+def _price(judged: Judged, found: SearchResult | None, limit: object) -> str:
+    """The change within the window; and if it is above the limit, whether others keep it."""
+    told = judged.price_in_words
+    if not isinstance(limit, float):
+        return f"{told}."
+    told += f", above the limit of {math.expm1(limit):.0%}"
+    costs = found.legs[0].short_costs.values() if found else ()
+    if costs and all(cost.difference.value > limit for cost in costs):
+        told += f"; so is every method that may be best at {format_length(judged.length)}"
+    return f"{told}."
+
+
 def _finding(judged: Judged) -> str:
     """The figure that a verdict rests on, and its rule."""
     name = NAMES.get(judged.chosen, judged.chosen)
-    rule = f"It works if the whole interval is above {-100 * MARGIN:.0f} points."
+    level = f"{judged.looks[-1].difference.level:.0%}" if judged.looks else "wider"
+    rule = (
+        f"It works if this {level} interval, wide enough for every look at the documents, is above "
+        f"{-100 * MARGIN:.0f} points as a whole."
+    )
     return f"At {format_length(judged.length)} tokens, {name} {judged.evidence}. {rule}"
 
 
-def _to_do(judged: Judged, run: RunOnDisk, exports: Exports | None) -> Code:
+def _to_do(judged: Judged, run: RunOnDisk, exports: Exports | None, *, over: bool) -> Code:
     """Advice on the exported model, and the command that follows it."""
     if judged.verdict == "works":
         load = exports.written[0].moved(run.path).load if exports else ""
-        return Code(f"use it; {judged.price_in_words}.", schedules.pasted(load))
+        window = format_length(judged.window)
+        short = f" for long text, and the unmodified model within {window}" if over else ""
+        return Code(f"use it{short}.", schedules.pasted(load))
     if judged.verdict == "cannot be judged":
         easier = ("ropewalk", "evaluate", str(run.path / "model"), "--tasks", "passkey,perplexity")
         return Code("ask an easier task.", shlex.join(easier))
     last = judged.looks[-1] if judged.looks else None
     if judged.verdict == "undecided" and last is not None and last.more is not None:
         more = again(run, "--budget", str(last.documents + last.more))
-        return Code(f"read more documents; {judged.price_in_words}.", more)
+        return Code("read more documents.", more)
     return Code("train under it, or extend less far.", again(run, "--train-steps", "200"))
 
 
@@ -122,7 +143,7 @@ def judged_section(judged: Judged, *, is_final: bool = False, goes_on: bool = Fa
     return Section(f"Judged before: {name}", (Paragraph(verdict), *judged.charts()))
 
 
-def _searched(found: Found, first: Judged | None) -> Section:
+def _searched(found: SearchResult, first: Judged | None) -> Section:
     """The methods that were compared, after the reason if their comparison was not asked for."""
     section, limit = schedules.of_search(found), found.legs[0].short_limit
     if found.legs[0].history or not (first and limit and first.costs_more_than(limit)):

@@ -11,11 +11,11 @@ from ropewalk.reports.commands import model_of
 from ropewalk.reports.parts import schedules
 from ropewalk.run_directory import RESULTS
 from ropewalk.run_on_disk import RunOnDisk
-from ropewalk.searching.model.results import Found
+from ropewalk.searching.model.results import SearchResult
 
 
 def page(run: RunOnDisk) -> Page:
-    found = run.result(RESULTS, Found)
+    found = run.result(RESULTS, SearchResult)
     if found is None:
         return Page("A search", "Unfinished: nothing was found yet.", (), (), (RESULTS,))
     leg = found.legs[-1]

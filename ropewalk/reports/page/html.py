@@ -91,6 +91,7 @@ def _header(page: Page) -> Markup:
             tag("p", page.word, class_="word") if page.word else None,
             tag("p", marked(page.verdict)),
             *_drawn(page.evidence),
+            tag("p", tag("strong", "Price: "), marked(page.price)) if page.price else None,
             tag("p", tag("strong", "What to do: "), marked(page.to_do.title))
             if page.to_do
             else None,

@@ -15,7 +15,7 @@ from ropewalk.models.source import resolve
 from ropewalk.planning.charts import by_step, factors
 from ropewalk.runtimes.model_classes import ENGINE_NAMES
 from ropewalk.runtimes.serving import NOT_RUN, Serving, serving
-from ropewalk.searching.model.results import Found
+from ropewalk.searching.model.results import SearchResult
 
 
 def of_plans(plans: Mapping[str, ContextPlan]) -> Section:
@@ -29,7 +29,7 @@ def of_plans(plans: Mapping[str, ContextPlan]) -> Section:
     return Section("Schedules", tuple(blocks))
 
 
-def of_search(found: Found, said: Sequence[str] = ()) -> Section:
+def of_search(found: SearchResult, said: Sequence[str] = ()) -> Section:
     """The blocks of a search, without sentences that were said: scores, progress and factors."""
     title = "Search" if any(leg.history for leg in found.legs) else "Methods compared"
     blocks = (block for leg in found.legs for block in leg.blocks())

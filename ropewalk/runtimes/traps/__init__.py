@@ -1,6 +1,6 @@
 """The known ways in which a setting is silently dropped, squared or ignored, each found by name.
 
-A trap is a public function from a `Subject` to its findings, in the file of its subject:
+A trap is a public function from a `ExaminedModel` to its findings, in the file of its subject:
 
     assumptions     what reading the config takes for granted
     config_keys     the keys of a config contradict each other, or are misspelt, missing, not read
@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import replace
 from inspect import isfunction
 
-from ropewalk.runtimes.finding import Finding, Subject, Trap
+from ropewalk.runtimes.finding import ExaminedModel, Finding, Trap
 from ropewalk.runtimes.traps import (
     assumptions,
     config_keys,
@@ -39,7 +39,7 @@ TRAPS: tuple[Trap, ...] = tuple(
 )
 
 
-def find(subject: Subject) -> tuple[Finding, ...]:
+def find(subject: ExaminedModel) -> tuple[Finding, ...]:
     """Every trap that this subject is in; one that several runtimes share is reported once."""
     merged: dict[tuple[object, ...], Finding] = {}
     for trap in TRAPS:

@@ -9,10 +9,10 @@ import re
 from collections.abc import Iterator
 
 from ropewalk.models.families import ENCODERS
-from ropewalk.runtimes.finding import Finding, Subject
+from ropewalk.runtimes.finding import ExaminedModel, Finding
 
 
-def assumed(subject: Subject) -> Iterator[Finding]:
+def assumed(subject: ExaminedModel) -> Iterator[Finding]:
     """Those on which runtimes are known to differ are wrong; the others inform."""
     for name, text in subject.assumptions:
         if name == "theta-conflict" and len(subject.ropes) == 1:
@@ -52,7 +52,7 @@ def assumed(subject: Subject) -> Iterator[Finding]:
             )
 
 
-def _writes_text(subject: Subject) -> bool:
+def _writes_text(subject: ExaminedModel) -> bool:
     """True if an architecture that writes text is stated, so the model is not meant to encode."""
     names, kind = subject.config.get("architectures"), subject.reader.model_type
     stated = " ".join(map(str, names)) if isinstance(names, list) else ""

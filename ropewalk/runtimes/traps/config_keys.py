@@ -14,7 +14,7 @@ from ropewalk.context_plan import FULL_ATTENTION, SLIDING_ATTENTION
 from ropewalk.errors import RopewalkError
 from ropewalk.lengths import format_length
 from ropewalk.models.config import Config
-from ropewalk.runtimes.finding import Finding, Subject
+from ropewalk.runtimes.finding import ExaminedModel, Finding
 from ropewalk.runtimes.model_classes import ENGINE_NAMES
 from ropewalk.runtimes.reading import STOCK, kind_of
 
@@ -32,10 +32,13 @@ _ERASED = set(_TABLE["erased"])
 _SCALES = {"factor", "short_factor", "long_factor", "beta_fast", "low_freq_factor"}
 
 
-def ignored_keys(subject: Subject) -> Iterator[Finding]:
+def ignored_keys(subject: ExaminedModel) -> Iterator[Finding]:
     """Keys that no runtime reads under this rope type, misspelt or left over from another."""
     for rope in _stated_ropes(subject):
         kind = kind_of(rope)
+        neutral = {**_NEUTRAL}
+        if rope.get("mscale") == rope.get("mscale_all_dim"):  # what counts is their ratio
+            neutral["mscale_all_dim"] = rope.get("mscale")
         if kind not in _READ or not {"rope_type", "type"} & set(rope):
             continue
         for key in sorted(set(rope).difference(_READ[kind], _TABLE["always"])):
@@ -47,11 +50,11 @@ def ignored_keys(subject: Subject) -> Iterator[Finding]:
                 "remove it, or correct its name or the type; type "
                 f"{kind!r} reads {', '.join(sorted(_READ[kind])) or 'no keys of its own'}",
                 # Beside a plan, all that it should do is compared: what is left over is harmless.
-                wrong=not subject.planned and rope[key] != _NEUTRAL.get(key),
+                wrong=not subject.planned and rope[key] != neutral.get(key),
             )
 
 
-def no_rope_type(subject: Subject) -> Iterator[Finding]:
+def no_rope_type(subject: ExaminedModel) -> Iterator[Finding]:
     for rope in _stated_ropes(subject):
         if "rope_type" not in rope and "type" not in rope and set(rope) & _SCALES:
             yield Finding(
@@ -63,7 +66,7 @@ def no_rope_type(subject: Subject) -> Iterator[Finding]:
             )
 
 
-def factor_count(subject: Subject) -> Iterator[Finding]:
+def factor_count(subject: ExaminedModel) -> Iterator[Finding]:
     reader = subject.reader
     for rope in _stated_ropes(subject):
         if kind_of(rope) != "longrope":
@@ -88,7 +91,7 @@ def factor_count(subject: Subject) -> Iterator[Finding]:
                 )
 
 
-def theta_missing(subject: Subject) -> Iterator[Finding]:
+def theta_missing(subject: ExaminedModel) -> Iterator[Finding]:
     inner = subject.inner
     if not isinstance(inner.get("rope_parameters"), Mapping):
         return
@@ -106,7 +109,7 @@ def theta_missing(subject: Subject) -> Iterator[Finding]:
             return
 
 
-def original_length_missing(subject: Subject) -> Iterator[Finding]:
+def original_length_missing(subject: ExaminedModel) -> Iterator[Finding]:
     reader = subject.reader
     for rope in _stated_ropes(subject):
         kind = kind_of(rope)
@@ -129,7 +132,7 @@ def original_length_missing(subject: Subject) -> Iterator[Finding]:
             )
 
 
-def factor_recomputed(subject: Subject) -> Iterator[Finding]:
+def factor_recomputed(subject: ExaminedModel) -> Iterator[Finding]:
     """A factor of YaRN that is not the ratio of the two lengths next to it."""
     stated = subject.reader.get("max_position_embeddings")
     for rope in _stated_ropes(subject):
@@ -150,7 +153,7 @@ def factor_recomputed(subject: Subject) -> Iterator[Finding]:
             )
 
 
-def truncate_nested(subject: Subject) -> Iterator[Finding]:
+def truncate_nested(subject: ExaminedModel) -> Iterator[Finding]:
     setting = subject.inner.get("rope_parameters") or subject.inner.get("rope_scaling")
     if not isinstance(setting, Mapping):
         return
@@ -168,7 +171,7 @@ def truncate_nested(subject: Subject) -> Iterator[Finding]:
             )
 
 
-def window_missing(subject: Subject) -> Iterator[Finding]:
+def window_missing(subject: ExaminedModel) -> Iterator[Finding]:
     """Layers with a sliding window of no length, or in a class that does not read them."""
     inner, kinds = subject.inner, subject.inner.get("layer_types")
     kind = subject.reader.model_type
@@ -197,20 +200,20 @@ def window_missing(subject: Subject) -> Iterator[Finding]:
         )
 
 
-def scaling_null(subject: Subject) -> Iterator[Finding]:
+def scaling_null(subject: ExaminedModel) -> Iterator[Finding]:
     inner, kind = subject.inner, subject.reader.model_type
     if kind in _ERASED and "rope_scaling" in inner and not inner["rope_scaling"]:
         yield Finding(
             "refused",
             tuple(r.runtime for r in subject.readings if r.runtime in (STOCK, *ENGINE_NAMES)),
-            f"rope_scaling = {inner['rope_scaling']} is stated, which transformers' {kind} takes "
+            f"rope_scaling = {inner['rope_scaling']} is stated, and transformers' {kind} takes it "
             "for its rope_parameters",
             "it does not load",
             "remove rope_scaling (ropewalk export does)",
         )
 
 
-def _stated_ropes(subject: Subject) -> list[Config]:
+def _stated_ropes(subject: ExaminedModel) -> list[Config]:
     """Each layer type's own setting, without the keys that are null."""
     settings = []
     for rope in subject.stated_settings:

@@ -23,6 +23,11 @@ from ropewalk.runtimes.reading import LLAMA_CPP
 
 def findings(header: GGUFHeader) -> Iterator[Finding]:
     """The traps that lie in the file itself."""
+    yield from _of_factors(header)
+    yield from _of_settings(header)
+
+
+def _of_factors(header: GGUFHeader) -> Iterator[Finding]:
     geometry = geometry_of(header)
     here = (LLAMA_CPP,)
     for name in (FREQUENCIES, LONG, SHORT):
@@ -48,6 +53,10 @@ def findings(header: GGUFHeader) -> Iterator[Finding]:
                 "llama.cpp refuses the file",
                 f"write {geometry.pairs} factors in F32",
             )
+
+
+def _of_settings(header: GGUFHeader) -> Iterator[Finding]:
+    here = (LLAMA_CPP,)
     if header.get("rope.freq_base") is None:
         yield Finding(
             "theta-missing",

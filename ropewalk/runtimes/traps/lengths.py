@@ -12,8 +12,8 @@ import numpy as np
 
 from ropewalk.context_plan import FULL_ATTENTION
 from ropewalk.lengths import format_length
-from ropewalk.runtimes.configs import window_everywhere
-from ropewalk.runtimes.finding import Finding, Subject
+from ropewalk.models.windows import window_everywhere
+from ropewalk.runtimes.finding import ExaminedModel, Finding
 from ropewalk.runtimes.reading import OLLAMA, RotaryReading, kind_of
 from ropewalk.theory.published import MEN_2024
 
@@ -25,7 +25,7 @@ Llama 2 that is extended fourfold, to 16k, lacks its scaling at 31 times. One th
 (8 times below) cannot be told from a pretrained model by its config."""
 
 
-def unscaled_length(subject: Subject) -> Iterator[Finding]:
+def unscaled_length(subject: ExaminedModel) -> Iterator[Finding]:
     """A long length stated over a plain base: fine-tuned with scaling, published without it."""
     plan, inner = subject.plan, subject.inner
     if plan is None or subject.planned or FULL_ATTENTION not in plan.schedules:
@@ -49,7 +49,7 @@ def unscaled_length(subject: Subject) -> Iterator[Finding]:
         )
 
 
-def not_extended(subject: Subject) -> Iterator[Finding]:
+def not_extended(subject: ExaminedModel) -> Iterator[Finding]:
     plan = subject.plan
     if plan is None or plan.target_length >= subject.length:
         return
@@ -69,7 +69,7 @@ def not_extended(subject: Subject) -> Iterator[Finding]:
     )
 
 
-def tokenizer_limit(subject: Subject) -> Iterator[Finding]:
+def tokenizer_limit(subject: ExaminedModel) -> Iterator[Finding]:
     limit = subject.tokenizer_limit
     if limit is None or limit >= subject.length:
         return
@@ -82,7 +82,7 @@ def tokenizer_limit(subject: Subject) -> Iterator[Finding]:
     )
 
 
-def generation_limit(subject: Subject) -> Iterator[Finding]:
+def generation_limit(subject: ExaminedModel) -> Iterator[Finding]:
     limit = subject.generation_limit
     if limit is not None and limit < subject.length:
         yield Finding(
@@ -95,7 +95,7 @@ def generation_limit(subject: Subject) -> Iterator[Finding]:
         )
 
 
-def window_in_every_layer(subject: Subject) -> Iterator[Finding]:
+def window_in_every_layer(subject: ExaminedModel) -> Iterator[Finding]:
     window = window_everywhere(subject.config)
     if window is None or window >= subject.length:
         return
@@ -111,7 +111,7 @@ def window_in_every_layer(subject: Subject) -> Iterator[Finding]:
     )
 
 
-def length_limit(subject: Subject) -> Iterator[Finding]:
+def length_limit(subject: ExaminedModel) -> Iterator[Finding]:
     if any(not_extended(subject)):
         return
     # Where the config leaves its length open, the longer one is our own assumption.
@@ -136,12 +136,12 @@ def length_limit(subject: Subject) -> Iterator[Finding]:
         )
 
 
-def _serving(subject: Subject) -> Iterator[RotaryReading]:
+def _serving(subject: ExaminedModel) -> Iterator[RotaryReading]:
     """The readings of runtimes that are known to load it."""
     return (reading for reading in subject.readings if not (reading.refused or reading.unread))
 
 
-def short_by_default(subject: Subject) -> Iterator[Finding]:
+def short_by_default(subject: ExaminedModel) -> Iterator[Finding]:
     """Ollama serves less than a file can, and says so only in its log."""
     if any(reading.runtime == OLLAMA for reading in _serving(subject)):
         yield Finding(
@@ -156,7 +156,7 @@ def short_by_default(subject: Subject) -> Iterator[Finding]:
         )
 
 
-def length_multiplied(subject: Subject) -> Iterator[Finding]:
+def length_multiplied(subject: ExaminedModel) -> Iterator[Finding]:
     if not any(kind_of(rope) in ("linear", "dynamic") for rope in subject.ropes.values()):
         return
     stated = subject.reader.get("max_position_embeddings")

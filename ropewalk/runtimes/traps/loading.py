@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ropewalk.models.config import QUERY_GROWTH
-from ropewalk.runtimes.finding import Finding, Subject
+from ropewalk.runtimes.finding import ExaminedModel, Finding
 from ropewalk.runtimes.reading import STOCK, whole
 from ropewalk.runtimes.traps.config_keys import factor_count, scaling_null
 
 LAYERS, HEADS, KEYS = "num_hidden_layers", "num_attention_heads", "num_key_value_heads"
 
 
-def remote_code(subject: Subject) -> Iterator[Finding]:
+def remote_code(subject: ExaminedModel) -> Iterator[Finding]:
     if subject.config.get("auto_map"):
         yield Finding(
             "remote-code",
@@ -28,7 +28,7 @@ def remote_code(subject: Subject) -> Iterator[Finding]:
         )
 
 
-def refused(subject: Subject) -> Iterator[Finding]:
+def refused(subject: ExaminedModel) -> Iterator[Finding]:
     if any((*factor_count(subject), *scaling_null(subject))):  # named already, and better
         return
     counts = _bad_counts(subject)
@@ -55,12 +55,12 @@ def refused(subject: Subject) -> Iterator[Finding]:
             )
 
 
-def _lacks_growth(subject: Subject) -> bool:
+def _lacks_growth(subject: ExaminedModel) -> bool:
     grows = bool(subject.config) and subject.reader.family.steps_log_n
     return grows and any(rope.get(QUERY_GROWTH) is None for rope in subject.ropes.values())
 
 
-def _bad_counts(subject: Subject) -> str:
+def _bad_counts(subject: ExaminedModel) -> str:
     """Counts with which no model runs, though transformers builds some without a word."""
     if not subject.config:
         return ""

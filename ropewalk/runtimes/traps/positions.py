@@ -11,7 +11,7 @@ from ropewalk.lengths import format_length
 from ropewalk.models.config import DUAL_CHUNK, ORIGINAL_LENGTH
 from ropewalk.runtimes import named
 from ropewalk.runtimes.drafters import beyond_overrides
-from ropewalk.runtimes.finding import Finding, Subject
+from ropewalk.runtimes.finding import ExaminedModel, Finding
 from ropewalk.runtimes.model_classes import GROWTH_BESIDE as BESIDE
 from ropewalk.runtimes.model_classes import GROWTH_IN_ROPE as IN_ROPE
 
@@ -19,7 +19,7 @@ _STEP_IN_SGLANG = 16384
 """The default of its class for Ministral 3."""
 
 
-def position_scaling_lost(subject: Subject) -> Iterator[Finding]:
+def position_scaling_lost(subject: ExaminedModel) -> Iterator[Finding]:
     inside = [r[IN_ROPE] for r in subject.ropes.values() if r.get(IN_ROPE) is not None]
     other = subject.inner.get(BESIDE)
     own = other.get("beta") if isinstance(other, Mapping) else None
@@ -43,7 +43,7 @@ def position_scaling_lost(subject: Subject) -> Iterator[Finding]:
             )
 
 
-def _other_steps(subject: Subject) -> Iterator[Finding]:
+def _other_steps(subject: ExaminedModel) -> Iterator[Finding]:
     """SGLang takes the length of a step next to rope_parameters, whatever these contain."""
     taken = subject.inner.get(ORIGINAL_LENGTH, _STEP_IN_SGLANG)
     for rope in subject.ropes.values():
@@ -60,7 +60,7 @@ def _other_steps(subject: Subject) -> Iterator[Finding]:
             )
 
 
-def dual_chunk(subject: Subject) -> Iterator[Finding]:
+def dual_chunk(subject: ExaminedModel) -> Iterator[Finding]:
     """Qwen2.5-1M turns positions by chunks, and only its vLLM of early 2025 did so too."""
     setting = subject.chunks
     if not isinstance(setting, Mapping):
@@ -92,7 +92,7 @@ def dual_chunk(subject: Subject) -> Iterator[Finding]:
             )
 
 
-def eight_bit_keys(subject: Subject) -> Iterator[Finding]:
+def eight_bit_keys(subject: ExaminedModel) -> Iterator[Finding]:
     for config in (subject.inner, subject.config):
         own = config.get("quantization_config")
         scheme = own.get("kv_cache_scheme") if isinstance(own, Mapping) else None
@@ -109,7 +109,7 @@ def eight_bit_keys(subject: Subject) -> Iterator[Finding]:
             return
 
 
-def drafter_unscaled(subject: Subject) -> Iterator[Finding]:
+def drafter_unscaled(subject: ExaminedModel) -> Iterator[Finding]:
     """A setting that only the command line of vLLM would state, which its drafters do not read."""
     short = [r for r in subject.readings if r.runtime == "vllm" and (r.limit or 0) < subject.length]
     if short and subject.asked and (why := beyond_overrides(subject.config, subject.length)):

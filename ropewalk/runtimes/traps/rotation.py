@@ -14,7 +14,7 @@ import numpy as np
 
 from ropewalk.errors import RopewalkError
 from ropewalk.lengths import format_length
-from ropewalk.runtimes.finding import TOLERANCE, Finding, Subject
+from ropewalk.runtimes.finding import TOLERANCE, ExaminedModel, Finding
 from ropewalk.runtimes.model_classes import ENGINE_NAMES
 from ropewalk.runtimes.reading import Effective, RotaryReading, kind_of
 from ropewalk.scaling import rebuild
@@ -24,7 +24,7 @@ _REWRITE = "write the setting anew: ropewalk export does"
 _OTHER_FORM = "extend it by another base (ntk), which reaches every class, or use another runtime"
 
 
-def rotation(subject: Subject) -> Iterator[Finding]:
+def rotation(subject: ExaminedModel) -> Iterator[Finding]:
     """Frequencies and attention scaling, layer type by layer type, step by step."""
     for reading, layer_type, want, got in _compared(subject):
         where = f"{layer_type} at {format_length(want.length)}: "
@@ -73,7 +73,7 @@ def _rounded(found: float, wanted: float) -> bool:
     return digits >= 4 and round(found, digits) == wanted
 
 
-def on_a_cpu(subject: Subject) -> Iterator[Finding]:
+def on_a_cpu(subject: ExaminedModel) -> Iterator[Finding]:
     """A class with another rotary module for CPUs."""
     kinds = list(map(kind_of, subject.ropes.values()))
     for reading in subject.readings:
@@ -94,7 +94,7 @@ def _because(reading: RotaryReading) -> str:
     return "".join(f"; {note}" for note in reading.notes)
 
 
-def beyond_stock(subject: Subject) -> Iterator[Finding]:
+def beyond_stock(subject: ExaminedModel) -> Iterator[Finding]:
     """Find settings that no stock runtime can express at all."""
     if subject.plan is None:
         return
@@ -120,7 +120,9 @@ def beyond_stock(subject: Subject) -> Iterator[Finding]:
             )
 
 
-def _compared(subject: Subject) -> Iterator[tuple[RotaryReading, str, RotarySchedule, Effective]]:
+def _compared(
+    subject: ExaminedModel,
+) -> Iterator[tuple[RotaryReading, str, RotarySchedule, Effective]]:
     if subject.plan is None:
         return
     for reading in subject.readings:
@@ -134,7 +136,7 @@ def _compared(subject: Subject) -> Iterator[tuple[RotaryReading, str, RotarySche
 
 
 def _explained(
-    subject: Subject, layer_type: str, want: RotarySchedule, got: Effective
+    subject: ExaminedModel, layer_type: str, want: RotarySchedule, got: Effective
 ) -> tuple[str, str, str]:
     """The trap's name, effect and remedy, for frequencies other than those wanted."""
     found, geometry = got.inverse_frequencies, want.geometry
@@ -227,10 +229,10 @@ def _attention_trap(wanted: float, found: float) -> str:
     return "attention-factor-ignored"
 
 
-def _attention_remedy(subject: Subject, runtime: str, wanted: float) -> str:
+def _attention_remedy(subject: ExaminedModel, runtime: str, wanted: float) -> str:
     longrope = any(kind_of(rope) == "longrope" for rope in subject.ropes.values())
     if longrope and runtime.startswith(tuple(ENGINE_NAMES)):
-        return f"add short_mscale and long_mscale = {wanted:.6g} to the rope setting"
+        return f"set short_mscale and long_mscale to {wanted:.6g} in the rope setting"
     return f"write the setting anew: ropewalk export --runtime {runtime.partition('-')[0]} does"
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ropewalk.context_plan import APPROXIMATES
-from ropewalk.runtimes.features import is_dynamic, two_lists
-from ropewalk.runtimes.finding import Finding, Subject
+from ropewalk.models.stock_config import is_dynamic, two_lists
+from ropewalk.runtimes.finding import ExaminedModel, Finding
 from ropewalk.runtimes.reading import STOCK, kind_of
 
 
-def cache_switch(subject: Subject) -> Iterator[Finding]:
+def cache_switch(subject: ExaminedModel) -> Iterator[Finding]:
     """Wrong, unless that is how transformers has the plan: two lists, dynamic, or one near it."""
     plan = subject.plan
     meant = plan is not None and (
@@ -35,7 +35,7 @@ def cache_switch(subject: Subject) -> Iterator[Finding]:
             )
 
 
-def one_position(subject: Subject) -> Iterator[Finding]:
+def one_position(subject: ExaminedModel) -> Iterator[Finding]:
     for reading in subject.readings:
         for rope in subject.ropes.values() if reading.runtime == "sglang" else ():
             original = rope.get("original_max_position_embeddings")
@@ -55,7 +55,7 @@ def one_position(subject: Subject) -> Iterator[Finding]:
                 )
 
 
-def declared_switch(subject: Subject) -> Iterator[Finding]:
+def declared_switch(subject: ExaminedModel) -> Iterator[Finding]:
     for reading in subject.readings:
         if reading.switches == "by the declared length":
             yield Finding(

@@ -31,6 +31,7 @@ def tried(folder: Path, plan: ContextPlan, *, tokenizer: bool) -> Trial:
     from ropewalk.models.checkpoint import Checkpoint
     from ropewalk.models.load import read_model
 
+    # A failure is a finding of the folder, or a note that it was not run, and why.
     try:
         checkpoint = Checkpoint.open(str(folder))
         if checkpoint.bytes(torch.float32) > MOST_BYTES:
@@ -47,6 +48,7 @@ def tried(folder: Path, plan: ContextPlan, *, tokenizer: bool) -> Trial:
         return Trial(notes=(f"the model was not run: {error}",))
     except InputError as error:
         return Trial(findings=(_fails("refused", str(error), "it does not load"),))
+    # Logits can agree and still be of no use.
     found = [] if agreement.passed else [differs(STOCK, agreement)]
     if all(answer.logits.std() == 0 for answer in answered.answers):
         said = "every token has the same logit at every position"

@@ -15,7 +15,7 @@ import numpy as np
 from ropewalk.evaluation.select import Choice, Losses, Paired, choose, paired, remaining
 from ropewalk.progress import Progress, share, silent
 from ropewalk.schedule import FloatArray, RotarySchedule
-from ropewalk.searching.driver import Result
+from ropewalk.searching.driver import Outcome
 from ropewalk.searching.model.documents import DocumentSet, SearchDocuments
 from ropewalk.searching.model.forwards import FIRST_ROUND
 from ropewalk.searching.model.measure import ANSWERS, RETRIEVED, TEXT, Kept
@@ -30,7 +30,7 @@ Schedules = Mapping[str, RotarySchedule]
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
+class MeasuredSchedule:
     """One schedule on the documents of a set."""
 
     values: FloatArray
@@ -57,14 +57,16 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Reader:
+class ScheduleReader:
     """Measures schedules by name, and shows how far it is."""
 
     kept: Kept
     objective: str
     progress: Progress
 
-    def read(self, stage: str, documents: DocumentSet, schedules: Schedules) -> dict[str, Measured]:
+    def read(
+        self, stage: str, documents: DocumentSet, schedules: Schedules
+    ) -> dict[str, MeasuredSchedule]:
         """Each schedule on each document; nothing if the set is empty."""
         if not documents.documents:
             return {}
@@ -72,7 +74,7 @@ class Reader:
         for done, (name, schedule) in enumerate(schedules.items()):
             part = share(self.progress, stage, done / len(schedules), 1 / len(schedules))
             values = self.kept.measured(schedule, documents.numbers, part)
-            found[name] = Measured(values, self.objective, documents.texts)
+            found[name] = MeasuredSchedule(values, self.objective, documents.texts)
         return found
 
 
@@ -85,11 +87,11 @@ class Candidates:
     """The best of the searched ones, best first."""
     at_bounds: Mapping[str, tuple[str, ...]]
     """The bounds of the space that a finalist lies on, in words."""
-    on_search: Mapping[str, Measured]
+    on_search: Mapping[str, MeasuredSchedule]
     """The hand-designed methods on the documents of the search."""
     by_objective: Mapping[str, float]
     """Their scores as the search counts them: with the loss of short text, if that counts."""
-    result: Result
+    result: Outcome
 
     @property
     def all(self) -> dict[str, RotarySchedule]:
@@ -101,7 +103,7 @@ class Selection:
     """The choice, and the measurements that it rests on."""
 
     choice: Choice
-    measured: Mapping[str, Measured]
+    measured: Mapping[str, MeasuredSchedule]
     """Every candidate, on the documents that it saw before it dropped out."""
     remaining: Sequence[str]
     """The candidates that saw all documents, and may be best by them."""
@@ -112,7 +114,7 @@ class Selection:
 
 
 def select(
-    reader: Reader,
+    reader: ScheduleReader,
     documents: SearchDocuments,
     candidates: Candidates,
     present: RotarySchedule,
@@ -146,8 +148,8 @@ def select(
 
 
 def race(
-    reader: Reader, documents: DocumentSet, schedules: Schedules, by_hand: Schedules
-) -> tuple[dict[str, Measured], list[str]]:
+    reader: ScheduleReader, documents: DocumentSet, schedules: Schedules, by_hand: Schedules
+) -> tuple[dict[str, MeasuredSchedule], list[str]]:
     """Measure all schedules on a few documents, and those that may be best on twice as many.
 
     Also returns the names of those that may be best after all documents.
@@ -156,7 +158,7 @@ def race(
     looks = [min(count, FIRST_ROUND)]
     while looks[-1] < count:
         looks.append(min(count, 2 * looks[-1]))
-    measured: dict[str, Measured] = {}
+    measured: dict[str, MeasuredSchedule] = {}
     left, done = list(schedules), 0
     for look in looks:
         size = (look - done) / count / len(left)
@@ -165,7 +167,7 @@ def race(
             kept.measured(schedules[name], documents.numbers[done:look], part)
         # All that a schedule has seen: the new documents are known by now, as the others were.
         seen = documents.until(look)
-        measured |= Reader(kept, reader.objective, silent).read(
+        measured |= ScheduleReader(kept, reader.objective, silent).read(
             "selecting", seen, {name: schedules[name] for name in left}
         )
         losses = {name: measured[name].losses for name in left}

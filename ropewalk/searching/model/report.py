@@ -11,8 +11,8 @@ from ropewalk.schedule import RotarySchedule
 from ropewalk.searching.model.choose import (
     WITHIN,
     Candidates,
-    Measured,
-    Reader,
+    MeasuredSchedule,
+    ScheduleReader,
     Schedules,
     Selection,
 )
@@ -20,9 +20,9 @@ from ropewalk.searching.model.documents import SearchDocuments
 from ropewalk.searching.model.results import (
     PRESENT,
     SEARCHED,
-    Arm,
     Leg,
     Score,
+    ScoredSchedule,
     schedule_in_words,
 )
 from ropewalk.searching.model.settings import SearchSettings
@@ -33,7 +33,7 @@ ROUNDED = 1.5 / STEPS_PER_UNIT
 
 
 def report(
-    reader: Reader,
+    reader: ScheduleReader,
     documents: SearchDocuments,
     candidates: Candidates,
     selection: Selection,
@@ -54,12 +54,12 @@ def report(
     short_schedules = {PRESENT: present, baseline: schedules[baseline], name: schedules[chosen]}
     short = reader.read(WITHIN, documents.short_reporting, short_schedules)
 
-    def arm(own: str) -> Arm:
-        def on(measured: Mapping[str, Measured]) -> Score | None:
+    def arm(own: str) -> ScoredSchedule:
+        def on(measured: Mapping[str, MeasuredSchedule]) -> Score | None:
             return measured[own].score if own in measured else None
 
         selected = selection.measured[own].score
-        return Arm(schedules[own], on(on_search), selected, on(reported))
+        return ScoredSchedule(schedules[own], on(on_search), selected, on(reported))
 
     return Leg(
         length=length,
@@ -105,7 +105,7 @@ def _by_rule(selection: Selection, candidates: Candidates) -> str | None:
     return f"the same schedule ({described})" if name == selection.choice.chosen else described
 
 
-def _less(first: Measured, second: Measured) -> Paired | None:
+def _less(first: MeasuredSchedule, second: MeasuredSchedule) -> Paired | None:
     """The difference on the same documents; None if the model failed."""
     if first.losses.failed or second.losses.failed:
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -37,7 +38,7 @@ class Score(NamedTuple):
     documents: int
 
 
-class Arm(NamedTuple):
+class ScoredSchedule(NamedTuple):
     """A schedule, and its scores on each set of documents; None if it was not read there."""
 
     schedule: RotarySchedule
@@ -60,9 +61,9 @@ class Leg(Value):
     """`search`, or the hand-designed method that nothing searched was shown to be better than. As
     published, always `search`."""
     best_hand_designed: str
-    best: Arm
+    best: ScoredSchedule
     """The chosen schedule."""
-    baselines: Mapping[str, Arm]
+    baselines: Mapping[str, ScoredSchedule]
     """Those that dropped out of the selection have fewer documents there."""
     selection: Paired | None
     """The best searched schedule's score minus that of the best hand-designed method, on the
@@ -111,7 +112,7 @@ class Leg(Value):
         return None if self.chosen == SEARCHED else self.chosen
 
     @property
-    def arms(self) -> dict[str, Arm]:
+    def arms(self) -> dict[str, ScoredSchedule]:
         """The chosen schedule, and the hand-designed ones next to it, by their shown names."""
         others = {name: arm for name, arm in self.baselines.items() if name != self.chosen}
         return {self.shown(self.chosen): self.best, **others}
@@ -129,7 +130,7 @@ class Leg(Value):
         at, apart = format_length(self.length), self.best.reporting is not None
         read = {name: arm.reporting or arm.selection for name, arm in self.arms.items()}
         title = f"Held-out documents, at {at}" if apart else f"Methods at {at}"
-        yield _scores(title, read, _MEANS if apart else _CHOOSING)
+        yield _scores(title, read, _MEANS if apart else _CHOOSING, self._short)
         yield from self.charts()
         if self.at_original_length and apart:
             title = "At the original length, on the beginnings of the same documents"
@@ -143,6 +144,14 @@ class Leg(Value):
                 f"{self.gain('reporting'):+.4f} on held-out documents, {self.gain('search'):+.4f} "
                 "on those of the search; the excess of the second is overfitting and chance."
             )
+
+    @property
+    def _short(self) -> dict[str, str]:
+        """The change of perplexity on short text, by shown name, of those that may be best."""
+        return {
+            self.shown(name): f"{math.expm1(cost.difference.value):+.1%}"
+            for name, cost in self.short_costs.items()
+        }
 
     def charts(self) -> list[Chart]:
         """Progress and factors."""
@@ -168,23 +177,28 @@ _MEANS = (
     "Best first, by the loss that the search minimises. Means over few documents, no intervals."
 )
 _CHOOSING = (
-    "Best first, by the loss of text and answers together. These documents only choose a schedule; "
-    "the verdict reads others. A method that falls behind reads fewer."
+    "Best first, by the loss of text and answers together, in nats. Of those that may be best, the "
+    "first within the limit on short text is chosen; if none keeps it, the cheapest there. These "
+    "documents only choose; the verdict reads others. A method that falls behind reads fewer."
 )
 
 
-def _scores(title: str, read: Mapping[str, Score], caption: str) -> Table:
+def _scores(
+    title: str, read: Mapping[str, Score], caption: str, short: Mapping[str, str] | None = None
+) -> Table:
     rows = [
         (
             Cell(name),
             Cell(_number(score.score, 3), score.score),
             Cell(_number(score.perplexity, 1), score.perplexity),
             Cell(f"{score.retrieval:.0%}", score.retrieval),
+            *((Cell(short.get(name, "–")),) if short else ()),
             Cell(str(score.documents), score.documents),
         )
         for name, score in sorted(read.items(), key=lambda each: each[1].score)
     ]
-    columns = ("method", "loss", "perplexity", "facts retrieved", "documents")
+    within = ("perplexity on short text",) if short else ()
+    columns = ("method", "loss", "perplexity", "facts retrieved", *within, "documents")
     return Table(title, columns, tuple(rows), caption)
 
 
@@ -193,7 +207,7 @@ def _number(value: float, digits: int) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Found(Drawn):
+class SearchResult(Drawn):
     """The plan that a search ends in, and the legs that led to it."""
 
     never_empty = ("legs",)
@@ -251,7 +265,7 @@ class Found(Drawn):
 
 
 @dataclass(frozen=True, eq=False)
-class Searched(Found):
+class Searched(SearchResult):
     """The result of a search on one model."""
 
     model: str = field(kw_only=True)
@@ -365,15 +379,15 @@ def limited_in_words(leg: Leg) -> str:
     limit = f"the limit of {leg.short_limit:g} nats a token of text at the original length"
     own = leg.short_costs[leg.chosen]
     name = leg.method or "the searched schedule"
-    if own.difference > leg.short_limit:
+    if own.difference.value > leg.short_limit:
         return (
             f"No schedule that may be best keeps to {limit}: {name} is the cheapest, at {own}, and "
-            f"misses it by {own.difference - leg.short_limit:.3f}."
+            f"misses it by {own.difference.value - leg.short_limit:.3f}."
         )
     over = [
         f"{other} ({cost})"
         for other, cost in leg.short_costs.items()
-        if cost.difference > leg.short_limit
+        if cost.difference.value > leg.short_limit
     ]
     return f"Beyond {limit}, and not chosen: {', '.join(over)}." if over else ""
 

@@ -31,14 +31,14 @@ from ropewalk.registered import told
 from ropewalk.run_directory import Journal
 from ropewalk.schedule import RotarySchedule
 from ropewalk.searching import driver, strategies
-from ropewalk.searching.model.choose import WITHIN, Candidates, Reader, select
+from ropewalk.searching.model.choose import WITHIN, Candidates, ScheduleReader, select
 from ropewalk.searching.model.documents import SearchDocuments
 from ropewalk.searching.model.forwards import FINALISTS, evaluations_of
 from ropewalk.searching.model.measure import Kept, LocalMeasure, Measure
 from ropewalk.searching.model.objectives import ModelObjective
 from ropewalk.searching.model.ranks import SearchRanks
 from ropewalk.searching.model.report import report
-from ropewalk.searching.model.results import PRESENT, Found, Leg
+from ropewalk.searching.model.results import PRESENT, Leg, SearchResult
 from ropewalk.searching.model.settings import SearchSettings, check_target, legs_of, space_of
 from ropewalk.searching.space import Space
 from ropewalk.untrusted import parse_json
@@ -57,7 +57,7 @@ def search_model(
     ranks: SearchRanks | None = None,
     progress: Progress = silent,
     notice: Notice = log_notice,
-) -> Found:
+) -> SearchResult:
     """Search, select and report.
 
     `chat` is the template that questions go through. A leg has two journals, one of the search and
@@ -81,18 +81,26 @@ def search_model(
         if legs:  # recovery
             start = legs[0].best.schedule
         search = _LegSearch(
-            *(loaded, documents, encoder, settings, layer, name, start, length, notice)
+            loaded=loaded,
+            corpus=documents,
+            encoder=encoder,
+            settings=settings,
+            layer=layer,
+            name=name,
+            start=start,
+            length=length,
+            notice=notice,
         )
         leg = search.over(ranks, journal, progress)
         if leg is not None:
             legs.append(leg)
     helps = ranks is not None and ranks.rank > 0
-    found = None if helps else Found(_plan(present, layer, legs, settings), tuple(legs))
+    found = None if helps else SearchResult(_plan(present, layer, legs, settings), tuple(legs))
     if ranks is None:
         assert found is not None
         return found
     text = ranks.share(None if found is None else json.dumps(found.to_json()))
-    return found or Found.from_json(parse_json(text, source="rank 0"))
+    return found or SearchResult.from_json(parse_json(text, source="rank 0"))
 
 
 def check_search(
@@ -146,9 +154,9 @@ class _LegSearch:
 
     def over(self, ranks: SearchRanks | None, journal: Journals, progress: Progress) -> Leg | None:
         """Search on this process alone, or on all ranks; None if this one only helped."""
+        original = self.start.geometry.original_length
         documents = SearchDocuments.of(
-            *(self.corpus, self.encoder, self.length),
-            *(self.start.geometry.original_length, self.settings, self.notice),
+            self.corpus, self.encoder, self.length, original, self.settings, self.notice
         )
         count = len(documents.selection.documents)
         if count < FEWEST:
@@ -188,7 +196,7 @@ class _LegSearch:
     ) -> Leg:
         """Measure, choose, report."""
         kept = Kept(measure, journal(f"{self.name}-measured.jsonl"), at_once)
-        reader = Reader(kept, self.settings.objective, progress)
+        reader = ScheduleReader(kept, self.settings.objective, progress)
         candidates = self._candidates(
             reader, measure, documents, journal(f"{self.name}.jsonl"), at_once
         )
@@ -210,7 +218,7 @@ class _LegSearch:
 
     def _candidates(
         self,
-        reader: Reader,
+        reader: ScheduleReader,
         measure: Measure,
         documents: SearchDocuments,
         journal: Journal | None,
@@ -259,11 +267,11 @@ class _LegSearch:
         at_once: int,
         progress: Progress,
         baseline: str,
-    ) -> driver.Result:
+    ) -> driver.Outcome:
         """Run the strategy within its budget."""
         evaluations, tokens = evaluations_of(self.settings), self.settings.tokens
         if evaluations == 0:  # a race of the hand-designed methods alone
-            return driver.Result((), (), 0.0, 0)
+            return driver.Outcome((), (), 0.0, 0)
         each = objective.documents * objective.tokens_per_document
         expected = min(limit for limit in (evaluations, tokens and tokens / each) if limit)
 

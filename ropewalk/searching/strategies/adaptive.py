@@ -23,7 +23,7 @@ import numpy as np
 
 from ropewalk.schedule import FloatArray
 from ropewalk.searching.coordinates import Coordinates
-from ropewalk.searching.driver import Request, Requests
+from ropewalk.searching.driver import Requests, ScoreRequest
 from ropewalk.searching.space import Candidate, Space
 from ropewalk.searching.surface import Shape, Surface
 
@@ -104,9 +104,9 @@ class Book:
 
     def ask(
         self, candidates: Sequence[Candidate], documents: Sequence[int]
-    ) -> Generator[Request, FloatArray, FloatArray]:
+    ) -> Generator[ScoreRequest, FloatArray, FloatArray]:
         """The losses of [candidates, documents]."""
-        losses = yield Request(tuple(candidates), tuple(documents))
+        losses = yield ScoreRequest(tuple(candidates), tuple(documents))
         for candidate, row in zip(candidates, losses, strict=True):
             known = self.losses.setdefault(candidate, np.full(self.documents, np.nan))
             self.spent += int(np.isnan(known[list(documents)]).sum())

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ropewalk.schedule import FloatArray
-from ropewalk.searching.driver import Request, Requests
+from ropewalk.searching.driver import Requests, ScoreRequest
 from ropewalk.searching.space import STEPS_PER_UNIT, Candidate, Space
 
 HALVED_BEYOND = 512 * 1024
@@ -62,7 +62,7 @@ class Evolution:
                 if nursery.known == known:  # the space is that small
                     return
             known = nursery.known
-            losses: FloatArray = yield Request(tuple(brood), everyone)
+            losses: FloatArray = yield ScoreRequest(tuple(brood), everyone)
             top |= zip(brood, losses.mean(axis=1).tolist(), strict=True)
             top = dict(sorted(top.items(), key=lambda scored: scored[1])[: self.parents])
 

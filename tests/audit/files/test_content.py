@@ -16,7 +16,7 @@ from ropewalk.audit.result import Audit
 from ropewalk.errors import InvalidValue
 from ropewalk.exporting import llama_cpp
 from ropewalk.exporting.manifest import MANIFEST, FileDigest, Manifest
-from ropewalk.gguf import carried
+from ropewalk.gguf import provenance
 from ropewalk.gguf.header import read_header
 from ropewalk.gguf.sizes import BLOCKS
 from ropewalk.models.config import BUNDLED_FOLDER, present_plan
@@ -188,7 +188,7 @@ def _copy(file: Path, tmp_path: Path, change: Callable[[bytes], bytes]) -> Path:
 def test_every_byte_of_a_file_counts(file: Path, tmp_path: Path) -> None:
     size = file.stat().st_size
     header = read_header(file)
-    places = [size // 2, size - 1, header.places[carried.SHA256][0] + 5]
+    places = [size // 2, size - 1, header.places[provenance.SHA256][0] + 5]
     for at in places:
         path = _copy(file, tmp_path, lambda content: content)
         flip(path, at)

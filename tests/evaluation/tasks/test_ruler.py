@@ -208,7 +208,7 @@ def test_a_mean_needs_all_its_tasks_and_each_counts_alike() -> None:
     for name, members in listed.items():
         assert found[name].value == pytest.approx(fmean(rates[task] for task in members))
         assert found[name].samples == 10 * len(members)
-        assert known(found[name].low) < found[name].value
+        assert known(found[name].estimate.low) < found[name].value
     less = [r for r in records if r.task != "vt-syn"]
     assert means(less, listed) == []
     assert [r.task for r in means([r for r in records if r.task not in left_out], listed)] == [

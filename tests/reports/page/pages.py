@@ -37,7 +37,7 @@ def page_of(texts: Iterable[str]) -> Page:
     first = texts[0]
     said, blocks = tuple(texts), blocks_of(first)
     to_do = Code(first, first)
-    return Page(first, first, said, sections, said, said, said, said, first, to_do, blocks)
+    return Page(first, first, said, sections, said, said, said, said, first, to_do, blocks, first)
 
 
 def largest(lengths: int = 20, tasks: int = 17, methods: int = 4) -> Page:

@@ -142,7 +142,7 @@ def test_a_chart_of_two_places_is_a_table_and_one_of_none_is_nothing() -> None:
         frames = [own for name, own in read.elements if name == "svg" and own.get("role") == "img"]
         assert len(frames) == drawn
         assert ("50%" in read.texts.get("td", ())) is told
-        assert (" (25% to 75%)" in read.texts.get("small", ())) is told
+        assert (" (25 to 75%)" in read.texts.get("small", ())) is told
         assert ("passkey" in read.texts.get("h3", ())) is told
 
 

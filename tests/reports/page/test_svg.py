@@ -129,7 +129,7 @@ def test_no_row_of_a_grid_stands_in_the_label_along_the_side() -> None:
 def test_a_picture_is_told_in_words() -> None:
     series = (Series("yarn", (Mark(512, 0.9, 0.8, 1), Mark(2048, 0.5, 0.4, 0.6))),)
     x, y = Axis("length", "log2", "length"), Axis("right", shown="percent")
-    said = "right by length. yarn: 90% (80% to 100%) at 512 to 50% (40% to 60%) at 2k."
+    said = "right by length. yarn: 90% (80 to 100%) at 512 to 50% (40 to 60%) at 2k."
     assert f"<desc>{said}</desc>" in chart(Chart("a", x, y, series))
     grid = TileGrid("g", "length", "depth", ("512",), ("0–100%",), ((Tile(0.5, "512: 5 of 10"),),))
     assert "<desc>depth by length. 0–100%: 512: 5 of 10.</desc>" in tiles(grid)

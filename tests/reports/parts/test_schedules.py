@@ -11,14 +11,20 @@ from ropewalk.reports.parts.schedules import of_search
 from ropewalk.scaling import linear, yarn
 from ropewalk.schedule import RotaryGeometry, RotarySchedule
 from ropewalk.searching.driver import Point
-from ropewalk.searching.model.results import Arm, Found, Leg, Score, tried_in_words
+from ropewalk.searching.model.results import (
+    Leg,
+    Score,
+    ScoredSchedule,
+    SearchResult,
+    tried_in_words,
+)
 
 PLAIN = RotarySchedule.plain(RotaryGeometry(32, 32, 10_000.0, 512))
 
 
-def arm(schedule: RotarySchedule, score: float) -> Arm:
+def arm(schedule: RotarySchedule, score: float) -> ScoredSchedule:
     own = [Score(score + more, 8.0, 0.5, 4) for more in (0.0, 0.25, 0.5)]
-    return Arm(schedule, *own)
+    return ScoredSchedule(schedule, *own)
 
 
 def leg() -> Leg:
@@ -38,12 +44,13 @@ def leg() -> Leg:
         history=(Point(100, 2.5), Point(200, 2.0)),
         evaluations=2.0,
         tokens=200,
+        by_objective={"linear": 4.0, "yarn": 3.0},
     )
 
 
 def test_standings_are_those_on_documents_that_decided_nothing() -> None:
     plan = ContextPlan("m", {FULL_ATTENTION: (PlanStep(2048, yarn.schedule(PLAIN, 2048)),)})
-    blocks = of_search(Found(plan, (leg(),))).blocks
+    blocks = of_search(SearchResult(plan, (leg(),))).blocks
     [table] = [block for block in blocks if isinstance(block, Table)]
     scores = {row[0].text: row[1].text for row in table.rows}
     told = [("search (chosen)", "2.500"), ("yarn", "3.500"), ("linear", "4.500")]

@@ -25,6 +25,7 @@ from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.planted import split_corpus
 from ropewalk.evaluation.select import SHORT_LIMIT, Paired
 from ropewalk.exporting import fresh_process
+from ropewalk.interval import Interval
 from ropewalk.models.config import present_plan
 from ropewalk.models.install import applied
 from ropewalk.models.load import LoadedModel
@@ -37,7 +38,7 @@ from ropewalk.schedule import RotarySchedule
 from ropewalk.searching.model.documents import shortened
 from ropewalk.searching.model.measure import LocalMeasure
 from ropewalk.searching.model.objectives import loss_of
-from ropewalk.searching.model.results import SEARCHED, Found, Score
+from ropewalk.searching.model.results import SEARCHED, Score, SearchResult
 from ropewalk.searching.model.run import check_search, search_model
 from ropewalk.searching.model.settings import (
     SearchSettings,
@@ -62,12 +63,12 @@ def loaded(model: Any = None) -> LoadedModel:
     return LoadedModel("tiny", model, tiny.tokenizer(), present_plan(model.config))
 
 
-def searched(settings: SearchSettings = SETTINGS, model: Any = None, **more: Any) -> Found:
+def searched(settings: SearchSettings = SETTINGS, model: Any = None, **more: Any) -> SearchResult:
     return search_model(loaded(model), tiny.documents(), settings, **more)
 
 
 @cache
-def usual() -> Found:
+def usual() -> SearchResult:
     """The same search for all tests that only look at what it found."""
     return searched()
 
@@ -87,7 +88,7 @@ def test_a_search_ends_in_a_plan_that_its_own_numbers_speak_for() -> None:
     assert found.plan.target_length == TARGET
     assert found.plan.longest() == leg.best.schedule
     assert set(leg.baselines) == set(HAND_DESIGNED)
-    cheap = [name for name, cost in leg.short_costs.items() if cost.difference <= SHORT_LIMIT]
+    cheap = [name for name, cost in leg.short_costs.items() if cost.difference.value <= SHORT_LIMIT]
     lowest = min(leg.baselines[name].selection.score for name in cheap)
     assert leg.baselines[leg.best_hand_designed].selection.score == lowest
     assert leg.best.selection.score <= lowest
@@ -133,7 +134,9 @@ def test_the_published_search_has_its_own_documents_objective_and_space(tmp_path
     assert leg.best.schedule == space.schedule(Candidate(**lowest))
     assert leg.best.schedule.attention_scaling == 1.0
     assert leg.by_rule is not None
-    assert "Algorithm 1 ends with the lowest perplexity" in (told := Found(plan, (leg,)).summary())
+    assert "Algorithm 1 ends with the lowest perplexity" in (
+        told := SearchResult(plan, (leg,)).summary()
+    )
     assert f"By ropewalk's rule, on other documents, the choice would be {leg.by_rule}." in told
 
 
@@ -156,12 +159,14 @@ def test_a_schedule_on_a_bound_says_so_in_the_summary_and_in_json() -> None:
     [leg] = usual().legs
     bound = "3 of 8 rescale factors are 2.5, the largest that is searched"
     leg = replace(leg, chosen="search", at_bounds=(bound,))
-    found = Found(usual().plan, (leg,))
+    found = SearchResult(usual().plan, (leg,))
     assert f"lies on a bound of the search space, so a better one may lie beyond it: {bound}." in (
         found.summary()
     )
     assert json.loads(json.dumps(found.to_json()))["legs"][0]["at_bounds"] == [bound]
-    assert Found.from_json(json.loads(json.dumps(found.to_json()))).legs[0].at_bounds == (bound,)
+    assert SearchResult.from_json(json.loads(json.dumps(found.to_json()))).legs[0].at_bounds == (
+        bound,
+    )
 
 
 def test_the_choice_is_made_by_other_documents_than_those_of_the_search() -> None:
@@ -220,10 +225,10 @@ def test_a_searched_schedule_says_how_it_stands_on_documents_that_decided_nothin
     found = usual()
     [leg] = found.legs
     for held_out, said in (
-        (Paired(20, 20, -0.03, -0.05, -0.01), "the searched schedule is better"),
-        (Paired(20, 20, 0.03, 0.01, 0.05), "is worse there"),
-        (Paired(20, 20, -0.01, -0.03, 0.01), "inconclusive on these documents"),
-        (Paired(4, 4, -0.01, None, None), "inconclusive on these documents"),
+        (Paired(20, 20, Interval(-0.03, -0.05, -0.01, "nats")), "the searched schedule is better"),
+        (Paired(20, 20, Interval(0.03, 0.01, 0.05, "nats")), "is worse there"),
+        (Paired(20, 20, Interval(-0.01, -0.03, 0.01, "nats")), "inconclusive on these documents"),
+        (Paired(4, 4, Interval(-0.01, None, None, "nats")), "inconclusive on these documents"),
     ):
         told = replace(found, legs=(replace(leg, chosen=SEARCHED, held_out=held_out),)).summary()
         assert said in told
@@ -257,7 +262,11 @@ def test_a_model_that_fails_has_no_score_and_survives_json() -> None:
     again = check_result(replace(found, legs=(replace(leg, baselines=baselines),)))
     assert again.to_json()["baselines"]["linear"]["score"] is None  # type: ignore[index]
     assert (
-        Found.from_json(again.to_json()).legs[0].baselines["linear"].scores["reporting"].score
+        SearchResult.from_json(again.to_json())
+        .legs[0]
+        .baselines["linear"]
+        .scores["reporting"]
+        .score
         == math.inf
     )
 
@@ -459,7 +468,7 @@ def test_what_short_text_costs_is_measured_on_the_documents_of_the_report() -> N
     cost = leg.cost_at_original_length
     assert cost is not None
     less = leg.at_original_length[leg.chosen].score - leg.at_original_length["unmodified"].score
-    assert cost.difference == pytest.approx(less, rel=1e-6)
+    assert cost.difference.value == pytest.approx(less, rel=1e-6)
     assert f"changes the loss by {cost}; lower is better" in found.summary()
 
 
@@ -471,10 +480,10 @@ def test_what_costs_too_much_on_short_text_is_not_chosen_if_another_costs_less()
     [leg] = found.legs
     assert {leg.chosen, leg.best_hand_designed} <= leg.short_costs.keys()
     assert all(cost.documents == 2 for cost in leg.short_costs.values())
-    own = leg.short_costs[leg.chosen].difference
-    over = [name for name, cost in leg.short_costs.items() if cost.difference > 0]
+    own = leg.short_costs[leg.chosen].difference.value
+    over = [name for name, cost in leg.short_costs.items() if cost.difference.value > 0]
     if own > 0:  # all do
-        assert own == min(cost.difference for cost in leg.short_costs.values())
+        assert own == min(cost.difference.value for cost in leg.short_costs.values())
         assert f"{leg.chosen} is the cheapest, at " in found.summary()
         assert f"misses it by {own:.3f}" in found.summary()
     elif over:

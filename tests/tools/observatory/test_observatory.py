@@ -17,12 +17,13 @@ from ropewalk.models.config import ORIGINAL_LENGTH, Config, load_config
 from ropewalk.runtimes import named
 from ropewalk.runtimes.model_classes import TABLE
 from tests.tools.observatory.wheel_files import HOME, MODEL, NEW, OLD, REQUIRES, source, wheel
+from tools.models_table.__main__ import FOLDERS
 from tools.observatory import __main__ as observatory
 from tools.observatory import facts, sources
 from tools.observatory.classes import configs
 from tools.observatory.interpreter import Unreadable
 
-QWEN3 = load_config(observatory.CONFIGS / "qwen3-8b-yarn.json")
+QWEN3 = load_config(FOLDERS[1] / "qwen3-8b-yarn.json")
 WHEELS = os.environ.get("ROPEWALK_WHEELS", "")
 """A folder of released wheels, for the slow tests."""
 

@@ -1,4 +1,4 @@
-"""The metadata of an exported GGUF file: its plan, and a digest of itself.
+"""The provenance of an exported GGUF file, in its metadata: its plan, and a digest of itself.
 
 The digest is the SHA-256 of the whole file with the 64 characters of the digest as zeros, so it
 covers every other byte: keys, vocabulary and tensors. llama.cpp passes over keys that it does not

@@ -1,0 +1,1 @@
+"""The table of models: eighty published configs by runtime."""

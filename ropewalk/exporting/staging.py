@@ -59,7 +59,9 @@ def staged(
             _move_into_place(room, out, sources)
     except OSError as error:
         # What is read was opened before: what fails now is the writing.
-        raise RopewalkError(f"{out}: cannot be written ({error})") from None
+        raise RopewalkError(
+            f"{out}: cannot be written ({error}); make room there, and run the same command again"
+        ) from None
     finally:
         shutil.rmtree(room, ignore_errors=True)
         os.close(lock)

@@ -48,8 +48,9 @@ def check_shapes(tensors: Shapes, config: Config) -> Compared:
         said = "no tensor has the usual name of an embedding, so the shapes are not compared"
         return Compared(unknown=said)
     embedding = embeddings[0]
-    problems = list(_Model(reader, tensors, embedding["prefix"]).problems(embedding[0]))
     prefix = embedding["prefix"]
+    model = _Model(reader, tensors, prefix)
+    problems = list(model.problems(embedding[0]))
     others = any(not name.startswith(prefix) and not _HEAD.fullmatch(name) for name in tensors)
     rows = next(iter(tensors[embedding[0]]), None)
     if not problems and isinstance(config.get("text_config"), Mapping) and not others:
@@ -60,6 +61,9 @@ def check_shapes(tensors: Shapes, config: Config) -> Compared:
         why = "the weights are quantised" if quantised(config) else why
         first = f" ({problems[0]})" if problems else ""
         said = f"not all shapes are compared with the config: {why}{first}"
+        return Compared(unknown=said, rows=rows)
+    if not problems and (left := model.left_open()):
+        said = f"the config leaves {left} to its class, so not all shapes are compared with it"
         return Compared(unknown=said, rows=rows)
     return Compared(tuple(problems), rows=rows)
 
@@ -106,6 +110,16 @@ class _Model:
             if name in self.tensors:
                 yield from self._differs(name, (hidden,))
         yield from self._missing()
+
+    def left_open(self) -> str:
+        """Something that the tensors cannot be compared with, since the config states no number."""
+        if any(self.count(key) is None for key in ("vocab_size", "num_hidden_layers")):
+            return "the vocabulary or the number of layers"
+        wanted = self._by_name()
+        there = (
+            name for own in self.layers.values() for name in own if None in wanted.get(name, ())
+        )
+        return next((f"a width of {name}" for name in there), "")
 
     def _misnamed(self) -> Iterator[str]:
         """A prefix that no class of a text model adds or takes off."""

@@ -463,6 +463,16 @@ def test_the_usual_naming_holds_for_the_families(family: str) -> None:
         assert check_shapes(shapes, {**config, key: config[key] + 1}).problems, key
 
 
+@pytest.mark.parametrize("key", ["num_hidden_layers", "num_key_value_heads", "intermediate_size"])
+def test_a_size_that_the_config_leaves_to_its_class_is_not_established(key: str) -> None:
+    """Transformers fills in its class's own, and refuses the weights, or draws further layers."""
+    model = tiny_model("llama")
+    shapes = {name: tuple(weight.shape) for name, weight in model.state_dict().items()}
+    config = json.loads(model.config.to_json_string(use_diff=False))
+    del config[key]
+    assert "leaves" in check_shapes(shapes, config).unknown
+
+
 def test_nothing_heavy_is_needed(folder: Path) -> None:
     """Under a second and 300 MB, in a process of its own; on a busy machine, its CPU time."""
     program = (

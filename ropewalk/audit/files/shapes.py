@@ -25,6 +25,11 @@ USUAL = frozenset(NAMINGS)
 """Model types whose every tensor of these names has these shapes, as their tiny models show."""
 _EMBEDDING = re.compile(r"(?P<prefix>(?:.*\.)?)(?:embed_tokens|embed_in)\.weight")
 _HEAD = re.compile(r"(?:.*\.)?(?:lm_head|embed_out)\.weight")
+_EXPERT = re.compile(
+    r"(?:.*\.)?experts\.(?P<number>[0-9]{1,5})\."
+    r"(?:(?P<up>gate_proj|up_proj|w1|w3)|down_proj|w2)\.weight"
+)
+_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
 _BIASED = ("q_proj", "k_proj", "v_proj")
 _QUERIES = ("q_proj", "q_b_proj", "qkv_proj", "query_key_value")
 
@@ -106,6 +111,7 @@ class _Model:
             for name, shape in wanted.items():
                 if name in own:
                     yield from self._differs(f"{self.prefix}layers.{number}.{name}", shape)
+        yield from self._experts()
         for name in self._last():
             if name in self.tensors:
                 yield from self._differs(name, (hidden,))
@@ -149,6 +155,20 @@ class _Model:
             yield f"{there} layers are there, and the config asks for {stated}"
         elif sorted(self.layers) != list(range(there)):
             yield f"{there} layers are there, not numbered from 0 to {there - 1}"
+
+    def _experts(self) -> Iterator[str]:
+        """Experts of which each has tensors of its own: how many, and how wide."""
+        hidden = self.count("hidden_size")
+        inner = self.count("moe_intermediate_size") or self.count("intermediate_size")
+        stated = next(filter(None, map(self.count, _EXPERTS)), None)
+        for number, own in sorted(self.layers.items()):
+            found = {name: match for name in own if (match := _EXPERT.fullmatch(name))}
+            there = len({match["number"] for match in found.values()})
+            if found and stated is not None and there != stated:
+                yield f"layer {number} has {there} experts, and the config asks for {stated}"
+            for name, match in found.items():
+                wanted = (inner, hidden) if match["up"] else (hidden, inner)
+                yield from self._differs(f"{self.prefix}layers.{number}.{name}", wanted)
 
     def _by_name(self) -> dict[str, tuple[int | None, ...]]:
         """The shape that the config gives to each name within a layer."""

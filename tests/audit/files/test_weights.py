@@ -473,6 +473,29 @@ def test_a_size_that_the_config_leaves_to_its_class_is_not_established(key: str)
     assert "leaves" in check_shapes(shapes, config).unknown
 
 
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"num_local_experts": 8}, "experts, and the config asks for 8"),
+        ({"intermediate_size": 96}, "and the config asks for 96"),
+    ],
+)
+def test_experts_are_as_many_and_as_wide_as_the_config_asks(
+    change: dict[str, int], told: str, tmp_path: Path
+) -> None:
+    """In the files each expert has tensors of its own, whatever the loaded class holds."""
+    model = tiny_model("mixtral")
+    model.save_pretrained(tmp_path)
+    shapes = {
+        name: tuple(own.shape)
+        for name, own in load_torch(next(tmp_path.glob("*.safetensors"))).items()
+    }
+    config = json.loads(model.config.to_json_string(use_diff=False))
+    assert any("experts.3." in name for name in shapes)
+    assert check_shapes(shapes, config).problems == ()
+    assert any(told in problem for problem in check_shapes(shapes, config | change).problems)
+
+
 def test_nothing_heavy_is_needed(folder: Path) -> None:
     """Under a second and 300 MB, in a process of its own; on a busy machine, its CPU time."""
     program = (

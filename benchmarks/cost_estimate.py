@@ -9,14 +9,13 @@ on the same machine in the same minute.
 from __future__ import annotations
 
 import argparse
-from datetime import datetime
-from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import ropewalk as rw
 from ropewalk.pipeline.cost import Estimate
+from ropewalk.pipeline.extend import USED
 from ropewalk.run_directory import EVENTS, read_journal
 
 
@@ -62,20 +61,12 @@ def _run() -> dict[str, Any]:
 
 
 def taken(run: Path) -> dict[str, float]:
-    """Seconds from the beginning of each stage of a run to the next event: a stage, or the end.
-
-    A run that is done may have been opened again long after.
-    """
-    events = read_journal(run / EVENTS)
+    """The seconds that each stage took."""
     return {
-        str(event["name"]): _time(following) - _time(event)
-        for event, following in pairwise(events)
-        if event["event"] == "stage"
+        str(event["stage"]): float(str(event["seconds"]))
+        for event in read_journal(run / EVENTS)
+        if event["event"] == USED
     }
-
-
-def _time(event: dict[str, object]) -> float:
-    return datetime.fromisoformat(str(event["time"])).timestamp()
 
 
 if __name__ == "__main__":

@@ -107,7 +107,7 @@ def test_the_last_lines_say_what_where_how_and_whether_it_works(done: tuple[Path
     assert judged["example"]["question"] in example
     assert before.startswith("before: retrieval ")
     assert "within its own 512" in before
-    assert after.startswith(f"after: yarn: {judged['verdict']} at 1k: retrieval ")
+    assert after.startswith(f"after: yarn: {judged['verdict']} at 1k: retrieves ")
     assert price.startswith("price: ")
     assert "within 512" in price
     assert str(run / "model") in where

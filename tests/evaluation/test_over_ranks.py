@@ -38,14 +38,14 @@ import ropewalk as rw
 from ropewalk.evaluation import chunks
 
 torch.set_num_threads(1)
-rank, held, update = os.environ["RANK"], [0], chunks._Room.update
+rank, held, update = os.environ["RANK"], [0], chunks._CacheLayer.update
 
 def watched(self, *given, **named):
     found = update(self, *given, **named)
     held.append(sum(kept.numel() for kept in self._kept))
     return found
 
-chunks._Room.update = watched
+chunks._CacheLayer.update = watched
 asked = json.loads(sys.argv[1])
 own = asked if isinstance(asked, list) else [asked]
 for each in own:

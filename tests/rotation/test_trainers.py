@@ -60,7 +60,7 @@ def shown() -> str:
 
 def test_the_lines_for_a_trainer(folder: Path, fresh: Forks) -> None:
     lines = shown()
-    assert len(lines.splitlines()) == 2
+    assert len(lines.splitlines()) == 3
     for start, steps, told in (
         ("planned", 2, "trained"),
         ("factor lost", 0, "likely cause: no scaling"),

@@ -381,7 +381,7 @@ def test_a_schedule_is_searched_between_stages(
 def test_longrope_searches_both_lengths_as_published_on_the_original_model(
     model: Path, tmp_path: Path
 ) -> None:
-    given: dict[str, Any] = {"batch": 2, "learning_rate": 1e-2, "steps": 2, "budget": 4}
+    given: dict[str, Any] = {"batch": 2, "steps": 2, "budget": 4, "layout": "anchor"}
     found = trained(
         model, tmp_path / "run", to=None, stages=[256, 512], method=None, recipe="longrope-llama",
         search_corpus=[document.text for document in tiny.documents(8)], **given,

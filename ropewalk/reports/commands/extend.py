@@ -99,9 +99,10 @@ def _price(judged: Judged, found: SearchResult | None, limit: object) -> str:
     if not isinstance(limit, float):
         return f"{told}."
     told += f", above the limit of {math.expm1(limit):.0%}"
-    costs = found.legs[0].short_costs.values() if found else ()
-    if costs and all(cost.difference.value > limit for cost in costs):
-        told += f"; so is every method that may be best at {format_length(judged.length)}"
+    costs = found.legs[0].short_costs if found else {}
+    if costs and all(cost.difference.value > limit for cost in costs.values()):
+        able = " and ".join(costs)
+        told += f", as are all that may be best at {format_length(judged.length)}: {able}"
     return f"{told}."
 
 

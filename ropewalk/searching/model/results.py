@@ -179,7 +179,8 @@ _MEANS = (
 _CHOOSING = (
     "Best first, by the loss of text and answers together, in nats. Of those that may be best, the "
     "first within the limit on short text is chosen; if none keeps it, the cheapest there. These "
-    "documents only choose; the verdict reads others. A method that falls behind reads fewer."
+    "few documents only choose: the verdict and its price are of others, so their figures differ. "
+    "A method that falls behind reads fewer."
 )
 
 
@@ -197,7 +198,7 @@ def _scores(
         )
         for name, score in sorted(read.items(), key=lambda each: each[1].score)
     ]
-    within = ("perplexity on short text",) if short else ()
+    within = ("on short text, while choosing",) if short else ()
     columns = ("method", "loss", "perplexity", "facts retrieved", *within, "documents")
     return Table(title, columns, tuple(rows), caption)
 

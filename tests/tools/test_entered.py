@@ -14,12 +14,12 @@ from ropewalk.models.source import resolve
 @pytest.mark.parametrize(
     ("line", "most"),
     [
-        ("methods", 24),
-        ("bound 8k", 40),
-        ("inspect llama-3-8b", 36),
-        ("plan llama-3-8b --to 32k --method yarn", 66),
-        ("plan llama-3-8b --to 32k", 88),
-        ("verify {bundled} --no-run", 65),
+        ("methods", 22),
+        ("bound 8k", 45),
+        ("inspect llama-3-8b", 40),
+        ("plan llama-3-8b --to 32k --method yarn", 80),
+        ("plan llama-3-8b --to 32k", 105),
+        ("verify {bundled} --no-run", 76),
     ],
 )
 def test_a_command_enters_no_more_files_than_before(line: str, most: int) -> None:

@@ -233,9 +233,9 @@ class RunDirectory:
         content, file = json.dumps(result, indent=2, allow_nan=False) + "\n", self.path / name
         # Of scored samples alone: a training also says what it exported.
         if name == RESULTS and RECORDS in self._journals and file.exists():
-            before, seals = file.read_bytes(), _seals(self.path, name)
+            before = file.read_bytes()
             if before != content.encode() and not _agree(_parsed(before), result):
-                sealed = seals.get(_digest(before))
+                sealed = _seals(self.path).get(name, {}).get(_digest(before))
                 if sealed == self._lines() or _changed(self.path, sealed):
                     raise InputError(
                         f"{file}: says something else than the {RECORDS} that it was made of, so "
@@ -261,24 +261,29 @@ class RunDirectory:
         return path
 
 
-def _seals(run: Path, name: str = "") -> dict[str, object]:
-    """The checksums of a file, each with the lines that it was made of; of all files, by name."""
-    events = read_journal(run / EVENTS) if (run / EVENTS).exists() else ()
-    kept = [event for event in events if event.get("event") == KEPT]
-    if name:
-        return {str(e.get("digest")): e.get("lines") for e in kept if e.get("file") == name}
-    return {str(event.get("file")): event.get("digest") for event in kept}
+def _seals(run: Path) -> dict[str, dict[str, object]]:
+    """The checksums that each file had, with the lines that it was made of, by its name."""
+    found: dict[str, dict[str, object]] = {}
+    for event in read_journal(run / EVENTS) if (run / EVENTS).exists() else ():
+        if event.get("event") == KEPT:
+            seals = found.setdefault(str(event.get("file")), {})
+            seals[str(event.get("digest"))] = event.get("lines")
+    return found
 
 
 def edited_files(run: Path) -> tuple[str, ...]:
     """The files of a run that differ from what it wrote last."""
-    names = {name: run / name for name in _seals(run) if (run / name).is_file()}
-    return tuple(n for n, file in names.items() if _digest(file.read_bytes()) not in _seals(run, n))
+    return tuple(
+        name
+        for name, seals in _seals(run).items()
+        if (file := run / name).is_file() and _digest(file.read_bytes()) not in seals
+    )
 
 
 def check_kept(file: Path, run: Path) -> None:
     """Refuse a result in a run that was edited since, or whose journals were cut."""
-    seals, digest = _seals(run, str(file.relative_to(run))), _digest(file.read_bytes())
+    seals = _seals(run).get(str(file.relative_to(run)), {})
+    digest = _digest(file.read_bytes())
     remake = f"remove {file.name} to have it made again by the same command"
     if not seals:
         raise InputError(

@@ -69,7 +69,7 @@ class EvaluatedCheckpoints(Drawn):
         """Each score over the steps of training, and the means by context length."""
         steps = [_step(name) or 0 for name in self.checkpoints]
         scores = [(*own.results, *own.means) for own in self.evaluated]
-        over = by_checkpoint(dict(zip(steps, scores, strict=True)))
+        over = by_checkpoint([*zip(steps, scores, strict=True)])
         original = self.evaluated[0].original_length
         return [*over, *of_spreads(self.spreads, original_length=original)]
 

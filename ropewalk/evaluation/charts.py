@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -234,14 +234,14 @@ def of_spreads(spreads: Sequence[Spread], *, original_length: int) -> list[Chart
     ]
 
 
-def by_checkpoint(found: Mapping[int, Sequence[EvalResult]]) -> list[Chart]:
+def by_checkpoint(found: Sequence[tuple[int, Sequence[EvalResult]]]) -> list[Chart]:
     """Every score at the longest length over the steps of a training, perplexity apart.
 
     Fig. 4 of Wang et al. 2024: scores of answers move where perplexity no longer does.
     """
-    longest = max(r.length for results in found.values() for r in results)
+    longest = max(r.length for _, results in found for r in results)
     series: dict[bool, dict[str, list[Mark]]] = {False: {}, True: {}}
-    for step, results in found.items():
+    for step, results in found:
         for r in results:
             if r.length == longest and is_main(r):
                 own = series[r.metric == PERPLEXITY.name]

@@ -56,9 +56,8 @@ def page(run: RunOnDisk) -> Page:
     going_on = [own for name in JUDGES if (own := stage(name, Judged, SO_FAR)) is not None]
     names = run.configuration.get("stages")
     asked = [str(name) for name in names] if isinstance(names, list) else []
-    limit = run.configuration.get("short_limit")
-    over = bool(told and isinstance(limit, float) and limit and told.costs_more_than(limit))
-    to_do = _to_do(told, run, exports, over=over) if told else None
+    limit = _limit_missed(told, run) if told else None
+    to_do = _to_do(told, run, exports, over=limit is not None) if told else None
     sections = [
         *([_exported(run, exports, verified, to_do)] if exports else ()),
         *(judged_section(each, goes_on=True) for each in going_on),
@@ -87,16 +86,24 @@ def page(run: RunOnDisk) -> Page:
         ),
         facts=schedules.sizes(run.path / "model"),
         word="" if told is None else told.verdict,
-        price=_price(told, found, limit if over else None) if told else "",
+        price=_price(told, found, limit) if told else "",
         to_do=to_do,
         evidence=() if told is None else tuple(told.charts()),
     )
 
 
-def _price(judged: Judged, found: SearchResult | None, limit: object) -> str:
-    """The change within the window; and if it is above the limit, whether others keep it."""
+def _limit_missed(judged: Judged, run: RunOnDisk) -> float | None:
+    """The limit of a run on short text, if the price is above it."""
+    limit = run.configuration.get("short_limit")
+    if isinstance(limit, float) and limit > 0 and judged.costs_more_than(limit):
+        return limit
+    return None
+
+
+def _price(judged: Judged, found: SearchResult | None, limit: float | None) -> str:
+    """The change within the window; and if it is above a limit, whether others keep that."""
     told = judged.price_in_words
-    if not isinstance(limit, float):
+    if limit is None:
         return f"{told}."
     told += f", above the limit of {math.expm1(limit):.0%}"
     costs = found.legs[0].short_costs if found else {}

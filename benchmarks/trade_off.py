@@ -10,7 +10,6 @@ so it is paired with every method there. A finished cell is a line of results/tr
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import time
@@ -22,13 +21,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from benchmarks import cells
+from benchmarks.cells import run_missing
 from benchmarks.machine import machine, measured_on
 from docs.figures import paragraph
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.data.documents import as_documents
 from ropewalk.evaluation.statistics import mean_interval
 from ropewalk.models.load import load
-from ropewalk.outputs import write_atomically
 from ropewalk.pipeline.settings import parted
 from ropewalk.pipeline.stages.search import Search
 from ropewalk.schedule import RotarySchedule
@@ -59,23 +59,11 @@ def every_cell() -> list[Cell]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--report", action="store_true", help="run nothing")
-    if not parser.parse_args().report:
-        torch.set_num_threads(1)
-        done = [Cell(*line["cell"]) for line in lines()]
-        for cell in every_cell():
-            if cell not in done:
-                kept = LINES.read_text(encoding="utf-8") if LINES.exists() else ""
-                line = json.dumps(work(cell), separators=(",", ":"))
-                write_atomically(LINES, f"{kept}{line}\n")
-                print(cell, flush=True)
-    print(next(iter(blocks().values())))
+    run_missing(__doc__, LINES, every_cell(), work, blocks)
 
 
 def lines() -> list[dict[str, Any]]:
-    text = LINES.read_text(encoding="utf-8") if LINES.exists() else ""
-    return [json.loads(line) for line in text.splitlines()]
+    return cells.lines(LINES)
 
 
 def work(cell: Cell, **less: Any) -> dict[str, Any]:

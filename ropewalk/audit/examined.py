@@ -1,4 +1,4 @@
-"""What the examinations of a folder and of a GGUF file have in common."""
+"""The parts that the examinations of a folder and of a GGUF file have in common."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run of `extend` will take, and the settings that fit a budget.
+"""The cost of a run of `extend`, and the settings that fit a budget.
 
 Every answer follows from the forwards of the stages: tokens by adding up, seconds by the model's
 own timing here, memory and seconds of another machine by the formulas of costs/estimates.py.

@@ -44,7 +44,7 @@ class ExtendRun:
 
     @property
     def identity(self) -> dict[str, object]:
-        """What the results depend on, for the run directory."""
+        """All that the results depend on, for the run directory."""
         chat, to_train = self.start.chat, self.texts.to_train
         return {
             **run_identity(self.start.loaded, self.texts.documents),

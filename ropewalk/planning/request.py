@@ -177,7 +177,7 @@ def _names(methods: str) -> list[str]:
 
 
 def _notices(asked: PlanRequest, started: PlanRequest) -> Iterator[str]:
-    """Where the plan starts, and what is known against its method."""
+    """Say where the plan starts, and what is known against its method."""
     assert asked.method is not None
     if started.from_original and not asked.from_original:
         yield _from_plain(asked)

@@ -101,7 +101,7 @@ class Runtime(ABC):
         folder: Path | None = None,
         own_plan: bool = False,
     ) -> Judgement:
-        """Whether it follows a config under a plan.
+        """Judge whether it follows a config under a plan.
 
         `folder`: its other files may limit the length. `own_plan`: the plan is the folder's own, or
         if it has none, what the config means.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tools.size import code_lines, sizes
 
 BUDGET = {
-    "ropewalk/(modules)": 3394,
+    "ropewalk/(modules)": 3399,
     "ropewalk/api": 3410,
     "ropewalk/attention": 1076,
     "ropewalk/audit": 1403,
@@ -19,7 +19,7 @@ BUDGET = {
     "ropewalk/number_formats": 1072,
     "ropewalk/pipeline": 1936,
     "ropewalk/planning": 1107,
-    "ropewalk/reports": 1580,
+    "ropewalk/reports": 1584,
     "ropewalk/rotation": 542,
     "ropewalk/runtimes": 3779,
     "ropewalk/scaling": 593,

@@ -54,8 +54,6 @@ def from_a_config(plan: ContextPlan) -> None:
     rw.plan("m", 32.5)  # type: ignore[arg-type]
     rw.plan("m", "32k", log_n="always")  # type: ignore[arg-type]
     rw.plan("m", "32k", beta_fast=16)  # type: ignore[arg-type]
-    rw.compare_methods("m", "32k", layers=["full_attention"])
-    rw.compare_methods("m", "32k", method="yarn")  # type: ignore[call-arg]
     rw.bound("32k", only="safe")
     rw.bound(["8k", 32768], only="least")  # type: ignore[arg-type]
     rw.methods()

@@ -23,8 +23,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar, cast, get_type_hints
 
 from ropewalk.errors import InputError
 from ropewalk.extras import required_by
-from ropewalk.progress import Progress, shown
-from ropewalk.progress_bar import of_a_call
+from ropewalk.progress import Progress, of_a_call, shown
 from ropewalk.untrusted import truth_value
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -14,8 +14,8 @@ from ropewalk.blocks import Block, Paragraph, Table, cells
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, UnknownName, Unsupported
 from ropewalk.exporting.exported import Exported, Loss
-from ropewalk.exporting.places import check_export_place
 from ropewalk.exporting.plan_check import check_plan
+from ropewalk.exporting.staging import check_export_place
 from ropewalk.extras import required_by
 from ropewalk.models.config import Config
 from ropewalk.models.source import Source, resolve, stated_assumptions

@@ -85,7 +85,7 @@ class Call(Generic[R]):
 
     def __call__(self, **more: object) -> R:
         """Run the verb; its progress and notices go to standard error."""
-        from ropewalk.progress_bar import of_a_command
+        from ropewalk.progress import of_a_command
 
         work = self.verb.__name__.replace("_", " ")
         with nullcontext(silent) if self.quiet else of_a_command(work) as progress:
@@ -212,6 +212,13 @@ def derived(verb: Any) -> Callable[..., None]:
         if status := shell.status(found):
             raise typer.Exit(status)
 
+    call = inspect.Parameter("call", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    run.__signature__ = inspect.Signature([call, *_own(shell)])  # type: ignore[attr-defined]
+    return command_of(verb)(run)
+
+
+def _own(shell: Shell) -> list[inspect.Parameter]:
+    """The options that a shell has next to the verb's."""
     drawn = typer.Option("--plot", metavar="FILE", help=f"Draw {shell.plot}, as .png or .svg.")
     more = typer.Option("--details", help=shell.details)
     takes: list[tuple[object, str, Any, object]] = [
@@ -221,14 +228,11 @@ def derived(verb: Any) -> Callable[..., None]:
         (shell.output or shell.plot, "overwrite", OverwriteOption, False),
         (True, "as_json", JsonOption, False),
     ]
-    own = [
+    return [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
         for is_there, name, kind, default in takes
         if is_there
     ]
-    call = inspect.Parameter("call", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    run.__signature__ = inspect.Signature([call, *own])  # type: ignore[attr-defined]
-    return command_of(verb)(run)
 
 
 def _of_a_shell(

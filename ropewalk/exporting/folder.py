@@ -28,9 +28,8 @@ from ropewalk.exporting.stock_run import settle
 from ropewalk.exporting.tokens import PROBE, TOKENIZER_LIMITS
 from ropewalk.exporting.writing import Rewrite, copy_companions, write_json, write_weights
 from ropewalk.models.checkpoint import Checkpoint, parse_dtype
-from ropewalk.models.config import Config
+from ropewalk.models.config import Config, window_everywhere
 from ropewalk.models.load import read_model
-from ropewalk.models.windows import window_everywhere
 from ropewalk.progress import Progress, Status, share, silent
 from ropewalk.untrusted import read_json
 

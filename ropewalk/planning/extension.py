@@ -224,3 +224,21 @@ def extend_plan(
             shorter = ladder(extended, start, doublings(start.length, target_length)[:-1])
         schedules[layer_type] = (*shorter, longest)
     return ContextPlan(present.model, schedules, {"methods": methods, **told("method", methods)})
+
+
+HAND_DESIGNED = ("linear", "ntk", "ntk_mixed", "yarn", "llama3", "two_band")
+
+
+def hand_designed(start: RotarySchedule, length: int) -> dict[str, RotarySchedule]:
+    """The schedule of each method at a length.
+
+    A method that does not compose on the start begins at the plain frequencies.
+    """
+    return {method: _extended(start, length, method) for method in HAND_DESIGNED}
+
+
+def _extended(start: RotarySchedule, length: int, method: str) -> RotarySchedule:
+    try:
+        return extend(start, length, method)
+    except Unsupported:
+        return extend(RotarySchedule.plain(start.geometry), length, method)

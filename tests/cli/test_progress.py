@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 import ropewalk as rw
-from ropewalk import progress_bar as progress
+from ropewalk import progress
 from ropewalk.cli.declared import Call
-from ropewalk.progress import Notice, Progress, Status, shown
-from ropewalk.progress_bar import of_a_command
+from ropewalk.progress import Notice, Progress, Status, of_a_command, shown
 
 
 class Screen(io.StringIO):

@@ -66,6 +66,8 @@ _AGAIN = 0.02
 _TOLD = 30.0
 """Seconds within which a program tells its version."""
 _ERRORS_ONLY = "1"
+CACHES = ("f16", "f32", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
+"""The types of a cache of keys and values, by llama.cpp's names; it takes the first by itself."""
 _SERVER = Path(__file__).with_name("llama_cpp_server.py")
 
 
@@ -412,15 +414,22 @@ class RunningLlamaCpp:
         self.read += timings["prompt_n"] + max(0, timings["predicted_n"] - 1)
         return answer
 
-    def post(self, endpoint: str, asked: dict[str, object]) -> Any:
+    @property
+    def serves(self) -> int:
+        """The longest sequence, with what is written."""
+        return int(self.post("/props")["default_generation_settings"]["n_ctx"])
+
+    def post(self, endpoint: str, asked: dict[str, object] | None = None) -> Any:
         """llama.cpp's answer."""
         where = urlsplit(self._served.address)
         try:
             # A connection of its own: llama.cpp closes one that was idle for five seconds.
             with closing(HTTPConnection(where.hostname or "", where.port)) as connection:
-                connection.request(
-                    "POST", endpoint, json.dumps(asked), {"Content-Type": "application/json"}
-                )
+                if asked is None:
+                    connection.request("GET", endpoint)
+                else:
+                    body = json.dumps(asked)
+                    connection.request("POST", endpoint, body, {"Content-Type": "application/json"})
                 answer = json.loads(connection.getresponse().read())
         except (OSError, HTTPException, ValueError) as error:
             if (reason := self._served.end()) is not None:
@@ -428,7 +437,10 @@ class RunningLlamaCpp:
             else:
                 said = f"{type(error).__name__}: {shortened(str(error))}"
                 told = f"llama.cpp runs, and its answer cannot be read ({said})"
-            raise RopewalkError(f"{self._path}: {told}; run the command again") from None
+            raise RopewalkError(
+                f"{self._path}: {told}; the same command goes on from its `run`, if it has one; "
+                "give shorter lengths if memory ran out"
+            ) from None
         if "error" in answer:
             raise RopewalkError(f"{self._path}: llama.cpp refuses: {answer['error']['message']}")
         return answer

@@ -22,8 +22,8 @@ from ropewalk.schedule import RotarySchedule
 from tests.evaluation.served import made
 from tests.gguf.tiny_architectures import deep
 
-STATED, LENGTH = 1024, 1400
-"""The file's own context, and a text beyond it. The model was trained at 512."""
+STATED, LENGTH = 512, 1400
+"""The file's own context, and a text beyond it."""
 PLACES = range(LENGTH - 24, LENGTH)
 METHODS = {
     "linear": {},
@@ -36,7 +36,7 @@ METHODS = {
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return made.gguf(tmp_path_factory.mktemp("gguf") / "plain.gguf", made.plain())
+    return made.gguf(tmp_path_factory.mktemp("gguf") / "plain.gguf", made.plain(), length=STATED)
 
 
 @pytest.fixture(scope="module")

@@ -208,7 +208,8 @@ def _facts(random: Stream, encoder: Encoder, length: int, kinds: Sequence[int]) 
     chat = encoder.chat
     taken = 0 if chat is None else len(encoder.pieces(f"{chat.before}{ASKED}{chat.after}"))
     while len(facts) < len(kinds):
-        fact = KINDS[kinds[len(facts)] if not encoder.is_small else NEEDLES](random, encoder.is_small)
+        kind = NEEDLES if encoder.is_small else kinds[len(facts)]
+        fact = KINDS[kind](random, encoder.is_small)
         if fact.question in facts:
             continue
         taken += len(encoder.pieces(f"\n{fact.line}\n{fact.question}{fact.answer}{fact.end}"))

@@ -25,7 +25,7 @@ def causes_of(
     failing: Sequence[DocumentAnswers],
     *,
     claimed: int,
-    served: int | None,
+    serves: int | None,
     exact: bool,
     added: int,
     verdict: Verdict | None,
@@ -33,18 +33,23 @@ def causes_of(
 ) -> tuple[Cause, ...]:
     """The causes, the most certain first; `failing` are the documents of lengths that fail.
 
-    `served` is the length that a server says it serves, and `verdict` that of a fingerprint.
+    `serves` is the length that a server has room for, if that is less than claimed, and `verdict`
+    that of a fingerprint.
     """
-    if not failing and (verdict is None or verdict.status == "same"):
-        return ()
-    found = [*_refused(failing, claimed, served), *_cut(failing, exact)]
+    found = []
+    if serves is not None:
+        told = f"serves {format_length(serves)} of the {format_length(claimed)} tokens"
+        found.append(Cause("context", told))
     if added >= TEMPLATE:
         told = f"adds about {added} tokens to each prompt, as a chat template does"
         found.append(Cause("template", told))
+    found += [*_refused(failing), *_cut(failing, exact)]
     if verdict is not None and verdict.status == "deviates":
         found += [each for each in verdict.causes if each.name not in {own.name for own in found}]
     if not any(each.certain for each in found):
         found = [*_seems_cut(failing), *found]
+    if not failing:
+        return tuple(found)
     if not found and verdict is not None and verdict.status == "same":
         told = f"the model itself: the server answers like {verdict.model} under {verdict.method}"
         found.append(Cause("model", told))
@@ -58,16 +63,13 @@ def causes_of(
     return tuple(found)
 
 
-def _refused(failing: Sequence[DocumentAnswers], claimed: int, served: int | None) -> list[Cause]:
+def _refused(failing: Sequence[DocumentAnswers]) -> list[Cause]:
     refused = [each for each in failing if each.refused]
     if not refused:
         return []
-    shortest = min(each.length for each in refused)
-    if served is not None and served < claimed:
-        told = f"serves {format_length(served)} of the {format_length(claimed)} tokens"
-    else:
-        told = f"refuses prompts of {format_length(shortest)} tokens"
-    return [Cause("context", f"{told} ({refused[0].refused})")]
+    shortest = min(refused, key=lambda each: each.length)
+    told = f"refuses prompts of {format_length(shortest.length)} tokens ({shortest.refused})"
+    return [Cause("context", told)]
 
 
 def _cut(failing: Sequence[DocumentAnswers], exact: bool) -> list[Cause]:
@@ -95,7 +97,7 @@ def _seems_cut(failing: Sequence[DocumentAnswers]) -> list[Cause]:
     if best is None:
         return []
     told = (
-        f"looks as if it cut prompts: it finds facts in about the last {facts[best[1] - 1][0]:,.0f} "
-        "tokens, and hardly any before"
+        "looks as if it cut prompts: it finds facts in about the last "
+        f"{facts[best[1] - 1][0]:,.0f} tokens, and hardly any before"
     )
     return [Cause("truncation", told, certain=False)]

@@ -170,7 +170,7 @@ class Library:
         pairs, names = self._unsaid
         if min(len(pairs), len(names)) < count:
             return []
-        chosen = zip(random.sample(len(pairs), count), random.sample(len(names), count), strict=True)
+        drawn = (random.sample(len(each), count) for each in (pairs, names))
         return [
             Fact(
                 f"Indeed, {PAIRS[pairs[i]].fact.format(names[j])}\n",
@@ -179,7 +179,7 @@ class Library:
                 f" {names[j]}",
                 ".\n",
             )
-            for i, j in chosen
+            for i, j in zip(*drawn, strict=True)
         ]
 
 

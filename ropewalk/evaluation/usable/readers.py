@@ -66,10 +66,12 @@ class Subject(NamedTuple):
 
     name: str
     claims: int | None
-    """The length that it says it serves."""
+    """The length that it is said to have."""
     small: bool
     window: int | None = None
     """The length that it was trained at, where that is known."""
+    serves: int | None = None
+    """The length that a server has room for, if it says so."""
     is_remote: bool = False
     """Another machine, which may charge for every token that it is sent."""
     source: Source | None = None
@@ -98,6 +100,7 @@ class DocumentReader(Protocol):
 
     def end(self) -> None:
         """Called after the last document."""
+        return
 
 
 def subject_of(asked: HowLong) -> Subject:
@@ -106,12 +109,13 @@ def subject_of(asked: HowLong) -> Subject:
         client = Client.of(str(asked.model), asked.timeout)
         info = discover(client, asked.model_name)
         trained = info.revealed.get("n_ctx_train")
-        known = [n for n in (info.length, trained) if isinstance(n, int)]
+        known = [n for n in (info.length, trained) if isinstance(n, int) and n > 0]
         vocabulary = info.revealed.get("n_vocab")
         return Subject(
             *(info.model, max(known, default=None)),
             small=isinstance(vocabulary, int) and vocabulary < SMALL_VOCABULARY,
             is_remote=not client.where.is_local,
+            serves=info.length,
             server=info,
         )
     source = resolve(asked.model, allow_download=asked.allow_download)
@@ -127,7 +131,8 @@ def subject_of(asked: HowLong) -> Subject:
         tokenizer = source.value.tokenizer if is_live else load_tokenizer(source.folder)
         small = len(tokenizer) < SMALL_VOCABULARY
     plan = source.present_plan
-    return Subject(source.name, plan.target_length, small, plan.original_length, source=source)
+    name = source.short_name
+    return Subject(name, plan.target_length, small, plan.original_length, source=source)
 
 
 @contextmanager

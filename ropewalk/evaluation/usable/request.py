@@ -12,8 +12,14 @@ from ropewalk.budget import Budget
 from ropewalk.data.corpora import Document
 from ropewalk.errors import GateFailed, InputError, InvalidValue
 from ropewalk.evaluation.usable.documents import FACTS
-from ropewalk.evaluation.usable.search import SHARE, reference_of, steps, sweep_tokens
-from ropewalk.evaluation.verdict import LOOKS, TO_WORK
+from ropewalk.evaluation.usable.search import (
+    SHARE,
+    curve_tokens,
+    reference_of,
+    steps,
+    sweep_tokens,
+)
+from ropewalk.evaluation.verdict import LOOKS
 from ropewalk.lengths import check_measured, format_length
 from ropewalk.models.source import Loading
 from ropewalk.progress import Notice, Progress
@@ -76,6 +82,8 @@ class Reading(Result):
 
     model: str
     claimed: int
+    serves: int | None
+    """The length that a server has room for, if that is less."""
     reference: int
     lengths: tuple[int, ...]
     tokens: int
@@ -112,25 +120,28 @@ def planned(asked: HowLong, subject: Subject) -> Reading:
             "is said to serve (`claimed`)"
         )
     check_measured(claimed, "claimed")
-    if claimed < 2 * SHORTEST:
-        raise InvalidValue(
-            "claimed",
-            claimed,
-            f"half of it must hold several facts with their questions, {SHORTEST} tokens",
-            f"give at least {2 * SHORTEST}, if the model serves so many",
-        )
-    longest = claimed if asked.need is None else asked.need
-    if longest > claimed:
-        raise GateFailed(subject.name, [f"claims {claimed:,} tokens, and {longest:,} are needed"])
+    most = min(claimed, subject.serves or claimed)
+    longest = most if asked.need is None else asked.need
+    if longest > most:
+        does = "claims" if most == claimed else "serves"
+        raise GateFailed(subject.name, [f"{does} {most:,} tokens, and {longest:,} are needed"])
     if longest < 2 * SHORTEST:
-        raise InvalidValue("need", longest, f"must be at least {2 * SHORTEST}", "give a longer one")
-    reference = reference_of(claimed, small=subject.small, window=subject.window)
+        key = "claimed" if asked.need is None else "need"
+        raise InvalidValue(
+            *(
+                key,
+                longest,
+                f"must be at least {2 * SHORTEST} tokens, in which few facts fit twice",
+            ),
+            "give a longer one, if the model serves so many",
+        )
+    reference = reference_of(most, small=subject.small, window=subject.window)
     reference = min(reference, longest // 2)
     lengths = steps(reference, longest)
     times = FACTS if subject.is_remote else 1
     whole = times * sweep_tokens(reference, lengths)
     least = times * (reference * (WITHIN + CHOOSING) + LOOKS[0] * lengths[0])
-    decided = (WITHIN + CHOOSING) * reference + LOOKS[0] * sum(lengths) + TO_WORK * longest
+    decided = (WITHIN + CHOOSING) * reference + curve_tokens(lengths)
     tokens = max(whole // SHARE, times * decided)
     if asked.budget is not None:
         tokens = min(tokens, int(asked.budget.amount))
@@ -147,4 +158,7 @@ def planned(asked: HowLong, subject: Subject) -> Reading:
             f"the most that you allow (`budget`), such as {Budget(tokens, 'tokens')}, or see first "
             "what would be sent (`preview`)"
         )
-    return Reading(subject.name, claimed, reference, lengths, tokens, whole, subject.is_remote)
+    serves = most if most < claimed else None
+    return Reading(
+        *(subject.name, claimed, serves, reference, lengths, tokens, whole, subject.is_remote)
+    )

@@ -56,6 +56,8 @@ class UsableLength(Drawn):
     runs: str
     """How it runs."""
     claimed: int
+    serves: int | None
+    """The length that a server has room for, if that is less."""
     readings: tuple[LengthRead, ...]
     """By length; the first is the short one that others are compared with."""
     tried: tuple[DegreeTried, ...]
@@ -100,7 +102,7 @@ class UsableLength(Drawn):
     @property
     def longest(self) -> int:
         """The longest length that was of interest."""
-        return self.claimed if self.need is None else self.need
+        return self.need or self.serves or self.claimed
 
     @property
     def usable(self) -> Interval | None:
@@ -140,7 +142,8 @@ class UsableLength(Drawn):
         return f"answers as well as at {short} up to {usable}"
 
     def summary(self) -> str:
-        told = f"{self.model}: claims {format_length(self.claimed)}; {self.verdict}"
+        serves = "" if self.serves is None else f", serves {format_length(self.serves)}"
+        told = f"{self.model}: claims {format_length(self.claimed)}{serves}; {self.verdict}"
         if self.causes and self.is_judged:
             _, _, high = self.bounds
             since = "" if high is None else f"from {format_length(high)} on: "
@@ -177,7 +180,7 @@ class UsableLength(Drawn):
         """Two lines for a model card: the badge, and what it means."""
         return (
             f"![Usable context: {self.badge_text}](badge.svg)\n"
-            f"Measured with `ropewalk howlong`: {self.verdict} ({self._told}, "
+            f"Measured with `ropewalk howlong`: {self.verdict} ({self._degree}, "
             f"{sum(r.documents for r in self.readings):,} documents)."
         )
 
@@ -195,8 +198,8 @@ class UsableLength(Drawn):
         whole = self.usable is not None and self.bounds.works >= self.claimed
         colour = "#2f7d32" if whole else "#8a5a00" if self.usable else "#555555"
         return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + right}" height="20" role="img" '
-            f'aria-label="{label}: {told}"><title>{label}: {told}</title>'
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + right}" height="20" '
+            f'role="img" aria-label="{label}: {told}"><title>{label}: {told}</title>'
             f'<rect width="{left + right}" height="20" rx="3" fill="{colour}"/>'
             f'<path d="M3 0h{left - 3}v20h-{left - 3}a3 3 0 0 1-3-3v-14a3 3 0 0 1 3-3z" '
             'fill="#444444"/><g fill="#ffffff" text-anchor="middle" '
@@ -210,14 +213,14 @@ class UsableLength(Drawn):
         return next((r.difference.level for r in self.readings if r.difference is not None), 0.99)
 
     @property
-    def _told(self) -> str:
+    def _degree(self) -> str:
         return next(each.told for each in self.tried if each.name == self.asked)
 
     @property
     def _questions(self) -> str:
         tried = "; ".join(f"{t.name} {t.rate} found" for t in self.tried)
         return (
-            f"Asked for {self._told}, {self.facts} in each document ({self.asked}; tried at "
+            f"Asked for {self._degree}, {self.facts} in each document ({self.asked}; tried at "
             f"{self.reference.length:,}: {tried})."
         )
 

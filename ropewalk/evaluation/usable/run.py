@@ -16,16 +16,15 @@ from ropewalk.errors import InputError
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.served.fingerprint import Cause, Fingerprint, Verdict
 from ropewalk.evaluation.usable.causes import causes_of
+from ropewalk.evaluation.usable.documents import FACTS, Degree, Library
 from ropewalk.evaluation.usable.readers import (
     DocumentAnswers,
     DocumentReader,
     ServedReader,
     Subject,
     reading,
-    subject_of,
 )
-from ropewalk.evaluation.usable.documents import FACTS, Degree, Library
-from ropewalk.evaluation.usable.request import CHOOSING, WITHIN, HowLong, Reading, planned
+from ropewalk.evaluation.usable.request import CHOOSING, WITHIN, HowLong, Reading
 from ropewalk.evaluation.usable.result import DegreeTried, LengthRead, UsableLength
 from ropewalk.evaluation.usable.search import following
 from ropewalk.evaluation.verdict import JUDGED_FROM, Shares, look
@@ -59,6 +58,7 @@ def measured(asked: HowLong, subject: Subject, plan: Reading) -> UsableLength:
                 "lengths": list(plan.lengths),
                 "tokens": plan.tokens,
                 "claimed": plan.claimed,
+                "against": None if asked.against is None else str(asked.against),
             }
             places = () if subject.source is None else subject.source.places
             directory = stack.enter_context(
@@ -96,6 +96,11 @@ class _Run:
         degree, facts, tried = self._degree()
         plan, within = self.plan, range(WITHIN)
         seen = {plan.reference: self._read(degree, plan.reference, within, facts)}
+        if refused := next((each.refused for each in seen[plan.reference] if each.refused), ""):
+            raise InputError(
+                f"{self.subject.name}: refuses even prompts of {plan.reference:,} tokens "
+                f"({refused}); give the length that it serves (`claimed`)"
+            )
         short = _shares(seen[plan.reference], facts)
 
         def longer() -> dict[int, Shares]:
@@ -124,6 +129,7 @@ class _Run:
             model=self.subject.name,
             runs=self.reader.runs,
             claimed=plan.claimed,
+            serves=plan.serves,
             readings=readings,
             tried=tried,
             asked=degree.name,
@@ -202,7 +208,7 @@ class _Run:
         return causes_of(
             failing,
             claimed=self.plan.claimed,
-            served=None if server is None else server.length,
+            serves=self.plan.serves,
             exact=self.reader.exact,
             added=self.reader.added,
             verdict=verdict,

@@ -70,6 +70,12 @@ def sweep_tokens(reference: int, lengths: Sequence[int]) -> int:
     return MOST * (reference + sum(lengths))
 
 
+def curve_tokens(lengths: Sequence[int]) -> int:
+    """The tokens of the first look at each doubling, and of a decision on the longest length."""
+    first = sum(length for length in lengths if _doubles(length, lengths[-1]))
+    return LOOKS[0] * first + (TO_WORK - LOOKS[0]) * lengths[-1]
+
+
 def following(
     lengths: Sequence[int], seen: Mapping[int, Shares], reference: Shares
 ) -> Wanted | None:
@@ -89,8 +95,8 @@ def following(
     left = [n for n in lengths if low < n < (high or math.inf) and read[n] < MOST]
     if not left:
         return None
-    # The nearest to where the curve falls; one that many documents left open waits for the others.
-    length = min(left, key=lambda n: (read[n] >= TO_WORK, n > value, abs(n - value)))
+    # The nearest to where the curve falls; what so many documents may not decide comes last.
+    length = min(left, key=lambda n: (_is_open(looks.get(n)), n > value, abs(n - value)))
     return Wanted(length, next(end for end in LOOKS if end > read[length]))
 
 
@@ -103,6 +109,11 @@ def bounds(reference: int, looks: Mapping[int, Look]) -> Bounds:
     falling = _falling([(looks[n].difference.value, looks[n].documents) for n in lengths])
     fine = [n for n, each in zip(before, falling, strict=False) if each >= -MARGIN]
     return Bounds(low, max([low, *fine]), fails)
+
+
+def _is_open(seen: Look | None) -> bool:
+    """True if the most documents would not decide a length, at the rates so far."""
+    return seen is not None and (seen.more is None or seen.documents + seen.more > MOST)
 
 
 def _doubles(length: int, longest: int) -> bool:

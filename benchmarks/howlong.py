@@ -257,11 +257,9 @@ def _simulated(rate: Any, seed: int) -> tuple[int, int, int | None, float]:
     first = Shares(shares(short, LOOKS[3]), 8, range(LOOKS[3]))
     seen: dict[int, Shares] = {}
     spent = LOOKS[3] * short
-    while (wanted := following(lengths, seen, first)) is not None:
+    while (wanted := following(lengths, seen, first, most / 4 - spent)) is not None:
         own = list(seen[wanted.length].shares) if wanted.length in seen else []
         more = wanted.documents - len(own)
-        if spent + more * wanted.length > most / 4:
-            break
         spent += more * wanted.length
         own += shares(wanted.length, more)
         seen[wanted.length] = Shares(own, 8, range(len(own)))

@@ -107,11 +107,9 @@ class _Run:
             return {n: _shares(own, facts) for n, own in seen.items() if n != plan.reference}
 
         if short.rate >= JUDGED_FROM:
-            while (wanted := following(plan.lengths, longer(), short)) is not None:
+            while (wanted := following(plan.lengths, longer(), short, self._room)) is not None:
                 own = seen.get(wanted.length, [])
                 numbers = range(len(own), wanted.documents)
-                if self._spent + self._cost(wanted.length) * len(numbers) > plan.tokens:
-                    break
                 read = self._read(degree, wanted.length, numbers, facts)
                 seen[wanted.length] = [*own, *read]
         readings = tuple(
@@ -186,6 +184,11 @@ class _Run:
             done = min(1.0, self._spent / self.plan.tokens)
             self.asked.progress(Status("reading", done, f"{length:,} tokens"))
         return found
+
+    @property
+    def _room(self) -> float:
+        """The tokens of documents that the budget still holds."""
+        return (self.plan.tokens - self._spent) / self._cost(1)
 
     def _cost(self, tokens: int) -> int:
         """The tokens of a document; of a server elsewhere, of all its prompts."""

@@ -1,6 +1,6 @@
 """Which lengths to read, and how long a model is by what was read: pure functions.
 
-    while (wanted := following(lengths, seen, reference)) is not None:
+    while (wanted := following(lengths, seen, reference, room)) is not None:
         read documents of wanted.length until there are wanted.documents
 
 A length *works* by the rule of `extend`'s verdict: at most ten points less than at the short length
@@ -77,27 +77,42 @@ def curve_tokens(lengths: Sequence[int]) -> int:
 
 
 def following(
-    lengths: Sequence[int], seen: Mapping[int, Shares], reference: Shares
+    lengths: Sequence[int],
+    seen: Mapping[int, Shares],
+    reference: Shares,
+    room: float = math.inf,
 ) -> Wanted | None:
-    """The next reading; None once nothing more would be learnt."""
+    """The next reading, of at most `room` tokens; None once nothing more would be learnt."""
     looks = {length: look(own, reference) for length, own in seen.items()}
+    read = {n: looks[n].documents if n in looks else 0 for n in lengths}
+    ends = {n: next(end for end in LOOKS if end > read[n]) for n in lengths if read[n] < MOST}
+
+    def fits(length: int) -> bool:
+        return length in ends and (ends[length] - read[length]) * length <= room
+
     failed = 0
     for length in lengths:
         if failed < 2 and _doubles(length, lengths[-1]):
             if length not in looks:
-                return Wanted(length, LOOKS[0])
+                return Wanted(length, LOOKS[0]) if fits(length) else None
             failed = failed + 1 if looks[length].verdict == "does not work" else 0
     low, value, high = bounds(0, looks)
     beyond = min((n for n in looks if n > value), default=math.inf)
-    if gap := [n for n in lengths if value < n < beyond and n not in looks]:
+    gap = [n for n in lengths if value < n < beyond and n not in looks and fits(n)]
+    if gap:
         return Wanted(gap[(len(gap) - 1) // 2], LOOKS[0])
-    read = {n: looks[n].documents if n in looks else 0 for n in lengths}
-    left = [n for n in lengths if low < n < (high or math.inf) and read[n] < MOST]
+    left = [n for n in lengths if low < n < (high or math.inf) and fits(n)]
     if not left:
         return None
-    # The nearest to where the curve falls; what so many documents may not decide comes last.
-    length = min(left, key=lambda n: (_is_open(looks.get(n)), n > value, abs(n - value)))
-    return Wanted(length, next(end for end in LOOKS if end > read[length]))
+
+    def order(length: int) -> tuple[bool, bool, int]:
+        """The nearest to where the curve falls; what the room may not decide comes last."""
+        more = looks[length].more if length in looks else TO_WORK
+        decided = more is not None and read[length] + more <= MOST and more * length <= room
+        return not decided, length > value, abs(length - value)
+
+    length = min(left, key=order)
+    return Wanted(length, ends[length])
 
 
 def bounds(reference: int, looks: Mapping[int, Look]) -> Bounds:
@@ -109,11 +124,6 @@ def bounds(reference: int, looks: Mapping[int, Look]) -> Bounds:
     falling = _falling([(looks[n].difference.value, looks[n].documents) for n in lengths])
     fine = [n for n, each in zip(before, falling, strict=False) if each >= -MARGIN]
     return Bounds(low, max([low, *fine]), fails)
-
-
-def _is_open(seen: Look | None) -> bool:
-    """True if the most documents would not decide a length, at the rates so far."""
-    return seen is not None and (seen.more is None or seen.documents + seen.more > MOST)
 
 
 def _doubles(length: int, longest: int) -> bool:

@@ -174,7 +174,10 @@ class Evaluation:
         return PerplexityWindows(definition, length, batches, bins)
 
     def _facts(self, length: int) -> FactDocuments:
-        own, settings = facts.drawn(self.documents, self.encoder, length, self.settings), self.settings
+        own, settings = (
+            facts.drawn(self.documents, self.encoder, length, self.settings),
+            self.settings,
+        )
         if len(own) < settings.samples:
             self.notice(
                 f"{FACTS} at {length}: the text holds {len(own)} of {settings.samples} documents of "

@@ -76,7 +76,6 @@ class LlamaCppRuntime(Target):
     dtypes = GGUF_TYPES
     other_options: ClassVar[Mapping[str, str]] = {
         "v4_keys": "whose files have no config",
-        "fold": "which has an attention factor of its own",
         "shadow": "whose file holds the weights itself",
     }
     dialect = Dialect("llama.cpp", "llamacpp", _described)

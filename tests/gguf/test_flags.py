@@ -82,7 +82,9 @@ def test_answers_are_those_of_the_planned_model(
 def test_what_no_flag_says_is_refused_with_the_remedy(file: Path, tmp_path: Path) -> None:
     header, plain = read_model(file), made.plain()
     for method in ("llama3", "ntk_mixed"):
-        with pytest.raises(Unsupported, match=r"a factor for each pair.*write a file with the plan"):
+        with pytest.raises(
+            Unsupported, match=r"a factor for each pair.*write a file with the plan"
+        ):
             flags_of(header, extend(plain, LENGTH, method), LENGTH)
     short = extend(plain, LENGTH, "yarn", {"factor": 2.0})
     with pytest.raises(Unsupported, match=r"1,024 tokens, and 1,400 are asked for; write a file"):

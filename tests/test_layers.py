@@ -65,7 +65,7 @@ NOT_BELOW = {
 # function.
 NEEDS = {
     "torchrun": "torch",
-    "progress_bar": "rich IPython",
+    "progress": "rich IPython",
     "confined_work": "tokenizers transformers",
     "theory.kernels": "numba",
     "models": "torch transformers safetensors huggingface_hub",

@@ -62,7 +62,7 @@ def test_a_model_is_pre_trained_with_base_100_and_swept_over_bases(
     for base in ("1000", "100000"):
         place = tmp_path / "sweep" / f"base-{base}"
         config = json.loads((place / "training" / "model" / "config.json").read_text())
-        assert config["rope_parameters"]["rope_theta"] == float(base)
+        assert config["rope_parameters"]["rope_theta"] == pytest.approx(float(base))
         results = json.loads((place / "evaluation" / "results.json").read_text())
         rows = {(row["task"], row["length"]) for row in results["results"]}
         assert rows == {(task, length) for task in published.TASKS for length in (256, 512)}

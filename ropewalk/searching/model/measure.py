@@ -81,7 +81,7 @@ class LocalMeasure:
 
     def _on(self, document: Planted) -> FloatArray:
         scores = self._scored(document)
-        return np.full(3, np.nan) if scores is None else _summed_up(document, scores)
+        return np.full(3, np.nan) if scores is None else np.array(document.measured(scores))
 
     def _scored(self, document: Planted) -> TokenScores | None:
         for last_try in (False, True):
@@ -149,34 +149,6 @@ def without_failures(measured: FloatArray) -> FloatArray:
     """The same, with NaN for a schedule on every document where it failed on one."""
     failed = np.array([not np.isfinite(schedule).all() for schedule in measured])
     return np.where(failed[:, None, None], np.nan, measured)
-
-
-def _summed_up(document: Planted, scores: TokenScores) -> FloatArray:
-    start = document.scored_from
-
-    def part(place: slice) -> slice:
-        return slice(place.start - start, place.stop - start)
-
-    answers = [part(answer) for answer in document.answers]
-    if not answers:
-        return np.array([scores.losses[part(document.text)].mean(), 0.0, 0.0])
-    return np.array(
-        [
-            scores.losses[part(document.text)].mean(),
-            np.concatenate([scores.losses[answer] for answer in answers]).mean(),
-            np.mean([matched(document, scores, answer) for answer in document.answers]),
-        ]
-    )
-
-
-def matched(document: Planted, scores: TokenScores, answer: slice) -> bool:
-    """True if every token of the answer was chosen, and the choice after it ends the answer."""
-    chosen = scores.chosen[answer.start - document.scored_from :]
-    *own, after = chosen[: answer.stop - answer.start + 1]
-    known = after < len(document.continuing)
-    return bool(
-        np.array_equal(own, document.tokens[answer]) and not (known and document.continuing[after])
-    )
 
 
 def _out_of_memory(error: RuntimeError) -> bool:

@@ -54,7 +54,10 @@ def test_a_model_is_pre_trained_with_base_100_and_swept_over_bases(
     trained = tmp_path / "first" / "trained" / "model"
     config = json.loads((trained / "config.json").read_text())
     assert config["rope_parameters"]["rope_theta"] == 100.0
-    rates = [step["learning_rate"] for step in read_journal(trained.parent / "training.jsonl")]
+    rates = [
+        float(str(step["learning_rate"]))
+        for step in read_journal(trained.parent / "training.jsonl")
+    ]
     assert max(rates) == pytest.approx(2e-4)
 
     swept = ["--to", "512", "--bases", "1e3,1e5", "--samples", "2", "--lengths", "256,512"]

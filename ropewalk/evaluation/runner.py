@@ -450,5 +450,5 @@ class FactDocuments:
             )
 
 
-_BLANK = Measured(0.0, 0.0, 0.0)
+_BLANK = Measured(0.0, 0.0, 0.0, 0)
 Part = Questions | PerplexityWindows | FactDocuments

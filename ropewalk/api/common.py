@@ -156,6 +156,8 @@ MethodNames: TypeAlias = Annotated[
 Target: TypeAlias = Annotated[
     Length | None, Option("Target length of the methods.", convert=as_length)
 ]
+
+
 def as_caches(values: Iterable[str], key: str) -> tuple[str, ...]:
     """Types of llama.cpp's cache."""
     found = as_list(values, key)

@@ -144,7 +144,14 @@ class FileInLlamaCpp:
                 schedule = check_plan(self.header, plan)
             return LlamaCppSetting(flags_of(self.header, schedule, length), cache)
         except Unsupported as error:
-            raise Unsupported(f"{method}: {error}") from None
+            if plan is not None:
+                raise Unsupported(f"{method}: {error}") from None
+            raise InvalidValue(
+                "lengths",
+                length,
+                f"{self.header.path} has a context of {stated:,} tokens, and {error}",
+                "extend the file (`plan`, then `export`), or give shorter lengths",
+            ) from None
 
     def run(
         self, setting: LlamaCppSetting, length: int, *, keeps_prompts: bool = False

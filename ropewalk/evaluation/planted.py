@@ -87,7 +87,7 @@ class Planted:
         ]
         return float(np.concatenate(right).mean())
 
-    def measured(self, scores: TokenScores) -> Measured:
+    def measured(self, scores: TokenScores) -> DocumentScores:
         """What the tokens' scores say of text and answers."""
 
         def losses(places: slice) -> NDArray[np.float64]:
@@ -96,13 +96,13 @@ class Planted:
 
         text = float(losses(self.text).mean())
         if not self.answers:
-            return Measured(text, 0.0, 0.0)
+            return DocumentScores(text, 0.0, 0.0)
         answers = np.concatenate([losses(answer) for answer in self.answers])
         right = [self.matched(scores, answer) for answer in self.answers]
-        return Measured(text, float(answers.mean()), float(np.mean(right)))
+        return DocumentScores(text, float(answers.mean()), float(np.mean(right)))
 
 
-class Measured(NamedTuple):
+class DocumentScores(NamedTuple):
     """A document as it was read; the last two are 0 if nothing was planted in it."""
 
     text: float

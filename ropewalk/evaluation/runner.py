@@ -20,15 +20,15 @@ from ropewalk.evaluation import facts, perplexity, tasks
 from ropewalk.evaluation.answering import Answer, Answerer, TokenScores, at_once
 from ropewalk.evaluation.drawing import drawn
 from ropewalk.evaluation.encoding import Encoder
-from ropewalk.evaluation.facts import FACTS
 from ropewalk.evaluation.haystack import Haystack
 from ropewalk.evaluation.perplexity import Definition, ScoredWindow, Text
-from ropewalk.evaluation.planted import Measured, Planted
+from ropewalk.evaluation.planted import Planted, DocumentScores
 from ropewalk.evaluation.samples import Sample
 from ropewalk.evaluation.settings import EvaluationSettings
 from ropewalk.lengths import format_length
 from ropewalk.records import (
     EXACT_MATCH,
+    FACTS,
     NEXT_TOKEN_ACCURACY,
     NLL,
     PERPLEXITY,
@@ -174,11 +174,14 @@ class Evaluation:
         return PerplexityWindows(definition, length, batches, bins)
 
     def _facts(self, length: int) -> FactDocuments:
-        own, settings = facts.drawn(self.documents, self.encoder, length, self.settings), self.settings
+        own, settings = (
+            facts.drawn(self.documents, self.encoder, length, self.settings),
+            self.settings,
+        )
         if len(own) < settings.samples:
             self.notice(
-                f"{FACTS} at {length}: the text holds {len(own)} of {settings.samples} documents of "
-                "that length; give more text (`corpus`)"
+                f"{FACTS} at {length}: the text holds {len(own)} of {settings.samples} documents "
+                "of that length; give more text (`corpus`)"
             )
         return FactDocuments(length, [[each] for each in own])
 
@@ -393,7 +396,7 @@ class FactDocuments:
                 )
 
     def _records(
-        self, subject: Subject, document: Planted, name: str, values: Measured, first: float
+        self, subject: Subject, document: Planted, name: str, values: DocumentScores, first: float
     ) -> Iterator[EvalRecord]:
         answers = sum(each.stop - each.start for each in document.answers)
         for metric, score, weight in (
@@ -414,5 +417,5 @@ class FactDocuments:
             )
 
 
-_BLANK = Measured(0.0, 0.0, 0.0)
+_BLANK = DocumentScores(0.0, 0.0, 0.0)
 Part = Questions | PerplexityWindows | FactDocuments

@@ -27,8 +27,8 @@ from ropewalk.exporting.staging import staged
 from ropewalk.exporting.tokens import PROBE
 from ropewalk.extras import required_by
 from ropewalk.gguf import llama_cpp_run, provenance, rewriting, settings, tensors
-from ropewalk.gguf.header import GGUFHeader
 from ropewalk.gguf.flags import Flags
+from ropewalk.gguf.header import GGUFHeader
 from ropewalk.gguf.llama_cpp_run import CannotLoad, LogProbabilities, reading
 from ropewalk.gguf.parts import read_parts, size, whole
 from ropewalk.gguf.settings import GGUFSetting, NoFactors

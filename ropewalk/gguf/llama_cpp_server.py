@@ -94,9 +94,7 @@ def _flags(words: list[str]) -> dict[str, Any]:
             parser.add_argument(flag, action="store_true")
         elif name != "model":
             fraction = name in ("rope_freq_base", "rope_freq_scale") or name[:5] == "yarn_"
-            parser.add_argument(
-                flag, type=float if fraction and name != "yarn_orig_ctx" else int
-            )
+            parser.add_argument(flag, type=float if fraction and name != "yarn_orig_ctx" else int)
     for flag in ("--no-warmup", "--no-cache-prompt"):
         parser.add_argument(flag, action="store_true", default=False)
     return vars(parser.parse_args(words))

@@ -82,12 +82,14 @@ def test_answers_are_those_of_the_planned_model(
 def test_what_no_flag_says_is_refused_with_the_remedy(file: Path, tmp_path: Path) -> None:
     header, plain = read_model(file), made.plain()
     for method in ("llama3", "ntk_mixed"):
-        with pytest.raises(Unsupported, match=r"a factor for each pair.*write a file with the plan"):
+        with pytest.raises(
+            Unsupported, match=r"a factor for each pair.*write a file with the plan"
+        ):
             flags_of(header, extend(plain, LENGTH, method), LENGTH)
     short = extend(plain, LENGTH, "yarn", {"factor": 2.0})
     with pytest.raises(Unsupported, match=r"1,024 tokens, and 1,400 are asked for; write a file"):
         flags_of(header, short, LENGTH)
-    factors = made.gguf(tmp_path / "factors.gguf", extend(plain, STATED, "llama3"))
+    factors = made.gguf(tmp_path / "factors.gguf", extend(plain, made.TARGET, "llama3"))
     with pytest.raises(Unsupported, match=r"holds the tensor rope_freqs.weight, which no flag"):
         flags_of(read_model(factors), extend(plain, LENGTH, "linear"), LENGTH)
     keys = {"context_length": 64, "attention__sliding_window": 16}

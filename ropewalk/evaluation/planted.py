@@ -261,7 +261,8 @@ def _facts(random: Stream, encoder: Encoder, length: int, kinds: Sequence[int]) 
     chat = encoder.chat
     taken = 0 if chat is None else len(encoder.pieces(f"{chat.before}{ASKED}{chat.after}"))
     while len(facts) < len(kinds):
-        fact = KINDS[kinds[len(facts)] if not encoder.is_small else NEEDLES](random, encoder)
+        kind = NEEDLES if encoder.is_small else kinds[len(facts)]
+        fact = KINDS[kind](random, encoder.is_small)
         if fact.question in facts:
             continue
         taken += len(encoder.pieces(f"\n{fact.line}\n{fact.question}{fact.answer}{fact.end}"))
@@ -276,18 +277,18 @@ def _facts(random: Stream, encoder: Encoder, length: int, kinds: Sequence[int]) 
     return list(facts.values())
 
 
-def _needle(random: Stream, encoder: Encoder) -> Fact:
-    return draw_fact(random, small=encoder.is_small)
+def _needle(random: Stream, small: bool) -> Fact:
+    return draw_fact(random, small=small)
 
 
-def _passkey(random: Stream, encoder: Encoder) -> Fact:
+def _passkey(random: Stream, _: bool) -> Fact:
     """As the task asks, but for a name: a document may have several."""
     of, key = f"The pass key of {pair_name(random)} is", 10_000 + random.below(90_000)
     line = f"{PASSKEY.format(key).replace('The pass key is', of, 1)}\n"
     return Fact(line, of, f" {key}", ".\n")
 
 
-def _pair(random: Stream, encoder: Encoder) -> Fact:
+def _pair(random: Stream, _: bool) -> Fact:
     key, value = uuid(random), uuid(random)
     return Fact(f'"{key}": "{value}",\n', f'"{key}": "', value, '",\n')
 

@@ -22,8 +22,7 @@ from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.errors import GateFailed, InputError, RopewalkError, Unsupported, shortened
 from ropewalk.exporting.exported import Exported, Loss, NotTheSame, modelfile
 from ropewalk.exporting.manifest import Manifest
-from ropewalk.exporting.places import check_export_place
-from ropewalk.exporting.staging import staged
+from ropewalk.exporting.staging import check_export_place, staged
 from ropewalk.exporting.tokens import PROBE
 from ropewalk.extras import required_by
 from ropewalk.gguf import llama_cpp_run, provenance, rewriting, settings, tensors

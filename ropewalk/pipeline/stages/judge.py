@@ -24,8 +24,7 @@ from ropewalk.models.recipes import VENDOR
 from ropewalk.models.source import resolve
 from ropewalk.pipeline.results import SO_FAR, TRAINED, DocumentRead, Example, Judged, final, sealed
 from ropewalk.pipeline.stage import Stage, Start, Work
-from ropewalk.planning.extension import extend
-from ropewalk.planning.hand_designed import hand_designed
+from ropewalk.planning.extension import extend, hand_designed
 from ropewalk.progress import Notice, Progress, Status, unheard
 from ropewalk.records import AS_IT_IS
 from ropewalk.schedule import RotarySchedule

@@ -28,7 +28,7 @@ from ropewalk.reports.commands import again
 from ropewalk.reports.parts import schedules
 from ropewalk.run_on_disk import RunOnDisk
 from ropewalk.searching.model.results import SEARCHED, SearchResult
-from ropewalk.training import charts
+from ropewalk.training.journal import curves
 from ropewalk.values import Result
 
 R = TypeVar("R", bound=Result)
@@ -66,7 +66,7 @@ def page(run: RunOnDisk) -> Page:
     ]
     if trained:
         course = (trained.stage.method, trained.stage.steps)
-        sections.append(Section("Training", charts.curves([course])))
+        sections.append(Section("Training", curves([course])))
     return Page(
         f"{inspected.model}, extended from {format_length(inspected.serves)} to "
         f"{format_length(inspected.target_length)} tokens"

@@ -22,7 +22,7 @@ from ropewalk.evaluation.drawing import drawn
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.haystack import Haystack
 from ropewalk.evaluation.perplexity import Definition, ScoredWindow, Text
-from ropewalk.evaluation.planted import Planted, DocumentScores
+from ropewalk.evaluation.planted import DocumentScores, Planted
 from ropewalk.evaluation.samples import Sample
 from ropewalk.evaluation.settings import EvaluationSettings
 from ropewalk.lengths import format_length

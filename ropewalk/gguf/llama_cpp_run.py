@@ -40,6 +40,7 @@ from ropewalk.errors import (
     InvalidValue,
     MissingExtra,
     RopewalkError,
+    Unsupported,
     printable,
     shortened,
 )
@@ -103,6 +104,13 @@ class Engine:
         for key, value, least in (("threads", self.threads, 1), ("gpu_layers", self.gpu_layers, 0)):
             if value is not None:
                 check_between(whole_number(value, key), least, _MOST, key, "leave it out")
+
+    def refuse(self, cache: str = CACHES[0]) -> None:
+        """Refuse options of llama.cpp where it runs nothing."""
+        given = {"cache": cache != CACHES[0], "llama_server": self.program is not None}
+        given |= {key: getattr(self, key) is not None for key in ("threads", "gpu_layers")}
+        for key in filter(given.get, given):
+            raise Unsupported(f"`{key}` is for a GGUF file, which llama.cpp runs; leave it out")
 
     @property
     def available(self) -> bool:

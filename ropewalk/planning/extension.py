@@ -70,17 +70,16 @@ def _idle(method: Method[...], before: Sequence[Method[...]]) -> InputError:
     return InputError(f"{told}leave it out (`method`: {names})")
 
 
-def parse_settings(methods: str, settings: Mapping[str, str]) -> dict[str, object]:
-    """The texts of `--set key=value`, each in the type of its parameter."""
-    parameters = {
-        key: parameter
-        for method in stacked(methods)
-        for key, parameter in method.parameters.items()
-    }
+def parsed(methods: str, settings: Mapping[str, object]) -> dict[str, object]:
+    """The parameters; texts, such as those of `--set key=value`, in the type of each."""
+    known = {key: each for method in stacked(methods) for key, each in method.parameters.items()}
     for key in settings:
-        if key not in parameters:
-            raise UnknownName(f"parameter of {methods}", key, parameters)
-    return {key: parameters[key].parsed(text) for key, text in settings.items()}
+        if key not in known:
+            raise UnknownName(f"parameter of {methods}", key, known)
+    return {
+        key: known[key].parsed(value) if isinstance(value, str) else value
+        for key, value in settings.items()
+    }
 
 
 def chosen_layers(present: ContextPlan, layer_types: Sequence[str] | None) -> tuple[str, ...]:
@@ -225,3 +224,21 @@ def extend_plan(
             shorter = ladder(extended, start, doublings(start.length, target_length)[:-1])
         schedules[layer_type] = (*shorter, longest)
     return ContextPlan(present.model, schedules, {"methods": methods, **told("method", methods)})
+
+
+HAND_DESIGNED = ("linear", "ntk", "ntk_mixed", "yarn", "llama3", "two_band")
+
+
+def hand_designed(start: RotarySchedule, length: int) -> dict[str, RotarySchedule]:
+    """The schedule of each method at a length.
+
+    A method that does not compose on the start begins at the plain frequencies.
+    """
+    return {method: _extended(start, length, method) for method in HAND_DESIGNED}
+
+
+def _extended(start: RotarySchedule, length: int, method: str) -> RotarySchedule:
+    try:
+        return extend(start, length, method)
+    except Unsupported:
+        return extend(RotarySchedule.plain(start.geometry), length, method)

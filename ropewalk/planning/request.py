@@ -16,6 +16,7 @@ from ropewalk.planning.extension import (
     chosen_layers,
     extend_plan,
     kept_parameters,
+    parsed,
     within_trained,
 )
 from ropewalk.planning.measured import measured
@@ -57,6 +58,7 @@ class PlanRequest:
             )
         if self.method not in (None, VENDOR):
             stacked(self.method, VENDOR)  # says which names there are
+            object.__setattr__(self, "parameters", parsed(self.method, self.parameters or {}))
         self.chosen  # noqa: B018 - says which layers there are
         if not self.from_original:
             check_not_shorter(self.source.present_plan, self.target)

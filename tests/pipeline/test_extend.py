@@ -35,8 +35,8 @@ from ropewalk.pipeline.stages import stages
 from ropewalk.pipeline.stages.export import Export
 from ropewalk.pipeline.stages.judge import JudgeChosen, JudgeFirst
 from ropewalk.pipeline.stages.search import Search
+from ropewalk.planning.extension import HAND_DESIGNED
 from ropewalk.planning.extension import extend as schedule_by
-from ropewalk.planning.hand_designed import HAND_DESIGNED
 from ropewalk.progress import Progress, Status, silent, unheard
 from ropewalk.reports.commands.extend import _to_do
 from ropewalk.reports.parts.schedules import pasted

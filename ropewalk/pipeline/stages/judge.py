@@ -19,15 +19,14 @@ from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.costs.forwards import Forwards, Needs
 from ropewalk.errors import InputError, RopewalkError, Unsupported
 from ropewalk.evaluation.encoding import Encoder
-from ropewalk.evaluation.planted import Planted, Stretch, plant, stretches_of
+from ropewalk.evaluation.planted import Measured, Planted, Stretch, plant, stretches_of
 from ropewalk.evaluation.statistics import FEWEST
 from ropewalk.evaluation.verdict import LOOKS, TO_WORK
 from ropewalk.models.recipes import VENDOR
 from ropewalk.models.source import resolve
 from ropewalk.pipeline.results import SO_FAR, TRAINED, DocumentRead, Example, Judged, final, sealed
 from ropewalk.pipeline.stage import Stage, Start, Work
-from ropewalk.planning.extension import extend
-from ropewalk.planning.hand_designed import hand_designed
+from ropewalk.planning.extension import extend, hand_designed
 from ropewalk.progress import Notice, Progress, Status, unheard
 from ropewalk.records import AS_IT_IS
 from ropewalk.schedule import RotarySchedule
@@ -269,13 +268,13 @@ class _Reader:
                 "(`dtype`), and check that the unmodified model works"
             )
         found = []
-        for i, (text, answers, retrieved, matched) in zip(numbers, values.tolist(), strict=True):
-            document = self.documents[i]
+        for i, row in zip(numbers, values.tolist(), strict=True):
+            document, read = self.documents[i], Measured(*row)
             depths: tuple[list[float], list[float]] = [], []
             for place, depth in enumerate(document.depths):
-                depths[int(matched) >> place & 1].append(round(depth, 3))
+                depths[int(read.found) >> place & 1].append(round(depth, 3))
             missed, right = (tuple(sorted(each)) for each in depths)
-            own = (text, answers, retrieved, len(document.answers), right, missed)
+            own = (*read[:3], len(document.answers), right, missed)
             found.append(DocumentRead(method, length, document.source, *own))
         return found
 

@@ -31,7 +31,7 @@ from ropewalk.reports.commands import again
 from ropewalk.reports.parts import schedules
 from ropewalk.run_on_disk import RunOnDisk
 from ropewalk.searching.model.results import SEARCHED, SearchResult
-from ropewalk.training import charts
+from ropewalk.training.journal import curves
 from ropewalk.values import Result
 
 R = TypeVar("R", bound=Result)
@@ -72,7 +72,7 @@ def page(run: RunOnDisk) -> Page:
     ]
     if trained:
         course = (trained.stage.method, trained.stage.steps)
-        sections.append(Section("Training", charts.curves([course])))
+        sections.append(Section("Training", curves([course])))
     return Page(
         f"{MODELS.get(inspected.model, inspected.model)}, extended from "
         f"{format_length(inspected.serves)} to {format_length(inspected.target_length)} tokens"
@@ -116,7 +116,8 @@ def _remarks(
         yield (
             "How sure",
             f"the difference from {last.reference:.0%} is {difference} "
-            f"({last.difference.level:.0%} interval); it works if the whole interval is above {-100 * MARGIN:.0f}.",
+            f"({last.difference.level:.0%} interval); it works if the whole interval is above "
+            f"{-100 * MARGIN:.0f}.",
         )
     told = judged.price_in_words
     if limit is not None:

@@ -195,6 +195,15 @@ def _of_file(source: Source, length: int, on: Machine) -> Cost:
     # The types of cache come from the largest to the smallest: the first that fits loses least.
     first = next((way for way in ways.values() if way.breaks(on.memory) is None), None)
     change = first and Change(first.told, first.bytes, on.devices)
+    rows = [
+        CostRow(
+            *(f"{SERVING} with a cache in {kind.upper()}", way.bytes, way.parts, way.seconds),
+            *((told := way.breaks(on.memory)), change if told else None),
+        )
+        for kind, way in ways.items()
+    ]
+    if first is not None and length > source.present_plan.target_length:
+        rows += _extending(source.present_plan, length, found, first)
     always = estimates.with_allowance({}, on.devices) / GIB
     return Cost(
         model=source.name,
@@ -202,22 +211,35 @@ def _of_file(source: Source, length: int, on: Machine) -> Cost:
         machine=str(on),
         memory=on.memory,
         weights=Facts.of(source.header).weights,
-        rows=tuple(
-            CostRow(
-                *(f"{SERVING} with a cache in {kind.upper()}", way.bytes, way.parts, way.seconds),
-                *((told := way.breaks(on.memory)), change if told else None),
-            )
-            for kind, way in ways.items()
-        ),
+        rows=tuple(rows),
         proposal=found.proposal(length),
         assumptions=(
             "one text at a time in llama.cpp; weights as the file stores them; the compute buffer "
             f"is an estimate; an allowance of {always:.0f} GiB and {estimates.ALLOWED_SHARE:.0%} "
             "for what the formulas do not see",
+            "extend reads each text once for all of its questions; the step that llama.cpp takes "
+            "for each scored token is not counted",
             *filter(None, [on.caution]),
             *_speed(on),
         ),
     )
+
+
+def _extending(
+    present: ContextPlan, length: int, cost: LlamaCppCost, way: Way
+) -> Iterator[CostRow]:
+    """The first verdict of `extend`, and all that it does if that fails, a text at a time."""
+    from ropewalk.pipeline.settings import settings_for
+    from ropewalk.pipeline.stages import stages
+
+    window = present.target_length
+    reading = [s for s in stages(settings_for(present, length)) if s.over_ranks]
+    for told, some in (("first verdict", reading[:1]), ("if that fails", reading)):
+        texts = [each for stage in some for each in stage.needs(window).forwards]
+        times = [cost.seconds(each.length) for each in texts]
+        seconds = [one * each.times for one, each in zip(times, texts, strict=True) if one]
+        what = f"extend, {told}, at most {sum(each.times for each in texts)} texts"
+        yield CostRow(what, way.bytes, way.parts, sum(seconds) or None, None, None)
 
 
 def _ways(work: Workload, present: ContextPlan) -> dict[str, Callable[[Workload], Iterator[Way]]]:

@@ -99,8 +99,8 @@ class Planted:
             return Measured(text, 0.0, 0.0, 0)
         answers = np.concatenate([losses(answer) for answer in self.answers])
         right = [self.matched(scores, answer) for answer in self.answers]
-        found = sum(2**i for i, each in enumerate(right) if each)
-        return Measured(text, float(answers.mean()), float(np.mean(right)), found)
+        matched = sum(2**i for i, each in enumerate(right) if each)
+        return Measured(text, float(answers.mean()), float(np.mean(right)), matched)
 
 
 class Measured(NamedTuple):
@@ -111,10 +111,9 @@ class Measured(NamedTuple):
     answers: float
     """Nats a token of the answers."""
     retrieved: float
-    """The share of answers that were matched exactly: each token was the first choice, and the
-    answer then ended."""
-    found: int
-    """Which these are: the sum of 2ⁱ for each answer i."""
+    """The share of answers that were matched exactly."""
+    matched: int
+    """Which ones: the bit of each, from the first fact on."""
 
 
 class Stretch(NamedTuple):

@@ -30,7 +30,7 @@ def qwen3(path: Path, layers: int = 36, vocabulary: int = 151936) -> Path:
     kind, block, size = Q4_K
     keys = {
         "block_count": layers,
-        "context_length": 40960,
+        "context_length": 32768,
         "embedding_length": HIDDEN,
         "feed_forward_length": INNER,
         "attention.head_count": HEADS,
@@ -86,7 +86,7 @@ def on(path: Path, name: str) -> LlamaCppCost:
 
 def test_the_type_of_cache_that_fits_is_proposed(large: Path) -> None:
     found = rw.cost(large, "128k", on="24GiB")
-    f16, q8, _ = found.rows
+    f16, q8, *_ = found.rows
     assert f16.parts["cache"] == 18 * GIB
     assert f16.breaks == "cache"
     assert q8.fits
@@ -113,6 +113,17 @@ def test_without_need_llama_cpp_keeps_its_default(large: Path) -> None:
 def test_a_text_takes_as_long_as_by_the_config_of_the_model(large: Path) -> None:
     ours, [serve, *_] = on(large, "h100").seconds(65536), rw.cost("qwen3-8b", "64k", on="h100").rows
     assert ours == pytest.approx(serve.seconds, rel=1e-3)
+
+
+def test_extend_is_counted_in_texts(large: Path) -> None:
+    """A text is read once for all of its questions."""
+    first, whole = rw.cost(large, "64k", on="rtx-4090").rows[-2:]
+    reads = on(large, "rtx-4090")
+    short, long = reads.seconds(32768) or 0, reads.seconds(65536) or 0
+    assert "extend, first verdict, at most 167 texts" in first.what
+    assert first.seconds == pytest.approx(96 * short + 71 * long)
+    assert (first.seconds or 0) < 2 * 3600 < (whole.seconds or 0)
+    assert not any("extend" in row.what for row in rw.cost(large, "32k", on="rtx-4090").rows)
 
 
 def test_plan_says_what_fits_here(large: Path) -> None:

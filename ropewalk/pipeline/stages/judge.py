@@ -19,7 +19,7 @@ from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.costs.forwards import Forwards, Needs
 from ropewalk.errors import InputError, RopewalkError, Unsupported
 from ropewalk.evaluation.encoding import Encoder
-from ropewalk.evaluation.planted import Measured, Planted, Stretch, plant, stretches_of
+from ropewalk.evaluation.planted import Planted, Stretch, plant, stretches_of
 from ropewalk.evaluation.statistics import FEWEST
 from ropewalk.evaluation.verdict import LOOKS, TO_WORK
 from ropewalk.models.recipes import VENDOR
@@ -268,13 +268,13 @@ class _Reader:
                 "(`dtype`), and check that the unmodified model works"
             )
         found = []
-        for i, row in zip(numbers, values.tolist(), strict=True):
-            document, read = self.documents[i], Measured(*row)
+        for i, (text, answers, retrieved, matched) in zip(numbers, values.tolist(), strict=True):
+            document = self.documents[i]
             depths: tuple[list[float], list[float]] = [], []
             for place, depth in enumerate(document.depths):
-                depths[int(read.found) >> place & 1].append(round(depth, 3))
+                depths[int(matched) >> place & 1].append(round(depth, 3))
             missed, right = (tuple(sorted(each)) for each in depths)
-            own = (*read[:3], len(document.answers), right, missed)
+            own = (text, answers, retrieved, len(document.answers), right, missed)
             found.append(DocumentRead(method, length, document.source, *own))
         return found
 

@@ -24,8 +24,10 @@ from ropewalk.models.install import applied
 from ropewalk.run_directory import Journal
 from ropewalk.schedule import FloatArray, RotarySchedule
 
-TEXT, ANSWERS, RETRIEVED, FOUND = ENTRIES = range(4)
-"""The entries of a measurement, as `Measured` has them."""
+TEXT, ANSWERS, RETRIEVED, MATCHED = ENTRIES = range(4)
+"""The entries of a measurement: nats a token of the text, nats a token of the answers, the share of
+answers that were matched exactly (each token was the first choice, and the answer then ended), and
+which these are: 2ⁱ for each answer i, summed. All but the first are 0 if nothing was planted."""
 
 Measure = Callable[[Sequence[RotarySchedule], Sequence[int]], FloatArray]
 """[schedules, documents, entries]; NaN throughout for a schedule that failed on any document."""
@@ -81,7 +83,7 @@ class LocalMeasure:
         scores = self._scored(document)
         if scores is None:
             return np.full(len(ENTRIES), np.nan)
-        return np.array(document.measured(scores), dtype=np.float64)
+        return np.array(document.measured(scores))
 
     def _scored(self, document: Planted) -> TokenScores | None:
         for last_try in (False, True):

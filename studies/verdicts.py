@@ -128,7 +128,8 @@ def sentences() -> list[Sentence]:
 
 
 def pictures() -> dict[str, Picture]:
-    shown = {f"studies/{study.name}/claims.png": picture(study) for study in STUDIES}
+    run = [study for study in STUDIES if study.file.exists()]
+    shown = {f"studies/{study.name}/claims.png": picture(study) for study in run}
     return shown | {
         "studies/base/bases.png": bases(),
         "studies/chain/passkeys.png": passkeys(),

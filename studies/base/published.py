@@ -8,7 +8,7 @@
 paper has two: 1e-4 in section 5.1 and 2e-4 in Table 5. 1e-4 is used unless `--rate` is given, since
 the text says so and it is the safer. The paper does not give the heads and the inner size of its 2B
 model (Baichuan2-7B with a hidden size of 2,048), its warm-up, betas or packing: the config is
-yours, there is no warm-up, betas are 0.9 and 0.95, and documents stand in a row.
+yours, there is no warm-up, betas are 0.9 and 0.95, and windows hold whole documents by best fit.
 
 `sweep` is Fig. 3, 6, 7 and 9 to 14: it trains with each base by the recipe `base-bound` (1,000
 steps of 128 windows), and evaluates perplexity, Long-eval's lines and needles at each length.

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 from ropewalk.errors import InvalidValue
-from ropewalk.lengths import parse_length, parse_lengths
+from ropewalk.lengths import check_measured, parse_length, parse_lengths
 
 T = TypeVar("T")
 
@@ -26,6 +26,13 @@ def as_length(value: Length, key: str = "length") -> int:
         raise InvalidValue(key, value, error.rule, error.remedy) from None
 
 
+def as_measured(value: Length, key: str) -> int:
+    """The same, of a length that a model is run on."""
+    length = as_length(value, key)
+    check_measured(length, key)
+    return length
+
+
 def as_list(values: Iterable[T], key: str) -> tuple[T, ...]:
     """The given values, each once."""
     return tuple(dict.fromkeys(as_members(values, key)))
@@ -33,9 +40,12 @@ def as_list(values: Iterable[T], key: str) -> tuple[T, ...]:
 
 def as_members(values: Iterable[T], key: str) -> tuple[T, ...]:
     """The given values. A string is refused: it would be taken for its letters."""
-    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+    try:
+        members = tuple(values)
+    except TypeError:  # an array of no dimension says that it is iterable
+        members = None
+    if members is None or isinstance(values, str | bytes | Mapping):
         raise InvalidValue(key, values, "must be a list", "write [a, b, …]")
-    members = tuple(values)
     for i, member in enumerate(members):
         if not isinstance(member, Hashable):
             raise InvalidValue(f"{key}[{i}]", member, "is a list in a list", "write [a, b, …]")

@@ -96,14 +96,15 @@ class Planted:
 
         text = float(losses(self.text).mean())
         if not self.answers:
-            return Measured(text, 0.0, 0.0)
+            return Measured(text, 0.0, 0.0, 0)
         answers = np.concatenate([losses(answer) for answer in self.answers])
         right = [self.matched(scores, answer) for answer in self.answers]
-        return Measured(text, float(answers.mean()), float(np.mean(right)))
+        matched = sum(2**i for i, each in enumerate(right) if each)
+        return Measured(text, float(answers.mean()), float(np.mean(right)), matched)
 
 
 class Measured(NamedTuple):
-    """A document as it was read; the last two are 0 if nothing was planted in it."""
+    """A document as it was read; all but the first are 0 if nothing was planted in it."""
 
     text: float
     """Nats a token of the text."""
@@ -111,6 +112,8 @@ class Measured(NamedTuple):
     """Nats a token of the answers."""
     retrieved: float
     """The share of answers that were matched exactly."""
+    matched: int
+    """Which ones: the bit of each, from the first fact on."""
 
 
 class Stretch(NamedTuple):

@@ -145,7 +145,7 @@ def _safe_base(
             from_original=asked.from_original,
             progress=progress,
         )
-    except MissingExtra as error:  # the other methods need no base
+    except (MissingExtra, InvalidValue) as error:  # the other methods need no base
         return {}, {"base_change": str(error)}
     return {"base_change": {"base": base}}, {}
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from ropewalk.arguments import as_list
 from ropewalk.context_plan import ContextPlan, PlanStep, ladder
 from ropewalk.errors import InputError, InvalidValue, UnknownName, Unsupported
 from ropewalk.lengths import format_length
@@ -82,19 +83,18 @@ def parsed(methods: str, settings: Mapping[str, object]) -> dict[str, object]:
     }
 
 
-def chosen_layers(present: ContextPlan, layer_types: Sequence[str] | None) -> tuple[str, ...]:
+def chosen_layers(present: ContextPlan, layer_types: Iterable[str] | None) -> tuple[str, ...]:
     """The layer types to extend: those that are named, or else the one with full attention."""
-    if not layer_types:
+    chosen = () if layer_types is None else as_list(layer_types, "layers")
+    if not chosen:
         return (present.extended_layer,)
-    if isinstance(layer_types, str) or not isinstance(layer_types, Sequence):
-        raise InvalidValue("layers", layer_types, "must be a list", "write [a, b, …]")
-    for layer_type in layer_types:
+    for layer_type in chosen:
         if layer_type not in tuple(present.schedules):
             raise Unsupported(
                 f"{present.model} has no rotating layers of type {layer_type}, only "
                 f"{', '.join(present.schedules)}: name the layer types to change"
             )
-    return tuple(layer_types)
+    return chosen
 
 
 def only_the_length(present: ContextPlan, planned: ContextPlan) -> bool:
@@ -198,7 +198,7 @@ def extend_plan(
             f"must be at least 0 and below the target of {target_length}",
             "LongRoPE searches 0 to 256",
         )
-    asks = bool(from_original or parameters or log_n) or kept is not None
+    asks = bool(from_original or parameters) or log_n is not None or kept is not None
     chosen = chosen_layers(present, layer_types)
     schedules = {}
     for layer_type, steps in present.schedules.items():

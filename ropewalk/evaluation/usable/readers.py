@@ -37,7 +37,7 @@ _CAREFUL = 1.05
 CUT, CUT_OF_ESTIMATE = 0.97, 0.75
 """A server that reads a smaller part of a prompt than this cuts it."""
 _TRIED = 1500
-"""Characters of the texts by which a server's tokens are estimated."""
+"""Characters of each of two texts by which a server's tokens are estimated, where they fit."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,7 +142,7 @@ def reading(asked: HowLong, subject: Subject, longest: int) -> Iterator[Document
     if source is None:
         client = Client.of(str(asked.model), asked.timeout)
         assert subject.server is not None
-        yield ServedReader(Server(client, subject.server, None), asked)
+        yield ServedReader(Server(client, subject.server, None), asked, longest)
     elif source.kind == "GGUF file":
         with _private(asked, source, longest) as reader:
             yield reader
@@ -183,7 +183,7 @@ def _private(asked: HowLong, source: Source, longest: int) -> Iterator[DocumentR
     with llama_cpp_run.serving(source.path, length=longest, exact=False) as llama:
         client = Client.of(llama.address, asked.timeout)
         try:
-            yield ServedReader(Server(client, discover(client), None), asked, identity)
+            yield ServedReader(Server(client, discover(client), None), asked, longest, identity)
         except RopewalkError:
             if (reason := llama.end()) is None:
                 raise
@@ -233,9 +233,14 @@ class ServedReader(DocumentReader):
     """A server, which is asked a question at a time and writes the answer."""
 
     def __init__(
-        self, server: Server, asked: HowLong, identity: Mapping[str, object] | None = None
+        self,
+        server: Server,
+        asked: HowLong,
+        longest: int,
+        identity: Mapping[str, object] | None = None,
     ) -> None:
         self._server, self._documents = server, asked.documents
+        self._tried = min(_TRIED, longest // 4)
         self.identity = {"server": server.info.to_json()} if identity is None else identity
         self.runs = str(server.info)
         self.exact = self._counted("a") is not None
@@ -290,7 +295,7 @@ class ServedReader(DocumentReader):
 
     @cached_property
     def _trials(self) -> tuple[str, str]:
-        text = "".join(document.text for document in self._documents)[: 2 * _TRIED]
+        text = "".join(document.text for document in self._documents)[: 2 * self._tried]
         first = text.rfind("\n", 0, len(text) // 2) + 1 or len(text) // 2
         return text[:first], text[first:]
 

@@ -11,7 +11,7 @@ from ropewalk.blocks import Block, Paragraph, Table, cells
 from ropewalk.budget import Budget
 from ropewalk.data.corpora import Document
 from ropewalk.errors import GateFailed, InputError, InvalidValue
-from ropewalk.evaluation.usable.documents import FACTS
+from ropewalk.evaluation.usable.documents import DEGREES, FACTS
 from ropewalk.evaluation.usable.search import (
     SHARE,
     curve_tokens,
@@ -33,8 +33,8 @@ UNASKED = 1_000_000
 """Tokens that are sent to another machine, which may charge for them, without a `budget`."""
 SHORTEST = 128
 """No shorter length holds documents worth comparing."""
-WITHIN, CHOOSING = LOOKS[3], LOOKS[1]
-"""Documents of the short length, and others that choose the degree of the questions."""
+WITHIN, CHOOSING = LOOKS[3], LOOKS[0]
+"""Documents of the short length, and others of each degree of questions that is tried."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +141,8 @@ def planned(asked: HowLong, subject: Subject) -> Reading:
     times = FACTS if subject.is_remote else 1
     whole = times * sweep_tokens(reference, lengths)
     least = times * (reference * (WITHIN + CHOOSING) + LOOKS[0] * lengths[0])
-    decided = (WITHIN + CHOOSING) * reference + curve_tokens(lengths)
+    tried = sum(each.suits_small or not subject.small for each in DEGREES)
+    decided = (WITHIN + tried * CHOOSING) * reference + curve_tokens(lengths)
     tokens = max(whole // SHARE, times * decided)
     if asked.budget is not None:
         tokens = min(tokens, int(asked.budget.amount))

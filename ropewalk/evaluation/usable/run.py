@@ -16,7 +16,7 @@ from ropewalk.errors import InputError
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.served.fingerprint import Cause, Fingerprint, Verdict
 from ropewalk.evaluation.usable.causes import causes_of
-from ropewalk.evaluation.usable.documents import FACTS, Degree, Library
+from ropewalk.evaluation.usable.documents import FACTS, FEWEST_FACTS, Degree, Library
 from ropewalk.evaluation.usable.readers import (
     DocumentAnswers,
     DocumentReader,
@@ -145,9 +145,9 @@ class _Run:
         place = 0 if self.subject.small else 1
         tried: dict[int, tuple[DegreeTried, int]] = {}
 
-        def rate(i: int) -> float:
+        def rate(i: int, least: int = FEWEST_FACTS) -> float:
             facts = self._library.facts_in(degrees[i], reference)
-            if not facts:
+            if facts < least:  # harder questions are no gain if they are fewer
                 return 0.0
             numbers = range(_APART, _APART + CHOOSING)
             own = _shares(self._read(degrees[i], reference, numbers, facts), facts)
@@ -155,11 +155,14 @@ class _Run:
             return own.rate
 
         now = rate(place)
-        while now >= CEILING and place + 1 < len(degrees) and (now := rate(place + 1)) >= STILL:
-            place += 1
-        while now < JUDGED_FROM and place > 0 and place - 1 not in tried:
-            place -= 1
-            now = rate(place)
+        if now < JUDGED_FROM:
+            while now < JUDGED_FROM and place > 0:
+                place -= 1
+                now = rate(place)
+        else:
+            while now >= CEILING and place + 1 < len(degrees):
+                now = rate(place + 1, FACTS)
+                place += now >= STILL
         if place not in tried:
             raise InputError(
                 f"{self.plan.reference:,} tokens, the short length of {self.plan.claimed:,}, hold "

@@ -11,12 +11,13 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import UnionType
 
 from ropewalk.context_plan import FULL_ATTENTION, SLIDING_ATTENTION
-from ropewalk.errors import RopewalkError
+from ropewalk.errors import RopewalkError, shortened
 from ropewalk.lengths import format_length
 from ropewalk.models.config import QUERY_GROWTH, Config
-from ropewalk.models.families import ENCODERS
+from ropewalk.models.families import ENCODERS, UNKNOWN
 from ropewalk.runtimes.finding import ExaminedModel, Finding
 from ropewalk.runtimes.model_classes import ENGINE_NAMES
 from ropewalk.runtimes.reading import STOCK, kind_of, whole
@@ -32,6 +33,17 @@ _SWITCHED = set(_TABLE["switched"])
 _WINDOWLESS = set(_TABLE["windowless"])
 # Those whose class takes rope_scaling, null too, for all of its rope settings, and then has none.
 _ERASED = set(_TABLE["erased"])
+# Those that take the number of factors from the hidden size, whatever `head_dim` says.
+_OF_THE_WIDTH = set(_TABLE["of_the_width"])
+# The kinds of values that all classes of transformers agree on, and check when they load; both
+# engines load their configs with these classes.
+TRUTH = "true or false"
+_KINDS: dict[str, type | UnionType] = {
+    TRUTH: bool,
+    "text": str,
+    "a whole number": int,
+    "a number": int | float,
+}
 _SCALES = {"factor", "short_factor", "long_factor", "beta_fast", "low_freq_factor"}
 
 
@@ -296,11 +308,15 @@ def remote_code(subject: ExaminedModel) -> Iterator[Finding]:
 def refused(subject: ExaminedModel) -> Iterator[Finding]:
     if any((*factor_count(subject), *scaling_null(subject))):  # named already, and better
         return
-    counts = _bad_counts(subject)
+    unfit = _bad_counts(subject) or _bad_kind(subject)
     for reading in subject.readings:
-        if counts:
+        if unfit:
             yield Finding(
-                "refused", (reading.runtime,), counts, "it does not run", "correct these counts"
+                "refused",
+                (reading.runtime,),
+                unfit,
+                "it does not run",
+                "correct this in the config",
             )
         elif reading.refused:
             yield Finding(
@@ -334,6 +350,27 @@ def _bad_counts(subject: ExaminedModel) -> str:
         if count is not None and count < 1:
             return f"{key} = {count}: must be at least 1"
     heads, keys = counts[HEADS], counts[KEYS]
+    wide, own = whole(subject.reader.get("hidden_size")), whole(subject.reader.get("head_dim"))
+    scaled = any(kind_of(rope) != "default" for rope in subject.ropes.values())
+    counted = scaled and subject.reader.model_type in _OF_THE_WIDTH
+    if counted and heads and wide and own and wide // heads != own:
+        return f"head_dim = {own}: the class counts factors by hidden_size / {HEADS} alone"
     if heads is None or keys is None or heads % keys == 0:
         return ""
     return f"{HEADS} = {heads} is not divisible by {KEYS} = {keys}, and heads share keys evenly"
+
+
+def _bad_kind(subject: ExaminedModel) -> str:
+    """A value that no class of transformers takes; null stands for the class's own."""
+    reader = subject.reader if subject.config else None
+    if reader is None or reader.family is UNKNOWN:
+        return ""
+    for kind, keys in _TABLE["kinds"].items():
+        for key in keys:
+            value = reader.config.get(key)
+            several = value if key.endswith("_token_id") and isinstance(value, list) else [value]
+            for each in several:
+                fits = isinstance(each, _KINDS[kind]) and isinstance(each, bool) == (kind == TRUTH)
+                if each is not None and not fits:
+                    return f"{reader.prefix}{key} = {shortened(each)}: must be {kind}"
+    return ""

@@ -24,13 +24,13 @@ from ropewalk.models.install import applied
 from ropewalk.run_directory import Journal
 from ropewalk.schedule import FloatArray, RotarySchedule
 
-TEXT, ANSWERS, RETRIEVED = range(3)
-"""The entries of a measurement: nats a token of the text, nats a token of the answers, and the
-share of answers that were matched exactly: each token was the first choice, and the answer then
-ended. The last two are 0 if nothing was planted."""
+TEXT, ANSWERS, RETRIEVED, MATCHED = ENTRIES = range(4)
+"""The entries of a measurement: nats a token of the text, nats a token of the answers, the share of
+answers that were matched exactly (each token was the first choice, and the answer then ended), and
+which these are: 2ⁱ for each answer i, summed. All but the first are 0 if nothing was planted."""
 
 Measure = Callable[[Sequence[RotarySchedule], Sequence[int]], FloatArray]
-"""[schedules, documents, 3]; NaN throughout for a schedule that failed on any of the documents."""
+"""[schedules, documents, entries]; NaN throughout for a schedule that failed on any document."""
 
 
 @dataclass(eq=False)
@@ -81,7 +81,9 @@ class LocalMeasure:
 
     def _on(self, document: Planted) -> FloatArray:
         scores = self._scored(document)
-        return np.full(3, np.nan) if scores is None else np.array(document.measured(scores))
+        if scores is None:
+            return np.full(len(ENTRIES), np.nan)
+        return np.array(document.measured(scores))
 
     def _scored(self, document: Planted) -> TokenScores | None:
         for last_try in (False, True):
@@ -118,7 +120,8 @@ class Kept:
         self._known: dict[str, FloatArray] = {}
         for record in journal.records if journal else ():
             values = np.array(record["measured"], dtype=np.float64)  # null becomes NaN
-            self._known[str(record["of"])] = values.ravel()  # older journals hold sets of documents
+            if values.size == len(ENTRIES):  # older journals hold fewer; those are read again
+                self._known[str(record["of"])] = values.ravel()
 
     def measured(
         self,

@@ -10,7 +10,7 @@ first of them in the real llama.cpp: healthy in two types, and with the ten faul
 `bounds` over all of them. It has another seed, so that no document serves both, and the degree of
 questions that `howlong` chose. A server is swept with the same fault.
 
-**The rule**, committed before the first run: `howlong`, which has the right model's folder at hand,
+**The rule**, committed before the first run: `howlong`, which has the right model's fingerprint at hand,
 names the planted cause first for at least 8 of the 10 faults and none for the healthy servers; its
 length is within one step of the sweep's in every set-up; and it reads at most a quarter of the
 tokens of the sweep.
@@ -25,9 +25,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import cache as once
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any
 
 from benchmarks import fingerprint as served
@@ -35,16 +36,17 @@ from benchmarks.cells import lines, run_missing
 from benchmarks.fingerprint import Setup, cache, gateway
 from benchmarks.llama_server import serving
 from docs.figures import paragraph
+from ropewalk.api.fingerprint import fingerprint
 from ropewalk.api.howlong import howlong
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.data.documents import as_documents
 from ropewalk.evaluation.statistics import wilson
 from ropewalk.evaluation.usable.documents import DEGREES, Library
 from ropewalk.evaluation.usable.readers import reading, subject_of
-from ropewalk.evaluation.usable.request import HowLong
+from ropewalk.evaluation.usable.request import WITHIN, HowLong
 from ropewalk.evaluation.usable.result import UsableLength
 from ropewalk.evaluation.usable.search import MOST, bounds, following, reference_of, steps
-from ropewalk.evaluation.verdict import LOOKS, Shares, look
+from ropewalk.evaluation.verdict import Shares, look
 from ropewalk.exporting.llama_cpp import export
 from ropewalk.models.config import BUNDLED_FOLDERS, present_plan
 from ropewalk.planning.extension import extend
@@ -104,7 +106,10 @@ def _words() -> Any:
 
 
 FAULTS = tuple(name for name, setup in setups().items() if setup.cause)
-CELLS = tuple((kind, name) for kind in ("howlong", "sweep") for name in (*MODELS, *setups()))
+CELLS = (
+    *((kind, name) for kind in ("howlong", "sweep") for name in MODELS),
+    *((kind, name) for kind in ("howlong", "sweep") for name in setups()),
+)
 
 
 def _folder(model: str, place: Path) -> Path:
@@ -143,7 +148,17 @@ def _asked(name: str, place: Path) -> Iterator[tuple[str, Path | None]]:
         if setup.gateway is not None:
             count = _sent if "counted as sent" in name else None
             address = stack.enter_context(gateway(address, setup.gateway, count))
-        yield address, _folder("bundled", place)
+        yield address, _fingerprint()
+
+
+@once
+def _fingerprint() -> Path:
+    """That of the right model, made once; a file, as a user makes it on another machine."""
+    place = Path(mkdtemp())
+    file = place / "fingerprint.json"
+    own = fingerprint(_folder("bundled", place), progress=None, notice=unheard)
+    file.write_text(own.dumps(), encoding="utf-8")
+    return file
 
 
 def work(cell: tuple[str, str]) -> dict[str, Any]:
@@ -254,9 +269,9 @@ def _simulated(rate: Any, seed: int) -> tuple[int, int, int | None, float]:
 
     lengths = steps(short, CLAIMED)
     most = MOST * (short + sum(lengths))
-    first = Shares(shares(short, LOOKS[3]), 8, range(LOOKS[3]))
+    first = Shares(shares(short, WITHIN), 8, range(WITHIN))
     seen: dict[int, Shares] = {}
-    spent = LOOKS[3] * short
+    spent = WITHIN * short
     while (wanted := following(lengths, seen, first, most / 4 - spent)) is not None:
         own = list(seen[wanted.length].shares) if wanted.length in seen else []
         more = wanted.documents - len(own)

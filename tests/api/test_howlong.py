@@ -81,26 +81,30 @@ def test_a_run_killed_midway_ends_with_the_same_bytes(
 def test_a_server_is_read_as_the_model_in_process(
     llama: str, whole: tuple[UsableLength, Path]
 ) -> None:
-    found = check_result(rw.howlong(llama, claimed=512, against=BUNDLED, seed=0))
+    """This one has room for half of what its file states."""
+    found = check_result(rw.howlong(llama))
     own = {r.length: r.rate.value for r in whole[0].readings}
     for reading in found.readings:
         assert reading.rate.value == pytest.approx(own[reading.length], abs=0.05)
-    assert found.causes == ()
-    assert found.serves is None
+    assert (found.claimed, found.serves) == (made.TARGET, 512)
+    assert found.summary() == (
+        "plain.gguf: claims 1k; answers as well as at 256 up to 512; has room for 512 of the 1k "
+        "tokens."
+    )
+    assert [cause.name for cause in found.causes] == ["context"]
 
 
-def test_a_lost_setting_is_named_and_half_a_context(
-    llama: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The server runs the model without its plan, and has room for half of what the plan serves."""
+def test_a_lost_setting_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server runs the model without its plan."""
     without_figures(monkeypatch)
     file = tmp_path / "fingerprint.json"
     file.write_text(made.fingerprint().dumps(), "utf-8")
-    found = rw.howlong(llama, against=file, run=tmp_path / "run")
-    assert (found.claimed, found.serves) == (made.TARGET, 512)
-    assert "claims 1k, serves 512" in found.summary()
-    assert [cause.name for cause in found.causes] == ["context", "no scaling"]
-    assert rw.howlong(llama, against=file, run=tmp_path / "run") == found
+    path = made.gguf(tmp_path / "plain.gguf", made.plain())
+    with serving(path, n_ctx=made.TARGET) as url:
+        found = rw.howlong(url, against=file, run=tmp_path / "run")
+        assert found.causes[0].name == "no scaling"
+        assert "answers like the plan without any scaling" in found.summary()
+        assert rw.howlong(url, against=file, run=tmp_path / "run") == found
 
 
 def ideal(**how: Any) -> Any:
@@ -115,8 +119,8 @@ def models() -> Reply:
     ("how", "cause", "told"),
     [
         ({}, "", "up to all of it"),
-        ({"reads": 3000}, "truncation", "cuts prompts to 3,000 tokens"),
-        ({"reads": 2600, "counts": lambda sent, read: sent}, "truncation", "looks as if it cut"),
+        ({"reads": 2400}, "truncation", "cuts prompts to 2,400 tokens"),
+        ({"reads": 2400, "counts": lambda sent, read: sent}, "truncation", "looks as if it cut"),
         ({"counts": lambda sent, read: read + 9}, "template", "adds about 10 tokens"),
     ],
     ids=["sound", "cut", "cut, and counted as sent", "template"],

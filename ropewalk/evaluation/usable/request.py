@@ -19,7 +19,7 @@ from ropewalk.evaluation.usable.search import (
     steps,
     sweep_tokens,
 )
-from ropewalk.evaluation.verdict import LOOKS
+from ropewalk.evaluation.verdict import LOOKS, TO_WORK
 from ropewalk.lengths import check_measured, format_length
 from ropewalk.models.source import Loading
 from ropewalk.progress import Notice, Progress
@@ -33,7 +33,7 @@ UNASKED = 1_000_000
 """Tokens that are sent to another machine, which may charge for them, without a `budget`."""
 SHORTEST = 128
 """No shorter length holds documents worth comparing."""
-WITHIN, CHOOSING = LOOKS[3], LOOKS[0]
+WITHIN, CHOOSING = TO_WORK, LOOKS[0]
 """Documents of the short length, and others of each degree of questions that is tried."""
 
 

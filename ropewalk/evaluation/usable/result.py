@@ -135,15 +135,14 @@ class UsableLength(Drawn):
             )
         low, value, high = self.bounds
         if low >= self.longest:
-            whole = "all of it" if self.need is None else format_length(self.need)
+            whole = "all of it" if low == self.claimed else format_length(low)
             return f"answers as well as at {short} up to {whole}"
         if high is not None and value <= self.reference.length:
             return f"answers worse than at {short} from {format_length(high)} on"
         return f"answers as well as at {short} up to {usable}"
 
     def summary(self) -> str:
-        serves = "" if self.serves is None else f", serves {format_length(self.serves)}"
-        told = f"{self.model}: claims {format_length(self.claimed)}{serves}; {self.verdict}"
+        told = f"{self.model}: claims {format_length(self.claimed)}; {self.verdict}"
         if self.causes and self.is_judged:
             _, _, high = self.bounds
             since = "" if high is None else f"from {format_length(high)} on: "

@@ -101,6 +101,7 @@ class _Run:
                 f"{self.subject.name}: refuses even prompts of {plan.reference:,} tokens "
                 f"({refused}); give the length that it serves (`claimed`)"
             )
+        self.reader.learn(seen[plan.reference])
         short = _shares(seen[plan.reference], facts)
 
         def longer() -> dict[int, Shares]:
@@ -215,7 +216,6 @@ class _Run:
             failing,
             claimed=self.plan.claimed,
             serves=self.plan.serves,
-            exact=self.reader.exact,
             added=self.reader.added,
             verdict=verdict,
             in_process=server is None,

@@ -10,10 +10,10 @@ first of them in the real llama.cpp: healthy in two types, and with the ten faul
 `bounds` over all of them. It has another seed, so that no document serves both, and the degree of
 questions that `howlong` chose. A server is swept with the same fault.
 
-**The rule**, committed before the first run: `howlong`, which has the right model's fingerprint at hand,
-names the planted cause first for at least 8 of the 10 faults and none for the healthy servers; its
-length is within one step of the sweep's in every set-up; and it reads at most a quarter of the
-tokens of the sweep.
+**The rule**, committed before the first run: `howlong`, which has the right model's fingerprint at
+hand, names the planted cause first for at least 8 of the 10 faults and none for the healthy
+servers; its length is within one step of the sweep's in every set-up; and it reads at most a
+quarter of the tokens of the sweep.
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@ from ropewalk.api.bound import Bounds as Bounds
 from ropewalk.api.bound import bound as bound
 from ropewalk.api.card import ModelCard as ModelCard
 from ropewalk.api.card import card as card
-from ropewalk.api.compare_methods import compare_methods as compare_methods
 from ropewalk.api.compare_runs import compare_runs as compare_runs
 from ropewalk.api.cost import Cost as Cost
 from ropewalk.api.cost import cost as cost

@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 from ropewalk.api.common import (
     SERVER,
     AllowDownload,
+    Caches,
     CorpusToUse,
     Device,
     Dtype,
+    GpuLayers,
+    LlamaServer,
     MethodNames,
     OnMachine,
     OwnTokenizer,
@@ -21,6 +24,7 @@ from ropewalk.api.common import (
     Strict,
     Target,
     TextField,
+    Threads,
     ThroughChat,
     Timeout,
 )
@@ -102,9 +106,9 @@ def evaluate(
         Sequence[str] | None,
         Option(
             "Some of passkey, needle, lines, kv, perplexity (default: all of these; for a server "
-            "or a GGUF file, all but perplexity); ruler-syn, RULER's thirteen tasks; mrcr-syn, "
-            "nolima-syn, graphwalks-syn, oolong-syn; or auto, all that the model can do within "
-            "its window."
+            "or a GGUF file, all but perplexity); facts, eight of them in one reading; ruler-syn, "
+            "RULER's thirteen tasks; mrcr-syn, nolima-syn, graphwalks-syn, oolong-syn; longppl; or "
+            "auto, all that the model can do within its window."
         ),
     ] = None,
     lengths: Annotated[
@@ -154,10 +158,22 @@ def evaluate(
             group=SERVER,
         ),
     ] = None,
+    evaluator: Annotated[
+        Model | None,
+        Advanced(
+            "For the task longppl: the model that chooses its key tokens (default: MODEL itself, "
+            "under the first plan that is given).",
+            "MODEL",
+        ),
+    ] = None,
     concurrency: Annotated[
         int, Option("Number of simultaneous requests to a server.", group=SERVER)
     ] = CONCURRENCY,
     timeout: Timeout = TIMEOUT,
+    cache: Caches = ("f16",),
+    llama_server: LlamaServer = None,
+    threads: Threads = None,
+    gpu_layers: GpuLayers = None,
     corpus: CorpusToUse = "held-out",
     field: TextField = "text",
     seed: Annotated[int, Option("Seed of the samples.")] = 0,
@@ -196,6 +212,9 @@ def evaluate(
     With `chat`, questions go through the model's own template, after the `system` text if one is
     given, with thinking off where the template can.
 
+    The task "longppl" is the perplexity of key tokens, which need a long context. An `evaluator`
+    chooses them, or else the model itself under the first plan; the result says which.
+
     Under torchrun, `ranks_per_copy` ranks hold one copy of the model, each with its heads and their
     part of the cache; copies share the samples, and every rank returns the result.
 
@@ -206,9 +225,11 @@ def evaluate(
     `tokenizer`, do the same without weights. The key of a server comes from the environment
     variable ROPEWALK_API_KEY. The result is an `EvaluatedServer`.
 
-    A `model` that is a GGUF file is measured as it is, by a private llama.cpp on the CPU (extra
-    `gguf`), with llama.cpp's own tokens and defaults: in mode "generate", without perplexity. To
-    measure it under a plan, export it with the plan first. The result is an `EvaluatedServer`.
+    A `model` that is a GGUF file is run by a private llama.cpp (extra `gguf`), or by your own
+    `llama_server`, with llama.cpp's own tokens: by default in mode "generate", without perplexity,
+    which takes a step for each token scored. Methods and plans become llama.cpp's flags, and no
+    file is written; what needs a factor for each pair is refused. Each is measured with each type
+    of `cache`. The task "facts" reads a document once for all its questions.
 
     `evaluate.preview(…)` calculates what the forwards would take, here or `on` another machine, by
     the formulas of `cost`; a config is enough for it.

@@ -8,7 +8,7 @@ and ends with the same bytes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence, Set
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from statistics import fmean
 
@@ -16,12 +16,16 @@ import numpy as np
 
 from ropewalk.data.corpora import Document, corpus_digest
 from ropewalk.errors import InputError
-from ropewalk.evaluation import perplexity, tasks
+from ropewalk.evaluation import facts, perplexity, tasks
 from ropewalk.evaluation.answering import Answer, Answerer, TokenScores, at_once
 from ropewalk.evaluation.drawing import drawn
 from ropewalk.evaluation.encoding import Encoder
+from ropewalk.evaluation.facts import FACTS
 from ropewalk.evaluation.haystack import Haystack
+from ropewalk.evaluation.key_tokens import Evaluator, Mask
 from ropewalk.evaluation.perplexity import Definition, ScoredWindow, Text
+from ropewalk.evaluation.planted import Measured, Planted
+from ropewalk.evaluation.randomness import identity
 from ropewalk.evaluation.samples import Sample
 from ropewalk.evaluation.settings import EvaluationSettings
 from ropewalk.lengths import format_length
@@ -50,6 +54,8 @@ class Evaluation:
     settings: EvaluationSettings
     notice: Callable[[str], None] = field(default=lambda _: None)
     """Called with what the user should know: tasks left out, fewer samples than asked for."""
+    evaluator: Evaluator | None = None
+    """The model that chooses key tokens, if a task has them; by default, the answerer's own."""
     asked: set[Key] = field(default_factory=set, init=False, repr=False)
     """The identities of the records of the last run."""
     _kept: dict[tuple[str, int], Part] = field(default_factory=dict, init=False, repr=False)
@@ -57,6 +63,8 @@ class Evaluation:
 
     def __post_init__(self) -> None:
         self.answerer.check(self.settings)
+        if self.evaluator is None and perplexity.have_keys(self.settings.tasks):
+            self.evaluator = Evaluator(self.answerer)
 
     @property
     def configuration(self) -> dict[str, object]:
@@ -66,6 +74,7 @@ class Evaluation:
             "corpus_sha256": self._corpus,
             **asdict(self.settings),
             **({} if self.encoder.chat is None else {"chat": self.encoder.chat.to_json()}),
+            **({} if self.evaluator is None else {"evaluator": self.evaluator.identity}),
         }
 
     def check_fits(self) -> None:
@@ -148,6 +157,8 @@ class Evaluation:
         settings = self.settings
         if name in perplexity.DEFINITIONS:
             return self._windows(perplexity.DEFINITIONS[name], length)
+        if name == FACTS:
+            return self._facts(length)
         task = tasks.named(name)
         own = drawn(task, self.encoder, self._haystack, length, settings, self.notice)
         batches = self.answerer.batches(own, settings.mode)
@@ -157,17 +168,40 @@ class Evaluation:
         settings = self.settings
         windows = definition.windows(self._request(length))
         if not windows:
-            self.notice(f"left out: {definition.name} at {length}: no document is long enough")
+            why = (
+                "the short context is as long" if definition.keys else "no document is long enough"
+            )
+            self.notice(f"left out: {definition.name} at {length}: {why}")
         bins: Sequence[tuple[int, int]] = []
         if definition.by_position and length == max(settings.lengths):
             bins = perplexity.position_bins(length, perplexity.scored_tokens(settings.lengths))
+        corpus = self._corpus
+        if definition.keys and self.evaluator is not None:  # which of its tokens count
+            corpus = identity(corpus, self.evaluator.identity)
         named = [
-            (window, perplexity.sample_id(window, definition, self._corpus, self.encoder))
+            (window, perplexity.sample_id(window, definition, corpus, self.encoder))
             for window in windows
         ]
         size = at_once(length)
         batches = [named[start : start + size] for start in range(0, len(named), size)]
-        return PerplexityWindows(definition, length, batches, bins)
+        return PerplexityWindows(definition, length, batches, bins, self._keys)
+
+    def _keys(self, window: ScoredWindow, name: str) -> Mask:
+        assert self.evaluator is not None
+        short = perplexity.short_context(self.answerer.original_length)
+        return self.evaluator.keys(window, name, short, self.encoder)
+
+    def _facts(self, length: int) -> FactDocuments:
+        own, settings = (
+            facts.drawn(self.documents, self.encoder, length, self.settings),
+            self.settings,
+        )
+        if len(own) < settings.samples:
+            self.notice(
+                f"{FACTS} at {length}: the text holds {len(own)} of {settings.samples} documents "
+                "of that length; give more text (`corpus`)"
+            )
+        return FactDocuments(length, [[each] for each in own])
 
     def _request(self, length: int) -> perplexity.Request:
         settings, start = self.settings, self.encoder.tokenizer.bos_token_id
@@ -275,6 +309,9 @@ class PerplexityWindows:
     batches: Sequence[Sequence[tuple[ScoredWindow, str]]]
     bins: Sequence[tuple[int, int]]
     """Positions to score besides, apart from each other."""
+    key_tokens: Callable[[ScoredWindow, str], Mask]
+    """The key tokens of a window. One without any has no record, so whoever resumes reads it
+    again."""
 
     @property
     def tokens(self) -> int:
@@ -300,10 +337,20 @@ class PerplexityWindows:
                 step,
                 [
                     record
-                    for named, score in zip(batch, scores, strict=True)
-                    for record in self._records(subject, *named, score)
+                    for (window, name), score in zip(batch, scores, strict=True)
+                    for record in self._records(subject, *self._counted(window, name, score))
                 ],
             )
+
+    def _counted(
+        self, window: ScoredWindow, name: str, scores: TokenScores
+    ) -> tuple[ScoredWindow, str, TokenScores]:
+        """All that was scored, or the key tokens of it."""
+        if not self.definition.keys:
+            return window, name, scores
+        keys = self.key_tokens(window, name)[window.scored_from :]
+        of_keys = TokenScores(scores.losses[keys], scores.chosen[keys])
+        return replace(window, weight=int(keys.sum())), name, of_keys
 
     def _blank(self, window: ScoredWindow) -> TokenScores:
         scored = len(window) - self._start(window)
@@ -316,6 +363,8 @@ class PerplexityWindows:
         self, subject: Subject, window: ScoredWindow, name: str, scores: TokenScores
     ) -> Iterator[EvalRecord]:
         start = self._start(window)
+        if not window.weight:
+            return
 
         def record(
             metric: str, score: float, weight: int, positions: tuple[int, int] | None = None
@@ -348,4 +397,58 @@ class PerplexityWindows:
             yield record(NLL.name, float(part.mean()), len(part), (low, high))
 
 
-Part = Questions | PerplexityWindows
+@dataclass(frozen=True)
+class FactDocuments:
+    """Documents with several facts, each read once, with its name."""
+
+    length: int
+    batches: Sequence[Sequence[tuple[Planted, str]]]
+
+    @property
+    def tokens(self) -> int:
+        return sum(len(each.tokens) for batch in self.batches for each, _ in batch)
+
+    def keys(self, answerer: Answerer, subject: Subject) -> list[set[Key]]:
+        """The identities of the records of each batch."""
+        return [
+            {r.key for each in batch for r in self._records(subject, *each, _BLANK, 0.0)}
+            for batch in self.batches
+        ]
+
+    def scored(self, answerer: Answerer, subject: Subject, done: Set[Key]) -> Scored:
+        """The records of every batch that is not done."""
+        keys = self.keys(answerer, subject)
+        for step, batch in enumerate(self.batches, start=1):
+            if not keys[step - 1] <= done:
+                [(document, name)] = batch
+                scores = answerer.read(document)
+                first = document.first_choices(scores)
+                yield (
+                    step,
+                    list(self._records(subject, document, name, document.measured(scores), first)),
+                )
+
+    def _records(
+        self, subject: Subject, document: Planted, name: str, values: Measured, first: float
+    ) -> Iterator[EvalRecord]:
+        answers = sum(each.stop - each.start for each in document.answers)
+        for metric, score, weight in (
+            (EXACT_MATCH, values.retrieved, 1),
+            (NLL, values.answers, answers),
+            (NEXT_TOKEN_ACCURACY, first, answers),
+        ):
+            yield EvalRecord(
+                **subject._asdict(),
+                task=FACTS,
+                mode="teacher_forced",
+                metric=metric.name,
+                length=self.length,
+                sample=name,
+                layout=document.source,
+                score=score,
+                weight=weight,
+            )
+
+
+_BLANK = Measured(0.0, 0.0, 0.0, 0)
+Part = Questions | PerplexityWindows | FactDocuments

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from ropewalk.errors import InputError
+from ropewalk.errors import InputError, InvalidValue, Unsupported
 from ropewalk.evaluation.answerers import IN_PROCESS
 from ropewalk.evaluation.conditions import (
     Condition,
@@ -18,10 +19,12 @@ from ropewalk.evaluation.conditions import (
     default_lengths,
 )
 from ropewalk.evaluation.in_process import InProcess
+from ropewalk.evaluation.key_tokens import Evaluator
 from ropewalk.evaluation.over_ranks import OverRanks
+from ropewalk.evaluation.perplexity import have_keys
 from ropewalk.evaluation.runner import Evaluation
 from ropewalk.evaluation.settings import EvaluationSettings
-from ropewalk.lengths import check_measured
+from ropewalk.lengths import check_measured, format_length
 from ropewalk.models.source import Loading, Source
 from ropewalk.progress import Notice
 from ropewalk.records import AS_IT_IS
@@ -54,6 +57,7 @@ def settled(asked: Asked, *, weights: bool = True) -> Settled:
     """All that can be refused without the model is refused; without `weights`, of a config."""
     if asked.model is None:
         raise InputError("nothing to evaluate; give a model, or the URL of a server (`server`)")
+    asked.refuse_llama_cpp()
     asked.refuse(
         "tokenizer model_name fingerprint concurrency timeout",
         "{name} is for a server; give its URL (`server`), or leave it out",
@@ -73,6 +77,10 @@ def settled(asked: Asked, *, weights: bool = True) -> Settled:
 
     settings = asked.settings(TASKS, "teacher_forced", lengths)
     check_reach(conditions, settings.lengths)
+    if asked.evaluator is not None and not have_keys(settings.tasks):
+        raise InputError(
+            "an `evaluator` chooses key tokens: add longppl to `tasks`, or leave it out"
+        )
     return Settled(source, conditions, settings)
 
 
@@ -91,11 +99,35 @@ def opened(asked: Asked) -> Iterator[Evaluation]:
         model = loaded, conditions, source.places
         answerer = InProcess(*model) if ranks is None else OverRanks(ranks, *model)
         answerer.encoder = asked.in_chat(answerer.encoder)
-        evaluation = Evaluation(answerer, asked.documents, settings, asked.notice)
+        evaluation = Evaluation(
+            *(answerer, asked.documents, settings, asked.notice),
+            _evaluator(asked, max(settings.lengths)),
+        )
         evaluation.check_fits()  # what cannot be asked is not timed
         if ranks is None:  # each rank would time its own
             _announce(loaded, settings, len(conditions), asked)
         yield evaluation
+
+
+def _evaluator(asked: Asked, longest: int) -> Evaluator | None:
+    """The model that chooses key tokens; None if it is the one that is measured."""
+    if asked.evaluator is None:
+        return None
+    if started() > 1:
+        raise Unsupported("an `evaluator` reads all texts in one process; run without torchrun")
+    source = replace(asked, model=asked.evaluator).source()
+    reach = source.present_plan.target_length
+    if longest > reach:
+        raise InvalidValue(
+            "evaluator",
+            source.name,
+            f"reads up to {format_length(reach)} and cannot judge texts of {longest} tokens",
+            "give a model that reads as far, or shorter `lengths`",
+        )
+    how = asked.how, asked.notice
+    loaded = load_to_read(asked.evaluator, source, longest, "lengths", None, *how)
+    present = Condition(AS_IT_IS, source.present_plan.id, None)
+    return Evaluator(InProcess(loaded, [present], source.places))
 
 
 def _seconds(loaded: LoadedModel, longest: int) -> Callable[[int], float]:

@@ -14,7 +14,7 @@ import ropewalk as rw
 from benchmarks.llama_server import serving
 from ropewalk.budget import as_budget
 from ropewalk.errors import GateFailed, InputError, RopewalkError
-from ropewalk.evaluation.usable.readers import Subject
+from ropewalk.evaluation.usable.readers import Askable
 from ropewalk.evaluation.usable.request import HowLong, planned
 from ropewalk.evaluation.usable.result import UsableLength
 from ropewalk.evaluation.usable.run import BADGE, JOURNAL
@@ -200,7 +200,7 @@ def test_lengths_and_budgets_that_are_none(
 
 
 def test_a_server_elsewhere_is_sent_much_only_if_that_is_allowed() -> None:
-    far = Subject("m", 131072, False, is_remote=True)
+    far = Askable("m", 131072, False, is_remote=True)
 
     def asked(budget: str | None) -> HowLong:
         return HowLong(

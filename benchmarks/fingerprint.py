@@ -324,15 +324,20 @@ def _cut(prompt: Prompt) -> Prompt:
 
 
 @contextmanager
-def gateway(address: str, changed: Callable[[Prompt], Prompt]) -> Iterator[str]:
-    """A server that passes requests on, prompts changed, as gateways before real servers do."""
+def gateway(
+    address: str, changed: Callable[[Prompt], Prompt], count: Callable[[Prompt], int] | None = None
+) -> Iterator[str]:
+    """A server that passes requests on, prompts changed, as gateways before real servers do.
+
+    `count`: what it says that it read, instead of what the server behind it read.
+    """
     behind = urlsplit(address)
 
     class Handler(BaseHTTPRequestHandler):
         def _pass_on(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            asked = json.loads(body) if body else {}
             if body:
-                asked = json.loads(body)
                 body = json.dumps({**asked, "prompt": changed(asked["prompt"])}).encode()
             connection = HTTPConnection(behind.hostname or "", behind.port)
             connection.request(
@@ -340,6 +345,9 @@ def gateway(address: str, changed: Callable[[Prompt], Prompt]) -> Iterator[str]:
             )
             answer = connection.getresponse()
             said = answer.read()
+            if count is not None and "usage" in (value := json.loads(said)):
+                value["usage"]["prompt_tokens"] = count(asked["prompt"])
+                said = json.dumps(value).encode()
             self.send_response(answer.status)
             self.send_header("Content-Length", str(len(said)))
             self.end_headers()

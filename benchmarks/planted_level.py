@@ -34,7 +34,6 @@ from ropewalk.models.install import applied
 from ropewalk.models.load import load
 from ropewalk.outputs import write_atomically
 from ropewalk.planning.extension import extend_plan
-from ropewalk.searching.model.measure import matched
 from studies.training.cells import SUBJECTS
 
 RESULTS = Path(__file__).with_name("results") / "planted_level.json"
@@ -99,7 +98,7 @@ def measured(model: str, documents: int = DOCUMENTS) -> list[dict[str, Any]]:
 
 def answered(scorer: Scorer, document: Planted) -> list[bool]:
     [scores] = scorer.score([document.tokens], [document.scored_from])
-    return [matched(document, scores, answer) for answer in document.answers]
+    return [document.matched(scores, answer) for answer in document.answers]
 
 
 def with_one(whole: Planted, stretch: Stretch, encoder: Encoder, asked: int) -> Planted:

@@ -41,7 +41,7 @@ from ropewalk.evaluation.statistics import mean_interval
 from ropewalk.models.load import load
 from ropewalk.pipeline.settings import EVALUATIONS, parted
 from ropewalk.pipeline.stages.search import Search
-from ropewalk.planning.hand_designed import hand_designed
+from ropewalk.planning.extension import hand_designed
 from ropewalk.schedule import FloatArray
 from ropewalk.searching.model.measure import ANSWERS, RETRIEVED, TEXT
 from ropewalk.searching.model.run import search_model

@@ -25,8 +25,7 @@ from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.planted import Planted, Split, split_corpus
 from ropewalk.models.config import BUNDLED
 from ropewalk.models.load import LoadedModel, load
-from ropewalk.planning.extension import extend
-from ropewalk.planning.hand_designed import HAND_DESIGNED
+from ropewalk.planning.extension import HAND_DESIGNED, extend
 from ropewalk.run_directory import Journal
 from ropewalk.schedule import FloatArray, RotarySchedule
 from ropewalk.searching import coordinates, driver, space, surface

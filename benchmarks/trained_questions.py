@@ -47,6 +47,7 @@ import math
 import shutil
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -322,7 +323,7 @@ def judged(
                 slice(found.text.start + begin, found.text.stop + begin),
                 answers,
                 (0.0,) * len(answers),
-                encoder.beginning_with(CONTINUES),
+                partial(encoder.goes_on, CONTINUES),
             )
         )
     used = plan or loaded.present_plan

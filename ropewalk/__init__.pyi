@@ -4,7 +4,6 @@ from ropewalk.api.bound import Bounds as Bounds
 from ropewalk.api.bound import bound as bound
 from ropewalk.api.card import ModelCard as ModelCard
 from ropewalk.api.card import card as card
-from ropewalk.api.compare_methods import compare_methods as compare_methods
 from ropewalk.api.compare_runs import compare_runs as compare_runs
 from ropewalk.api.cost import Cost as Cost
 from ropewalk.api.cost import cost as cost
@@ -21,6 +20,7 @@ from ropewalk.api.export import export as export
 from ropewalk.api.extend import extend as extend
 from ropewalk.api.fingerprint import check_server as check_server
 from ropewalk.api.fingerprint import fingerprint as fingerprint
+from ropewalk.api.howlong import howlong as howlong
 from ropewalk.api.inspect import Inspection as Inspection
 from ropewalk.api.inspect import inspect as inspect
 from ropewalk.api.methods import Methods as Methods
@@ -48,6 +48,8 @@ from ropewalk.evaluation.conclusion import Evaluated as Evaluated
 from ropewalk.evaluation.conclusion import EvaluatedServer as EvaluatedServer
 from ropewalk.evaluation.served.fingerprint import Fingerprint as Fingerprint
 from ropewalk.evaluation.served.fingerprint import Verdict as Verdict
+from ropewalk.evaluation.usable.request import Reading as Reading
+from ropewalk.evaluation.usable.result import UsableLength as UsableLength
 from ropewalk.exporting.exported import Exported as Exported
 from ropewalk.models.install import applied as applied
 from ropewalk.models.load import load as load

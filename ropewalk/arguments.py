@@ -33,9 +33,12 @@ def as_list(values: Iterable[T], key: str) -> tuple[T, ...]:
 
 def as_members(values: Iterable[T], key: str) -> tuple[T, ...]:
     """The given values. A string is refused: it would be taken for its letters."""
-    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+    try:
+        members = tuple(values)
+    except TypeError:  # an array of no dimension says that it is iterable
+        members = None
+    if members is None or isinstance(values, str | bytes | Mapping):
         raise InvalidValue(key, values, "must be a list", "write [a, b, …]")
-    members = tuple(values)
     for i, member in enumerate(members):
         if not isinstance(member, Hashable):
             raise InvalidValue(f"{key}[{i}]", member, "is a list in a list", "write [a, b, …]")

@@ -6,8 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
+from ropewalk.lengths import format_length
+
 Ends: TypeAlias = tuple[float, float]
-Unit: TypeAlias = Literal["share", "perplexity", "nats", "difference", "difference in nats"]
+Unit: TypeAlias = Literal[
+    "share", "perplexity", "nats", "difference", "difference in nats", "tokens"
+]
 CONFIDENCE = 0.95
 
 
@@ -21,6 +25,7 @@ _NUMBERS: Mapping[Unit, Callable[[float], str]] = {
     "nats": "{:.3f}".format,
     "difference": "{:+.3g}".format,
     "difference in nats": "{:+.3f}".format,
+    "tokens": lambda value: format_length(round(value)),
 }
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import builtins
 import sys
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
@@ -23,8 +23,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar, cast, get_type_hints
 
 from ropewalk.errors import InputError
 from ropewalk.extras import required_by
-from ropewalk.progress import Progress, shown
-from ropewalk.progress_bar import of_a_call
+from ropewalk.progress import Progress, of_a_call, shown
 from ropewalk.untrusted import truth_value
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -81,10 +80,20 @@ class Shell:
     """Words of help after the first paragraph of the verb's own."""
     plot: str = ""
     """What `--plot FILE` draws, if the result has a figure that people want alone."""
+    output: str = ""
+    """What `-o FILE` writes, if the result has a plan; - prints the plan alone."""
+    details: str = ""
+    """The help of `--details`, if a terminal shows less of the result without it."""
     preview: str = "Only show what would be done, and its cost here or on another machine (--on)."
     """The help of `--dry-run`, if the verb has a preview."""
-    kept: str = "results and figures are in"
+    kept: str = "results and figures are in {run}"
     """The line that names the run; empty if the result does."""
+    usual_run: Callable[[Mapping[str, Any]], Path] | None = None
+    """The run of these arguments, for a verb that keeps nothing if Python names none."""
+    saved: Callable[[Any, Path], Any] = lambda result, path: result
+    """The result with the name that its plan is saved under."""
+    hints: Callable[[Any, bool, bool], Iterable[str]] = lambda result, details, saved: ()
+    """The options that would show more, under a result with or without `--details` and `-o`."""
     status: Callable[[Any], int] = lambda result: 0
     """The exit status by the result."""
 

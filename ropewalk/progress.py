@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from typing import Any, NamedTuple, TypeAlias
+
+from ropewalk.errors import printable
 
 
 class Status(NamedTuple):
@@ -45,3 +52,145 @@ def share(
 ) -> Callable[[float], None]:
     """For code that knows only its share: the progress of one stage, or of a part of one."""
     return lambda done: progress(Status(name, begin + size * done, detail))
+
+
+PATIENCE = 1.5
+EVERY = 30.0
+"""Seconds between two lines, if there is no terminal to draw a bar on."""
+OFTEN = 0.2
+"""Seconds between two pictures of a bar in a notebook."""
+
+
+def of_a_command(work: str) -> AbstractContextManager[Progress]:
+    """A bar, or lines in a file; `work` is the name of the first stage."""
+    # As rich decides; a quick verb is spared its import.
+    is_drawn = sys.stderr.isatty() or "FORCE_COLOR" in os.environ
+    return _after_patience(_bar) if is_drawn else _lines(work)
+
+
+def of_a_call(given: Progress | None) -> AbstractContextManager[Progress]:
+    """The progress that a caller of a verb asked for; the default is a bar, if anyone looks on."""
+    if given is not shown:
+        return nullcontext(given or silent)
+    if _in_a_notebook():
+        return _after_patience(_bar_of_a_notebook)
+    on_a_terminal = getattr(sys.stderr, "isatty", lambda: False)()
+    return _after_patience(_bar) if on_a_terminal else nullcontext(silent)
+
+
+@contextmanager
+def _after_patience(draw: Callable[[], AbstractContextManager[Progress]]) -> Iterator[Progress]:
+    """Draws nothing of quick work."""
+    began, drawn = time.monotonic(), None
+    with ExitStack() as stack:
+
+        def show(status: Status) -> None:
+            nonlocal drawn
+            if drawn is None and time.monotonic() - began > PATIENCE:
+                drawn = stack.enter_context(draw())
+            if drawn is not None:
+                drawn(status)
+
+        yield show
+
+
+def _in_a_notebook() -> bool:
+    """True in a kernel of Jupyter, where standard error is no terminal."""
+    ipython: Any = sys.modules.get("IPython")
+    return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
+
+
+@contextmanager
+def _lines(work: str) -> Iterator[Progress]:
+    """A line every half minute, also while one step takes longer than that."""
+    over, latest = threading.Event(), Status(work, 0.0)
+    since = time.monotonic()
+
+    def show(status: Status) -> None:
+        nonlocal latest, since
+        if status.stage != latest.stage:
+            since = time.monotonic()
+        latest = status
+
+    def tell() -> None:
+        while not over.wait(EVERY):
+            if latest.stage:
+                print(line(latest, time.monotonic() - since), file=sys.stderr, flush=True)
+
+    thread = threading.Thread(target=tell, daemon=True)
+    thread.start()
+    try:
+        yield show
+    finally:
+        over.set()
+        thread.join()
+
+
+def line(status: Status, seconds: float) -> str:
+    """A status in words, `seconds` after its stage began."""
+    told = [f"{status.done:.0%} after {_clock(seconds)}"]
+    if 0 < status.done < 1:
+        told.append(f"about {_clock(seconds * (1 - status.done) / status.done)} left")
+    if status.detail:
+        told.append(status.detail)
+    return printable(f"{status.stage}: {', '.join(told)}")
+
+
+def _clock(seconds: float) -> str:
+    whole = round(seconds)
+    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
+
+
+@contextmanager
+def _bar() -> Iterator[Progress]:
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    with Bar(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=16),
+        TextColumn("{task.fields[detail]}", markup=False),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True, markup=False, emoji=False, highlight=False),
+        transient=True,
+        redirect_stdout=sys.stdout.isatty(),  # else what is printed would miss its file
+    ) as bar:
+        task, stage = bar.add_task("", total=1.0, detail=""), ""
+
+        def show(status: Status) -> None:
+            nonlocal stage
+            if status.stage != stage:  # the time left is that of the stage
+                stage = status.stage
+                bar.reset(task, description=printable(stage), detail="")
+            bar.update(task, completed=status.done, detail=printable(status.detail))
+
+        yield show
+
+
+@contextmanager
+def _bar_of_a_notebook() -> Iterator[Progress]:
+    """An output of its own in the cell, which ends empty; rich would need ipywidgets."""
+    from html import escape
+
+    from IPython.display import display  # type: ignore[import-not-found]
+
+    place = display({"text/plain": ""}, raw=True, display_id=True)
+    stage, since, drawn = "", 0.0, 0.0
+
+    def show(status: Status) -> None:
+        nonlocal stage, since, drawn
+        now = time.monotonic()
+        if status.stage != stage:
+            stage, since = status.stage, now
+        elif now - drawn < OFTEN:
+            return
+        drawn, told = now, line(status, now - since)
+        picture = f"<progress value={status.done:.3f}></progress> {escape(told)}"
+        place.update({"text/plain": told, "text/html": picture}, raw=True)
+
+    try:
+        yield show
+    finally:
+        place.update({"text/plain": "", "text/html": ""}, raw=True)

@@ -101,7 +101,8 @@ class RunDirectory:
             self.resumed = self._identify(command, configuration)
             self._sweep()
             known = {"pid": os.getpid(), "line": _line_of(), "machine": machine()}
-            self.event("resumed" if self.resumed else "started", **known)
+            signed = {CONFIGURATION: _digest((self.path / CONFIGURATION).read_bytes())}
+            self.event("resumed" if self.resumed else "started", **known, **signed)
         except BaseException:
             if not locked and not (self.path / CONFIGURATION).exists():
                 (self.path / LOCK).unlink(missing_ok=True)  # of a folder that is no run's
@@ -162,6 +163,7 @@ class RunDirectory:
             before = read_json(file)
         except InputError as error:
             raise InputError(f"{error}; restore the file, or give another directory") from None
+        check_configuration(self.path, self.events)
         present = parse_json(text, source="this run")
         changes = differences(_identifying(before), _identifying(present))
         if changes:
@@ -278,6 +280,16 @@ def edited_files(run: Path) -> tuple[str, ...]:
         for name, seals in _seals(run).items()
         if (file := run / name).is_file() and _digest(file.read_bytes()) not in seals
     )
+
+
+def check_configuration(run: Path, events: Iterable[Mapping[str, object]]) -> None:
+    """Refuse a run.json that was edited since the run began: its records have another one's."""
+    signed = {event[CONFIGURATION] for event in events if CONFIGURATION in event}
+    if signed and _digest((run / CONFIGURATION).read_bytes()) not in signed:
+        raise InputError(
+            f"{run / CONFIGURATION}: was edited since the run began, so it is not the "
+            "configuration of its records; restore it, or start a new run"
+        )
 
 
 def check_kept(file: Path, run: Path) -> None:

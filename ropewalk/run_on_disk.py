@@ -16,6 +16,7 @@ from ropewalk.run_directory import (
     CONFIGURATION,
     EVENTS,
     RECORDS,
+    check_configuration,
     check_kept,
     edited_files,
     read_configuration,
@@ -60,7 +61,9 @@ class RunOnDisk:
                 "command wrote with --run"
             )
         command, configuration = read_configuration(path)
-        return cls(path, command, configuration, read_versions(path))
+        run = cls(path, command, configuration, read_versions(path))
+        check_configuration(path, run.lines(EVENTS))
+        return run
 
     def result(self, name: str, kind: type[R]) -> R | None:
         """The result that a command left in one of its files; None if there is none yet."""

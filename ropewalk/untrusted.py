@@ -309,5 +309,5 @@ def check_seed(value: object) -> None:
 
 
 def one_of(value: object, valid: Sequence[str], path: str) -> None:
-    if value not in valid:
+    if not isinstance(value, str) or value not in valid:
         raise InvalidValue(path, value, "is not one of the choices", f"choose {' or '.join(valid)}")

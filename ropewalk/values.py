@@ -61,6 +61,7 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
 
+
 _INFINITE = "null is infinity"
 RESTORE = "restore the file, or create it again"
 Unbounded: TypeAlias = Annotated[float, _INFINITE]
@@ -399,3 +400,14 @@ def _check_same(given: object, own: object, path: str) -> None:
         if not same:
             told = f"does not follow from the rest of the file, which gives {str(own)[:80]}"
             raise InvalidValue(path, given, told, RESTORE)
+
+
+@cache
+def table_in(path: Path) -> Any:
+    """The content of a JSON file of this package, which nobody changes."""
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def fields_of(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row as fields of a frozen value, whose lists are tuples."""
+    return {key: tuple(own) if isinstance(own, list) else own for key, own in row.items()}

@@ -25,6 +25,7 @@ from docs.figures import Picture
 from ropewalk.context_plan import ContextPlan
 from ropewalk.evaluation.conclusion import Evaluated
 from ropewalk.models.load import load
+from studies.power import Power
 from studies.ranking.cells import sampled_fingerprint
 from studies.training.cells import SUBJECTS, TASKS, kept, run_missing
 from studies.training.measure import RETRIEVES, Difference
@@ -103,6 +104,10 @@ class Study(NamedTuple):
     """A cell's line of results, from so many samples; by default as `measured` does it."""
     samples: int = SAMPLES
     left_out: Sequence[Cell] = ()
+    over: str = ""
+    """The units of its intervals, if they are not models of several sizes."""
+    power: Power | None = None
+    """The simulation before the first run."""
 
     @property
     def name(self) -> str:
@@ -201,13 +206,14 @@ def values(file: Path) -> dict[Cell, dict[Measure, float]]:
 
 
 def finding(known: Known, claim: Claim, arms: tuple[Arm, Arm] | None = None) -> Difference:
+    names = list(dict.fromkeys([*SUBJECTS, *(cell.subject for cell in known)]))
     if claim.of_model is not None:
-        own_values = {name: claim.of_model(known, name) for name in SUBJECTS}
+        own_values = {name: claim.of_model(known, name) for name in names}
         return Difference({name: own for name, own in own_values.items() if own is not None})
     better, worse = arms or (claim.better, claim.worse)
     sign = -1 if claim.measure.metric == "nats" else 1
     found = {}
-    for name in SUBJECTS:
+    for name in names:
         own, other = (Cell(name, claim.factor, arm) for arm in (better, worse))
         asked = _asked(known, name, claim) and _retrieve(known, name, claim)
         if own in known and other in known and asked:
@@ -334,7 +340,8 @@ def judged(study: Study) -> list[tuple[Claim, Difference, Difference | None, Ver
 
 
 def table(study: Study) -> str:
-    rows = ["| claim | paper | here | planted | verdict |", "|---|---|---|---|---|"]
+    rows = [] if study.power is None else [study.power.shown(), ""]
+    rows += ["| claim | paper | here | planted | verdict |", "|---|---|---|---|---|"]
     for claim, own, control, said in judged(study):
         planted = "–" if control is None else control.shown(1, "+.4f")
         paper = "–" if math.isnan(claim.size) else f"{claim.size:+.4f}"

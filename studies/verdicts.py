@@ -10,12 +10,16 @@ from studies.chain.measure import STUDY as CHAIN
 from studies.chain.measure import passkeys
 from studies.claims import judged, picture, table
 from studies.first_tokens.measure import STUDY as FIRST_TOKENS
+from studies.first_tokens_smollm2.measure import STUDY as FIRST_TOKENS_SMOLLM2
 from studies.log_n.measure import STUDY as LOG_N
 from studies.needle_search.measure import STUDY as NEEDLE_SEARCH
 from studies.pretrained.measure import STUDY as PRETRAINED
+from studies.superficial.measure import STUDY as SUPERFICIAL
 
-STUDIES = (BASE, PRETRAINED, CHAIN, ANCHOR, NEEDLE_SEARCH, LOG_N, FIRST_TOKENS)
-
+STUDIES = (
+    *(SUPERFICIAL, BASE, PRETRAINED, CHAIN, ANCHOR, NEEDLE_SEARCH, LOG_N, FIRST_TOKENS),
+    FIRST_TOKENS_SMOLLM2,
+)
 
 PAGE, UNDECIDED = "studies/README.md", "studies/undecided.md"
 
@@ -29,7 +33,8 @@ def blocks() -> dict[str, str]:
             words = f"**{said}**" + (f": {claim.withdrawn}" if claim.withdrawn else "")
             (open_ if is_open else decided).append(
                 f"| [{claim.words}]({study.name}/README.md) | {claim.source} "
-                f"| {len(own.by_model)} | {words} |"
+                f"| {len(own.by_model)} {study.over}".rstrip()
+                + f" | {words} |"
             )
     head = "| claim | from | models | verdict |\n|---|---|---|---|\n"
     tables = {f"studies/{study.name}/README.md": table(study) for study in STUDIES}

@@ -21,12 +21,12 @@ PACKAGES = {
     "scaling": "",
     "theory.kernels": "",
     "theory": "theory.kernels",
-    "planning": "gguf models runtimes scaling theory",
+    "planning": "costs gguf models runtimes scaling theory",
     "models": "gguf scaling",
     "gguf": "models scaling",  # models/source.py reads headers; only a GGUF's plan needs families
     "runtimes": "exporting gguf models runtimes.trials scaling theory",  # a class writes and runs
     "runtimes.trials": "exporting gguf models rotation runtimes",
-    "costs": "models",
+    "costs": "gguf models",
     "attention": "models",
     "data": "attention",
     "exporting": "data gguf models",
@@ -65,7 +65,7 @@ NOT_BELOW = {
 # function.
 NEEDS = {
     "torchrun": "torch",
-    "progress_bar": "rich IPython",
+    "progress": "rich IPython",
     "confined_work": "tokenizers transformers",
     "theory.kernels": "numba",
     "models": "torch transformers safetensors huggingface_hub",

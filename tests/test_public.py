@@ -91,7 +91,7 @@ def test_a_verb_is_its_function_whatever_was_imported_before(seed: int, fresh: F
             "    own = getattr(sys.modules[home], name)\n"
             "    assert callable(own) and getattr(rw, name) is own, name\n"
             "rw.methods(), rw.bound('4k', only='safe'), rw.inspect('bundled')\n"
-            "rw.plan('bundled', '1k', 'yarn'), rw.compare_methods('llama-2-7b', '8k')\n"
+            "rw.plan('bundled', '1k', 'yarn'), rw.plan('llama-2-7b', '8k')\n"
             "nowhere = [\n"
             "    lambda: rw.evaluate('no/where'), lambda: rw.precision('no/where'),\n"
             "    lambda: rw.search('no/where', '1k'), lambda: rw.extend('no/where'),\n"

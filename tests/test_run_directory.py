@@ -96,6 +96,17 @@ def test_a_plan_that_was_edited_is_named_at_the_end_of_the_page(tmp_path: Path) 
     assert "Edited since the run wrote it: plan.json" in RunOnDisk.read(tmp_path / "run").notes()
 
 
+def test_the_configuration_of_another_run_is_refused(tmp_path: Path) -> None:
+    with RunDirectory(tmp_path / "run", "search", {"seed": 0}):
+        pass
+    file = tmp_path / "run" / "run.json"
+    file.write_text(file.read_text().replace('"seed": 0', '"seed": 7'))
+    with pytest.raises(InputError, match="was edited since the run began"):
+        RunOnDisk.read(tmp_path / "run")
+    with pytest.raises(InputError, match="was edited since the run began"):
+        RunDirectory(tmp_path / "run", "search", {"seed": 7})
+
+
 def test_a_journal_of_an_earlier_version_goes_on_as_it_was(journal: Path) -> None:
     bodies = [json.dumps(record, separators=(",", ":")).encode() for record in RECORDS]
     signed = (

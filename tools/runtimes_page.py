@@ -384,9 +384,6 @@ directly.
   {beyond[yarn]:.0e}); no export reaches them. Its `--json-model-override-args` are put over a
   model's setting, key by key, so the printed line sets stale keys to no effect.
 - **llama.cpp.** [gguf.md](gguf.md#what-is-written) has the keys.
-- **Folding** (`--fold`): multiplies the query weights by m² in place of a constant attention
-  scaling m, if all dimensions rotate and no norm follows the projection. Weights in half precision
-  are rounded once more, by up to 0.4% each in bfloat16.
 
 ## Approximation costs
 

@@ -10,9 +10,11 @@ from ropewalk.arguments import Length, as_length, as_list, as_name, as_path
 from ropewalk.context_plan import ContextPlan
 from ropewalk.data.documents import Corpus
 from ropewalk.errors import InvalidValue
+from ropewalk.gguf.llama_cpp_run import CACHES
 from ropewalk.models.source import Model
 from ropewalk.options import Advanced, Argument, Option
 from ropewalk.scaling import names
+from ropewalk.untrusted import one_of
 
 
 class HasPlan(Protocol):
@@ -23,8 +25,8 @@ class HasPlan(Protocol):
 PlanLike: TypeAlias = ContextPlan | HasPlan | str | Path
 """A plan, the result of `plan` or `search`, or the path of a plan.json."""
 
-SERVER = "Of a server"
-"""The heading of these options in help."""
+SERVER, GGUF = "Of a server", "Of a GGUF file"
+"""The headings of these options in help."""
 
 # Options that several verbs have.
 ModelToRun: TypeAlias = Annotated[Model, Argument("A model's folder, or `bundled`.", "MODEL")]
@@ -153,6 +155,41 @@ MethodNames: TypeAlias = Annotated[
 ]
 Target: TypeAlias = Annotated[
     Length | None, Option("Target length of the methods.", convert=as_length)
+]
+
+
+def as_caches(values: Iterable[str], key: str) -> tuple[str, ...]:
+    """Types of llama.cpp's cache."""
+    found = as_list(values, key)
+    for value in found:
+        one_of(value, CACHES, key)
+    return found
+
+
+Caches: TypeAlias = Annotated[
+    Sequence[str],
+    Option(
+        "Types of llama.cpp's cache of keys and values to compare, such as f16,q8_0,q4_0.",
+        "TYPE",
+        group=GGUF,
+        convert=as_caches,
+    ),
+]
+LlamaServer: TypeAlias = Annotated[
+    str | Path | None,
+    Option(
+        "Your own `llama-server`, for a build with a GPU (default: llama.cpp of `xllamacpp`).",
+        "FILE",
+        group=GGUF,
+        convert=as_path,
+    ),
+]
+Threads: TypeAlias = Annotated[
+    int | None, Option("Threads of llama.cpp (default: half of the processors).", group=GGUF)
+]
+GpuLayers: TypeAlias = Annotated[
+    int | None,
+    Option("Layers that llama.cpp puts on a GPU (default: all, if it was built so).", group=GGUF),
 ]
 OwnTokenizer: TypeAlias = Annotated[
     str | Path | None,

@@ -12,10 +12,11 @@ from ropewalk.blocks import Block, Paragraph, Table, cells
 from ropewalk.costs import estimates
 from ropewalk.costs.estimates import GIB, UseCost, Way, Workload, duration
 from ropewalk.costs.forwards import Forwards
+from ropewalk.costs.llama_cpp import LlamaCppCost
 from ropewalk.costs.machines import HERE, Machine, machine
 from ropewalk.costs.sizes import config_of, sizes_of
 from ropewalk.errors import Unsupported
-from ropewalk.gguf.cache import TYPES, cache_bytes
+from ropewalk.gguf.cache import TYPES
 from ropewalk.gguf.facts import Facts
 from ropewalk.lengths import format_length
 from ropewalk.models.source import Source, resolve
@@ -73,14 +74,17 @@ class Cost(Result):
     """Numbers."""
     rows: tuple[CostRow, ...]
     assumptions: tuple[str, ...]
+    proposal: str = ""
+    """Of a GGUF file: the type of cache, or the length, that there is room for."""
 
     def summary(self) -> str:
+        size = f"{self.model} ({self.weights / 1e9:.3g} billion weights)"
+        if self.proposal:
+            return f"{size}: {self.proposal}."
         fitting = [row.what.partition(", ")[0] for row in self.rows if row.fits]
         told = ", ".join(fitting) if fitting else "nothing"
-        return (
-            f"{self.model} ({self.weights / 1e9:.3g} billion weights) at "
-            f"{format_length(self.length)} on {self.machine}: what fits unchanged: {told}."
-        )
+        at = f"at {format_length(self.length)} on {self.machine}"
+        return f"{size} {at}: what fits unchanged: {told}."
 
     def blocks(self) -> Iterator[Block]:
         timed = any(row.seconds is not None for row in self.rows)
@@ -180,40 +184,62 @@ def _work(source: Source, length: int, on: str) -> Workload:
 
 
 def _of_file(source: Source, length: int, on: Machine) -> Cost:
-    """Serving a GGUF file by llama.cpp, which shares layers out between devices."""
-    facts, ways = Facts.of(source.header), dict[str, Way]()
-    for kind in TYPES:
-        cache = cache_bytes(source.header, length, kind)
-        if cache is None:
-            raise Unsupported(
-                f"{source.name}: the cache of architecture {facts.architecture} is not known here, "
-                "since its layers do not all keep keys and values; llama-server prints its size"
-            )
-        # llama-server shares layers, and so their cache, out evenly.
-        parts = {"weights": facts.bytes / on.devices, "cache": cache / on.devices}
-        told = f"--cache-type-k {kind} --cache-type-v {kind}"
-        ways[f"{SERVING} with a cache in {kind.upper()}"] = Way(told, parts, None, on.devices)
+    """Serving a GGUF file by llama.cpp, by type of cache."""
+    found = LlamaCppCost.of(source.header, on)
+    if found is None:
+        raise Unsupported(
+            f"{source.name}: the cache of architecture {source.header.architecture} is not known "
+            "here, since its layers do not all keep keys and values; llama-server prints its size"
+        )
+    ways = {kind: found.way(length, kind) for kind in TYPES}
     # The types of cache come from the largest to the smallest: the first that fits loses least.
-    fits = [way for way in ways.values() if way.breaks(on.memory) is None]
-    change = Change(fits[0].told, fits[0].bytes, on.devices) if fits else None
+    first = next((way for way in ways.values() if way.breaks(on.memory) is None), None)
+    change = first and Change(first.told, first.bytes, on.devices)
+    rows = [
+        CostRow(
+            *(f"{SERVING} with a cache in {kind.upper()}", way.bytes, way.parts, way.seconds),
+            *((told := way.breaks(on.memory)), change if told else None),
+        )
+        for kind, way in ways.items()
+    ]
+    if first is not None and length > source.present_plan.target_length:
+        rows += _extending(source.present_plan, length, found, first)
     always = estimates.with_allowance({}, on.devices) / GIB
     return Cost(
         model=source.name,
         length=length,
         machine=str(on),
         memory=on.memory,
-        weights=facts.weights,
-        rows=tuple(
-            CostRow(what, way.bytes, way.parts, None, told, change if told else None)
-            for what, way in ways.items()
-            for told in (way.breaks(on.memory),)
-        ),
+        weights=Facts.of(source.header).weights,
+        rows=tuple(rows),
+        proposal=found.proposal(length),
         assumptions=(
-            f"one sequence in llama.cpp; weights as the file stores them; an allowance of "
-            f"{always:.0f} GiB and {estimates.ALLOWED_SHARE:.0%} for what the formulas do not see",
-            "a GGUF file is only served: for searching and training, give the model's folder",
+            "one text at a time in llama.cpp; weights as the file stores them; the compute buffer "
+            f"is an estimate; an allowance of {always:.0f} GiB and {estimates.ALLOWED_SHARE:.0%} "
+            "for what the formulas do not see",
+            "extend reads each text once for all of its questions; the step that llama.cpp takes "
+            "for each scored token is not counted",
+            *filter(None, [on.caution]),
+            *_speed(on),
         ),
     )
+
+
+def _extending(
+    present: ContextPlan, length: int, cost: LlamaCppCost, way: Way
+) -> Iterator[CostRow]:
+    """The first verdict of `extend`, and all that it does if that fails, a text at a time."""
+    from ropewalk.pipeline.settings import settings_for
+    from ropewalk.pipeline.stages import stages
+
+    window = present.target_length
+    reading = [s for s in stages(settings_for(present, length)) if s.over_ranks]
+    for told, some in (("first verdict", reading[:1]), ("if that fails", reading)):
+        texts = [each for stage in some for each in stage.needs(window).forwards]
+        times = [cost.seconds(each.length) for each in texts]
+        seconds = [one * each.times for one, each in zip(times, texts, strict=True) if one]
+        what = f"extend, {told}, at most {sum(each.times for each in texts)} texts"
+        yield CostRow(what, way.bytes, way.parts, sum(seconds) or None, None, None)
 
 
 def _ways(work: Workload, present: ContextPlan) -> dict[str, Callable[[Workload], Iterator[Way]]]:
@@ -287,15 +313,19 @@ def _assumptions(work: Workload, rows: Sequence[CostRow]) -> Iterator[str]:
             f"the model serves {format_length(work.original)} already, so nothing needs to be "
             "searched or extended"
         )
-    if work.machine.operations is None:
-        yield "no time: the speed of this machine is not known (`extend --dry-run` times it)"
-        return
-    yield (
-        f"times assume {estimates.COMPUTING:.0%} of {work.machine.operations / 1e12:.0f} TFLOP/s a "
-        f"device ({work.machine.source})"
-    )
-    if any(row.what == TRAINING for row in rows):
+    yield from _speed(work.machine)
+    if any(row.what == TRAINING and row.seconds for row in rows):
         yield (
             "a step of training reads one window for each group of ranks; all weights, AdamW, "
             "float32"
         )
+
+
+def _speed(on: Machine) -> Iterator[str]:
+    if on.operations is None:
+        yield "no time: the speed of this machine is not known (`extend --dry-run` times it)"
+        return
+    yield (
+        f"times assume {estimates.COMPUTING:.0%} of {on.operations / 1e12:.0f} TFLOP/s a device "
+        f"({on.source})"
+    )

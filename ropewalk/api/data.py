@@ -22,8 +22,7 @@ from ropewalk.errors import InputError, InvalidValue
 from ropewalk.lengths import format_length
 from ropewalk.models.source import Model, resolve
 from ropewalk.options import Advanced, Argument, Option, RunFolder, called, command
-from ropewalk.progress import Notice, Progress, log_notice, shown
-from ropewalk.progress_bar import of_a_call
+from ropewalk.progress import Notice, Progress, log_notice, of_a_call, shown
 from ropewalk.training.text import ALONE, TrainingText
 from ropewalk.values import Charts, Drawn, Value
 

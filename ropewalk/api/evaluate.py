@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 from ropewalk.api.common import (
     SERVER,
     AllowDownload,
+    Caches,
     CorpusToUse,
     Device,
     Dtype,
+    GpuLayers,
+    LlamaServer,
     MethodNames,
     OnMachine,
     OwnTokenizer,
@@ -21,6 +24,7 @@ from ropewalk.api.common import (
     Strict,
     Target,
     TextField,
+    Threads,
     ThroughChat,
     Timeout,
 )
@@ -102,9 +106,9 @@ def evaluate(
         Sequence[str] | None,
         Option(
             "Some of passkey, needle, lines, kv, perplexity (default: all of these; for a server "
-            "or a GGUF file, all but perplexity); ruler-syn, RULER's thirteen tasks; mrcr-syn, "
-            "nolima-syn, graphwalks-syn, oolong-syn; longppl; or auto, all that the model can do "
-            "within its window."
+            "or a GGUF file, all but perplexity); facts, eight of them in one reading; ruler-syn, "
+            "RULER's thirteen tasks; mrcr-syn, nolima-syn, graphwalks-syn, oolong-syn; longppl; or "
+            "auto, all that the model can do within its window."
         ),
     ] = None,
     lengths: Annotated[
@@ -166,6 +170,10 @@ def evaluate(
         int, Option("Number of simultaneous requests to a server.", group=SERVER)
     ] = CONCURRENCY,
     timeout: Timeout = TIMEOUT,
+    cache: Caches = ("f16",),
+    llama_server: LlamaServer = None,
+    threads: Threads = None,
+    gpu_layers: GpuLayers = None,
     corpus: CorpusToUse = "held-out",
     field: TextField = "text",
     seed: Annotated[int, Option("Seed of the samples.")] = 0,
@@ -217,9 +225,11 @@ def evaluate(
     `tokenizer`, do the same without weights. The key of a server comes from the environment
     variable ROPEWALK_API_KEY. The result is an `EvaluatedServer`.
 
-    A `model` that is a GGUF file is measured as it is, by a private llama.cpp on the CPU (extra
-    `gguf`), with llama.cpp's own tokens and defaults: in mode "generate", without perplexity. To
-    measure it under a plan, export it with the plan first. The result is an `EvaluatedServer`.
+    A `model` that is a GGUF file is run by a private llama.cpp (extra `gguf`), or by your own
+    `llama_server`, with llama.cpp's own tokens: by default in mode "generate", without perplexity,
+    which takes a step for each token scored. Methods and plans become llama.cpp's flags, and no
+    file is written; what needs a factor for each pair is refused. Each is measured with each type
+    of `cache`. The task "facts" reads a document once for all its questions.
 
     `evaluate.preview(…)` calculates what the forwards would take, here or `on` another machine, by
     the formulas of `cost`; a config is enough for it.

@@ -26,8 +26,7 @@ from ropewalk.evaluation.results import Spread, spreads
 from ropewalk.evaluation.tables import spreads as spreads_table
 from ropewalk.lengths import format_length
 from ropewalk.outputs import write_atomically
-from ropewalk.progress import Notice, Progress, log_notice, shown
-from ropewalk.progress_bar import of_a_call
+from ropewalk.progress import Notice, Progress, log_notice, of_a_call, shown
 from ropewalk.records import PERPLEXITY
 from ropewalk.reports.figures import keep_figures
 from ropewalk.run_directory import CONFIGURATION

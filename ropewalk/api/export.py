@@ -14,8 +14,8 @@ from ropewalk.blocks import Block, Paragraph, Table, cells
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, UnknownName, Unsupported
 from ropewalk.exporting.exported import Exported, Loss
-from ropewalk.exporting.places import check_export_place
 from ropewalk.exporting.plan_check import check_plan
+from ropewalk.exporting.staging import check_export_place
 from ropewalk.extras import required_by
 from ropewalk.models.config import Config
 from ropewalk.models.source import Source, resolve, stated_assumptions
@@ -164,7 +164,6 @@ def export(
             "FORMAT",
         ),
     ] = None,
-    fold: Annotated[bool, Advanced("Multiply the query weights by the attention scaling.")] = False,
     approximate: Annotated[
         bool, Option("Allow an approximation where the runtime cannot express the plan exactly.")
     ] = False,
@@ -185,14 +184,13 @@ def export(
     """Write a model with its plan for a runtime, load it back, and compare it with the plan.
 
     `runtime` is transformers, vllm, sglang or llama.cpp. `dtype` is float32, bfloat16 or float16,
-    the checkpoint's own by default; for llama.cpp F32 (the default), F16, BF16 or Q8_0. `fold`
-    multiplies the query weights by the attention scaling. `approximate` allows an approximation
-    where the runtime cannot express the plan exactly, and measures its cost. `v4_keys` writes the
-    keys of transformers 4. `drafter` is a drafter's folder: it is written beside `out`, its files
-    as links, with the target's rotation if it was trained on the target's states in the same
-    geometry, otherwise extended to its length by YaRN. `shadow` writes links to the source's
-    weights, which must then stay where they are. `strict` refuses a config that leaves open how the
-    model rotates, instead of warning.
+    the checkpoint's own by default; for llama.cpp F32 (the default), F16, BF16 or Q8_0.
+    `approximate` allows an approximation where the runtime cannot express the plan exactly, and
+    measures its cost. `v4_keys` writes the keys of transformers 4. `drafter` is a drafter's folder:
+    it is written beside `out`, its files as links, with the target's rotation if it was trained on
+    the target's states in the same geometry, otherwise extended to its length by YaRN. `shadow`
+    writes links to the source's weights, which must then stay where they are. `strict` refuses a
+    config that leaves open how the model rotates, instead of warning.
 
     An export that does not follow the plan is removed, and `NotTheSame` is raised. Only a preview,
     `export.preview(model, plan)`, needs neither `out` nor `runtime`: it shows how each runtime can
@@ -212,7 +210,6 @@ def export(
         chosen = target(runtime)
         options: dict[str, Any] = {
             "dtype": dtype,
-            "fold": fold,
             "v4_keys": v4_keys,
             "shadow": shadow,
         }
@@ -258,10 +255,9 @@ def export(
 
 def _check_options(runtime: Target, options: Mapping[str, Any]) -> None:
     """Refuse what the export for a runtime does not know."""
-    if "shadow" in options and ("fold" in options or "dtype" in options):
+    if "shadow" in options and "dtype" in options:
         raise InputError(
-            "`shadow` links the source's own weights, and `dtype` and `fold` need others; leave it "
-            "out"
+            "`shadow` links the source's own weights, and `dtype` needs others; leave one out"
         )
     for name, why in runtime.other_options.items():
         if name in options:

@@ -4,30 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any
-
-import numpy as np
 
 from ropewalk.api.common import AllowDownload, ModelToRead, Strict
 from ropewalk.blocks import Block, Paragraph, Title
 from ropewalk.context_plan import ContextPlan
-from ropewalk.data.documents import Corpus, as_documents
-from ropewalk.extras import required_by
 from ropewalk.gguf.facts import Facts
 from ropewalk.lengths import format_length
-from ropewalk.models.source import Source, resolve, stated_assumptions
-from ropewalk.options import Option, called, command
+from ropewalk.models.source import resolve, stated_assumptions
+from ropewalk.options import called, command
 from ropewalk.planning import tables
 from ropewalk.planning.results import geometry_json, schedule_json
-from ropewalk.progress import Notice, Progress, log_notice, shown
+from ropewalk.progress import Notice, log_notice
 from ropewalk.runtimes.drafters import as_drafter
-from ropewalk.schedule import FloatArray, RotarySchedule
+from ropewalk.schedule import RotarySchedule
 from ropewalk.theory.coverage import coverage, critical_dimension, critical_pair
 from ropewalk.theory.decay import decay
 from ropewalk.values import Charts, Drawn, Value
 
-MEASURED_TOKENS = 16384
-LONGEST_SEQUENCE = 2048
 JUDGED = 16 * 1024**2
 """Theory is computed for positions up to here; more would take too long."""
 
@@ -54,18 +47,6 @@ class Theory(Value):
 
 
 @dataclass(frozen=True, eq=False)
-class Measured(Value):
-    """The theory, weighted by the variances of the model's own queries."""
-
-    tokens: int
-    query_variances: FloatArray
-    key_variances: FloatArray
-    effective_length: int | None
-    violations: int
-    least_advantage: float
-
-
-@dataclass(frozen=True, eq=False)
 class Inspection(Drawn):
     """A model's rotary embedding."""
 
@@ -77,7 +58,6 @@ class Inspection(Drawn):
     trained_length: int | None
     """The length of its training sequences, if the catalogue or the bundled model states it."""
     theory: Theory
-    measured: Measured | None = None
     assumptions: tuple[str, ...] = ()
     """The assumptions made in reading the config, as in the warnings."""
     file: Facts | None = None
@@ -119,7 +99,7 @@ class Inspection(Drawn):
         )
 
     def blocks(self) -> Iterator[Block]:
-        schedule, measured = self.schedule, self.measured
+        schedule = self.schedule
         geometry = schedule.geometry
         yield Title(self.model, f" ({self.source})")
         for line in () if self.file is None else self.file.told():
@@ -143,14 +123,6 @@ class Inspection(Drawn):
             yield Paragraph(f"  {self.drafter}")
         yield from (Paragraph(f"  {line}") for line in _by_theory(self))
         columns = ["wavelength", f"turns in {format_length(schedule.length)}", "factor"]
-        variances = []
-        if measured is not None:
-            yield Paragraph(
-                f"  weighted by the variances of its queries on {measured.tokens:,} tokens, "
-                f"{_effective_length(measured, self.theory.length)}"
-            )
-            columns += ["query variance", "key variance"]
-            variances = [measured.query_variances, measured.key_variances]
         yield tables.pairs(
             columns,
             [
@@ -158,7 +130,6 @@ class Inspection(Drawn):
                     f"{wavelength:,.2f}",
                     f"{schedule.length / wavelength:,.2f}",
                     tables.factor(schedule.rescale_factors[i]),
-                    *(f"{of_pair[i]:.3f}" for of_pair in variances),
                 )
                 for i, wavelength in enumerate(schedule.wavelengths)
             ],
@@ -189,7 +160,7 @@ def _by_theory(found: Inspection) -> Iterator[str]:
     )
 
 
-def _effective_length(found: Theory | Measured, length: int) -> str:
+def _effective_length(found: Theory, length: int) -> str:
     if found.effective_length is None:
         return (
             f"theoretical effective length: all of {format_length(length)} (a similar key scores "
@@ -209,34 +180,24 @@ def _effective_length(found: Theory | Measured, length: int) -> str:
 def inspect(
     model: ModelToRead,
     *,
-    measure: Annotated[
-        bool,
-        Option("Run the model, and weight the theory by the measured variances of its queries."),
-    ] = False,
-    corpus: Annotated[Corpus, Option("The text to measure on.", "FILE")] = "held-out",
-    field: str = "text",
     allow_download: AllowDownload = False,
     strict: Strict = False,
-    progress: Progress | None = shown,
     notice: Notice = log_notice,
 ) -> Inspection:
     """Show a model's rotary geometry and the schedule it follows now.
 
-    `measure` runs the model over some text and weights the theory by the variances of its queries.
     `strict` refuses a config that leaves open how the model rotates, instead of warning.
     """
-    with called("inspect", inspect, locals()) as (_, progress):
+    with called("inspect", inspect, locals()):
         source = resolve(model, allow_download=allow_download)
         plan = source.present_plan
         assumptions = stated_assumptions(source, notice, strict=strict)
-        measured = _measured(source, model, corpus, field, notice) if measure else None
         return Inspection(
             model=source.name,
             source=source.origin,
             plan=plan,
             trained_length=source.trained_length,
             theory=theory_of(plan.longest(plan.main_layer)),
-            measured=measured,
             assumptions=assumptions,
             file=Facts.of(source.header) if source.kind == "GGUF file" else None,
             drafter="" if source.kind == "GGUF file" else as_drafter(source.config),
@@ -257,32 +218,4 @@ def theory_of(schedule: RotarySchedule) -> Theory:
         out_of_distribution_share=angles.out_of_distribution_share,
         critical_pair=critical_pair(plain),
         critical_dimension=critical_dimension(plain),
-    )
-
-
-@required_by("`measure`")
-def _measured(source: Source, model: Any, corpus: Corpus, field: str, notice: Notice) -> Measured:
-    """Run a model over some text, in sequences within its window."""
-    from ropewalk.evaluation.encoding import Encoder
-    from ropewalk.models.load import load
-    from ropewalk.models.variances import measure_variances
-
-    documents = as_documents(corpus, field, notice)
-    loaded = load(model if source.kind == "live model" else source)
-    plan = loaded.present_plan
-    schedule = plan.longest(plan.main_layer)
-    length = min(schedule.geometry.original_length, LONGEST_SEQUENCE)
-    sequences = Encoder(loaded.tokenizer, loaded.vocabulary).sequences(
-        documents, length, MEASURED_TOKENS
-    )
-    variances = measure_variances(loaded.model, sequences)
-    queries = variances.query_weights(plan.main_layer)
-    found = decay(schedule, min(schedule.length, JUDGED), queries)
-    return Measured(
-        tokens=variances.tokens,
-        query_variances=np.asarray(queries),
-        key_variances=np.asarray(variances.key_weights(plan.main_layer)),
-        effective_length=found.effective_length,
-        violations=found.violations,
-        least_advantage=found.least,
     )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Never
 
 from ropewalk.api.common import (
@@ -16,6 +19,8 @@ from ropewalk.api.common import (
     TrainedLength,
 )
 from ropewalk.arguments import as_length
+from ropewalk.blocks import LIST, Details
+from ropewalk.context_plan import PLAN
 from ropewalk.errors import InputError
 from ropewalk.models.source import resolve, stated_assumptions
 from ropewalk.options import Option, called, command, request
@@ -26,10 +31,37 @@ from ropewalk.scaling import parameter_names
 from ropewalk.schedule import LogNForm
 
 
+def _named(found: Planned, output: Path) -> Planned:
+    """The same result; its lines to paste have the name that the plan is saved under."""
+    usual, own = (f"--plan {shlex.quote(str(path))}" for path in (PLAN, output))
+    rows = (
+        replace(row, lines=tuple(line.replace(usual, own) for line in row.lines))
+        for row in found.serving
+    )
+    return replace(found, serving=tuple(rows))
+
+
+def _hints(found: Planned, details: bool, saved: bool) -> Iterator[str]:
+    """The options of a shell that would show more."""
+    lines = [line for row in found.serving for line in row.lines]
+    if not (details or saved) and any(LIST.search(line) for line in lines):
+        yield f"lists of factors are left out of these lines: add -o {PLAN} or --details"
+    if not saved and any(PLAN in line for line in lines):
+        yield f"{PLAN} is this plan: add -o {PLAN} to write it"
+    if not details and any(isinstance(block, Details) for block in found.blocks()):
+        yield "the theory of each method, and those not listed: --details"
+
+
 @command(
     "plan",
     "From a config alone",
     example="ropewalk plan llama-3-8b --to 32k --method yarn -o plan.json",
+    output="the plan here; - prints it alone",
+    plot="the factors",
+    details="Show every list of factors whole, all pairs of a method, and without --method the "
+    "theory of each, and those left out.",
+    saved=_named,
+    hints=_hints,
 )
 def plan(
     model: ModelToRead,
@@ -68,7 +100,7 @@ def plan(
 ) -> Planned:
     """Plan a longer context: the factors of a method, ready for a runtime's config.
 
-    Without a method, all are compared, as by `compare_methods`, and the plan is the one that ranks
+    Without a method, all are compared, and the plan is the one that ranks
     first, for the model as it is or for use after fine-tuning (`after_training`). A method that
     failed on most of the small models that it was measured on is planned with a warning.
     `base_change` without a base uses the safe base of the target. `layers` are the layer types to

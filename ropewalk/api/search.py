@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from ropewalk.api.common import (
     AllowDownload,
@@ -31,7 +31,8 @@ from ropewalk.costs.machines import machine
 from ropewalk.data.documents import as_documents
 from ropewalk.errors import InvalidValue
 from ropewalk.evaluation.select import SHORT_LIMIT
-from ropewalk.models.source import Loading, Model, runnable
+from ropewalk.lengths import format_length
+from ropewalk.models.source import Loading, Model, resolve, runnable
 from ropewalk.options import (
     Advanced,
     Option,
@@ -74,10 +75,20 @@ def _preview(
     )
 
 
+def _usual_run(given: Mapping[str, Any]) -> Path:
+    """Where a shell keeps a search."""
+    source = resolve(given["model"], allow_download=given.get("allow_download", False))
+    length = format_length(as_length(given["to"], "to"))
+    return Path("runs") / f"search-{source.short_name}-{length}"
+
+
 @command(
     "search",
     "On a model",
     example="ropewalk search path/to/model --to 32k --run runs/search",
+    output="the plan here too; - prints it alone",
+    kept=f"wrote {{run}}/{PLAN}",
+    usual_run=_usual_run,
 )
 @previewed_by(_preview)
 def search(

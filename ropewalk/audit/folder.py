@@ -25,9 +25,8 @@ from ropewalk.progress import Progress, Status, share
 from ropewalk.runtimes import named, targets, traps
 from ropewalk.runtimes.features import loadable_by
 from ropewalk.runtimes.finding import ExaminedModel, Finding
-from ropewalk.runtimes.judgement import facts_of, without_chunks
 from ropewalk.runtimes.reading import MEASURED, RotaryReading, check_counts
-from ropewalk.runtimes.runtime import Form, Runtime
+from ropewalk.runtimes.runtime import Form, Runtime, facts_of, without_chunks
 from ropewalk.runtimes.trials import Trial
 from ropewalk.untrusted import counted
 

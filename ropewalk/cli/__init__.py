@@ -18,8 +18,8 @@ import typer
 from typer.main import get_command
 
 from ropewalk.cli.help import RootHelp, VerbHelp
-from ropewalk.cli.meant import verb_meant
 from ropewalk.cli.verbs import known
+from ropewalk.cli.words import verb_meant
 from ropewalk.errors import InputError
 from ropewalk.extras import required_by
 
@@ -68,7 +68,7 @@ def _command(name: str, verb: Any) -> Callable[..., None]:
     if find_spec(own := f"{__name__}.{name.replace(' ', '_')}") is not None:
         made: Callable[..., None] = importlib.import_module(own).command
         return made
-    from ropewalk.cli.derived import derived
+    from ropewalk.cli.declared import derived
 
     return derived(verb)
 

@@ -1,5 +1,8 @@
 """Makes a command of a verb: its options are the parameters that the verb declares.
 
+`derived` makes the whole command, by what the verb's `@command` says that a shell adds. A verb of
+which a shell makes more has a file of its own here:
+
     @command_of(train)
     def command(call: Call[Trained], *, as_json: JsonOption = False) -> None:
         found = call()            the verb, with the options that the shell gave
@@ -32,9 +35,21 @@ from typing import (
 import typer
 
 from ropewalk import registered
-from ropewalk.cli.naming import in_options
-from ropewalk.cli.shared import notify, say, show_result
-from ropewalk.errors import InputError, InvalidValue
+from ropewalk.cli.shared import (
+    JsonOption,
+    OverwriteOption,
+    check_outputs,
+    notify,
+    print_json,
+    save_plot,
+    say,
+    show_result,
+    show_written,
+    write_plan,
+    written,
+)
+from ropewalk.cli.words import in_options
+from ropewalk.errors import GateFailed, InputError, InvalidValue, printable
 from ropewalk.lengths import format_length
 from ropewalk.options import (
     Argument,
@@ -42,10 +57,13 @@ from ropewalk.options import (
     Names,
     Option,
     RunFolder,
+    Shell,
     declared,
     only_in_python,
 )
+from ropewalk.outputs import STANDARD_OUTPUT
 from ropewalk.progress import silent
+from ropewalk.torchrun import first
 
 R = TypeVar("R")
 
@@ -67,7 +85,7 @@ class Call(Generic[R]):
 
     def __call__(self, **more: object) -> R:
         """Run the verb; its progress and notices go to standard error."""
-        from ropewalk.progress_bar import of_a_command
+        from ropewalk.progress import of_a_command
 
         work = self.verb.__name__.replace("_", " ")
         with nullcontext(silent) if self.quiet else of_a_command(work) as progress:
@@ -145,6 +163,76 @@ def command_of(*verbs: Callable[..., Any]) -> Callable[[Callable[..., None]], Ca
         return command
 
     return decorate
+
+
+def derived(verb: Any) -> Callable[..., None]:
+    """The command of a verb, if a shell adds nothing to it but files, previews and JSON."""
+    shell: Shell = verb.shell
+    keeps = shell.kept and any(isinstance(each, RunFolder) for *_, each in declared(verb))
+
+    def run(
+        call: Call[Any],
+        *,
+        output: Path | None = None,
+        plot: Path | None = None,
+        details: bool = False,
+        overwrite: bool = False,
+        as_json: bool = False,
+    ) -> None:
+        check_outputs(
+            output=output, plot=plot, sources=call.places, overwrite=overwrite, as_json=as_json
+        )
+        alone, saved = output == STANDARD_OUTPUT, output not in (None, STANDARD_OUTPUT)
+        if details and (as_json or alone):
+            raise InputError(
+                "--details is for the text of a terminal, which is not shown here; omit it"
+            )
+        if shell.usual_run is not None:
+            call = replace(call, given={"run": shell.usual_run(call.given), **call.given})
+        try:
+            found = call()
+        except GateFailed as error:
+            if as_json and error.result is not None:
+                print_json(error.result)
+            raise
+        if not first():
+            return
+        found = shell.saved(found, output) if output is not None and saved else found
+        save_plot(lambda: found.figure(), plot)  # first: without its figure, no plan is left behind
+        if output is not None:
+            write_plan(found.plan, output)
+        if not alone:  # else the plan alone stands there
+            show_result(found, as_json=as_json, details=details, lists=details or saved)
+            for hint in () if as_json else shell.hints(found, details, saved):
+                say(f"\n# {hint}")
+        show_written(output, plot, as_json=as_json)
+        if keeps and "run" in call.given:
+            place = printable(str(call.given["run"]))
+            (notify if as_json or alone else say)(shell.kept.format(run=place))
+        if status := shell.status(found):
+            raise typer.Exit(status)
+
+    call = inspect.Parameter("call", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    run.__signature__ = inspect.Signature([call, *_own(shell)])  # type: ignore[attr-defined]
+    return command_of(verb)(run)
+
+
+def _own(shell: Shell) -> list[inspect.Parameter]:
+    """The options that a shell has next to the verb's."""
+    drawn = typer.Option("--plot", metavar="FILE", help=f"Draw {shell.plot}, as .png or .svg.")
+    more = typer.Option("--details", help=shell.details)
+    takes: list[tuple[object, str, Any, object]] = [
+        (shell.output, "output", Annotated[Path | None, written(shell.output)], None),
+        (shell.plot, "plot", Annotated[Path | None, drawn], None),
+        (shell.details, "details", Annotated[bool, more], False),
+        (shell.output or shell.plot, "overwrite", OverwriteOption, False),
+        (True, "as_json", JsonOption, False),
+    ]
+    return [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+        for is_there, name, kind, default in takes
+        if is_there
+    ]
 
 
 def _of_a_shell(

@@ -14,10 +14,8 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
-from ropewalk.cli.meant import options_meant
-from ropewalk.cli.naming import options_named
 from ropewalk.cli.verbs import HEADINGS, known
-from ropewalk.cli.words import understood_at_once
+from ropewalk.cli.words import options_meant, options_named, understood_at_once
 from ropewalk.errors import InputError
 from ropewalk.outputs import RUN_FILE
 

@@ -1,4 +1,4 @@
-"""Options that only a shell has, and how the verbs show schedules and tables."""
+"""The output of commands, and the options for it that only a shell has."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from ropewalk.cli.naming import in_options
+from ropewalk.cli.words import in_options
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, printable
 from ropewalk.outputs import STANDARD_OUTPUT, check_file, write_atomically
@@ -24,11 +24,6 @@ if TYPE_CHECKING:
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on standard output, nothing else.")
 ]
-
-
-def drawn(what: str) -> Any:
-    """The option for the file of a figure."""
-    return typer.Option("--plot", metavar="FILE", help=f"Draw {what}, as .png or .svg.")
 
 
 def written(what: str) -> Any:
@@ -58,22 +53,18 @@ def print_json(result: Value) -> None:
     print()
 
 
-def show(found: Result, *, details: bool = False, lists: bool = False) -> None:
-    """Print what a person should see of a result."""
-    from ropewalk.reports.terminal import Terminal
-    from ropewalk.reports.terminal import show as print_blocks
-
-    print_blocks(found.blocks(), Terminal(), in_options, details=details, lists=lists)
-
-
-def show_result(found: Result, *, as_json: bool) -> None:
+def show_result(
+    found: Result, *, as_json: bool, details: bool = False, lists: bool = False
+) -> None:
     """Show what a command found, on one rank: one JSON object, or blocks for a person."""
     if not first():
         return
     if as_json:
         print_json(found)
-    else:
-        show(found)
+        return
+    from ropewalk.reports.terminal import Terminal, show
+
+    show(found.blocks(), Terminal(), in_options, details=details, lists=lists)
 
 
 def check_outputs(
@@ -98,11 +89,11 @@ def check_outputs(
             raise InputError("--output and --plot name the same file; give two names")
 
 
-def write_plan(plan: ContextPlan, output: Path | None) -> None:
+def write_plan(plan: ContextPlan, output: Path) -> None:
     """Write a plan to the place of -o: a file, or standard output."""
     if output == STANDARD_OUTPUT:
         print(plan.dumps(), end="")
-    elif output is not None:
+    else:
         write_atomically(output, plan.dumps())
 
 

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from ropewalk.errors import InvalidValue
+from ropewalk.untrusted import text_value
 
 FILE = Path(__file__).with_name("machines.json")
 HERE = "here"
@@ -54,7 +55,7 @@ class Machine:
 
 def machine(text: str) -> Machine:
     """The machine of a name in the table, with or without a number of devices, or of its memory."""
-    match = _WRITTEN.fullmatch(text.strip())
+    match = _WRITTEN.fullmatch(text_value(text, "on").strip())
     assert match is not None or not text.strip()
     count, kind = (int(match[1] or 1), match[2].strip()) if match else (0, "")
     if count < 1:

@@ -19,12 +19,14 @@ from numpy.typing import NDArray
 from ropewalk.errors import Unsupported
 from ropewalk.evaluation import perplexity
 from ropewalk.evaluation.encoding import Encoder, IntArray
+from ropewalk.evaluation.facts import FACTS
 from ropewalk.evaluation.samples import Sample
 from ropewalk.evaluation.tasks import Task
 from ropewalk.records import Mode, Subject
 from ropewalk.run_directory import RunDirectory
 
 if TYPE_CHECKING:
+    from ropewalk.evaluation.planted import Planted
     from ropewalk.evaluation.served.fingerprint import Verdict
     from ropewalk.evaluation.served.server import ServerInfo
     from ropewalk.evaluation.settings import EvaluationSettings
@@ -98,6 +100,11 @@ class Answerer(Protocol):
         """The loss of each token of a sequence from a start on."""
         raise Unsupported(f"{self.model}: gives no probabilities of the tokens of a prompt")
 
+    def read(self, document: Planted) -> TokenScores:
+        """The scores of a document's tokens from its first scored one on."""
+        [scores] = self.losses([document.tokens], [document.scored_from])
+        return scores
+
     def under(self, subject: Subject, length: int) -> AbstractContextManager[object]:
         """The state in which this subject answers at a length."""
         return nullcontext()
@@ -126,5 +133,5 @@ def check_written(tasks: Iterable[str], mode: Mode, *, they: str, instead: str) 
     if mode == "teacher_forced":
         raise Unsupported(f"mode teacher_forced {needs}; choose generate, or {instead}")
     for name in tasks:
-        if name in perplexity.DEFINITIONS:
+        if name in (*perplexity.DEFINITIONS, FACTS):
             raise Unsupported(f"{name} {needs}; leave the task out, or {instead}")

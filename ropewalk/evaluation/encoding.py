@@ -41,7 +41,7 @@ class Encoder:
         self.tokenizer = confined(tokenizer)
         self._ends = tuple(ends)
         self.vocabulary = vocabulary
-        self._beginning: dict[str, NDArray[np.bool_]] = {}
+        self._known: dict[tuple[str, int], bool] = {}
         bos = tokenizer.bos_token_id
         begins = self.tokenizer("a")["input_ids"][:1] == [bos]
         self.bos: tuple[int, ...] = (int(bos),) if bos is not None and begins else ()
@@ -147,28 +147,24 @@ class Encoder:
 
     def continues(self, tokens: IntArray, pattern: str) -> bool:
         """True if text that ends in a digit continues, with these tokens, by a pattern."""
-        begins = self.beginning_with(pattern)
-        return bool(begins[tokens[tokens < len(begins)][:1]].any())
+        return bool(len(tokens)) and self.goes_on(pattern, int(tokens[0]))
 
-    def beginning_with(self, pattern: str) -> NDArray[np.bool_]:
-        """True for tokens that begin with a match of a pattern when they follow a digit.
+    def goes_on(self, pattern: str, token: int) -> bool:
+        """True if a token begins with a match of a pattern when it follows a digit.
 
         Alone, a tokenizer may decode the token of " 1" as "1".
         """
-        if pattern not in self._beginning:
+        if (pattern, token) not in self._known:
             digit = self._ids("0")[-1]
-            before = len(self.tokenizer.decode([digit]))
-            # Some vocabularies have gaps, which some tokenizers cannot decode.
-            tokens = sorted(set(self.tokenizer.get_vocab().values()))
-            spelled = self.tokenizer.batch_decode(
-                [[digit, token] for token in tokens],
-                skip_special_tokens=True,
-                clean_up_tokenization_spaces=False,
+            before, both = (
+                self.tokenizer.decode(
+                    tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False
+                )
+                for tokens in ([digit], [digit, token])
             )
-            begins, found = re.compile(pattern), np.zeros(tokens[-1] + 1, dtype=np.bool_)
-            found[tokens] = [begins.match(text, before) is not None for text in spelled]
-            self._beginning[pattern] = found
-        return self._beginning[pattern]
+            match = re.compile(pattern).match(both, len(before))
+            self._known[pattern, token] = match is not None
+        return self._known[pattern, token]
 
     def check(self, ids: Sequence[int] | TokenArray) -> None:
         """Refuse tokens that the model has no embedding for."""

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import zip_longest
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,9 @@ from ropewalk.evaluation.tasks.kv import uuid
 from ropewalk.evaluation.tasks.needle import CONTINUES, Fact, draw_fact
 from ropewalk.evaluation.tasks.passkey import NEEDLE as PASSKEY
 from ropewalk.evaluation.vocabulary import pair_name
+
+if TYPE_CHECKING:
+    from ropewalk.evaluation.answering import TokenScores
 
 VERSION = 1
 FACTS = 8
@@ -53,13 +57,63 @@ class Planted:
     answers: tuple[slice, ...]
     depths: tuple[float, ...]
     """The depth of the fact of each answer: 0 at the beginning, 1 at the end of the document."""
-    continuing: NDArray[np.bool_]
-    """The tokens that would go on with an answer, which then would be another one."""
+    goes_on: Callable[[int], bool]
+    """True for a token that would go on with an answer, which then would be another one."""
 
     @property
     def scored_from(self) -> int:
         start: int = self.text.start
         return start
+
+    @property
+    def scored(self) -> IntArray:
+        """The places of the tokens that tell all: the text's, each answer's, and the one after."""
+        parts = [self.text, *(slice(each.start, each.stop + 1) for each in self.answers)]
+        every = np.arange(len(self.tokens))
+        return np.concatenate([every[part] for part in parts])
+
+    def matched(self, scores: TokenScores, answer: slice) -> bool:
+        """True if every token of an answer was chosen, and the choice after it ends the answer."""
+        chosen = scores.chosen[answer.start - self.scored_from :]
+        *own, after = chosen[: answer.stop - answer.start + 1]
+        return np.array_equal(own, self.tokens[answer]) and not self.goes_on(int(after))
+
+    def first_choices(self, scores: TokenScores) -> float:
+        """The share of the answers' tokens that were the first choice in their places."""
+        right = [
+            scores.chosen[each.start - self.scored_from : each.stop - self.scored_from]
+            == self.tokens[each]
+            for each in self.answers
+        ]
+        return float(np.concatenate(right).mean())
+
+    def measured(self, scores: TokenScores) -> Measured:
+        """What the tokens' scores say of text and answers."""
+
+        def losses(places: slice) -> NDArray[np.float64]:
+            own = slice(places.start - self.scored_from, places.stop - self.scored_from)
+            return scores.losses[own]
+
+        text = float(losses(self.text).mean())
+        if not self.answers:
+            return Measured(text, 0.0, 0.0, 0)
+        answers = np.concatenate([losses(answer) for answer in self.answers])
+        right = [self.matched(scores, answer) for answer in self.answers]
+        matched = sum(2**i for i, each in enumerate(right) if each)
+        return Measured(text, float(answers.mean()), float(np.mean(right)), matched)
+
+
+class Measured(NamedTuple):
+    """A document as it was read; all but the first are 0 if nothing was planted in it."""
+
+    text: float
+    """Nats a token of the text."""
+    answers: float
+    """Nats a token of the answers."""
+    retrieved: float
+    """The share of answers that were matched exactly."""
+    matched: int
+    """Which ones: the bit of each, from the first fact on."""
 
 
 class Stretch(NamedTuple):
@@ -136,11 +190,13 @@ def plant(
     seed: int,
     *,
     mixed_within: int | None = None,
+    most_scored: int = SCORED,
 ) -> Planted:
     """A document of exactly `length` tokens from a stretch of as many.
 
     For a verdict its facts are `mixed`: pass keys, needles and pairs of keys and values, as many
-    as fit `within` the shortest length that is compared, so that all are asked equally much.
+    as fit `within` the shortest length that is compared, so that all are asked equally much. At
+    `most_scored` tokens of the text are scored.
     """
     judges = mixed_within is not None
     random = Stream("judged" if judges else "planted", VERSION, seed, index)
@@ -155,7 +211,7 @@ def plant(
     order = random.sample(len(facts), len(facts))
     questions, asked = _questions([facts[i] for i in order], encoder)
 
-    scored = scored_tokens(length)
+    scored = min(most_scored, scored_tokens(length))
     room = length - len(opening) - sum(map(len, lines)) - len(questions)
     text, body = stretch.tokens[:room], room - scored
     places = places[places < body] if in_lines else np.arange(1, body)
@@ -174,7 +230,7 @@ def plant(
         text=slice(end - scored, end),
         answers=tuple(slice(end + answer.start, end + answer.stop) for answer in asked),
         depths=tuple(begins[i] / length for i in order),
-        continuing=encoder.beginning_with(MIXED_CONTINUES if judges else CONTINUES),
+        goes_on=partial(encoder.goes_on, MIXED_CONTINUES if judges else CONTINUES),
     )
 
 
@@ -188,7 +244,7 @@ def plain(stretch: Stretch, encoder: Encoder, length: int) -> Planted:
         text=slice(max(1, len(bos)), length),
         answers=(),
         depths=(),
-        continuing=encoder.beginning_with(CONTINUES),
+        goes_on=partial(encoder.goes_on, CONTINUES),
     )
 
 
@@ -208,7 +264,8 @@ def _facts(random: Stream, encoder: Encoder, length: int, kinds: Sequence[int]) 
     chat = encoder.chat
     taken = 0 if chat is None else len(encoder.pieces(f"{chat.before}{ASKED}{chat.after}"))
     while len(facts) < len(kinds):
-        fact = KINDS[kinds[len(facts)] if not encoder.is_small else NEEDLES](random, encoder)
+        kind = NEEDLES if encoder.is_small else kinds[len(facts)]
+        fact = KINDS[kind](random, encoder.is_small)
         if fact.question in facts:
             continue
         taken += len(encoder.pieces(f"\n{fact.line}\n{fact.question}{fact.answer}{fact.end}"))
@@ -223,18 +280,18 @@ def _facts(random: Stream, encoder: Encoder, length: int, kinds: Sequence[int]) 
     return list(facts.values())
 
 
-def _needle(random: Stream, encoder: Encoder) -> Fact:
-    return draw_fact(random, small=encoder.is_small)
+def _needle(random: Stream, small: bool) -> Fact:
+    return draw_fact(random, small=small)
 
 
-def _passkey(random: Stream, encoder: Encoder) -> Fact:
+def _passkey(random: Stream, _: bool) -> Fact:
     """As the task asks, but for a name: a document may have several."""
     of, key = f"The pass key of {pair_name(random)} is", 10_000 + random.below(90_000)
     line = f"{PASSKEY.format(key).replace('The pass key is', of, 1)}\n"
     return Fact(line, of, f" {key}", ".\n")
 
 
-def _pair(random: Stream, encoder: Encoder) -> Fact:
+def _pair(random: Stream, _: bool) -> Fact:
     key, value = uuid(random), uuid(random)
     return Fact(f'"{key}": "{value}",\n', f'"{key}": "', value, '",\n')
 

@@ -16,13 +16,15 @@ import numpy as np
 
 from ropewalk.data.corpora import Document, corpus_digest
 from ropewalk.errors import InputError
-from ropewalk.evaluation import perplexity, tasks
+from ropewalk.evaluation import facts, perplexity, tasks
 from ropewalk.evaluation.answering import Answer, Answerer, TokenScores, at_once
 from ropewalk.evaluation.drawing import drawn
 from ropewalk.evaluation.encoding import Encoder
+from ropewalk.evaluation.facts import FACTS
 from ropewalk.evaluation.haystack import Haystack
 from ropewalk.evaluation.key_tokens import Evaluator, Mask
 from ropewalk.evaluation.perplexity import Definition, ScoredWindow, Text
+from ropewalk.evaluation.planted import Measured, Planted
 from ropewalk.evaluation.randomness import identity
 from ropewalk.evaluation.samples import Sample
 from ropewalk.evaluation.settings import EvaluationSettings
@@ -155,6 +157,8 @@ class Evaluation:
         settings = self.settings
         if name in perplexity.DEFINITIONS:
             return self._windows(perplexity.DEFINITIONS[name], length)
+        if name == FACTS:
+            return self._facts(length)
         task = tasks.named(name)
         own = drawn(task, self.encoder, self._haystack, length, settings, self.notice)
         batches = self.answerer.batches(own, settings.mode)
@@ -186,6 +190,18 @@ class Evaluation:
         assert self.evaluator is not None
         short = perplexity.short_context(self.answerer.original_length)
         return self.evaluator.keys(window, name, short, self.encoder)
+
+    def _facts(self, length: int) -> FactDocuments:
+        own, settings = (
+            facts.drawn(self.documents, self.encoder, length, self.settings),
+            self.settings,
+        )
+        if len(own) < settings.samples:
+            self.notice(
+                f"{FACTS} at {length}: the text holds {len(own)} of {settings.samples} documents "
+                "of that length; give more text (`corpus`)"
+            )
+        return FactDocuments(length, [[each] for each in own])
 
     def _request(self, length: int) -> perplexity.Request:
         settings, start = self.settings, self.encoder.tokenizer.bos_token_id
@@ -381,4 +397,58 @@ class PerplexityWindows:
             yield record(NLL.name, float(part.mean()), len(part), (low, high))
 
 
-Part = Questions | PerplexityWindows
+@dataclass(frozen=True)
+class FactDocuments:
+    """Documents with several facts, each read once, with its name."""
+
+    length: int
+    batches: Sequence[Sequence[tuple[Planted, str]]]
+
+    @property
+    def tokens(self) -> int:
+        return sum(len(each.tokens) for batch in self.batches for each, _ in batch)
+
+    def keys(self, answerer: Answerer, subject: Subject) -> list[set[Key]]:
+        """The identities of the records of each batch."""
+        return [
+            {r.key for each in batch for r in self._records(subject, *each, _BLANK, 0.0)}
+            for batch in self.batches
+        ]
+
+    def scored(self, answerer: Answerer, subject: Subject, done: Set[Key]) -> Scored:
+        """The records of every batch that is not done."""
+        keys = self.keys(answerer, subject)
+        for step, batch in enumerate(self.batches, start=1):
+            if not keys[step - 1] <= done:
+                [(document, name)] = batch
+                scores = answerer.read(document)
+                first = document.first_choices(scores)
+                yield (
+                    step,
+                    list(self._records(subject, document, name, document.measured(scores), first)),
+                )
+
+    def _records(
+        self, subject: Subject, document: Planted, name: str, values: Measured, first: float
+    ) -> Iterator[EvalRecord]:
+        answers = sum(each.stop - each.start for each in document.answers)
+        for metric, score, weight in (
+            (EXACT_MATCH, values.retrieved, 1),
+            (NLL, values.answers, answers),
+            (NEXT_TOKEN_ACCURACY, first, answers),
+        ):
+            yield EvalRecord(
+                **subject._asdict(),
+                task=FACTS,
+                mode="teacher_forced",
+                metric=metric.name,
+                length=self.length,
+                sample=name,
+                layout=document.source,
+                score=score,
+                weight=weight,
+            )
+
+
+_BLANK = Measured(0.0, 0.0, 0.0, 0)
+Part = Questions | PerplexityWindows | FactDocuments

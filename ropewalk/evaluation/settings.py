@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ropewalk.errors import InvalidValue, UnknownName
 from ropewalk.evaluation import perplexity, tasks
+from ropewalk.evaluation.facts import FACTS
 from ropewalk.lengths import check_measured
 from ropewalk.records import MODES, Mode
 from ropewalk.untrusted import check_count, one_of, whole_number
@@ -52,7 +53,7 @@ def shares(name: str) -> bool:
 
 
 def task_names() -> tuple[str, ...]:
-    return (*perplexity.DEFINITIONS, *tasks.names())
+    return (*perplexity.DEFINITIONS, FACTS, *tasks.names())
 
 
 def groups_of(asked: Sequence[str], mode: str) -> dict[str, tuple[str, ...]]:

@@ -7,7 +7,6 @@ them in a fresh process (gate.py), and only then they get their name.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
@@ -17,10 +16,9 @@ from torch import Tensor
 from ropewalk.agreement import Agreement
 from ropewalk.context_plan import PLAN, ContextPlan
 from ropewalk.errors import GateFailed
-from ropewalk.exporting import folding, gate, tokenizer_gate
+from ropewalk.exporting import gate, tokenizer_gate
 from ropewalk.exporting.approximating import divergence, warnings
 from ropewalk.exporting.exported import Exported, Loss, NotTheSame
-from ropewalk.exporting.folding import Folded
 from ropewalk.exporting.manifest import Manifest
 from ropewalk.exporting.plan_check import check_plan
 from ropewalk.exporting.staging import staged
@@ -28,9 +26,8 @@ from ropewalk.exporting.stock_run import settle
 from ropewalk.exporting.tokens import PROBE, TOKENIZER_LIMITS
 from ropewalk.exporting.writing import Rewrite, copy_companions, write_json, write_weights
 from ropewalk.models.checkpoint import Checkpoint, parse_dtype
-from ropewalk.models.config import Config
+from ropewalk.models.config import Config, window_everywhere
 from ropewalk.models.load import read_model
-from ropewalk.models.windows import window_everywhere
 from ropewalk.progress import Progress, Status, share, silent
 from ropewalk.untrusted import read_json
 
@@ -45,32 +42,23 @@ class Job:
     checkpoint: Checkpoint
     asked: ContextPlan
     """The plan that was given."""
-    carried: ContextPlan
-    """The plan that goes along: the same, except for what is folded into weights."""
     followed: ContextPlan
-    """The plan that the export follows: the same, or the nearest that its runtime has."""
+    """The plan that the export follows and holds: the same, or the nearest that its runtime has."""
     approximations: tuple[str, ...]
     config: Config
     rewrite: Rewrite | None
     dtype: torch.dtype | None
     """The type to which weights are rounded; None if they stay unchanged."""
-    folded: Folded | None
-
-    @property
-    def compared_in(self) -> torch.dtype:
-        return torch.float32 if self.folded is None else torch.float64
 
 
 class Decided(TypedDict, total=False):
     """The options by which a job is decided.
 
-    `fold` multiplies the query weights by the attention scaling, `approximate` allows an
-    approximation of what the runtime cannot express exactly, and `v4_keys` writes the config as
-    transformers 4 did (5 reads it too).
+    `approximate` allows an approximation of what the runtime cannot express exactly, and `v4_keys`
+    writes the config as transformers 4 did (5 reads it too).
     """
 
     dtype: str
-    fold: bool
     v4_keys: bool
     approximate: bool
 
@@ -83,26 +71,18 @@ def prepare(
     wanted = parse_dtype(dtype)
     checkpoint = Checkpoint.open(source)
     check_plan(plan, checkpoint.config, checkpoint.source)
-    rewrites: list[Rewrite] = []
-    carried = plan
-    if wanted is not None:
-        rewrites.append(lambda _, own: own.to(wanted) if own.is_floating_point() else own)
-    folded = None
-    if options.get("fold"):
-        folded = folding.fold(checkpoint, plan)
-        carried = folded.plan
-        rewrites.append(folded.rewrite)
-    written, near = runtime.expressible(carried, checkpoint.config, approximate=approximate)
-    followed = written
-    if folded is not None:  # the reference keeps the factors where they were
-        followed, _ = runtime.expressible(plan, checkpoint.config, approximate=approximate)
+    followed, near = runtime.expressible(plan, checkpoint.config, approximate=approximate)
     v4_keys = options.get("v4_keys", False)
-    config = runtime.written_config(checkpoint.config, written, v4_keys=v4_keys)
-    if wanted is not None:
-        config.pop("torch_dtype", None)
-        config["dtype"] = dtype
-    rewrite = partial(_chained, rewrites) if rewrites else None
-    return Job(checkpoint, plan, written, followed, near, config, rewrite, wanted, folded)
+    config = runtime.written_config(checkpoint.config, followed, v4_keys=v4_keys)
+    if wanted is None:
+        return Job(checkpoint, plan, followed, near, config, None, None)
+    config.pop("torch_dtype", None)
+    config["dtype"] = dtype
+
+    def rounded(_: str, own: Tensor) -> Tensor:
+        return own.to(wanted) if own.is_floating_point() else own
+
+    return Job(checkpoint, plan, followed, near, config, rounded, wanted)
 
 
 def write(job: Job, folder: Path, *, shadow: bool = False) -> tuple[str, ...]:
@@ -114,7 +94,7 @@ def write(job: Job, folder: Path, *, shadow: bool = False) -> tuple[str, ...]:
         _raise_limit(folder / "tokenizer_config.json", key, length)
     _raise_limit(folder / "generation_config.json", "max_length", length)
     write_json(folder / "config.json", job.config)
-    write_json(folder / PLAN, job.carried.to_json())
+    write_json(folder / PLAN, job.followed.to_json())
     copied = write_weights(job.checkpoint, folder, rewrite=job.rewrite, linked=shadow)
     links = (_LINKS.format(job.checkpoint.files[0].resolve().parent),) * shadow
     return (*left_out, *links, *(f"{name} was copied: no link can be made" for name in copied))
@@ -183,9 +163,9 @@ def export_folder(
         text = "" if tokens is None else PROBE
         with gate.named_as(path, folder):
             try:
-                (answered,) = gate.ask_stock([(folder, whole)], job.compared_in, text=text)
+                (answered,) = gate.ask_stock([(folder, whole)], torch.float32, text=text)
             except GateFailed:  # a fault of the source has words of its own
-                read_model(job.checkpoint.folder, job.compared_in)
+                read_model(job.checkpoint.folder, torch.float32)
                 raise
         tokenizer_gate.check(tokens, answered.tokens)
         progress(Status("export", 0.6, "running the planned model"))
@@ -208,14 +188,11 @@ def export_folder(
 
 def _reference(job: Job) -> Any:
     """The source model, its weights rounded as the export's are."""
-    model = settle(read_model(job.checkpoint.folder, job.compared_in))
-    stored = job.dtype or job.checkpoint.dtype
-    with torch.no_grad():
-        for name, weight in model.named_parameters():  # not the buffers: no frequency is stored
-            if job.dtype is not None:
+    model = settle(read_model(job.checkpoint.folder, torch.float32))
+    if job.dtype is not None:
+        with torch.no_grad():
+            for weight in model.parameters():  # not the buffers: no frequency is stored
                 weight.copy_(weight.to(job.dtype))
-            if job.folded is not None:
-                weight.copy_(job.folded.round_alike(name, weight, stored))
     return model
 
 
@@ -227,16 +204,7 @@ def _told_left_out(name: str) -> str:
 
 
 def _caveats(job: Job, loss: Loss | None) -> tuple[str, ...]:
-    found = []
-    if job.folded is not None:
-        stored = job.dtype or job.checkpoint.dtype
-        if (rounding := torch.finfo(stored).eps / 2) > 1e-4:
-            name = str(stored).removeprefix("torch.")
-            found.append(
-                f"folded weights are rounded to {name} once more: each by up to {rounding:.2%}"
-            )
-    if loss is not None:
-        found += warnings(job.approximations, loss)
+    found = [] if loss is None else [*warnings(job.approximations, loss)]
     window = window_everywhere(job.checkpoint.config)
     if window is not None and window < job.asked.target_length:
         found.append(
@@ -254,9 +222,3 @@ def _raise_limit(path: Path, key: str, length: int) -> None:
     if isinstance(settings, dict) and isinstance(settings.get(key), int | float):
         settings[key] = max(int(settings[key]), length)
         write_json(path, settings)
-
-
-def _chained(rewrites: list[Rewrite], name: str, tensor: Tensor) -> Tensor:
-    for step in rewrites:
-        tensor = step(name, tensor)
-    return tensor

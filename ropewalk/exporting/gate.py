@@ -10,8 +10,7 @@ model with the plan installed answers the same, and two things are compared:
   check has passed. At position p, one last bit of a frequency is an angle of p · 2⁻²⁴, so without
   this the rounding of a power would be all that a comparison at long lengths could see.
 
-Both models run in float32, and in float64 where a factor has been folded into weights. Where the
-export rounds weights, all of them or those that it folds into, the planned model's are rounded too.
+Both models run in float32. Where the export rounds weights, the planned model's are rounded too.
 """
 
 from __future__ import annotations

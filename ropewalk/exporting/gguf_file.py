@@ -22,13 +22,13 @@ from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.errors import GateFailed, InputError, RopewalkError, Unsupported, shortened
 from ropewalk.exporting.exported import Exported, Loss, NotTheSame, modelfile
 from ropewalk.exporting.manifest import Manifest
-from ropewalk.exporting.places import check_export_place
-from ropewalk.exporting.staging import staged
+from ropewalk.exporting.staging import check_export_place, staged
 from ropewalk.exporting.tokens import PROBE
 from ropewalk.extras import required_by
 from ropewalk.gguf import llama_cpp_run, provenance, rewriting, settings, tensors
+from ropewalk.gguf.flags import Flags
 from ropewalk.gguf.header import GGUFHeader
-from ropewalk.gguf.llama_cpp_run import CannotLoad, Flags, LogProbabilities, reading
+from ropewalk.gguf.llama_cpp_run import CannotLoad, LogProbabilities, reading
 from ropewalk.gguf.parts import read_parts, size, whole
 from ropewalk.gguf.settings import GGUFSetting, NoFactors
 from ropewalk.progress import Progress, Status, share, silent
@@ -275,12 +275,7 @@ def against_flags(
     with _room_for_a_copy(parts) as room:
         copy = Path(room) / "source.gguf"
         _copy(parts, copy, len(tokens) + 1)
-        flags = Flags(
-            base=setting.base,
-            kind="yarn" if setting.yarn != 1 else "linear",
-            factor=setting.linear * setting.yarn,
-            original_length=schedule.geometry.original_length,
-        )
+        flags = Flags.of(setting, schedule.geometry.original_length, len(tokens) + 1)
         start, step = said.positions.start, said.positions.step
         beside = llama_cpp_run.log_probabilities(
             copy, tokens, start=start, step=step, flags=flags, told=told

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ropewalk.models.tables import fields_of, table_in
+from ropewalk.values import fields_of, table_in
 
 TABLE = Path(__file__).with_name("architectures.json")
 CONSECUTIVE = ("llama", "smollm3")

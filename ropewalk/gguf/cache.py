@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 from ropewalk.gguf.header import MOST_LAYERS, GGUFHeader
 from ropewalk.gguf.settings import window_of
@@ -17,7 +18,7 @@ _OTHER = (
 """Keys of models whose layers keep something else."""
 _EVERY = {"gemma2": 2, "gemma3": 6, "gpt-oss": 2, "cohere2": 4, "olmo2": 4}
 """The architectures of which llama.cpp leaves every n-th layer without a window."""
-_CELLS, _AT_ONCE = 256, 512
+_CELLS, AT_ONCE = 256, 512
 """The cells of a cache come in so many at once; one of a window has room for what is read at once.
 """
 _MEMORY, _LIMIT = Path("/proc/meminfo"), Path("/sys/fs/cgroup/memory.max")
@@ -37,8 +38,21 @@ def windowed(header: GGUFHeader) -> tuple[bool, ...] | None:
     return (every and tuple((i + 1) % every != 0 for i in range(layers))) or None
 
 
-def cache_bytes(header: GGUFHeader, length: int, kind: str = "f16") -> int | None:
-    """The bytes of the cache of one sequence; None for a model that keeps something else."""
+class LayerCache(NamedTuple):
+    """The keys and values that a layer keeps of a text."""
+
+    numbers: int
+    """Of each token."""
+    window: int | None
+
+    def cells(self, length: int) -> int:
+        """The tokens that llama.cpp reserves room for."""
+        kept = length if self.window is None else min(length, self.window + AT_ONCE)
+        return -(-kept // _CELLS) * _CELLS
+
+
+def layer_caches(header: GGUFHeader) -> tuple[LayerCache, ...] | None:
+    """By layer, what it keeps; None for a model that keeps something else."""
     layers, width = windowed(header), header.count("embedding_length")
     heads = header.count("attention.head_count")
     listed = header.counts("attention.head_count_kv")
@@ -51,12 +65,20 @@ def cache_bytes(header: GGUFHeader, length: int, kind: str = "f16") -> int | Non
         return None
     key = header.count("attention.key_length") or width // heads
     value = header.count("attention.value_length") or width // heads
-    within = min(length, (window_of(header) or 0) + _AT_ONCE)
-    cells = sum(
-        (listed[i] if listed else key_heads or 0) * -(-(within if small else length) // _CELLS)
-        for i, small in enumerate(layers)
+    each = listed or [key_heads or 0] * len(layers)
+    window = window_of(header)
+    return tuple(
+        LayerCache(count * (key + value), window if small else None)
+        for count, small in zip(each, layers, strict=True)
     )
-    return int(cells * _CELLS * (key + value) * TYPES[kind])
+
+
+def cache_bytes(header: GGUFHeader, length: int, kind: str = "f16") -> int | None:
+    """The bytes of the cache of one sequence; None for a model that keeps something else."""
+    layers = layer_caches(header)
+    if layers is None:
+        return None
+    return int(sum(layer.numbers * layer.cells(length) for layer in layers) * TYPES[kind])
 
 
 def free_memory() -> int | None:

@@ -16,11 +16,15 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
+from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from importlib.metadata import version
 from pathlib import Path
@@ -31,12 +35,22 @@ from urllib.parse import urlsplit
 import numpy as np
 from numpy.typing import NDArray
 
-from ropewalk.errors import InputError, InvalidValue, MissingExtra, RopewalkError, shortened
+from ropewalk.errors import (
+    InputError,
+    InvalidValue,
+    MissingExtra,
+    RopewalkError,
+    printable,
+    shortened,
+)
 from ropewalk.extras import missing
+from ropewalk.gguf.flags import Flags
 from ropewalk.progress import Progress, Status
 
 TOP = 64
 """The number of likeliest tokens asked for at each position. More of them cost only time."""
+_ALL = 2**20
+"""More tokens than a vocabulary has."""
 _CERTAIN = 1e6
 """Added to one logit, it is above all others."""
 _STAMP = re.compile(r"^[\d.]+ [A-Z] ")
@@ -47,6 +61,13 @@ _SMALL = 64 * 2**20
 """Bytes of a file whose threads would mostly wait for each other."""
 _DYING = 1.0
 """Seconds to wait for the end of a process that no longer answers."""
+_AGAIN = 0.02
+"""Seconds until a server that loads its file is asked again."""
+_TOLD = 30.0
+"""Seconds within which a program tells its version."""
+_ERRORS_ONLY = "1"
+CACHES = ("f16", "f32", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
+"""The types of a cache of keys and values, by llama.cpp's names; it takes the first by itself."""
 _SERVER = Path(__file__).with_name("llama_cpp_server.py")
 
 
@@ -65,17 +86,56 @@ class LogProbabilities:
 
 
 @dataclass(frozen=True)
-class Flags:
-    """llama.cpp's flags for rotation, which override the file."""
+class Engine:
+    """The llama.cpp that is run, and the part of this machine that it takes."""
 
-    base: float
-    """--rope-freq-base"""
-    kind: str
-    """--rope-scaling: linear or yarn"""
-    factor: float
-    """--rope-scale"""
-    original_length: int
-    """--yarn-orig-ctx"""
+    program: Path | None = None
+    """A user's own `llama-server`; None for the one that `xllamacpp` carries."""
+    threads: int | None = None
+    """None for half as many as there are processors."""
+    gpu_layers: int | None = None
+    """None for all that llama.cpp itself puts on a GPU, if it was built for one."""
+
+    @property
+    def available(self) -> bool:
+        """True if this llama.cpp is here to be run."""
+        return self.program is not None or available()
+
+    @cached_property
+    def name(self) -> str:
+        """The llama.cpp that is run, with its version."""
+        if self.program is None:
+            return f"llama.cpp (xllamacpp {version('xllamacpp')})"
+        return f"llama-server {_version_of(self.program)}"
+
+    def on(self, path: Path) -> Engine:
+        """The same, with the threads that a file has work for.
+
+        They wait for each other by spinning: where another process takes one of the processors,
+        as many threads as there are of these are far slower than one.
+        """
+        if self.threads is not None:
+            return self
+        small = path.stat().st_size < _SMALL
+        return replace(self, threads=1 if small else max(1, (os.cpu_count() or 1) // 2))
+
+    @property
+    def used(self) -> dict[str, object]:
+        """What a run records of it."""
+        layers = "all that fit" if self.gpu_layers is None else self.gpu_layers
+        return {"llama_cpp": self.name, "threads": self.threads, "gpu_layers": layers}
+
+
+_OURS = Engine()
+
+
+class Scored(NamedTuple):
+    """Some tokens of a text, scored."""
+
+    losses: NDArray[np.float64]
+    """-log p of each, in nats; NaN where the model gives no number."""
+    chosen: NDArray[np.int64]
+    """The likeliest token in its place."""
 
 
 def log_probabilities(
@@ -87,7 +147,7 @@ def log_probabilities(
 
 
 def available() -> bool:
-    """True if llama.cpp is here to be run."""
+    """True if the llama.cpp of xllamacpp is here."""
     return importlib.util.find_spec("xllamacpp") is not None
 
 
@@ -97,8 +157,26 @@ def absent() -> MissingExtra:
 
 
 def runtime() -> str:
-    """The llama.cpp that is run, with its version."""
-    return f"llama.cpp (xllamacpp {version('xllamacpp')})"
+    """The llama.cpp of xllamacpp, with its version."""
+    return _OURS.name
+
+
+def _version_of(program: Path) -> str:
+    """The version that a `llama-server` tells of itself; another program is refused."""
+    remedy = "give the path of llama.cpp's `llama-server`, or leave it out to use xllamacpp's"
+    try:
+        told = subprocess.run(
+            [program, "--version"], capture_output=True, text=True, errors="replace", timeout=_TOLD
+        )
+        said = f"{told.stdout}\n{told.stderr}".strip()
+    except (OSError, subprocess.TimeoutExpired) as error:
+        reason = getattr(error, "strerror", None) or f"no answer within {_TOLD:.0f} s"
+        raise InvalidValue("llama_server", program, f"cannot be run ({reason})", remedy) from None
+    if (found := re.search(r"^version: (.+)$", said, re.MULTILINE)) is None:
+        told_first = shortened(said.partition("\n")[0]) or "nothing"
+        rule = f"is no llama-server: `--version` tells {told_first!r}"
+        raise InvalidValue("llama_server", program, rule, remedy)
+    return printable(found[1])
 
 
 class CannotLoad(InputError):
@@ -116,8 +194,18 @@ class LlamaServer(NamedTuple):
     """A running llama.cpp: its address, and its process."""
 
     address: str
-    process: subprocess.Popen[str]
+    process: subprocess.Popen[bytes]
     complaints: IO[str]
+
+    def is_ready(self) -> bool:
+        """True once the file is loaded, and it answers."""
+        where = urlsplit(self.address)
+        with closing(HTTPConnection(where.hostname or "", where.port, timeout=_DYING)) as asked:
+            try:
+                asked.request("GET", "/health")
+                return asked.getresponse().status == HTTPStatus.OK
+            except (OSError, HTTPException):
+                return False
 
     def end(self) -> str | None:
         """Why it ended; None while it runs.
@@ -152,56 +240,75 @@ def serving(
     exact: bool = True,
     keeps_prompts: bool = True,
     flags: Flags | None = None,
+    cache: str = "f16",
+    engine: Engine = _OURS,
 ) -> Iterator[LlamaServer]:
     """llama.cpp's server on a free local port, until the end of the `with` block.
 
-    `exact`: with a float32 cache and without flash attention; else as llama.cpp does by itself.
-    `keeps_prompts`: a prompt is read from where it differs from the one before. How it is cut then
-    depends on what was asked before, and rounding with it.
+    `exact`: on the CPU, with a float32 cache and without flash attention; else as llama.cpp does by
+    itself, with a `cache` of this type. `keeps_prompts`: a prompt is read from where it differs
+    from the one before. How it is cut then depends on what was asked before, and rounding with it.
     """
-    if not available():
+    if not engine.available:
         raise absent()
     if not Path(path).is_file():
         raise InputError(f"{path}: there is no such file; give a GGUF file")
-    asked: dict[str, object] = {
-        "path": str(Path(path).resolve()),
-        "name": Path(path).name,
-        "length": length,
-        "threads": _threads(Path(path)),
-        "exact": exact,
-        "keeps_prompts": keeps_prompts,
-    }
-    if flags is not None:
-        asked["flags"] = asdict(flags)
+    port = _free_port()
+    words = _words(Path(path), length, exact, keeps_prompts, cache, engine.on(Path(path)))
+    words += () if flags is None else flags.words
+    program = () if engine.program is None else ("--program", str(engine.program.resolve()))
     with TemporaryFile("w+", encoding="utf-8", errors="replace") as complaints:
         # -P: the folder of the script holds modules that are named after what they write for.
         process = subprocess.Popen(
-            [sys.executable, "-P", str(_SERVER), json.dumps(asked)],
+            [sys.executable, "-P", str(_SERVER), *program, *words, "--port", str(port)],
             stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
             stderr=complaints,
-            text=True,
             env={**os.environ, "GGML_NO_BACKTRACE": "1"},  # else a debugger writes first
         )
         with process:  # waits for its end, and closes its pipes
+            served = LlamaServer(f"http://127.0.0.1:{port}", process, complaints)
             try:
-                assert process.stdout is not None
-                address = process.stdout.readline().strip()
-                if not address:
-                    process.wait()
-                    raise CannotLoad(Path(path), _reason(complaints, process))
-                yield LlamaServer(address, process, complaints)
+                while not served.is_ready():
+                    if process.poll() is not None:
+                        raise CannotLoad(Path(path), _reason(complaints, process))
+                    time.sleep(_AGAIN)
+                yield served
             finally:
-                process.kill()
+                if process.stdin is not None:
+                    process.stdin.close()  # its own child ends with it
+                if engine.program is None:
+                    process.kill()
 
 
-def _threads(path: Path) -> int:
-    """Half as many as there are processors, for a model that has work for them.
+def _words(
+    path: Path, length: int, exact: bool, keeps_prompts: bool, cache: str, engine: Engine
+) -> tuple[str, ...]:
+    """The command line of `llama-server`, which that of xllamacpp takes too."""
+    threads = str(engine.threads)
+    layers = 0 if exact else engine.gpu_layers
+    kind = "f32" if exact else cache
+    return (
+        *("--model", str(path.resolve()), "--alias", path.name, "--ctx-size", str(length)),
+        *("--threads", threads, "--threads-batch", threads, "--parallel", "1"),
+        *(() if layers is None else ("--gpu-layers", str(layers))),
+        *("--cache-type-k", kind, "--cache-type-v", kind),
+        *(("--flash-attn", "off") if exact else ()),
+        # Else a model with windows reads each prompt that is shorter than these from its beginning.
+        "--swa-full" if keeps_prompts else "--no-cache-prompt",
+        *("--fit", "off"),  # it would lower the context without a word
+        *("--cache-ram", "0", "--ctx-checkpoints", "0", "--no-warmup"),
+        "--check-tensors",  # else weights that are NaN load, and no answer is right
+        *("--verbosity", _ERRORS_ONLY),
+    )
 
-    They wait for each other by spinning: where another process takes one of the processors, as
-    many threads as there are of these are far slower than one.
-    """
-    return 1 if path.stat().st_size < _SMALL else max(1, (os.cpu_count() or 1) // 2)
+
+def _free_port() -> int:
+    """A port of this machine that nobody listens at."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+    return port
 
 
 class RunningLlamaCpp:
@@ -209,11 +316,13 @@ class RunningLlamaCpp:
 
     def __init__(self, path: Path, served: LlamaServer) -> None:
         self._path, self._served = path, served
+        self.read = 0
+        """The tokens that the model has read so far."""
 
     def tokenize(self, text: str) -> list[int]:
         """A text as tokens; with BOS and EOS if the file says so, and special tokens as such."""
         asked = {"content": text, "add_special": True, "parse_special": True}
-        tokens: list[int] = self._ask("/tokenize", asked)["tokens"]
+        tokens: list[int] = self.post("/tokenize", asked)["tokens"]
         return tokens
 
     def log_probabilities(
@@ -236,10 +345,9 @@ class RunningLlamaCpp:
         # llama.cpp answers with probabilities only where what it goes on to write is whole text,
         # neither EOS nor half a character. So it must write this; the probabilities are of the
         # model as it is, before any bias.
-        (*_, whole_text) = self._ask("/tokenize", {"content": "a"})["tokens"]
         rows, positions = [], range(start, len(tokens), step)
         for end in positions:  # each prompt begins with the one before, which is not read again
-            asked = {"n_probs": top, "logit_bias": [[whole_text, _CERTAIN]]}
+            asked = {"n_probs": top, "logit_bias": [[self._whole_text, _CERTAIN]]}
             (answer,) = self._complete(tokens[: end + 1], 1, **asked)["completion_probabilities"]
             rows.append(answer["top_logprobs"])
             told(end + 1)
@@ -251,9 +359,44 @@ class RunningLlamaCpp:
             ),
         )
 
-    def generate(self, tokens: Sequence[int], count: int) -> list[int]:
-        """The likeliest continuation, greedily, up to `count` tokens or the end of the text."""
-        generated: list[int] = self._complete(tokens, count)["tokens"]
+    def scores(self, tokens: Sequence[int], positions: Sequence[int]) -> Scored:
+        """The losses of some tokens, each given all before it, and the first choices there.
+
+        The first request reads all that stands before, so nothing depends on what was asked
+        earlier; each further one reads what is new. llama.cpp is made to write the token itself,
+        whose probability it then tells, before any bias. Of a token that is no whole text it
+        tells none: then it must name the whole vocabulary.
+        """
+        losses, chosen = [], []
+        for number, position in enumerate(positions):
+            before, token = tokens[:position], int(tokens[position])
+            settings: dict[str, Any] = {"cache_prompt": number > 0, "n_probs": 1}
+            told = self._complete(before, 1, logit_bias=[[token, _CERTAIN]], **settings)
+            if not (found := told.get("completion_probabilities")):
+                found = self._complete(
+                    *(before, 1),
+                    **{**settings, "cache_prompt": True, "n_probs": _ALL},
+                    logit_bias=[[self._whole_text, _CERTAIN]],
+                )["completion_probabilities"]
+                own = [each for each in found[0]["top_logprobs"] if each["id"] == token]
+                found[0] |= own[0]
+            values = found[0]["logprob"], found[0]["top_logprobs"][0]["id"]
+            losses.append(np.nan if values[0] is None else -float(values[0]))
+            chosen.append(int(values[1]))
+        return Scored(np.array(losses), np.array(chosen, dtype=np.int64))
+
+    @cached_property
+    def _whole_text(self) -> int:
+        """A token that is whole text, neither EOS nor half a character."""
+        (*_, token) = self.post("/tokenize", {"content": "a"})["tokens"]
+        return int(token)
+
+    def generate(self, tokens: Sequence[int], count: int, *, again: bool = True) -> list[int]:
+        """The likeliest continuation, greedily, up to `count` tokens or the end of the text.
+
+        Unless `again`, the prompt is read from its beginning, whatever was asked before.
+        """
+        generated: list[int] = self._complete(tokens, count, cache_prompt=again)["tokens"]
         return generated
 
     def _complete(self, tokens: Sequence[int], count: int, **settings: object) -> Any:
@@ -263,19 +406,30 @@ class RunningLlamaCpp:
             "temperature": 0.0,
             "cache_prompt": True,
             "return_tokens": True,
-            "response_fields": ["tokens", "completion_probabilities"],
+            "response_fields": ["tokens", "completion_probabilities", "timings"],
             **settings,
         }
-        return self._ask("/completion", asked)
+        answer = self.post("/completion", asked)
+        timings = answer["timings"]
+        self.read += timings["prompt_n"] + max(0, timings["predicted_n"] - 1)
+        return answer
 
-    def _ask(self, endpoint: str, asked: dict[str, object]) -> Any:
+    @property
+    def serves(self) -> int:
+        """The longest sequence, with what is written."""
+        return int(self.post("/props")["default_generation_settings"]["n_ctx"])
+
+    def post(self, endpoint: str, asked: dict[str, object] | None = None) -> Any:
+        """llama.cpp's answer."""
         where = urlsplit(self._served.address)
         try:
             # A connection of its own: llama.cpp closes one that was idle for five seconds.
             with closing(HTTPConnection(where.hostname or "", where.port)) as connection:
-                connection.request(
-                    "POST", endpoint, json.dumps(asked), {"Content-Type": "application/json"}
-                )
+                if asked is None:
+                    connection.request("GET", endpoint)
+                else:
+                    body = json.dumps(asked)
+                    connection.request("POST", endpoint, body, {"Content-Type": "application/json"})
                 answer = json.loads(connection.getresponse().read())
         except (OSError, HTTPException, ValueError) as error:
             if (reason := self._served.end()) is not None:
@@ -283,13 +437,16 @@ class RunningLlamaCpp:
             else:
                 said = f"{type(error).__name__}: {shortened(str(error))}"
                 told = f"llama.cpp runs, and its answer cannot be read ({said})"
-            raise RopewalkError(f"{self._path}: {told}; run the command again") from None
+            raise RopewalkError(
+                f"{self._path}: {told}; the same command goes on from its `run`, if it has one; "
+                "give shorter lengths if memory ran out"
+            ) from None
         if "error" in answer:
             raise RopewalkError(f"{self._path}: llama.cpp refuses: {answer['error']['message']}")
         return answer
 
 
-def _reason(complaints: IO[str], process: subprocess.Popen[str]) -> str:
+def _reason(complaints: IO[str], process: subprocess.Popen[bytes]) -> str:
     """The first thing that llama.cpp complained of; what follows are its callers' complaints."""
     complaints.seek(0)
     lines = [_STAMP.sub("", line.strip()) for line in complaints if line.strip()]

@@ -23,8 +23,7 @@ from ropewalk.errors import InputError, UnknownName, Unsupported
 from ropewalk.extras import missing
 from ropewalk.gguf import provenance
 from ropewalk.gguf.architectures import CONSECUTIVE
-from ropewalk.gguf.families import Rotation, family
-from ropewalk.gguf.family import GGUFFamily, Keys, TensorPart
+from ropewalk.gguf.families import GGUFFamily, Keys, Rotation, TensorPart, family
 from ropewalk.gguf.settings import factor_tensors, stated
 from ropewalk.gguf.tokenizer import GGUFTokenizer
 from ropewalk.models.checkpoint import Checkpoint

@@ -18,9 +18,9 @@ from ropewalk.gguf.architectures import architecture
 from ropewalk.gguf.header import F32, FREQUENCIES, LONG, SHORT, GGUFHeader
 from ropewalk.models.families import WITHOUT_ROPE
 from ropewalk.models.lengths import Lengths, Stated, three_lengths
-from ropewalk.models.tables import table_in
 from ropewalk.scaling import linear, rebuild, yarn
 from ropewalk.schedule import FloatArray, RotaryGeometry, RotarySchedule
+from ropewalk.values import table_in
 
 DEFAULT_BASE = 10000.0
 CONVERTED = table_in(Path(__file__).with_name("converted.json"))

@@ -71,7 +71,7 @@ class GGUFSetting:
 
 def setting_of(header: GGUFHeader, schedule: RotarySchedule) -> GGUFSetting:
     """The setting that makes llama.cpp follow a schedule in this file."""
-    setting = setting_in(_usable(header), schedule)
+    setting = setting_in(usable(header), schedule)
     if has_own_windows(header):
         check_windows_unscaled(setting)
     return setting
@@ -295,7 +295,8 @@ def base_of_windows(header: GGUFHeader) -> float | None:
     return header.number("rope.freq_base_swa") or usual
 
 
-def _usable(header: GGUFHeader) -> Architecture:
+def usable(header: GGUFHeader) -> Architecture:
+    """The file's architecture, if it is known what llama.cpp makes of its settings."""
     own = architecture(header.architecture)
     if not own.known:
         raise Unsupported(

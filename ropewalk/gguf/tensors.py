@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ropewalk.gguf.header import F32, GGUFHeader
-from ropewalk.models.tables import table_in
+from ropewalk.values import table_in
 
 TABLE = Path(__file__).with_name("required_tensors.json")
 """By architecture: the tensors of the whole model, and those of each block."""

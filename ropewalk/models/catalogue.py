@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ropewalk.errors import UnknownName
-from ropewalk.models.tables import fields_of, table_in
+from ropewalk.values import fields_of, table_in
 
 FILE = Path(__file__).with_name("catalogue.json")
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from ropewalk.context_plan import FULL_ATTENTION, SLIDING_ATTENTION
-from ropewalk.models.tables import fields_of, table_in
 from ropewalk.schedule import LogNForm, PairLayout
+from ropewalk.values import fields_of, table_in
 
 
 @dataclass(frozen=True)

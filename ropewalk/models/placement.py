@@ -20,12 +20,12 @@ _DEVICES = re.compile(r"cpu|mps|meta|(cuda|xpu|hpu|npu)(:[0-9]{1,3})?")
 def check_placement(dtype: object, device: object) -> None:
     """Refuse names that no machine knows."""
     check_dtype(dtype)
-    if device != AUTO and not (isinstance(device, str) and _DEVICES.fullmatch(device)):
+    if not isinstance(device, str) or (device != AUTO and not _DEVICES.fullmatch(device)):
         raise InvalidValue(
             "device", device, "is not a device", "give auto, cpu, cuda, cuda:1, … or mps"
         )
 
 
 def check_dtype(dtype: object, valid: tuple[str, ...] = DTYPES) -> None:
-    if dtype not in (AUTO, *valid):
+    if not isinstance(dtype, str) or dtype not in (AUTO, *valid):
         raise UnknownName("dtype", dtype, (AUTO, *valid))

@@ -17,7 +17,7 @@ from ropewalk.errors import InputError
 from ropewalk.lengths import format_length
 from ropewalk.models.config import Config, ConfigReader
 from ropewalk.models.lengths import PLAIN
-from ropewalk.models.tables import table_in
+from ropewalk.values import table_in
 
 VENDOR = "vendor"
 """The name of a documented extension among methods."""

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from ropewalk.errors import InvalidValue, UnknownName
-from ropewalk.models.tables import table_in
+from ropewalk.values import table_in
 
 Format = Literal["float64", "float32", "tf32", "float16", "bfloat16"]
 

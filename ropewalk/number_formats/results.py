@@ -13,9 +13,8 @@ import numpy as np
 from ropewalk.blocks import Block, Cell, Heading, Paragraph, Table, Title
 from ropewalk.evaluation.statistics import FEWEST, t_interval
 from ropewalk.lengths import format_length
-from ropewalk.models.tables import table_in
 from ropewalk.number_formats.charts import chart_of_lengths, chart_of_shifts
-from ropewalk.values import Drawn, decode, encode
+from ropewalk.values import Drawn, decode, encode, table_in
 
 if TYPE_CHECKING:
     from ropewalk.chart import Chart

@@ -19,11 +19,11 @@ import torch
 from torch import Tensor
 
 from ropewalk.models.anatomy import Anatomy
-from ropewalk.models.tables import table_in
 from ropewalk.number_formats.arms import EXACT, Arm, Format, dtype_of, matmul_format, tables
 from ropewalk.number_formats.results import Gain
 from ropewalk.number_formats.shifts import SCORED, mean_loss
 from ropewalk.number_formats.stage import AttentionCall, OpenModel, own_tables, prepared
+from ropewalk.values import table_in
 
 _EXACT_TABLES = Arm("", frequencies="float64", angles="float64", tables="float64")
 CASTS = ("frequencies", "positions", "angles", "tables")

@@ -5,8 +5,13 @@ from __future__ import annotations
 import math
 
 from ropewalk.context_plan import ContextPlan
+from ropewalk.errors import InvalidValue
+from ropewalk.lengths import format_length
 from ropewalk.theory.bound import Progress, silent
 from ropewalk.theory.table import safe_base
+
+LONGEST = 2**20
+"""Of the table, where most heads are. The time grows with the square of the length."""
 
 
 def sufficient_base(
@@ -18,6 +23,13 @@ def sufficient_base(
     progress: Progress = silent,
 ) -> float:
     """A base that the length is safe with, rounded up to three digits; never below the present."""
+    if target_length > LONGEST:
+        raise InvalidValue(
+            "base",
+            None,
+            f"must be given beyond {format_length(LONGEST)}: to find a safe one takes hours",
+            "choose one; `ropewalk bound` finds it",
+        )
     schedule = present.longest(layer_type)
     geometry, turning = schedule.geometry, schedule.geometry.without_resting_pairs
     safe = safe_base(

@@ -43,8 +43,8 @@ def factors(
             for label, own in schedules.items()
         ),
         tuple(Guide(at, "under one turn") for at in [*unturned][:1]),
-        caption="A pair with factor 2 turns half as fast; beyond a line, none completes a turn "
-        "within the original length.",
+        caption="Each rotary pair is slowed by its factor: 2 is half as fast. From a dotted line "
+        "on, pairs turn less than once within the original length.",
     )
 
 

@@ -17,7 +17,6 @@ from ropewalk.planning.comparison import MethodCandidate, ranking_of
 from ropewalk.planning.results import Planned, described
 from ropewalk.progress import Notice, Progress, share
 from ropewalk.runtimes import targets
-from ropewalk.runtimes.serving import pasted
 from ropewalk.values import RESTORE, Charts
 
 if TYPE_CHECKING:
@@ -93,7 +92,7 @@ class Comparison(Planned):
             "`ropewalk evaluate` and `ropewalk extend` measure it)"
         )
         yield Paragraph(self.changes_nothing or suggested, "verdict")
-        yield from pasted(self.serving)
+        yield from self.to_serve()
 
     def charts(self) -> Charts:
         """The rescale factors of all candidates."""
@@ -146,7 +145,7 @@ def _safe_base(
             from_original=asked.from_original,
             progress=progress,
         )
-    except MissingExtra as error:  # the other methods need no base
+    except (MissingExtra, InvalidValue) as error:  # the other methods need no base
         return {}, {"base_change": str(error)}
     return {"base_change": {"base": base}}, {}
 

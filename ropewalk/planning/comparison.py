@@ -23,8 +23,14 @@ from ropewalk.planning.extension import (
     kept_parameters,
     only_the_length,
 )
-from ropewalk.planning.measured import MeasuredMethod, measured
-from ropewalk.planning.ranking import AFTER_TRAINING, FITS, UNCHANGED, WITHOUT_TRAINING
+from ropewalk.planning.measured import (
+    AFTER_TRAINING,
+    FITS,
+    UNCHANGED,
+    WITHOUT_TRAINING,
+    MeasuredMethod,
+    measured,
+)
 from ropewalk.scaling import named, names
 from ropewalk.schedule import RotarySchedule
 from ropewalk.theory.bound import Progress, silent

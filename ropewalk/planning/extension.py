@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from ropewalk.arguments import as_list
 from ropewalk.context_plan import ContextPlan, PlanStep, ladder
 from ropewalk.errors import InputError, InvalidValue, UnknownName, Unsupported
 from ropewalk.lengths import format_length
@@ -70,32 +71,30 @@ def _idle(method: Method[...], before: Sequence[Method[...]]) -> InputError:
     return InputError(f"{told}leave it out (`method`: {names})")
 
 
-def parse_settings(methods: str, settings: Mapping[str, str]) -> dict[str, object]:
-    """The texts of `--set key=value`, each in the type of its parameter."""
-    parameters = {
-        key: parameter
-        for method in stacked(methods)
-        for key, parameter in method.parameters.items()
-    }
+def parsed(methods: str, settings: Mapping[str, object]) -> dict[str, object]:
+    """The parameters; texts, such as those of `--set key=value`, in the type of each."""
+    known = {key: each for method in stacked(methods) for key, each in method.parameters.items()}
     for key in settings:
-        if key not in parameters:
-            raise UnknownName(f"parameter of {methods}", key, parameters)
-    return {key: parameters[key].parsed(text) for key, text in settings.items()}
+        if key not in known:
+            raise UnknownName(f"parameter of {methods}", key, known)
+    return {
+        key: known[key].parsed(value) if isinstance(value, str) else value
+        for key, value in settings.items()
+    }
 
 
-def chosen_layers(present: ContextPlan, layer_types: Sequence[str] | None) -> tuple[str, ...]:
+def chosen_layers(present: ContextPlan, layer_types: Iterable[str] | None) -> tuple[str, ...]:
     """The layer types to extend: those that are named, or else the one with full attention."""
-    if not layer_types:
+    chosen = () if layer_types is None else as_list(layer_types, "layers")
+    if not chosen:
         return (present.extended_layer,)
-    if isinstance(layer_types, str) or not isinstance(layer_types, Sequence):
-        raise InvalidValue("layers", layer_types, "must be a list", "write [a, b, …]")
-    for layer_type in layer_types:
+    for layer_type in chosen:
         if layer_type not in tuple(present.schedules):
             raise Unsupported(
                 f"{present.model} has no rotating layers of type {layer_type}, only "
                 f"{', '.join(present.schedules)}: name the layer types to change"
             )
-    return tuple(layer_types)
+    return chosen
 
 
 def only_the_length(present: ContextPlan, planned: ContextPlan) -> bool:
@@ -199,7 +198,7 @@ def extend_plan(
             f"must be at least 0 and below the target of {target_length}",
             "LongRoPE searches 0 to 256",
         )
-    asks = bool(from_original or parameters or log_n) or kept is not None
+    asks = bool(from_original or parameters) or log_n is not None or kept is not None
     chosen = chosen_layers(present, layer_types)
     schedules = {}
     for layer_type, steps in present.schedules.items():
@@ -225,3 +224,21 @@ def extend_plan(
             shorter = ladder(extended, start, doublings(start.length, target_length)[:-1])
         schedules[layer_type] = (*shorter, longest)
     return ContextPlan(present.model, schedules, {"methods": methods, **told("method", methods)})
+
+
+HAND_DESIGNED = ("linear", "ntk", "ntk_mixed", "yarn", "llama3", "two_band")
+
+
+def hand_designed(start: RotarySchedule, length: int) -> dict[str, RotarySchedule]:
+    """The schedule of each method at a length.
+
+    A method that does not compose on the start begins at the plain frequencies.
+    """
+    return {method: _extended(start, length, method) for method in HAND_DESIGNED}
+
+
+def _extended(start: RotarySchedule, length: int, method: str) -> RotarySchedule:
+    try:
+        return extend(start, length, method)
+    except Unsupported:
+        return extend(RotarySchedule.plain(start.geometry), length, method)

@@ -1,4 +1,10 @@
-"""The measurements of each method by the study of the ranking, which writes measured.json."""
+"""The methods as small models measured them: the share that each retrieved, and their order.
+
+studies/ranking measured the methods on small models of several shapes, untrained and fine-tuned,
+and writes measured.json. It ordered them by their mean on some of the models, and checked the order
+on the others. That is a starting order for other models: an evaluation of the model itself has the
+last word. A method that is on no list was not measured.
+"""
 
 from __future__ import annotations
 
@@ -74,3 +80,18 @@ def measured(method: str, scale: float, *, trained: bool) -> MeasuredMethod | No
     if not own:
         return None
     return min(own, key=lambda each: (abs(math.log(each.factor / scale)), -each.steps))
+
+
+UNCHANGED = "none"
+"""The name of the unmodified model in the lists."""
+FITS = "no new angle"
+"""The same if the model meets no angle at the target that training has not shown it. It comes
+first: every model of the study met new ones, so a method had something to mend."""
+WITHOUT_TRAINING = (
+    *(FITS, "yarn", "llama3", "two_band", "base_change", "dynamic_ntk", "ntk", "ntk_old"),
+    *("ntk_fixed", UNCHANGED, "ntk_mixed", "linear"),
+)
+AFTER_TRAINING = (
+    *(FITS, "base_change", "two_band", "llama3", "yarn", "ntk_mixed", "ntk_old", "ntk_fixed"),
+    *("dynamic_ntk", "ntk", UNCHANGED, "linear"),
+)

@@ -16,6 +16,7 @@ from ropewalk.planning.extension import (
     chosen_layers,
     extend_plan,
     kept_parameters,
+    parsed,
     within_trained,
 )
 from ropewalk.planning.measured import measured
@@ -41,6 +42,8 @@ class PlanRequest:
     after_training: bool = False
 
     def __post_init__(self) -> None:
+        if self.method is not None and not (isinstance(self.method, str) and self.method == VENDOR):
+            stacked(self.method, VENDOR)  # says which names there are
         if not isinstance(self.parameters, Mapping | None):
             raise InvalidValue(
                 "parameters", self.parameters, "must be a mapping", "write {'base': 1e6}"
@@ -56,7 +59,7 @@ class PlanRequest:
                 "the method itself to change them"
             )
         if self.method not in (None, VENDOR):
-            stacked(self.method, VENDOR)  # says which names there are
+            object.__setattr__(self, "parameters", parsed(self.method, self.parameters or {}))
         self.chosen  # noqa: B018 - says which layers there are
         if not self.from_original:
             check_not_shorter(self.source.present_plan, self.target)
@@ -64,7 +67,7 @@ class PlanRequest:
     @property
     def changes_a_method(self) -> bool:
         kept = self.kept_initial_positions
-        return bool(self.parameters or self.log_n) or kept is not None
+        return bool(self.parameters) or self.log_n is not None or kept is not None
 
     @property
     def chosen(self) -> tuple[str, ...]:

@@ -45,6 +45,8 @@ class Planned(Drawn):
     """The assumptions made in reading the config, as in the warnings."""
     documented: str = ""
     """The vendor's documented extension for this target; empty if none is known."""
+    memory: str = ""
+    """Of a GGUF file: the type of cache that this machine has room for at the target."""
 
     @property
     def schedule(self) -> RotarySchedule:
@@ -160,7 +162,13 @@ class Planned(Drawn):
             if self.rope_parameters_refused is not None:
                 why = self.rope_parameters_refused
                 yield Paragraph(f"no stock config can express it: {why}")
+        yield from self.to_serve()
+
+    def to_serve(self) -> Iterator[Block]:
+        """The lines for each runtime, and the memory that they take."""
         yield from pasted(self.serving)
+        if self.memory:
+            yield Paragraph(f"# memory (`ropewalk cost`): {self.memory}")
 
     def charts(self) -> Charts:
         """The rescale factors, now and planned."""
@@ -219,4 +227,16 @@ def described(source: Source, plan: ContextPlan, layers: tuple[str, ...]) -> dic
         "serving": serving(plan, source),
         "assumptions": source.assumptions,
         "documented": found.told(plan.target_length) if (found := source.documented) else "",
+        "memory": _memory(source, plan.target_length),
     }
+
+
+def _memory(source: Source, length: int) -> str:
+    """The type of cache of a GGUF file that this machine has room for, where that is known."""
+    from ropewalk.costs.llama_cpp import LlamaCppCost
+    from ropewalk.costs.machines import HERE, machine, main_memory
+
+    if source.kind != "GGUF file" or main_memory() is None:
+        return ""
+    found = LlamaCppCost.of(source.header, machine(HERE))
+    return "" if found is None else found.proposal(length)

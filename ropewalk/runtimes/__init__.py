@@ -38,8 +38,7 @@ from ropewalk.errors import UnknownName
 
 if TYPE_CHECKING:
     from ropewalk.runtimes.engine import ServingEngine
-    from ropewalk.runtimes.runtime import Form, Runtime, Target
-    from ropewalk.runtimes.servers import Dialect
+    from ropewalk.runtimes.runtime import Dialect, Form, Runtime, Target
 
 
 @cache

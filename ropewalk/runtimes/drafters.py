@@ -47,7 +47,7 @@ from ropewalk.runtimes.serving import Fit, Serving, export_line, model_argument
 from ropewalk.untrusted import counted
 
 if TYPE_CHECKING:
-    from ropewalk.runtimes.judgement import Judgement
+    from ropewalk.runtimes.runtime import Judgement
 
 MTP, MODEL = "MTP layers", "a small model"
 # What a form is called by vLLM, SGLang and llama.cpp; empty for what a runtime does not have.

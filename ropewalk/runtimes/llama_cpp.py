@@ -13,15 +13,13 @@ from ropewalk.context_plan import FULL_ATTENTION, SLIDING_ATTENTION, ContextPlan
 from ropewalk.errors import Unsupported
 from ropewalk.exporting.exported import Exported, Loss
 from ropewalk.gguf import llama_cpp_run
-from ropewalk.gguf.families import family, family_names, followed_by, rotation_of
-from ropewalk.gguf.family import StatedConfig
+from ropewalk.gguf.families import StatedConfig, family, family_names, followed_by, rotation_of
 from ropewalk.gguf.header import GGUFHeader
 from ropewalk.gguf.rotation import DEFAULT_BASE, LLAMA_CPP_FACTORS, present_plan
 from ropewalk.gguf.settings import NoFactors, base_of_windows
-from ropewalk.models.config import Config, ConfigReader, text_config
+from ropewalk.models.config import Config, ConfigReader, text_config, window_everywhere
 from ropewalk.models.placement import GGUF_TYPES
 from ropewalk.models.source import Source
-from ropewalk.models.windows import window_everywhere
 from ropewalk.runtimes import gguf_lines
 from ropewalk.runtimes.features import EXACT, LONGEST, NO_FACTORS, Feature, Support, approximation
 from ropewalk.runtimes.reading import (
@@ -36,8 +34,7 @@ from ropewalk.runtimes.reading import (
     with_base,
     without,
 )
-from ropewalk.runtimes.runtime import Target
-from ropewalk.runtimes.servers import Connection, Dialect, members, plain
+from ropewalk.runtimes.runtime import Connection, Dialect, Target, members, plain
 from ropewalk.runtimes.serving import Serving
 from ropewalk.runtimes.trials import Trial
 from ropewalk.schedule import RotarySchedule
@@ -79,7 +76,6 @@ class LlamaCppRuntime(Target):
     dtypes = GGUF_TYPES
     other_options: ClassVar[Mapping[str, str]] = {
         "v4_keys": "whose files have no config",
-        "fold": "which has an attention factor of its own",
         "shadow": "whose file holds the weights itself",
     }
     dialect = Dialect("llama.cpp", "llamacpp", _described)

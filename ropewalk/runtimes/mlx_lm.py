@@ -26,7 +26,6 @@ from typing import Any
 from ropewalk.context_plan import PlanStep
 from ropewalk.errors import InvalidValue, Unsupported, shortened
 from ropewalk.models.config import ORIGINAL_LENGTH, Config, ConfigReader
-from ropewalk.models.tables import table_in
 from ropewalk.runtimes.model_classes import GROWTH_IN_ROPE
 from ropewalk.runtimes.reading import (
     RotaryReading,
@@ -39,6 +38,7 @@ from ropewalk.runtimes.reading import (
 )
 from ropewalk.runtimes.runtime import Runtime
 from ropewalk.untrusted import real_number
+from ropewalk.values import table_in
 
 ANY = "*"
 """Every rope type, in the table."""

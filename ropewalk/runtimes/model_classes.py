@@ -37,8 +37,8 @@ from typing import Any
 
 from ropewalk.errors import shortened
 from ropewalk.models.config import QUERY_GROWTH, Config, ConfigReader, text_config
-from ropewalk.models.tables import fields_of, table_in
 from ropewalk.runtimes.reading import number, without
+from ropewalk.values import fields_of, table_in
 
 TABLE = Path(__file__).with_name("model_classes.json")
 ENGINE_NAMES: Mapping[str, str] = {"vllm": "vLLM", "sglang": "SGLang"}

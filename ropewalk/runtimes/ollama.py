@@ -36,8 +36,7 @@ from ropewalk.runtimes.reading import (
     with_base,
     without,
 )
-from ropewalk.runtimes.runtime import Runtime
-from ropewalk.runtimes.servers import Connection, Dialect, members, plain
+from ropewalk.runtimes.runtime import Connection, Dialect, Runtime, members, plain
 from ropewalk.runtimes.serving import Serving
 
 _LLAMA = ("LlamaForCausalLM", "MixtralForCausalLM")

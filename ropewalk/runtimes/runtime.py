@@ -1,21 +1,32 @@
-"""The class of a runtime, through which every command asks; one that exports are written for."""
+"""The class of a runtime, through which every command asks; one that exports are written for.
+
+Whether a runtime follows a config under a plan has one answer, `Runtime.judge`, so `plan`,
+`export`, `verify`, the reports and `fingerprint` cannot contradict each other. A config is read as
+the runtime reads it, and the reading is searched for traps: if none is wrong in this runtime, it
+follows. `verify` does the same with more eyes: it measures transformers and runs the model, and has
+several runtimes in one `ExaminedModel`.
+"""
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from ropewalk.context_plan import PLAN, ContextPlan
-from ropewalk.errors import RopewalkError, Unsupported
+from ropewalk.errors import InputError, RopewalkError, Unsupported, shortened
 from ropewalk.exporting.exported import Exported, Lines, Loss
+from ropewalk.exporting.tokens import TOKENIZER_LIMITS
 from ropewalk.gguf.header import GGUFHeader
-from ropewalk.models.config import Config
+from ropewalk.models.config import DUAL_CHUNK, Config, ConfigReader, text_config
+from ropewalk.models.families import FAMILIES
 from ropewalk.models.placement import AUTO, STORED
 from ropewalk.models.source import Source
-from ropewalk.runtimes import judgement
+from ropewalk.runtimes import traps
 from ropewalk.runtimes.features import (
     AS_WRITTEN,
     EXACT,
@@ -25,14 +36,162 @@ from ropewalk.runtimes.features import (
     nearest_in_stock,
     without_approximated,
 )
-from ropewalk.runtimes.judgement import Judgement
-from ropewalk.runtimes.reading import RotaryReading
-from ropewalk.runtimes.servers import Dialect
+from ropewalk.runtimes.finding import ExaminedModel, Finding
+from ropewalk.runtimes.model_classes import architecture
+from ropewalk.runtimes.reading import RotaryReading, number
 from ropewalk.runtimes.serving import Serving
 from ropewalk.runtimes.trials import Trial
+from ropewalk.untrusted import read_json
 
 if TYPE_CHECKING:
     from ropewalk.exporting.folder import Job
+
+
+class Connection(Protocol):
+    """A connection to a server."""
+
+    def get(self, path: str) -> object: ...
+
+    def post(self, path: str, body: dict[str, object]) -> object: ...
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How one runtime's server says what it is. Of one that no runtime claims, little is known."""
+
+    kind: str
+    """The runtime's name in words."""
+    owner: str
+    """Its `owned_by` of each of its models."""
+    describe: Callable[[Connection, Mapping[str, Any], str], dict[str, object]]
+    """From its entry of a model, and that model's name: its `version`, the `length` that it serves,
+    and whatever else it says of its settings."""
+    takes_tokens: bool = True
+    """Prompts may be tokens; else they are text alone."""
+    asked: Mapping[str, object] = field(default_factory=dict)
+    """Fields of a request besides OpenAI's own, for a greedy answer."""
+    asked_for_top: Mapping[str, object] = field(default_factory=dict)
+    """Fields that make the server name the alternatives of a token by number."""
+
+
+def members(value: object) -> dict[str, Any]:
+    """The members of an object; none for any other value."""
+    return value if isinstance(value, dict) else {}
+
+
+def plain(value: Mapping[str, object]) -> dict[str, object]:
+    """The members that are a number, a text or a truth value."""
+    return {k: v for k, v in value.items() if isinstance(v, str | int | float | bool)}
+
+
+LIMITS = ("tokenizer-limit", "generation-limit")
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """One runtime's treatment of a config under a plan."""
+
+    wrong: tuple[Finding, ...] = ()
+    """The traps in which this runtime does something other than the plan."""
+    limits: tuple[Finding, ...] = ()
+    """The limits of length in files beside the config."""
+    unknown: str = ""
+    """Why nothing is known of it."""
+
+    @property
+    def follows(self) -> bool:
+        return not self.wrong and not self.unknown
+
+    def __str__(self) -> str:
+        return self.unknown or "; ".join(finding.what for finding in self.wrong)
+
+
+def judged(
+    reading: RotaryReading, config: Config, plan: ContextPlan, folder: Path | None, *, planned: bool
+) -> Judgement:
+    """The judgement of a runtime's reading of a config under a plan."""
+    if reading.unread:
+        return Judgement(unknown=reading.unread)
+    facts = facts_of(config, folder)
+    subject = ExaminedModel(
+        (reading,), plan.target_length, plan, planned=planned, asked=True, **facts
+    )
+    found = traps.find(subject)
+    wrong = [each for each in found if each.wrong and each.concerns(reading.runtime)]
+    limits = tuple(each for each in wrong if each.trap in LIMITS)
+    return Judgement(tuple(each for each in wrong if each not in limits), limits)
+
+
+def facts_of(config: Config, folder: Path | None) -> dict[str, Any]:
+    """What a `ExaminedModel` knows of a config, and of the files beside it."""
+    return {
+        "config": without_chunks(config),
+        "chunks": text_config(config).get(DUAL_CHUNK),
+        "tokenizer_limit": _limit_in(folder, "tokenizer_config.json", *TOKENIZER_LIMITS),
+        "generation_limit": _limit_in(folder, "generation_config.json", "max_length"),
+    }
+
+
+def of_known_type(reading: RotaryReading, config: Config, *, by_model_type: bool) -> RotaryReading:
+    """A runtime's rules are those of its classes: of an unknown model type nothing is known."""
+    if reading.unread:
+        return reading
+    kind = ConfigReader(config).model_type
+    if kind in FAMILIES:
+        other = "" if by_model_type else _other_class(config, kind)
+        return replace(reading, unread=other) if other else reading
+    return replace(
+        reading,
+        unread=f"model type {kind[:40]!r} is not in ropewalk's table of model types; "
+        "judge it by running it there",
+    )
+
+
+def _other_class(config: Config, kind: str) -> str:
+    """Why nothing is known of the class that is chosen by `architectures`, if it is another."""
+    names = config.get("architectures")
+    if not isinstance(names, list) or not names:
+        return ""
+    kinds = (kind, str(config.get("model_type")))
+    if names[0] in (architecture({"model_type": own}) for own in kinds):
+        return ""
+    for name in names:
+        for own in (each.removesuffix("_text") for each in kinds):
+            rest = _letters(name).removeprefix(_letters(own))
+            if rest != _letters(name) and rest.startswith(("for", "model", "lmhead")):
+                return ""
+    return (
+        f"chooses its class by the architecture {shortened(names[0])}, which is not known for "
+        f"model type {kind!r}; judge it by running it there"
+    )
+
+
+def _letters(name: object) -> str:
+    """A name as model types and classes have it in common: Ernie4_5 is ernie4_5."""
+    return re.sub("[^a-z0-9]", "", str(name)[:200].lower())
+
+
+def without_chunks(config: Config) -> Config:
+    """Dual chunk attention is a finding of its own; all else is read as the runtimes do today."""
+    return {
+        key: without_chunks(value) if isinstance(value, dict) else value
+        for key, value in config.items()
+        if key != DUAL_CHUNK
+    }
+
+
+def _limit_in(path: Path | None, name: str, *keys: str) -> int | None:
+    file = None if path is None else (path if path.is_dir() else path.parent) / name
+    if file is None or not file.is_file():
+        return None
+    try:
+        value = read_json(file, max_bytes=64 * 2**20)
+    except InputError:  # named when the tokenizer is checked
+        return None
+    stated = (value[key] for key in keys if key in value) if isinstance(value, dict) else ()
+    limit = number(next(iter(stated), None))
+    return None if limit is None else int(limit)
+
 
 Form = Literal["folder", "GGUF file"]
 _NOT_FROM_FILE = "a GGUF file is exported to GGUF only; give the model's folder"
@@ -107,17 +266,17 @@ class Runtime(ABC):
         if it has none, what the config means.
         """
         planned = not own_plan or (folder is not None and (folder / PLAN).is_file())
-        return judgement.judged(self.known_reading(config), config, plan, folder, planned=planned)
+        return judged(self.known_reading(config), config, plan, folder, planned=planned)
 
     def known_reading(self, config: Config) -> RotaryReading:
         """The reading of a config, as far as its class of the model is known."""
-        config = judgement.without_chunks(config)
+        config = without_chunks(config)
         try:
             read = self.read(config)
         except ArithmeticError:
             unread = "the numbers in its config are too large to compute with"
             return RotaryReading.unknown(self.name, unread)
-        return judgement.of_known_type(read, config, by_model_type=self.by_model_type)
+        return of_known_type(read, config, by_model_type=self.by_model_type)
 
     def unchecked(self, version: str = "") -> str:
         """Why its rules may not be those of a release: of the named one, or of the installed one.

@@ -15,8 +15,8 @@ from typing import Literal
 from ropewalk.blocks import Block, Code, Heading, Paragraph
 from ropewalk.context_plan import PLAN, ContextPlan
 from ropewalk.errors import RopewalkError
+from ropewalk.models.config import window_everywhere
 from ropewalk.models.source import Source
-from ropewalk.models.windows import window_everywhere
 from ropewalk.runtimes import every
 from ropewalk.values import Value
 

@@ -27,9 +27,22 @@ from typing import Any
 
 from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.models.config import ORIGINAL_LENGTH, Config, ConfigReader, rope_type
-from ropewalk.runtimes import engine_rotation as rotation
 from ropewalk.runtimes.configs import changes, rope_settings
-from ropewalk.runtimes.engine import STATED_SCALED, ServingEngine, in_parts, path_of, stating, times
+from ropewalk.runtimes.engine import (
+    STATED_SCALED,
+    ServingEngine,
+    in_parts,
+    one_base,
+    passed_on,
+    path_of,
+    refuse_interleaved_longrope,
+    stating,
+    times,
+    times_attn_factor,
+    with_losses,
+    with_mscale,
+    yarn_keys_of,
+)
 from ropewalk.runtimes.model_classes import CHECKED, GROWTH_IN_ROPE
 from ropewalk.runtimes.reading import (
     RotaryReading,
@@ -40,7 +53,7 @@ from ropewalk.runtimes.reading import (
     whole,
     without,
 )
-from ropewalk.runtimes.servers import Connection, Dialect, members, plain
+from ropewalk.runtimes.runtime import Connection, Dialect, members, plain
 
 OLD_KEYS = "write rope_theta and rope_scaling (ropewalk export --runtime sglang does)"
 ONE_POSITION = (
@@ -83,23 +96,21 @@ class Sglang(ServingEngine):
         def seen(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
             if served.scaling == "transformers" or served.by:
                 return reader.steps(known(rope))
-            rope = rotation.passed_on(served, reader, rope)
-            rotation.refuse_interleaved_longrope(reader, rope, self.name)
+            rope = passed_on(served, reader, rope)
+            refuse_interleaved_longrope(reader, rope, self.name)
             kind = kind_of(rope)
             if kind == "longrope":
-                return rotation.with_mscale(reader, rope)
+                return with_mscale(reader, rope)
             if kind == "yarn":
-                lost = {"truncate", "mscale", "mscale_all_dim"} - rotation.yarn_keys_of(served)
-                return rotation.times_attn_factor(
-                    reader, without(rope, {"attention_factor", *lost})
-                )
+                lost = {"truncate", "mscale", "mscale_all_dim"} - yarn_keys_of(served)
+                return times_attn_factor(reader, without(rope, {"attention_factor", *lost}))
             if kind == "dynamic" and rope.get("alpha"):
-                return reader.steps(rotation.one_base(reader, rope))
+                return reader.steps(one_base(reader, rope))
             # Of dynamic's bases one is taken for good: that of the whole extended length.
             return reader.steps(known(rope))[-1:]
 
         reading = by_rules(self.name, config, seen, "by the length at hand")
-        found = rotation.with_losses(replace(reading, limit=self.accepts(config)), served, config)
+        found = with_losses(replace(reading, limit=self.accepts(config)), served, config)
         if erased and kind in CHECKED:
             why = f"it fails before, for transformers checks {kind} by a length not yet set"
             found = replace(found, layers={}, refused=f"{erased}; {why}; {OLD_KEYS}")

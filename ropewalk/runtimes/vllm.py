@@ -18,9 +18,21 @@ from typing import Any
 from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.errors import InvalidValue, Unsupported, shortened
 from ropewalk.models.config import ORIGINAL_LENGTH, Config, ConfigReader, rope_type
-from ropewalk.runtimes import engine_rotation as rotation
 from ropewalk.runtimes.drafters import beyond_overrides
-from ropewalk.runtimes.engine import STATED_SCALED, ServingEngine, stating, times
+from ropewalk.runtimes.engine import (
+    STATED_SCALED,
+    ServingEngine,
+    one_base,
+    passed_on,
+    refuse_interleaved_longrope,
+    stating,
+    times,
+    times_attn_factor,
+    with_losses,
+    with_mscale,
+    with_nulls,
+    yarn_keys_of,
+)
 from ropewalk.runtimes.features import BY_SERVER, Feature, Support
 from ropewalk.runtimes.model_classes import RotaryType, model_class
 from ropewalk.runtimes.reading import (
@@ -33,8 +45,7 @@ from ropewalk.runtimes.reading import (
     whole,
     without,
 )
-from ropewalk.runtimes.runtime import Runtime
-from ropewalk.runtimes.servers import Connection, Dialect, members, plain
+from ropewalk.runtimes.runtime import Connection, Dialect, Runtime, members, plain
 from ropewalk.runtimes.transformers import Transformers
 
 _RENAMED = (("su", "longrope"), ("mrope", "default"))
@@ -74,29 +85,25 @@ class Vllm(ServingEngine):
             _refuse_two_types(rope)
             if served.scaling == "transformers":
                 return reader.steps(known(rope))
-            rope = rotation.passed_on(served, reader, rope)
+            rope = passed_on(served, reader, rope)
             kind = kind_of(rope)
             if kind == "dynamic":
-                return reader.steps(rotation.one_base(reader, rope))
-            rotation.refuse_interleaved_longrope(reader, rope, self.name)
+                return reader.steps(one_base(reader, rope))
+            refuse_interleaved_longrope(reader, rope, self.name)
             if kind == "yarn" and not reader.family.softmax_mscale:
-                keys = rotation.yarn_keys_of(served)
+                keys = yarn_keys_of(served)
                 rope = without(rope, {"truncate"} - keys)
                 if _lays_ramp_wide(reader, rope):
                     rope = {**rope, ORIGINAL_LENGTH: 4 * rope[ORIGINAL_LENGTH]}
                 if "attention_factor" not in keys:
                     return _own_yarn(reader, rope)
-            return (
-                rotation.with_mscale(reader, rope)
-                if kind == "longrope"
-                else reader.steps(known(rope))
-            )
+            return with_mscale(reader, rope) if kind == "longrope" else reader.steps(known(rope))
 
         # Where transformers' code serves a model, its switching does too.
         own_code = served.scaling != "transformers"
         switches: Switch = "by the declared length" if own_code else "by the length at hand"
         reading = by_rules(self.name, config, seen, switches)
-        reading = rotation.with_losses(replace(reading, limit=self.accepts(config)), served, config)
+        reading = with_losses(replace(reading, limit=self.accepts(config)), served, config)
         if reading.layers and own_code:
             reader = ConfigReader(config)
             if any(_lays_ramp_wide(reader, rope) for rope in reader.layer_settings().values()):
@@ -147,10 +154,10 @@ class VllmOf2025(Runtime):
     def read(self, config: Config) -> RotaryReading:
         def seen(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
             _refuse_two_types(rope)
-            rotation.refuse_interleaved_longrope(reader, rope, self.name)
+            refuse_interleaved_longrope(reader, rope, self.name)
             kind = kind_of(rope)
             if kind == "longrope":
-                return rotation.with_mscale(reader, rope)
+                return with_mscale(reader, rope)
             if kind == "yarn" and not reader.family.softmax_mscale:  # DeepSeek's is another class
                 return _own_yarn(reader, rope)
             if kind == "dynamic":
@@ -160,7 +167,7 @@ class VllmOf2025(Runtime):
         served = model_class(config, Vllm.name)
         served = replace(served, version="of 2025", types={**served.types, "yarn": _YARN_OF_2025})
         reading = by_rules(self.name, config, seen, "by the declared length")
-        return rotation.with_nulls(reading, served, config)
+        return with_nulls(reading, served, config)
 
 
 def _lays_ramp_wide(reader: ConfigReader, rope: Config) -> bool:
@@ -185,7 +192,7 @@ def _refuse_two_types(rope: Config) -> None:
 def _own_yarn(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
     """yarn before #56446: its own attention factor, times `attn_factor`."""
     unread = {"attention_factor", "mscale", "mscale_all_dim"}
-    return rotation.times_attn_factor(reader, without(rope, unread))
+    return times_attn_factor(reader, without(rope, unread))
 
 
 def _two_servers(followed: ContextPlan) -> tuple[str, ...]:

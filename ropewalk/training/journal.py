@@ -1,10 +1,13 @@
-"""The journal of a training: a line a step. No torch."""
+"""The journal of a training, a line a step, and its charts. No torch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from statistics import fmean
+from typing import Literal, NamedTuple
 
+from ropewalk.chart import Axis, Chart, Mark, Series
 from ropewalk.errors import InputError
 from ropewalk.untrusted import Fields
 
@@ -44,3 +47,59 @@ class Step(NamedTuple):
                 )
             own.append(step)
         return stages
+
+
+SMOOTHED = 20
+"""The thick line is the mean of so many steps, at most a fifth of the stage."""
+
+CURVES: tuple[tuple[str, str, Literal["linear", "log10"]], ...] = (
+    ("loss", "loss in nats per token", "linear"),
+    ("grad_norm", "norm of the gradient", "log10"),
+    ("learning_rate", "learning rate", "linear"),
+)
+MOST = 400
+"""Marks of a curve: of more steps, the mean of each stretch is drawn."""
+
+
+def curves(stages: Sequence[tuple[str, Sequence[Step]]]) -> tuple[Chart, ...]:
+    """Loss, norm of the gradient and learning rate by tokens read, stage after stage."""
+    charts = []
+    for key, label, scale in CURVES:
+        series, before = [], 0
+        for name, own in stages:
+            marks = [Mark(before + step.tokens, getattr(step, key)) for step in own]
+            series.append(Series(name, _thinned(marks)))
+            width = min(SMOOTHED, len(marks) // 5)
+            if key == "loss" and width > 1:
+                means = _thinned(_running(marks, width))
+                series.append(Series(f"{name}, mean of {width} steps", means, main=True))
+            before += own[-1].tokens
+        caption = ""
+        if max(len(own) for _, own in stages) > MOST:
+            caption = f"Each mark is the mean of a stretch of steps, of {MOST} a stage; bars reach "
+            caption += "from its lowest to its highest value."
+        if len({mark.y for own in series for mark in own.marks}) == 1 < len(series[0].marks):
+            continue  # a constant learning rate is no curve
+        axis = Axis(label, scale)
+        charts.append(Chart(label, Axis("tokens read"), axis, tuple(series), caption=caption))
+    return tuple(charts)
+
+
+def _running(marks: Sequence[Mark], width: int) -> list[Mark]:
+    """Each with the mean of the last `width` values."""
+    return [
+        Mark(marks[end - 1].x, sum(m.y for m in marks[end - width : end]) / width)
+        for end in range(width, len(marks) + 1)
+    ]
+
+
+def _thinned(marks: Sequence[Mark]) -> tuple[Mark, ...]:
+    """At most `MOST` marks, each the mean of a stretch, at its end, with its lowest and highest."""
+    if len(marks) <= MOST:
+        return tuple(marks)
+    borders = [round(i * len(marks) / MOST) for i in range(MOST + 1)]
+    return tuple(
+        Mark(marks[end - 1].x, fmean(values), min(values), max(values))
+        for start, end in pairwise(borders)
+        for values in [[mark.y for mark in marks[start:end]]]
+    )

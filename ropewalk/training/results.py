@@ -13,8 +13,7 @@ from ropewalk.evaluation.statistics import t_interval
 from ropewalk.exporting.exported import Exported
 from ropewalk.interval import Interval
 from ropewalk.lengths import format_length
-from ropewalk.training.charts import curves
-from ropewalk.training.journal import Step
+from ropewalk.training.journal import Step, curves
 from ropewalk.values import Charts, Drawn, Value, flat
 
 DIVERGED = 1.0

@@ -42,13 +42,12 @@ from ropewalk.progress import Notice, Progress, log_notice
 from ropewalk.runtimes.configs import stock_config
 from ropewalk.torchrun import first
 from ropewalk.training import checkpoint
-from ropewalk.training.adapters import plain_weights, with_adapter
 from ropewalk.training.callback import KEPT, RopewalkCallback
 from ropewalk.training.execution import CHECKPOINTS, TRAINED, Execution
 from ropewalk.training.mixers import apart, shortened
 from ropewalk.training.ranks import check_seen, on_first
 from ropewalk.training.recording import KeepModels, Recorder, StepJournal
-from ropewalk.training.saving import causal_of, save_whole
+from ropewalk.training.saving import causal_of, plain_weights, save_whole, with_adapter
 from ropewalk.training.settings import StageSettings, TrainingSettings
 from ropewalk.training.trainer import RopewalkTrainer
 from ropewalk.untrusted import read_json

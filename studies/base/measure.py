@@ -245,7 +245,9 @@ ISLANDS = Claim(
 CLAIMS = [*COMPARED, *RESCUES, *PREDICTED, ISLANDS]
 
 
-def measured(cell: Cell, samples: int) -> dict[str, Any]:
+def measured(
+    cell: Cell, samples: int, tasks: Sequence[str] = (*training.TASKS, LINES, TEXT)
+) -> dict[str, Any]:
     """Plan, train and evaluate one model under one arm."""
     began = time.process_time()
     arm, path = cell.arm, training.SUBJECTS[cell.subject].path
@@ -270,7 +272,7 @@ def measured(cell: Cell, samples: int) -> dict[str, Any]:
     # Weights are many, and can be trained again: only the line of results is kept.
     place = RUNS / f"{own.name}-{arm.method}-{arm.base:g}".replace(" ", "_")
     model = training.trained(own, place, planned.plan, path) / "model"
-    asked = evaluated(model, [own.target], [*training.TASKS, LINES, TEXT], samples)
+    asked = evaluated(model, [own.target], tasks, samples)
     shutil.rmtree(place)
     results = asked_for_facts(by_task(asked))
     line = line_of(cell, samples, results, time.process_time() - began, path)

@@ -24,7 +24,6 @@ from ropewalk.evaluation.scoring import Scorer
 from ropewalk.interval import Ends
 from ropewalk.models.install import applied
 from ropewalk.models.load import LoadedModel
-from ropewalk.searching.model.measure import matched
 
 LONGEST = 16384
 """Whatever they are cut to, documents are stretches of so many tokens."""
@@ -124,7 +123,7 @@ def measured(loaded: LoadedModel, scorer: Scorer, asked: Asked) -> Cell:
             float(scores.losses[own.start - start : own.stop - start].mean())
             for own in document.answers
         ),
-        right=tuple(matched(document, scores, own) for own in document.answers),
+        right=tuple(document.matched(scores, own) for own in document.answers),
         depths=document.depths,
         seconds=round(time.process_time() - began, 1),
     )

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from docs.figures import paragraph
+from docs.figures import Sentence, paragraph
 from ropewalk.evaluation.planted import text_of
 from ropewalk.evaluation.statistics import mean_interval, rate_interval
 from ropewalk.interval import Ends
@@ -32,6 +32,7 @@ PAGE = "studies/smollm2/README.md"
 WINDOW = 8192
 LENGTHS = (2048, 6144, 8192, 9216, 12288)
 """With 4k and 16k, which `methods` has measured."""
+ENDS = (4096, WINDOW)
 EFFECTIVE = 3616
 """The effective length that `ropewalk inspect` finds for this model; a test compares it."""
 THREADS = 2
@@ -163,6 +164,14 @@ def blocks() -> dict[str, str]:
     told = f"Measured so far: {count} of {whole} cells of its own.\n\n" if count < whole else ""
     said = "\n\n".join(paragraph(each) for each in verdicts(own)) if own else ""
     return {PAGE: f"{told}{table(own)}\n{said}\n"}
+
+
+def sentences() -> list[Sentence]:
+    """The page's sentence on what the model does at the end of its window."""
+    at = {n: retrieved([own for own in cells() if own.length == n], lambda _: True) for n in ENDS}
+    near, far = (found.right / found.facts for found in at.values())
+    words = "at its own 8k, the unmodified model retrieves {} of these facts (at 4k: {})"
+    return [Sentence(PAGE, words, (f"{far:.0%}", f"{near:.0%}"), far < near / 2)]
 
 
 if __name__ == "__main__":

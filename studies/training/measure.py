@@ -155,6 +155,11 @@ def lines() -> dict[Cell, Line]:
     return {line.cell: line for line in found}
 
 
+def group_of(name: str) -> str:
+    """The size of a model; of a text that is a subject by itself, its package."""
+    return SUBJECTS[name].size if name in SUBJECTS else name.split()[0]
+
+
 class Difference(NamedTuple):
     """Trained minus another cell, by model: the mean over orders of the data."""
 
@@ -166,9 +171,13 @@ class Difference(NamedTuple):
 
     @property
     def interval(self) -> Ends | None:
-        """The interval over models; sizes are groups as far as models of one size agree more."""
-        sizes = [SUBJECTS[name].size for name in self.by_model]
-        return mixed_mean_interval(list(self.by_model.values()), sizes) if sizes else None
+        """The interval over models; sizes are groups as far as models of one size agree more.
+
+        If all have one size, it is over their seeds, and holds for that size.
+        """
+        sizes = [group_of(name) for name in self.by_model]
+        groups = sizes if len(set(sizes)) > 1 else list(self.by_model)
+        return mixed_mean_interval(list(self.by_model.values()), groups) if sizes else None
 
     def shown(self, times: float, form: str) -> str:
         if not self.by_model:

@@ -13,8 +13,11 @@ from typing import Any, TypeVar
 import pytest
 from matplotlib.figure import Figure
 
+from ropewalk.api.plan import plan
 from ropewalk.blocks import Paragraph, Table
 from ropewalk.errors import InvalidValue
+from ropewalk.models.source import Model
+from ropewalk.planning.compared import Comparison
 from ropewalk.reports.markdown import markdown
 from ropewalk.reports.page.html import block_of
 from ropewalk.reports.terminal import Terminal, show
@@ -25,6 +28,13 @@ R = TypeVar("R", bound=Result)
 
 _DRAWN: set[type[Result]] = set()
 """Kinds of results whose picture has been rendered here; of others, the figure is enough."""
+
+
+def compared(model: Model, to: int | str, **options: Any) -> Comparison:
+    """The plan without a method: all of them."""
+    found = plan(model, to, **options)
+    assert isinstance(found, Comparison)
+    return found
 
 
 def check_result(result: R) -> R:

@@ -30,13 +30,24 @@ REFUSED: list[tuple[str, Callable[[], object]]] = [
     ("parameters = 3: must be a mapping", lambda: rw.plan(LLAMA, "8k", "yarn", parameters=3)),  # type: ignore[arg-type]
     ("unknown parameter of yarn 3", lambda: rw.plan(LLAMA, "8k", "yarn", parameters={3: 4})),  # type: ignore[dict-item]
     ("layers = 'full': must be a list", lambda: rw.plan(LLAMA, "8k", layers="full")),
-    (r"layers of type \['a'\]", lambda: rw.plan(LLAMA, "8k", layers=[["a"]])),  # type: ignore[list-item]
+    (r"layers\[0\] = \['a'\]: is a list in", lambda: rw.plan(LLAMA, "8k", layers=[["a"]])),  # type: ignore[list-item]
+    ("layers = array.*: must be a list", lambda: rw.plan(LLAMA, "8k", layers=np.array(3))),  # type: ignore[arg-type]
+    ("unknown method array", lambda: rw.plan(LLAMA, "8k", np.array(["yarn", "ntk"]))),  # type: ignore[arg-type]
+    ("only = array", lambda: rw.bound("8k", only=np.array(["a", "b"]))),  # type: ignore[arg-type]
+    ("on = array", lambda: rw.cost(LLAMA, "8k", on=np.array(["a", "b"]))),  # type: ignore[arg-type]
+    ("unknown dtype array", lambda: rw.fingerprint("bundled", dtype=np.array(["a", "b"]))),  # type: ignore[arg-type]
     ("plan = 3: must be a plan", lambda: rw.verify("x", plan=3)),  # type: ignore[arg-type]
     ("field = 'a': is the name of a field of rows", lambda: rw.evaluate("bundled", field="a")),
     ("field = 'a': is the name", lambda: rw.extend("bundled", field="a", corpus=["a text"])),
     ("field = 'a': is the name", lambda: rw.search("bundled", "1k", field="a", corpus="a.txt")),
     ("runtimes = 'vllm': must be a list", lambda: rw.verify("x", runtimes="vllm")),
 ]  # fmt: skip
+
+
+def test_an_array_of_layers_is_a_list() -> None:
+    both = np.array(["full_attention", "sliding_attention"])
+    assert rw.plan("gemma-3-4b", "256k", "ntk", layers=both).plan  # type: ignore[arg-type]
+    assert rw.plan(LLAMA, "8k", layers=np.array([])).plan  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("message", "call"), REFUSED)
@@ -95,8 +106,8 @@ def test_an_export_goes_to_a_path(out: object, model: Path) -> None:
     ("result", "key"),
     [
         (lambda: rw.plan(LLAMA, "8k", "yarn"), "layers"),
-        (lambda: rw.compare_methods(LLAMA, "8k"), "layers"),
-        (lambda: rw.compare_methods(LLAMA, "8k"), "candidates"),
+        (lambda: rw.plan(LLAMA, "8k"), "layers"),
+        (lambda: rw.plan(LLAMA, "8k"), "candidates"),
     ],
 )
 def test_a_result_without_its_first_member_is_refused(

@@ -89,6 +89,7 @@ def test_versions_that_differ_are_named(runs: tuple[Path, Path], tmp_path: Path)
     own = content["versions"]["torch"]
     content["versions"]["torch"] = "1.0"
     (other / "run.json").write_text(json.dumps(content))
+    resealed(other, "results.json")
     assert rw.compare_runs(runs[0], other).changes == (f"torch: {own} and 1.0",)
 
 
@@ -184,6 +185,7 @@ def test_runs_of_other_samples_are_refused_by_name(
     content = json.loads(file.read_text())
     content["configuration"].update(changed)
     file.write_text(json.dumps(content))
+    resealed(file.parent, "results.json")
     with pytest.raises(InputError, match=f"they differ in .*{told}.*evaluate one of them again"):
         rw.compare_runs(runs[0], tmp_path / "other")
 
@@ -206,6 +208,7 @@ def test_unfinished_and_damaged_runs_are_named(runs: tuple[Path, Path], tmp_path
     other = copy("other")
     of = json.loads((other / "run.json").read_text())
     (other / "run.json").write_text(json.dumps({**of, "command": "search"}))
+    resealed(other, "results.json")
     with pytest.raises(InputError, match="is a run of search, not of evaluate"):
         rw.compare_runs(runs[0], other)
     with pytest.raises(RopewalkError, match="is not a folder"):

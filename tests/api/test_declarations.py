@@ -29,7 +29,7 @@ PUBLIC = sorted(
 )
 COMMANDS = {name for name in PUBLIC if name not in ("evaluate_checkpoints", "register")}
 IN_PYTHON_ALONE = {"progress", "notice", "done"}
-UNDECLARED = {("search", "documents"), ("inspect", "field"), ("check_server", "fingerprint")}
+UNDECLARED = {("search", "documents"), ("check_server", "fingerprint")}
 """Parameters that only Python has."""
 
 

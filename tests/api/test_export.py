@@ -96,10 +96,10 @@ def test_the_command_prints_what_the_function_returns(
 @pytest.mark.usefixtures("in_process")
 def test_the_options_reach_the_folder(source: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    rw.export(source, planned(source, "yarn"), out, "transformers", fold=True, v4_keys=True)
+    rw.export(source, planned(source, "yarn"), out, "transformers", v4_keys=True)
     config = load_config(out)
     assert "rope_parameters" not in config
-    assert config["rope_scaling"]["attention_factor"] == 1
+    assert config["rope_scaling"]["rope_type"] == "yarn"
     made = rw.export(
         *(source, planned(source, "ntk", log_n="beyond"), out, "vllm"),
         dtype="bfloat16",
@@ -177,7 +177,7 @@ def test_a_plan_that_llama_cpp_only_approximates_goes_out_as_the_nearest(
     [
         ("linear", "vlm", {}, UnknownName, "did you mean 'vllm'"),
         ("linear", "vllm", {"v4_keys": True}, InputError, "v4_keys"),
-        ("linear", "llama.cpp", {"fold": True}, InputError, "fold"),
+        ("linear", "llama.cpp", {"v4_keys": True}, InputError, "v4_keys"),
         ("dynamic_ntk", "vllm", {}, Unsupported, "`approximate`"),
         ("linear", "vllm", {"dtype": "int4"}, UnknownName, "int4"),
     ],

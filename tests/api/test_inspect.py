@@ -50,14 +50,6 @@ def test_a_live_model_under_a_plan_shows_the_plan() -> None:
     assert rw.inspect(loaded.model).schedule.method == "plain"
 
 
-def test_measured_variances_weigh_the_theory() -> None:
-    corpus = ["def f(x):\n    return x + 1\n" * 400]
-    found = check_result(rw.inspect("bundled", measure=True, corpus=corpus))
-    assert found.measured is not None
-    assert found.measured.tokens > 1000
-    assert found.measured.query_variances.shape == (found.schedule.geometry.pairs,)
-
-
 def test_pairs_at_rest_do_not_count_as_rotating(tmp_path: Path) -> None:
     config = {
         "model_type": "llama",

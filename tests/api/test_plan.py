@@ -17,7 +17,7 @@ from ropewalk.models.load import load
 from ropewalk.models.source import resolve
 from ropewalk.models.stock_config import with_plan
 from ropewalk.theory.table import safe_base
-from tests.api.conformance import check_command, check_result
+from tests.api.conformance import check_command, check_result, compared
 from tests.gguf.gguf_files import header_only
 
 CONFIGS = Path(__file__).parents[1] / "golden" / "configs"
@@ -130,9 +130,7 @@ def test_base_change_takes_the_safe_base_unless_one_is_given() -> None:
 
 
 def test_without_a_method_it_is_the_first_of_the_comparison() -> None:
-    found = check_result(rw.plan("bundled", 2048))
-    assert isinstance(found, rw.Comparison)
-    assert found == rw.compare_methods("bundled", 2048)
+    found = check_result(compared("bundled", 2048))
     assert found.plan == found.best.plan
     with pytest.raises(RopewalkError, match="must be the best candidate's"):
         replace(found, plan=found.candidates[1].plan)
@@ -203,14 +201,14 @@ def test_a_plan_that_only_states_a_longer_length_says_so(tmp_path: Path) -> None
     content["text_config"]["global_head_dim"] = 32
     gemma = tmp_path / "config.json"
     gemma.write_text(json.dumps(content))
-    compared = rw.compare_methods(gemma, "512k")
-    assert compared.best.method == "base_change"
-    assert compared.best.measured == (), "others gained by a base that changed"
-    assert compared.changes_nothing.startswith(
-        f"This plan changes nothing in {compared.model} but the stated length: its base is safe "
+    found = compared(gemma, "512k")
+    assert found.best.method == "base_change"
+    assert found.best.measured == (), "others gained by a base that changed"
+    assert found.changes_nothing.startswith(
+        f"This plan changes nothing in {found.model} but the stated length: its base is safe "
         "for 512k by the bound, and no pair meets a new angle there. Whether it works there"
     )
-    assert compared.changes_nothing in compared.summary()
+    assert found.changes_nothing in found.summary()
     # Nothing changes here either, but by the user's choice, and theory has an objection.
     base = {"base": 5e5}
     kept = check_result(rw.plan("llama-3-8b", "16k", "base_change", parameters=base))

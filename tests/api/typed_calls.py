@@ -48,14 +48,12 @@ def on_a_model(plan: ContextPlan) -> None:
 
 
 def from_a_config(plan: ContextPlan) -> None:
-    rw.inspect("m", measure=True)
-    rw.inspect("m", mesure=True)  # type: ignore[call-arg]
+    rw.inspect("m", strict=True)
+    rw.inspect("m", stric=True)  # type: ignore[call-arg]
     rw.plan("m", "32k", "yarn", parameters={"beta_fast": 16.0}, log_n="beyond")
     rw.plan("m", 32.5)  # type: ignore[arg-type]
     rw.plan("m", "32k", log_n="always")  # type: ignore[arg-type]
     rw.plan("m", "32k", beta_fast=16)  # type: ignore[arg-type]
-    rw.compare_methods("m", "32k", layers=["full_attention"])
-    rw.compare_methods("m", "32k", method="yarn")  # type: ignore[call-arg]
     rw.bound("32k", only="safe")
     rw.bound(["8k", 32768], only="least")  # type: ignore[arg-type]
     rw.methods()

@@ -12,11 +12,11 @@ import pytest
 import ropewalk as rw
 from ropewalk.audit.result import Audit
 from ropewalk.models.config import Config, load_config, present_plan
-from ropewalk.models.tables import table_in
 from ropewalk.planning.extension import extend_plan
 from ropewalk.runtimes import mlx_lm, named, ollama
 from ropewalk.runtimes.configs import stock_config
 from ropewalk.runtimes.reading import RotaryReading
+from ropewalk.values import table_in
 from tests.audit.corpus import TARGET, source
 from tests.audit.verified import GOLDEN, PUBLISHED, traps, verified
 from tools.observatory import mlx_lm_classes

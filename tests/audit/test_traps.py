@@ -111,6 +111,10 @@ def test_what_no_stock_runtime_says_is_named(tmp_path: Path) -> None:
         ({"num_attention_heads": 0, "head_dim": 16}, "refused", True),
         ({"num_key_value_heads": 0}, "refused", True),
         ({"num_key_value_heads": 3}, "refused", True),
+        ({"tie_word_embeddings": "no"}, "refused", True),
+        ({"rms_norm_eps": "1e-06"}, "refused", True),
+        ({"hidden_act": ["silu"]}, "refused", True),
+        ({"eos_token_id": [2, "3"]}, "refused", True),
     ],
 )
 def test_a_config_of_no_model_that_writes(
@@ -125,6 +129,23 @@ def test_a_config_of_no_model_that_writes(
     assert (finding.trap, finding.wrong) == (trap, wrong)
     assert all(map(finding.concerns, found.runtimes))
     assert next(iter(change)) in f"{finding.what} {finding.remedy}"
+
+
+def test_heads_that_the_class_counts_factors_without_are_named(tmp_path: Path) -> None:
+    rope = {"rope_type": "longrope", "rope_theta": 1e4, "partial_rotary_factor": 1.0}
+    factors = {"short_factor": [1.0] * 8, "long_factor": [2.0] * 8}
+    config = {
+        **CONFIG_MAPPING["phi3"](hidden_size=32, num_attention_heads=4).to_dict(),
+        "head_dim": 16,
+        "rope_parameters": {**rope, **factors},
+        "max_position_embeddings": 64,
+        "original_max_position_embeddings": 16,
+    }
+    found = verified(tmp_path, config, "vllm")
+    assert named(found.wrong) == {"refused"}
+    assert "counts factors by hidden_size" in found.wrong[0].what
+    with pytest.raises(Exception, match="must have length 4"):
+        CONFIG_MAPPING["phi3"](**config)
 
 
 @pytest.mark.parametrize(("all_dim", "wrong"), [(1.0, False), (0.5, True)])
@@ -170,6 +191,17 @@ def test_classes_without_windows_by_layer_are_those_that_do_not_read_layer_types
 
     types = (kind for kind in FAMILIES if kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
     assert {k for k in types if not reads(CONFIG_MAPPING[k])} == config_keys._WINDOWLESS
+
+
+def test_the_kinds_of_values_are_those_of_the_classes() -> None:
+    """By their own defaults."""
+    types = [CONFIG_MAPPING[kind] for kind in FAMILIES if kind in CONFIG_MAPPING]
+    for own, keys in config_keys._TABLE["kinds"].items():
+        for key in keys:
+            values = [getattr(each, key, None) for each in types]
+            kinds = {type(value) for value in values if isinstance(value, bool | int | float | str)}
+            assert kinds <= {float, int} if own == "a number" else len(kinds) == 1
+            assert all(issubclass(kind, config_keys._KINDS[own]) for kind in kinds)
 
 
 def test_a_null_that_erases_the_rope_settings_is_named_by_every_command(tmp_path: Path) -> None:

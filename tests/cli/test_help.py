@@ -70,7 +70,6 @@ def test_the_version() -> None:
     ("verb", "option"),
     [
         ("export", "--v4-keys"),
-        ("export", "--fold"),
         ("search", "--ranks-per-copy"),
         ("evaluate", "--tasks perplexity-hf"),
         ("precision", "--arms bf16_tables"),

@@ -8,9 +8,8 @@ import pytest
 import typer
 from typer.main import get_command
 
-from ropewalk.cli.meant import options_meant, verb_meant
-from ropewalk.cli.naming import options_named
 from ropewalk.cli.shared import notify, say
+from ropewalk.cli.words import options_meant, options_named, verb_meant
 from ropewalk.errors import InputError, InvalidValue
 
 OPTIONS = (

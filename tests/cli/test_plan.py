@@ -85,7 +85,7 @@ def test_a_config_is_not_overwritten_and_the_work_is_not_begun(
     config.parent.mkdir()
     config.write_bytes((CONFIGS / "llama-2-7b.json").read_bytes())
     before = config.read_bytes()
-    monkeypatch.setattr("ropewalk.cli.plan.plan", None)  # it would be called for the work
+    monkeypatch.setattr("ropewalk.api.plan.planned", None)  # it would be called for the work
     for out in (config, tmp_path / "m" / "." / "config.json"):
         for more in ((), ("--overwrite",)):
             with pytest.raises(InputError, match=r"the source .* which is never written to"):

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 import ropewalk as rw
-from ropewalk import progress_bar as progress
+from ropewalk import progress
 from ropewalk.cli.declared import Call
-from ropewalk.progress import Notice, Progress, Status, shown
-from ropewalk.progress_bar import of_a_command
+from ropewalk.progress import Notice, Progress, Status, of_a_command, shown
 
 
 class Screen(io.StringIO):
@@ -97,13 +96,13 @@ def test_a_line_says_what_is_left() -> None:
 def test_a_call_from_python_shows_a_bar_where_someone_looks_on(
     at_once: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rw.compare_methods("llama-2-7b", "32k")
+    rw.plan("llama-2-7b", "32k")
     assert capsys.readouterr() == ("", ""), "standard error is no terminal"
     screen = Screen()
     monkeypatch.setattr(sys, "stderr", screen)
-    rw.compare_methods("llama-2-7b", "32k", progress=None)
+    rw.plan("llama-2-7b", "32k", progress=None)
     assert screen.getvalue() == ""
-    rw.plan("llama-2-7b", "32k")  # which compares them, and draws one bar for both
+    rw.plan("llama-2-7b", "32k")
     assert "comparing" in screen.getvalue()
     assert screen.getvalue().count("\x1b[?25l") == 1, "the cursor is hidden once"
     assert capsys.readouterr().out == ""
@@ -133,7 +132,7 @@ def test_a_call_in_a_notebook_draws_in_its_cell(
     drawing.display = display  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "IPython", jupyter)
     monkeypatch.setitem(sys.modules, "IPython.display", drawing)
-    rw.compare_methods("llama-2-7b", "32k")
+    rw.plan("llama-2-7b", "32k")
     first, *_, last = cells
     assert "<progress value=0." in first["text/html"]
     assert first["text/plain"].startswith("comparing: ")

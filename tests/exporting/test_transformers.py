@@ -221,13 +221,12 @@ def test_an_export_is_whole_and_named_only_when_proven(llama: str, tmp_path: Pat
 
 
 @pytest.mark.usefixtures("in_process")
-def test_v4_keys_another_type_and_folding_at_once(llama: str, tmp_path: Path) -> None:
+def test_v4_keys_and_another_type_at_once(llama: str, tmp_path: Path) -> None:
     plan = plan_for(llama, "yarn")
-    made = STOCK.write(llama, plan, tmp_path / "out", dtype="float32", fold=True, v4_keys=True)
+    made = STOCK.write(llama, plan, tmp_path / "out", dtype="float32", v4_keys=True)
     assert proven(made).passed
     config = load_config(tmp_path / "out")
-    assert config["rope_scaling"]["rope_type"] == "longrope"  # YaRN has a factor of its own
-    assert config["rope_scaling"]["attention_factor"] == 1
+    assert config["rope_scaling"]["rope_type"] == "yarn"
     assert config["rope_theta"] == 10000.0
     assert "rope_parameters" not in config
     assert config["dtype"] == "float32"
@@ -267,13 +266,6 @@ def test_a_layer_type_that_no_layer_has_is_left_alone(kind: str, tmp_path: Path)
     [other] = before.keys() - {kind}
     assert before[other] == after[other]
     assert before[kind] != after[kind]
-
-
-@pytest.mark.usefixtures("in_process")
-def test_folding_into_a_mixture_of_experts(tmp_path: Path) -> None:
-    source = saved(tmp_path / "source", "mixtral")
-    made = STOCK.write(source, plan_for(source, "yarn"), tmp_path / "out", fold=True)
-    assert proven(made).passed
 
 
 @pytest.mark.usefixtures("in_process")

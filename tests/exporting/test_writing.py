@@ -22,8 +22,7 @@ from safetensors.torch import load_file, save_file
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, Unsupported
 from ropewalk.exporting import staging
 from ropewalk.exporting.manifest import MANIFEST, Manifest
-from ropewalk.exporting.places import check_export_place
-from ropewalk.exporting.staging import staged
+from ropewalk.exporting.staging import check_export_place, staged
 from ropewalk.exporting.writing import copy_companions, write_weights
 from ropewalk.models.checkpoint import Checkpoint
 from ropewalk.outputs import TEMPORARY

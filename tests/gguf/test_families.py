@@ -31,8 +31,7 @@ from ropewalk.exporting.llama_cpp import TOLERANCES, export
 from ropewalk.gguf import families
 from ropewalk.gguf import model as gguf_model
 from ropewalk.gguf.architectures import Architecture, architecture
-from ropewalk.gguf.families import family, family_names
-from ropewalk.gguf.family import GGUFFamily, TensorPart
+from ropewalk.gguf.families import GGUFFamily, TensorPart, family, family_names
 from ropewalk.gguf.settings import GGUFSetting, setting_in
 from ropewalk.models.config import BUNDLED_FOLDER, present_plan
 from ropewalk.planning.extension import extend_plan

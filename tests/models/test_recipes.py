@@ -90,7 +90,7 @@ def test_a_target_below_the_factor_stays_the_vendors_alone() -> None:
 
 
 def test_the_comparison_names_it_first() -> None:
-    found = rw.compare_methods(QWEN3, "128k", notice=lambda text: None)
+    found = rw.plan(QWEN3, "128k", notice=lambda text: None)
     assert found.summary().startswith("Documented by the vendor (Qwen")
     assert rw.plan(QWEN3, "100k", "yarn", notice=lambda text: None).documented.startswith(
         "Qwen documents no extension of Qwen3 4B, 8B, 14B, 32B to 100k, only"

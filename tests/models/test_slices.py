@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from ropewalk.errors import InputError
 from ropewalk.models.load import read_model
 from ropewalk.models.slices import Empty, without_weights
-from ropewalk.training.adapters import with_adapter
+from ropewalk.training.saving import with_adapter
 from tests.training import tiny
 from tests.training.hybrids import trainable
 

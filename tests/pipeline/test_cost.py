@@ -15,7 +15,7 @@ from ropewalk.evaluation.forward_time import Arithmetic, Rates
 from ropewalk.pipeline import cost
 from ropewalk.pipeline.extend import USED, Extended
 from ropewalk.pipeline.stages import stages
-from ropewalk.planning.hand_designed import HAND_DESIGNED
+from ropewalk.planning.extension import HAND_DESIGNED
 from ropewalk.run_directory import EVENTS, read_journal
 from tests.api.conformance import check_result, run_command
 from tests.evaluation import tiny

@@ -115,6 +115,26 @@ def test_the_picture_names_the_exported_schedule(tmp_path: Path) -> None:
     assert "yarn (exported)" in (tmp_path / "extend.svg").read_text()
 
 
+def test_facts_are_shown_by_depth_and_length_a_third_of_them_a_row() -> None:
+    judged = judged_by(1.0, [0.5] * 6, documents=6)
+    early, late = (0.1, 0.2, 0.3, 0.4), (0.5, 0.6, 0.7)
+    readings = [
+        replace(
+            each, found=(*early, *late)[: round(7 * each.retrieved)], missed=(*early, *late)[4:]
+        )
+        if each.length == FAR
+        else replace(each, found=(*early, *late))
+        for each in judged.readings
+    ]
+    before, after = replace(judged, readings=tuple(readings)).by_depth()
+    assert [after.columns, after.rows] == [("128", "256"), ("early", "middle", "late")]
+    assert [tile and tile.value for tile in before.tiles[0]] == [1.0, None], "not read there"
+    assert [round(row[1].value, 2) for row in after.tiles if row[1]] == [1.0, 0.71, 0.0]
+    assert after.tiles[2][1] is not None
+    assert after.tiles[2][1].words == "256, 50% to 70% into a document: 0 of 14"
+    assert judged.by_depth() == [], "a run of before depths were kept"
+
+
 @pytest.mark.parametrize(
     ("paid", "told"),
     [
@@ -126,7 +146,7 @@ def test_the_picture_names_the_exported_schedule(tmp_path: Path) -> None:
 def test_the_price_in_words(paid: tuple[float, float], told: str) -> None:
     judged = judged_by(1.0, [1.0] * 8, documents=24)
     readings = [
-        each._replace(text=each.text + paid[i % 2]) if each.method == "yarn" else each
+        replace(each, text=each.text + paid[i % 2]) if each.method == "yarn" else each
         for i, each in enumerate(judged.readings)
     ]
     priced = replace(judged, readings=tuple(readings))
@@ -141,7 +161,7 @@ def test_facts_that_are_no_longer_found_within_the_window_are_part_of_the_price(
     """As a training may forget what it does not repeat."""
     judged = judged_by(1.0, [1.0] * 8, documents=24)
     readings = [
-        each._replace(retrieved=after if i % 2 else 1.0)
+        replace(each, retrieved=after if i % 2 else 1.0)
         if (each.method, each.length) == ("yarn", NONE)
         else each
         for i, each in enumerate(judged.readings)
@@ -158,12 +178,16 @@ def test_an_export_that_nothing_here_can_run_is_told_too() -> None:
 @pytest.mark.parametrize(
     ("verdicts", "said"),
     [
-        (("OK",), "model was read back from disk and follows the plan."),
-        (("OK", "OK"), "model and model.gguf were read back from disk and follow the plan."),
+        (("OK",), "model was read back from disk and holds the schedule that was judged."),
+        (
+            ("OK", "OK"),
+            "model and model.gguf were read back from disk and hold the schedule that was judged.",
+        ),
         (
             ("OK", "not established"),
-            "model was read back from disk and follows the plan. "
-            "Whether model.gguf follows the plan was not established. Not established: no runtime.",
+            "model was read back from disk and holds the schedule that was judged. "
+            "Whether model.gguf holds that schedule was not established. "
+            "Not established: no runtime.",
         ),
     ],
 )

@@ -2,8 +2,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+import ropewalk as rw
+from ropewalk.errors import InvalidValue
 from ropewalk.models.config import present_plan
 from ropewalk.planning.base import sufficient_base
+from ropewalk.planning.compared import Comparison
 from ropewalk.theory.bound import safe_bases
 from ropewalk.theory.table import safe_base
 
@@ -22,6 +27,15 @@ def test_a_base_that_is_large_enough_is_kept() -> None:
     llama31 = present_plan(CONFIGS / "llama-3.1-8b.json")
     assert sufficient_base(llama31, 8192, LAYER) == 500_000
     assert sufficient_base(llama31, 8192, LAYER, from_original=True) == 500_000
+
+
+def test_a_base_that_takes_hours_is_asked_for() -> None:
+    llama = present_plan(CONFIGS / "llama-3.1-8b.json")
+    with pytest.raises(InvalidValue, match=r"must be given beyond 1M.*`ropewalk bound`"):
+        sufficient_base(llama, 10 * 2**20, LAYER)
+    found = rw.plan("llama-3.1-8b", "10m")
+    assert isinstance(found, Comparison)
+    assert "`ropewalk bound`" in found.refused["base_change"]
 
 
 def test_pairs_that_do_not_rotate_count_too() -> None:

@@ -9,7 +9,7 @@ from ropewalk.context_plan import ContextPlan
 from ropewalk.models.config import present_plan
 from ropewalk.planning.comparison import ranking_of
 from ropewalk.planning.extension import extend_plan
-from ropewalk.planning.ranking import WITHOUT_TRAINING
+from ropewalk.planning.measured import WITHOUT_TRAINING
 from ropewalk.theory.coverage import coverage
 from ropewalk.theory.decay import decay
 

@@ -269,7 +269,7 @@ class TestPublishedFactors:
 
     @pytest.mark.parametrize("written", [NAME, f" {NAME.upper()} "])
     def test_a_name_stands_for_the_list_in_recipe_and_plan(self, written: str) -> None:
-        given = extension.parse_settings("longrope", {"factors": written})
+        given = extension.parsed("longrope", {"factors": written})
         found = extension.extend(LLAMA2, 2**18, "longrope", given)
         assert found.rescale_factors[-1] == 64
         assert found.attention_scaling == pytest.approx(np.sqrt(1 + np.log(64) / np.log(4096)))
@@ -314,7 +314,7 @@ class TestPublishedFactors:
 
     def test_only_longrope_takes_such_names(self) -> None:
         with pytest.raises(InvalidValue, match="beta_fast"):
-            extension.parse_settings("yarn", {"beta_fast": self.NAME})
+            extension.parsed("yarn", {"beta_fast": self.NAME})
 
 
 class TestCope:

@@ -11,7 +11,7 @@ import torch
 
 from ropewalk.context_plan import FULL_ATTENTION, PlanStep
 from ropewalk.models.load import load
-from ropewalk.planning import measured, ranking
+from ropewalk.planning import measured
 from ropewalk.planning.extension import extend_plan
 from ropewalk.scaling import linear, ntk, yarn
 from ropewalk.schedule import RotaryGeometry, RotarySchedule
@@ -121,11 +121,11 @@ def test_what_changes_nothing_has_no_quantity() -> None:
 
 @pytest.mark.parametrize(
     ("name", "order"),
-    [("without training", ranking.WITHOUT_TRAINING), ("after training", ranking.AFTER_TRAINING)],
+    [("without training", measured.WITHOUT_TRAINING), ("after training", measured.AFTER_TRAINING)],
 )
 def test_the_package_has_the_lists_of_the_study(name: str, order: tuple[str, ...]) -> None:
     first, *rest = order
-    assert first == ranking.FITS
+    assert first == measured.FITS
     assert rest[rest.index("dynamic_ntk") + 1] == "ntk", "one schedule, measured once"
     assert [each for each in rest if each != "ntk"] == RULES[name]["list_of_names"]
 

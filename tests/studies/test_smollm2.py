@@ -30,6 +30,7 @@ from studies.smollm2.methods import (
     order,
     table,
 )
+from studies.steps import Step, usage
 
 
 def cell(document: int, method: str, right: int) -> Cell:
@@ -81,15 +82,15 @@ def test_an_order_fails_only_by_a_difference_that_is_decided() -> None:
 
 
 def test_a_step_is_measured_with_the_processes_it_starts() -> None:
-    step = served.Step("", "inspect llama-3-8b --json", '"model"')
-    found = served.measured(step)
+    step = Step("", "inspect llama-3-8b --json", '"model"')
+    found = served.JOURNEY.measured(step)
     assert found["of the command"]["peak GiB"] > 0.01
     assert found["of the command"]["CPU minutes"] >= 0
     assert found["of the command"]["said"].startswith('"model"')
-    own = served._usage(os.getpid())
+    own = usage(os.getpid())
     assert 0.01 < own["peak GiB"] < 64
     with pytest.raises(RopewalkError, match="inspect nothing ended with"):
-        served.measured(served.Step("", "inspect nothing", ""))
+        served.JOURNEY.measured(Step("", "inspect nothing", ""))
 
 
 def test_the_effective_length_is_what_theory_says_of_this_geometry() -> None:

@@ -45,6 +45,18 @@ def test_each_new_fault_changes_its_file_and_is_counted_or_named_as_none() -> No
     assert len(page.recorded()["rows"]) >= 100
 
 
+def test_a_later_run_is_told_beside_the_first_one_which_stays_counted() -> None:
+    first = page.recorded()
+    last = copy.deepcopy({**first, "ropewalk": "later"})
+    assert page.rerun(first, last)["differ"] == []
+    row = next(row for row in last["rows"] if page.by_ropewalk(row))
+    row["ropewalk"] = {way: ["silent", False] for way in row["ropewalk"]}
+    told = page.rerun(first, last)
+    assert told["differ"] == [row["name"]]
+    reported = sum(map(page.by_ropewalk, page.rows_of(first, "new")))
+    assert told["counts"][2] == reported - (row["group"] == "new" and bool(row["effect"]))
+
+
 def test_a_report_is_an_error_or_a_warning_that_names_the_setting() -> None:
     base: dict[str, Any] = {"error": "", "warnings": ["as always: factor"], "length": LENGTH}
 

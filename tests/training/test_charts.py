@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ropewalk.chart import Chart
-from ropewalk.training.charts import MOST, curves
-from ropewalk.training.journal import Step
+from ropewalk.training.journal import MOST, Step, curves
 from ropewalk.training.results import TrainedStage
 
 

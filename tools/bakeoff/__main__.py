@@ -7,7 +7,7 @@
 ROOM is a folder for the models and for all that was said: with the same one, a run that ended early
 goes on. The transformers that is given serves SGLang, which requires it; the installed one is
 judged itself. Outcomes are written to tools/bakeoff.json, and docs/bakeoff.md is made from them.
-Takes about an hour of two cores.
+Takes half an hour of one core.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.models.tiny import FAMILIES, RECENT
 from tests.rotation.planted import FAULTS
 from tools.bakeoff import planted, score
 from tools.bakeoff.new_faults import LIVE, SERVER, TRAINING
-from tools.bakeoff.page import RESULTS, write_page
+from tools.bakeoff.page import RESULTS, recorded, rerun, write_page
 from tools.bakeoff.planted import JUDGED, STOCK, Room, environments
 from tools.engine_parts import WHEELS
 from tools.models_table.__main__ import published
@@ -127,6 +127,17 @@ def _alarms(said: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield key, answer["error"] if answer["exit"] in (2, 70) else wrong
 
 
+def keep_results(found: dict[str, Any]) -> None:
+    """Write what was found, beside the first run on the same list, which stays the one counted.
+
+    Only that run is blind: ropewalk is changed after a list of faults has been read.
+    """
+    first = recorded()
+    if first.get("list") == found["list"] and first["ropewalk"] != found["ropewalk"]:
+        found = {**first, "again": rerun(first, found)}
+    RESULTS.write_text(by_line(found), encoding="utf-8")
+
+
 def by_line(found: dict[str, Any]) -> str:
     """JSON with a row, and an alarm, a line."""
     rows = ",\n  ".join(json.dumps(row) for row in found["rows"])
@@ -168,7 +179,7 @@ def main(words: Sequence[str] | None = None) -> int:
     for part, jobs in parts.items():
         room.ask(part, f"tools.bakeoff.{part}", jobs(), {})
     assert {*STOCK, *JUDGED, *parts} <= set(said)
-    RESULTS.write_text(by_line(results(said, given.wheels)), encoding="utf-8")
+    keep_results(results(said, given.wheels))
     write_page()
     return 0
 

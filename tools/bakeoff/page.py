@@ -120,6 +120,9 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
     yield ""
     yield figures.paragraph(_told(found))
     yield ""
+    if "again" in found:
+        yield figures.paragraph(_again(found["again"]))
+        yield ""
     yield "### By tool"
     yield "| tool | asked about | reports | another warning | silent | not run |"
     yield "|---|---|---|---|---|---|"
@@ -152,6 +155,37 @@ def _told(found: dict[str, Any]) -> str:
         f"{sum(by_stock(row) and not by_ropewalk(row) for row in new)} of all new ones only stock "
         f"tools report. ropewalk was judged at commit {found['ropewalk']}; the list of new faults, "
         f"at commit {found['list']}, is younger. Run with {ran}."
+    )
+
+
+def rerun(first: dict[str, Any], last: dict[str, Any]) -> dict[str, Any]:
+    """A later run in short, and the faults whose outcome is not that of the first."""
+    new, tests = rows_of(last, "new"), (by_stock, by_ropewalk, named)
+    before = {_key(row): [test(row) for test in tests] for row in first["rows"]}
+    return {
+        "ropewalk": last["ropewalk"],
+        "counts": [len(new), *(sum(map(test, new)) for test in tests)],
+        "differ": [
+            row["name"]
+            for row in last["rows"]
+            if before.get(_key(row), []) not in ([], [test(row) for test in tests])
+        ],
+        "false_alarms": false_alarms(last),
+    }
+
+
+def _key(row: dict[str, Any]) -> tuple[str, ...]:
+    return row["group"], row["place"], row["name"], row["base"]
+
+
+def _again(last: dict[str, Any]) -> str:
+    count, stock, ropewalk, by_name = last["counts"]
+    return (
+        f"The tables show the first run. Run again from an empty folder at commit "
+        f"{last['ropewalk']}, when ropewalk had been changed, stock tools report {stock} of "
+        f"{count} new faults, and ropewalk {ropewalk}, {by_name} of them by name. Faults with "
+        f"another outcome: {', '.join(last['differ']) or 'none'}. False alarms on published "
+        f"configs: {', '.join(last['false_alarms']) or 'none'}."
     )
 
 
@@ -197,8 +231,8 @@ def _alarms(found: dict[str, Any]) -> Iterator[str]:
         f"models, one of each family. Of {len(configs)} published configs, `verify` refuses "
         f"{len(refused)} that have no rotary embedding or none that a config states "
         f"({', '.join(refused)}), and finds {len(wrong)} wrong. Without ropewalk, "
-        f"{len(wrong) - len(false)} of these are seen to be wrong; the other {len(false)} is a "
-        f"false alarm: {', '.join(false)}."
+        f"{len(wrong) - len(false)} of these are seen to be wrong; false alarms: "
+        f"{', '.join(false) or 'none'}."
     )
     yield ""
     yield "| config | finding | what shows it |"

@@ -30,6 +30,7 @@ from ropewalk.budget import Budget
 from ropewalk.context_plan import ContextPlan
 from ropewalk.data.corpora import Document
 from ropewalk.errors import InputError, InvalidValue, Unsupported
+from ropewalk.gguf.llama_cpp_run import Engine
 from ropewalk.models.source import Loading, Source, runnable
 from ropewalk.progress import Notice, Progress
 from ropewalk.records import AS_IT_IS, Mode
@@ -83,10 +84,19 @@ class Asked:
     strict: bool
     progress: Progress
     notice: Notice
+    cache: tuple[str, ...] = ("f16",)
+    llama_server: Path | None = None
+    threads: int | None = None
+    gpu_layers: int | None = None
 
     @property
     def how(self) -> Loading:
         return Loading(self.dtype, self.device, self.allow_download)
+
+    @property
+    def engine(self) -> Engine:
+        """The llama.cpp that runs a GGUF file."""
+        return Engine(self.llama_server, self.threads, self.gpu_layers)
 
     def source(self, *, weights: bool = True) -> Source:
         """The folder of the model, or its config alone without `weights`."""
@@ -163,6 +173,13 @@ class Asked:
 
         chat = chosen(encoder, self.chat, self.system, self.notice)
         return encoder.with_chat(chat)
+
+    def refuse_llama_cpp(self) -> None:
+        """Refuse what is for the llama.cpp of a GGUF file alone."""
+        self.refuse(
+            "cache llama_server threads gpu_layers",
+            "{name} is for a GGUF file, which llama.cpp runs; leave it out",
+        )
 
     def refuse(self, names: str, why: str) -> None:
         """Refuse arguments that the answerer has no place for; `why` may name one by {name}."""

@@ -57,6 +57,7 @@ def settled(asked: Asked, *, weights: bool = True) -> Settled:
     """All that can be refused without the model is refused; without `weights`, of a config."""
     if asked.model is None:
         raise InputError("nothing to evaluate; give a model, or the URL of a server (`server`)")
+    asked.refuse_llama_cpp()
     asked.refuse(
         "tokenizer model_name fingerprint concurrency timeout",
         "{name} is for a server; give its URL (`server`), or leave it out",

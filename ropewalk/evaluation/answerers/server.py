@@ -60,6 +60,7 @@ def claims(asked: Asked) -> bool:
 @contextmanager
 def opened(asked: Asked) -> Iterator[Evaluation]:
     """The server, its tokenizer, and the plan that it is said to follow."""
+    asked.refuse_llama_cpp()
     asked.refuse(
         "methods to",
         "a server follows the plan that it was started with; leave out {name}",

@@ -8,15 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 from ropewalk.evaluation.chat import SETTINGS
 from ropewalk.evaluation.encoding import Encoder
-from ropewalk.evaluation.served.client import Client, ServerError
+from ropewalk.evaluation.served.client import ServerError
+
+
+class Speaker(Protocol):
+    """A llama.cpp that answers over HTTP."""
+
+    @property
+    def where(self) -> object:
+        """Its address, as errors name it."""
+
+    def post(self, path: str, asked: dict[str, object]) -> object:
+        """Its answer, as JSON."""
 
 
 def encoder_of(
-    client: Client,
+    client: Speaker,
     vocabulary: int,
     digest: str,
     ends: Sequence[int] = (),
@@ -37,8 +48,9 @@ class _Tokenizer:
     eos_token_id = None
     """Nothing that is scored by its text asks for it."""
 
-    def __init__(self, client: Client, vocabulary: int, chat_template: str | None) -> None:
+    def __init__(self, client: Speaker, vocabulary: int, chat_template: str | None) -> None:
         self._client, self._vocabulary = client, vocabulary
+        self._spelled: dict[tuple[int, ...], str] = {}
         self.chat_template = chat_template  # llama.cpp would make up one where there is none
 
     def __len__(self) -> int:
@@ -53,10 +65,15 @@ class _Tokenizer:
             raise ServerError(f"{self._client.where}: its answer to /tokenize is no list of tokens")
         return {"input_ids": found}
 
-    def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool = False) -> str:
-        asked: dict[str, object] = {"tokens": [int(token) for token in tokens]}
-        text: str = self._asked("/detokenize", asked, "content", str)
-        return text
+    def decode(self, tokens: Sequence[int], **_: bool) -> str:
+        """The text of some tokens; that of one or two is asked for once."""
+        asked = tuple(int(token) for token in tokens)
+        if asked not in self._spelled:
+            text: str = self._asked("/detokenize", {"tokens": list(asked)}, "content", str)
+            if len(asked) > 2:
+                return text
+            self._spelled[asked] = text
+        return self._spelled[asked]
 
     def convert_ids_to_tokens(self, token: int) -> str:
         return self.decode([token])

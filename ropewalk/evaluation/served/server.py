@@ -21,7 +21,7 @@ from ropewalk.evaluation.served.client import Client, Refused, ServerError
 from ropewalk.lengths import MAX_LENGTH
 from ropewalk.run_directory import differences
 from ropewalk.runtimes import dialects
-from ropewalk.runtimes.servers import Connection, Dialect, members, plain
+from ropewalk.runtimes.runtime import Connection, Dialect, members, plain
 from ropewalk.values import Value
 
 OTHER = "unknown kind"

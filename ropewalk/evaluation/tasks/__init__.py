@@ -28,9 +28,9 @@ from typing import Any, NamedTuple
 from ropewalk.errors import UnknownName
 from ropewalk.evaluation.haystack import Haystack
 from ropewalk.evaluation.randomness import Stream
-from ropewalk.models.tables import table_in
 from ropewalk.records import TASK_SCORE
 from ropewalk.registered import added
+from ropewalk.values import table_in
 
 PROMPTS: dict[str, str] = table_in(Path(__file__).with_name("prompts.json"))
 """By task, the words before its text. Changing one changes samples: raise the task's version."""

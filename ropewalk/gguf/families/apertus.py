@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ropewalk.errors import InputError
-from ropewalk.gguf.family import GGUFFamily, Keys, TensorPart, Weights
+from ropewalk.gguf.families import GGUFFamily, Keys, TensorPart, Weights
 
 _LEARNED = ("alpha_n", "alpha_p", "beta", "eps")
 

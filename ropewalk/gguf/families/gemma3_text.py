@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from ropewalk.errors import Unsupported
-from ropewalk.gguf.family import GGUFFamily, Keys, TensorPart, Weights, window_keys
+from ropewalk.gguf.families import GGUFFamily, Keys, TensorPart, Weights, window_keys
 
 _OF_PICTURES = re.compile(r"(?:model\.)?(?:vision_tower|multi_modal_projector)\.")
 """The tensors that read pictures, left out: llama.cpp takes them from a second file (mmproj)."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ropewalk.context_plan import SLIDING_ATTENTION
 from ropewalk.errors import Unsupported
-from ropewalk.gguf.family import GGUFFamily, Keys, TensorPart, Weights, expert_keys, window_keys
+from ropewalk.gguf.families import GGUFFamily, Keys, TensorPart, Weights, expert_keys, window_keys
 
 if TYPE_CHECKING:
     from torch import Tensor

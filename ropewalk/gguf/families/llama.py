@@ -1,5 +1,5 @@
 """Llama, with biases or without."""
 
-from ropewalk.gguf.family import GGUFFamily
+from ropewalk.gguf.families import GGUFFamily
 
 FAMILY = GGUFFamily(("llama",))

@@ -1,5 +1,5 @@
 """Mistral, which computes as Llama does."""
 
-from ropewalk.gguf.family import GGUFFamily
+from ropewalk.gguf.families import GGUFFamily
 
 FAMILY = GGUFFamily(("llama",))

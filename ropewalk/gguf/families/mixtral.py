@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ropewalk.gguf.family import GGUFFamily, TensorPart, expert_keys
+from ropewalk.gguf.families import GGUFFamily, TensorPart, expert_keys
 
 _EXPERT = re.compile(r"(?P<before>.+\.experts)\.(?P<expert>\d+)\.(?P<rest>w[123]\.weight)")
 

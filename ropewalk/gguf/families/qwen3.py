@@ -1,5 +1,5 @@
 """Qwen3, which normalises queries and keys."""
 
-from ropewalk.gguf.family import GGUFFamily
+from ropewalk.gguf.families import GGUFFamily
 
 FAMILY = GGUFFamily(("qwen3",))

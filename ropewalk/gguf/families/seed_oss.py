@@ -1,5 +1,5 @@
 """Seed-OSS, with biases on queries, keys and values."""
 
-from ropewalk.gguf.family import GGUFFamily
+from ropewalk.gguf.families import GGUFFamily
 
 FAMILY = GGUFFamily(("seed_oss",))

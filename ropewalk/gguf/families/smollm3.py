@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ropewalk.errors import Unsupported
-from ropewalk.gguf.family import GGUFFamily
+from ropewalk.gguf.families import GGUFFamily
 
 
 def _check(config: Any) -> None:

@@ -10,8 +10,7 @@ from ropewalk.lengths import format_length
 from ropewalk.reports.parts import schedules
 from ropewalk.run_directory import RESULTS
 from ropewalk.run_on_disk import RunOnDisk
-from ropewalk.training import charts
-from ropewalk.training.journal import JOURNAL, Step
+from ropewalk.training.journal import JOURNAL, Step, curves
 from ropewalk.training.results import Trained
 
 
@@ -21,7 +20,7 @@ def page(run: RunOnDisk) -> Page:
     if found is not None:
         found = replace(found, exported=found.exported.moved(run.path))
         stages = [(f"{format_length(s.length)}, {s.method}", s.steps) for s in found.stages]
-    sections = [Section("Training", charts.curves(stages))] if stages else []
+    sections = [Section("Training", curves(stages))] if stages else []
     if found is not None:
         loading = schedules.loading((found.exported,), found.exported.path)
         sections = [loading, *sections, schedules.of_plans({"plan": found.plan})]

@@ -2,13 +2,11 @@
 
 A trap is a public function from a `ExaminedModel` to its findings, in the file of its subject:
 
-    assumptions     what reading the config takes for granted
-    config_keys     the keys of a config contradict each other, or are misspelt, missing, not read
+    config_keys     the keys of a config contradict each other, or are misspelt, missing, not read,
+                    or left open; a runtime does not load it, or would run code of the folder
     lengths         a stated length is too short, multiplied, or has nothing behind it
-    positions       what depends on positions beside their rotation is lost
-    loading         a runtime does not load it, or would run code of the folder
-    rotation        frequencies or attention scaling differ from the plan's
-    switching       factors change with the length
+    rotation        frequencies or attention scaling differ from the plan's, change with the length,
+                    or depend on positions in a way that is lost
     gguf            faults inside a GGUF file, found in its header
 
 Each file lists the names that it finds. `wrong` findings fail a verification, the others inform.
@@ -20,20 +18,11 @@ from dataclasses import replace
 from inspect import isfunction
 
 from ropewalk.runtimes.finding import ExaminedModel, Finding, Trap
-from ropewalk.runtimes.traps import (
-    assumptions,
-    config_keys,
-    lengths,
-    loading,
-    positions,
-    rotation,
-    switching,
-)
+from ropewalk.runtimes.traps import config_keys, lengths, rotation
 
-_FILES = (config_keys, lengths, loading, rotation, switching, positions, assumptions)
 TRAPS: tuple[Trap, ...] = tuple(
     own
-    for file in _FILES
+    for file in (config_keys, lengths, rotation)
     for name, own in vars(file).items()
     if isfunction(own) and own.__module__ == file.__name__ and not name.startswith("_")
 )

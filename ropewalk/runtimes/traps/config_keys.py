@@ -1,22 +1,26 @@
-"""Traps in the keys of a config.
+"""Traps in the keys of a config, in the assumptions made in reading them, and in loading it.
 
 ignored-key, no-rope-type, factor-count, theta-missing, original-length-missing, factor-recomputed,
-truncate-ignored, window-missing, refused.
+truncate-ignored, window-missing, assumption, theta-conflict, scaling-conflict, not-causal, refused,
+remote-code.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import UnionType
 
 from ropewalk.context_plan import FULL_ATTENTION, SLIDING_ATTENTION
-from ropewalk.errors import RopewalkError
+from ropewalk.errors import RopewalkError, shortened
 from ropewalk.lengths import format_length
-from ropewalk.models.config import Config
+from ropewalk.models.config import QUERY_GROWTH, Config
+from ropewalk.models.families import ENCODERS, UNKNOWN
 from ropewalk.runtimes.finding import ExaminedModel, Finding
 from ropewalk.runtimes.model_classes import ENGINE_NAMES
-from ropewalk.runtimes.reading import STOCK, kind_of
+from ropewalk.runtimes.reading import STOCK, kind_of, whole
 
 _TABLE = json.loads(Path(__file__).with_name("config_keys.json").read_text(encoding="utf-8"))
 # What at least one runtime reads, by rope type.
@@ -29,6 +33,17 @@ _SWITCHED = set(_TABLE["switched"])
 _WINDOWLESS = set(_TABLE["windowless"])
 # Those whose class takes rope_scaling, null too, for all of its rope settings, and then has none.
 _ERASED = set(_TABLE["erased"])
+# Those that take the number of factors from the hidden size, whatever `head_dim` says.
+_OF_THE_WIDTH = set(_TABLE["of_the_width"])
+# The kinds of values that all classes of transformers agree on, and check when they load; both
+# engines load their configs with these classes.
+TRUTH = "true or false"
+_KINDS: dict[str, type | UnionType] = {
+    TRUTH: bool,
+    "text": str,
+    "a whole number": int,
+    "a number": int | float,
+}
 _SCALES = {"factor", "short_factor", "long_factor", "beta_fast", "low_freq_factor"}
 
 
@@ -225,3 +240,137 @@ def _stated_ropes(subject: ExaminedModel) -> list[Config]:
 def _shown(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 40 else f"{text[:39]}…"
+
+
+def assumed(subject: ExaminedModel) -> Iterator[Finding]:
+    """Those on which runtimes are known to differ are wrong; the others inform."""
+    for name, text in subject.assumptions:
+        if name == "theta-conflict" and len(subject.ropes) == 1:
+            yield Finding(
+                "theta-conflict",
+                (),
+                text,
+                "transformers 4 and readers of its keys follow the config's own base",
+                "write the same base in both, or only in rope_parameters",
+            )
+        elif name == "scaling-conflict":
+            yield Finding(
+                "scaling-conflict",
+                (),
+                text,
+                "some readers follow rope_parameters, so runtimes serve different models",
+                "keep one of the two",
+            )
+        elif name == "encoder":
+            yield Finding(
+                "not-causal",
+                (),
+                text,
+                "text that it writes is garbage, however it rotates",
+                "leave is_causal and use_bidirectional_attention out of its config, unless it was "
+                "trained to see later tokens",
+                wrong=_writes_text(subject),
+            )
+        elif name != "theta-conflict":
+            yield Finding(
+                "assumption",
+                (),
+                text,
+                "a runtime that reads the config differently will serve a different model",
+                "correct the config, or check that this is meant",
+                wrong=False,
+            )
+
+
+def _writes_text(subject: ExaminedModel) -> bool:
+    """True if an architecture that writes text is stated, so the model is not meant to encode."""
+    names, kind = subject.config.get("architectures"), subject.reader.model_type
+    stated = " ".join(map(str, names)) if isinstance(names, list) else ""
+    return kind not in ENCODERS and bool(re.search("For(CausalLM|ConditionalGeneration)", stated))
+
+
+LAYERS, HEADS, KEYS = "num_hidden_layers", "num_attention_heads", "num_key_value_heads"
+
+
+def remote_code(subject: ExaminedModel) -> Iterator[Finding]:
+    if subject.config.get("auto_map"):
+        yield Finding(
+            "remote-code",
+            (),
+            "the config names custom code (auto_map)",
+            "with trust_remote_code that code runs in place of the stock model that was read here; "
+            "ropewalk never runs it",
+            "load the model without trust_remote_code",
+            wrong=False,
+        )
+
+
+def refused(subject: ExaminedModel) -> Iterator[Finding]:
+    if any((*factor_count(subject), *scaling_null(subject))):  # named already, and better
+        return
+    unfit = _bad_counts(subject) or _bad_kind(subject)
+    for reading in subject.readings:
+        if unfit:
+            yield Finding(
+                "refused",
+                (reading.runtime,),
+                unfit,
+                "it does not run",
+                "correct this in the config",
+            )
+        elif reading.refused:
+            yield Finding(
+                "refused",
+                (reading.runtime,),
+                reading.refused,
+                "it does not load",
+                "correct that value, or export the model again",
+            )
+        elif reading.runtime == STOCK and _lacks_growth(subject):
+            yield Finding(
+                "refused",
+                (STOCK,),
+                f"a rope setting has no {QUERY_GROWTH}, with which the class computes",
+                "it fails when it runs",
+                "write it, 0 for none (ropewalk export does)",
+            )
+
+
+def _lacks_growth(subject: ExaminedModel) -> bool:
+    grows = bool(subject.config) and subject.reader.family.steps_log_n
+    return grows and any(rope.get(QUERY_GROWTH) is None for rope in subject.ropes.values())
+
+
+def _bad_counts(subject: ExaminedModel) -> str:
+    """Counts with which no model runs, though transformers builds some without a word."""
+    if not subject.config:
+        return ""
+    counts = {key: whole(subject.reader.get(key)) for key in (LAYERS, HEADS, KEYS)}
+    for key, count in counts.items():
+        if count is not None and count < 1:
+            return f"{key} = {count}: must be at least 1"
+    heads, keys = counts[HEADS], counts[KEYS]
+    wide, own = whole(subject.reader.get("hidden_size")), whole(subject.reader.get("head_dim"))
+    scaled = any(kind_of(rope) != "default" for rope in subject.ropes.values())
+    counted = scaled and subject.reader.model_type in _OF_THE_WIDTH
+    if counted and heads and wide and own and wide // heads != own:
+        return f"head_dim = {own}: the class counts factors by hidden_size / {HEADS} alone"
+    if heads is None or keys is None or heads % keys == 0:
+        return ""
+    return f"{HEADS} = {heads} is not divisible by {KEYS} = {keys}, and heads share keys evenly"
+
+
+def _bad_kind(subject: ExaminedModel) -> str:
+    """A value that no class of transformers takes; null stands for the class's own."""
+    reader = subject.reader if subject.config else None
+    if reader is None or reader.family is UNKNOWN:
+        return ""
+    for kind, keys in _TABLE["kinds"].items():
+        for key in keys:
+            value = reader.config.get(key)
+            several = value if key.endswith("_token_id") and isinstance(value, list) else [value]
+            for each in several:
+                fits = isinstance(each, _KINDS[kind]) and isinstance(each, bool) == (kind == TRUTH)
+                if each is not None and not fits:
+                    return f"{reader.prefix}{key} = {shortened(each)}: must be {kind}"
+    return ""

@@ -12,7 +12,7 @@ import numpy as np
 
 from ropewalk.context_plan import FULL_ATTENTION
 from ropewalk.lengths import format_length
-from ropewalk.models.windows import window_everywhere
+from ropewalk.models.config import window_everywhere
 from ropewalk.runtimes.finding import ExaminedModel, Finding
 from ropewalk.runtimes.reading import OLLAMA, RotaryReading, kind_of
 from ropewalk.theory.published import MEN_2024

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ropewalk.costs.forwards import Forwards, Needs
-from ropewalk.planning.hand_designed import HAND_DESIGNED
+from ropewalk.planning.extension import HAND_DESIGNED
 from ropewalk.progress import Notice
 from ropewalk.schedule import RotarySchedule
 from ropewalk.searching.model.settings import SearchSettings, legs_of

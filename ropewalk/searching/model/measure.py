@@ -24,13 +24,13 @@ from ropewalk.models.install import applied
 from ropewalk.run_directory import Journal
 from ropewalk.schedule import FloatArray, RotarySchedule
 
-TEXT, ANSWERS, RETRIEVED = range(3)
-"""The entries of a measurement: nats a token of the text, nats a token of the answers, and the
-share of answers that were matched exactly: each token was the first choice, and the answer then
-ended. The last two are 0 if nothing was planted."""
+TEXT, ANSWERS, RETRIEVED, MATCHED = ENTRIES = range(4)
+"""The entries of a measurement: nats a token of the text, nats a token of the answers, the share of
+answers that were matched exactly (each token was the first choice, and the answer then ended), and
+which these are: 2ⁱ for each answer i, summed. All but the first are 0 if nothing was planted."""
 
 Measure = Callable[[Sequence[RotarySchedule], Sequence[int]], FloatArray]
-"""[schedules, documents, 3]; NaN throughout for a schedule that failed on any of the documents."""
+"""[schedules, documents, entries]; NaN throughout for a schedule that failed on any document."""
 
 
 @dataclass(eq=False)
@@ -81,7 +81,9 @@ class LocalMeasure:
 
     def _on(self, document: Planted) -> FloatArray:
         scores = self._scored(document)
-        return np.full(3, np.nan) if scores is None else _summed_up(document, scores)
+        if scores is None:
+            return np.full(len(ENTRIES), np.nan)
+        return np.array(document.measured(scores))
 
     def _scored(self, document: Planted) -> TokenScores | None:
         for last_try in (False, True):
@@ -118,7 +120,8 @@ class Kept:
         self._known: dict[str, FloatArray] = {}
         for record in journal.records if journal else ():
             values = np.array(record["measured"], dtype=np.float64)  # null becomes NaN
-            self._known[str(record["of"])] = values.ravel()  # older journals hold sets of documents
+            if values.size == len(ENTRIES):  # older journals hold fewer; those are read again
+                self._known[str(record["of"])] = values.ravel()
 
     def measured(
         self,
@@ -149,34 +152,6 @@ def without_failures(measured: FloatArray) -> FloatArray:
     """The same, with NaN for a schedule on every document where it failed on one."""
     failed = np.array([not np.isfinite(schedule).all() for schedule in measured])
     return np.where(failed[:, None, None], np.nan, measured)
-
-
-def _summed_up(document: Planted, scores: TokenScores) -> FloatArray:
-    start = document.scored_from
-
-    def part(place: slice) -> slice:
-        return slice(place.start - start, place.stop - start)
-
-    answers = [part(answer) for answer in document.answers]
-    if not answers:
-        return np.array([scores.losses[part(document.text)].mean(), 0.0, 0.0])
-    return np.array(
-        [
-            scores.losses[part(document.text)].mean(),
-            np.concatenate([scores.losses[answer] for answer in answers]).mean(),
-            np.mean([matched(document, scores, answer) for answer in document.answers]),
-        ]
-    )
-
-
-def matched(document: Planted, scores: TokenScores, answer: slice) -> bool:
-    """True if every token of the answer was chosen, and the choice after it ends the answer."""
-    chosen = scores.chosen[answer.start - document.scored_from :]
-    *own, after = chosen[: answer.stop - answer.start + 1]
-    known = after < len(document.continuing)
-    return bool(
-        np.array_equal(own, document.tokens[answer]) and not (known and document.continuing[after])
-    )
 
 
 def _out_of_memory(error: RuntimeError) -> bool:

@@ -25,7 +25,7 @@ from ropewalk.evaluation.planted import split_corpus
 from ropewalk.evaluation.statistics import FEWEST
 from ropewalk.lengths import format_length
 from ropewalk.models.load import LoadedModel
-from ropewalk.planning.hand_designed import hand_designed
+from ropewalk.planning.extension import hand_designed
 from ropewalk.progress import Notice, Progress, Status, log_notice, silent
 from ropewalk.registered import told
 from ropewalk.run_directory import Journal

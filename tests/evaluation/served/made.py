@@ -27,10 +27,12 @@ def fingerprint() -> Fingerprint:
     return rw.fingerprint(BUNDLED, plan=plan())
 
 
-def gguf(path: Path, schedule: RotarySchedule | None = None, dtype: str = "F32") -> Path:
+def gguf(
+    path: Path, schedule: RotarySchedule | None = None, dtype: str = "F32", length: int = TARGET
+) -> Path:
     """The bundled model under a schedule, or under the plan."""
-    served = replace(schedule or plan().longest(), length=TARGET)
-    steps = {FULL_ATTENTION: (PlanStep(TARGET, served),)}
+    served = replace(schedule or plan().longest(), length=length)
+    steps = {FULL_ATTENTION: (PlanStep(length, served),)}
     unproven(export)(BUNDLED, ContextPlan(BUNDLED, steps), path, dtype=dtype)
     return path
 

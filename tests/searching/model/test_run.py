@@ -30,8 +30,7 @@ from ropewalk.models.config import present_plan
 from ropewalk.models.install import applied
 from ropewalk.models.load import LoadedModel
 from ropewalk.models.stock_config import with_plan
-from ropewalk.planning.extension import extend_plan
-from ropewalk.planning.hand_designed import HAND_DESIGNED
+from ropewalk.planning.extension import HAND_DESIGNED, extend_plan
 from ropewalk.run_directory import Journal
 from ropewalk.runtimes import targets
 from ropewalk.schedule import RotarySchedule

@@ -1,0 +1,103 @@
+"""Why a model or a server is shorter than it claims, as far as its answers show it.
+
+Counts and refusals are certain. With the model's weights or its fingerprint at hand, so is a lost
+setting (evaluation/served/causes.py). A prompt that is cut although the server counts all of it
+shows in the depths: facts are found up to a distance from the question, and none beyond.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ropewalk.evaluation.served.fingerprint import Cause, Verdict
+from ropewalk.evaluation.usable.readers import CUT, CUT_OF_ESTIMATE, DocumentAnswers
+from ropewalk.lengths import format_length
+
+TEMPLATE = 3
+"""From so many added tokens on, it is no BOS, and no doubled one."""
+NEAR, FAR = 0.75, 0.10
+"""The least share of near facts that is found, and the most of far ones, where a prompt is cut."""
+ENOUGH = 8
+"""The least number of facts on either side."""
+
+
+def causes_of(
+    failing: Sequence[DocumentAnswers],
+    *,
+    claimed: int,
+    serves: int | None,
+    exact: bool,
+    added: int,
+    verdict: Verdict | None,
+    in_process: bool,
+) -> tuple[Cause, ...]:
+    """The causes, the most certain first; `failing` are the documents of lengths that fail.
+
+    `serves` is the length that a server has room for, if that is less than claimed, and `verdict`
+    that of a fingerprint.
+    """
+    found = []
+    if serves is not None:
+        told = f"serves {format_length(serves)} of the {format_length(claimed)} tokens"
+        found.append(Cause("context", told))
+    if added >= TEMPLATE:
+        told = f"adds about {added} tokens to each prompt, as a chat template does"
+        found.append(Cause("template", told))
+    found += [*_refused(failing), *_cut(failing, exact)]
+    if verdict is not None and verdict.status == "deviates":
+        found += [each for each in verdict.causes if each.name not in {own.name for own in found}]
+    if not any(each.certain for each in found):
+        found = [*_seems_cut(failing), *found]
+    if not failing:
+        return tuple(found)
+    if not found and verdict is not None and verdict.status == "same":
+        told = f"the model itself: the server answers like {verdict.model} under {verdict.method}"
+        found.append(Cause("model", told))
+    elif not found and in_process:
+        found.append(Cause("model", "the model itself, under the rotation that its files state"))
+    elif not found:
+        told = "nothing was cut: the model itself, or a setting of the server"
+        if verdict is None:
+            told += "; give the model's folder or fingerprint (`against`) to tell which"
+        found.append(Cause("unknown", told, certain=False))
+    return tuple(found)
+
+
+def _refused(failing: Sequence[DocumentAnswers]) -> list[Cause]:
+    refused = [each for each in failing if each.refused]
+    if not refused:
+        return []
+    shortest = min(refused, key=lambda each: each.length)
+    told = f"refuses prompts of {format_length(shortest.length)} tokens ({shortest.refused})"
+    return [Cause("context", told)]
+
+
+def _cut(failing: Sequence[DocumentAnswers], exact: bool) -> list[Cause]:
+    least = CUT if exact else CUT_OF_ESTIMATE
+    cut = [each for each in failing if not each.refused and each.read < least * each.tokens]
+    if not cut:
+        return []
+    return [Cause("truncation", f"cuts prompts to {max(each.read for each in cut):,} tokens")]
+
+
+def _seems_cut(failing: Sequence[DocumentAnswers]) -> list[Cause]:
+    """The distance from the end beyond which facts are lost, if those nearer are found."""
+    facts = sorted(
+        ((1 - depth) * each.tokens, right)
+        for each in failing
+        if not each.refused
+        for depth, right in zip(each.depths, each.right, strict=True)
+    )
+    best = None
+    for i in range(ENOUGH, len(facts) - ENOUGH + 1):
+        near = sum(right for _, right in facts[:i])
+        far = sum(right for _, right in facts[i:])
+        if near >= NEAR * i and far <= FAR * (len(facts) - i):
+            best = max(best or (0, 0), (near - far, i))
+    if best is None:
+        return []
+    told = (
+        "looks as if it cut prompts: it finds facts in about the last "
+        f"{facts[best[1] - 1][0]:,.0f} tokens, and hardly any before"
+    )
+    return [Cause("truncation", told, certain=False)]

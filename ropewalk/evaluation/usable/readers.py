@@ -1,0 +1,319 @@
+"""Who reads the documents: a model in this process, a server, or a GGUF file in a llama.cpp.
+
+A server needs no tokenizer here. It counts its own tokens (`/tokenize` of llama.cpp, vLLM and
+SGLang); where it does not, they are estimated from the characters, by what it says that it read.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from ropewalk.errors import InvalidValue, RopewalkError
+from ropewalk.evaluation.encoding import SMALL_VOCABULARY, Encoder
+from ropewalk.evaluation.samples import common_beginning
+from ropewalk.evaluation.served.check import check
+from ropewalk.evaluation.served.client import Client, Refused
+from ropewalk.evaluation.served.fingerprint import Fingerprint, Verdict
+from ropewalk.evaluation.served.server import Server, ServerInfo, ServerReply, discover
+from ropewalk.evaluation.usable.documents import CONTINUES, Asking, found
+from ropewalk.models.source import Source, resolve, runnable
+from ropewalk.values import Value
+
+if TYPE_CHECKING:
+    from ropewalk.evaluation.in_process import InProcess
+    from ropewalk.evaluation.usable.request import HowLong
+
+_REFUSALS = (400, 413, 422)
+"""What servers answer to a prompt that is too long."""
+_AROUND = 4
+"""The characters that a model may write around an answer."""
+_CAREFUL = 1.05
+"""Estimated tokens are more by this: a document must not be longer than its length."""
+CUT, CUT_OF_ESTIMATE = 0.97, 0.75
+"""A server that reads a smaller part of a prompt than this cuts it."""
+_TRIED = 1500
+"""Characters of each of two texts by which a server's tokens are estimated, where they fit."""
+
+
+@dataclass(frozen=True, eq=False)
+class DocumentAnswers(Value):
+    """A document that was read: one line of the journal."""
+
+    degree: str
+    length: int
+    number: int
+    tokens: int
+    """The tokens of the longest prompt, by our count."""
+    read: int
+    """The tokens that were read of it, by the server's count."""
+    right: tuple[bool, ...]
+    depths: tuple[float, ...]
+    refused: str = ""
+    """The server's words, if it refused the document."""
+
+    @property
+    def share(self) -> float:
+        return sum(self.right) / len(self.right)
+
+
+class Subject(NamedTuple):
+    """A model or a server, before it is asked: all that a plan of the reading needs."""
+
+    name: str
+    claims: int | None
+    """The length that it is said to have."""
+    small: bool
+    window: int | None = None
+    """The length that it was trained at, where that is known."""
+    serves: int | None = None
+    """The length that a server has room for, if it says so."""
+    is_remote: bool = False
+    """Another machine, which may charge for every token that it is sent."""
+    source: Source | None = None
+    server: ServerInfo | None = None
+
+
+class DocumentReader(Protocol):
+    """Reads documents, and counts tokens as the model does."""
+
+    identity: Mapping[str, object]
+    """The part of a run's configuration that identifies whose answers they are."""
+    runs: str
+    """How it runs, in words."""
+    exact: bool = True
+    """True if tokens are counted, not estimated."""
+    added: int = 0
+    """The tokens that a server adds to each prompt, a BOS among them."""
+
+    @abstractmethod
+    def count(self, text: str) -> int:
+        """The tokens of a text."""
+
+    @abstractmethod
+    def answers(self, degree: str, length: int, number: int, asking: Asking) -> DocumentAnswers:
+        """The answers to the questions of a document."""
+
+    def end(self) -> None:
+        """Called after the last document."""
+        return
+
+
+def subject_of(asked: HowLong) -> Subject:
+    """What is asked, without loading anything; of a server, what it says of itself."""
+    if asked.is_server:
+        client = Client.of(str(asked.model), asked.timeout)
+        info = discover(client, asked.model_name)
+        trained = info.revealed.get("n_ctx_train")
+        known = [n for n in (info.length, trained) if isinstance(n, int) and n > 0]
+        vocabulary = info.revealed.get("n_vocab")
+        return Subject(
+            *(info.model, max(known, default=None)),
+            small=isinstance(vocabulary, int) and vocabulary < SMALL_VOCABULARY,
+            is_remote=not client.where.is_local,
+            serves=info.length,
+            server=info,
+        )
+    source = resolve(asked.model, allow_download=asked.allow_download)
+    if source.kind == "GGUF file":
+        small = source.header.lengths.get("tokenizer.ggml.tokens", 0) < SMALL_VOCABULARY
+    else:
+        from ropewalk.models.load import load_tokenizer
+
+        source = runnable(
+            asked.model, asked.how, strict=asked.strict, notice=asked.notice, run=asked.run
+        )
+        is_live = source.kind == "live model"
+        tokenizer = source.value.tokenizer if is_live else load_tokenizer(source.folder)
+        small = len(tokenizer) < SMALL_VOCABULARY
+    plan = source.present_plan
+    name = source.short_name
+    return Subject(name, plan.target_length, small, plan.original_length, source=source)
+
+
+@contextmanager
+def reading(asked: HowLong, subject: Subject, longest: int) -> Iterator[DocumentReader]:
+    """The reader, ready until the end of the `with` block; `longest` is the longest document."""
+    source = subject.source
+    if source is None:
+        client = Client.of(str(asked.model), asked.timeout)
+        assert subject.server is not None
+        yield ServedReader(Server(client, subject.server, None), asked, longest)
+    elif source.kind == "GGUF file":
+        with _private(asked, source, longest) as reader:
+            yield reader
+    else:
+        from ropewalk.evaluation.answerers.in_process import load_to_read
+        from ropewalk.evaluation.conditions import conditions_of
+        from ropewalk.evaluation.in_process import InProcess
+
+        loaded = load_to_read(
+            *(asked.model, source, longest, "claimed", None, asked.how, asked.notice)
+        )
+        answerer = InProcess(loaded, conditions_of(source.present_plan, ()), source.places)
+        yield ReaderHere(answerer)
+
+
+@contextmanager
+def _private(asked: HowLong, source: Source, longest: int) -> Iterator[DocumentReader]:
+    """A llama.cpp of this GGUF file alone."""
+    from ropewalk.exporting.manifest import sha256
+    from ropewalk.gguf import llama_cpp_run
+    from ropewalk.gguf.cache import cache_bytes, free_memory
+    from ropewalk.gguf.parts import read_parts
+
+    assert source.path is not None
+    needed, free = cache_bytes(source.header, longest), free_memory()
+    if needed is not None and free is not None and needed > free:
+        raise InvalidValue(
+            "claimed",
+            longest,
+            f"the cache of llama.cpp takes {needed / 2**30:.3g} GiB at that length, and "
+            f"{free / 2**30:.3g} GiB of memory are free",
+            "give a shorter length, or serve the file elsewhere and give the server's address",
+        )
+    if not llama_cpp_run.available():
+        raise llama_cpp_run.absent()
+    digests = [sha256(part.path) for part in read_parts(source.path)]
+    identity = {"weights_sha256": digests, "llama_cpp": llama_cpp_run.runtime()}
+    with llama_cpp_run.serving(source.path, length=longest, exact=False) as llama:
+        client = Client.of(llama.address, asked.timeout)
+        try:
+            yield ServedReader(Server(client, discover(client), None), asked, longest, identity)
+        except RopewalkError:
+            if (reason := llama.end()) is None:
+                raise
+            raise RopewalkError(
+                f"{source.path}: llama.cpp ended while it ran: {reason}; the same command goes on "
+                "from its `run`, if it has one; give a shorter length if memory ran out"
+            ) from None
+
+
+class ReaderHere(DocumentReader):
+    """A model in this process, which reads a document with all its questions in one forward."""
+
+    def __init__(self, answerer: InProcess) -> None:
+        self._answerer, self._encoder = answerer, answerer.encoder
+        self.identity = answerer.identity
+        self.runs = f"{answerer.dtype} on {answerer.device}"
+
+    def count(self, text: str) -> int:
+        return len(self._encoder.sequence(text))
+
+    def answers(self, degree: str, length: int, number: int, asking: Asking) -> DocumentAnswers:
+        import numpy as np
+
+        tokens = self._encoder.sequence(asking.text).tolist()
+        begin, places = len(tokens), []
+        for question in asking.questions:
+            asked = self._encoder.pieces(question.asked)
+            answered = self._encoder.pieces(question.asked + question.answer)
+            # A token that joins both belongs to the answer: the model must predict it.
+            shared = common_beginning(asked, answered)
+            places.append(slice(len(tokens) + shared, len(tokens) + len(answered)))
+            tokens += [*answered.tolist(), *self._encoder.pieces(question.end).tolist()]
+        subject, sequence = self._answerer.subjects[0], np.array(tokens, dtype=np.int64)
+        with self._answerer.under(subject, len(tokens)):
+            (scores,) = self._answerer.losses([sequence], [begin])
+        right = []
+        for place in places:
+            chosen = scores.chosen[place.start - begin : place.stop + 1 - begin]
+            ends = not self._encoder.continues(chosen[-1:], CONTINUES.pattern)
+            right.append(bool(ends and np.array_equal(chosen[:-1], sequence[place])))
+        depths = tuple(question.depth for question in asking.questions)
+        size = len(tokens)
+        return DocumentAnswers(degree, length, number, size, size, tuple(right), depths)
+
+
+class ServedReader(DocumentReader):
+    """A server, which is asked a question at a time and writes the answer."""
+
+    def __init__(
+        self,
+        server: Server,
+        asked: HowLong,
+        longest: int,
+        identity: Mapping[str, object] | None = None,
+    ) -> None:
+        self._server, self._documents = server, asked.documents
+        self._tried = min(_TRIED, longest // 4)
+        self.identity = {"server": server.info.to_json()} if identity is None else identity
+        self.runs = str(server.info)
+        self.exact = self._counted("a") is not None
+        self.added = self._added()
+
+    def count(self, text: str) -> int:
+        own = self._counted(text) if self.exact else None
+        return int(_CAREFUL * self._ratio * len(text)) + 1 if own is None else own
+
+    def answers(self, degree: str, length: int, number: int, asking: Asking) -> DocumentAnswers:
+        right, read, refused = [], 0, ""
+        for prompt, question in zip(asking.prompts, asking.questions, strict=True):
+            try:
+                answer = self._go_on(prompt, len(question.answer) + _AROUND)
+            except Refused as error:
+                if error.status not in _REFUSALS:
+                    raise
+                refused = error.said or f"status {error.status}"
+                break
+            read = answer.prompt_tokens
+            right.append(found(answer.text, question.answer))
+        count = len(asking.questions)
+        return DocumentAnswers(
+            *(degree, length, number, self.count(asking.prompts[-1]), read),
+            tuple(right) if not refused else (False,) * count,
+            tuple(question.depth for question in asking.questions),
+            refused,
+        )
+
+    def end(self) -> None:
+        self._server.check_unchanged()
+
+    def compared(self, fingerprint: Fingerprint, encoder: Encoder | None) -> Verdict:
+        """The verdict on the server by the fingerprint of the weights that it should have."""
+        trial, name = fingerprint.sequence[:16], self._server.info.model
+        return check(Server.open(self._server.client, encoder, trial, name), fingerprint)
+
+    def _go_on(self, text: str, count: int) -> ServerReply:
+        return self._server.complete((), count=count, text=text, check=False)
+
+    def _counted(self, text: str) -> int | None:
+        """The tokens of a text by the server's tokenizer; None if it does not offer it."""
+        path, model = "/tokenize", self._server.info.model
+        asked: dict[str, object] = {"model": model, "prompt": text, "content": text}
+        asked |= {"add_special_tokens": True, "add_special": True}
+        try:
+            answer = self._server.client.post(path, asked)
+        except Refused:
+            return None
+        tokens = answer.get("tokens") if isinstance(answer, dict) else None
+        return len(tokens) if isinstance(tokens, list) and tokens else None
+
+    @cached_property
+    def _trials(self) -> tuple[str, str]:
+        text = "".join(document.text for document in self._documents)[: 2 * self._tried]
+        first = text.rfind("\n", 0, len(text) // 2) + 1 or len(text) // 2
+        return text[:first], text[first:]
+
+    @cached_property
+    def _read_of_trials(self) -> tuple[int, int, int]:
+        """The tokens that the server reads of two texts, and of both together."""
+        one, two = self._trials
+        return self._read(one), self._read(two), self._read(one + two)
+
+    def _read(self, text: str) -> int:
+        return self._go_on(text, 1).prompt_tokens
+
+    def _added(self) -> int:
+        """What is in the counts of two texts twice, and in that of both once."""
+        one, two, both = self._read_of_trials
+        return max(0, one + two - both)
+
+    @cached_property
+    def _ratio(self) -> float:
+        """Tokens by character."""
+        return self._read_of_trials[2] / sum(map(len, self._trials))

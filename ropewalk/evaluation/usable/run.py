@@ -1,0 +1,263 @@
+"""A run of `howlong`: choose the questions, read what the search wants, and say what limits it.
+
+Every document is a line of the journal, and what is read next follows from those lines alone: a run
+that was killed repeats at most one document and ends with the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ropewalk.data.corpora import corpus_digest
+from ropewalk.errors import InputError
+from ropewalk.evaluation.encoding import Encoder
+from ropewalk.evaluation.served.fingerprint import Cause, Fingerprint, Verdict
+from ropewalk.evaluation.usable.causes import causes_of
+from ropewalk.evaluation.usable.documents import FACTS, FEWEST_FACTS, Degree, Library
+from ropewalk.evaluation.usable.readers import (
+    DocumentAnswers,
+    DocumentReader,
+    ServedReader,
+    Subject,
+    reading,
+)
+from ropewalk.evaluation.usable.request import CHOOSING, WITHIN, HowLong, Reading
+from ropewalk.evaluation.usable.result import DegreeTried, LengthRead, UsableLength
+from ropewalk.evaluation.usable.search import following
+from ropewalk.evaluation.verdict import JUDGED_FROM, Shares, look
+from ropewalk.gguf.header import is_gguf
+from ropewalk.progress import Status, share
+from ropewalk.run_directory import RESULTS, Journal, RunDirectory
+from ropewalk.run_on_disk import result_in
+
+JOURNAL, BADGE, VERDICT = "documents.jsonl", "badge.svg", "verdict.json"
+PROBED = 4096
+"""The longest probe of a fingerprint that is made here."""
+CEILING, STILL = 0.97, 0.75
+"""Above the first, harder questions are tried, and kept if the model finds as many as the second.
+"""
+_APART = 1_000_000
+"""The number of the first document that chooses the degree: it never counts for a length."""
+
+
+def measured(asked: HowLong, subject: Subject, plan: Reading) -> UsableLength:
+    """Read and sum up; a directory `run` keeps documents and result, and resumes."""
+    asked.notice(plan.summary())
+    with ExitStack() as stack:
+        reader = stack.enter_context(reading(asked, subject, plan.lengths[-1]))
+        directory = journal = None
+        if asked.run is not None:
+            configuration = {
+                **reader.identity,
+                "corpus_sha256": corpus_digest(asked.documents),
+                "seed": asked.seed,
+                "reference": plan.reference,
+                "lengths": list(plan.lengths),
+                "tokens": plan.tokens,
+                "claimed": plan.claimed,
+                "against": None if asked.against is None else str(asked.against),
+            }
+            places = () if subject.source is None else subject.source.places
+            directory = stack.enter_context(
+                RunDirectory(asked.run, "howlong", configuration, apart_from=places)
+            )
+            journal = directory.journal(JOURNAL)
+        run = _Run(asked, subject, plan, reader, journal)
+        found = run.result(lambda: _compared(asked, reader, directory))
+        reader.end()
+        if directory is not None:
+            directory.keep(RESULTS, found.to_json())
+            directory.write(BADGE, found.badge())
+    return found
+
+
+@dataclass
+class _Run:
+    asked: HowLong
+    subject: Subject
+    plan: Reading
+    reader: DocumentReader
+    journal: Journal | None
+    _known: dict[tuple[str, int, int], DocumentAnswers] = field(default_factory=dict)
+    _spent: int = 0
+
+    def __post_init__(self) -> None:
+        for line in () if self.journal is None else self.journal.records:
+            own = DocumentAnswers.from_json(line, f"{JOURNAL}: ")
+            self._known[own.degree, own.length, own.number] = own
+        self._library = Library(
+            self.asked.documents, self.subject.small, self.asked.seed, self.reader.count
+        )
+
+    def result(self, compared: Callable[[], Verdict | None]) -> UsableLength:
+        degree, facts, tried = self._degree()
+        plan, within = self.plan, range(WITHIN)
+        seen = {plan.reference: self._read(degree, plan.reference, within, facts)}
+        if refused := next((each.refused for each in seen[plan.reference] if each.refused), ""):
+            raise InputError(
+                f"{self.subject.name}: refuses even prompts of {plan.reference:,} tokens "
+                f"({refused}); give the length that it serves (`claimed`)"
+            )
+        short = _shares(seen[plan.reference], facts)
+
+        def longer() -> dict[int, Shares]:
+            return {n: _shares(own, facts) for n, own in seen.items() if n != plan.reference}
+
+        if short.rate >= JUDGED_FROM:
+            while (wanted := following(plan.lengths, longer(), short, self._room)) is not None:
+                own = seen.get(wanted.length, [])
+                numbers = range(len(own), wanted.documents)
+                read = self._read(degree, wanted.length, numbers, facts)
+                seen[wanted.length] = [*own, *read]
+        readings = tuple(
+            self._summed(length, own, None if length == plan.reference else short, facts)
+            for length, own in sorted(seen.items())
+        )
+        failing = [
+            each
+            for reading in readings
+            if reading.verdict == "does not work"
+            for each in seen[reading.length]
+        ]
+        verdict = compared()
+        return UsableLength(
+            model=self.subject.name,
+            runs=self.reader.runs,
+            claimed=plan.claimed,
+            serves=plan.serves,
+            readings=readings,
+            tried=tried,
+            asked=degree.name,
+            facts=facts,
+            causes=self._causes(failing, verdict),
+            need=self.asked.need,
+            tokens=self._spent,
+            sweep=plan.sweep,
+            server=self.subject.server,
+        )
+
+    def _degree(self) -> tuple[Degree, int, tuple[DegreeTried, ...]]:
+        """The degree of the questions: harder ones at the ceiling, easier ones at the floor."""
+        degrees, reference = self._library.degrees, self.plan.reference
+        place = 0 if self.subject.small else 1
+        tried: dict[int, tuple[DegreeTried, int]] = {}
+
+        def rate(i: int, least: int = FEWEST_FACTS) -> float:
+            facts = self._library.facts_in(degrees[i], reference)
+            if facts < least:  # harder questions are no gain if they are fewer
+                return 0.0
+            numbers = range(_APART, _APART + CHOOSING)
+            own = _shares(self._read(degrees[i], reference, numbers, facts), facts)
+            tried[i] = DegreeTried(degrees[i].name, degrees[i].told, own.estimate()), facts
+            return own.rate
+
+        now = rate(place)
+        if now < JUDGED_FROM:
+            while now < JUDGED_FROM and place > 0:
+                place -= 1
+                now = rate(place)
+        else:
+            while now >= CEILING and place + 1 < len(degrees):
+                now = rate(place + 1, FACTS)
+                place += now >= STILL
+        if place not in tried:
+            raise InputError(
+                f"{self.plan.reference:,} tokens, the short length of {self.plan.claimed:,}, hold "
+                "no two facts with their questions; give a longer length (`claimed`)"
+            )
+        return degrees[place], tried[place][1], tuple(each for each, _ in tried.values())
+
+    def _read(
+        self, degree: Degree, length: int, numbers: range, facts: int
+    ) -> list[DocumentAnswers]:
+        found = []
+        for number in numbers:
+            key = degree.name, length, number
+            if key not in self._known:
+                asking = self._library.document(degree, length, number, facts)
+                own = self.reader.answers(*key, asking)
+                if self.journal is not None:
+                    self.journal.append([own.to_json()])
+                self._known[key] = own
+            found.append(self._known[key])
+            self._spent += 0 if found[-1].refused else self._cost(found[-1].tokens)
+            done = min(1.0, self._spent / self.plan.tokens)
+            self.asked.progress(Status("reading", done, f"{length:,} tokens"))
+        return found
+
+    @property
+    def _room(self) -> float:
+        """The tokens of documents that the budget still holds."""
+        return (self.plan.tokens - self._spent) / self._cost(1)
+
+    def _cost(self, tokens: int) -> int:
+        """The tokens of a document; of a server elsewhere, of all its prompts."""
+        return tokens * (FACTS if self.plan.is_remote else 1)
+
+    def _summed(
+        self, length: int, own: list[DocumentAnswers], short: Shares | None, facts: int
+    ) -> LengthRead:
+        shares = _shares(own, facts)
+        seen = None if short is None else look(shares, short)
+        tokens = round(sum(each.read for each in own) / len(own))
+        return LengthRead(
+            *(length, len(own), tokens, shares.estimate()),
+            None if seen is None else seen.difference,
+            "compared with" if seen is None else seen.verdict,
+        )
+
+    def _causes(self, failing: list[DocumentAnswers], verdict: Verdict | None) -> tuple[Cause, ...]:
+        server = self.subject.server
+        return causes_of(
+            failing,
+            claimed=self.plan.claimed,
+            serves=self.plan.serves,
+            exact=self.reader.exact,
+            added=self.reader.added,
+            verdict=verdict,
+            in_process=server is None,
+        )
+
+
+def _shares(own: Sequence[DocumentAnswers], facts: int) -> Shares:
+    return Shares([each.share for each in own], facts, [each.number for each in own])
+
+
+def _compared(
+    asked: HowLong, reader: DocumentReader, directory: RunDirectory | None
+) -> Verdict | None:
+    """The verdict on a server by the weights that it should have; of a run that goes on, its own.
+
+    The probes are short: a setting that is lost shows in them as in long ones.
+    """
+    if asked.against is None:
+        return None
+    if not isinstance(reader, ServedReader):
+        raise InputError("`against` is for a server or a GGUF file; leave it out")
+    kept = None if directory is None else result_in(directory.path, VERDICT, Verdict)
+    if kept is not None:
+        return kept
+    verdict = reader.compared(*_fingerprint(asked))
+    if directory is not None:
+        directory.keep(VERDICT, verdict.to_json())
+    return verdict
+
+
+def _fingerprint(asked: HowLong) -> tuple[Fingerprint, Encoder | None]:
+    """That of the weights at hand, and their tokenizer."""
+    place = Path(str(asked.against))
+    if place.is_file() and not is_gguf(place):
+        return Fingerprint.read(place), None
+    from ropewalk.evaluation.served import reference
+    from ropewalk.models.load import load
+
+    loaded = load(asked.against, **asked.how._asdict())
+    length = min(PROBED, loaded.present_plan.target_length)
+    progress = share(asked.progress, "fingerprint")
+    own = reference.fingerprint(
+        loaded, None, asked.documents, asked.seed, length, progress, asked.notice
+    )
+    return own, Encoder(loaded.tokenizer, loaded.vocabulary)

@@ -1,0 +1,21 @@
+"""The page of a howlong run: the usable length, and the curve."""
+
+from __future__ import annotations
+
+from ropewalk.blocks import Page, Section
+from ropewalk.evaluation.usable.result import UsableLength
+from ropewalk.run_directory import RESULTS
+from ropewalk.run_on_disk import RunOnDisk
+
+
+def page(run: RunOnDisk) -> Page:
+    found = run.result(RESULTS, UsableLength)
+    if found is None:
+        return Page("Usable length", "Unfinished: not all was read yet.", (), (), (RESULTS,))
+    _, *blocks = found.blocks()
+    return Page(
+        f"How long {found.model} really is",
+        found.summary(),
+        tuple(cause.told for cause in found.causes),
+        (Section("Facts found by length", tuple(blocks)),),
+    )

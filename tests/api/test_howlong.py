@@ -49,7 +49,7 @@ def test_the_bundled_model_works_up_to_its_window(whole: tuple[UsableLength, Pat
     found, run = check_result(whole[0]), whole[1]
     assert found.summary() == "bundled: claims 512; answers as well as at 256 up to all of it."
     assert found.usable is not None
-    assert found.usable.ends == (512, 512)
+    assert found.usable.low == found.usable.high == 512
     assert found.asked == "single"
     assert not found.causes
     assert "usable context: 512 of 512" in (run / BADGE).read_text()

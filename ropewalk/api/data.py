@@ -18,15 +18,13 @@ from ropewalk.data.packing import Filling, Overflow
 from ropewalk.data.published_mixtures import named, shares_of
 from ropewalk.data.store import TokenStore
 from ropewalk.data.windows import Arrangement, SpecialTokens, Windows, WindowSettings
-from ropewalk.errors import InvalidValue
+from ropewalk.errors import InputError, InvalidValue
 from ropewalk.lengths import format_length
 from ropewalk.models.source import Model, resolve
 from ropewalk.options import Advanced, Argument, Option, RunFolder, called, command
 from ropewalk.progress import Notice, Progress, log_notice, of_a_call, shown
 from ropewalk.training.text import ALONE, TrainingText
 from ropewalk.values import Charts, Drawn, Value
-
-"""The domain of a corpus that is given without a name."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +64,22 @@ class Fill(Value):
     whole: float
     """The share of the documents that are in one window from beginning to end."""
     groups: tuple[EpochShare, ...]
+
+    @classmethod
+    def of(cls, store: TokenStore, settings: WindowSettings) -> Fill:
+        """The windows that a store fills under these settings."""
+        # Of a tokenizer that has both; which tokens they are does not matter.
+        windows = Windows(store, settings, SpecialTokens(0, 0))
+        packing = windows.packing
+        return cls(
+            settings.length,
+            settings.layout,
+            len(windows),
+            packing.tokens / (len(windows) * settings.length),
+            packing.dropped,
+            packing.whole,
+            tuple(_read(kind, store, windows) for kind in windows.groups),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,6 +194,13 @@ def build_data(
     *,
     field: TextField = "text",
     weights: WeightsField = None,
+    long_ce: Annotated[
+        Length | None,
+        Advanced(
+            "Weigh each token by LongCE: by how much likelier MODEL finds it with a context of up "
+            "to this length than with a short one."
+        ),
+    ] = None,
     allow_download: AllowDownload = False,
     progress: Progress | None = shown,
     notice: Notice = log_notice,
@@ -190,11 +211,19 @@ def build_data(
     Each corpus is a file, a folder, a data set, a list of texts, or `python`, the standard library
     of the running Python. `field` names what holds a row's text or tokens. Windows are made when
     they are read, so one store serves every length.
+
+    With `long_ce` the model itself is run, and must read that far: its gain from a long context
+    weighs each token, by at most 5.
     """
+    if weights is not None and long_ce is not None:
+        raise InputError(
+            "tokens have the weights of their rows or of LongCE; leave one of them out"
+        )
     with called("data build", build_data, locals()) as (_, progress):
         source = resolve(tokenizer, allow_download=allow_download)
         named = corpora if isinstance(corpora, Mapping) else {ALONE: corpora}
-        text = TrainingText(named, field, weights, allow_download)
+        far = None if long_ce is None else as_length(long_ce, "long_ce")
+        text = TrainingText(named, field, weights, allow_download, long_ce=far)
         return _described(text.tokenised(source, as_path(folder, "folder"), progress, notice))
 
 
@@ -257,34 +286,16 @@ def describe_data(
                 "length", length, "is needed with settings of windows", "write '32k'"
             )
         return _described(store)
+    long = as_length(long_from, "long_from")
     settings = WindowSettings(
         as_length(length),
         layout,
         target=None if target is None else as_length(target, "target"),
         filling=filling,
         overflow=overflow,
-        mixture=Mixture(
-            tokens,
-            shares_of(shares, store.with_text),
-            as_length(long_from, "long_from"),
-            long_share,
-        ),
+        mixture=Mixture(tokens, shares_of(shares, store.with_text), long, long_share),
     )
-    # Of a tokenizer that has both; which tokens they are does not matter.
-    windows = Windows(store, settings, SpecialTokens(0, 0))
-    packing = windows.packing
-    return _described(
-        store,
-        Fill(
-            settings.length,
-            settings.layout,
-            len(windows),
-            packing.tokens / (len(windows) * settings.length),
-            packing.dropped,
-            packing.whole,
-            tuple(_read(kind, store, windows) for kind in windows.groups),
-        ),
-    )
+    return _described(store, Fill.of(store, settings))
 
 
 def _read(kind: Group, store: TokenStore, windows: Windows) -> EpochShare:

@@ -28,9 +28,9 @@ from ropewalk.errors import InputError, InvalidValue, RopewalkError, Unsupported
 from ropewalk.evaluation import forward_time
 from ropewalk.models.config import BUNDLED_FOLDER
 from ropewalk.models.source import resolve
+from ropewalk.models.stock_config import stock_config
 from ropewalk.progress import Status
 from ropewalk.run_directory import read_journal
-from ropewalk.runtimes.configs import stock_config
 from ropewalk.scaling import linear
 from ropewalk.schedule import RotarySchedule
 from ropewalk.training.preview import TrainPreview
@@ -375,6 +375,17 @@ def test_a_schedule_is_searched_between_stages(
     assert (tmp_path / "run" / "stage-1" / "model" / "config.json").exists()
     assert found.plan.provenance["strategy"] == "adaptive"
     assert list((tmp_path / "run").glob("search-2-*"))
+
+
+@pytest.mark.parametrize(
+    ("target", "stages"), [(512, [(256, 400), (512, 600)]), (256, [(256, 400)])]
+)
+def test_longropes_recipe_trains_at_half_of_the_target_first(
+    target: int, stages: list[tuple[int, int]], model: Path, tmp_path: Path
+) -> None:
+    """§3.3: 128k, then 256k. At twice the window, half of the target is no extension."""
+    found = previewed(model, tmp_path, to=target, steps=None, method=None, recipe="longrope-llama")
+    assert [(stage.length, stage.steps) for stage in found.stages] == stages
 
 
 @pytest.mark.slow

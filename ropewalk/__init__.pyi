@@ -48,7 +48,7 @@ from ropewalk.evaluation.conclusion import Evaluated as Evaluated
 from ropewalk.evaluation.conclusion import EvaluatedServer as EvaluatedServer
 from ropewalk.evaluation.served.fingerprint import Fingerprint as Fingerprint
 from ropewalk.evaluation.served.fingerprint import Verdict as Verdict
-from ropewalk.evaluation.usable.request import Reading as Reading
+from ropewalk.evaluation.usable.request import ReadingPlan as ReadingPlan
 from ropewalk.evaluation.usable.result import UsableLength as UsableLength
 from ropewalk.exporting.exported import Exported as Exported
 from ropewalk.models.install import applied as applied

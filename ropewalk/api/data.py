@@ -26,8 +26,6 @@ from ropewalk.progress import Notice, Progress, log_notice, of_a_call, shown
 from ropewalk.training.text import ALONE, TrainingText
 from ropewalk.values import Charts, Drawn, Value
 
-"""The domain of a corpus that is given without a name."""
-
 
 @dataclass(frozen=True, eq=False)
 class Domain(Value):
@@ -66,6 +64,22 @@ class Fill(Value):
     whole: float
     """The share of the documents that are in one window from beginning to end."""
     groups: tuple[EpochShare, ...]
+
+    @classmethod
+    def of(cls, store: TokenStore, settings: WindowSettings) -> Fill:
+        """The windows that a store fills under these settings."""
+        # Of a tokenizer that has both; which tokens they are does not matter.
+        windows = Windows(store, settings, SpecialTokens(0, 0))
+        packing = windows.packing
+        return cls(
+            settings.length,
+            settings.layout,
+            len(windows),
+            packing.tokens / (len(windows) * settings.length),
+            packing.dropped,
+            packing.whole,
+            tuple(_read(kind, store, windows) for kind in windows.groups),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -272,34 +286,16 @@ def describe_data(
                 "length", length, "is needed with settings of windows", "write '32k'"
             )
         return _described(store)
+    long = as_length(long_from, "long_from")
     settings = WindowSettings(
         as_length(length),
         layout,
         target=None if target is None else as_length(target, "target"),
         filling=filling,
         overflow=overflow,
-        mixture=Mixture(
-            tokens,
-            shares_of(shares, store.with_text),
-            as_length(long_from, "long_from"),
-            long_share,
-        ),
+        mixture=Mixture(tokens, shares_of(shares, store.with_text), long, long_share),
     )
-    # Of a tokenizer that has both; which tokens they are does not matter.
-    windows = Windows(store, settings, SpecialTokens(0, 0))
-    packing = windows.packing
-    return _described(
-        store,
-        Fill(
-            settings.length,
-            settings.layout,
-            len(windows),
-            packing.tokens / (len(windows) * settings.length),
-            packing.dropped,
-            packing.whole,
-            tuple(_read(kind, store, windows) for kind in windows.groups),
-        ),
-    )
+    return _described(store, Fill.of(store, settings))
 
 
 def _read(kind: Group, store: TokenStore, windows: Windows) -> EpochShare:

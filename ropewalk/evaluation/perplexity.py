@@ -10,7 +10,7 @@ Averaging alone moves a perplexity from 7.4 to 8.6, so a number means nothing wi
     perplexity-longrope      the first ten of those     window means           every window
     perplexity-256           every 256, to the end      tokens                 every window
     perplexity-256k          every 256k, to the end     tokens                 every window
-    perplexity-base-bound    the first of a document    documents' perplexities  every window
+    perplexity-base-bound    first of a document        documents' perplexities  as the tokenizer
     longppl                  as `perplexity`            key tokens             as the tokenizer does
 
 `perplexity` scores the same final tokens at every length: a window of 128 and one of 1,024 end at

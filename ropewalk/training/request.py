@@ -134,7 +134,7 @@ class TrainRequest:
             target = self.to or (self.plan[-1].target_length if self.plan else None)
             if target is None:
                 raise InputError("give the length to train for (`to`), `stages`, or a `plan`")
-            return (target,)
+            return self._recipe_lengths(target)
         if self.to is not None and self.stages and self.stages[-1] != self.to:
             raise InvalidValue(
                 "stages",
@@ -143,6 +143,13 @@ class TrainRequest:
                 "end with it, or leave out `to`",
             )
         return self.stages
+
+    def _recipe_lengths(self, target: int) -> tuple[int, ...]:
+        """The target after its halves, for the stages of a recipe that make the model longer."""
+        before = 0 if self.recipe is None or self.plan else len(self.recipe.steps) - 1
+        halves = (target >> n for n in range(before, 0, -1))
+        served = self.source.present_plan.target_length
+        return (*(length for length in halves if length > served), target)
 
     def _steps(self, stages: int) -> Sequence[int]:
         if self.steps is None:

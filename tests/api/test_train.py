@@ -377,6 +377,17 @@ def test_a_schedule_is_searched_between_stages(
     assert list((tmp_path / "run").glob("search-2-*"))
 
 
+@pytest.mark.parametrize(
+    ("target", "stages"), [(512, [(256, 400), (512, 600)]), (256, [(256, 400)])]
+)
+def test_longropes_recipe_trains_at_half_of_the_target_first(
+    target: int, stages: list[tuple[int, int]], model: Path, tmp_path: Path
+) -> None:
+    """§3.3: 128k, then 256k. At twice the window, half of the target is no extension."""
+    found = previewed(model, tmp_path, to=target, steps=None, method=None, recipe="longrope-llama")
+    assert [(stage.length, stage.steps) for stage in found.stages] == stages
+
+
 @pytest.mark.slow
 def test_longrope_searches_both_lengths_as_published_on_the_original_model(
     model: Path, tmp_path: Path

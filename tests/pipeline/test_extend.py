@@ -570,11 +570,13 @@ def test_a_run_that_was_killed_while_it_was_judged_ends_with_the_same_bytes(
         assert again.judged == done.judged
 
 
-def test_a_run_of_an_earlier_version_is_named_as_such(copied: Path, folder: Path) -> None:
-    content = json.loads((copied / "run.json").read_text())
-    content["configuration"] |= {"samples": 20, "looks": 5}
-    (copied / "run.json").write_text(json.dumps(content))
-    for opened in (lambda: extended(folder, copied), lambda: rw.report(copied)):
+def test_a_run_of_an_earlier_version_is_named_as_such(
+    copied: Path, folder: Path, tmp_path: Path
+) -> None:
+    known, earlier = json.loads((copied / "run.json").read_text()), tmp_path / "earlier"
+    with RunDirectory(earlier, "extend", known["configuration"] | {"samples": 20, "looks": 5}):
+        pass
+    for opened in (lambda: extended(folder, earlier), lambda: rw.report(earlier)):
         with pytest.raises(InputError, match="was made by an earlier version of ropewalk"):
             opened()
 

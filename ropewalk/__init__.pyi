@@ -48,7 +48,7 @@ from ropewalk.evaluation.conclusion import Evaluated as Evaluated
 from ropewalk.evaluation.conclusion import EvaluatedServer as EvaluatedServer
 from ropewalk.evaluation.served.fingerprint import Fingerprint as Fingerprint
 from ropewalk.evaluation.served.fingerprint import Verdict as Verdict
-from ropewalk.evaluation.usable.request import Reading as Reading
+from ropewalk.evaluation.usable.request import ReadingPlan as ReadingPlan
 from ropewalk.evaluation.usable.result import UsableLength as UsableLength
 from ropewalk.exporting.exported import Exported as Exported
 from ropewalk.models.install import applied as applied
@@ -56,7 +56,7 @@ from ropewalk.models.load import load as load
 from ropewalk.number_formats.results import Precision as Precision
 from ropewalk.pipeline.cost import Estimate as Estimate
 from ropewalk.pipeline.extend import Extended as Extended
-from ropewalk.planning.compared import Comparison as Comparison
+from ropewalk.planning.comparison import Comparison as Comparison
 from ropewalk.planning.results import Planned as Planned
 from ropewalk.progress import Status as Status
 from ropewalk.rotation.callback import RotationCallback as RotationCallback

@@ -128,7 +128,7 @@ def sentences() -> list[Sentence]:
 
 
 def pictures() -> dict[str, Picture]:
-    run = [study for study in STUDIES if study.file.exists()]
+    run = [study for study in STUDIES if study.file.exists() and len(study.claims) > 1]
     shown = {f"studies/{study.name}/claims.png": picture(study) for study in run}
     return shown | {
         "studies/base/bases.png": bases(),

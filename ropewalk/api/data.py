@@ -18,7 +18,7 @@ from ropewalk.data.packing import Filling, Overflow
 from ropewalk.data.published_mixtures import named, shares_of
 from ropewalk.data.store import TokenStore
 from ropewalk.data.windows import Arrangement, SpecialTokens, Windows, WindowSettings
-from ropewalk.errors import InvalidValue
+from ropewalk.errors import InputError, InvalidValue
 from ropewalk.lengths import format_length
 from ropewalk.models.source import Model, resolve
 from ropewalk.options import Advanced, Argument, Option, RunFolder, called, command
@@ -194,6 +194,13 @@ def build_data(
     *,
     field: TextField = "text",
     weights: WeightsField = None,
+    long_ce: Annotated[
+        Length | None,
+        Advanced(
+            "Weigh each token by LongCE: by how much likelier MODEL finds it with a context of up "
+            "to this length than with a short one."
+        ),
+    ] = None,
     allow_download: AllowDownload = False,
     progress: Progress | None = shown,
     notice: Notice = log_notice,
@@ -204,11 +211,19 @@ def build_data(
     Each corpus is a file, a folder, a data set, a list of texts, or `python`, the standard library
     of the running Python. `field` names what holds a row's text or tokens. Windows are made when
     they are read, so one store serves every length.
+
+    With `long_ce` the model itself is run, and must read that far: its gain from a long context
+    weighs each token, by at most 5.
     """
+    if weights is not None and long_ce is not None:
+        raise InputError(
+            "tokens have the weights of their rows or of LongCE; leave one of them out"
+        )
     with called("data build", build_data, locals()) as (_, progress):
         source = resolve(tokenizer, allow_download=allow_download)
         named = corpora if isinstance(corpora, Mapping) else {ALONE: corpora}
-        text = TrainingText(named, field, weights, allow_download)
+        far = None if long_ce is None else as_length(long_ce, "long_ce")
+        text = TrainingText(named, field, weights, allow_download, long_ce=far)
         return _described(text.tokenised(source, as_path(folder, "folder"), progress, notice))
 
 

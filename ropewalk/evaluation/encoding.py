@@ -85,7 +85,8 @@ class Encoder:
     def spans(self, text: str) -> IntArray:
         """The first character of each token of a text in the middle of a sequence, and the one
         after its last."""
-        return self.tokenizer.spans(text)
+        found: IntArray = self.tokenizer.spans(text)
+        return found
 
     def batch(self, texts: Sequence[str]) -> list[TokenArray]:
         """The tokens of whole texts; a fast tokenizer uses every core.

@@ -32,7 +32,7 @@ Mask = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 
 
-class Gain(NamedTuple):
+class ContextGain(NamedTuple):
     """Of each token of a text from K on."""
 
     loss: Floats
@@ -83,7 +83,7 @@ class Evaluator:
             f"{short + short // 4 - 1} tokens before it"
         )
 
-    def gain(self, tokens: IntArray, short: int) -> Gain:
+    def gain(self, tokens: IntArray, short: int) -> ContextGain:
         """The gain of the tokens from `short` on, of which there must be one."""
         step = max(1, short // 4)
         starts = range(0, len(tokens) - short, step)
@@ -98,7 +98,23 @@ class Evaluator:
                 for batch in [rows[first : first + size]]
                 for each in self.answerer.losses(batch, [short] * len(batch))
             ]
-        return Gain(whole.losses, np.concatenate(parts) - whole.losses)
+        return ContextGain(whole.losses, np.concatenate(parts) - whole.losses)
+
+    def weights(self, tokens: IntArray, length: int) -> Floats:
+        """LongCE's weights of the tokens of a text, which is read `length` tokens at a time.
+
+        A token without more than the short context before it weighs 1.
+        """
+        bos = np.array(self.answerer.encoder.bos, dtype=np.int64)
+        short, inner = short_context(self.answerer.original_length), length - len(bos)
+        found = np.ones(len(tokens))
+        for start in range(0, len(tokens), inner):
+            row = np.concatenate([bos, tokens[start : start + inner]])
+            if len(row) > short:
+                own = self.gain(row, short).weights
+                end = start + len(row) - len(bos)
+                found[end - len(own) : end] = own
+        return found
 
     def keys(self, window: ScoredWindow, name: str, short: int, encoder: Encoder) -> Mask:
         """The key tokens of a window, whose tokens are the encoder's; `name` is its id."""

@@ -20,17 +20,17 @@ from ropewalk.evaluation import facts, perplexity, tasks
 from ropewalk.evaluation.answering import Answer, Answerer, TokenScores, at_once
 from ropewalk.evaluation.drawing import drawn
 from ropewalk.evaluation.encoding import Encoder
-from ropewalk.evaluation.facts import FACTS
 from ropewalk.evaluation.haystack import Haystack
 from ropewalk.evaluation.key_tokens import Evaluator, Mask
 from ropewalk.evaluation.perplexity import Definition, ScoredWindow, Text
-from ropewalk.evaluation.planted import Measured, Planted
+from ropewalk.evaluation.planted import DocumentScores, Planted
 from ropewalk.evaluation.randomness import identity
 from ropewalk.evaluation.samples import Sample
 from ropewalk.evaluation.settings import EvaluationSettings
 from ropewalk.lengths import format_length
 from ropewalk.records import (
     EXACT_MATCH,
+    FACTS,
     NEXT_TOKEN_ACCURACY,
     NLL,
     PERPLEXITY,
@@ -429,7 +429,7 @@ class FactDocuments:
                 )
 
     def _records(
-        self, subject: Subject, document: Planted, name: str, values: Measured, first: float
+        self, subject: Subject, document: Planted, name: str, values: DocumentScores, first: float
     ) -> Iterator[EvalRecord]:
         answers = sum(each.stop - each.start for each in document.answers)
         for metric, score, weight in (
@@ -450,5 +450,5 @@ class FactDocuments:
             )
 
 
-_BLANK = Measured(0.0, 0.0, 0.0, 0)
+_BLANK = DocumentScores(0.0, 0.0, 0.0, 0)
 Part = Questions | PerplexityWindows | FactDocuments

@@ -254,9 +254,9 @@ def _losses_table(parts: Sequence[Found]) -> Iterator[str]:
     yield f"| method | {' | '.join(head)} |"
     yield "|---" * (len(head) + 1) + "|"
     by_part = []
-    for own in parts:
-        mean = (own.losses.sum(axis=2) / own.tokens.sum(axis=0)).mean(axis=0)
-        by_part.append({name: mean[i] for i, name in enumerate(own.methods)})
+    for part in parts:
+        mean = (part.losses.sum(axis=2) / part.tokens.sum(axis=0)).mean(axis=0)
+        by_part.append({name: mean[i] for i, name in enumerate(part.methods)})
     for name in by_part[-1]:
         cells = []
         for own in by_part:

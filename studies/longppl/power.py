@@ -69,7 +69,9 @@ def simulated(
     tokens = np.array([[(factor - 1) * WINDOW, KEYS[factor]]] * count)
     means = np.stack([true, true - gain * found], axis=-1)[:, :, None, :]
     losses = np.repeat(means, count, axis=2)
-    for kind in (0, 1) if random is not None else ():
+    for kind in (0, 1):
+        if random is None:
+            break
         own = apart[:, :, random.integers(0, text.shape[2], count)]
         shared = own.mean(axis=1, keepdims=True)  # hard texts are hard for all methods
         losses[..., kind] += shared + np.sqrt(SCORED / tokens[0, kind]) * (own - shared)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from ropewalk.evaluation.runner import Evaluation
 from ropewalk.evaluation.settings import EvaluationSettings
 from ropewalk.run_directory import Journal
 from tests.evaluation.longppl_package import CASES, RECORDED, TOKENS, document, reader, readers
+from tests.evaluation.scored import known
 
 SPANS = [(0, 2), (2, 3), (3, 3), (3, 7), (7, 9), (9, 12)]
 
@@ -77,7 +79,7 @@ def test_methods_are_scored_on_the_same_key_tokens_and_a_killed_run_goes_on(tmp_
 
 
 def test_the_result_says_whose_key_tokens_it_has() -> None:
-    plan = reader("bundled", TOKENS).condition.plan
+    plan = known(reader("bundled", TOKENS).condition.plan)
     found = rw.evaluate(
         "bundled", plans=[plan], tasks=["longppl"], lengths=[TOKENS], corpus=[document().text]
     )
@@ -88,10 +90,10 @@ def test_the_result_says_whose_key_tokens_it_has() -> None:
 
 
 def test_an_evaluator_must_be_asked_and_reach_as_far() -> None:
-    asked = {"methods": ["yarn"], "to": TOKENS, "lengths": [TOKENS], "corpus": [document().text]}
+    asked: Any = {"methods": ["yarn"], "to": TOKENS, "lengths": [TOKENS]}
     with pytest.raises(InputError, match="add longppl"):
         rw.evaluate("bundled", tasks=["perplexity"], evaluator="bundled:2", **asked)
-    with pytest.raises(InvalidValue, match="'bundled:2': reads up to 512"):
+    with pytest.raises(InvalidValue, match="bundled:2, which judges tokens, reads up to 512"):
         rw.evaluate("bundled", tasks=["longppl"], evaluator="bundled:2", **asked)
 
 

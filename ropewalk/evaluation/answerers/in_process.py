@@ -24,7 +24,7 @@ from ropewalk.evaluation.over_ranks import OverRanks
 from ropewalk.evaluation.perplexity import have_keys
 from ropewalk.evaluation.runner import Evaluation
 from ropewalk.evaluation.settings import EvaluationSettings
-from ropewalk.lengths import check_measured, format_length
+from ropewalk.lengths import check_measured
 from ropewalk.models.source import Loading, Source
 from ropewalk.progress import Notice
 from ropewalk.records import AS_IT_IS
@@ -116,16 +116,23 @@ def _evaluator(asked: Asked, longest: int) -> Evaluator | None:
     if started() > 1:
         raise Unsupported("an `evaluator` reads all texts in one process; run without torchrun")
     source = replace(asked, model=asked.evaluator).source()
+    how = asked.how, asked.notice
+    return evaluator_of(asked.evaluator, source, longest, "lengths", *how)
+
+
+def evaluator_of(
+    model: object, source: Source, longest: int, key: str, how: Loading, notice: Notice
+) -> Evaluator:
+    """A model, unmodified, that judges tokens of texts as long as the argument `key` says."""
     reach = source.present_plan.target_length
     if longest > reach:
         raise InvalidValue(
-            "evaluator",
-            source.name,
-            f"reads up to {format_length(reach)} and cannot judge texts of {longest} tokens",
-            "give a model that reads as far, or shorter `lengths`",
+            key,
+            longest,
+            f"{source.name}, which judges tokens, reads up to {reach}",
+            "give a model that reads as far (`export` writes an extended one), or less",
         )
-    how = asked.how, asked.notice
-    loaded = load_to_read(asked.evaluator, source, longest, "lengths", None, *how)
+    loaded = load_to_read(model, source, longest, key, None, how, notice)
     present = Condition(AS_IT_IS, source.present_plan.id, None)
     return Evaluator(InProcess(loaded, [present], source.places))
 

@@ -7,7 +7,7 @@ SGLang); where it does not, they are estimated from the characters, by what it s
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -34,8 +34,8 @@ _AROUND = 4
 """The characters that a model may write around an answer."""
 _CAREFUL = 1.05
 """Estimated tokens are more by this: a document must not be longer than its length."""
-CUT, CUT_OF_ESTIMATE = 0.97, 0.75
-"""A server that reads a smaller part of a prompt than this cuts it."""
+_OFF = (0.6, 1.6)
+"""The farthest that an estimate is corrected by what was read of the first documents."""
 _TRIED = 1500
 """Characters of each of two texts by which a server's tokens are estimated, where they fit."""
 
@@ -53,6 +53,9 @@ class DocumentAnswers(Value):
     """The tokens that were read of it, by the server's count."""
     right: tuple[bool, ...]
     depths: tuple[float, ...]
+    growth: float = 1.0
+    """The tokens by which a server read more of the last prompt than of the first, as a part of
+    those by which it is longer: about none if both were cut."""
     refused: str = ""
     """The server's words, if it refused the document."""
 
@@ -61,7 +64,7 @@ class DocumentAnswers(Value):
         return sum(self.right) / len(self.right)
 
 
-class Subject(NamedTuple):
+class Askable(NamedTuple):
     """A model or a server, before it is asked: all that a plan of the reading needs."""
 
     name: str
@@ -85,8 +88,6 @@ class DocumentReader(Protocol):
     """The part of a run's configuration that identifies whose answers they are."""
     runs: str
     """How it runs, in words."""
-    exact: bool = True
-    """True if tokens are counted, not estimated."""
     added: int = 0
     """The tokens that a server adds to each prompt, a BOS among them."""
 
@@ -98,12 +99,16 @@ class DocumentReader(Protocol):
     def answers(self, degree: str, length: int, number: int, asking: Asking) -> DocumentAnswers:
         """The answers to the questions of a document."""
 
+    def learn(self, read: Sequence[DocumentAnswers]) -> None:
+        """Correct an estimate of tokens by the documents that were read first."""
+        return
+
     def end(self) -> None:
         """Called after the last document."""
         return
 
 
-def subject_of(asked: HowLong) -> Subject:
+def subject_of(asked: HowLong) -> Askable:
     """What is asked, without loading anything; of a server, what it says of itself."""
     if asked.is_server:
         client = Client.of(str(asked.model), asked.timeout)
@@ -111,8 +116,8 @@ def subject_of(asked: HowLong) -> Subject:
         trained = info.revealed.get("n_ctx_train")
         known = [n for n in (info.length, trained) if isinstance(n, int) and n > 0]
         vocabulary = info.revealed.get("n_vocab")
-        return Subject(
-            *(info.model, max(known, default=None)),
+        return Askable(
+            *(info.model.rpartition("/")[2] or info.model, max(known, default=None)),
             small=isinstance(vocabulary, int) and vocabulary < SMALL_VOCABULARY,
             is_remote=not client.where.is_local,
             serves=info.length,
@@ -132,11 +137,11 @@ def subject_of(asked: HowLong) -> Subject:
         small = len(tokenizer) < SMALL_VOCABULARY
     plan = source.present_plan
     name = source.short_name
-    return Subject(name, plan.target_length, small, plan.original_length, source=source)
+    return Askable(name, plan.target_length, small, plan.original_length, source=source)
 
 
 @contextmanager
-def reading(asked: HowLong, subject: Subject, longest: int) -> Iterator[DocumentReader]:
+def reading(asked: HowLong, subject: Askable, longest: int) -> Iterator[DocumentReader]:
     """The reader, ready until the end of the `with` block; `longest` is the longest document."""
     source = subject.source
     if source is None:
@@ -240,18 +245,19 @@ class ServedReader(DocumentReader):
         identity: Mapping[str, object] | None = None,
     ) -> None:
         self._server, self._documents = server, asked.documents
+        self._careful = _CAREFUL
         self._tried = min(_TRIED, longest // 4)
         self.identity = {"server": server.info.to_json()} if identity is None else identity
         self.runs = str(server.info)
-        self.exact = self._counted("a") is not None
+        self._exact = self._counted("a") is not None
         self.added = self._added()
 
     def count(self, text: str) -> int:
-        own = self._counted(text) if self.exact else None
-        return int(_CAREFUL * self._ratio * len(text)) + 1 if own is None else own
+        own = self._counted(text) if self._exact else None
+        return int(self._careful * self._ratio * len(text)) + 1 if own is None else own
 
     def answers(self, degree: str, length: int, number: int, asking: Asking) -> DocumentAnswers:
-        right, read, refused = [], 0, ""
+        right, counts, refused = [], [0], ""
         for prompt, question in zip(asking.prompts, asking.questions, strict=True):
             try:
                 answer = self._go_on(prompt, len(question.answer) + _AROUND)
@@ -260,15 +266,20 @@ class ServedReader(DocumentReader):
                     raise
                 refused = error.said or f"status {error.status}"
                 break
-            read = answer.prompt_tokens
+            counts.append(answer.prompt_tokens)
             right.append(found(answer.text, question.answer))
-        count = len(asking.questions)
+        first, last = (self.count(asking.prompts[i]) for i in (0, -1))
         return DocumentAnswers(
-            *(degree, length, number, self.count(asking.prompts[-1]), read),
-            tuple(right) if not refused else (False,) * count,
+            *(degree, length, number, last, counts[-1]),
+            tuple(right) if not refused else (False,) * len(asking.questions),
             tuple(question.depth for question in asking.questions),
+            1.0 if refused else round((counts[-1] - counts[1]) / max(1, last - first), 3),
             refused,
         )
+
+    def learn(self, read: Sequence[DocumentAnswers]) -> None:
+        factor = sum(each.read for each in read) / sum(each.tokens for each in read)
+        self._careful = _CAREFUL * min(max(_CAREFUL * factor, _OFF[0]), _OFF[1])
 
     def end(self) -> None:
         self._server.check_unchanged()

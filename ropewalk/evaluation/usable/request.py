@@ -19,7 +19,7 @@ from ropewalk.evaluation.usable.search import (
     steps,
     sweep_tokens,
 )
-from ropewalk.evaluation.verdict import LOOKS
+from ropewalk.evaluation.verdict import LOOKS, TO_WORK
 from ropewalk.lengths import check_measured, format_length
 from ropewalk.models.source import Loading
 from ropewalk.progress import Notice, Progress
@@ -27,13 +27,13 @@ from ropewalk.untrusted import check_seed
 from ropewalk.values import Result
 
 if TYPE_CHECKING:
-    from ropewalk.evaluation.usable.readers import Subject
+    from ropewalk.evaluation.usable.readers import Askable
 
 UNASKED = 1_000_000
 """Tokens that are sent to another machine, which may charge for them, without a `budget`."""
 SHORTEST = 128
 """No shorter length holds documents worth comparing."""
-WITHIN, CHOOSING = LOOKS[3], LOOKS[0]
+WITHIN, CHOOSING = TO_WORK, LOOKS[0]
 """Documents of the short length, and others of each degree of questions that is tried."""
 
 
@@ -75,7 +75,7 @@ class HowLong:
 
 
 @dataclass(frozen=True, eq=False)
-class Reading(Result):
+class ReadingPlan(Result):
     """What a run of `howlong` would read, before anything is read."""
 
     rows_in = "lengths"
@@ -111,7 +111,7 @@ class Reading(Result):
         yield Table("", ("length",), tuple(cells(f"{row['length']:,}") for row in self.to_rows()))
 
 
-def planned(asked: HowLong, subject: Subject) -> Reading:
+def planned(asked: HowLong, subject: Askable) -> ReadingPlan:
     """The lengths and the most tokens; what cannot be asked is refused."""
     claimed = asked.claimed or subject.claims
     if claimed is None:
@@ -160,6 +160,6 @@ def planned(asked: HowLong, subject: Subject) -> Reading:
             "what would be sent (`preview`)"
         )
     serves = most if most < claimed else None
-    return Reading(
+    return ReadingPlan(
         *(subject.name, claimed, serves, reference, lengths, tokens, whole, subject.is_remote)
     )

@@ -18,13 +18,13 @@ from ropewalk.evaluation.served.fingerprint import Cause, Fingerprint, Verdict
 from ropewalk.evaluation.usable.causes import causes_of
 from ropewalk.evaluation.usable.documents import FACTS, FEWEST_FACTS, Degree, Library
 from ropewalk.evaluation.usable.readers import (
+    Askable,
     DocumentAnswers,
     DocumentReader,
     ServedReader,
-    Subject,
     reading,
 )
-from ropewalk.evaluation.usable.request import CHOOSING, WITHIN, HowLong, Reading
+from ropewalk.evaluation.usable.request import CHOOSING, WITHIN, HowLong, ReadingPlan
 from ropewalk.evaluation.usable.result import DegreeTried, LengthRead, UsableLength
 from ropewalk.evaluation.usable.search import following
 from ropewalk.evaluation.verdict import JUDGED_FROM, Shares, look
@@ -43,7 +43,7 @@ _APART = 1_000_000
 """The number of the first document that chooses the degree: it never counts for a length."""
 
 
-def measured(asked: HowLong, subject: Subject, plan: Reading) -> UsableLength:
+def measured(asked: HowLong, subject: Askable, plan: ReadingPlan) -> UsableLength:
     """Read and sum up; a directory `run` keeps documents and result, and resumes."""
     asked.notice(plan.summary())
     with ExitStack() as stack:
@@ -65,7 +65,7 @@ def measured(asked: HowLong, subject: Subject, plan: Reading) -> UsableLength:
                 RunDirectory(asked.run, "howlong", configuration, apart_from=places)
             )
             journal = directory.journal(JOURNAL)
-        run = _Run(asked, subject, plan, reader, journal)
+        run = _Measuring(asked, subject, plan, reader, journal)
         found = run.result(lambda: _compared(asked, reader, directory))
         reader.end()
         if directory is not None:
@@ -75,10 +75,10 @@ def measured(asked: HowLong, subject: Subject, plan: Reading) -> UsableLength:
 
 
 @dataclass
-class _Run:
+class _Measuring:
     asked: HowLong
-    subject: Subject
-    plan: Reading
+    subject: Askable
+    plan: ReadingPlan
     reader: DocumentReader
     journal: Journal | None
     _known: dict[tuple[str, int, int], DocumentAnswers] = field(default_factory=dict)
@@ -101,6 +101,7 @@ class _Run:
                 f"{self.subject.name}: refuses even prompts of {plan.reference:,} tokens "
                 f"({refused}); give the length that it serves (`claimed`)"
             )
+        self.reader.learn(seen[plan.reference])
         short = _shares(seen[plan.reference], facts)
 
         def longer() -> dict[int, Shares]:
@@ -215,7 +216,6 @@ class _Run:
             failing,
             claimed=self.plan.claimed,
             serves=self.plan.serves,
-            exact=self.reader.exact,
             added=self.reader.added,
             verdict=verdict,
             in_process=server is None,

@@ -38,7 +38,7 @@ class Wanted(NamedTuple):
     """The number of documents of this length that there should be then."""
 
 
-class Bounds(NamedTuple):
+class Bracket(NamedTuple):
     """The usable length."""
 
     works: int
@@ -115,7 +115,7 @@ def following(
     return Wanted(length, ends[length])
 
 
-def bounds(reference: int, looks: Mapping[int, Look]) -> Bounds:
+def bounds(reference: int, looks: Mapping[int, Look]) -> Bracket:
     """The usable length by all lengths that were read."""
     lengths = sorted(looks)
     fails = min((n for n in lengths if looks[n].verdict == "does not work"), default=None)
@@ -123,7 +123,7 @@ def bounds(reference: int, looks: Mapping[int, Look]) -> Bounds:
     low = max((n for n in before if looks[n].verdict == "works"), default=reference)
     falling = _falling([(looks[n].difference.value, looks[n].documents) for n in lengths])
     fine = [n for n, each in zip(before, falling, strict=False) if each >= -MARGIN]
-    return Bounds(low, max([low, *fine]), fails)
+    return Bracket(low, max([low, *fine]), fails)
 
 
 def _doubles(length: int, longest: int) -> bool:

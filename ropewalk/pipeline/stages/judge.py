@@ -33,7 +33,7 @@ from ropewalk.schedule import RotarySchedule
 from ropewalk.searching.model.results import SearchResult
 
 if TYPE_CHECKING:
-    from ropewalk.searching.model.measure import Kept, LocalMeasure
+    from ropewalk.searching.model.measure import DocumentMeasure, Kept
 
 WITHIN = 48
 """The documents of the window at most: they are short, and every verdict leans on them."""
@@ -76,7 +76,7 @@ class Judge(Stage[Judged]):
         raise NotImplementedError
 
     def run(self, work: Work, progress: Progress) -> Judged | None:
-        from ropewalk.searching.model.measure import Kept, LocalMeasure
+        from ropewalk.searching.model.measure import Kept
 
         chosen, plan = self.candidate(work)
         layer = plan.extended_layer
@@ -89,11 +89,7 @@ class Judge(Stage[Judged]):
             return work.present.with_steps(layer, (PlanStep(self.target_length, schedule),))
 
         ranks, schedule = work.ranks and work.ranks.apart(self.name), plan.longest(layer)
-        local = LocalMeasure(
-            *(work.loaded.model, documents, plan_of, work.notice),
-            in_step=ranks is not None and ranks.per_copy > 1,
-            in_chunks=ranks is not None and ranks.by_heads,
-        )
+        local = work.reader.measure(documents, plan_of, work.notice, ranks)
         local.prove(schedule)
         if ranks is not None and ranks.rank > 0:
             ranks.serve(local.one)
@@ -131,7 +127,7 @@ class Judge(Stage[Judged]):
         if shared is not None:
             shared.close()
         elif not known:
-            told = replace(told, example=_example(work, local, long[0], len(short), schedule))
+            told = replace(told, example=_example(work, local, len(short), schedule))
         so_far.unlink()
         return told
 
@@ -184,7 +180,7 @@ class JudgeFirst(Judge):
     first = True
 
     def check(self, start: Start) -> None:
-        present = start.loaded.present_plan
+        present = start.present
         geometry = present.longest(present.extended_layer).geometry
         if geometry.resting_pairs:
             raise Unsupported(
@@ -192,9 +188,15 @@ class JudgeFirst(Judge):
                 "(their frequency is 0), and extend exports what it finds, which no stock runtime "
                 "can load for such a model; plan by the method ntk and export, or search"
             )
+        unmodified = PlanStep(self.target_length, present.longest(present.extended_layer))
+        for plan in (
+            self.candidate(start)[1],
+            present.with_steps(present.extended_layer, (unmodified,)),
+        ):
+            start.reader.check_follows(plan)
         self._planted(start, present.target_length)
 
-    def candidate(self, work: Work) -> tuple[str, ContextPlan]:
+    def candidate(self, work: Start) -> tuple[str, ContextPlan]:
         layer, target = work.present.extended_layer, self.target_length
         start = work.present.longest(layer)
         documented = resolve(work.source).documented
@@ -297,10 +299,9 @@ def doublings_between(window: int, target: int) -> list[int]:
     return [length for i in range(1, 32) if 3 * (length := window << i) <= 2 * target]
 
 
-def _example(
-    work: Work, local: LocalMeasure, document: Planted, number: int, schedule: RotarySchedule
-) -> Example:
-    """The farthest question of the first document, with both answers."""
+def _example(work: Work, local: DocumentMeasure, number: int, schedule: RotarySchedule) -> Example:
+    """The farthest question of a document, with both answers."""
+    document = local.documents[number]
     farthest = min(range(len(document.answers)), key=lambda i: document.depths[i])
     place = document.answers[farthest]
     begin = document.answers[farthest - 1].stop if farthest else document.text.stop
@@ -315,4 +316,4 @@ def _example(
 
 
 def _encoder(start: Start) -> Encoder:
-    return Encoder(start.loaded.tokenizer, start.loaded.vocabulary).with_chat(start.chat)
+    return start.reader.encoder.with_chat(start.chat)

@@ -74,7 +74,7 @@ def correlation(of: str) -> tuple[float, Ends, int]:
     count = len(means[0])
     found = float(np.corrcoef(*map(_ranks, means))[0, 1])
     half = 1.96 / math.sqrt(count - 3)
-    low, high = (math.tanh(math.atanh(found) + sign * half) for sign in (-1, 1))
+    low, high = (math.tanh(math.atanh(min(found, 1 - 1e-12)) + sign * half) for sign in (-1, 1))
     return found, (low, high), count
 
 

@@ -233,7 +233,8 @@ def extend(
             preview_ends(asked, source, ready.settings, ready.start)
             extended = ready.extended(progress, notice, done)
         if first():
-            keep_card(ready.path / FOLDER, source, notice)
+            if (ready.path / FOLDER).is_dir():  # a GGUF file has its evidence in the page
+                keep_card(ready.path / FOLDER, source, notice)
             keep_report(ready.path, notice)
         return extended
 

@@ -34,7 +34,7 @@ from ropewalk.run_directory import CONFIGURATION, read_configuration
 from ropewalk.values import Result, decode
 
 if TYPE_CHECKING:
-    from ropewalk.searching.model.readers import Reader
+    from ropewalk.searching.model.readers import PlantedReader
 
 _IMPORTS = "import torch, transformers; transformers.AutoModelForCausalLM"
 FEWER_EVALUATIONS = (10, 5, 0)
@@ -116,7 +116,7 @@ class TimedHere:
     """Seconds until a fresh process has loaded transformers."""
 
     @classmethod
-    def of(cls, reader: Reader, target: int) -> Self:
+    def of(cls, reader: PlantedReader, target: int) -> Self:
         timed = Timed.of(reader.model, reader.present_plan.target_length, target)
         began = time.perf_counter()
         subprocess.run([sys.executable, "-c", _IMPORTS], capture_output=True, check=False)
@@ -131,7 +131,7 @@ class TimedHere:
         return most._replace(low=self.forwards.range(needs.least, besides).low)
 
 
-def estimate(name: str, reader: Reader, settings: ExtendSettings) -> Estimate:
+def estimate(name: str, reader: PlantedReader, settings: ExtendSettings) -> Estimate:
     """Time the model, and say what each stage would take."""
     window, target = reader.present_plan.target_length, settings.target_length
     timed = TimedHere.of(reader, target)
@@ -167,7 +167,7 @@ def ways(
 
 
 def within(
-    budget: Budget, settings: ExtendSettings, reader: Reader, run: Path, notice: Notice
+    budget: Budget, settings: ExtendSettings, reader: PlantedReader, run: Path, notice: Notice
 ) -> ExtendSettings:
     """The settings, with as much as a budget has room for.
 

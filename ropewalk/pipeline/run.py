@@ -28,7 +28,7 @@ from ropewalk.pipeline.stages import stages
 from ropewalk.progress import Notice, Progress
 from ropewalk.run_directory import CONFIGURATION, RunDirectory, read_configuration
 from ropewalk.searching.model.ranks import SearchRanks
-from ropewalk.searching.model.readers import LlamaCppReader, Reader, reader_of
+from ropewalk.searching.model.readers import LlamaCppReader, PlantedReader, reader_of
 from ropewalk.torchrun import first, started
 
 
@@ -117,7 +117,7 @@ def _read(
     length: int,
     ranks: SearchRanks | None,
     notice: Notice,
-) -> Iterator[LoadedModel | Reader]:
+) -> Iterator[LoadedModel | PlantedReader]:
     """The loaded model, or the llama.cpp that runs a GGUF file."""
     if source.kind != "GGUF file":
         asked.engine.refuse(asked.cache)

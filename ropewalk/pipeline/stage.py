@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ropewalk.evaluation.chat import Chat
     from ropewalk.models.load import LoadedModel
     from ropewalk.searching.model.ranks import SearchRanks
-    from ropewalk.searching.model.readers import Reader
+    from ropewalk.searching.model.readers import PlantedReader
 
 R = TypeVar("R", bound=Result)
 
@@ -30,7 +30,7 @@ class Start:
 
     source: str
     """The source of an export: a folder, or `bundled`."""
-    loaded: LoadedModel | Reader
+    loaded: LoadedModel | PlantedReader
     """A loaded model, or whoever else reads."""
     target_length: int
     to_search: Sequence[Document]
@@ -50,7 +50,7 @@ class Start:
         return self.loaded.present_plan
 
     @property
-    def reader(self) -> Reader:
+    def reader(self) -> PlantedReader:
         """Whoever reads documents."""
         from ropewalk.searching.model.readers import reader_of
 

@@ -204,7 +204,8 @@ def test_a_server_elsewhere_is_sent_much_only_if_that_is_allowed() -> None:
 
     def asked(budget: str | None) -> HowLong:
         return HowLong(
-            "https://example.org", (), None, None, None, None if budget is None else as_budget(budget), 0, None,
+            "https://example.org", (), None, None, None,
+            None if budget is None else as_budget(budget), 0, None,
             None, 600.0, "auto", "auto", False, False, silent, unheard,
         )  # fmt: skip
 

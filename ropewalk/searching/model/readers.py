@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ropewalk.searching.model.ranks import SearchRanks
 
 
-class Reader(Protocol):
+class PlantedReader(Protocol):
     """A model that reads documents under one schedule after the other."""
 
     searches: bool
@@ -84,13 +84,13 @@ class Reader(Protocol):
         return True
 
 
-def reader_of(model: LoadedModel | Reader) -> Reader:
+def reader_of(model: LoadedModel | PlantedReader) -> PlantedReader:
     """The reader that a loaded model is, in this process."""
     return ModelReader(model) if isinstance(model, LoadedModel) else model
 
 
 @dataclass(frozen=True, eq=False)
-class ModelReader(Reader):
+class ModelReader(PlantedReader):
     """A model in this process, or the part of it that this rank holds."""
 
     loaded: LoadedModel
@@ -156,7 +156,7 @@ class ModelReader(Reader):
         return self.loaded.model
 
 
-class LlamaCppReader(Reader):
+class LlamaCppReader(PlantedReader):
     """A GGUF file in a llama.cpp of its own, which is started anew for another schedule."""
 
     searches = timed = False

@@ -36,7 +36,7 @@ from ropewalk.searching.model.forwards import FINALISTS, evaluations_of
 from ropewalk.searching.model.measure import Kept, Measure
 from ropewalk.searching.model.objectives import ModelObjective
 from ropewalk.searching.model.ranks import SearchRanks
-from ropewalk.searching.model.readers import Reader, reader_of
+from ropewalk.searching.model.readers import PlantedReader, reader_of
 from ropewalk.searching.model.report import report
 from ropewalk.searching.model.results import PRESENT, Leg, SearchResult
 from ropewalk.searching.model.settings import SearchSettings, check_target, legs_of, space_of
@@ -48,7 +48,7 @@ Journals = Callable[[str], Journal | None]
 
 
 def search_model(
-    model: LoadedModel | Reader,
+    model: LoadedModel | PlantedReader,
     documents: Sequence[Document],
     settings: SearchSettings,
     *,
@@ -105,7 +105,7 @@ def search_model(
 
 
 def check_search(
-    model: LoadedModel | Reader,
+    model: LoadedModel | PlantedReader,
     documents: Sequence[Document],
     settings: SearchSettings,
     ranks: SearchRanks | None = None,
@@ -143,7 +143,7 @@ def check_search(
 class _LegSearch:
     """One leg."""
 
-    reader: Reader
+    reader: PlantedReader
     corpus: Sequence[Document]
     encoder: Encoder
     settings: SearchSettings

@@ -45,7 +45,10 @@ def models() -> list[Known]:
     stated = json.loads(FILE.read_text("utf-8"))["models"]
     return [
         Known(
-            *(own[key] for key in ("name", "vendor", "claimed", "effective")),
+            own["name"],
+            own["vendor"],
+            own["claimed"],
+            own["effective"],
             decay(schedule_of(own), LONGEST).effective_length or LONGEST,
         )
         for own in stated
@@ -72,7 +75,8 @@ def correlation(of: str) -> tuple[float, Ends, int]:
         for each in ranks.values()
     ]  # fmt: skip
     count = len(means[0])
-    found = float(np.corrcoef(*map(_ranks, means))[0, 1])
+    first, second = map(_ranks, means)
+    found = float(np.corrcoef(first, second)[0, 1])
     half = 1.96 / math.sqrt(count - 3)
     low, high = (math.tanh(math.atanh(min(found, 1 - 1e-12)) + sign * half) for sign in (-1, 1))
     return found, (low, high), count

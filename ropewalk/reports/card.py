@@ -225,7 +225,7 @@ def _unchecked(run: RunOnDisk | None, judged: Judged | None) -> Iterator[Block]:
             yield from (Paragraph(line) for line in file.not_established)
         lengths = ", ".join(map(format_length, judged.lengths))
         yield Paragraph(
-            f"Retrieval was measured at {lengths} tokens, and perplexity at the first and the last of "
+            f"Retrieval was measured at {lengths} tokens, perplexity at the first and the last of "
             "these, on documents with planted facts; other lengths and other tasks were not."
         )
     trained = judged is not None and judged.chosen == TRAINED

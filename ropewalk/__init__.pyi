@@ -56,7 +56,7 @@ from ropewalk.models.load import load as load
 from ropewalk.number_formats.results import Precision as Precision
 from ropewalk.pipeline.cost import Estimate as Estimate
 from ropewalk.pipeline.extend import Extended as Extended
-from ropewalk.planning.compared import Comparison as Comparison
+from ropewalk.planning.comparison import Comparison as Comparison
 from ropewalk.planning.results import Planned as Planned
 from ropewalk.progress import Status as Status
 from ropewalk.rotation.callback import RotationCallback as RotationCallback

@@ -19,6 +19,7 @@ from ropewalk.exporting.staging import check_export_place
 from ropewalk.extras import required_by
 from ropewalk.models.config import Config
 from ropewalk.models.source import Source, resolve, stated_assumptions
+from ropewalk.models.stock_config import stock_config
 from ropewalk.options import (
     Advanced,
     Option,
@@ -32,7 +33,6 @@ from ropewalk.outputs import check_no_part
 from ropewalk.planning.extension import begins_plain, extend_plan
 from ropewalk.progress import Notice, Progress, Status, log_notice, shown
 from ropewalk.runtimes import target, targets
-from ropewalk.runtimes.configs import stock_config
 from ropewalk.runtimes.drafters import MTP, Drafter, beside, drafted, drafter_of, lost
 from ropewalk.runtimes.features import Support, matrix
 from ropewalk.runtimes.runtime import FolderTarget, Target

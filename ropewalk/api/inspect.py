@@ -138,7 +138,7 @@ class Inspection(Drawn):
 
     def charts(self) -> Charts:
         """The rescale factors of every step."""
-        from ropewalk.planning.charts import by_step, factors
+        from ropewalk.planning.tables import by_step, factors
 
         steps = by_step({self.schedule.method: self.plan}, self.plan.main_layer)
         return [factors(steps, self.model)]

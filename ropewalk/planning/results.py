@@ -172,7 +172,7 @@ class Planned(Drawn):
 
     def charts(self) -> Charts:
         """The rescale factors, now and planned."""
-        from ropewalk.planning.charts import by_step, factors
+        from ropewalk.planning.tables import by_step, factors
 
         plans = {"now": self.present, self.schedule.method: self.plan}
         return [factors(by_step(plans, self.layers[0]), self._lengths())]

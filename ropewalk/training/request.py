@@ -21,9 +21,9 @@ from ropewalk.errors import InputError, InvalidValue, Unsupported
 from ropewalk.extras import check_installed
 from ropewalk.lengths import format_length
 from ropewalk.models.source import Source, resolve
+from ropewalk.models.stock_config import stock_config
 from ropewalk.progress import Notice
 from ropewalk.run_directory import check_run_place
-from ropewalk.runtimes.configs import stock_config
 from ropewalk.scaling import stacked
 from ropewalk.training.execution import Execution, check_reports, check_stage, with_original
 from ropewalk.training.planner import StagePlanner

@@ -38,8 +38,8 @@ from ropewalk.models.checkpoint import Checkpoint
 from ropewalk.models.load import checked_weights, load, quiet
 from ropewalk.models.renamed import recompute_name
 from ropewalk.models.slices import Empty, without_weights
+from ropewalk.models.stock_config import stock_config
 from ropewalk.progress import Notice, Progress, log_notice
-from ropewalk.runtimes.configs import stock_config
 from ropewalk.torchrun import first
 from ropewalk.training import checkpoint
 from ropewalk.training.callback import KEPT, RopewalkCallback

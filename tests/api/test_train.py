@@ -28,9 +28,9 @@ from ropewalk.errors import InputError, InvalidValue, RopewalkError, Unsupported
 from ropewalk.evaluation import forward_time
 from ropewalk.models.config import BUNDLED_FOLDER
 from ropewalk.models.source import resolve
+from ropewalk.models.stock_config import stock_config
 from ropewalk.progress import Status
 from ropewalk.run_directory import read_journal
-from ropewalk.runtimes.configs import stock_config
 from ropewalk.scaling import linear
 from ropewalk.schedule import RotarySchedule
 from ropewalk.training.preview import TrainPreview

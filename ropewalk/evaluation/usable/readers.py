@@ -112,6 +112,8 @@ def subject_of(asked: HowLong) -> Askable:
     """What is asked, without loading anything; of a server, what it says of itself."""
     if asked.is_server:
         client = Client.of(str(asked.model), asked.timeout)
+        if not client.where.is_local and client.key and client.where.scheme == "http":
+            asked.notice(f"warning: the key is sent to {client.where.host} unencrypted; use https")
         info = discover(client, asked.model_name)
         trained = info.revealed.get("n_ctx_train")
         known = [n for n in (info.length, trained) if isinstance(n, int) and n > 0]

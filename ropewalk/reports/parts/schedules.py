@@ -14,7 +14,7 @@ from ropewalk.exporting.exported import Exported
 from ropewalk.lengths import format_length
 from ropewalk.models.config import load_config
 from ropewalk.models.source import resolve
-from ropewalk.planning.charts import by_step, factors
+from ropewalk.planning.tables import by_step, factors
 from ropewalk.runtimes.model_classes import ENGINE_NAMES
 from ropewalk.runtimes.serving import NOT_RUN, Serving, serving
 from ropewalk.searching.model.results import SearchResult

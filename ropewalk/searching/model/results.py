@@ -155,7 +155,7 @@ class Leg(Value):
 
     def charts(self) -> list[Chart]:
         """Progress and factors."""
-        from ropewalk.planning.charts import factors
+        from ropewalk.planning.tables import factors
         from ropewalk.searching.model.charts import progress
 
         schedules = {name: arm.schedule for name, arm in self.arms.items()}

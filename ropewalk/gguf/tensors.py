@@ -25,6 +25,11 @@ _ALLOWED = table_in(TABLE.with_name("optional_tensors.json"))
 which feed_forward_length is not the width of each tensor of a feed-forward layer."""
 _ENDINGS = ("", "weight", "bias", "scale", "input_scale")
 _EPSILONS = ("attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon")
+_LOADED = (
+    *("attention.head_count_kv", "attention.value_length", "block_count", "context_length"),
+    *("expert_count", "expert_used_count", "feed_forward_length", *_EPSILONS),
+)
+"""Numbers that llama.cpp loads in all architectures, next to those of the rotation."""
 _NO_WEIGHTS = {24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64"}
 _SHOWN = 3
 
@@ -36,11 +41,16 @@ def untold(header: GGUFHeader) -> str:
         return f"which tensors architecture {own[:40]!r} asks for is not known here"
     if any(f"{own}.{key}" in header.lengths for key in _PER_LAYER):
         return "its layers differ from each other, so its tensors cannot be compared with them"
+    if header.number("nextn_predict_layers"):
+        return "it has layers that predict further tokens, which are not compared"
     return ""
 
 
 def problems(header: GGUFHeader) -> Iterator[str]:
     """Each thing for which llama.cpp refuses the file, or computes garbage."""
+    for key in _LOADED:
+        if form := header.mistyped(key, whole=key not in _EPSILONS):
+            yield f"{key} must be stored as {form} to be loaded"
     width, place = header.count("embedding_length"), header.tensors.get(EMBEDDING)
     if place is None and EMBEDDING in table_in(TABLE).get(header.architecture, [[]])[0]:
         yield f"there is no tensor {EMBEDDING}"

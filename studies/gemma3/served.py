@@ -27,13 +27,18 @@ from studies.steps import Journey, Step
 
 WORK = PLACE / "served"
 FOLDER, PLAN = PLACE / "model", WORK / "plan.json"
+WEIGHTS_PLAN = WORK / "plan-of-the-folder.json"
 PRINT, ANSWERS = WORK / "fingerprint.json", WORK / "answers"
 TARGET = 65536
 STEPS = {
-    "plan": Step("a plan to 64k", f"plan {FILE} --to 64k --method yarn -o {PLAN}", "memory"),
+    "plan": Step("a plan to 64k", f"plan {FILE} --to 64k --method yarn -o {PLAN}", "wrote"),
+    "plan of the weights": Step(
+        "the same of the folder, whose two kinds of layers have a schedule each",
+        *(f"plan {FOLDER} --to 64k --method yarn -o {WEIGHTS_PLAN}", "wrote"),
+    ),
     "fingerprint": Step(
         "how the planned model answers, up to 1,024 tokens",
-        f"fingerprint {FOLDER} --plan {PLAN} --length 1k -o {PRINT} --overwrite",
+        f"fingerprint {FOLDER} --plan {WEIGHTS_PLAN} --length 1k -o {PRINT} --overwrite",
         "probes of up to",
     ),
     "check": Step(

@@ -320,6 +320,8 @@ def table() -> str:
 
 def _coverage(found: dict[tuple[str, ...], dict[str, Any]]) -> str:
     rows = [row for name in CURVES if (row := found.get(("coverage", name)))]
+    if not rows:
+        return ""
     right = [row["right"] for row in rows]
     return (
         f"On {len(rows)} kinds of simulated models that claim 128k, {RUNS} runs each, the interval "

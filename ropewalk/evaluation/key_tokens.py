@@ -80,7 +80,7 @@ class Evaluator:
         return (
             f"longppl: key tokens by {self}, those of a loss below {-BETA:g} nats that is more "
             f"than {ALPHA:g} lower with all of the text than with {short} to "
-            f"{short + short // 4 - 1} tokens before it"
+            f"{short + short // 4 - 1} tokens before it; texts without any do not count"
         )
 
     def gain(self, tokens: IntArray, short: int) -> ContextGain:

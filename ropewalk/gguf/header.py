@@ -78,6 +78,12 @@ class GGUFHeader:
         """A value of this architecture: `rope.freq_base`."""
         return self.values.get(f"{self.architecture}.{key}")
 
+    def mistyped(self, key: str, *, whole: bool) -> str:
+        """The type that llama.cpp loads a key from, if it is stored as another."""
+        place = self.places.get(f"{self.architecture}.{key}")
+        form, name = ("<I", "uint32") if whole else ("<f", "float32")
+        return name if place is not None and place[1] != form else ""
+
     def number(self, key: str) -> float | None:
         value = self.get(key)
         return None if isinstance(value, str | bool) or value is None else float(str(value))

@@ -29,20 +29,10 @@ LLAMA_CPP_FACTORS = frozenset(CONVERTED["take_factors"])
 """The model types whose graphs take a factor a pair."""
 _KEYS = table_in(Path(__file__).with_name("keys.json"))
 """The file's keys by our names, and those of numbers and of whole numbers."""
+_FACTORS = ("rope.scale_linear", "rope.scaling.factor")
 _SCALING_TYPES = ("none", "linear", "yarn", "longrope")
 """The scaling types that llama.cpp loads."""
 _LOADED_AS = {FREQUENCIES: "rope_freqs", LONG: "rope_factors", SHORT: "rope_factors"}
-
-
-def check_beside_factors(schedule: RotarySchedule) -> None:
-    """Refuse what no file of any architecture can express besides factors and attention scaling."""
-    if schedule.kept_initial_positions:
-        raise Unsupported(
-            "llama.cpp cannot keep initial positions "
-            f"(kept_initial_positions = {schedule.kept_initial_positions}); plan with 0"
-        )
-    if schedule.log_n is not None:
-        raise Unsupported("llama.cpp cannot scale queries by log n; plan without it")
 
 
 def default_yarn(schedule: RotarySchedule, *, betas: bool = False) -> float | None:
@@ -126,13 +116,19 @@ def _check_values(header: GGUFHeader) -> None:
             continue
         whole = key in _KEYS["counts"]
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not np.isfinite(float(str(value))) or (whole and isinstance(value, float)):
-            raise InvalidValue(
-                f"{header.path}: {key}",
-                value,
-                "must be a whole number" if whole else "must be a finite number",
-                "convert the model again",
-            )
+        rule = "must be a whole number" if whole else "must be a finite number"
+        fits = (
+            number and np.isfinite(float(str(value))) and not (whole and isinstance(value, float))
+        )
+        if fits and (form := header.mistyped(key, whole=whole)):
+            fits, rule = False, f"must be stored as {form} to be loaded"
+        elif fits:
+            none, least = key in _KEYS["none_by_zero"], 1 if whole or key in _FACTORS else 0
+            size = float(str(value))
+            fits = (none and size == 0) or (size > 0 and size >= least)
+            rule = f"must be {'0 or ' * none}{'at least 1' if least else 'above 0'}"
+        if not fits:
+            raise InvalidValue(f"{header.path}: {key}", value, rule, "convert the model again")
     kind = header.get("rope.scaling.type")
     if kind is not None and kind not in _SCALING_TYPES:
         raise InvalidValue(

@@ -25,6 +25,11 @@ _ALLOWED = table_in(TABLE.with_name("optional_tensors.json"))
 which feed_forward_length is not the width of each tensor of a feed-forward layer."""
 _ENDINGS = ("", "weight", "bias", "scale", "input_scale")
 _EPSILONS = ("attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon")
+_LOADED = (
+    *("attention.head_count_kv", "attention.value_length", "block_count", "context_length"),
+    *("expert_count", "expert_used_count", "feed_forward_length", *_EPSILONS),
+)
+"""Numbers that llama.cpp loads in all architectures, next to those of the rotation."""
 _NO_WEIGHTS = {24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64"}
 _SHOWN = 3
 
@@ -36,11 +41,16 @@ def untold(header: GGUFHeader) -> str:
         return f"which tensors architecture {own[:40]!r} asks for is not known here"
     if any(f"{own}.{key}" in header.lengths for key in _PER_LAYER):
         return "its layers differ from each other, so its tensors cannot be compared with them"
+    if header.number("nextn_predict_layers"):
+        return "it has layers that predict further tokens, which are not compared"
     return ""
 
 
 def problems(header: GGUFHeader) -> Iterator[str]:
     """Each thing for which llama.cpp refuses the file, or computes garbage."""
+    for key in _LOADED:
+        if form := header.mistyped(key, whole=key not in _EPSILONS):
+            yield f"{key} must be stored as {form} to be loaded"
     width, place = header.count("embedding_length"), header.tensors.get(EMBEDDING)
     if place is None and EMBEDDING in table_in(TABLE).get(header.architecture, [[]])[0]:
         yield f"there is no tensor {EMBEDDING}"
@@ -142,9 +152,9 @@ def _misshapen(header: GGUFHeader, blocks: int) -> Iterator[str]:
     # The sizes that the keys state; None where they state none.
     width, heads = header.count("embedding_length"), header.count("attention.head_count")
     own = width // heads if width and heads else None
-    keys = header.count("attention.key_length") or own
-    values = header.count("attention.value_length") or own
-    groups = header.count("attention.head_count_kv") or heads
+    keys = _stated(header, "attention.key_length", own)
+    values = _stated(header, "attention.value_length", own)
+    groups = _stated(header, "attention.head_count_kv", heads)
     inner = header.count("feed_forward_length")
     if header.architecture in _ALLOWED["twice_as_wide"] or header.number("expert_count"):
         inner = None
@@ -173,6 +183,11 @@ def _misshapen(header: GGUFHeader, blocks: int) -> Iterator[str]:
             asked = " × ".join(map(str, wanted))
             yield f"{name} is {' × '.join(map(str, place.shape))}, and its keys ask for {asked}"
             return
+
+
+def _stated(header: GGUFHeader, key: str, default: int | None) -> int | None:
+    """A size that has a default where it is missing, and is none where it is 0."""
+    return default if header.get(key) is None else header.count(key) or 0
 
 
 def times(one: int | None, other: int | None) -> int | None:

@@ -27,20 +27,14 @@ from studies.steps import Journey, Step
 
 WORK = PLACE / "served"
 FOLDER, PLAN = PLACE / "model", WORK / "plan.json"
+WEIGHTS_PLAN = WORK / "plan-of-the-folder.json"
 PRINT, ANSWERS = WORK / "fingerprint.json", WORK / "answers"
 TARGET = 65536
 STEPS = {
-    "plan": Step("a plan to 64k", f"plan {FILE} --to 64k --method yarn -o {PLAN}", "memory"),
-    "fingerprint": Step(
-        "how the planned model answers, up to 1,024 tokens",
-        f"fingerprint {FOLDER} --plan {PLAN} --length 1k -o {PRINT} --overwrite",
-        "probes of up to",
-    ),
-    "check": Step(
-        "the server beside that",
-        f"fingerprint {PRINT} --tokenizer {FOLDER} --timeout 7200 --server",
-        "answers like",
-        served=True,
+    "plan": Step("a plan to 64k", f"plan {FILE} --to 64k --method yarn -o {PLAN}", "wrote"),
+    "plan of the weights": Step(
+        "the same of the folder, whose two kinds of layers have a schedule each",
+        *(f"plan {FOLDER} --to 64k --method yarn -o {WEIGHTS_PLAN}", "wrote"),
     ),
     "evaluate": Step(
         f"{QUESTIONS} questions on one text of 8k, which the server reads once",
@@ -50,6 +44,17 @@ STEPS = {
         "niah",
         served=True,
         answers=ANSWERS,
+    ),
+    "fingerprint": Step(
+        "how the planned model answers, up to 1,024 tokens",
+        f"fingerprint {FOLDER} --plan {WEIGHTS_PLAN} --length 1k -o {PRINT} --overwrite",
+        "probes of up to",
+    ),
+    "check": Step(
+        "the server beside that",
+        f"fingerprint {PRINT} --tokenizer {FOLDER} --timeout 7200 --server",
+        "answers like",
+        served=True,
     ),
 }
 

@@ -49,7 +49,7 @@ def test_the_bundled_model_works_up_to_its_window(whole: tuple[UsableLength, Pat
     found, run = check_result(whole[0]), whole[1]
     assert found.summary() == "bundled: claims 512; answers as well as at 256 up to all of it."
     assert found.usable is not None
-    assert found.usable.ends == (512, 512)
+    assert found.usable.low == found.usable.high == 512
     assert found.asked == "single"
     assert not found.causes
     assert "usable context: 512 of 512" in (run / BADGE).read_text()
@@ -94,6 +94,14 @@ def test_a_server_is_read_as_the_model_in_process(
     assert [cause.name for cause in found.causes] == ["context"]
 
 
+def test_a_gguf_file_is_read_as_the_model_in_process(
+    whole: tuple[UsableLength, Path], tmp_path: Path
+) -> None:
+    found = rw.howlong(made.gguf(tmp_path / "plain.gguf", made.plain()), claimed=512)
+    assert [r.rate for r in found.readings] == [r.rate for r in whole[0].readings]
+    assert (found.bounds, found.causes) == (whole[0].bounds, ())
+
+
 def test_a_lost_setting_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server runs the model without its plan."""
     without_figures(monkeypatch)
@@ -101,10 +109,10 @@ def test_a_lost_setting_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     file.write_text(made.fingerprint().dumps(), "utf-8")
     path = made.gguf(tmp_path / "plain.gguf", made.plain())
     with serving(path, n_ctx=made.TARGET) as url:
-        found = rw.howlong(url, against=file, run=tmp_path / "run")
+        found = rw.howlong(url, need=512, against=file, run=tmp_path / "run")
         assert found.causes[0].name == "no scaling"
         assert "answers like the plan without any scaling" in found.summary()
-        assert rw.howlong(url, against=file, run=tmp_path / "run") == found
+        assert rw.howlong(url, need=512, against=file, run=tmp_path / "run") == found
 
 
 def ideal(**how: Any) -> Any:
@@ -120,7 +128,7 @@ def models() -> Reply:
     [
         ({}, "", "up to all of it"),
         ({"reads": 2400}, "truncation", "cuts prompts to 2,400 tokens"),
-        ({"reads": 2400, "counts": lambda sent, read: sent}, "truncation", "looks as if it cut"),
+        ({"reads": 2400, "counts": lambda sent, read: sent}, "truncation", "prompts look cut"),
         ({"counts": lambda sent, read: read + 9}, "template", "adds about 10 tokens"),
     ],
     ids=["sound", "cut", "cut, and counted as sent", "template"],
@@ -203,9 +211,9 @@ def test_a_server_elsewhere_is_sent_much_only_if_that_is_allowed() -> None:
     far = Askable("m", 131072, False, is_remote=True)
 
     def asked(budget: str | None) -> HowLong:
+        most = None if budget is None else as_budget(budget)
         return HowLong(
-            "https://example.org", (), None, None, None,
-            None if budget is None else as_budget(budget), 0, None,
+            "https://example.org", (), None, None, None, most, 0, None,
             None, 600.0, "auto", "auto", False, False, silent, unheard,
         )  # fmt: skip
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -33,6 +34,14 @@ DAMAGES: dict[str, tuple[Change, str]] = {
     "a block more than stated": (lambda k, t: k.update(count(2)), "number of tensors"),
     "no count of blocks": (lambda k, t: k.pop("llama.block_count"), "block_count"),
     "a count that is text": (lambda k, t: k.update({"llama.block_count": text("3")}), "wrong type"),
+    "a count of eight bytes": (
+        lambda k, t: k.update({"llama.block_count": struct.pack("<IQ", 10, 3)}),
+        "wrong type u64",
+    ),
+    "values of no size": (
+        lambda k, t: k.update({"llama.attention.value_length": uint32(0)}),
+        "attn_v.*shape",
+    ),
     "no heads": (lambda k, t: k.pop("llama.attention.head_count"), "shape|head_count"),
     "no epsilon": (lambda k, t: k.pop("llama.attention.layer_norm_rms_epsilon"), "rms_epsilon"),
     "an epsilon that is no number": (lambda k, t: k.update(_epsilon(math.nan)), "eps"),

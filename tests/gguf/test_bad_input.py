@@ -74,7 +74,11 @@ def with_keys(**keys: object) -> Callable[[Path], Path]:
     def made(folder: Path) -> Path:
         named = {f"llama.{name.replace('__', '.')}": value for name, value in keys.items()}
         stated = {
-            key: text(value) if isinstance(value, str) else struct.pack("<If", 6, value)
+            key: value
+            if isinstance(value, bytes)
+            else text(value)
+            if isinstance(value, str)
+            else struct.pack("<If", 6, value)
             for key, value in named.items()
         }
         return raw_file(folder / "a.gguf", KEYS | stated, [NORM])
@@ -165,6 +169,22 @@ CASES: dict[str, tuple[Callable[[Path], Path], str]] = {
     "a size that is no whole number": (
         with_keys(rope__dimension_count=16.5),
         "rope.dimension_count = 16.5: must be a whole number",
+    ),
+    "a factor that speeds up": (
+        with_keys(rope__scaling__factor=0.5),
+        "rope.scaling.factor = 0.5: must be 0 or at least 1",
+    ),
+    "no attention": (
+        with_keys(rope__scaling__attn_factor=0.0),
+        "attn_factor = 0.0: must be above 0",
+    ),
+    "no rotation by number": (
+        with_keys(rope__dimension_count=uint32(0)),
+        "rope.dimension_count = 0: must be at least 1",
+    ),
+    "a head of another type": (
+        with_keys(attention__key_length=struct.pack("<Iq", 11, 16)),
+        "attention.key_length = 16: must be stored as uint32 to be loaded",
     ),
     "a scaling of tomorrow": (
         with_keys(rope__scaling__type="spiral"),

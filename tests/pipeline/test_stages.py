@@ -31,6 +31,7 @@ from ropewalk.pipeline.stage import Start
 from ropewalk.pipeline.stages.judge import JudgeFirst, _Reader
 from ropewalk.progress import silent
 from ropewalk.records import AS_IT_IS
+from ropewalk.reports.commands import extend as extend_page
 from ropewalk.reports.figures import save
 from ropewalk.training.journal import Step
 from ropewalk.training.results import TrainedStage
@@ -133,6 +134,39 @@ def test_facts_are_shown_by_depth_and_length_a_third_of_them_a_row() -> None:
     assert after.tiles[2][1] is not None
     assert after.tiles[2][1].words == "256, 50% to 70% into a document: 0 of 14"
     assert judged.by_depth() == [], "a run of before depths were kept"
+
+
+def test_a_model_whose_price_is_above_the_limit_works_at_a_price(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    judged = judged_by(1.0, [1.0] * 48)
+    readings = [
+        replace(each, text=each.text + (0.05, 0.07)[i % 2]) if each.method == "yarn" else each
+        for i, each in enumerate(judged.readings)
+    ]
+    known = {("first", ".json"): replace(judged, readings=tuple(readings))}
+    monkeypatch.setattr(
+        extend_page, "stage_of", lambda run, name, kind, ending=".json": known.get((name, ending))
+    )
+    for limit, word, told in (
+        (0.02, "works, at a price", "above the limit of 2%"),
+        (0.1, "works", ""),
+    ):
+        run: Any = SimpleNamespace(path=tmp_path, configuration={"short_limit": limit})
+        page = extend_page.page(run)
+        assert page.word == word
+        assert told in dict(page.remarks)["Price on short text"]
+        assert page.to_do is not None
+        assert ("the original for shorter ones" in page.to_do.title) == bool(told)
+
+
+def test_a_schedule_that_fails_says_up_to_where_it_would_do() -> None:
+    judged = judged_by(1.0, [0.25] * 6)
+    assert extend_page._reach(judged) == ""
+    between = [DocumentRead("yarn", 192, f"{i}@9", 3.0, 1.0, 0.95, 8) for i in range(5)]
+    assert extend_page._reach(judged.with_more(between)).startswith(": at 192 it retrieves 95% (")
+    lost = [replace(each, retrieved=0.5) for each in between]
+    assert extend_page._reach(judged.with_more(lost)) == ""
 
 
 @pytest.mark.parametrize(

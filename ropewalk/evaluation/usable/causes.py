@@ -97,7 +97,7 @@ def _seems_cut(failing: Sequence[DocumentAnswers]) -> list[Cause]:
     if best is None:
         return []
     told = (
-        "looks as if it cut prompts: it finds facts in about the last "
-        f"{facts[best[1] - 1][0]:,.0f} tokens, and hardly any before"
+        f"finds facts in about the last {facts[best[1] - 1][0]:,.0f} tokens and hardly any before: "
+        "prompts look cut, or a scaling is lost"
     )
     return [Cause("truncation", told, certain=False)]

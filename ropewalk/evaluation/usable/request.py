@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,7 @@ from ropewalk.values import Result
 if TYPE_CHECKING:
     from ropewalk.evaluation.usable.readers import Askable
 
+_WITHOUT_SCHEME = re.compile(r"[\w.-]+:[0-9]{2,5}(/.*)?")
 UNASKED = 1_000_000
 """Tokens that are sent to another machine, which may charge for them, without a `budget`."""
 SHORTEST = 128
@@ -60,6 +62,10 @@ class HowLong:
 
     def __post_init__(self) -> None:
         check_seed(self.seed)
+        if isinstance(self.model, str) and _WITHOUT_SCHEME.fullmatch(self.model):
+            raise InvalidValue(
+                "model", self.model, "is no URL without a scheme", f"write http://{self.model}"
+            )
         if self.budget is not None and self.budget.unit != "tokens":
             raise InvalidValue(
                 "budget", str(self.budget), "must be of tokens", "write 5e6tok, for example"

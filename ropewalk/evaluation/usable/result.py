@@ -144,8 +144,9 @@ class UsableLength(Drawn):
     def summary(self) -> str:
         told = f"{self.model}: claims {format_length(self.claimed)}; {self.verdict}"
         if self.causes and self.is_judged:
-            _, _, high = self.bounds
-            since = "" if high is None else f"from {format_length(high)} on: "
+            _, value, high = self.bounds
+            is_said = high is None or value <= self.reference.length
+            since = "" if is_said else f"from {format_length(high or 0)} on: "
             told += f"; {since}{'; '.join(cause.told for cause in self.causes)}"
         if self.need is not None:
             told += f". The {format_length(self.need)} needed: {self.status}"
@@ -159,7 +160,7 @@ class UsableLength(Drawn):
             ("length", "facts found", f"minus that at {self.reference.length:,}", "documents", ""),
             tuple(self._row(each) for each in self.readings),
             f"95% intervals of rates, {self._level:.0%} of differences. A length works if it is at "
-            f"most {MARGIN:.0%} worse than {self.reference.length:,}.",
+            f"most {100 * MARGIN:.0f} points worse than {self.reference.length:,}.",
         )
         yield from self.charts()
         yield Paragraph(f"{self._questions} {self._read}", "quiet")

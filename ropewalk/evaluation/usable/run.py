@@ -6,7 +6,7 @@ that was killed repeats at most one document and ends with the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -66,7 +66,8 @@ def measured(asked: HowLong, subject: Askable, plan: ReadingPlan) -> UsableLengt
             )
             journal = directory.journal(JOURNAL)
         run = _Measuring(asked, subject, plan, reader, journal)
-        found = run.result(lambda: _compared(asked, reader, directory))
+        verdict = _compared(asked, reader, directory)  # before minutes of reading
+        found = run.result(verdict)
         reader.end()
         if directory is not None:
             directory.keep(RESULTS, found.to_json())
@@ -92,7 +93,7 @@ class _Measuring:
             self.asked.documents, self.subject.small, self.asked.seed, self.reader.count
         )
 
-    def result(self, compared: Callable[[], Verdict | None]) -> UsableLength:
+    def result(self, verdict: Verdict | None) -> UsableLength:
         degree, facts, tried = self._degree()
         plan, within = self.plan, range(WITHIN)
         seen = {plan.reference: self._read(degree, plan.reference, within, facts)}
@@ -123,7 +124,6 @@ class _Measuring:
             if reading.verdict == "does not work"
             for each in seen[reading.length]
         ]
-        verdict = compared()
         return UsableLength(
             model=self.subject.name,
             runs=self.reader.runs,
@@ -236,7 +236,9 @@ def _compared(
     if asked.against is None:
         return None
     if not isinstance(reader, ServedReader):
-        raise InputError("`against` is for a server or a GGUF file; leave it out")
+        raise InputError(
+            "`against` is for a server; leave it out, or serve the model and give the URL"
+        )
     kept = None if directory is None else result_in(directory.path, VERDICT, Verdict)
     if kept is not None:
         return kept

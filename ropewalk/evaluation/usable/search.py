@@ -106,10 +106,10 @@ def following(
         return None
 
     def order(length: int) -> tuple[bool, bool, int]:
-        """The nearest to where the curve falls; what the room may not decide comes last."""
+        """The nearest to where the curve falls, if the room may decide it; else the shortest."""
         more = looks[length].more if length in looks else TO_WORK
         decided = more is not None and read[length] + more <= MOST and more * length <= room
-        return not decided, length > value, abs(length - value)
+        return not decided, decided and length > value, abs(length - value) if decided else length
 
     length = min(left, key=order)
     return Wanted(length, ends[length])

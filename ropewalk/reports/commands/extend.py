@@ -41,6 +41,7 @@ CONDITIONAL = ("search", "verdict")
 SUBJECTS = {SEARCHED: "the model under the searched schedule", TRAINED: "the trained model"}
 NAMES = {SEARCHED: "the searched schedule", TRAINED: "the trained model"}
 MODELS = {"bundled": "The small demonstration model of ropewalk"}
+OWN = "For your own model, `ropewalk extend path/to/model --to 128k --dry-run` says what it takes."
 NOT_YET = "Not judged yet, so how well the extended model works is unknown."
 
 
@@ -83,6 +84,7 @@ def page(run: RunOnDisk) -> Page:
             *(f"Example: {each.example}." for each in judged.values() if each.example),
             *(f"{each.chosen} is judged now, by {each.so_far}." for each in going_on),
             *(each.summary() for each in (trained, verified) if each is not None),
+            *([OWN] if inspected and inspected.model in MODELS else ()),
         ),
         tuple(section for section in sections if section.blocks),
         tuple(
@@ -145,7 +147,8 @@ def _finding(judged: Judged) -> str:
         f"{judged.retrieved(AS_IT_IS, judged.length)} there, and "
         f"{judged.retrieved(AS_IT_IS, judged.window)} within its own window of {window}."
     )
-    return f"{told} {judged.doubt[:1].upper()}{judged.doubt[1:]}.".removesuffix(" .")
+    doubt = judged.doubt.partition(". ")[0]  # advice follows below
+    return f"{told} {doubt[:1].upper()}{doubt[1:]}.".removesuffix(" .")
 
 
 def _to_do(judged: Judged, run: RunOnDisk, exports: Exports | None, *, over: bool) -> Code:
@@ -162,7 +165,21 @@ def _to_do(judged: Judged, run: RunOnDisk, exports: Exports | None, *, over: boo
     if judged.verdict == "undecided" and last is not None and last.more is not None:
         more = again(run, "--budget", str(last.documents + last.more))
         return Code(f"read {last.more:,} more documents, by this command.", more)
-    return Code("train under it, or extend less far.", again(run, "--train-steps", "200"))
+    advice = f"train under it, or extend less far{_reach(judged)}."
+    return Code(advice, again(run, "--train-steps", "200"))
+
+
+def _reach(judged: Judged) -> str:
+    """The longest length in between that lost no more than a schedule that works may."""
+    least = judged.shares(AS_IT_IS, judged.window).rate - MARGIN
+    between = [length for length in judged.lengths if judged.window < length < judged.length]
+    kept = [n for n in between if judged.of(judged.chosen, n)]
+    kept = [n for n in kept if judged.shares(judged.chosen, n).rate >= least]
+    if not kept:
+        return ""
+    return (
+        f": at {format_length(kept[-1])} it retrieves {judged.retrieved(judged.chosen, kept[-1])}"
+    )
 
 
 def judged_section(judged: Judged, *, is_final: bool = False, goes_on: bool = False) -> Section:

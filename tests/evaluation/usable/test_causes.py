@@ -39,7 +39,12 @@ USUAL: dict[str, Any] = {
         ),
         ([read("01010101", seen=3700)] * 6, {}, ["unknown"], "nothing was cut"),
         ([read("0" * 8, refused="too long")], {}, ["context"], r"refuses prompts of 4k .*too long"),
-        ([read("00000011")] * 6, {}, ["truncation", "unknown"][:1], "about the last 1,200 tokens"),
+        (
+            [read("00000011")] * 6,
+            {},
+            ["truncation", "unknown"][:1],
+            "about the last 1,200 tokens .* prompts look cut",
+        ),
         ([read("01010101")] * 6, {}, ["unknown"], "give the model's folder or fingerprint"),
         ([read("01010101")] * 6, {"in_process": True}, ["model"], "the model itself"),
         ([read("00000000")] * 6, {}, ["unknown"], "nothing was cut"),

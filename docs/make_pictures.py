@@ -5,8 +5,8 @@ from __future__ import annotations
 from docs.figures import Picture
 from ropewalk.models import catalogue
 from ropewalk.models.config import present_plan
-from ropewalk.planning.charts import by_step, factors
 from ropewalk.planning.extension import extend_plan
+from ropewalk.planning.tables import by_step, factors
 from ropewalk.reports.figures import figure
 
 SHOWN = ("linear", "ntk", "ntk_mixed", "yarn", "llama3", "two_band")

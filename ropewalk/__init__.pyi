@@ -7,7 +7,6 @@ from ropewalk.api.card import card as card
 from ropewalk.api.compare_runs import compare_runs as compare_runs
 from ropewalk.api.cost import Cost as Cost
 from ropewalk.api.cost import cost as cost
-from ropewalk.api.data import DataDescription as DataDescription
 from ropewalk.api.data import build_data as build_data
 from ropewalk.api.data import describe_data as describe_data
 from ropewalk.api.doctor import Diagnosis as Diagnosis
@@ -36,6 +35,7 @@ from ropewalk.api.verify import verify as verify
 from ropewalk.attention.layout import AttentionLayout as AttentionLayout
 from ropewalk.audit.result import Audit as Audit
 from ropewalk.context_plan import ContextPlan as ContextPlan
+from ropewalk.data.description import DataDescription as DataDescription
 from ropewalk.errors import GateFailed as GateFailed
 from ropewalk.errors import InputError as InputError
 from ropewalk.errors import InvalidValue as InvalidValue
@@ -48,7 +48,7 @@ from ropewalk.evaluation.conclusion import Evaluated as Evaluated
 from ropewalk.evaluation.conclusion import EvaluatedServer as EvaluatedServer
 from ropewalk.evaluation.served.fingerprint import Fingerprint as Fingerprint
 from ropewalk.evaluation.served.fingerprint import Verdict as Verdict
-from ropewalk.evaluation.usable.request import Reading as Reading
+from ropewalk.evaluation.usable.request import ReadingPlan as ReadingPlan
 from ropewalk.evaluation.usable.result import UsableLength as UsableLength
 from ropewalk.exporting.exported import Exported as Exported
 from ropewalk.models.install import applied as applied
@@ -56,7 +56,7 @@ from ropewalk.models.load import load as load
 from ropewalk.number_formats.results import Precision as Precision
 from ropewalk.pipeline.cost import Estimate as Estimate
 from ropewalk.pipeline.extend import Extended as Extended
-from ropewalk.planning.compared import Comparison as Comparison
+from ropewalk.planning.comparison import Comparison as Comparison
 from ropewalk.planning.results import Planned as Planned
 from ropewalk.progress import Status as Status
 from ropewalk.rotation.callback import RotationCallback as RotationCallback

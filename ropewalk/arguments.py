@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 from ropewalk.errors import InvalidValue
-from ropewalk.lengths import parse_length, parse_lengths
+from ropewalk.lengths import check_measured, parse_length, parse_lengths
 
 T = TypeVar("T")
 
@@ -24,6 +24,13 @@ def as_length(value: Length, key: str = "length") -> int:
         return parse_length(str(value))
     except InvalidValue as error:
         raise InvalidValue(key, value, error.rule, error.remedy) from None
+
+
+def as_measured(value: Length, key: str) -> int:
+    """The same, of a length that a model is run on."""
+    length = as_length(value, key)
+    check_measured(length, key)
+    return length
 
 
 def as_list(values: Iterable[T], key: str) -> tuple[T, ...]:

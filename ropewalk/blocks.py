@@ -111,8 +111,8 @@ class Page(NamedTuple):
     """The recommended action, and the command or the code for it."""
     evidence: tuple[Block, ...] = ()
     """The figures that the verdict rests on."""
-    price: str = ""
-    """What the outcome costs, beside it."""
+    remarks: tuple[tuple[str, str], ...] = ()
+    """On the outcome, such as its price: a name and a sentence each."""
 
     @property
     def told(self) -> str:

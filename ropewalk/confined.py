@@ -32,7 +32,7 @@ from weakref import WeakSet, finalize
 import numpy as np
 from numpy.typing import NDArray
 
-from ropewalk.errors import InputError, first_line
+from ropewalk.errors import InputError, Unsupported, first_line
 from ropewalk.untrusted import read_json, read_text
 
 MEMORY: Final = 4 * 2**30
@@ -98,6 +98,11 @@ class Confined:
         counts, raw = self._tokenizer("encode", sum(map(len, texts)), texts=texts, **how)
         ends = np.cumsum(counts, dtype=np.int64)[:-1]
         return np.split(np.frombuffer(raw, np.uint32), ends)
+
+    def spans(self, text: str) -> NDArray[np.int64]:
+        """The beginning and end of each token of a text, in characters."""
+        _, raw = self._tokenizer("spans", len(text), text=text)
+        return np.frombuffer(raw, np.uint32).astype(np.int64).reshape(-1, 2)
 
     def decode(self, tokens: Sequence[Sequence[int]], *, skip: bool) -> list[str]:
         """The text of each list of tokens; `skip`: without the special ones."""
@@ -226,6 +231,14 @@ class Words:
             split=split_special_tokens,
         )
         return {"input_ids": ids[0].tolist() if isinstance(text, str) else ids}
+
+    def spans(self, text: str) -> NDArray[np.int64]:
+        if not self._in_steps:
+            raise Unsupported(
+                f"{self._own.name_or_path}: its tokenizer does not say which text a token is of, "
+                "as another tokenizer needs to know; give an evaluator with the same tokenizer"
+            )
+        return self._child.spans(text)
 
     def decode(self, tokens: Sequence[int], **how: Any) -> str:
         return self.batch_decode([tokens], **how)[0]

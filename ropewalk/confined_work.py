@@ -47,6 +47,13 @@ def encode(texts: list[str], special: bool, split: bool) -> tuple[list[int], byt
     return [len(each.ids) for each in found], more.tobytes()
 
 
+def spans(text: str) -> tuple[None, bytes]:
+    """The beginning and end of each token of a text, none of which is special."""
+    _tokenizer.encode_special_tokens = False
+    found = _tokenizer.encode(text, add_special_tokens=False).offsets
+    return None, array("I", chain.from_iterable(found)).tobytes()
+
+
 def decode(tokens: list[list[int]], skip: bool) -> tuple[list[str], bytes]:
     """The text of each list of tokens."""
     return [_tokenizer.decode(each, skip_special_tokens=skip) for each in tokens], b""
@@ -60,7 +67,7 @@ def render(template: str, messages: list[Any], variables: dict[str, Any]) -> tup
     return text, b""
 
 
-_WORK = {each.__name__: each for each in (load, largest, encode, decode, render)}
+_WORK = {each.__name__: each for each in (load, largest, encode, spans, decode, render)}
 
 
 def _answer(does: str, seconds: int, **request: Any) -> tuple[dict[str, Any], bytes]:

@@ -42,6 +42,8 @@ AS_IT_IS = "none"
 """The method of an unmodified model."""
 AS_SERVED = "as served"
 """The same for a file or server, which is measured as it is; other methods end with it."""
+FACTS = "facts"
+"""The task that is scored by its answers and by their loss (evaluation/facts.py)."""
 UNKNOWN = "unknown"
 """The plan's id of a server that does not say what it follows."""
 
@@ -196,6 +198,13 @@ def is_main_answer(scored: EvalRecord | EvalResult) -> bool:
 def is_compared(scored: EvalRecord) -> bool:
     """True if methods are compared by it."""
     return is_main(scored) and metric_of(scored).compared
+
+
+def named_task(task: str, metric: str) -> str:
+    """A task where scores by several metrics stand side by side."""
+    if metric == NLL.name:
+        return f"{task} (loss)"
+    return f"{task} (perplexity)" if (task, metric) == (FACTS, PERPLEXITY.name) else task
 
 
 @dataclass(frozen=True, eq=False)

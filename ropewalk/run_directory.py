@@ -62,7 +62,7 @@ PACKAGES = ("numpy", "safetensors", "tokenizers", "torch", "transformers")
 MAX_LINE = 16 * 2**20
 _CHECKSUM = len(',"sha256":""}') + 64
 _FOLLOWS = "follows"
-"""The member of a line that names the one before, as earlier versions' lines do not."""
+"""The member of a line that names the one before."""
 
 
 class RunDirectory:
@@ -493,7 +493,7 @@ class Journal:
         for record in added:
             line = _line(record, last)
             data += line
-            last = last if last is None else _seal(line[:-1])
+            last = _seal(line[:-1])
         try:
             written = 0
             while written < len(data):
@@ -564,13 +564,12 @@ def read_versions(path: str | Path) -> dict[str, str]:
     return Fields(read_json(file), f"{file}: ").texts("versions")
 
 
-def _line(record: Mapping[str, object], last: str | None) -> bytes:
+def _line(record: Mapping[str, object], last: str) -> bytes:
     """A record as a line behind the `last` seal, its checksum as the last member of the object."""
     # ASCII: a name with terminal codes in it must be harmless to whoever looks at the file.
     assert record, "a record has at least one member"
     assert not {"sha256", _FOLLOWS} & record.keys(), "the journal adds them"
-    whole = dict(record) if last is None else {**record, _FOLLOWS: last}
-    body = json.dumps(whole, allow_nan=False, separators=(",", ":")).encode()
+    body = json.dumps({**record, _FOLLOWS: last}, allow_nan=False, separators=(",", ":")).encode()
     return body[:-1] + _checksum(body) + b"\n"
 
 
@@ -595,13 +594,10 @@ def _record(line: bytes, source: str) -> dict[str, object] | None:
     return record if isinstance(record, dict) else None
 
 
-def _good_lines(content: bytes, path: Path) -> tuple[list[dict[str, object]], int, str | None]:
-    """The records up to the torn tail, how many bytes they take, and the seal of the last.
-
-    No seal if an earlier version began the file.
-    """
+def _good_lines(content: bytes, path: Path) -> tuple[list[dict[str, object]], int, str]:
+    """The records up to the torn tail, how many bytes they take, and the seal of the last."""
     records: list[dict[str, object]] = []
-    last: str | None = ""
+    last = ""
     size = position = 0
     bad: int | None = None
     for number, line in enumerate(_lines(content), start=1):
@@ -621,14 +617,12 @@ def _good_lines(content: bytes, path: Path) -> tuple[list[dict[str, object]], in
                 f"{path}: line {bad} is damaged and line {number} is not, so this is no "
                 "interrupted write; restore the file, or start a new run"
             )
-        follows = record.pop(_FOLLOWS, None)
-        last = None if number == 1 and follows is None else last
-        if last is not None and follows != last:
+        if record.pop(_FOLLOWS, None) != last:
             raise DamagedJournal(
                 f"{path}: line {number} does not follow the line before it, so lines were removed, "
                 "repeated or moved; restore the file, or start a new run"
             )
-        last = last if last is None else _seal(line)
+        last = _seal(line)
         records.append(record)
         size = position
     return records, size, last

@@ -1,5 +1,7 @@
 """The power of a comparison, simulated before its first run.
 
+    python -m studies.power EFFECT SPREAD UNITS
+
 A study draws so many units (seeds of one shape, or texts), each with a difference that has the
 paper's effect as its mean and the spread that earlier cells show. The power is the share of such
 studies that end in *seen*: the 95% interval of the mean lies above zero. Without the effect, at
@@ -8,6 +10,7 @@ most one in forty may.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -68,3 +71,9 @@ class Power(NamedTuple):
             f"studies see this in {self.seen:.0%} of cases, and the first part without an effect "
             f"in {self.false:.1%}."
         )
+
+
+if __name__ == "__main__":
+    mean, spread, units = sys.argv[1:]
+    effects = [Effect("the effect", float(mean), float(spread))]
+    print(Power(effects, int(units), "units", "as given").shown())

@@ -42,7 +42,8 @@ PACKAGES = {
         "searching.model training"
     ),
     "pipeline": (
-        "audit costs data evaluation exporting models planning runtimes searching.model training"
+        "audit costs data evaluation exporting gguf models planning runtimes searching.model "
+        "training"
     ),
     "api": (
         "audit costs data evaluation exporting gguf models number_formats pipeline planning "

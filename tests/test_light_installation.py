@@ -182,7 +182,6 @@ def test_the_core_verbs_need_no_extra(
         ("extend", "extend", "torch"),
         ("extend --dry-run", "extend", "torch"),
         ("precision bundled", "precision", "torch"),
-        ("inspect bundled --measure", "--measure", "torch"),
         ("inspect no/one --allow-download", "fetching from the hub", "huggingface_hub"),
         ("plan bundled --to 1k --method ntk --plot x.png", "a figure", "matplotlib"),
         ("export bundled --plan PLAN --runtime vllm -o x", "export", "torch"),

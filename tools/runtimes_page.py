@@ -29,9 +29,9 @@ from ropewalk.models.config import (
     present_plan,
     text_config,
 )
+from ropewalk.models.stock_config import stock_config
 from ropewalk.planning.extension import extend_plan
 from ropewalk.runtimes import mlx_lm, named, targets
-from ropewalk.runtimes.configs import stock_config
 from ropewalk.runtimes.features import Matrix, Support, matrix
 from ropewalk.runtimes.finding import TOLERANCE
 from ropewalk.runtimes.model_classes import ENGINE_NAMES, TABLE, model_class

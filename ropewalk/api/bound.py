@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
@@ -203,22 +203,12 @@ def bound(
     omits the other. `islands` lists the bases that work between the two.
     """
     with called("bound", bound, locals()) as (_, progress):
-        if lengths is None:
-            lengths = LENGTHS
-        wanted = as_lengths([lengths] if isinstance(lengths, int | Integral | str) else lengths)
-        if not wanted:
-            raise InvalidValue(
-                "lengths", [], "must contain at least one length", "write 8192 or '8k'"
-            )
+        wanted = _wanted(lengths)
         if only is not None:
             one_of(only, ("infimum", "safe"), "only")
-            if islands:
-                raise InvalidValue(
-                    "only",
-                    only,
-                    "a list of islands (`islands`) needs both bounds",
-                    "leave out `only` or `islands`",
-                )
+        if only is not None and islands:
+            rule = "a list of islands (`islands`) needs both bounds"
+            raise InvalidValue("only", only, rule, "leave out `only` or `islands`")
         if rotary_dim is not None:
             whole_number(rotary_dim, "rotary_dim")
         turning = check_question(whole_number(head_dim, "head_dim"), wanted, rotary_dim)
@@ -226,21 +216,30 @@ def bound(
             check_listable(wanted)
         lowest: dict[int, Infimum] = {}
         if only != "safe":
-            found = infima(
-                head_dim, wanted, rotary_dim=turning, progress=share(progress, "infimum")
-            )
+            told = share(progress, "infimum")
+            found = infima(head_dim, wanted, rotary_dim=turning, progress=told)
             lowest = {infimum.length: infimum for infimum in found}
         safe = {} if only == "infimum" else _safe_bases(head_dim, turning, wanted, progress)
         rows = [_row(head_dim, turning, length, lowest, safe) for length in wanted]
         if islands:
             told = share(progress, "islands")
-            for i, own in enumerate(safe[row.length] for row in rows):
-                found_islands = find_islands(
-                    head_dim, own.length, rotary_dim=turning, safe=own, progress=told
-                )
-                edges = tuple(Island(low, high) for low, high in found_islands.edges)
-                rows[i] = rows[i]._replace(islands=edges)
+            rows = [_with_islands(row, head_dim, turning, safe[row.length], told) for row in rows]
         return Bounds(head_dim, turning, tuple(rows))
+
+
+def _wanted(lengths: Length | Sequence[Length] | None) -> tuple[int, ...]:
+    given = LENGTHS if lengths is None else lengths
+    wanted = as_lengths([given] if isinstance(given, int | Integral | str) else given)
+    if not wanted:
+        raise InvalidValue("lengths", [], "must contain at least one length", "write 8192 or '8k'")
+    return wanted
+
+
+def _with_islands(
+    row: Bound, head_dim: int, rotary_dim: int, safe: SafeBase, told: Callable[[float], None]
+) -> Bound:
+    found = find_islands(head_dim, row.length, rotary_dim=rotary_dim, safe=safe, progress=told)
+    return row._replace(islands=tuple(Island(low, high) for low, high in found.edges))
 
 
 def _safe_bases(

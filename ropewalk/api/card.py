@@ -8,7 +8,7 @@ from typing import Annotated
 
 from ropewalk.arguments import as_path
 from ropewalk.errors import InputError, InvalidValue, printable
-from ropewalk.exporting.manifest import CARD, MANIFEST, Manifest, check_unchanged
+from ropewalk.exporting.manifest import CARD, MANIFEST, check_unchanged
 from ropewalk.models.source import Source
 from ropewalk.options import Argument, Option, command
 from ropewalk.outputs import is_ours, signed, write_atomically
@@ -37,11 +37,7 @@ class ModelCard(Result):
         return printable(f"Wrote {self.path}: {self.title}; {self.verdict}. Base model: {base}.")
 
 
-@command(
-    "card",
-    "For a runtime",
-    example="ropewalk card runs/extend --base-model ORG/NAME",
-)
+@command("card", "For a runtime", example="ropewalk card runs/extend --base-model ORG/NAME")
 def card(
     run_or_export: Annotated[
         str | Path, Argument("A run directory of `extend`, or an export's folder.", "RUN_OR_EXPORT")
@@ -103,11 +99,6 @@ def _written(folder: Path, base_model: str, *, overwrite: bool = False) -> Model
     of_run = folder.name == FOLDER and (folder.parent / CONFIGURATION).is_file()
     run = RunOnDisk.read(folder.parent) if of_run else None
     run = run if run is not None and run.command == "extend" else None
-    if CARD in Manifest.read(folder).files:
-        raise InputError(
-            f"{folder}: its {CARD} belongs to the export itself, as earlier versions of ropewalk "
-            "wrote it; export it again"
-        )
     last = stated(folder / CARD).get("base_model", [""])[0]
     named = base_model if HUB_ID.fullmatch(base_model) else last
     found = made(folder, run, named)

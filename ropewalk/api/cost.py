@@ -26,6 +26,7 @@ from ropewalk.values import Result
 
 if TYPE_CHECKING:
     from ropewalk.context_plan import ContextPlan
+    from ropewalk.pipeline.settings import ExtendSettings
 
 
 SERVING, TRAINING = "serve", "train, a step"
@@ -152,7 +153,12 @@ def cost(
         present = source.present_plan
         length = present.target_length if to is None else as_length(to, "to")
         if source.kind == "GGUF file":
-            return _of_file(source, length, machine(on))
+            settings = None
+            if length > present.target_length:
+                from ropewalk.pipeline.settings import settings_for
+
+                settings = settings_for(present, length)
+            return of_file(source, length, machine(on), settings)
         return calculated(source, length, on, lambda work: _ways(work, present))
 
 
@@ -183,8 +189,10 @@ def _work(source: Source, length: int, on: str) -> Workload:
     return Workload(sizes_of(config_of(source)), length, machine(on), served)
 
 
-def _of_file(source: Source, length: int, on: Machine) -> Cost:
-    """Serving a GGUF file by llama.cpp, by type of cache."""
+def of_file(
+    source: Source, length: int, on: Machine, settings: ExtendSettings | None = None
+) -> Cost:
+    """Serving a GGUF file by llama.cpp, by type of cache, and extending it by these settings."""
     found = LlamaCppCost.of(source.header, on)
     if found is None:
         raise Unsupported(
@@ -202,8 +210,8 @@ def _of_file(source: Source, length: int, on: Machine) -> Cost:
         )
         for kind, way in ways.items()
     ]
-    if first is not None and length > source.present_plan.target_length:
-        rows += _extending(source.present_plan, length, found, first)
+    if first is not None and settings is not None:
+        rows += _extending(source.present_plan.target_length, settings, found, first)
     always = estimates.with_allowance({}, on.devices) / GIB
     return Cost(
         model=source.name,
@@ -226,14 +234,12 @@ def _of_file(source: Source, length: int, on: Machine) -> Cost:
 
 
 def _extending(
-    present: ContextPlan, length: int, cost: LlamaCppCost, way: Way
+    window: int, settings: ExtendSettings, cost: LlamaCppCost, way: Way
 ) -> Iterator[CostRow]:
     """The first verdict of `extend`, and all that it does if that fails, a text at a time."""
-    from ropewalk.pipeline.settings import settings_for
     from ropewalk.pipeline.stages import stages
 
-    window = present.target_length
-    reading = [s for s in stages(settings_for(present, length)) if s.over_ranks]
+    reading = [stage for stage in stages(settings) if stage.over_ranks]
     for told, some in (("first verdict", reading[:1]), ("if that fails", reading)):
         texts = [each for stage in some for each in stage.needs(window).forwards]
         times = [cost.seconds(each.length) for each in texts]
@@ -313,7 +319,7 @@ def _assumptions(work: Workload, rows: Sequence[CostRow]) -> Iterator[str]:
             f"the model serves {format_length(work.original)} already, so nothing needs to be "
             "searched or extended"
         )
-    yield from _speed(work.machine)
+    yield from _speed(work.machine, " (`extend --dry-run` times it)")
     if any(row.what == TRAINING and row.seconds for row in rows):
         yield (
             "a step of training reads one window for each group of ranks; all weights, AdamW, "
@@ -321,9 +327,9 @@ def _assumptions(work: Workload, rows: Sequence[CostRow]) -> Iterator[str]:
         )
 
 
-def _speed(on: Machine) -> Iterator[str]:
+def _speed(on: Machine, instead: str = "") -> Iterator[str]:
     if on.operations is None:
-        yield "no time: the speed of this machine is not known (`extend --dry-run` times it)"
+        yield f"no time: the speed of this machine is not known{instead}"
         return
     yield (
         f"times assume {estimates.COMPUTING:.0%} of {on.operations / 1e12:.0f} TFLOP/s a device "

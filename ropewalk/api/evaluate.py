@@ -107,8 +107,8 @@ def evaluate(
         Option(
             "Some of passkey, needle, lines, kv, perplexity (default: all of these; for a server "
             "or a GGUF file, all but perplexity); facts, eight of them in one reading; ruler-syn, "
-            "RULER's thirteen tasks; mrcr-syn, nolima-syn, graphwalks-syn, oolong-syn; or auto, "
-            "all that the model can do within its window."
+            "RULER's thirteen tasks; mrcr-syn, nolima-syn, graphwalks-syn, oolong-syn; longppl; or "
+            "auto, all that the model can do within its window."
         ),
     ] = None,
     lengths: Annotated[
@@ -158,6 +158,14 @@ def evaluate(
             group=SERVER,
         ),
     ] = None,
+    evaluator: Annotated[
+        Model | None,
+        Advanced(
+            "For the task longppl: the model that chooses its key tokens (default: MODEL itself, "
+            "under the first plan that is given).",
+            "MODEL",
+        ),
+    ] = None,
     concurrency: Annotated[
         int, Option("Number of simultaneous requests to a server.", group=SERVER)
     ] = CONCURRENCY,
@@ -203,6 +211,9 @@ def evaluate(
 
     With `chat`, questions go through the model's own template, after the `system` text if one is
     given, with thinking off where the template can.
+
+    The task "longppl" is the perplexity of key tokens, which need a long context. An `evaluator`
+    chooses them, or else the model itself under the first plan; the result says which.
 
     Under torchrun, `ranks_per_copy` ranks hold one copy of the model, each with its heads and their
     part of the cache; copies share the samples, and every rank returns the result.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,7 +89,7 @@ def _naming(progress: Progress, name: str) -> Progress:
     return lambda status: progress(status._replace(stage=f"{name}: {status.stage}"))
 
 
-def checkpoints_of(folder: Path, last: int) -> list[Path]:
+def checkpoints_of(folder: Path, last: int, notice: Notice) -> list[Path]:
     """The last checkpoints of a training by the number that their names end in."""
     if not folder.is_dir():
         raise InputError(f"{folder}: is not a folder; give one that holds checkpoints")
@@ -103,6 +103,8 @@ def checkpoints_of(folder: Path, last: int) -> list[Path]:
             f"{folder}: holds no checkpoints; they are folders with a config.json whose names end "
             "in a number, such as checkpoint-500"
         )
+    if len(found) < last:
+        notice(f"{folder} holds {len(found)} checkpoints, not {last}")
     return [path for _, path in sorted(found)][-last:]
 
 
@@ -124,9 +126,7 @@ def evaluate_checkpoints(
     if settings.get("server") is not None:
         raise InputError("checkpoints are evaluated in this process; leave out `server`")
     place = as_path(model, "model")
-    found = checkpoints_of(place, last)
-    if len(found) < last:
-        notice(f"{place} holds {len(found)} checkpoints, not {last}")
+    found = checkpoints_of(place, last, notice)
     runs = None if run is None else as_path(run, "run")
     if runs is not None and (runs / CONFIGURATION).exists():
         raise InputError(f"{runs}: is itself a run directory; give a new folder for the runs")
@@ -134,39 +134,40 @@ def evaluate_checkpoints(
     for key in ("plans", "methods", "tasks", "lengths"):
         if settings.get(key) is not None:
             settings[key] = as_list(settings[key], key)
-    if "corpus" in settings:
-        field = settings.get("field", "text")
-        settings["corpus"] = as_documents(settings["corpus"], field, notice)
-    if settings.get("budget") is not None:
-        settings["budget"] = share_of(settings["budget"], len(found))
-    evaluated: list[Evaluated] = []
+    if (corpus := settings.get("corpus")) is not None:
+        settings["corpus"] = as_documents(corpus, settings.get("field", "text"), notice)
     with of_a_call(progress) as progress:
-        for path in found:
-            if evaluated and settings.pop("budget", None) is not None:  # the same samples for all
-                settings["samples"] = max(own.samples for own in evaluated[0].results)
-            evaluated.append(
-                evaluate(
-                    path,
-                    run=None if runs is None else runs / path.name,
-                    progress=_naming(progress, path.name),
-                    notice=notice,
-                    **settings,
-                )
-            )
-    shared = spreads((*own.results, *own.means) for own in evaluated)
+        evaluated = _each(found, runs, progress, notice, settings)
+    names = tuple(path.name for path in found)
+    shared = tuple(spreads((*own.results, *own.means) for own in evaluated))
     if not shared:
         raise InputError(
             f"{place}: no task was scored at the same length and under the same method for all of "
-            f"{', '.join(path.name for path in found)}, so there is no mean; give lengths that all "
-            "of them can be measured at, or fewer checkpoints"
+            f"{', '.join(names)}, so there is no mean; give lengths that all of them can be "
+            "measured at, or fewer checkpoints"
         )
-    result = EvaluatedCheckpoints(
-        folder=str(model),
-        checkpoints=tuple(path.name for path in found),
-        spreads=tuple(shared),
-        evaluated=tuple(evaluated),
-    )
+    result = EvaluatedCheckpoints(str(model), names, shared, evaluated)
     if runs is not None:
         write_atomically(runs / RESULTS, json.dumps(result.to_json(), indent=2) + "\n")
         keep_figures({"checkpoints": result.charts()}, runs / "figures", notice)
     return result
+
+
+def _each(
+    found: Sequence[Path],
+    runs: Path | None,
+    progress: Progress,
+    notice: Notice,
+    settings: dict[str, Any],
+) -> tuple[Evaluated, ...]:
+    """Evaluate one checkpoint after another, all on the same samples."""
+    evaluated: list[Evaluated] = []
+    if (budget := settings.get("budget")) is not None:
+        settings["budget"] = share_of(budget, len(found))
+    for path in found:
+        if evaluated and settings.pop("budget", None) is not None:
+            settings["samples"] = max(own.samples for own in evaluated[0].results)
+        own = None if runs is None else runs / path.name
+        told = _naming(progress, path.name)
+        evaluated.append(evaluate(path, run=own, progress=told, notice=notice, **settings))
+    return tuple(evaluated)

@@ -19,6 +19,7 @@ from ropewalk.exporting.staging import check_export_place
 from ropewalk.extras import required_by
 from ropewalk.models.config import Config
 from ropewalk.models.source import Source, resolve, stated_assumptions
+from ropewalk.models.stock_config import stock_config
 from ropewalk.options import (
     Advanced,
     Option,
@@ -32,7 +33,6 @@ from ropewalk.outputs import check_no_part
 from ropewalk.planning.extension import begins_plain, extend_plan
 from ropewalk.progress import Notice, Progress, Status, log_notice, shown
 from ropewalk.runtimes import target, targets
-from ropewalk.runtimes.configs import stock_config
 from ropewalk.runtimes.drafters import MTP, Drafter, beside, drafted, drafter_of, lost
 from ropewalk.runtimes.features import Support, matrix
 from ropewalk.runtimes.runtime import FolderTarget, Target
@@ -133,6 +133,12 @@ def _losses(
     return losses_between(checkpoint, plan, followed)
 
 
+_NEEDED = (
+    "an export needs a runtime and a place to write to (`runtime`, `out`); to only see how each "
+    "runtime supports the plan, ask for a `preview`"
+)
+
+
 @command(
     "export",
     "For a runtime",
@@ -202,59 +208,47 @@ def export(
             stated_assumptions(source, notice, strict=strict)
             preview_ends(source, given, progress)
         if runtime is None or out is None:
-            raise InputError(
-                "an export needs a runtime and a place to write to (`runtime`, `out`); to only see "
-                "how each runtime supports the plan, ask for a `preview`"
-            )
+            raise InputError(_NEEDED)
         # Arguments that contradict each other are refused before a model is read.
         chosen = target(runtime)
-        options: dict[str, Any] = {
-            "dtype": dtype,
-            "v4_keys": v4_keys,
-            "shadow": shadow,
-        }
-        options = {name: value for name, value in options.items() if value not in (None, False)}
-        _check_options(chosen, options)
-        given, out = as_plan(plan), as_path(out, "out")
-        check_no_part(out, "out")
-        source = resolve(model, allow_download=allow_download)
-        how: dict[str, Any] = {"approximate": approximate, "overwrite": overwrite}
-        how["progress"] = progress
+        options = _checked(chosen, _given(dtype=dtype, v4_keys=v4_keys, shadow=shadow))
+        check_no_part(out := as_path(out, "out"), "out")
+        given, source = as_plan(plan), resolve(model, allow_download=allow_download)
+        how = _given(approximate=approximate, overwrite=overwrite, progress=progress)
+        stated_assumptions(source, notice, strict=strict)
         # A GGUF file becomes another one: its weights are never read as numbers.
         if source.kind == chosen.loads == "GGUF file":
-            stated_assumptions(source, notice, strict=strict)
-            if dtype is not None:
-                raise InputError(
-                    "`dtype` is not for a GGUF file, whose weights are copied unchanged; for "
-                    f"{dtype}, give the folder that it was converted from"
-                )
+            _check_unconverted(dtype)
             return chosen.write_file(source, given, out, **how)
         inputs = (*source.places, *([Path(plan)] if isinstance(plan, str | Path) else []))
         # All places are checked before the long work begins, the drafter's too.
         is_folder = chosen.loads == "folder"
         check_export_place(out, sources=inputs, overwrite=overwrite, is_folder=is_folder)
-        folder = str(source.folder)
-        stated_assumptions(source, notice, strict=strict)
-        if drafter is not None:
-            drafts, written = _drafter(source, drafter, given, chosen)
-            places = (*inputs, drafts.source.folder)
-            check_export_place(beside(out), sources=places, overwrite=overwrite)
+        drafts = None if drafter is None else _drafter(source, drafter, given, chosen)
+        if drafts is not None:
+            check_export_place(beside(out), sources=(*inputs, *drafts.read), overwrite=overwrite)
         # Nothing has its name before it has passed the gate.
-        exported = chosen.write(folder, given, out, **how, **options)
+        exported = chosen.write(str(source.folder), given, out, **how, **options)
         if is_folder:
             keep_card(out, source, notice)
-        if drafter is None:
-            return exported
-        from ropewalk.exporting.drafter import write
-
-        draft, length = beside(out), given.target_length
-        write(drafts.source.folder, *written, runtime, draft, overwrite=overwrite)
-        lines = drafted(runtime, exported.load, drafts, str(draft), length, folder)
-        return replace(exported, drafting=tuple(lines))
+        return exported if drafts is None else drafts.written(exported, source, overwrite=overwrite)
 
 
-def _check_options(runtime: Target, options: Mapping[str, Any]) -> None:
-    """Refuse what the export for a runtime does not know."""
+def _given(**options: object) -> dict[str, Any]:
+    """The options that are given."""
+    return {name: value for name, value in options.items() if value not in (None, False)}
+
+
+def _check_unconverted(dtype: str | None) -> None:
+    if dtype is not None:
+        raise InputError(
+            "`dtype` is not for a GGUF file, whose weights are copied unchanged; for "
+            f"{dtype}, give the folder that it was converted from"
+        )
+
+
+def _checked(runtime: Target, options: dict[str, Any]) -> dict[str, Any]:
+    """The options, if the export for a runtime knows them."""
     if "shadow" in options and "dtype" in options:
         raise InputError(
             "`shadow` links the source's own weights, and `dtype` needs others; leave one out"
@@ -264,12 +258,40 @@ def _check_options(runtime: Target, options: Mapping[str, Any]) -> None:
             raise InputError(f"`{name}` is not for {runtime.name}, {why}; leave it out")
     if (dtype := options.get("dtype")) is not None and dtype not in runtime.dtypes:
         raise UnknownName("dtype", dtype, runtime.dtypes)
+    return options
 
 
-def _drafter(
-    source: Source, drafter: str | Path, plan: ContextPlan, runtime: Target
-) -> tuple[Drafter, tuple[Config, ContextPlan]]:
+@dataclass(frozen=True)
+class _Drafting:
     """A drafter, and its config under a plan of its own that reaches the target's length."""
+
+    drafter: Drafter
+    config: Config
+    plan: ContextPlan
+    length: int
+
+    @property
+    def read(self) -> tuple[Path, ...]:
+        return (self.drafter.source.folder,)
+
+    def written(self, exported: Exported, target: Source, *, overwrite: bool) -> Exported:
+        """Write it beside an export; the export with the lines that serve both."""
+        from ropewalk.exporting.drafter import write
+
+        place, (folder,) = beside(exported.path), self.read
+        write(folder, self.config, self.plan, exported.target, place, overwrite=overwrite)
+        lines = drafted(
+            exported.target,
+            exported.load,
+            self.drafter,
+            str(place),
+            self.length,
+            str(target.folder),
+        )
+        return replace(exported, drafting=tuple(lines))
+
+
+def _drafter(source: Source, drafter: str | Path, plan: ContextPlan, runtime: Target) -> _Drafting:
     drafts = drafter_of(source, resolve(drafter))
     mtp = "the export itself has its MTP layers" * (drafts.form == MTP)
     if why := mtp or lost(runtime.name, source, drafts):
@@ -283,4 +305,4 @@ def _drafter(
         own = extend_plan(present, plan.target_length, "yarn", from_original=anew)
     write_config = runtime.written_config if isinstance(runtime, FolderTarget) else stock_config
     config = write_config(drafts.source.config, own)
-    return drafts, (config, own)
+    return _Drafting(drafts, config, own, plan.target_length)

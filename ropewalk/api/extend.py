@@ -10,29 +10,34 @@ from typing import TYPE_CHECKING, Annotated
 
 from ropewalk.api.card import FOLDER, keep_card
 from ropewalk.api.common import (
+    GGUF,
     AllowDownload,
     Device,
     Dtype,
-    ModelToRun,
+    GpuLayers,
+    LlamaServer,
     OnMachine,
     RanksPerCopy,
     ShortLimit,
     Strict,
     TextField,
+    Threads,
     ThroughChat,
 )
-from ropewalk.api.cost import Cost, calculated, check_divided
+from ropewalk.api.cost import Cost, calculated, check_divided, of_file
 from ropewalk.api.report import keep_report
 from ropewalk.arguments import Length, as_length, as_path
 from ropewalk.budget import as_budget
 from ropewalk.costs.estimates import Way, Workload, duration
-from ropewalk.costs.machines import machine
+from ropewalk.costs.machines import HERE, machine
 from ropewalk.data.documents import Corpus
 from ropewalk.evaluation.select import SHORT_LIMIT
 from ropewalk.evaluation.verdict import LOOKS, TO_WORK
+from ropewalk.gguf.llama_cpp_run import CACHES
 from ropewalk.lengths import format_length
-from ropewalk.models.source import Loading, Source, runnable
+from ropewalk.models.source import Loading, Model, Source, runnable
 from ropewalk.options import (
+    Argument,
     Option,
     RunFolder,
     called,
@@ -69,7 +74,10 @@ def _estimate(
     if start is not None:
         from ropewalk.pipeline.cost import estimate
 
-        return estimate(start.source, start.loaded, settings)
+        return estimate(start.source, start.reader, settings)
+
+    if source.kind == "GGUF file":
+        return of_file(source, settings.target_length, machine(asked.on or HERE), settings)
 
     from ropewalk.pipeline.cost import ways
 
@@ -95,7 +103,9 @@ def _estimate(
 )
 @previewed_by(_estimate)
 def extend(
-    model: ModelToRun = "bundled",
+    model: Annotated[
+        Model, Argument("A model's folder, a GGUF file (run in llama.cpp), or `bundled`.", "MODEL")
+    ] = "bundled",
     to: Annotated[
         Length | None,
         Option(
@@ -155,6 +165,12 @@ def extend(
     dtype: Dtype = "auto",
     device: Device = "auto",
     ranks_per_copy: RanksPerCopy = 1,
+    cache: Annotated[
+        str, Option("Type of llama.cpp's cache, such as f16, q8_0 or q4_0.", "TYPE", group=GGUF)
+    ] = CACHES[0],
+    llama_server: LlamaServer = None,
+    threads: Threads = None,
+    gpu_layers: GpuLayers = None,
     on: OnMachine = None,
     allow_download: AllowDownload = False,
     strict: Strict = False,
@@ -188,8 +204,8 @@ def extend(
     `done` is called with each stage and its result. `strict` refuses a config that leaves open how
     the model rotates, instead of warning.
 
-    `extend.preview(…)` times the model here; `on` another machine, it calculates by the formulas of
-    `cost`, and a config is enough for it.
+    `extend.preview(…)` times the model here; `on` another machine, or of a GGUF file, it calculates
+    by the formulas of `cost`, and a config is enough for it.
     """
     values = locals()
     with called("extend", extend, values) as (_, progress):
@@ -201,11 +217,13 @@ def extend(
             progress, notice, done = silent, unheard, lambda *_: None
         how = Loading(dtype, device, allow_download)
         asked = request(ExtendRequest, extend, values, how=how)
-        here = on is None
-        source = runnable(model, how, strict=strict, notice=notice, run=asked.run, weights=here)
+        own = on is None  # whose weights are read
+        source = runnable(
+            model, how, strict=strict, notice=notice, run=asked.run, weights=own, by_llama_cpp=True
+        )
         settings = asked.settings(source.present_plan)
         texts = asked.texts(settings.target_length, notice)
-        if on is not None:
+        if on is not None or source.kind == "GGUF file":  # llama.cpp is calculated, not timed
             preview_ends(asked, source, settings)
         from ropewalk.pipeline.run import prepared
 
@@ -213,7 +231,8 @@ def extend(
             preview_ends(asked, source, ready.settings, ready.start)
             extended = ready.extended(progress, notice, done)
         if first():
-            keep_card(ready.path / FOLDER, source, notice)
+            if (ready.path / FOLDER).is_dir():  # a GGUF file has its evidence in the page
+                keep_card(ready.path / FOLDER, source, notice)
             keep_report(ready.path, notice)
         return extended
 

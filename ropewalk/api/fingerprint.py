@@ -79,14 +79,7 @@ def fingerprint(
     share the causes, and every rank returns the result.
     """
     with called("fingerprint", fingerprint, locals()) as (_, progress):
-        if not isinstance(model, str | Path):
-            check_alone("fingerprint of a model in memory")
-            if ranks_per_copy != 1:
-                raise InvalidValue(
-                    "ranks_per_copy", ranks_per_copy, "needs a model that is read from files",
-                    "give them",
-                )  # fmt: skip
-        check_ranks(ranks_per_copy, "fingerprint")
+        _check_place(model, ranks_per_copy)
         check_seed(seed)
         given = None if plan is None else as_plan(plan)
         if given is not None:
@@ -115,6 +108,16 @@ def fingerprint(
             return reference.fingerprint(
                 loaded, given, documents, seed, longest, shown, notice, ranks
             )
+
+
+def _check_place(model: Model, ranks_per_copy: int) -> None:
+    """Refuse to share a model in memory over ranks, each of which would have to read it."""
+    if not isinstance(model, str | Path):
+        check_alone("fingerprint of a model in memory")
+        if ranks_per_copy != 1:
+            rule = "needs a model that is read from files"
+            raise InvalidValue("ranks_per_copy", ranks_per_copy, rule, "give them")
+    check_ranks(ranks_per_copy, "fingerprint")
 
 
 def warn_of_engines(source: Source, notice: Notice) -> None:

@@ -20,7 +20,7 @@ from ropewalk.api.report import keep_report
 from ropewalk.arguments import Length, as_length, as_path
 from ropewalk.budget import as_budget
 from ropewalk.data.documents import as_documents
-from ropewalk.evaluation.usable.request import HowLong, Reading, planned
+from ropewalk.evaluation.usable.request import HowLong, ReadingPlan, planned
 from ropewalk.evaluation.usable.result import STATUS, UsableLength
 from ropewalk.models.source import Model
 from ropewalk.options import (
@@ -38,10 +38,10 @@ from ropewalk.reports.figures import keep_figures
 from ropewalk.torchrun import check_alone
 
 if TYPE_CHECKING:
-    from ropewalk.evaluation.usable.readers import Subject
+    from ropewalk.evaluation.usable.readers import Askable
 
 
-def _preview(asked: HowLong, subject: Subject) -> Reading:
+def _preview(asked: HowLong, subject: Askable) -> ReadingPlan:
     """The lengths that would be read, and the most tokens."""
     return planned(asked, subject)
 
@@ -81,7 +81,7 @@ def howlong(
     against: Annotated[
         str | Path | None,
         Option(
-            "For a server or a GGUF file: the folder of the model that it should run, or its "
+            "For a server: the folder of the model that it should run, or its "
             "fingerprint, to find lost settings.",
             "DIR",
         ),

@@ -138,7 +138,7 @@ class Inspection(Drawn):
 
     def charts(self) -> Charts:
         """The rescale factors of every step."""
-        from ropewalk.planning.charts import by_step, factors
+        from ropewalk.planning.tables import by_step, factors
 
         steps = by_step({self.schedule.method: self.plan}, self.plan.main_layer)
         return [factors(steps, self.model)]
@@ -172,11 +172,7 @@ def _effective_length(found: Theory, length: int) -> str:
     )
 
 
-@command(
-    "inspect",
-    "From a config alone",
-    example="ropewalk inspect llama-3.1-8b",
-)
+@command("inspect", "From a config alone", example="ropewalk inspect llama-3.1-8b")
 def inspect(
     model: ModelToRead,
     *,

@@ -6,12 +6,14 @@ A store is a run directory (run_directory.py), so building one can be killed and
     shards.jsonl           one line for each finished shard, with the checksums of its files
     tokens-00000.bin       the tokens of a shard's documents in their order, as uint32
     documents-00000.bin    the length and the domain of each, as int64
-    weights-00000.bin      what predicting each token weighs, as float32, where texts say so
+    weights-00000.bin      what predicting each token weighs, as float32, where texts say so, or by
+                           a model's gain from the context
     manifest.json          written last: a store without it is not finished
 
 Documents have no special tokens around them. Those depend on how windows are made (windows.py), so
 one store serves every way of making them. Documents that come as tokens are stored
-unchanged, and may have weights.
+unchanged, and may have weights. Weights by a model are no part of the texts: what they follow from
+is in run.json.
 """
 
 from __future__ import annotations
@@ -38,8 +40,8 @@ from ropewalk.values import Value
 
 FORMAT = "ropewalk-tokens-1"
 SHARDS, COMMAND = "shards.jsonl", "data build"
-SHARD = 2**24
-"""Tokens from which on a shard is written."""
+SHARD, WEIGHED = 2**24, 2**20
+"""Tokens from which on a shard is written: a model that weighs each takes a while."""
 BATCH = 2**20
 """Characters that are tokenised at once, at least: a fast tokenizer uses every core for them, and
 needs some 200 bytes for each."""
@@ -53,6 +55,13 @@ TOKEN, FIELD, WEIGHT = np.dtype("<u4"), np.dtype("<i8"), np.dtype("<f4")
 
 Encode = Callable[[Sequence[str]], Sequence[Sequence[int] | NDArray[np.uint32]]]
 """Texts to tokens, without special tokens."""
+
+
+class Weigher(NamedTuple):
+    """A model that says what predicting each token of a text weighs."""
+
+    identity: Mapping[str, object]
+    weights: Callable[[IntArray], NDArray[Any]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,19 +92,23 @@ def build(
     *,
     tokenizer: str,
     weighted: bool = False,
+    weigher: Weigher | None = None,
     sources: Sequence[Path] = (),
-    shard: int = SHARD,
+    shard: int | None = None,
     progress: Progress = silent,
 ) -> TokenStore:
     """Tokenise texts by domain into a folder, or resume a killed build.
 
     `tokenizer` is the fingerprint of what `encode` does; `sources` are never written to, and
-    `weighted` refuses documents without weights.
+    `weighted` refuses documents without weights. A `weigher` weighs all tokens.
     """
     _check_names(list(texts), "corpus")
+    shard = shard or (SHARD if weigher is None else WEIGHED)
     configuration = {"tokenizer_sha256": tokenizer, "domains": list(texts), "shard": shard}
+    if weigher is not None:
+        configuration["weigher"] = weigher.identity
     with RunDirectory(folder, COMMAND, configuration, apart_from=sources) as directory:
-        _Build(directory, texts, encode, shard, progress).run(weighted=weighted)
+        _Build(directory, texts, encode, weigher, shard, progress).run(weighted=weighted)
     return TokenStore(folder)
 
 
@@ -125,6 +138,7 @@ class _Build:
     directory: RunDirectory
     texts: Mapping[str, Iterable[Document]]
     encode: Encode
+    weigher: Weigher | None
     shard: int
     progress: Progress
 
@@ -250,7 +264,19 @@ class _Build:
         for domain, document in waiting:
             self._hash(domain, document)
             ids = next(encoded) if document.tokens is None else document.tokens
-            yield _Tokenised(domain, np.asarray(ids, dtype=TOKEN), document.weights)
+            tokens = np.asarray(ids, dtype=TOKEN)
+            yield _Tokenised(domain, tokens, self._weights(tokens, document.weights))
+
+    def _weights(
+        self, tokens: NDArray[np.uint32], given: Sequence[Weighted]
+    ) -> NDArray[np.float32] | None:
+        """The weight of predicting each token."""
+        if self.weigher is not None:
+            return self.weigher.weights(tokens.astype(np.int64)).astype(WEIGHT)
+        found = np.ones(tokens.size, dtype=WEIGHT)
+        for start, end, weight in given:
+            found[start:end] = weight
+        return found if given else None
 
     def _write(self, documents: list[_Tokenised]) -> None:
         number, content = len(self._done), _contents(documents)
@@ -276,7 +302,7 @@ class _Tokenised(NamedTuple):
 
     domain: int
     tokens: NDArray[np.uint32]
-    weights: tuple[Weighted, ...]
+    weights: NDArray[np.float32] | None
 
 
 def _contents(documents: list[_Tokenised]) -> dict[str, bytes]:
@@ -285,16 +311,11 @@ def _contents(documents: list[_Tokenised]) -> dict[str, bytes]:
         "tokens": b"".join(np.ascontiguousarray(own.tokens).data for own in documents),
         "documents": table.tobytes(),
     }
-    if any(own.weights for own in documents):
-        found["weights"] = b"".join(_weights(own).tobytes() for own in documents)
-    return found
-
-
-def _weights(document: _Tokenised) -> NDArray[np.float32]:
-    """The weight of predicting each token."""
-    found = np.ones(document.tokens.size, dtype=WEIGHT)
-    for start, end, weight in document.weights:
-        found[start:end] = weight
+    if any(own.weights is not None for own in documents):
+        found["weights"] = b"".join(
+            (np.ones(own.tokens.size, WEIGHT) if own.weights is None else own.weights).tobytes()
+            for own in documents
+        )
     return found
 
 

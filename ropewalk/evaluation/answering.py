@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 from ropewalk.errors import Unsupported
 from ropewalk.evaluation import perplexity
 from ropewalk.evaluation.encoding import Encoder, IntArray
-from ropewalk.evaluation.facts import FACTS
 from ropewalk.evaluation.samples import Sample
 from ropewalk.evaluation.tasks import Task
-from ropewalk.records import Mode, Subject
+from ropewalk.records import FACTS, Mode, Subject
 from ropewalk.run_directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -91,6 +90,7 @@ class Answerer(Protocol):
 
     def check(self, settings: EvaluationSettings) -> None:
         """Refuse what it cannot answer, before anything is asked."""
+        return
 
     def batches(self, samples: Sequence[Sample], mode: Mode) -> Batches:
         """The samples that are answered, and recorded, together."""

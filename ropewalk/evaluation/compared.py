@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from ropewalk.blocks import Block, Cell, Paragraph, Table, Title
 from ropewalk.chart import Chart
 from ropewalk.evaluation import tables
-from ropewalk.evaluation.gains import by_length, gain_of, named_task
+from ropewalk.evaluation.gains import by_length, gain_of
 from ropewalk.evaluation.results import ComparedTogether, MethodComparison, labels
 from ropewalk.evaluation.statistics import p_in_words
 from ropewalk.lengths import format_length
-from ropewalk.records import NLL, PERPLEXITY, EvalResult
+from ropewalk.records import NLL, PERPLEXITY, EvalResult, named_task
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
 from ropewalk.blocks import Block, Heading, Paragraph, Title
 from ropewalk.errors import InputError
 from ropewalk.evaluation import tables
-from ropewalk.evaluation.answering import Answerer
 from ropewalk.evaluation.charts import DepthGrid, depth_grids, pictures, tiles
 from ropewalk.evaluation.effective_length import EffectiveLength, effective_lengths
 from ropewalk.evaluation.results import (
@@ -27,7 +26,7 @@ from ropewalk.evaluation.results import (
 from ropewalk.evaluation.runner import Evaluation
 from ropewalk.evaluation.served.fingerprint import Verdict
 from ropewalk.evaluation.served.server import ServerInfo
-from ropewalk.evaluation.settings import EvaluationSettings, groups_of
+from ropewalk.evaluation.settings import groups_of
 from ropewalk.lengths import format_length
 from ropewalk.progress import Progress, share
 from ropewalk.records import (
@@ -71,6 +70,10 @@ class Evaluated(ComparedTogether):
     original_length: int
     dtype: str
     device: str
+    key_tokens: str = field(default="", kw_only=True)
+    """The rule of the key tokens of LongPPL and the model that chose them, if they were asked."""
+
+    _optional = ("key_tokens",)
 
     @classmethod
     def from_json(cls, value: object, path: str = "") -> Self:
@@ -123,6 +126,8 @@ class Evaluated(ComparedTogether):
         results = (*self.results, *self.means)
         yield Title(self.model, f", {self.dtype} on {self.device}")
         yield tables.scores(results)
+        if self.key_tokens:
+            yield Paragraph(self.key_tokens, "quiet")
         yield Heading(CURVES)
         yield from self.charts()
         if self.means:
@@ -200,7 +205,12 @@ def measure(
                 "restore the file"
             )
         answerer.end(directory)
-        found = concluded(answerer, evaluation.settings, records) if root else None
+        if root and not records:
+            raise InputError(
+                f"no token is a key token by {evaluation.evaluator}, so LongPPL has none to score; "
+                "give longer lengths, more text, or another `evaluator`"
+            )
+        found = concluded(evaluation, records) if root else None
         if ranks is not None:
             told = answerer.shared(None if found is None else found.to_json())
             found = found or Evaluated.from_json(told)
@@ -210,10 +220,9 @@ def measure(
     return found, records
 
 
-def concluded(
-    answerer: Answerer, settings: EvaluationSettings, records: Sequence[EvalRecord]
-) -> Evaluated:
+def concluded(evaluation: Evaluation, records: Sequence[EvalRecord]) -> Evaluated:
     """The results of scored samples."""
+    answerer, settings, evaluator = evaluation.answerer, evaluation.settings, evaluation.evaluator
     groups = groups_of(settings.tasks, settings.mode)
     longest, original = max(settings.lengths), answerer.original_length
     own = (r.subject for r in records if r.method in (AS_IT_IS, AS_SERVED) and r.plan_id != UNKNOWN)
@@ -231,6 +240,7 @@ def concluded(
         original_length=original,
         dtype=answerer.dtype,
         device=answerer.device,
+        key_tokens="" if evaluator is None else evaluator.told(original),
     )
     if answerer.server is None:
         return found

@@ -82,6 +82,12 @@ class Encoder:
         """The tokens of a text in the middle of a sequence."""
         return np.array(self._ids(text), dtype=np.int64)
 
+    def spans(self, text: str) -> IntArray:
+        """The first character of each token of a text in the middle of a sequence, and the one
+        after its last."""
+        found: IntArray = self.tokenizer.spans(text)
+        return found
+
     def batch(self, texts: Sequence[str]) -> list[TokenArray]:
         """The tokens of whole texts; a fast tokenizer uses every core.
 

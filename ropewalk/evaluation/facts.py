@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 from ropewalk.data.corpora import Document, corpus_digest
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.randomness import identity
+from ropewalk.records import FACTS
 
 if TYPE_CHECKING:
     from ropewalk.evaluation.planted import Planted
     from ropewalk.evaluation.settings import EvaluationSettings
 
-FACTS = "facts"
 VERSION = 1
 
 

@@ -11,11 +11,6 @@ from ropewalk.interval import Interval
 from ropewalk.records import NLL
 
 
-def named_task(task: str, metric: str) -> str:
-    """A task in a list of differences: those of losses stand beside those of answers."""
-    return f"{task} (loss)" if metric == NLL.name else task
-
-
 def gain_of(found: MethodComparison) -> Interval:
     """The gain of the first subject over the second: of losses, the difference with its sign
     turned."""

@@ -42,6 +42,8 @@ from ropewalk.run_directory import RunDirectory
 
 _TOKENIZER = "tokenizer.ggml."
 _TOKENS = "tokenizer.ggml.tokens"
+SCORED = 128
+"""The most tokens of a document's text that are scored, each by a step of its own."""
 USED = "used"
 """The event of the tokens that llama.cpp has read."""
 
@@ -58,7 +60,12 @@ class FileInLlamaCpp:
 
     where = "a private llama.cpp"
 
-    def __init__(self, source: Source, engine: Engine, progress: Callable[[float], None]) -> None:
+    def __init__(
+        self,
+        source: Source,
+        engine: Engine,
+        progress: Callable[[float], None] = lambda done: None,
+    ) -> None:
         """All is refused that the file alone shows."""
         assert source.path is not None
         parts = read_parts(source.path)
@@ -144,7 +151,14 @@ class FileInLlamaCpp:
                 schedule = check_plan(self.header, plan)
             return LlamaCppSetting(flags_of(self.header, schedule, length), cache)
         except Unsupported as error:
-            raise Unsupported(f"{method}: {error}") from None
+            if plan is not None:
+                raise Unsupported(f"{method}: {error}") from None
+            raise InvalidValue(
+                "lengths",
+                length,
+                f"{self.header.path} has a context of {stated:,} tokens, and {error}",
+                "extend the file (`plan`, then `export`), or give shorter lengths",
+            ) from None
 
     def run(
         self, setting: LlamaCppSetting, length: int, *, keeps_prompts: bool = False
@@ -174,17 +188,17 @@ class FileInLlamaCpp:
             self._now, self._running = wanted, running
         return self._running
 
-    def check_memory(self, length: int, cache: str) -> None:
+    def check_memory(self, length: int, cache: str, key: str) -> None:
         """Refuse a length whose cache memory does not hold."""
         kind = cache if cache in TYPES else "f16"
         needed, free = cache_bytes(self.header, length, kind), free_memory()
         if needed is not None and free is not None and needed > free:
             raise InvalidValue(
-                "lengths",
+                key,
                 length,
                 f"the cache of llama.cpp takes {needed / 2**30:.3g} GiB at that length, and "
                 f"{free / 2**30:.3g} GiB of memory are free",
-                "give shorter lengths, another type of cache (`cache`), or serve the file on a "
+                "give a shorter length, another type of cache (`cache`), or serve the file on a "
                 "machine with more memory and give its address (`server`)",
             )
 
@@ -272,7 +286,8 @@ class InLlamaCpp(Answerer):
         ]
 
     def read(self, document: Planted) -> TokenScores:
-        return self._scores(document.tokens, document.scored.tolist(), document.scored_from)
+        few = document.with_scored(1)  # the answers say all that an evaluation asks
+        return self._scores(document.tokens, few.scored.tolist(), document.scored_from)
 
     def _scores(self, tokens: IntArray, places: Sequence[int], start: int) -> TokenScores:
         return scores_of(self._llama, tokens, places, start)
@@ -299,6 +314,21 @@ def scores_of(
     at = np.array(places) - start
     losses[at], chosen[at] = found
     return TokenScores(losses, chosen)
+
+
+def check_own_types(dtype: str, device: str) -> None:
+    """Refuse what llama.cpp decides by itself."""
+    if dtype != "auto":
+        raise InvalidValue(
+            "dtype", dtype, "a GGUF file is computed in its own types", "leave it out"
+        )
+    if device != "auto":
+        raise InvalidValue(
+            "device",
+            device,
+            "llama.cpp puts the layers of a GGUF file where it was built to",
+            "leave it out, or say how many layers a GPU takes (`gpu_layers`)",
+        )
 
 
 def _check_model(header: GGUFHeader) -> None:

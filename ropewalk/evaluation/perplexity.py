@@ -10,7 +10,8 @@ Averaging alone moves a perplexity from 7.4 to 8.6, so a number means nothing wi
     perplexity-longrope      the first ten of those     window means           every window
     perplexity-256           every 256, to the end      tokens                 every window
     perplexity-256k          every 256k, to the end     tokens                 every window
-    perplexity-base-bound    the first of a document    documents' perplexities  every window
+    perplexity-base-bound    first of a document        documents' perplexities  as the tokenizer
+    longppl                  as `perplexity`            key tokens             as the tokenizer does
 
 `perplexity` scores the same final tokens at every length: a window of 128 and one of 1,024 end at
 the same place of the same text, so that the only thing that changes is how much stands before.
@@ -19,13 +20,14 @@ without end: a model that uses all of its context copies (the repeated text of t
 article). Windows that share text are not independent, so the windows of both keep apart where the
 text has room for that. `perplexity-256` and `perplexity-256k` are the sliding windows of LongRoPE's
 Tables 5 and 7 and of its Table 6: over as many documents as `samples`, none shorter than the
-longest length, every token counts once, whatever the length. The others are kept as their authors
+longest length, every token counts once, whatever the length. `longppl` counts the tokens of a whole
+window that need more than a short context (key_tokens.py). The others are kept as their authors
 have them, to compare with published numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice, pairwise
@@ -43,6 +45,7 @@ from ropewalk.lengths import format_length
 VERSION = 2
 SCORED = 256
 HF_STRIDE, YARN_STRIDE, LONGROPE_WINDOWS = 512, 256, 10
+SHORT = 4096
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,7 @@ class Text:
 
     name: str
     tokens: IntArray
+    text: str = ""
 
 
 @dataclass(frozen=True)
@@ -111,10 +115,24 @@ class Definition:
     by_position: bool = False
     """Its windows are also scored by position, at the longest length."""
     accuracy: bool = False
+    keys: bool = False
+    """Of the scored tokens only key tokens count, which an evaluator chooses (key_tokens.py)."""
+
+
+def have_keys(names: Iterable[str]) -> bool:
+    """True if a task of these has key tokens."""
+    return any(name in DEFINITIONS and DEFINITIONS[name].keys for name in names)
 
 
 def texts(documents: Sequence[Document], encoder: Encoder) -> list[Text]:
-    return [Text(document.name, encoder.pieces(document.text)) for document in documents]
+    return [
+        Text(document.name, encoder.pieces(document.text), document.text) for document in documents
+    ]
+
+
+def short_context(original_length: int) -> int:
+    """The tokens of the short context of LongPPL and LongCE."""
+    return min(SHORT, original_length)
 
 
 def sample_id(window: ScoredWindow, definition: Definition, corpus: str, encoder: Encoder) -> str:
@@ -153,6 +171,14 @@ def _repeated(request: Request) -> list[ScoredWindow]:
     period = request.original_length
     windows = _ending_at(_drawn_ends(request, period), request, period)
     return [replace(window, period=period) for window in windows]
+
+
+def _beyond_short(request: Request) -> list[ScoredWindow]:
+    """Windows of which any token may be a key token, if they hold more than the short context."""
+    if request.length <= short_context(request.original_length):
+        return []
+    windows = _common_ends(request)
+    return [replace(window, scored_from=1, weight=len(window) - 1) for window in windows]
 
 
 def _ending_at(ends: Sequence[tuple[Text, int]], request: Request, read: int) -> list[ScoredWindow]:
@@ -297,5 +323,6 @@ DEFINITIONS: Mapping[str, Definition] = {
             for stride in (256, 2**18)
         ),
         Definition("perplexity-base-bound", _base_bound, average="perplexities"),
+        Definition("longppl", _beyond_short, keys=True),
     )
 }

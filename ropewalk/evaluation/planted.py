@@ -13,7 +13,7 @@ text, and no two share a token of the corpus.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
@@ -65,6 +65,11 @@ class Planted:
         start: int = self.text.start
         return start
 
+    def with_scored(self, most: int) -> Planted:
+        """The same, with at most so many tokens of the text's end scored."""
+        begin = max(self.text.start, self.text.stop - most)
+        return replace(self, text=slice(begin, self.text.stop))
+
     @property
     def scored(self) -> IntArray:
         """The places of the tokens that tell all: the text's, each answer's, and the one after."""
@@ -87,7 +92,7 @@ class Planted:
         ]
         return float(np.concatenate(right).mean())
 
-    def measured(self, scores: TokenScores) -> Measured:
+    def measured(self, scores: TokenScores) -> DocumentScores:
         """What the tokens' scores say of text and answers."""
 
         def losses(places: slice) -> NDArray[np.float64]:
@@ -96,14 +101,15 @@ class Planted:
 
         text = float(losses(self.text).mean())
         if not self.answers:
-            return Measured(text, 0.0, 0.0)
+            return DocumentScores(text, 0.0, 0.0, 0)
         answers = np.concatenate([losses(answer) for answer in self.answers])
         right = [self.matched(scores, answer) for answer in self.answers]
-        return Measured(text, float(answers.mean()), float(np.mean(right)))
+        matched = sum(2**i for i, each in enumerate(right) if each)
+        return DocumentScores(text, float(answers.mean()), float(np.mean(right)), matched)
 
 
-class Measured(NamedTuple):
-    """A document as it was read; the last two are 0 if nothing was planted in it."""
+class DocumentScores(NamedTuple):
+    """A document as it was read; all but the first are 0 if nothing was planted in it."""
 
     text: float
     """Nats a token of the text."""
@@ -111,6 +117,8 @@ class Measured(NamedTuple):
     """Nats a token of the answers."""
     retrieved: float
     """The share of answers that were matched exactly."""
+    matched: int
+    """Which ones: the bit of each, from the first fact on."""
 
 
 class Stretch(NamedTuple):
@@ -187,13 +195,11 @@ def plant(
     seed: int,
     *,
     mixed_within: int | None = None,
-    most_scored: int = SCORED,
 ) -> Planted:
     """A document of exactly `length` tokens from a stretch of as many.
 
     For a verdict its facts are `mixed`: pass keys, needles and pairs of keys and values, as many
-    as fit `within` the shortest length that is compared, so that all are asked equally much. At
-    `most_scored` tokens of the text are scored.
+    as fit `within` the shortest length that is compared, so that all are asked equally much.
     """
     judges = mixed_within is not None
     random = Stream("judged" if judges else "planted", VERSION, seed, index)
@@ -208,7 +214,7 @@ def plant(
     order = random.sample(len(facts), len(facts))
     questions, asked = _questions([facts[i] for i in order], encoder)
 
-    scored = min(most_scored, scored_tokens(length))
+    scored = scored_tokens(length)
     room = length - len(opening) - sum(map(len, lines)) - len(questions)
     text, body = stretch.tokens[:room], room - scored
     places = places[places < body] if in_lines else np.arange(1, body)

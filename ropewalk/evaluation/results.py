@@ -37,6 +37,7 @@ from ropewalk.records import (
     is_main,
     is_main_answer,
     metric_of,
+    named_task,
 )
 from ropewalk.values import Drawn, Value
 
@@ -73,7 +74,7 @@ def estimate(group: Sequence[EvalRecord]) -> Interval:
 
 def in_words(result: EvalResult) -> str:
     """A result with its interval: `kv 80% (58 to 92%)`."""
-    return f"{result.task} {result.estimate}"
+    return f"{named_task(result.task, result.metric)} {result.estimate}"
 
 
 def means(records: Iterable[EvalRecord], groups: Mapping[str, Sequence[str]]) -> list[EvalResult]:

@@ -8,7 +8,7 @@ and ends with the same bytes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence, Set
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from statistics import fmean
 
@@ -20,15 +20,17 @@ from ropewalk.evaluation import facts, perplexity, tasks
 from ropewalk.evaluation.answering import Answer, Answerer, TokenScores, at_once
 from ropewalk.evaluation.drawing import drawn
 from ropewalk.evaluation.encoding import Encoder
-from ropewalk.evaluation.facts import FACTS
 from ropewalk.evaluation.haystack import Haystack
+from ropewalk.evaluation.key_tokens import Evaluator, Mask
 from ropewalk.evaluation.perplexity import Definition, ScoredWindow, Text
-from ropewalk.evaluation.planted import Measured, Planted
+from ropewalk.evaluation.planted import DocumentScores, Planted
+from ropewalk.evaluation.randomness import identity
 from ropewalk.evaluation.samples import Sample
 from ropewalk.evaluation.settings import EvaluationSettings
 from ropewalk.lengths import format_length
 from ropewalk.records import (
     EXACT_MATCH,
+    FACTS,
     NEXT_TOKEN_ACCURACY,
     NLL,
     PERPLEXITY,
@@ -52,6 +54,8 @@ class Evaluation:
     settings: EvaluationSettings
     notice: Callable[[str], None] = field(default=lambda _: None)
     """Called with what the user should know: tasks left out, fewer samples than asked for."""
+    evaluator: Evaluator | None = None
+    """The model that chooses key tokens, if a task has them; by default, the answerer's own."""
     asked: set[Key] = field(default_factory=set, init=False, repr=False)
     """The identities of the records of the last run."""
     _kept: dict[tuple[str, int], Part] = field(default_factory=dict, init=False, repr=False)
@@ -59,6 +63,8 @@ class Evaluation:
 
     def __post_init__(self) -> None:
         self.answerer.check(self.settings)
+        if self.evaluator is None and perplexity.have_keys(self.settings.tasks):
+            self.evaluator = Evaluator(self.answerer)
 
     @property
     def configuration(self) -> dict[str, object]:
@@ -68,6 +74,7 @@ class Evaluation:
             "corpus_sha256": self._corpus,
             **asdict(self.settings),
             **({} if self.encoder.chat is None else {"chat": self.encoder.chat.to_json()}),
+            **({} if self.evaluator is None else {"evaluator": self.evaluator.identity}),
         }
 
     def check_fits(self) -> None:
@@ -161,17 +168,28 @@ class Evaluation:
         settings = self.settings
         windows = definition.windows(self._request(length))
         if not windows:
-            self.notice(f"left out: {definition.name} at {length}: no document is long enough")
+            why = (
+                "the short context is as long" if definition.keys else "no document is long enough"
+            )
+            self.notice(f"left out: {definition.name} at {length}: {why}")
         bins: Sequence[tuple[int, int]] = []
         if definition.by_position and length == max(settings.lengths):
             bins = perplexity.position_bins(length, perplexity.scored_tokens(settings.lengths))
+        corpus = self._corpus
+        if definition.keys and self.evaluator is not None:  # which of its tokens count
+            corpus = identity(corpus, self.evaluator.identity)
         named = [
-            (window, perplexity.sample_id(window, definition, self._corpus, self.encoder))
+            (window, perplexity.sample_id(window, definition, corpus, self.encoder))
             for window in windows
         ]
         size = at_once(length)
         batches = [named[start : start + size] for start in range(0, len(named), size)]
-        return PerplexityWindows(definition, length, batches, bins)
+        return PerplexityWindows(definition, length, batches, bins, self._keys)
+
+    def _keys(self, window: ScoredWindow, name: str) -> Mask:
+        assert self.evaluator is not None
+        short = perplexity.short_context(self.answerer.original_length)
+        return self.evaluator.keys(window, name, short, self.encoder)
 
     def _facts(self, length: int) -> FactDocuments:
         own, settings = (
@@ -180,8 +198,8 @@ class Evaluation:
         )
         if len(own) < settings.samples:
             self.notice(
-                f"{FACTS} at {length}: the text holds {len(own)} of {settings.samples} documents of "
-                "that length; give more text (`corpus`)"
+                f"{FACTS} at {length}: the text holds {len(own)} of {settings.samples} documents "
+                "of that length; give more text (`corpus`)"
             )
         return FactDocuments(length, [[each] for each in own])
 
@@ -291,6 +309,9 @@ class PerplexityWindows:
     batches: Sequence[Sequence[tuple[ScoredWindow, str]]]
     bins: Sequence[tuple[int, int]]
     """Positions to score besides, apart from each other."""
+    key_tokens: Callable[[ScoredWindow, str], Mask]
+    """The key tokens of a window. One without any has no record, so whoever resumes reads it
+    again."""
 
     @property
     def tokens(self) -> int:
@@ -316,10 +337,20 @@ class PerplexityWindows:
                 step,
                 [
                     record
-                    for named, score in zip(batch, scores, strict=True)
-                    for record in self._records(subject, *named, score)
+                    for (window, name), score in zip(batch, scores, strict=True)
+                    for record in self._records(subject, *self._counted(window, name, score))
                 ],
             )
+
+    def _counted(
+        self, window: ScoredWindow, name: str, scores: TokenScores
+    ) -> tuple[ScoredWindow, str, TokenScores]:
+        """All that was scored, or the key tokens of it."""
+        if not self.definition.keys:
+            return window, name, scores
+        keys = self.key_tokens(window, name)[window.scored_from :]
+        of_keys = TokenScores(scores.losses[keys], scores.chosen[keys])
+        return replace(window, weight=int(keys.sum())), name, of_keys
 
     def _blank(self, window: ScoredWindow) -> TokenScores:
         scored = len(window) - self._start(window)
@@ -332,6 +363,8 @@ class PerplexityWindows:
         self, subject: Subject, window: ScoredWindow, name: str, scores: TokenScores
     ) -> Iterator[EvalRecord]:
         start = self._start(window)
+        if not window.weight:
+            return
 
         def record(
             metric: str, score: float, weight: int, positions: tuple[int, int] | None = None
@@ -396,7 +429,7 @@ class FactDocuments:
                 )
 
     def _records(
-        self, subject: Subject, document: Planted, name: str, values: Measured, first: float
+        self, subject: Subject, document: Planted, name: str, values: DocumentScores, first: float
     ) -> Iterator[EvalRecord]:
         answers = sum(each.stop - each.start for each in document.answers)
         for metric, score, weight in (
@@ -417,5 +450,5 @@ class FactDocuments:
             )
 
 
-_BLANK = Measured(0.0, 0.0, 0.0)
+_BLANK = DocumentScores(0.0, 0.0, 0.0, 0)
 Part = Questions | PerplexityWindows | FactDocuments

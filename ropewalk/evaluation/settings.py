@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from ropewalk.errors import InvalidValue, UnknownName
 from ropewalk.evaluation import perplexity, tasks
-from ropewalk.evaluation.facts import FACTS
 from ropewalk.lengths import check_measured
-from ropewalk.records import MODES, Mode
+from ropewalk.records import FACTS, MODES, Mode
 from ropewalk.untrusted import check_count, one_of, whole_number
 
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from ropewalk.blocks import Block, Cell, Paragraph, Table, cells
 from ropewalk.evaluation.effective_length import EffectiveLength
-from ropewalk.evaluation.gains import gain_of, named_task
+from ropewalk.evaluation.gains import gain_of
 from ropewalk.evaluation.results import MethodComparison, Spread, labels
 from ropewalk.evaluation.statistics import is_significant, p_in_words
 from ropewalk.interval import Interval, written
@@ -22,6 +22,7 @@ from ropewalk.records import (
     Subject,
     is_main,
     is_main_answer,
+    named_task,
 )
 
 K = TypeVar("K", bound=Hashable)
@@ -83,7 +84,7 @@ def _by_task(
     """Cells by task (with its metric), length and column, as rows whose first names the task."""
     rows = []
     for task in dict.fromkeys(task for task, *_ in at):
-        name = "next token" if task[1] == NEXT_TOKEN_ACCURACY.name else task[0]
+        name = "next token" if task[1] == NEXT_TOKEN_ACCURACY.name else named_task(*task[:2])
         for length in sorted({own for each, own, _ in at if each == task}):
             found = (at.get((task, length, column), Cell("–")) for column in columns)
             rows.append((*cells(name, format_length(length)), *found))

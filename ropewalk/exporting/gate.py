@@ -107,6 +107,8 @@ def sequences(plan: ContextPlan, ids: Sequence[int]) -> list[TokenSequence]:
     """The sequences to ask: short, long, and up to the plan's target; at once and cached."""
     original = min(s.schedule.geometry.original_length for s in _steps(plan))
     target = plan.target_length
+    # Within and beyond the trained length without gaps, and to the target with gaps: a gap costs no
+    # tokens, and the rotation sees positions only.
     short = _at(ids, range(min(original, target, CONTIGUOUS // 4)))
     long = _at(ids, range(min(target, CONTIGUOUS)))
     marks = _spread(target)
@@ -213,6 +215,8 @@ def agreement_with(
     """The agreement of the answers with the planned model; raises for other frequencies."""
     import transformers
 
+    # Frequencies first: with others, logits would say nothing new. They are then taken over, so
+    # that their rounding is no part of the difference.
     followed = _with_frequencies(plan, asked, answers)
     differences, spreads = [], []
     for sequence, answer in zip(asked, answers, strict=True):
@@ -221,7 +225,8 @@ def agreement_with(
         spreads.append(logits.std())
     difference = float(torch.stack(differences).max())  # unlike Python's max, it keeps a NaN
     if not math.isfinite(difference):
-        check_finite(model)
+        check_finite(model)  # names the weight that is no number
+    # A model that rounds more coarsely than usual is given what it was measured to round.
     tolerance = TOLERANCE * max(1.0, float(torch.stack(spreads).max()))
     tolerance, usual = widened(difference, tolerance, lambda: rounding(model, followed, asked))
     return Agreement(
@@ -308,6 +313,7 @@ def _with_frequencies(
     """The plan with the float32 frequencies that the stock model really has, once checked."""
     schedules = {layer_type: list(steps) for layer_type, steps in plan.schedules.items()}
     for sequence, answer in zip(asked, answers, strict=True):
+        # The step that stock code is in: where it switches, that of this sequence's length.
         length = sequence.length if switches(plan) else plan.target_length
         for layer_type, steps in plan.schedules.items():
             n = next(n for n, step in enumerate(steps) if length <= step.up_to_length)

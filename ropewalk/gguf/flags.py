@@ -46,12 +46,14 @@ class Flags:
     betas: tuple[float, float] = (32.0, 1.0)
 
     @classmethod
-    def of(cls, setting: GGUFSetting, original: int, length: int, stated: float = 1.0) -> Self:
-        """Those of a setting, up to a length, in a file that states this factor."""
+    def of(
+        cls, setting: GGUFSetting, original: int, length: int, stated: float | None = None
+    ) -> Self:
+        """Those of a setting, up to a length that a file of the factor `stated` does not reach."""
         ramp, factor = setting.yarn != 1, setting.linear * setting.yarn
         scale = np.float32(1 / factor)
         rounded = ramp and np.float32(original) / scale < length
-        if rounded or scale == np.float32(1 / stated):
+        if rounded or (stated and scale == np.float32(1 / stated)):
             scale = np.nextafter(scale, np.float32(0))
         if not ramp:
             original = int(np.ceil(length * float(scale))) + 1
@@ -94,8 +96,10 @@ def flags_of(header: GGUFHeader, schedule: RotarySchedule, length: int) -> Flags
         if setting.factors is None:
             what = "no flag changes the attention factor of llama.cpp's YaRN"
         raise Unsupported(f"{what}, which this schedule needs; {WITH_A_FILE}")
-    flags = Flags.of(setting, schedule.geometry.original_length, length, factor_of(header))
-    if int(np.float32(flags.original_length) / np.float32(flags.scale)) < length:
+    reaches = length <= (header.count("context_length") or 0)
+    stated = None if reaches else factor_of(header)
+    flags = Flags.of(setting, schedule.geometry.original_length, length, stated)
+    if not reaches and np.float32(flags.original_length) / np.float32(flags.scale) < length:
         served = int(schedule.geometry.original_length * setting.yarn)
         raise Unsupported(
             f"under YaRN's flags llama.cpp serves its factor times the original length, {served:,} "

@@ -40,12 +40,14 @@ from ropewalk.errors import (
     InvalidValue,
     MissingExtra,
     RopewalkError,
+    Unsupported,
     printable,
     shortened,
 )
 from ropewalk.extras import missing
 from ropewalk.gguf.flags import Flags
 from ropewalk.progress import Progress, Status
+from ropewalk.untrusted import check_between, whole_number
 
 TOP = 64
 """The number of likeliest tokens asked for at each position. More of them cost only time."""
@@ -66,6 +68,8 @@ _AGAIN = 0.02
 _TOLD = 30.0
 """Seconds within which a program tells its version."""
 _ERRORS_ONLY = "1"
+_MOST = 9999
+"""Threads, or layers, of any machine or model."""
 CACHES = ("f16", "f32", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
 """The types of a cache of keys and values, by llama.cpp's names; it takes the first by itself."""
 _SERVER = Path(__file__).with_name("llama_cpp_server.py")
@@ -95,6 +99,18 @@ class Engine:
     """None for half as many as there are processors."""
     gpu_layers: int | None = None
     """None for all that llama.cpp itself puts on a GPU, if it was built for one."""
+
+    def __post_init__(self) -> None:
+        for key, value, least in (("threads", self.threads, 1), ("gpu_layers", self.gpu_layers, 0)):
+            if value is not None:
+                check_between(whole_number(value, key), least, _MOST, key, "leave it out")
+
+    def refuse(self, cache: str = CACHES[0]) -> None:
+        """Refuse options of llama.cpp where it runs nothing."""
+        given = {"cache": cache != CACHES[0], "llama_server": self.program is not None}
+        given |= {key: getattr(self, key) is not None for key in ("threads", "gpu_layers")}
+        for key in filter(given.get, given):
+            raise Unsupported(f"`{key}` is for a GGUF file, which llama.cpp runs; leave it out")
 
     @property
     def available(self) -> bool:
@@ -171,11 +187,12 @@ def _version_of(program: Path) -> str:
         said = f"{told.stdout}\n{told.stderr}".strip()
     except (OSError, subprocess.TimeoutExpired) as error:
         reason = getattr(error, "strerror", None) or f"no answer within {_TOLD:.0f} s"
-        raise InvalidValue("llama_server", program, f"cannot be run ({reason})", remedy) from None
+        raise InvalidValue(
+            "llama_server", str(program), f"cannot be run ({reason})", remedy
+        ) from None
     if (found := re.search(r"^version: (.+)$", said, re.MULTILINE)) is None:
-        told_first = shortened(said.partition("\n")[0]) or "nothing"
-        rule = f"is no llama-server: `--version` tells {told_first!r}"
-        raise InvalidValue("llama_server", program, rule, remedy)
+        rule = f"is no llama-server: `--version` tells {shortened(said.partition(chr(10))[0])}"
+        raise InvalidValue("llama_server", str(program), rule, remedy)
     return printable(found[1])
 
 
@@ -359,7 +376,7 @@ class RunningLlamaCpp:
             ),
         )
 
-    def scores(self, tokens: Sequence[int], positions: Sequence[int]) -> Scored:
+    def scores(self, tokens: Sequence[int] | NDArray[np.int64], positions: Sequence[int]) -> Scored:
         """The losses of some tokens, each given all before it, and the first choices there.
 
         The first request reads all that stands before, so nothing depends on what was asked
@@ -399,7 +416,9 @@ class RunningLlamaCpp:
         generated: list[int] = self._complete(tokens, count, cache_prompt=again)["tokens"]
         return generated
 
-    def _complete(self, tokens: Sequence[int], count: int, **settings: object) -> Any:
+    def _complete(
+        self, tokens: Sequence[int] | NDArray[np.int64], count: int, **settings: object
+    ) -> Any:
         asked = {
             "prompt": [int(token) for token in tokens],
             "n_predict": count,

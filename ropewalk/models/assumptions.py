@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 from ropewalk.errors import shortened
 from ropewalk.models.config import Config, ConfigReader
-from ropewalk.models.config.keys import ALIASES, ORIGINAL_LENGTH
-from ropewalk.models.config.loading import named_in, rope_type
+from ropewalk.models.config.keys import ALIASES, ORIGINAL_LENGTH, named_in, rope_type
 from ropewalk.models.families import FAMILIES
 from ropewalk.models.lengths import STATE_IT
 from ropewalk.untrusted import real_number

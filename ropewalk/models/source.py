@@ -213,6 +213,13 @@ class Source:
             self.allow_download and self.kind in ("hub", "catalogue")
         )
 
+    @property
+    def files(self) -> str:
+        """The argument by which an export finds its files: of a hub id, those that were fetched."""
+        if self.kind == "bundled":
+            return self.name
+        return str(self.path if self.kind == "GGUF file" else self.folder)
+
     @cached_property
     def folder(self) -> Path:
         """The folder with config, weights and tokenizer; a source without one is refused."""
@@ -360,16 +367,18 @@ def runnable(
     notice: Notice,
     run: Path | None = None,
     weights: bool = True,
+    by_llama_cpp: bool = False,
 ) -> Source:
     """A model to load, once all is refused that can be refused before torch is imported.
 
-    Without `weights`, a config is enough.
+    Without `weights`, a config is enough. `by_llama_cpp`: a GGUF file will do too.
     """
     check_placement(how.dtype, how.device)
     source = resolve(model, allow_download=how.allow_download)
     if run is not None:
         check_run_place(run, source.places)
-    if weights and isinstance(model, str | Path) and not source.has_weights:
+    runs = source.has_weights or (by_llama_cpp and source.kind == "GGUF file")
+    if weights and isinstance(model, str | Path) and not runs:
         source.folder  # noqa: B018 - says why there are none
     stated_assumptions(source, notice, strict=strict)
     return source

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,16 +15,20 @@ from torch import Tensor
 from ropewalk.data.corpora import Document
 from ropewalk.errors import InvalidValue
 from ropewalk.evaluation.encoding import Encoder
+from ropewalk.evaluation.forward_time import announce
 from ropewalk.evaluation.identity import run_identity
 from ropewalk.lengths import format_length
 from ropewalk.models.load import LoadedModel
 from ropewalk.number_formats.arms import ARMS, EXACT, check_device, named
+from ropewalk.number_formats.request import PrecisionRequest
 from ropewalk.number_formats.results import Gain, Precision, summarise
 from ropewalk.number_formats.shifts import ShiftDifference, shift_differences
 from ropewalk.number_formats.stage import OpenModel
 from ropewalk.number_formats.traps import find_traps, gain_of
-from ropewalk.run_directory import Journal
+from ropewalk.progress import Notice, Progress, share
+from ropewalk.run_directory import CONFIGURATION, RESULTS, Journal, RunDirectory
 from ropewalk.untrusted import whole_number
+from ropewalk.values import Charts
 
 MEASUREMENTS = "measurements.jsonl"
 """The journal of a measurement in its run directory."""
@@ -93,31 +98,21 @@ class PrecisionSettings:
 
 
 def settings_for(
-    loaded: LoadedModel,
-    documents: Sequence[Document],
-    *,
-    quick: bool = False,
-    length: int | None = None,
-    sequences: int | None = None,
-    arms: tuple[str, ...] | None = None,
-    shifts: tuple[int, ...] | None = None,
+    loaded: LoadedModel, documents: Sequence[Document], asked: PrecisionRequest
 ) -> PrecisionSettings:
-    """The article's grids as far as the model and the text reach, or what is given instead.
-
-    `quick` measures few shifts and sequences.
-    """
-    if length is None:
-        length = min(loaded.present_plan.target_length, QUICK_LENGTH if quick else LONGEST)
+    """The article's grids as far as the model and the text reach, or what is asked for instead."""
+    usual = (QUICK_LENGTH, QUICK_SHIFTS, QUICK_SEQUENCES)
+    length, shifts, sequences = usual if asked.quick else (LONGEST, SHIFTS, SEQUENCES)
     settings = PrecisionSettings(
-        length=length,
-        arms=arms_for(loaded.model.device) if arms is None else arms,
-        shifts=shifts if shifts is not None else QUICK_SHIFTS if quick else SHIFTS,
-        sequences=sequences if sequences is not None else QUICK_SEQUENCES if quick else SEQUENCES,
+        length=asked.length or min(loaded.present_plan.target_length, length),
+        arms=arms_for(loaded.model.device) if asked.arms is None else asked.arms,
+        shifts=shifts if asked.shifts is None else asked.shifts,
+        sequences=asked.sequences or sequences,
     )
-    if sequences is not None:
+    if asked.sequences is not None:
         return settings
     encoder = Encoder(loaded.tokenizer, loaded.vocabulary)
-    held = sum(1 for _ in stretches(encoder, documents, length))
+    held = sum(1 for _ in stretches(encoder, documents, settings.length))
     return replace(settings, sequences=max(1, min(settings.sequences, held)))
 
 
@@ -136,6 +131,50 @@ class Measurement:
     def identity(self) -> dict[str, object]:
         """All that decides the numbers, for run.json."""
         return {**run_identity(self.loaded, self.documents), **asdict(self.settings)}
+
+    def announce(self, run: Path | None, notice: Notice) -> None:
+        """Say how long this takes, by timed forwards, unless a run of it has begun."""
+        settings = self.settings
+
+        def in_all(**fewer: Any) -> list[tuple[int, int]]:
+            return [(settings.length, replace(settings, **fewer).forwards)]
+
+        announce(
+            self.loaded.model,
+            self.loaded.present_plan.target_length,
+            in_all(),
+            notice,
+            begun=None if run is None else run / CONFIGURATION,
+            what="this measurement, without the slower arithmetic of its arms,",
+            smaller=[
+                (f"`sequences` {count}", in_all(sequences=count))
+                for count in (20, 10, 5)
+                if count < settings.sequences
+            ],
+            otherwise="`quick` measures a few shifts at a shorter `length`",
+        )
+
+    def kept_in(
+        self,
+        run: Path | None,
+        sources: Iterable[Path],
+        progress: Progress,
+        draw: Callable[[dict[str, Charts], Path, Notice], None],
+        notice: Notice,
+    ) -> Precision:
+        """Run everything, and keep it and its pictures in a directory, if one is given."""
+        report = share(progress, "measuring")
+
+        def measuring(done: int, total: int) -> None:
+            report(done / total if total else 1.0)
+
+        if run is None:
+            return self.run(None, measuring)
+        with RunDirectory(run, "precision", self.identity(), apart_from=sources) as directory:
+            found = self.run(directory.journal(MEASUREMENTS), measuring)
+            directory.keep(RESULTS, found.to_json())
+            draw({"precision": found.charts()}, directory.path / "figures", notice)
+        return found
 
     def run(
         self,

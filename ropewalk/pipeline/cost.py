@@ -34,7 +34,7 @@ from ropewalk.run_directory import CONFIGURATION, read_configuration
 from ropewalk.values import Result, decode
 
 if TYPE_CHECKING:
-    from ropewalk.models.load import LoadedModel
+    from ropewalk.searching.model.readers import PlantedReader
 
 _IMPORTS = "import torch, transformers; transformers.AutoModelForCausalLM"
 FEWER_EVALUATIONS = (10, 5, 0)
@@ -116,8 +116,8 @@ class TimedHere:
     """Seconds until a fresh process has loaded transformers."""
 
     @classmethod
-    def of(cls, loaded: LoadedModel, target: int) -> Self:
-        timed = Timed.of(loaded.model, loaded.present_plan.target_length, target)
+    def of(cls, reader: PlantedReader, target: int) -> Self:
+        timed = Timed.of(reader.model, reader.present_plan.target_length, target)
         began = time.perf_counter()
         subprocess.run([sys.executable, "-c", _IMPORTS], capture_output=True, check=False)
         return cls(timed, time.perf_counter() - began)
@@ -131,10 +131,10 @@ class TimedHere:
         return most._replace(low=self.forwards.range(needs.least, besides).low)
 
 
-def estimate(name: str, loaded: LoadedModel, settings: ExtendSettings) -> Estimate:
+def estimate(name: str, reader: PlantedReader, settings: ExtendSettings) -> Estimate:
     """Time the model, and say what each stage would take."""
-    window, target = loaded.present_plan.target_length, settings.target_length
-    timed = TimedHere.of(loaded, target)
+    window, target = reader.present_plan.target_length, settings.target_length
+    timed = TimedHere.of(reader, target)
     rows = []
     for each in stages(settings):
         needs = each.needs(window)
@@ -167,16 +167,18 @@ def ways(
 
 
 def within(
-    budget: Budget, settings: ExtendSettings, loaded: LoadedModel, run: Path, notice: Notice
+    budget: Budget, settings: ExtendSettings, reader: PlantedReader, run: Path, notice: Notice
 ) -> ExtendSettings:
     """The settings, with as much as a budget has room for.
 
     One in time depends on the machine, so a run that has begun keeps its settings.
     """
-    window = loaded.present_plan.target_length
+    window = reader.present_plan.target_length
     if budget.unit == "evaluations":
         return replace(settings, documents=int(budget.amount))
-    most = replace(settings, evaluations=settings.evaluations or EVALUATIONS)
+    most = settings
+    if reader.searches:
+        most = replace(settings, evaluations=settings.evaluations or EVALUATIONS)
     if budget.unit == "tokens":
         found = fitted(most, budget, lambda own: tokens_of(own, window))
     elif (run / CONFIGURATION).is_file():
@@ -189,7 +191,7 @@ def within(
             evaluations=decode(int | None, kept["evaluations"], "evaluations"),
         )
     else:
-        timed = TimedHere.of(loaded, settings.target_length)
+        timed = TimedHere.of(reader, settings.target_length)
 
         def seconds(own: ExtendSettings) -> float:
             needs = [each.needs(window) for each in stages(own)]

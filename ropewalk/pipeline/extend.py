@@ -202,7 +202,10 @@ def run_stages(
         work = replace(work, results=MappingProxyType({**work.results, each.name: result}))
         changed = each.model_after(result)
         if changed is not None:
-            loaded = load(changed, dtype=work.loaded.dtype, device=work.loaded.device)
+            now = work.reader.model
+            loaded = load(
+                changed, dtype=str(now.dtype).removeprefix("torch."), device=str(now.device)
+            )
             work = replace(work, source=changed, loaded=loaded)
         done(each, result)
     return Extended(name, settings, dict(work.results))
@@ -229,27 +232,22 @@ def _shared(each: Stage[R], work: Work, state: str, result: R | None) -> R | Non
 
 def _counted(each: Stage[R], work: Work, progress: Progress) -> R | None:
     """Run a stage, and note what all copies of the model used, or, if it is interrupted, this."""
-    began, read = time.monotonic(), 0
-
-    def note(_: object, given: tuple[Any, ...], named: dict[str, Any]) -> None:
-        nonlocal read
-        read += named["input_ids"].numel() if "input_ids" in named else given[0].numel()
-
-    hook = work.loaded.model.base_model.register_forward_pre_hook(note, with_kwargs=True)
-    try:
-        result = each.run(work, progress)
-        if work.ranks is not None and each.over_ranks:
-            copies = work.ranks.apart(f"read/{each.name}")
-            if copies.rank == 0:
-                read += sum(int(copies.awaited(str(copy))) for copy in range(1, copies.copies))
-            elif copies.member == 0:
-                copies.put(str(copies.copy), str(read))
-        return result
-    finally:
-        hook.remove()
-        seconds = round(time.monotonic() - began, 1)
-        if work.held is not None:
-            work.held.event(USED, stage=each.name, tokens=read, seconds=seconds)
+    began, others = time.monotonic(), 0
+    with work.reader.counting() as read:
+        try:
+            result = each.run(work, progress)
+            if work.ranks is not None and each.over_ranks:
+                copies = work.ranks.apart(f"read/{each.name}")
+                if copies.rank == 0:
+                    told = (copies.awaited(str(copy)) for copy in range(1, copies.copies))
+                    others = sum(map(int, told))
+                elif copies.member == 0:
+                    copies.put(str(copies.copy), str(read()))
+            return result
+        finally:
+            seconds = round(time.monotonic() - began, 1)
+            if work.held is not None:
+                work.held.event(USED, stage=each.name, tokens=read() + others, seconds=seconds)
 
 
 def _used(directory: RunDirectory) -> tuple[float, float]:

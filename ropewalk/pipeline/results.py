@@ -9,15 +9,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
 from ropewalk.audit.files.check import Verdict as Examined
-from ropewalk.chart import Chart, Mark
+from ropewalk.chart import Chart, Mark, TileGrid
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError
 from ropewalk.evaluation.planted import text_of
+from ropewalk.evaluation.results import shown_method
 from ropewalk.evaluation.select import Paired, paired
 from ropewalk.evaluation.statistics import mean_interval
 from ropewalk.evaluation.tables import gain
@@ -25,7 +26,7 @@ from ropewalk.evaluation.verdict import JUDGED_FROM, LOOKS, Look, Shares, Verdic
 from ropewalk.exporting.exported import Exported
 from ropewalk.interval import Interval
 from ropewalk.lengths import format_length
-from ropewalk.pipeline.charts import LOSS, RETRIEVED, before_and_after
+from ropewalk.pipeline.charts import LOSS, RETRIEVED, PlantedFact, before_and_after, by_depth
 from ropewalk.records import AS_IT_IS, EXACT_MATCH
 from ropewalk.run_directory import check_kept
 from ropewalk.runtimes.finding import Finding
@@ -66,8 +67,11 @@ class Inspected(Result):
         )
 
 
-class DocumentRead(NamedTuple):
+@dataclass(frozen=True)
+class DocumentRead:
     """One document, read under one schedule."""
+
+    _optional: ClassVar = ("found", "missed")  # which earlier runs did not keep
 
     method: str
     length: int
@@ -79,6 +83,10 @@ class DocumentRead(NamedTuple):
     retrieved: float
     """The share of its facts that were answered exactly."""
     facts: int
+    found: tuple[float, ...] = ()
+    """The depths of those facts: 0 at the beginning of the document, 1 at its end."""
+    missed: tuple[float, ...] = ()
+    """The depths of the others."""
 
 
 class Example(NamedTuple):
@@ -93,8 +101,9 @@ class Example(NamedTuple):
 
     def __str__(self) -> str:
         return (
-            f"asked for {self.question!r}, which stands {self.depth:.0%} into a document as "
-            f"{self.answer!r}: before {self.before!r}, after {self.after!r}"
+            f"a document says, {self.depth:.0%} of the way in, that {self.question!r} is "
+            f"{self.answer!r}; asked at the end, the unmodified model answers {self.before!r}, the "
+            f"extended one {self.after!r}"
         )
 
 
@@ -213,29 +222,57 @@ class Judged(Drawn):
         """What the verdict rests on, and what would settle it."""
         if not self.looks:
             return f"was {NOT_MEASURED}"
-        last = self.looks[-1]
         said = (
             f"retrieves {self.retrieved(self.chosen, self.length)} of the facts in "
-            f"{last.documents} documents, {self._difference}"
+            f"{self.looks[-1].documents} documents, {self._difference}"
         )
+        return "; ".join(filter(None, (said, self.doubt)))
+
+    @property
+    def doubt(self) -> str:
+        """What would settle a verdict that is open; empty if it is not."""
         if self.verdict == "cannot be judged":
             return (
-                f"{said}; these questions are too hard for it: the model answers under "
+                "these questions are too hard for it: the model answers under "
                 f"{JUDGED_FROM:.0%} within its own window. Ask an easier task: `evaluate` with "
                 "`tasks` passkey,perplexity"
             )
-        if self.verdict != "undecided":
-            return said
-        if last.more is None:
-            return f"{said}; no number of documents in reach would tell"
-        return f"{said}; about {last.more:,} more would tell"
+        if self.verdict != "undecided" or not self.looks:
+            return ""
+        if (more := self.looks[-1].more) is None:
+            return "no number of documents in reach would tell"
+        return f"about {more:,} more would tell"
+
+    @property
+    def lengths(self) -> list[int]:
+        """The lengths of the documents."""
+        return sorted({each.length for each in self.readings})
 
     def charts(self) -> list[Chart]:
-        """Retrieval and perplexity within the window and at the target, before and after."""
+        """Retrieval by length, and perplexity within the window and at the target, for which the
+        few documents in between are too few; before and after."""
+        ends = (self.window, self.length)
         return [
-            before_and_after(axis, value, self.chosen, (self.window, self.length))
-            for axis, value in ((RETRIEVED, self._rate), (LOSS, self._perplexity))
+            before_and_after(RETRIEVED, self._rate, self.chosen, self.lengths or ends),
+            before_and_after(LOSS, self._perplexity, self.chosen, ends),
         ]
+
+    def by_depth(self) -> list[TileGrid]:
+        """Facts found by depth and length, before and after; none of runs without depths."""
+        grids = []
+        for method in (AS_IT_IS, self.chosen):
+            facts = {length: self._facts(method, length) for length in self.lengths}
+            if any(facts.values()):
+                grids.append(by_depth(f"Where facts are found: {shown_method(method)}", facts))
+        return [each._replace(caption="") for each in grids[:-1]] + grids[-1:]
+
+    def _facts(self, method: str, length: int) -> list[PlantedFact]:
+        return sorted(
+            PlantedFact(depth, is_found, each.source)
+            for each in self.of(method, length)
+            for is_found, depths in ((True, each.found), (False, each.missed))
+            for depth in depths
+        )
 
     def _rate(self, method: str, length: int) -> Mark | None:
         own = self.shares(method, length)
@@ -319,13 +356,13 @@ class Verified(Result):
         names = [each.path.name for each in self.verified if each.verdict == "OK"]
         told = []
         if names:
-            does = "was read back from disk and follows"
+            does = "was read back from disk and holds"
             if len(names) > 1:
-                does = "were read back from disk and follow"
-            told.append(f"{' and '.join(names)} {does} the plan.")
+                does = "were read back from disk and hold"
+            told.append(f"{' and '.join(names)} {does} the schedule that was judged.")
         for each in self.verified:
             if each.verdict == "not established":
-                told.append(f"Whether {each.path.name} follows the plan was not established.")
+                told.append(f"Whether {each.path.name} holds that schedule was not established.")
             told += [_sentence(finding.what) for finding in each.findings]
             told += [f"Not established: {line}." for line in each.not_established]
         return " ".join(told)

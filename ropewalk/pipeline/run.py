@@ -8,17 +8,17 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from ropewalk.data.corpora import corpus_digest
+from ropewalk.errors import Unsupported
 from ropewalk.evaluation.answerers.in_process import load_to_read
 from ropewalk.evaluation.chat import chosen
-from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.forward_time import announce
-from ropewalk.evaluation.identity import run_identity
-from ropewalk.evaluation.scoring import end_tokens
+from ropewalk.evaluation.in_llama_cpp import FileInLlamaCpp, check_own_types
 from ropewalk.evaluation.verdict import TO_WORK
 from ropewalk.lengths import format_length
+from ropewalk.models.load import LoadedModel
 from ropewalk.models.source import Source
 from ropewalk.options import is_preview
-from ropewalk.pipeline.cost import forwards_of, within
+from ropewalk.pipeline.cost import forwards_of, tokens_of, within
 from ropewalk.pipeline.extend import Done, Extended, check, run_stages, used
 from ropewalk.pipeline.request import ExtendRequest, Texts
 from ropewalk.pipeline.results import check_version
@@ -28,6 +28,7 @@ from ropewalk.pipeline.stages import stages
 from ropewalk.progress import Notice, Progress
 from ropewalk.run_directory import CONFIGURATION, RunDirectory, read_configuration
 from ropewalk.searching.model.ranks import SearchRanks
+from ropewalk.searching.model.readers import LlamaCppReader, PlantedReader, reader_of
 from ropewalk.torchrun import first, started
 
 
@@ -47,7 +48,8 @@ class ExtendRun:
         """All that the results depend on, for the run directory."""
         chat, to_train = self.start.chat, self.texts.to_train
         return {
-            **run_identity(self.start.loaded, self.texts.documents),
+            **self.start.reader.identity,
+            "corpus_sha256": corpus_digest(self.texts.documents),
             **asdict(self.settings),
             "stages": [each.name for each in stages(self.settings)],
             **({} if chat is None else {"chat": chat.to_json()}),
@@ -71,7 +73,7 @@ class ExtendRun:
             to_do = stages(settings)
             extended = run_stages(work, settings, to_do, progress=progress, done=done)
             if directory is not None:
-                notice(used(directory, settings, start.loaded.present_plan.target_length))
+                notice(used(directory, settings, start.present.target_length))
         return extended
 
 
@@ -81,30 +83,53 @@ def prepared(
 ) -> Iterator[ExtendRun]:
     """Load the model and check the run; ranks leave together at the end."""
     settings = asked.settings(source.present_plan)
-    length = settings.target_length
-    # Export reads files: of a hub id, those that were fetched.
-    files = source.name if source.kind == "bundled" else str(source.folder)
-    with _ranks(asked.ranks_per_copy) as ranks:
-        loaded = load_to_read(model, source, length, "to", ranks, asked.how, notice)
+    length, files = settings.target_length, source.files
+    with (
+        _ranks(asked.ranks_per_copy) as ranks,
+        _read(asked, model, source, length, ranks, notice) as loaded,
+    ):
         name = f"extend-{source.short_name}-{format_length(length)}"
         path = asked.run or Path("runs") / name
         if (path / CONFIGURATION).is_file():
             check_version(read_configuration(path)[1], path)
+        reader = reader_of(loaded)
         if asked.limit is not None:
-            settings = within(asked.limit, settings, loaded, path, notice)
-        encoder = Encoder(loaded.tokenizer, loaded.vocabulary, end_tokens(loaded.model))
+            settings = within(asked.limit, settings, reader, path, notice)
         start = Start(
             files,
             loaded,
             length,
             *parted(texts.documents),
             to_train=texts.to_train,
-            chat=chosen(encoder, asked.chat, None, notice),
+            chat=chosen(reader.encoder, asked.chat, None, notice),
             place=None if is_preview() else path,
             ranks=ranks,
         )
         check(start, settings)
         yield ExtendRun(start, settings, path, source, texts)
+
+
+@contextmanager
+def _read(
+    asked: ExtendRequest,
+    model: object,
+    source: Source,
+    length: int,
+    ranks: SearchRanks | None,
+    notice: Notice,
+) -> Iterator[LoadedModel | PlantedReader]:
+    """The loaded model, or the llama.cpp that runs a GGUF file."""
+    if source.kind != "GGUF file":
+        asked.engine.refuse(asked.cache)
+        yield load_to_read(model, source, length, "to", ranks, asked.how, notice)
+        return
+    if ranks is not None:
+        raise Unsupported(
+            "ranks cannot share a GGUF file, which llama.cpp runs; leave torchrun out"
+        )
+    check_own_types(asked.how.dtype, asked.how.device)
+    with FileInLlamaCpp(source, asked.engine) as file:
+        yield LlamaCppReader(file, length, asked.cache)
 
 
 @contextmanager
@@ -120,10 +145,16 @@ def _ranks(ranks_per_copy: int) -> Iterator[SearchRanks | None]:
 
 def _announce(start: Start, settings: ExtendSettings, run: Path, notice: Notice) -> None:
     """Say before the first forward of a long run what it takes and what would fit."""
-    window = start.loaded.present_plan.target_length
+    window = start.present.target_length
+    if not start.reader.timed:
+        notice(
+            f"this run reads up to {tokens_of(settings, window):,} tokens; `ropewalk cost` "
+            "calculates what that takes"
+        )
+        return
     fewer = replace(settings, documents=TO_WORK, evaluations=None)
     announce(
-        start.loaded.model,
+        start.reader.model,
         window,
         forwards_of(settings, window),
         notice,

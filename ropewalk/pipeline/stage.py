@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ropewalk.evaluation.chat import Chat
     from ropewalk.models.load import LoadedModel
     from ropewalk.searching.model.ranks import SearchRanks
+    from ropewalk.searching.model.readers import PlantedReader
 
 R = TypeVar("R", bound=Result)
 
@@ -29,7 +30,8 @@ class Start:
 
     source: str
     """The source of an export: a folder, or `bundled`."""
-    loaded: LoadedModel
+    loaded: LoadedModel | PlantedReader
+    """A loaded model, or whoever else reads."""
     target_length: int
     to_search: Sequence[Document]
     to_report: Sequence[Document]
@@ -42,6 +44,17 @@ class Start:
     """The place of the run directory; None for a preview."""
     ranks: SearchRanks | None = field(default=None, kw_only=True)
     """The ranks of torchrun; each loads its part of the model."""
+
+    @property
+    def present(self) -> ContextPlan:
+        return self.loaded.present_plan
+
+    @property
+    def reader(self) -> PlantedReader:
+        """Whoever reads documents."""
+        from ropewalk.searching.model.readers import reader_of
+
+        return reader_of(self.loaded)
 
 
 @dataclass(frozen=True)
@@ -61,10 +74,6 @@ class Work(Start):
 
     def journal(self, name: str) -> Journal | None:
         return None if self.held is None else self.held.journal(name)
-
-    @property
-    def present(self) -> ContextPlan:
-        return self.loaded.present_plan
 
     def result(self, stage: type[Stage[R]]) -> R:
         """The result of an earlier stage."""

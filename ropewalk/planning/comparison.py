@@ -3,19 +3,25 @@
 Theory says of a schedule, before a model runs, which angles are new (coverage), at how many
 distances a random key outscores a similar one (decay), and how far fast pairs are slowed. How well
 methods work was measured on small models: the orders that came out, for use without training and
-after it, are in ranking.py, and the shares that were retrieved in measured.py.
+after it, and the shares that were retrieved, are in measured.py. `plan` without a method returns
+the plans of all, ranked so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ropewalk.blocks import Block, Details, Paragraph, Title
 from ropewalk.context_plan import ContextPlan
-from ropewalk.errors import InputError
+from ropewalk.errors import InputError, InvalidValue, MissingExtra
+from ropewalk.lengths import format_length
+from ropewalk.models.source import Source
+from ropewalk.planning import tables
 from ropewalk.planning.extension import (
     chosen_layers,
     extend_plan,
@@ -31,12 +37,19 @@ from ropewalk.planning.measured import (
     MeasuredMethod,
     measured,
 )
+from ropewalk.planning.results import Planned, described
+from ropewalk.progress import Notice, Progress, share
+from ropewalk.runtimes import targets
 from ropewalk.scaling import named, names
 from ropewalk.schedule import RotarySchedule
-from ropewalk.theory.bound import Progress, silent
+from ropewalk.theory.bound import silent
 from ropewalk.theory.coverage import coverage
 from ropewalk.theory.decay import decay
-from ropewalk.values import Value
+from ropewalk.theory.table import safe_base
+from ropewalk.values import RESTORE, Charts, Value
+
+if TYPE_CHECKING:
+    from ropewalk.planning.request import PlanRequest
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,7 +180,7 @@ def ranking_of(
     parameters: Mapping[str, Mapping[str, object]] | None = None,
     runtimes: Callable[[ContextPlan], tuple[str, ...] | None] = lambda plan: None,
     after_training: bool = False,
-    progress: Progress = silent,
+    progress: Callable[[float], None] = silent,
 ) -> Ranking:
     """Try every method, with `parameters` by name if a method needs any.
 
@@ -273,3 +286,192 @@ def _fast_stretch(start: RotarySchedule, schedule: RotarySchedule) -> float:
 def _measured(method: str, scale: float) -> tuple[MeasuredMethod, ...]:
     both = (measured(method, scale, trained=trained) for trained in (False, True))
     return tuple(each for each in both if each is not None)
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison(Planned):
+    """The plans of all methods for one model and target; its own plan is that of the best."""
+
+    rows_in = "candidates"
+    never_empty = ("candidates", "layers")
+
+    candidates: tuple[MethodCandidate, ...] = field(kw_only=True)
+    """At least one, best first."""
+    refused: Mapping[str, str] = field(kw_only=True)
+    """The reason for each method that is not a candidate."""
+    after_training: bool = field(kw_only=True)
+    """True if the order is that for use after fine-tuning at the target length."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.plan != self.best.plan:
+            raise InvalidValue("plan", self.plan.id, "must be the best candidate's", RESTORE)
+
+    @property
+    def best(self) -> MethodCandidate:
+        """The candidate that ranks first. Let an evaluation decide."""
+        return self.candidates[0]
+
+    @property
+    def use(self) -> str:
+        """The use that the order is for."""
+        return "after training" if self.after_training else "without training"
+
+    @property
+    def base_is_safe(self) -> bool:
+        return self.best.method == "base_change"
+
+    def derived(self) -> dict[str, object]:
+        return {**super().derived(), "best": self.best.name}
+
+    def summary(self) -> str:
+        told = f"{self.documented} " if self.documented else ""
+        trained, nothing = self.present.longest(self.layers[0]).length, self.changes_nothing
+        if nothing and self.target_length < trained:
+            return f"{told}{nothing}"
+        refused = f" Not among them: {', '.join(self.refused)}." if self.refused else ""
+        if self.target_length == self.present.target_length:
+            told += f"{self.serves_already} "
+        return (
+            f"{told}Of {len(self.candidates)} plans that take {self.model} from "
+            f"{format_length(trained)} to {format_length(self.target_length)}, "
+            f"{self.best.method} ranks first for use {self.use}: {self.best.reason}"
+            f"{refused}{f' {nothing}' if nothing else ''}"
+        )
+
+    def blocks(self) -> Iterator[Block]:
+        yield Title(self.model, f" to {format_length(self.target_length)}")
+        if self.documented:
+            yield Paragraph(self.documented, "verdict")
+        yield tables.ranking(self.candidates, {row.runtime for row in self.serving}, (*targets(),))
+        if any(candidate.from_plain for candidate in self.candidates):
+            present = self.present.longest(self.layers[0]).method
+            yield Paragraph(
+                "from plain: ranks after the others, since the model's training under "
+                f"{present} is not carried over"
+            )
+        yield Details(tuple(tables.by_theory(self.candidates, self.refused)))
+        yield from self.charts()
+        suggested = (
+            f"Suggested {self.use}: {self.best.name} (a prediction, not measured on this model: "
+            "`ropewalk evaluate` and `ropewalk extend` measure it)"
+        )
+        yield Paragraph(self.changes_nothing or suggested, "verdict")
+        yield from self.to_serve()
+
+    def charts(self) -> Charts:
+        """The rescale factors of all candidates."""
+        from ropewalk.planning.tables import by_step, factors
+
+        plans = {candidate.name: candidate.plan for candidate in self.candidates}
+        title = f"{self.model} to {format_length(self.target_length)}"
+        return [factors(by_step(plans, self.layers[0]), title)]
+
+
+def compared(asked: PlanRequest, progress: Progress, notice: Notice) -> Comparison:
+    """Plan with every method, and rank the plans."""
+    source, present = asked.source, asked.source.present_plan
+    bases, refused = _safe_base(asked, share(progress, "safe base for " + asked.length))
+    candidates, others = ranking_of(
+        present,
+        asked.target,
+        layer_types=asked.chosen,
+        from_original=asked.from_original,
+        parameters=bases,
+        after_training=asked.after_training,
+        runtimes=lambda plan: _loadable_by(plan, source),
+        progress=share(progress, "comparing"),
+    )
+    refused = {**others, **refused}
+    if not candidates:
+        reasons = [*refused.values()]
+        raise InputError(
+            f"{source.name}: no method plans for {asked.length}: {max(reasons, key=reasons.count)}"
+        )
+    for text in _warnings(candidates, source.name, after_training=asked.after_training):
+        notice(text)
+    return Comparison(
+        **described(source, candidates[0].plan, asked.chosen),
+        candidates=candidates,
+        refused=refused,
+        after_training=asked.after_training,
+    )
+
+
+def _safe_base(
+    asked: PlanRequest, progress: Callable[[float], None]
+) -> tuple[dict[str, dict[str, object]], dict[str, str]]:
+    """The parameter that `base_change` needs; or, by method, why there is none."""
+    try:
+        base = sufficient_base(
+            asked.source.present_plan,
+            asked.target,
+            asked.chosen[0],
+            from_original=asked.from_original,
+            progress=progress,
+        )
+    except (MissingExtra, InvalidValue) as error:  # the other methods need no base
+        return {}, {"base_change": str(error)}
+    return {"base_change": {"base": base}}, {}
+
+
+def _warnings(
+    candidates: Sequence[MethodCandidate], name: str, *, after_training: bool
+) -> Iterator[str]:
+    """The candidates that no runtime can load, and what is known against the first."""
+    first = candidates[0]
+    if behind := [each.method for each in candidates if each.is_beyond_runtimes]:
+        geometry = first.schedule.geometry
+        yield (
+            f"{name}: {geometry.resting_pairs} of {geometry.pairs} pairs do not rotate (frequency "
+            f"0), which no stock runtime can combine with {', '.join(behind)}, so these rank last"
+        )
+    for found in first.measured:
+        if found.is_refuted and (not found.steps or after_training):
+            when = "only after fine-tuning under this plan: " if not found.steps else ""
+            yield f"{when if after_training else ''}{found.warning}"
+
+
+def _loadable_by(plan: ContextPlan, source: Source) -> tuple[str, ...] | None:
+    from ropewalk.runtimes import features, llama_cpp
+
+    if source.kind == "GGUF file":
+        return llama_cpp.loadable_by(plan, source.header)
+    return features.loadable_by(plan, source.config)
+
+
+LONGEST = 2**20
+"""Of the table, where most heads are. The time grows with the square of the length."""
+
+
+def sufficient_base(
+    present: ContextPlan,
+    target_length: int,
+    layer_type: str,
+    *,
+    from_original: bool = False,
+    progress: Callable[[float], None] = silent,
+) -> float:
+    """A base that the length is safe with, rounded up to three digits; never below the present."""
+    if target_length > LONGEST:
+        raise InvalidValue(
+            "base",
+            None,
+            f"must be given beyond {format_length(LONGEST)}: to find a safe one takes hours",
+            "choose one; `ropewalk bound` finds it",
+        )
+    schedule = present.longest(layer_type)
+    geometry, turning = schedule.geometry, schedule.geometry.without_resting_pairs
+    safe = safe_base(
+        turning.head_dim, target_length, rotary_dim=turning.rotary_dim, progress=progress
+    )
+    # The same frequencies, over the whole head again.
+    needed = safe.value ** (geometry.rotary_dim / turning.rotary_dim)
+    now = geometry.base if from_original else schedule.geometric_base
+    return max(_rounded_up(needed), now or geometry.base)
+
+
+def _rounded_up(base: float, digits: int = 3) -> float:
+    """Every base above a safe one is safe, so rounding up costs nothing."""
+    unit = 10.0 ** (math.floor(math.log10(base)) + 1 - digits)
+    return math.ceil(base / unit) * unit

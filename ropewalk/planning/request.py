@@ -116,7 +116,7 @@ def planned(asked: PlanRequest, progress: Progress, notice: Notice) -> Planned:
     """The plan of the method that was named, or else a comparison of all, with the first's plan."""
     present, from_original = asked.source.present_plan, asked.from_original
     if asked.method is None and (from_original or asked.target > asked.before.length):
-        from ropewalk.planning.compared import compared
+        from ropewalk.planning.comparison import compared
 
         return compared(asked, progress, notice)
     if asked.method == VENDOR:
@@ -149,7 +149,7 @@ def plan_by_method(asked: PlanRequest, progress: Progress, notice: Notice) -> Co
     present, started = asked.source.present_plan, asked.started()
     parameters = dict(started.parameters or {})
     if "base" not in parameters and "base_change" in _names(asked.method):
-        from ropewalk.planning.base import sufficient_base
+        from ropewalk.planning.comparison import sufficient_base
 
         parameters["base"] = sufficient_base(
             present,

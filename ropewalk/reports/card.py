@@ -223,10 +223,10 @@ def _unchecked(run: RunOnDisk | None, judged: Judged | None) -> Iterator[Block]:
         for file in verified.verified if verified else ():
             yield from (Paragraph(f"{f.what}: {f.consequence}.") for f in file.findings)
             yield from (Paragraph(line) for line in file.not_established)
-        ends = f"{format_length(judged.window)} and {format_length(judged.length)}"
+        lengths = ", ".join(map(format_length, judged.lengths))
         yield Paragraph(
-            f"Retrieval and perplexity were measured at {ends}, on documents with planted facts; "
-            "other lengths and other tasks were not."
+            f"Retrieval was measured at {lengths} tokens, perplexity at the first and the last of "
+            "these, on documents with planted facts; other lengths and other tasks were not."
         )
     trained = judged is not None and judged.chosen == TRAINED
     weights = "were trained further" if trained else "are those of the source"

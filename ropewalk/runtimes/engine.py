@@ -20,13 +20,13 @@ from ropewalk.errors import InvalidValue, RopewalkError, Unsupported, shortened
 from ropewalk.exporting.exported import Lines
 from ropewalk.models.config import ORIGINAL_LENGTH, Config, ConfigReader, text_config
 from ropewalk.models.source import Source
-from ropewalk.models.stock_config import with_part
-from ropewalk.runtimes.configs import (
+from ropewalk.models.stock_config import (
     changes,
     complete_config,
     rope_settings,
     to_v4_keys,
     with_length,
+    with_part,
 )
 from ropewalk.runtimes.features import EXACT, LONGEST, WHOLE_BASE, Feature, Support
 from ropewalk.runtimes.model_classes import (

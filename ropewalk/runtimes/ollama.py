@@ -24,8 +24,7 @@ from ropewalk.gguf.header import GGUFHeader
 from ropewalk.gguf.rotation import DEFAULT_BASE
 from ropewalk.models.config import ORIGINAL_LENGTH, Config, ConfigReader
 from ropewalk.models.source import Source
-from ropewalk.runtimes import gguf_lines
-from ropewalk.runtimes.llama_cpp import LlamaCppRuntime
+from ropewalk.runtimes.llama_cpp import LlamaCppRuntime, served
 from ropewalk.runtimes.model_classes import architecture
 from ropewalk.runtimes.reading import (
     OLLAMA,
@@ -113,7 +112,7 @@ class Ollama(Runtime):
         return replace(LlamaCppRuntime().read_file(header), runtime=self.name)
 
     def serve(self, plan: ContextPlan, source: Source) -> Serving:
-        return gguf_lines.served(LlamaCppRuntime(), plan, source)[1]
+        return served(LlamaCppRuntime(), plan, source)[1]
 
 
 def _check_head(reader: ConfigReader) -> None:

@@ -27,7 +27,7 @@ from typing import Any
 
 from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.models.config import ORIGINAL_LENGTH, Config, ConfigReader, rope_type
-from ropewalk.runtimes.configs import changes, rope_settings
+from ropewalk.models.stock_config import changes, rope_settings
 from ropewalk.runtimes.engine import (
     STATED_SCALED,
     ServingEngine,

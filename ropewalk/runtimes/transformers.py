@@ -17,8 +17,7 @@ from ropewalk.exporting.exported import Lines
 from ropewalk.extras import required_by
 from ropewalk.models.config import Config, ConfigReader, text_config
 from ropewalk.models.source import Source
-from ropewalk.models.stock_config import is_dynamic, two_lists
-from ropewalk.runtimes.configs import changes, stock_config
+from ropewalk.models.stock_config import changes, is_dynamic, stock_config, two_lists
 from ropewalk.runtimes.features import DYNAMIC, EXACT, LONGEST, Feature, Support, nearest_in_stock
 from ropewalk.runtimes.model_classes import GROWTH_IN_ROPE
 from ropewalk.runtimes.reading import NOT_MEASURED, STOCK, RotaryReading, by_rules, known, without

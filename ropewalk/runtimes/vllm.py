@@ -1,5 +1,10 @@
 """vLLM: the rules of 0.33, and those of 2025.
 
+A rope setting goes through three places, and each may change it: vLLM's checks of the config, the
+model's class, which passes some keys on and drops others (model_classes.json), and the rotary
+module, which computes frequencies and attention factor of what arrives. `Vllm.read` follows it
+through these. What all modules share with SGLang's is in engine.py.
+
 The longest sequence that it accepts is the shortest length that the config states, or
 `model_max_length` in its place, times the factor of every rope type but llama3, longrope and YaRN
 (`_get_and_verify_max_len`). Gemma 3 states its scaled length, so no factor counts there. The
@@ -17,7 +22,7 @@ from typing import Any
 
 from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.errors import InvalidValue, Unsupported, shortened
-from ropewalk.models.config import ORIGINAL_LENGTH, Config, ConfigReader, rope_type
+from ropewalk.models.config import ORIGINAL_LENGTH, Config, ConfigReader, drafter_layers, rope_type
 from ropewalk.runtimes.drafters import beyond_overrides
 from ropewalk.runtimes.engine import (
     STATED_SCALED,
@@ -34,7 +39,7 @@ from ropewalk.runtimes.engine import (
     yarn_keys_of,
 )
 from ropewalk.runtimes.features import BY_SERVER, Feature, Support
-from ropewalk.runtimes.model_classes import RotaryType, model_class
+from ropewalk.runtimes.model_classes import ModelClass, RotaryType, model_class
 from ropewalk.runtimes.reading import (
     RotaryReading,
     Switch,
@@ -48,16 +53,20 @@ from ropewalk.runtimes.reading import (
 from ropewalk.runtimes.runtime import Connection, Dialect, Runtime, members, plain
 from ropewalk.runtimes.transformers import Transformers
 
+# Old and new names of one rope type, which may stand in one setting.
 _RENAMED = (("su", "longrope"), ("mrope", "default"))
 _YARN_OF_2025 = RotaryType(
     ("factor", "original_max_position_embeddings"),
     ("attn_factor", "beta_fast", "beta_slow", "extrapolation_factor"),
 )
+# A note, for the reading of a config that it computes otherwise than transformers.
 _WIDE_RAMP = "under M-RoPE, its YaRN lays the ramp for 4 times the original length"
+# The keys that it takes for the longest sequence, next to the usual one.
 _LENGTHS = ("max_seq_len", "seq_length", "max_sequence_length", "max_seq_length", "seq_len")
 
 
 def _described(server: Connection, entry: Mapping[str, Any], name: str) -> dict[str, object]:
+    """The version of a server, and what it says of the model that `entry` describes."""
     version = members(server.get("/version")).get("version")
     own = {"version": version, "length": entry.get("max_model_len")}
     return {**own, **plain({key: entry.get(key) for key in ("root", "parent")})}
@@ -79,45 +88,58 @@ class Vllm(ServingEngine):
 
     def read(self, config: Config) -> RotaryReading:
         served = self.served(config)
+        # Classes without code of their own run transformers' code, which reads the whole setting.
+        runs_transformers = served.scaling == "transformers"
 
         def seen(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
-            # Its checks, then the part that the model's class passes on, then its rotary module.
             _refuse_two_types(rope)
-            if served.scaling == "transformers":
+            if runs_transformers:
                 return reader.steps(known(rope))
-            rope = passed_on(served, reader, rope)
-            kind = kind_of(rope)
-            if kind == "dynamic":
-                return reader.steps(one_base(reader, rope))
-            refuse_interleaved_longrope(reader, rope, self.name)
-            if kind == "yarn" and not reader.family.softmax_mscale:
-                keys = yarn_keys_of(served)
-                rope = without(rope, {"truncate"} - keys)
-                if _lays_ramp_wide(reader, rope):
-                    rope = {**rope, ORIGINAL_LENGTH: 4 * rope[ORIGINAL_LENGTH]}
-                if "attention_factor" not in keys:
-                    return _own_yarn(reader, rope)
-            return with_mscale(reader, rope) if kind == "longrope" else reader.steps(known(rope))
+            return self._computed(served, reader, passed_on(served, reader, rope))
 
-        # Where transformers' code serves a model, its switching does too.
-        own_code = served.scaling != "transformers"
-        switches: Switch = "by the declared length" if own_code else "by the length at hand"
+        # Of two lists of factors, its own code takes one when the server starts; transformers'
+        # code takes one for each batch.
+        switches: Switch = (
+            "by the length at hand" if runs_transformers else "by the declared length"
+        )
         reading = by_rules(self.name, config, seen, switches)
         reading = with_losses(replace(reading, limit=self.accepts(config)), served, config)
-        if reading.layers and own_code:
+        if reading.layers and not runs_transformers:
             reader = ConfigReader(config)
             if any(_lays_ramp_wide(reader, rope) for rope in reader.layer_settings().values()):
                 return replace(reading, notes=(*reading.notes, _WIDE_RAMP))
         return reading
 
+    def _computed(
+        self, served: ModelClass, reader: ConfigReader, rope: Config
+    ) -> tuple[PlanStep, ...]:
+        """The schedules that its rotary module computes of a setting that its class passes on."""
+        kind = kind_of(rope)
+        if kind == "dynamic":  # one base for good, where that of transformers grows with the text
+            return reader.steps(one_base(reader, rope))
+        refuse_interleaved_longrope(reader, rope, self.name)
+        if kind == "longrope":
+            return with_mscale(reader, rope)
+        # DeepSeek's yarn is another module.
+        if kind == "yarn" and not reader.family.softmax_mscale:
+            read = yarn_keys_of(served)
+            rope = without(rope, {"truncate"} - read)
+            if _lays_ramp_wide(reader, rope):
+                rope = {**rope, ORIGINAL_LENGTH: 4 * rope[ORIGINAL_LENGTH]}
+            if "attention_factor" not in read:
+                return _own_yarn(reader, rope)
+        return reader.steps(known(rope))
+
     def accepts(self, config: Config) -> int | None:
         reader = stating(config)
+        # The shortest stated length counts, unless model_max_length is stated.
         stated = [whole(reader.get("max_position_embeddings"))]
         stated += [whole(reader.config.get(key)) for key in _LENGTHS]
         lengths = [length for length in stated if length is not None]
         length = whole(reader.config.get("model_max_length")) or min(lengths, default=None)
         if length is None or "gemma3" in reader.model_type:
             return length
+        # The last layer type with a factor decides, since the loop in vLLM overwrites it.
         factor = 1.0
         for rope in reader.layer_settings().values():
             if rope_type(rope) not in STATED_SCALED:
@@ -139,7 +161,7 @@ class Vllm(ServingEngine):
         return super().switching(feature)
 
     def beyond_overrides(self, config: Config, length: int) -> str:
-        return beyond_overrides(config, length)
+        return beyond_overrides(config, length) if drafter_layers(config) else ""
 
     def caveats(self, followed: ContextPlan, written: Config) -> tuple[str, ...]:
         return (*super().caveats(followed, written), *_two_servers(followed))
@@ -152,7 +174,7 @@ class VllmOf2025(Runtime):
     place = 1
 
     def read(self, config: Config) -> RotaryReading:
-        def seen(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
+        def computed(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
             _refuse_two_types(rope)
             refuse_interleaved_longrope(reader, rope, self.name)
             kind = kind_of(rope)
@@ -166,7 +188,7 @@ class VllmOf2025(Runtime):
 
         served = model_class(config, Vllm.name)
         served = replace(served, version="of 2025", types={**served.types, "yarn": _YARN_OF_2025})
-        reading = by_rules(self.name, config, seen, "by the declared length")
+        reading = by_rules(self.name, config, computed, "by the declared length")
         return with_nulls(reading, served, config)
 
 

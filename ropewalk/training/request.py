@@ -21,9 +21,9 @@ from ropewalk.errors import InputError, InvalidValue, Unsupported
 from ropewalk.extras import check_installed
 from ropewalk.lengths import format_length
 from ropewalk.models.source import Source, resolve
+from ropewalk.models.stock_config import stock_config
 from ropewalk.progress import Notice
 from ropewalk.run_directory import check_run_place
-from ropewalk.runtimes.configs import stock_config
 from ropewalk.scaling import stacked
 from ropewalk.training.execution import Execution, check_reports, check_stage, with_original
 from ropewalk.training.planner import StagePlanner
@@ -134,7 +134,7 @@ class TrainRequest:
             target = self.to or (self.plan[-1].target_length if self.plan else None)
             if target is None:
                 raise InputError("give the length to train for (`to`), `stages`, or a `plan`")
-            return (target,)
+            return self._recipe_lengths(target)
         if self.to is not None and self.stages and self.stages[-1] != self.to:
             raise InvalidValue(
                 "stages",
@@ -143,6 +143,12 @@ class TrainRequest:
                 "end with it, or leave out `to`",
             )
         return self.stages
+
+    def _recipe_lengths(self, target: int) -> tuple[int, ...]:
+        """The target, after its half if that is how the recipe reaches so long a target."""
+        first, served = target // 2, self.source.present_plan.target_length
+        begun = self.recipe is not None and not self.plan and self.recipe.halved_from
+        return (first, target) if begun and target >= begun and first > served else (target,)
 
     def _steps(self, stages: int) -> Sequence[int]:
         if self.steps is None:

@@ -18,7 +18,7 @@ from ropewalk.exporting.manifest import Manifest
 from ropewalk.exporting.staging import staged
 from ropewalk.exporting.writing import write_json
 from ropewalk.extras import required_by
-from ropewalk.runtimes.configs import stock_config
+from ropewalk.models.stock_config import stock_config
 from ropewalk.training.ranks import on_first, rank, whole
 from ropewalk.untrusted import read_json
 

@@ -12,7 +12,7 @@ from ropewalk.data.packing import Filling
 from ropewalk.data.windows import LEAST, Arrangement, WindowSettings
 from ropewalk.errors import InvalidValue, UnknownName
 from ropewalk.lengths import check_measured, format_length
-from ropewalk.untrusted import check_count, check_seed, real_number, whole_number
+from ropewalk.untrusted import check_between, check_count, check_seed, real_number, whole_number
 from ropewalk.values import frozen
 
 Decay = Literal["constant", "linear", "cosine"]
@@ -37,7 +37,8 @@ class StageSettings:
 
     def __post_init__(self) -> None:
         check_measured(self.length, "to")
-        check_count(self.steps, "steps", usual=1000)
+        usual = "1,000 is a usual number"
+        check_between(whole_number(self.steps, "steps"), 1, 10**6, "steps", usual)
         if self.window < LEAST:
             raise InvalidValue("window", self.window, f"must be at least {LEAST}", "32768 is usual")
         if self.window > self.length:

@@ -10,9 +10,9 @@ from typing import Any
 from ropewalk.arguments import as_path
 from ropewalk.data.corpora import MANIFEST, Vocabulary
 from ropewalk.data.documents import Corpus, documents_in
-from ropewalk.data.store import TokenStore, build
+from ropewalk.data.store import TokenStore, Weigher, build
 from ropewalk.errors import InputError, InvalidValue
-from ropewalk.models.source import Source
+from ropewalk.models.source import Loading, Source
 from ropewalk.progress import Notice, Progress, unheard
 
 ALONE = "text"
@@ -29,6 +29,8 @@ class TrainingText:
     allow_download: bool
     tokens: Path | None = None
     """The folder of tokens, which has no corpora."""
+    long_ce: int | None = None
+    """The length at which the model weighs tokens by what a long context gains."""
 
     @classmethod
     def given(
@@ -94,9 +96,25 @@ class TrainingText:
             encoder.batch,
             tokenizer=encoder.sha256,
             weighted=self.weights is not None,
+            weigher=None if self.long_ce is None else _weigher(source, self.long_ce, notice),
             sources=[*source.places, *self.places],
             progress=progress,
         )
+
+
+def _weigher(source: Source, length: int, notice: Notice) -> Weigher:
+    """The model, unmodified, which must read so far."""
+    from ropewalk.evaluation.answerers.in_process import evaluator_of
+    from ropewalk.evaluation.perplexity import short_context
+
+    short = short_context(source.present_plan.original_length)
+    if length <= short:
+        rule = f"is no longer than the short context of {short} tokens, so all tokens would weigh 1"
+        raise InvalidValue("long_ce", length, rule, "give the length of the windows to train on")
+    how = Loading("auto", "auto", allow_download=False)
+    evaluator = evaluator_of(source.folder, source, length, "long_ce", how, notice)
+    identity = {**evaluator.identity, "length": length}
+    return Weigher(identity, lambda tokens: evaluator.weights(tokens, length))
 
 
 def _vocabulary(folder: Path, tokenizer: Any) -> Vocabulary:

@@ -26,6 +26,8 @@ from studies.smollm2.model import ready
 
 FACTOR = 4
 PLAIN, KEPT, STRETCHED = Arm("linear"), Arm("linear", kept=16), Arm("linear", stretch=1.1)
+SLIGHTLY = Arm("linear", stretch=1.03)
+"""The second control: the first costs more than the paper's whole effect."""
 OF_A_PACKAGE = 5
 LENGTH, SCORED = 512, 256
 """Tokens of a text, of which the last are scored: there, order is as it was under every arm."""
@@ -84,13 +86,13 @@ def measured(cell: Cell, samples: int) -> dict[str, Any]:
 
 STUDY = Study(
     Path(__file__).parent,
-    {FACTOR: [PLAIN, KEPT, STRETCHED]},
+    {FACTOR: [PLAIN, KEPT, STRETCHED, SLIGHTLY]},
     [
         Claim(
             "16 first tokens without interpolation lower the loss under PI, SmolLM2",
             "Ding et al. 2024, Table 2",
             *(FACTOR, KEPT, PLAIN, NATS, PAPERS),
-            planted=(PLAIN, STRETCHED),
+            planted=(PLAIN, SLIGHTLY),
         )
     ],
     NAMES,

@@ -1,4 +1,4 @@
-"""Gemma 3 270M at twice its window, in llama.cpp: the cells of README.md, the shortest first.
+"""Gemma 3 270M at twice its window, in llama.cpp: the cells of README.md.
 
     make real                  the model, once, if you accept Gemma's terms
     make study NAME=gemma3     runs what is missing
@@ -12,27 +12,27 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 from collections.abc import Iterator, Sequence
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 import ropewalk as rw
 from benchmarks.machine import machine
 from ropewalk.arguments import as_length
 from ropewalk.data.corpora import HELD_OUT, read_documents
 from ropewalk.evaluation.encoding import Encoder
+from ropewalk.evaluation.in_llama_cpp import FileInLlamaCpp
 from ropewalk.evaluation.planted import Planted, Stretch, plant
-from ropewalk.evaluation.served.client import Client
-from ropewalk.evaluation.served.llama_cpp_tokens import encoder_of
 from ropewalk.evaluation.statistics import rate_interval, t_interval
 from ropewalk.gguf import llama_cpp_run
-from ropewalk.gguf.header import read_header
+from ropewalk.gguf.llama_cpp_run import Engine
 from ropewalk.lengths import format_length
+from ropewalk.models.source import resolve
+from ropewalk.planning.extension import extend_plan
 from ropewalk.records import is_main_answer
 from ropewalk.run_on_disk import RunOnDisk
 from studies.gemma3.model import FILE, PLACE, SHA256, ready
@@ -41,14 +41,15 @@ from studies.smollm2.cells import Mean
 CELLS = Path(__file__).with_name("cells.jsonl")
 PAGE = "studies/gemma3/README.md"
 SEED = 0
-WITHIN = (8192, 16384, 32768)
+TARGET, WINDOW, DECIDES_AT = 65536, 32768, 16384
+WITHIN = (8192, DECIDES_AT, WINDOW)
 EIGHT, SINGLE = "eight facts", "single facts"
 COUNTS = {EIGHT: 4, SINGLE: 8}
-UNMODIFIED = "none"
-ENOUGH, DECIDES_AT = 0.7, 16384
+UNMODIFIED, F16 = "none", "f16"
 TASKS = ("needle", "passkey")
-STEP = 3.0
-"""Added to a bias until it makes a token the likeliest."""
+COMPARED, FEW, BY_CACHE = 12, 4, 6
+"""The documents of a comparison at the target; of NTK, and within the window; of types of cache."""
+CACHES = (F16, "q8_0", "q4_0")
 
 
 class Wanted(NamedTuple):
@@ -58,7 +59,7 @@ class Wanted(NamedTuple):
     document: int
     length: int
     method: str = UNMODIFIED
-    cache: str = "f16"
+    cache: str = F16
 
 
 class Answered(NamedTuple):
@@ -70,15 +71,26 @@ class Answered(NamedTuple):
     """Of each answer, in nats a token; none if answers were written."""
     seconds: float
     """CPU time of llama.cpp."""
+    first: float = 1.0
+    """The share of the answers' tokens that are the first choice."""
 
 
 def wanted() -> Iterator[Wanted]:
-    """The cells of the gate, those that decide before longer ones."""
-    for task, length in (
-        *((EIGHT, 8192), (EIGHT, DECIDES_AT), (SINGLE, DECIDES_AT), (SINGLE, 8192)),
-        *((EIGHT, 32768), (SINGLE, 32768)),
-    ):
+    """All cells in their order: the gate first, then the shorter before the longer."""
+    gate = [
+        (EIGHT, 8192),
+        *product(COUNTS, [DECIDES_AT]),
+        (SINGLE, 8192),
+        *product(COUNTS, [WINDOW]),
+    ]
+    for task, length in gate:
         yield from (Wanted(task, i, length) for i in range(COUNTS[task]))
+    for length in (DECIDES_AT, WINDOW):
+        for i, cache in product(range(BY_CACHE), CACHES):
+            yield Wanted(EIGHT, i, length, "yarn", cache)
+    for i in range(COMPARED):
+        methods = ["yarn", "linear", UNMODIFIED, *(["ntk"] if i < FEW else [])]
+        yield from (Wanted(EIGHT, i, TARGET, method) for method in methods)
 
 
 def main() -> None:
@@ -98,15 +110,15 @@ def run(up_to: int) -> None:
         if one in done or one.length > up_to:
             continue
         began = _spent()
-        right, losses = single(one) if one.task == SINGLE else eight(one)
-        cell = Answered(one, right, losses, round(_spent() - began, 1))
+        cell = single(one) if one.task == SINGLE else eight(one)
+        cell = cell._replace(seconds=round(_spent() - began, 1))
         new = not CELLS.exists()
         with CELLS.open("a", encoding="utf-8") as journal:
             if new:
                 about = {**machine(), "runtime": llama_cpp_run.runtime(), "model": SHA256}
                 journal.write(json.dumps(about) + "\n")
             journal.write(json.dumps(cell) + "\n")
-        print(*one, f"{sum(right)} of {len(right)}, {cell.seconds:.0f} s", flush=True)
+        print(*one, f"{sum(cell.right)} of {len(cell.right)}, {cell.seconds:.0f} s", flush=True)
 
 
 def _spent() -> float:
@@ -120,12 +132,12 @@ def kept() -> list[Answered]:
         return []
     lines = map(json.loads, CELLS.read_text("utf-8").splitlines()[1:])
     return [
-        Answered(Wanted(*one), tuple(right), tuple(losses), seconds)
-        for one, right, losses, seconds in lines
+        Answered(Wanted(*one), tuple(right), tuple(losses), *rest)
+        for one, right, losses, *rest in lines
     ]
 
 
-def single(one: Wanted) -> tuple[tuple[bool, ...], tuple[float, ...]]:
+def single(one: Wanted) -> Answered:
     """One sample of `evaluate`, which a run of its own keeps."""
     sample, task = divmod(one.document, len(TASKS))
     place = PLACE / f"single-{format_length(one.length)}-{TASKS[task]}-{sample}"
@@ -134,73 +146,51 @@ def single(one: Wanted) -> tuple[tuple[bool, ...], tuple[float, ...]]:
         progress=None,
     )  # fmt: skip
     [own] = [each for each in RunOnDisk.read(place).records if is_main_answer(each)]
-    return (own.score == 1,), ()
+    return Answered(one, (own.score == 1,), (), 0)
 
 
-def eight(one: Wanted) -> tuple[tuple[bool, ...], tuple[float, ...]]:
+def eight(one: Wanted) -> Answered:
     """One document, read once for all of its answers."""
-    vocabulary = read_header(FILE).lengths["tokenizer.ggml.tokens"]
-    with llama_cpp_run.serving(FILE, length=one.length + 8, exact=False) as served:
-        served_tokens = encoder_of(Client.of(served.address, 86400.0), vocabulary, SHA256)
-        encoder = _WithoutEnds(served_tokens.tokenizer)
-        document = document_of(encoder, one)
-        llama = llama_cpp_run.RunningLlamaCpp(FILE, served)
-        found = [answered(llama, document.tokens, answer, encoder) for answer in document.answers]
-    return tuple(right for right, _ in found), tuple(loss for _, loss in found)
-
-
-class _WithoutEnds(Encoder):
-    """The tokenizer of a served file, which does not list its vocabulary."""
-
-    def beginning_with(self, pattern: str) -> NDArray[np.bool_]:
-        return np.zeros(0, dtype=np.bool_)
+    source, plan = resolve(FILE), None
+    if one.method != UNMODIFIED:
+        plan = extend_plan(source.present_plan, TARGET, one.method)
+    with FileInLlamaCpp(source, Engine(), lambda _: None) as file:
+        setting = file.setting(plan, one.length, one.cache, one.method)
+        llama = file.run(setting, one.length)
+        document = document_of(file.encoder, one)
+        # The token after an answer is asked for too: whether the model ends it.
+        spans = [np.arange(own.start, own.stop + 1) for own in document.answers]
+        scores = llama.scores(document.tokens.tolist(), np.concatenate(spans).tolist())
+        parts = np.cumsum([len(span) for span in spans])[:-1]
+        losses = [part[:-1] for part in np.split(scores.losses, parts)]
+        same, right = [], []
+        for span, chosen in zip(spans, np.split(scores.chosen, parts), strict=True):
+            same.append(chosen[:-1] == document.tokens[span[:-1]])
+            right.append(bool(same[-1].all()) and not document.goes_on(int(chosen[-1])))
+    means, first = [float(each.mean()) for each in losses], float(np.concatenate(same).mean())
+    return Answered(one, tuple(right), tuple(means), 0, first)
 
 
 def document_of(encoder: Encoder, one: Wanted) -> Planted:
     """All held-out files joined from another one on, cut to the length, with facts."""
     texts = [document.text for document in read_documents(HELD_OUT)]
-    first, tokens = one.document % len(texts), list[int]()
-    for text in [*texts[first:], *texts[:first]]:
+    start, tokens = one.document % len(texts), list[int]()
+    for text in [*texts[start:], *texts[:start]]:
         if len(tokens) < one.length:
             tokens += encoder.pieces(text).tolist()
-    stretch = Stretch(f"from file {first}", np.array(tokens[: one.length]))
+    stretch = Stretch(f"from file {start}", np.array(tokens[: one.length]))
     return plant(stretch, encoder, one.length, one.document, SEED)
 
 
-def answered(
-    llama: llama_cpp_run.RunningLlamaCpp, tokens: NDArray[np.int64], answer: slice, encoder: Encoder
-) -> tuple[bool, float]:
-    """True if each token was the first choice and no digit follows; the loss in nats a token."""
-    whole = tokens[: answer.stop].tolist()
-    told = llama.log_probabilities(whole, start=answer.start - 1)
-    *rows, after = zip(told.tokens, told.values, strict=True)
-    right, losses = not encoder.text(after[0][:1]).strip()[:1].isdigit(), []
-    for place, (likeliest, values) in enumerate(rows, answer.start):
-        [rank] = np.flatnonzero(likeliest == tokens[place])[:1].tolist() or [-1]
-        right &= rank == 0
-        own = values[rank] if rank >= 0 else _unlikely(llama, whole[: place + 1], -values[-1])
-        losses.append(-float(own))
-    return right, float(np.mean(losses))
-
-
-def _unlikely(llama: llama_cpp_run.RunningLlamaCpp, tokens: Sequence[int], bias: float) -> float:
-    """The log-probability of an unlisted last token, by a bias that makes it the likeliest.
-
-    Of a probability p, a bias b makes p·exp(b) / (1 − p + p·exp(b)).
-    """
-    *before, last = tokens
-    asked = {"n_probs": 1, "post_sampling_probs": True, "samplers": ["temperature"]}
-    while True:
-        told = llama._complete(before, 1, **asked, temperature=1.0, logit_bias=[[last, bias]])
-        [likeliest] = told["completion_probabilities"][0]["top_probs"]
-        if likeliest["id"] == last:
-            odds = likeliest["prob"] / max(1 - likeliest["prob"], 1e-9) * math.exp(-bias)
-            return math.log(odds / (1 + odds))
-        bias += STEP
+def of(
+    cells: Sequence[Answered], task: str, length: int, method: str = UNMODIFIED, cache: str = F16
+) -> list[Answered]:
+    asked = (task, length, method, cache)
+    return [each for each in cells if (each.wanted.task, *each.wanted[2:]) == asked]
 
 
 def mean(cells: Sequence[Answered], what: str) -> Mean | None:
-    """Of the facts found or of the loss; answers count as independent."""
+    """Of the facts found or of the losses; answers count as independent."""
     values = [float(value) for cell in cells for value in getattr(cell, what)]
     if not values:
         return None
@@ -208,29 +198,87 @@ def mean(cells: Sequence[Answered], what: str) -> Mean | None:
     return Mean(float(np.mean(values)), ends, len(cells))
 
 
+def paired(ours: Sequence[Answered], others: Sequence[Answered], what: str) -> Mean | None:
+    """The mean difference over the documents that both have."""
+    before = {cell.wanted.document: float(np.mean(getattr(cell, what))) for cell in others}
+    found = [
+        float(np.mean(getattr(cell, what))) - before[cell.wanted.document]
+        for cell in ours
+        if cell.wanted.document in before
+    ]
+    return Mean(float(np.mean(found)), t_interval(found), len(found)) if found else None
+
+
+def row(label: str, cells: Sequence[Answered], count: int) -> str:
+    found, loss = mean(cells, "right"), mean(cells, "losses")
+    if found is not None and found.interval is None:
+        found = None
+    cost = f"{np.mean([cell.seconds for cell in cells]) / 60:.1f}" if cells else "–"
+    shown = found.shown(100, ".0f", "%") if found else "too few" if cells else "not run"
+    nats = "–" if loss is None else loss.shown(1, ".3f")
+    return f"| {label} | {len(cells)} of {count} | {shown} | {nats} | {cost} |"
+
+
+HEAD = """\
+| {} | texts | facts found | loss of answers | CPU minutes a text |
+|---|---|---|---|---|
+"""
+
+
 def gate(cells: Sequence[Answered]) -> str:
-    rows = ["| task | length | texts | facts found | loss of answers | CPU minutes a text |"]
-    rows.append("|---|---|---|---|---|---|")
-    for task, count in COUNTS.items():
-        for length in WITHIN:
-            own = [
-                cell for cell in cells
-                if cell.wanted[:1] + cell.wanted[2:] == (task, length, UNMODIFIED, "f16")
-                and cell.wanted.document < count
-            ]  # fmt: skip
-            found, loss = mean(own, "right"), mean(own, "losses")
-            cost = f"{np.mean([cell.seconds for cell in own]) / 60:.1f}" if own else "–"
-            shown = "not run" if found is None else found.shown(100, ".0f", "%")
-            nats = "–" if loss is None else loss.shown(1, ".3f")
-            rows.append(
-                f"| {task} | {format_length(length)} | {len(own)} of {count} | {shown} | {nats} "
-                f"| {cost} |"
-            )
-    return "\n".join(rows)
+    rows = [
+        row(f"{task}, {format_length(length)}", of(cells, task, length)[: COUNTS[task]], count)
+        for task, count in COUNTS.items()
+        for length in WITHIN
+    ]
+    return HEAD.format("unmodified") + "\n".join(rows) + "\n"
+
+
+def beyond(cells: Sequence[Answered]) -> str:
+    """The comparisons of plans and types of cache."""
+    rows = [
+        row(
+            f"64k, {method}", of(cells, EIGHT, TARGET, method), FEW if method == "ntk" else COMPARED
+        )
+        for method in ("yarn", "linear", UNMODIFIED, "ntk")
+    ]
+    rows += [
+        row(
+            f"{format_length(n)}, yarn, cache {kind.upper()}",
+            of(cells, EIGHT, n, "yarn", kind),
+            BY_CACHE,
+        )
+        for n, kind in product((DECIDES_AT, WINDOW), CACHES)
+    ]
+    whole = list(wanted())
+    missing = len(whole) - len(set(whole) & {cell.wanted for cell in cells})
+    told = [f"{missing} of {len(whole)} cells have not been run."] if missing else []
+    yarn = of(cells, EIGHT, TARGET, "yarn")
+    for other in ("linear", UNMODIFIED, "ntk"):
+        told += _difference(f"64k, YaRN minus {other}", yarn, of(cells, EIGHT, TARGET, other))
+    for n in (DECIDES_AT, WINDOW):
+        plain = of(cells, EIGHT, n, "yarn")
+        told += _difference(f"{format_length(n)}, YaRN minus none", plain, of(cells, EIGHT, n))
+        for kind in CACHES[1:]:
+            name = f"{format_length(n)}, {kind.upper()} minus F16"
+            told += _difference(name, of(cells, EIGHT, n, "yarn", kind), plain)
+    lines = "\n".join(f"- {each}" for each in told)
+    return HEAD.format("length and plan") + "\n".join(rows) + f"\n\n{lines}\n"
+
+
+def _difference(name: str, ours: Sequence[Answered], others: Sequence[Answered]) -> list[str]:
+    loss, right = paired(ours, others, "losses"), paired(ours, others, "right")
+    if loss is None or right is None:
+        return []
+    if loss.interval is None:
+        return [f"{name}: {loss.documents} documents, too few for an interval."]
+    facts = right.shown(100, "+.0f")
+    return [f"{name}: {loss.shown(1, '+.3f')} nats, {facts} points of the facts found."]
 
 
 def blocks() -> dict[str, str]:
-    return {PAGE: gate(kept()) + "\n"}
+    cells = kept()
+    return {PAGE: f"{gate(cells)}\n{beyond(cells)}"}
 
 
 if __name__ == "__main__":

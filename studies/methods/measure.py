@@ -32,7 +32,7 @@ from ropewalk.evaluation.statistics import mean_interval
 from ropewalk.models.load import LoadedModel, load
 from ropewalk.models.source import resolve
 from ropewalk.outputs import write_atomically
-from ropewalk.planning.base import sufficient_base
+from ropewalk.planning.comparison import sufficient_base
 from ropewalk.planning.extension import extend
 from ropewalk.scaling import names
 from ropewalk.schedule import RotarySchedule

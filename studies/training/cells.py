@@ -60,16 +60,23 @@ class Subject(NamedTuple):
 
     size: str
     seed: int
+    base: float = 0.0
+    """Another base than the size's, which a study pre-trains by itself."""
+
+    @property
+    def folder(self) -> Path:
+        """The folder of its candidates."""
+        return CANDIDATES / (f"{self.size}-{self.base:g}" if self.base else self.size)
 
     @property
     def path(self) -> str:
         if self.size == "bundled":
             return list(BUNDLED_FOLDERS)[self.seed - 1]
-        return str(finished(CANDIDATES / self.size, self.seed))
+        return str(finished(self.folder, self.seed))
 
     @property
     def there(self) -> bool:
-        return self.size == "bundled" or Path(self.path).exists()
+        return self.size == "bundled" or self.base > 0 or Path(self.path).exists()
 
     @property
     def window(self) -> int:
@@ -89,6 +96,7 @@ SUBJECTS = {
     "bundled 3": Subject("bundled", 3),
     "high base": Subject("high_base", 1),  # only settings are chosen on it
     **{f"narrow {seed}": Subject("narrow", seed) for seed in range(2, 7)},
+    **{f"tall, base 500 {seed}": Subject("tall", seed, 500.0) for seed in range(1, 6)},
 }
 
 

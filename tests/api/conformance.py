@@ -17,7 +17,7 @@ from ropewalk.api.plan import plan
 from ropewalk.blocks import Paragraph, Table
 from ropewalk.errors import InvalidValue
 from ropewalk.models.source import Model
-from ropewalk.planning.compared import Comparison
+from ropewalk.planning.comparison import Comparison
 from ropewalk.reports.markdown import markdown
 from ropewalk.reports.page.html import block_of
 from ropewalk.reports.terminal import Terminal, show

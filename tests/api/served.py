@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import ropewalk as rw
-from ropewalk.evaluation.conclusion import EvaluatedServer
+from ropewalk.evaluation.conclusion import Evaluated
 from ropewalk.models.config import BUNDLED
 from ropewalk.run_directory import ARGUMENTS, CONFIGURATION, RECORDS
 from tests.api.conformance import check_result
@@ -39,7 +39,7 @@ def without_figures(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("ropewalk.reports.figures.save_pictures", lambda *_: None)
 
 
-def check_scores(found: EvaluatedServer, tasks: Sequence[str]) -> None:
+def check_scores(found: Evaluated, tasks: Sequence[str]) -> None:
     """They are those of the model in process, on the same samples."""
     check_result(found)
     here = rw.evaluate(

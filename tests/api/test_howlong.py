@@ -14,7 +14,7 @@ import ropewalk as rw
 from benchmarks.llama_server import serving
 from ropewalk.budget import as_budget
 from ropewalk.errors import GateFailed, InputError, RopewalkError
-from ropewalk.evaluation.usable.readers import Subject
+from ropewalk.evaluation.usable.readers import Askable
 from ropewalk.evaluation.usable.request import HowLong, planned
 from ropewalk.evaluation.usable.result import UsableLength
 from ropewalk.evaluation.usable.run import BADGE, JOURNAL
@@ -49,9 +49,9 @@ def test_the_bundled_model_works_up_to_its_window(whole: tuple[UsableLength, Pat
     found, run = check_result(whole[0]), whole[1]
     assert found.summary() == "bundled: claims 512; answers as well as at 256 up to all of it."
     assert found.usable is not None
-    assert found.usable.ends == (512, 512)
+    assert found.usable.low == found.usable.high == 512
     assert found.asked == "single"
-    assert found.causes == ()
+    assert not found.causes
     assert "usable context: 512 of 512" in (run / BADGE).read_text()
     assert rw.report(run).verdict == found.summary()
     check_command(found, "howlong", BUNDLED)
@@ -81,26 +81,38 @@ def test_a_run_killed_midway_ends_with_the_same_bytes(
 def test_a_server_is_read_as_the_model_in_process(
     llama: str, whole: tuple[UsableLength, Path]
 ) -> None:
-    found = check_result(rw.howlong(llama, claimed=512, against=BUNDLED, seed=0))
+    """This one has room for half of what its file states."""
+    found = check_result(rw.howlong(llama))
     own = {r.length: r.rate.value for r in whole[0].readings}
     for reading in found.readings:
         assert reading.rate.value == pytest.approx(own[reading.length], abs=0.05)
-    assert found.causes == ()
-    assert found.serves is None
+    assert (found.claimed, found.serves) == (made.TARGET, 512)
+    assert found.summary() == (
+        "plain.gguf: claims 1k; answers as well as at 256 up to 512; has room for 512 of the 1k "
+        "tokens."
+    )
+    assert [cause.name for cause in found.causes] == ["context"]
 
 
-def test_a_lost_setting_is_named_and_half_a_context(
-    llama: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_gguf_file_is_read_as_the_model_in_process(
+    whole: tuple[UsableLength, Path], tmp_path: Path
 ) -> None:
-    """The server runs the model without its plan, and has room for half of what the plan serves."""
+    found = rw.howlong(made.gguf(tmp_path / "plain.gguf", made.plain()), claimed=512)
+    assert [r.rate for r in found.readings] == [r.rate for r in whole[0].readings]
+    assert (found.bounds, found.causes) == (whole[0].bounds, ())
+
+
+def test_a_lost_setting_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server runs the model without its plan."""
     without_figures(monkeypatch)
     file = tmp_path / "fingerprint.json"
     file.write_text(made.fingerprint().dumps(), "utf-8")
-    found = rw.howlong(llama, against=file, run=tmp_path / "run")
-    assert (found.claimed, found.serves) == (made.TARGET, 512)
-    assert "claims 1k, serves 512" in found.summary()
-    assert [cause.name for cause in found.causes] == ["context", "no scaling"]
-    assert rw.howlong(llama, against=file, run=tmp_path / "run") == found
+    path = made.gguf(tmp_path / "plain.gguf", made.plain())
+    with serving(path, n_ctx=made.TARGET) as url:
+        found = rw.howlong(url, need=512, against=file, run=tmp_path / "run")
+        assert found.causes[0].name == "no scaling"
+        assert "answers like the plan without any scaling" in found.summary()
+        assert rw.howlong(url, need=512, against=file, run=tmp_path / "run") == found
 
 
 def ideal(**how: Any) -> Any:
@@ -115,8 +127,8 @@ def models() -> Reply:
     ("how", "cause", "told"),
     [
         ({}, "", "up to all of it"),
-        ({"reads": 3000}, "truncation", "cuts prompts to 3,000 tokens"),
-        ({"reads": 2600, "counts": lambda sent, read: sent}, "truncation", "looks as if it cut"),
+        ({"reads": 2400}, "truncation", "cuts prompts to 2,400 tokens"),
+        ({"reads": 2400, "counts": lambda sent, read: sent}, "truncation", "prompts look cut"),
         ({"counts": lambda sent, read: read + 9}, "template", "adds about 10 tokens"),
     ],
     ids=["sound", "cut", "cut, and counted as sent", "template"],
@@ -186,7 +198,7 @@ def test_servers_that_cannot_be_asked(complete: Any, told: str) -> None:
 def test_lengths_and_budgets_that_are_none(
     length: int | None, changes: dict[str, Any], told: str
 ) -> None:
-    more = {} if length is None else {"max_model_len": length}
+    more: dict[str, Any] = {} if length is None else {"max_model_len": length}
     with (
         misbehaving(lambda asked, n: answered(asked), models=lambda: listed("m", **more)) as wire,
         pytest.raises(InputError, match=told),
@@ -196,11 +208,12 @@ def test_lengths_and_budgets_that_are_none(
 
 
 def test_a_server_elsewhere_is_sent_much_only_if_that_is_allowed() -> None:
-    far = Subject("m", 131072, False, is_remote=True)
+    far = Askable("m", 131072, False, is_remote=True)
 
     def asked(budget: str | None) -> HowLong:
+        most = None if budget is None else as_budget(budget)
         return HowLong(
-            "https://example.org", (), None, None, None, budget and as_budget(budget), 0, None,
+            "https://example.org", (), None, None, None, most, 0, None,
             None, 600.0, "auto", "auto", False, False, silent, unheard,
         )  # fmt: skip
 

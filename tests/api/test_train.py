@@ -28,9 +28,9 @@ from ropewalk.errors import InputError, InvalidValue, RopewalkError, Unsupported
 from ropewalk.evaluation import forward_time
 from ropewalk.models.config import BUNDLED_FOLDER
 from ropewalk.models.source import resolve
+from ropewalk.models.stock_config import stock_config
 from ropewalk.progress import Status
 from ropewalk.run_directory import read_journal
-from ropewalk.runtimes.configs import stock_config
 from ropewalk.scaling import linear
 from ropewalk.schedule import RotarySchedule
 from ropewalk.training.preview import TrainPreview
@@ -375,6 +375,23 @@ def test_a_schedule_is_searched_between_stages(
     assert (tmp_path / "run" / "stage-1" / "model" / "config.json").exists()
     assert found.plan.provenance["strategy"] == "adaptive"
     assert list((tmp_path / "run").glob("search-2-*"))
+
+
+@pytest.mark.parametrize(
+    ("recipe", "target", "steps"),
+    [
+        ("longrope-llama", 256, {128: 400, 256: 600}),
+        ("longrope-llama", 128, {128: 400}),
+        ("longrope-mistral", 256, {128: 400, 256: 400}),
+    ],
+)
+def test_longropes_recipes_train_for_256k_from_the_model_for_128k(
+    recipe: str, target: int, steps: dict[int, int], model: Path, tmp_path: Path
+) -> None:
+    """Sections 3.3 and 4.1, Appendix A.2."""
+    given: dict[str, Any] = {"to": 1024 * target, "steps": None, "method": None}
+    found = previewed(model, tmp_path, recipe=recipe, **given)
+    assert {stage.length // 1024: stage.steps for stage in found.stages} == steps
 
 
 @pytest.mark.slow

@@ -16,10 +16,9 @@ from ropewalk.context_plan import PLAN, ContextPlan
 from ropewalk.errors import InputError, RopewalkError, UnknownName
 from ropewalk.exporting import fresh_process
 from ropewalk.models.config import BUNDLED_FOLDER, load_config, present_plan
-from ropewalk.models.stock_config import with_plan
+from ropewalk.models.stock_config import stock_config, with_plan
 from ropewalk.outputs import write_atomically
 from ropewalk.planning.extension import extend_plan
-from ropewalk.runtimes.configs import stock_config
 from tests.api.conformance import check_command, check_result
 from tests.audit.corpus import BROKEN, CLEAN, TARGET
 from tests.exporting.folders import answered_here

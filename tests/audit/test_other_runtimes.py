@@ -12,9 +12,9 @@ import pytest
 import ropewalk as rw
 from ropewalk.audit.result import Audit
 from ropewalk.models.config import Config, load_config, present_plan
+from ropewalk.models.stock_config import stock_config
 from ropewalk.planning.extension import extend_plan
 from ropewalk.runtimes import mlx_lm, named, ollama
-from ropewalk.runtimes.configs import stock_config
 from ropewalk.runtimes.reading import RotaryReading
 from ropewalk.values import table_in
 from tests.audit.corpus import TARGET, source

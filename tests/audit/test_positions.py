@@ -16,9 +16,9 @@ from ropewalk.audit.result import Audit
 from ropewalk.errors import Unsupported
 from ropewalk.models.config import Config, load_config, present_plan
 from ropewalk.models.families import FAMILIES
+from ropewalk.models.stock_config import COMPUTED_HEAD_DIM
 from ropewalk.planning.extension import extend_plan
 from ropewalk.runtimes import engines, targets
-from ropewalk.runtimes.configs import COMPUTED_HEAD_DIM
 from ropewalk.runtimes.trials import stock_rotary
 from tests.audit.corpus import BASE, TARGET, WINDOW, source
 from tests.audit.verified import PUBLISHED, verified

@@ -100,7 +100,7 @@ def test_tables_sort_by_number_and_by_text_from_the_keyboard(tmp_path: Path) -> 
     assert "<title>true z,b b,z ascending z,b descending</title>" in page
 
 
-def test_a_command_scrolls_in_its_box_on_a_phone_and_can_be_copied(tmp_path: Path) -> None:
+def test_commands_wrap_in_their_box_on_a_phone_and_are_copied_unchanged(tmp_path: Path) -> None:
     probe = """
       const [pre, button] = document.querySelector(".paste").children;
       const copied = [];
@@ -109,11 +109,11 @@ def test_a_command_scrolls_in_its_box_on_a_phone_and_can_be_copied(tmp_path: Pat
       button.click();
       document.title = [pre.scrollWidth > pre.clientWidth, button.textContent, ...copied].join();
     """
-    command = Code("", "x" * 300)
+    command = Code("", f"{'x' * 300}; y")
     content = document(Page("a page", "", (), (Section("s", (command,)),)))
     file = written(tmp_path, with_probe(content, probe))
     page, _ = browse(file, "--dump-dom", "--window-size=500,900")
-    assert page.partition("<title>")[2].startswith(f"true,Copy,{command.text}</title>")
+    assert page.partition("<title>")[2].startswith(f"false,Copy,{command.text}</title>")
 
 
 def test_the_largest_page_opens(tmp_path: Path) -> None:

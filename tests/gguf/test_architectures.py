@@ -30,7 +30,7 @@ from ropewalk.gguf.header import FREQUENCIES, LONG, SHORT
 from ropewalk.gguf.parts import read_parts
 from ropewalk.gguf.rewriting import Changes, join, number, text
 from ropewalk.gguf.rotation import LLAMA_CPP_FACTORS
-from ropewalk.runtimes.gguf_lines import _ARCHITECTURES
+from ropewalk.runtimes.llama_cpp import _ARCHITECTURES
 from ropewalk.schedule import FloatArray
 from tests.gguf import tiny_architectures
 from tests.gguf.tiny_architectures import HEAD, LENGTH, ORIGINAL

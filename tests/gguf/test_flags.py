@@ -89,7 +89,7 @@ def test_what_no_flag_says_is_refused_with_the_remedy(file: Path, tmp_path: Path
     short = extend(plain, LENGTH, "yarn", {"factor": 2.0})
     with pytest.raises(Unsupported, match=r"1,024 tokens, and 1,400 are asked for; write a file"):
         flags_of(header, short, LENGTH)
-    factors = made.gguf(tmp_path / "factors.gguf", extend(plain, STATED, "llama3"))
+    factors = made.gguf(tmp_path / "factors.gguf", extend(plain, made.TARGET, "llama3"))
     with pytest.raises(Unsupported, match=r"holds the tensor rope_freqs.weight, which no flag"):
         flags_of(read_model(factors), extend(plain, LENGTH, "linear"), LENGTH)
     keys = {"context_length": 64, "attention__sliding_window": 16}

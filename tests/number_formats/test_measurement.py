@@ -20,6 +20,7 @@ from ropewalk.number_formats.measurement import (
     arms_for,
     settings_for,
 )
+from ropewalk.number_formats.request import PrecisionRequest
 from ropewalk.number_formats.results import Precision
 from ropewalk.run_directory import RunDirectory
 from tests.number_formats import test_traps
@@ -133,12 +134,13 @@ def test_a_device_is_asked_only_for_arms_that_it_computes(loaded: LoadedModel) -
 
 
 def test_the_grids_end_where_the_model_and_the_text_end(loaded: LoadedModel) -> None:
-    whole = settings_for(loaded, TEXT)
+    whole = settings_for(loaded, TEXT, PrecisionRequest())
     assert whole.length == loaded.present_plan.target_length
     assert whole.lengths == (64, 128, 256, 512)
     assert 1 <= whole.sequences < 50, "all that the text holds"
-    quick = settings_for(loaded, TEXT, quick=True, length=24)
+    quick = settings_for(loaded, TEXT, PrecisionRequest(quick=True, length=24))
     assert (quick.length, quick.lengths, quick.sequences) == (24, (24,), 5)
     assert quick.shifts == (0, 8, 50, 500)
-    asked = settings_for(loaded, TEXT, sequences=5000, arms=("bf16",), shifts=(0,))
+    given = PrecisionRequest(sequences=5000, arms=("bf16",), shifts=(0,))
+    asked = settings_for(loaded, TEXT, given)
     assert (asked.sequences, asked.arms, asked.shifts) == (5000, ("bf16",), (0,))

@@ -130,8 +130,9 @@ def test_the_command_shows_the_same_rows_and_writes_nothing(
         *("inspect", "first", "search", "verdict", "export", "verify"),
     ]
     # At most 64 documents; at least six, if they decide, and then no methods race.
-    assert rows[1]["tokens"] == (64 + 5 + 2) * 1024 + 2 * 48 * 128
-    assert rows[1]["least"] == (6 + 5 + 2) * 1024 + 2 * 48 * 128
+    between = 5 * (256 + 512) + 5 * 256
+    assert rows[1]["tokens"] == (64 + 5 + 2) * 1024 + 2 * 48 * 128 + between
+    assert rows[1]["least"] == (6 + 5 + 2) * 1024 + 2 * 48 * 128 + between
     assert rows[2]["least"] == 0
     assert rows[2]["tokens"] == 6 * 16 * 1024 + 7 * 16 * 128
     assert list(tmp_path.iterdir()) == []

@@ -39,6 +39,7 @@ from ropewalk.planning.extension import HAND_DESIGNED
 from ropewalk.planning.extension import extend as schedule_by
 from ropewalk.progress import Progress, Status, silent, unheard
 from ropewalk.reports.commands.extend import _to_do
+from ropewalk.reports.parts.schedules import pasted
 from ropewalk.run_directory import RunDirectory
 from ropewalk.run_on_disk import RunOnDisk
 from ropewalk.schedule import RotarySchedule
@@ -79,11 +80,18 @@ def test_the_page_can_be_sent_to_others_and_draws_what_long_context_costs(
     box = page.split('<div class="verdict"')[1].split("<nav")[0]
     for length in (tiny.WINDOW, TARGET):
         assert f">{length}</td>" in box, "before and after, at both lengths"
-    assert page.count("from_pretrained") == 1, "a line to paste stands once"
+    assert page.count("AutoModelForCausalLM.from_pretrained") == 1, "a line to paste stands once"
     assert "not tested here" not in page
     assert f"within {tiny.WINDOW}" in page
-    assert f"{run.name}/model&#x27;" in page
-    assert "read back from disk and follows the plan." in page
+    assert f"folder = &#x27;{run.name}/model&#x27;" in page
+    assert "read back from disk and holds the schedule that was judged." in page
+
+
+def test_the_lines_of_the_page_load_the_export_and_continue_a_text(
+    done: Extended, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exec(pasted(done.result(Export).written[0]), {})
+    assert "Your text" in capsys.readouterr().out
 
 
 def test_the_page_of_an_unfinished_run_names_the_stages_that_are_missing(
@@ -134,7 +142,8 @@ def test_the_result_is_a_value_that_tells_what_was_achieved(done: Extended, run:
     # Both models are asked the same question, and one answer is in the document.
     assert first.example is not None
     assert first.example.answer.isdecimal()
-    assert f"before {first.example.before!r}, after {first.example.after!r}" in done.lines[0]
+    said = f"answers {first.example.before!r}, the extended one {first.example.after!r}"
+    assert said in done.lines[0]
 
 
 def test_what_was_exported_follows_the_chosen_plan(done: Extended, run: Path) -> None:
@@ -159,7 +168,7 @@ def test_each_method_is_exported_as_itself(
     first = done.result(JudgeFirst)
     plan = first.plan.with_steps(first.plan.main_layer, (PlanStep(TARGET, expected),))
     readings = tuple(
-        each._replace(method=method) if each.method == "yarn" else each for each in first.readings
+        replace(each, method=method) if each.method == "yarn" else each for each in first.readings
     )
     judged = replace(first, chosen=method, plan=plan, readings=readings)
     with RunDirectory(tmp_path / "run", "extend", {}) as directory:
@@ -385,7 +394,7 @@ class Nudge(Stage[Trained]):
                 weight.mul_(1.01)
         path = work.directory.path / "nudged"
         model.save_pretrained(path)
-        work.loaded.tokenizer.save_pretrained(path)
+        work.reader.encoder.tokenizer.save_pretrained(path)
         return Trained(str(path))
 
     def model_after(self, result: Trained) -> str:
@@ -406,6 +415,40 @@ def test_a_stage_that_changes_the_weights_fits_in(
     exported = load_file(tmp_path / "run" / "model" / "model.safetensors")
     for name, weight in load_file(folder / "model.safetensors").items():
         torch.testing.assert_close(exported[name], weight * 1.01)
+
+
+def test_a_few_documents_of_lengths_in_between_are_read_by_both_models_and_resumed(
+    folder: Path, tmp_path: Path
+) -> None:
+    loaded, texts, far = load(str(folder)), tiny.documents(24), 4 * tiny.WINDOW
+    lines = []
+    with RunDirectory(tmp_path / "run", "extend", {}) as directory:
+        work = Work(str(folder), loaded, far, texts, texts, directory, print, {})
+        for _ in range(2):
+            judged = JudgeFirst(far, 6).run(work, silent)
+            lines.append((tmp_path / "run" / "first.jsonl").read_text())
+    assert judged is not None
+    assert lines[0] == lines[1], "every forward was kept"
+    assert judged.lengths == [tiny.WINDOW, 2 * tiny.WINDOW, far]
+    between = [each for each in judged.readings if each.length == 2 * tiny.WINDOW]
+    assert [each.method for each in between] == ["yarn"] * 5 + ["none"] * 5
+    read = sum(each.times for each in JudgeFirst(far, 6).needs(tiny.WINDOW).forwards)
+    assert len(judged.readings) <= read
+    for each in judged.readings:
+        assert len(each.found) == round(each.retrieved * each.facts)
+        assert len(each.found + each.missed) == each.facts
+    chart, _ = judged.charts()
+    assert chart.places == judged.lengths
+
+
+@pytest.mark.parametrize("times", [2, 3, 4, 5, 8, 32, 256])
+def test_what_is_read_in_between_is_less_than_a_tenth_of_the_tokens(times: int) -> None:
+    window, stage = 4096, JudgeFirst(4096 * times, 64)
+    ends = (window, stage.target_length)
+    forwards = stage.needs(window).forwards
+    between = sum(length * count for length, count in forwards if length not in ends)
+    assert between < 0.1 * stage.needs(window).tokens
+    assert bool(between) == (times > 2)
 
 
 def judged_as(judged: Judged, rates: tuple[float, float], extra: float = 0.0) -> Judged:
@@ -527,11 +570,13 @@ def test_a_run_that_was_killed_while_it_was_judged_ends_with_the_same_bytes(
         assert again.judged == done.judged
 
 
-def test_a_run_of_an_earlier_version_is_named_as_such(copied: Path, folder: Path) -> None:
-    content = json.loads((copied / "run.json").read_text())
-    content["configuration"] |= {"samples": 20, "looks": 5}
-    (copied / "run.json").write_text(json.dumps(content))
-    for opened in (lambda: extended(folder, copied), lambda: rw.report(copied)):
+def test_a_run_of_an_earlier_version_is_named_as_such(
+    copied: Path, folder: Path, tmp_path: Path
+) -> None:
+    known, earlier = json.loads((copied / "run.json").read_text()), tmp_path / "earlier"
+    with RunDirectory(earlier, "extend", known["configuration"] | {"samples": 20, "looks": 5}):
+        pass
+    for opened in (lambda: extended(folder, earlier), lambda: rw.report(earlier)):
         with pytest.raises(InputError, match="was made by an earlier version of ropewalk"):
             opened()
 

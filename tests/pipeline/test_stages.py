@@ -31,6 +31,7 @@ from ropewalk.pipeline.stage import Start
 from ropewalk.pipeline.stages.judge import JudgeFirst, _Reader
 from ropewalk.progress import silent
 from ropewalk.records import AS_IT_IS
+from ropewalk.reports.commands import extend as extend_page
 from ropewalk.reports.figures import save
 from ropewalk.training.journal import Step
 from ropewalk.training.results import TrainedStage
@@ -115,6 +116,59 @@ def test_the_picture_names_the_exported_schedule(tmp_path: Path) -> None:
     assert "yarn (exported)" in (tmp_path / "extend.svg").read_text()
 
 
+def test_facts_are_shown_by_depth_and_length_a_third_of_them_a_row() -> None:
+    judged = judged_by(1.0, [0.5] * 6, documents=6)
+    early, late = (0.1, 0.2, 0.3, 0.4), (0.5, 0.6, 0.7)
+    readings = [
+        replace(
+            each, found=(*early, *late)[: round(7 * each.retrieved)], missed=(*early, *late)[4:]
+        )
+        if each.length == FAR
+        else replace(each, found=(*early, *late))
+        for each in judged.readings
+    ]
+    before, after = replace(judged, readings=tuple(readings)).by_depth()
+    assert [after.columns, after.rows] == [("128", "256"), ("early", "middle", "late")]
+    assert [tile and tile.value for tile in before.tiles[0]] == [1.0, None], "not read there"
+    assert [round(row[1].value, 2) for row in after.tiles if row[1]] == [1.0, 0.71, 0.0]
+    assert after.tiles[2][1] is not None
+    assert after.tiles[2][1].words == "256, 50% to 70% into a document: 0 of 14"
+    assert judged.by_depth() == [], "a run of before depths were kept"
+
+
+def test_a_model_whose_price_is_above_the_limit_works_at_a_price(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    judged = judged_by(1.0, [1.0] * 48)
+    readings = [
+        replace(each, text=each.text + (0.05, 0.07)[i % 2]) if each.method == "yarn" else each
+        for i, each in enumerate(judged.readings)
+    ]
+    known = {("first", ".json"): replace(judged, readings=tuple(readings))}
+    monkeypatch.setattr(
+        extend_page, "stage_of", lambda run, name, kind, ending=".json": known.get((name, ending))
+    )
+    for limit, word, told in (
+        (0.02, "works, at a price", "above the limit of 2%"),
+        (0.1, "works", ""),
+    ):
+        run: Any = SimpleNamespace(path=tmp_path, configuration={"short_limit": limit})
+        page = extend_page.page(run)
+        assert page.word == word
+        assert told in dict(page.remarks)["Price on short text"]
+        assert page.to_do is not None
+        assert ("the original for shorter ones" in page.to_do.title) == bool(told)
+
+
+def test_a_schedule_that_fails_says_up_to_where_it_would_do() -> None:
+    judged = judged_by(1.0, [0.25] * 6)
+    assert extend_page._reach(judged) == ""
+    between = [DocumentRead("yarn", 192, f"{i}@9", 3.0, 1.0, 0.95, 8) for i in range(5)]
+    assert extend_page._reach(judged.with_more(between)).startswith(": at 192 it retrieves 95% (")
+    lost = [replace(each, retrieved=0.5) for each in between]
+    assert extend_page._reach(judged.with_more(lost)) == ""
+
+
 @pytest.mark.parametrize(
     ("paid", "told"),
     [
@@ -126,7 +180,7 @@ def test_the_picture_names_the_exported_schedule(tmp_path: Path) -> None:
 def test_the_price_in_words(paid: tuple[float, float], told: str) -> None:
     judged = judged_by(1.0, [1.0] * 8, documents=24)
     readings = [
-        each._replace(text=each.text + paid[i % 2]) if each.method == "yarn" else each
+        replace(each, text=each.text + paid[i % 2]) if each.method == "yarn" else each
         for i, each in enumerate(judged.readings)
     ]
     priced = replace(judged, readings=tuple(readings))
@@ -141,7 +195,7 @@ def test_facts_that_are_no_longer_found_within_the_window_are_part_of_the_price(
     """As a training may forget what it does not repeat."""
     judged = judged_by(1.0, [1.0] * 8, documents=24)
     readings = [
-        each._replace(retrieved=after if i % 2 else 1.0)
+        replace(each, retrieved=after if i % 2 else 1.0)
         if (each.method, each.length) == ("yarn", NONE)
         else each
         for i, each in enumerate(judged.readings)
@@ -158,12 +212,16 @@ def test_an_export_that_nothing_here_can_run_is_told_too() -> None:
 @pytest.mark.parametrize(
     ("verdicts", "said"),
     [
-        (("OK",), "model was read back from disk and follows the plan."),
-        (("OK", "OK"), "model and model.gguf were read back from disk and follow the plan."),
+        (("OK",), "model was read back from disk and holds the schedule that was judged."),
+        (
+            ("OK", "OK"),
+            "model and model.gguf were read back from disk and hold the schedule that was judged.",
+        ),
         (
             ("OK", "not established"),
-            "model was read back from disk and follows the plan. "
-            "Whether model.gguf follows the plan was not established. Not established: no runtime.",
+            "model was read back from disk and holds the schedule that was judged. "
+            "Whether model.gguf holds that schedule was not established. "
+            "Not established: no runtime.",
         ),
     ],
 )

@@ -7,8 +7,7 @@ import pytest
 import ropewalk as rw
 from ropewalk.errors import InvalidValue
 from ropewalk.models.config import present_plan
-from ropewalk.planning.base import sufficient_base
-from ropewalk.planning.compared import Comparison
+from ropewalk.planning.comparison import Comparison, sufficient_base
 from ropewalk.theory.bound import safe_bases
 from ropewalk.theory.table import safe_base
 

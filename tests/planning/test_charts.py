@@ -4,8 +4,8 @@ import numpy as np
 
 from ropewalk.models import catalogue
 from ropewalk.models.config import present_plan
-from ropewalk.planning.charts import by_step, factors
 from ropewalk.planning.extension import extend_plan
+from ropewalk.planning.tables import by_step, factors
 from ropewalk.reports.figures import figure, save
 
 LLAMA2 = present_plan(catalogue.find("llama-2-7b").config)

@@ -126,10 +126,10 @@ def test_every_published_drafter_gets_a_config_that_reaches(name: str, tmp_path:
     draft = saved(tmp_path / "draft", load_config(CONFIGS / f"{name}.json"))
     for method in ("yarn", "ntk_mixed"):
         plan = rw.plan(target, length, method).plan
-        _, (written, own) = _drafter(target, draft, plan, engines()["vllm"])
-        assert own.target_length == plan.target_length
+        found = _drafter(target, draft, plan, engines()["vllm"])
+        assert found.plan.target_length == plan.target_length
         exported = saved(tmp_path / "exported", engines()["vllm"].written_config(config, plan))
-        there, beside = resolve(exported), resolve(saved(tmp_path / "beside", written))
+        there, beside = resolve(exported), resolve(saved(tmp_path / "beside", found.config))
         row, *_ = drafting(there, drafter_of(there, beside), plan)
         assert (row.runtime, row.fit) == ("vllm", "exact")
         assert f'"max_model_len": {plan.target_length}' in row.lines[-1]
@@ -160,7 +160,7 @@ def test_an_exported_drafter_reaches(
     assert (beside / "pytorch_model.bin").resolve() == draft / "pytorch_model.bin"
     assert (beside / "pytorch_model.bin").is_symlink()
     assert {path.name for path in beside.iterdir()} == {
-        *("config.json", "plan.json", "ropewalk.manifest.json", "pytorch_model.bin"),
+        *("config.json", "plan.json", "ropewalk.manifest.json", "pytorch_model.bin")
     }
     written = present_plan(beside)
     assert written.target_length >= plan.target_length

@@ -12,9 +12,9 @@ import pytest
 import ropewalk as rw
 from ropewalk.errors import Unsupported
 from ropewalk.models.config import Config, load_config, present_plan
+from ropewalk.models.stock_config import stock_config
 from ropewalk.planning.extension import extend_plan
 from ropewalk.runtimes import engines, named, targets
-from ropewalk.runtimes.configs import stock_config
 from ropewalk.runtimes.features import WHOLE_BASE, loadable_by, matrix
 from ropewalk.runtimes.model_classes import TABLE, model_class
 from ropewalk.runtimes.reading import RotaryReading, by_rules

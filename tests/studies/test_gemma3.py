@@ -24,11 +24,27 @@ def test_the_committed_cells_are_each_there_once() -> None:
         assert all(loss >= 0 and math.isfinite(loss) for loss in cell.losses)
 
 
+def cells(method: str, loss: float, right: int, length: int = measure.TARGET) -> list[Answered]:
+    found = tuple(i < right for i in range(8))
+    return [
+        Answered(Wanted(EIGHT, i, length, method), found, (loss + i / 100,) * 8, 60)
+        for i in range(5)
+    ]
+
+
 def test_a_missing_cell_is_said_to_be() -> None:
-    right = (True,) * 6 + (False,) * 2
-    told = measure.gate([Answered(Wanted(EIGHT, i, 8192), right, (0.5,) * 8, 60) for i in range(4)])
-    assert "| eight facts | 8k | 4 of 4 | 75% (58 to 87) | 0.500 (0.500 to 0.500) | 1.0 |" in told
-    assert "| single facts | 32k | 0 of 8 | not run | – | – |" in told
+    told = measure.gate(cells("none", 0.5, 6, 8192))
+    assert "| eight facts, 8k | 4 of 4 | 75% (58 to 87) | 0.515 (0.511 to 0.519) | 1.0 |" in told
+    assert "| single facts, 32k | 0 of 8 | not run | – | – |" in told
+    assert "112 of 112 cells have not been run" in measure.beyond([])
+
+
+def test_a_difference_is_paired_over_documents() -> None:
+    told = measure.beyond(
+        [*cells("yarn", 0.5, 6), *cells("linear", 1.5, 2), *cells("ntk", 1, 2)[:4]]
+    )
+    assert "YaRN minus linear: -1.000 (-1.000 to -1.000) nats, +50 (+50 to +50) points" in told
+    assert "YaRN minus ntk: 4 documents, too few for an interval." in told
 
 
 def parts_in(folder: Path, monkeypatch: pytest.MonkeyPatch, *contents: bytes) -> list[Path]:

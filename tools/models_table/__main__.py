@@ -3,8 +3,9 @@
     python -m tools.models_table        docs/models.json and docs/models.html
 
 Configs are those of the tests (tests/golden/configs and tests/models/published) and more.json here,
-each with the keys that its rotation depends on. Every runtime is judged by `ropewalk verify` with
-`--no-run`, by the rules recorded for its release. No model is downloaded or run.
+each with the keys that its rotation depends on; `checked` names the public copies that those of
+more.json were compared with. Every runtime is judged by `ropewalk verify` with `--no-run`, by the
+rules recorded for its release. No model is downloaded or run.
 """
 
 from __future__ import annotations
@@ -47,8 +48,16 @@ def published() -> Iterator[tuple[str, dict[str, Any], int | None, str]]:
             lengths = documented.get(path.stem, {}).get("lengths", (None,) * 3)
             yield path.stem, config, lengths[1], f"{path.relative_to(ROOT)}"
     for name, row in json.loads(MORE.read_text(encoding="utf-8")).items():
-        note = f"{row['source']}{'; ' if row['note'] else ''}{row['note']}"
-        yield name, row["config"], row["documented"], note
+        told = (row["source"], row["note"], f"checked: {row['checked']}")
+        yield name, row["config"], row["documented"], "; ".join(filter(None, told))
+
+
+def checked() -> dict[str, int]:
+    """How many configs of more.json agree with public copies."""
+    rows = json.loads(MORE.read_text(encoding="utf-8")).values()
+    kinds = ("in part", "not confirmed")
+    told = (next(filter(row["checked"].startswith, kinds), "agree") for row in rows)
+    return dict(Counter(told).most_common())
 
 
 def releases() -> dict[str, str]:
@@ -152,6 +161,7 @@ def table() -> dict[str, Any]:
         "releases": releases(),
         "counts": counts,
         "parity": parity(),
+        "checked": checked(),
         "faults": faults(),
         "models": rows,
     }

@@ -1,10 +1,15 @@
-"""The page docs/models.html: the table with a search, in one file that loads nothing else."""
+"""The page docs/models.html: charts and the table with a search, in one file that loads nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Any
+
+from ropewalk.chart import Axis, Chart, Mark, Series, Tile, TileGrid
+from ropewalk.evaluation.charts import LENGTH
+from ropewalk.reports.page.html import asset, block_of
 
 NAMES = {
     "transformers": "transformers",
@@ -15,13 +20,12 @@ NAMES = {
     "mlx-lm": "mlx-lm",
 }
 STYLE = """
-:root { color-scheme: light dark; font: 14px/1.45 system-ui, sans-serif; }
-body { margin: 1.5rem; } table { border-collapse: collapse; } input { font: inherit; width: 24rem; }
-th, td { border-bottom: 1px solid #8886; padding: .3rem .6rem; text-align: left;
-  vertical-align: top; }
-th { position: sticky; top: 0; background: Canvas; } small { opacity: .75; display: block; }
+body { margin: 1.5rem; } input { font: inherit; width: 24rem; max-width: 100%; }
+th { position: sticky; top: 0; background: var(--paper); } td { min-width: 4rem; }
+td small { display: block; white-space: normal; overflow-wrap: anywhere; }
 .otherwise { background: #e8a33d33; } .refused { background: #d9534f33; }
 .unknown { opacity: .55; }
+@media (max-width: 40rem) { table { display: block; overflow-x: auto; } }
 """
 SCRIPT = """
 const field = document.querySelector("input");
@@ -36,6 +40,54 @@ field.addEventListener("input", () => {
 """
 
 
+RIGHT = "as stated"
+
+
+def by_method(models: Sequence[dict[str, Any]]) -> TileGrid:
+    """The share of configs that each runtime rotates as stated, by their scaling."""
+    methods = Counter(model["method"] for model in models)
+
+    def tile(runtime: str, method: str) -> Tile:
+        own = (model["runtimes"][runtime] for model in models if model["method"] == method)
+        outcomes = Counter(cell["outcome"] for cell in own)
+        told = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())
+        return Tile(outcomes[RIGHT] / methods[method], f"{NAMES[runtime]}, {method}: {told}")
+
+    counts = ", ".join(f"{count} {method}" for method, count in methods.most_common())
+    return TileGrid(
+        "Configs that rotate as stated, by their scaling",
+        "scaling",
+        "",
+        tuple(method.removesuffix("_ntk") for method, _ in methods.most_common()),
+        tuple(NAMES.values()),
+        tuple(tuple(tile(runtime, each) for each, _ in methods.most_common()) for runtime in NAMES),
+        f"Of {counts}. The others do something else, are refused, or are not known.",
+    )
+
+
+def by_length(models: Sequence[dict[str, Any]]) -> Chart:
+    """The number of models that each runtime serves as stated up to at least a length."""
+    served = {"stated by the configs": [model["stated"] for model in models]}
+    for runtime, name in NAMES.items():
+        cells = [model["runtimes"][runtime] for model in models]
+        served[name] = [own["serves"] for own in cells if own["outcome"] == RIGHT]
+    lengths = [1024 << i for i in range(11)]
+    series = tuple(
+        Series(
+            name,
+            tuple(Mark(n, sum((own or 0) >= n for own in found)) for n in lengths),
+            main=name.startswith("stated"),
+        )
+        for name, found in served.items()
+    )
+    return Chart(
+        "Models that are served as stated, by length",
+        LENGTH._replace(label="at least so many tokens"),
+        Axis("models"),
+        series,
+    )
+
+
 def number(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else "–"
 
@@ -46,10 +98,12 @@ def page(made: dict[str, Any]) -> str:
 
 
 def _lines(made: dict[str, Any]) -> Iterator[str]:
-    count = len(made["models"])
+    count, checked = len(made["models"]), made["checked"]
+    compared = ", ".join(f"{n} {told}" for told, n in checked.items())
     yield '<!doctype html><html lang="en"><head><meta charset="utf-8">'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    yield f"<title>{count} published models by runtime</title><style>{STYLE}</style></head><body>"
+    yield f"<title>{count} published models by runtime</title>"
+    yield f"<style>{asset('style.css')}{STYLE}</style></head><body>"
     yield f"<h1>{count} published models by runtime</h1>"
     yield (
         "<p>Each row is a published config. <b>as stated</b>: the runtime rotates as the config "
@@ -57,7 +111,9 @@ def _lines(made: dict[str, Any]) -> Iterator[str]:
         "length, for the reason given. Lengths are in tokens: the native one, which scaling "
         "counts from; the stated one; and the one up to which the vendor says that the model "
         "works. Runtimes are judged by the rules recorded for these releases, and no model was "
-        "run. <code>python -m tools.models_table</code> writes this page and "
+        f"run. Configs are those of the tests, and {sum(checked.values())} that were written down "
+        f"and then compared with public copies: {compared}. "
+        "<code>python -m tools.models_table</code> writes this page and "
         '<a href="models.json">models.json</a>.</p>'
     )
     yield "<table><thead><tr><th>runtime</th><th>release</th><th>as stated</th><th>otherwise</th>"
@@ -69,6 +125,8 @@ def _lines(made: dict[str, Any]) -> Iterator[str]:
         cells.append(made["parity"].get(runtime, "not counted here"))
         yield f"<tr>{''.join(f'<td>{escape(text)}</td>' for text in cells)}</tr>"
     yield "</table>"
+    known = [model for model in made["models"] if model["runtimes"]]
+    yield f'<div class="charts">{block_of(by_method(known))}{block_of(by_length(known))}</div>'
     yield '<p><label>Search: <input placeholder="qwen yarn vllm"></label></p>'
     heads = ["model", "native", "stated", "documented", *NAMES.values()]
     yield f'<table id="models"><thead><tr>{"".join(f"<th>{head}</th>" for head in heads)}</tr>'

@@ -41,9 +41,9 @@ from ropewalk.models.config import (
     present_plan,
     text_config,
 )
+from ropewalk.models.stock_config import rope_settings, stock_config
 from ropewalk.planning.extension import extend_plan
 from ropewalk.runtimes import mlx_lm as rules
-from ropewalk.runtimes.configs import rope_settings, stock_config
 from ropewalk.runtimes.reading import kind_of
 from ropewalk.schedule import FloatArray, RotarySchedule
 from tests.models.tiny import FAMILIES, RECENT, WINDOW, tiny_model, tokens

@@ -72,6 +72,8 @@ class Asked:
     tokenizer: Path | None
     model_name: str | None
     fingerprint: Fingerprint | None
+    evaluator: Any
+    """The model that chooses key tokens, as `model`; None for that one."""
     concurrency: int
     timeout: float
     ranks_per_copy: int
@@ -212,5 +214,6 @@ def opened(asked: Asked) -> AbstractContextManager[Evaluation]:
                 "GGUF file without torchrun"
             )
         asked.refuse("ranks_per_copy", "{name} is for a model in process, under torchrun")
+        asked.refuse("evaluator", "{name} is for longppl, which needs a model in process")
     found: AbstractContextManager[Evaluation] = chosen.opened(asked)
     return found

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ropewalk.errors import InvalidValue
 from ropewalk.evaluation.answerers.server import TASKS
 from ropewalk.evaluation.conditions import (
     Condition,
@@ -16,7 +15,7 @@ from ropewalk.evaluation.conditions import (
     conditions_of,
     default_lengths,
 )
-from ropewalk.evaluation.in_llama_cpp import FileInLlamaCpp, InLlamaCpp
+from ropewalk.evaluation.in_llama_cpp import FileInLlamaCpp, InLlamaCpp, check_own_types
 from ropewalk.evaluation.runner import Evaluation
 from ropewalk.gguf.llama_cpp_run import CACHES
 from ropewalk.models.source import resolve, stated_assumptions
@@ -43,17 +42,7 @@ def opened(asked: Asked) -> Iterator[Evaluation]:
         "{name} is for a server, and a GGUF file is served by a llama.cpp of its own; leave {name} "
         "out, or serve the file and give its address (`server`)",
     )
-    if asked.dtype != "auto":
-        raise InvalidValue(
-            "dtype", asked.dtype, "a GGUF file is computed in its own types", "leave it out"
-        )
-    if asked.device != "auto":
-        raise InvalidValue(
-            "device",
-            asked.device,
-            "llama.cpp puts the layers of a GGUF file where it was built to",
-            "leave it out, or say how many layers a GPU takes (`gpu_layers`)",
-        )
+    check_own_types(asked.dtype, asked.device)
     check_methods(asked.methods, asked.to)
     source = resolve(asked.model)
     with FileInLlamaCpp(source, asked.engine, share(asked.progress, "reading the file")) as file:
@@ -70,7 +59,7 @@ def opened(asked: Asked) -> Iterator[Evaluation]:
         check_reach(conditions, settings.lengths)
         each = with_caches(conditions, asked.cache)
         for cache in asked.cache:
-            file.check_memory(max(settings.lengths), cache)
+            file.check_memory(max(settings.lengths), cache, "lengths")
         settings = asked.within_budget(settings, len(each))
         answerer = InLlamaCpp(file, each, settings, asked.notice)
         answerer.encoder = asked.in_chat(answerer.encoder)

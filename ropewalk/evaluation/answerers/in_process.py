@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from ropewalk.errors import InputError
+from ropewalk.errors import InputError, InvalidValue, Unsupported
 from ropewalk.evaluation.answerers import IN_PROCESS
 from ropewalk.evaluation.conditions import (
     Condition,
@@ -18,7 +19,9 @@ from ropewalk.evaluation.conditions import (
     default_lengths,
 )
 from ropewalk.evaluation.in_process import InProcess
+from ropewalk.evaluation.key_tokens import Evaluator
 from ropewalk.evaluation.over_ranks import OverRanks
+from ropewalk.evaluation.perplexity import have_keys
 from ropewalk.evaluation.runner import Evaluation
 from ropewalk.evaluation.settings import EvaluationSettings
 from ropewalk.lengths import check_measured
@@ -74,6 +77,10 @@ def settled(asked: Asked, *, weights: bool = True) -> Settled:
 
     settings = asked.settings(TASKS, "teacher_forced", lengths)
     check_reach(conditions, settings.lengths)
+    if asked.evaluator is not None and not have_keys(settings.tasks):
+        raise InputError(
+            "an `evaluator` chooses key tokens: add longppl to `tasks`, or leave it out"
+        )
     return Settled(source, conditions, settings)
 
 
@@ -92,11 +99,42 @@ def opened(asked: Asked) -> Iterator[Evaluation]:
         model = loaded, conditions, source.places
         answerer = InProcess(*model) if ranks is None else OverRanks(ranks, *model)
         answerer.encoder = asked.in_chat(answerer.encoder)
-        evaluation = Evaluation(answerer, asked.documents, settings, asked.notice)
+        evaluation = Evaluation(
+            *(answerer, asked.documents, settings, asked.notice),
+            _evaluator(asked, max(settings.lengths)),
+        )
         evaluation.check_fits()  # what cannot be asked is not timed
         if ranks is None:  # each rank would time its own
             _announce(loaded, settings, len(conditions), asked)
         yield evaluation
+
+
+def _evaluator(asked: Asked, longest: int) -> Evaluator | None:
+    """The model that chooses key tokens; None if it is the one that is measured."""
+    if asked.evaluator is None:
+        return None
+    if started() > 1:
+        raise Unsupported("an `evaluator` reads all texts in one process; run without torchrun")
+    source = replace(asked, model=asked.evaluator).source()
+    how = asked.how, asked.notice
+    return evaluator_of(asked.evaluator, source, longest, "lengths", *how)
+
+
+def evaluator_of(
+    model: object, source: Source, longest: int, key: str, how: Loading, notice: Notice
+) -> Evaluator:
+    """A model, unmodified, that judges tokens of texts as long as the argument `key` says."""
+    reach = source.present_plan.target_length
+    if longest > reach:
+        raise InvalidValue(
+            key,
+            longest,
+            f"{source.name}, which judges tokens, reads up to {reach}",
+            "give a model that reads as far (`export` writes an extended one), or less",
+        )
+    loaded = load_to_read(model, source, longest, key, None, how, notice)
+    present = Condition(AS_IT_IS, source.present_plan.id, None)
+    return Evaluator(InProcess(loaded, [present], source.places))
 
 
 def _seconds(loaded: LoadedModel, longest: int) -> Callable[[int], float]:

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ropewalk.evaluation.served.fingerprint import Cause, Verdict
-from ropewalk.evaluation.usable.readers import CUT, CUT_OF_ESTIMATE, DocumentAnswers
+from ropewalk.evaluation.usable.readers import DocumentAnswers
 from ropewalk.lengths import format_length
 
 TEMPLATE = 3
 """From so many added tokens on, it is no BOS, and no doubled one."""
+GROWS = 0.5
+"""A server whose counts grow by a smaller part than its prompts cuts them."""
 NEAR, FAR = 0.75, 0.10
 """The least share of near facts that is found, and the most of far ones, where a prompt is cut."""
 ENOUGH = 8
@@ -26,7 +28,6 @@ def causes_of(
     *,
     claimed: int,
     serves: int | None,
-    exact: bool,
     added: int,
     verdict: Verdict | None,
     in_process: bool,
@@ -38,12 +39,12 @@ def causes_of(
     """
     found = []
     if serves is not None:
-        told = f"serves {format_length(serves)} of the {format_length(claimed)} tokens"
+        told = f"has room for {format_length(serves)} of the {format_length(claimed)} tokens"
         found.append(Cause("context", told))
     if added >= TEMPLATE:
         told = f"adds about {added} tokens to each prompt, as a chat template does"
         found.append(Cause("template", told))
-    found += [*_refused(failing), *_cut(failing, exact)]
+    found += [*_refused(failing), *_cut(failing)]
     if verdict is not None and verdict.status == "deviates":
         found += [each for each in verdict.causes if each.name not in {own.name for own in found}]
     if not any(each.certain for each in found):
@@ -72,9 +73,8 @@ def _refused(failing: Sequence[DocumentAnswers]) -> list[Cause]:
     return [Cause("context", told)]
 
 
-def _cut(failing: Sequence[DocumentAnswers], exact: bool) -> list[Cause]:
-    least = CUT if exact else CUT_OF_ESTIMATE
-    cut = [each for each in failing if not each.refused and each.read < least * each.tokens]
+def _cut(failing: Sequence[DocumentAnswers]) -> list[Cause]:
+    cut = [each for each in failing if each.growth < GROWS]
     if not cut:
         return []
     return [Cause("truncation", f"cuts prompts to {max(each.read for each in cut):,} tokens")]
@@ -97,7 +97,7 @@ def _seems_cut(failing: Sequence[DocumentAnswers]) -> list[Cause]:
     if best is None:
         return []
     told = (
-        "looks as if it cut prompts: it finds facts in about the last "
-        f"{facts[best[1] - 1][0]:,.0f} tokens, and hardly any before"
+        f"finds facts in about the last {facts[best[1] - 1][0]:,.0f} tokens and hardly any before: "
+        "prompts look cut, or a scaling is lost"
     )
     return [Cause("truncation", told, certain=False)]

@@ -7,14 +7,16 @@ SGLang); where it does not, they are estimated from the characters, by what it s
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from ropewalk.errors import InvalidValue, RopewalkError
-from ropewalk.evaluation.encoding import SMALL_VOCABULARY, Encoder
+import numpy as np
+
+from ropewalk.evaluation.answering import TokenScores
+from ropewalk.evaluation.encoding import SMALL_VOCABULARY, Encoder, IntArray
 from ropewalk.evaluation.samples import common_beginning
 from ropewalk.evaluation.served.check import check
 from ropewalk.evaluation.served.client import Client, Refused
@@ -22,9 +24,12 @@ from ropewalk.evaluation.served.fingerprint import Fingerprint, Verdict
 from ropewalk.evaluation.served.server import Server, ServerInfo, ServerReply, discover
 from ropewalk.evaluation.usable.documents import CONTINUES, Asking, found
 from ropewalk.models.source import Source, resolve, runnable
+from ropewalk.progress import share
+from ropewalk.records import AS_IT_IS
 from ropewalk.values import Value
 
 if TYPE_CHECKING:
+    from ropewalk.evaluation.in_llama_cpp import FileInLlamaCpp
     from ropewalk.evaluation.in_process import InProcess
     from ropewalk.evaluation.usable.request import HowLong
 
@@ -34,8 +39,8 @@ _AROUND = 4
 """The characters that a model may write around an answer."""
 _CAREFUL = 1.05
 """Estimated tokens are more by this: a document must not be longer than its length."""
-CUT, CUT_OF_ESTIMATE = 0.97, 0.75
-"""A server that reads a smaller part of a prompt than this cuts it."""
+_OFF = (0.6, 1.6)
+"""The farthest that an estimate is corrected by what was read of the first documents."""
 _TRIED = 1500
 """Characters of each of two texts by which a server's tokens are estimated, where they fit."""
 
@@ -53,6 +58,9 @@ class DocumentAnswers(Value):
     """The tokens that were read of it, by the server's count."""
     right: tuple[bool, ...]
     depths: tuple[float, ...]
+    growth: float = 1.0
+    """The tokens by which a server read more of the last prompt than of the first, as a part of
+    those by which it is longer: about none if both were cut."""
     refused: str = ""
     """The server's words, if it refused the document."""
 
@@ -61,7 +69,7 @@ class DocumentAnswers(Value):
         return sum(self.right) / len(self.right)
 
 
-class Subject(NamedTuple):
+class Askable(NamedTuple):
     """A model or a server, before it is asked: all that a plan of the reading needs."""
 
     name: str
@@ -85,8 +93,6 @@ class DocumentReader(Protocol):
     """The part of a run's configuration that identifies whose answers they are."""
     runs: str
     """How it runs, in words."""
-    exact: bool = True
-    """True if tokens are counted, not estimated."""
     added: int = 0
     """The tokens that a server adds to each prompt, a BOS among them."""
 
@@ -98,21 +104,27 @@ class DocumentReader(Protocol):
     def answers(self, degree: str, length: int, number: int, asking: Asking) -> DocumentAnswers:
         """The answers to the questions of a document."""
 
+    def learn(self, read: Sequence[DocumentAnswers]) -> None:
+        """Correct an estimate of tokens by the documents that were read first."""
+        return
+
     def end(self) -> None:
         """Called after the last document."""
         return
 
 
-def subject_of(asked: HowLong) -> Subject:
+def subject_of(asked: HowLong) -> Askable:
     """What is asked, without loading anything; of a server, what it says of itself."""
     if asked.is_server:
         client = Client.of(str(asked.model), asked.timeout)
+        if not client.where.is_local and client.key and client.where.scheme == "http":
+            asked.notice(f"warning: the key is sent to {client.where.host} unencrypted; use https")
         info = discover(client, asked.model_name)
         trained = info.revealed.get("n_ctx_train")
         known = [n for n in (info.length, trained) if isinstance(n, int) and n > 0]
         vocabulary = info.revealed.get("n_vocab")
-        return Subject(
-            *(info.model, max(known, default=None)),
+        return Askable(
+            *(info.model.rpartition("/")[2] or info.model, max(known, default=None)),
             small=isinstance(vocabulary, int) and vocabulary < SMALL_VOCABULARY,
             is_remote=not client.where.is_local,
             serves=info.length,
@@ -132,11 +144,11 @@ def subject_of(asked: HowLong) -> Subject:
         small = len(tokenizer) < SMALL_VOCABULARY
     plan = source.present_plan
     name = source.short_name
-    return Subject(name, plan.target_length, small, plan.original_length, source=source)
+    return Askable(name, plan.target_length, small, plan.original_length, source=source)
 
 
 @contextmanager
-def reading(asked: HowLong, subject: Subject, longest: int) -> Iterator[DocumentReader]:
+def reading(asked: HowLong, subject: Askable, longest: int) -> Iterator[DocumentReader]:
     """The reader, ready until the end of the `with` block; `longest` is the longest document."""
     source = subject.source
     if source is None:
@@ -144,8 +156,16 @@ def reading(asked: HowLong, subject: Subject, longest: int) -> Iterator[Document
         assert subject.server is not None
         yield ServedReader(Server(client, subject.server, None), asked, longest)
     elif source.kind == "GGUF file":
-        with _private(asked, source, longest) as reader:
-            yield reader
+        from ropewalk.evaluation.in_llama_cpp import FileInLlamaCpp, check_own_types, scores_of
+        from ropewalk.gguf.llama_cpp_run import CACHES, Engine
+
+        check_own_types(asked.dtype, asked.device)
+        digesting = share(asked.progress, "reading the file")
+        with FileInLlamaCpp(source, Engine(), digesting) as file:
+            file.check_memory(longest, CACHES[0], "claimed")
+            running = file.run(file.setting(None, longest, CACHES[0], AS_IT_IS), longest)
+            scores = partial(scores_of, running)
+            yield ReaderHere(file, f"{file.dtype}, {file.device}", scores, file.check_unchanged)
     else:
         from ropewalk.evaluation.answerers.in_process import load_to_read
         from ropewalk.evaluation.conditions import conditions_of
@@ -154,59 +174,33 @@ def reading(asked: HowLong, subject: Subject, longest: int) -> Iterator[Document
         loaded = load_to_read(
             *(asked.model, source, longest, "claimed", None, asked.how, asked.notice)
         )
-        answerer = InProcess(loaded, conditions_of(source.present_plan, ()), source.places)
-        yield ReaderHere(answerer)
+        own = InProcess(loaded, conditions_of(source.present_plan, ()), source.places)
 
+        def read(tokens: IntArray, places: Sequence[int], start: int) -> TokenScores:
+            with own.under(own.subjects[0], len(tokens)):
+                return own.losses([tokens], [start])[0]
 
-@contextmanager
-def _private(asked: HowLong, source: Source, longest: int) -> Iterator[DocumentReader]:
-    """A llama.cpp of this GGUF file alone."""
-    from ropewalk.exporting.manifest import sha256
-    from ropewalk.gguf import llama_cpp_run
-    from ropewalk.gguf.cache import cache_bytes, free_memory
-    from ropewalk.gguf.parts import read_parts
-
-    assert source.path is not None
-    needed, free = cache_bytes(source.header, longest), free_memory()
-    if needed is not None and free is not None and needed > free:
-        raise InvalidValue(
-            "claimed",
-            longest,
-            f"the cache of llama.cpp takes {needed / 2**30:.3g} GiB at that length, and "
-            f"{free / 2**30:.3g} GiB of memory are free",
-            "give a shorter length, or serve the file elsewhere and give the server's address",
-        )
-    if not llama_cpp_run.available():
-        raise llama_cpp_run.absent()
-    digests = [sha256(part.path) for part in read_parts(source.path)]
-    identity = {"weights_sha256": digests, "llama_cpp": llama_cpp_run.runtime()}
-    with llama_cpp_run.serving(source.path, length=longest, exact=False) as llama:
-        client = Client.of(llama.address, asked.timeout)
-        try:
-            yield ServedReader(Server(client, discover(client), None), asked, longest, identity)
-        except RopewalkError:
-            if (reason := llama.end()) is None:
-                raise
-            raise RopewalkError(
-                f"{source.path}: llama.cpp ended while it ran: {reason}; the same command goes on "
-                "from its `run`, if it has one; give a shorter length if memory ran out"
-            ) from None
+        yield ReaderHere(own, f"{own.dtype} on {own.device}", read)
 
 
 class ReaderHere(DocumentReader):
-    """A model in this process, which reads a document with all its questions in one forward."""
+    """A model of this machine, which reads a document once for all of its questions."""
 
-    def __init__(self, answerer: InProcess) -> None:
-        self._answerer, self._encoder = answerer, answerer.encoder
-        self.identity = answerer.identity
-        self.runs = f"{answerer.dtype} on {answerer.device}"
+    def __init__(
+        self,
+        model: FileInLlamaCpp | InProcess,
+        runs: str,
+        scores: Callable[[IntArray, Sequence[int], int], TokenScores],
+        end: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`scores` are those of some places of a text, as of all from a start on."""
+        self._encoder, self.identity, self.runs = model.encoder, model.identity, runs
+        self._scores, self._end = scores, end
 
     def count(self, text: str) -> int:
         return len(self._encoder.sequence(text))
 
     def answers(self, degree: str, length: int, number: int, asking: Asking) -> DocumentAnswers:
-        import numpy as np
-
         tokens = self._encoder.sequence(asking.text).tolist()
         begin, places = len(tokens), []
         for question in asking.questions:
@@ -214,19 +208,25 @@ class ReaderHere(DocumentReader):
             answered = self._encoder.pieces(question.asked + question.answer)
             # A token that joins both belongs to the answer: the model must predict it.
             shared = common_beginning(asked, answered)
-            places.append(slice(len(tokens) + shared, len(tokens) + len(answered)))
+            places.append(range(len(tokens) + shared, len(tokens) + len(answered)))
             tokens += [*answered.tolist(), *self._encoder.pieces(question.end).tolist()]
-        subject, sequence = self._answerer.subjects[0], np.array(tokens, dtype=np.int64)
-        with self._answerer.under(subject, len(tokens)):
-            (scores,) = self._answerer.losses([sequence], [begin])
+        sequence = np.array(tokens, dtype=np.int64)
+        # The choice after an answer shows whether it ends.
+        wanted = [place for own in places for place in (*own, own.stop)]
+        chosen = self._scores(sequence, wanted, begin).chosen
         right = []
-        for place in places:
-            chosen = scores.chosen[place.start - begin : place.stop + 1 - begin]
-            ends = not self._encoder.continues(chosen[-1:], CONTINUES.pattern)
-            right.append(bool(ends and np.array_equal(chosen[:-1], sequence[place])))
+        for own in places:
+            written = chosen[own.start - begin : own.stop + 1 - begin]
+            ends = not self._encoder.continues(written[-1:], CONTINUES.pattern)
+            right.append(
+                bool(ends and np.array_equal(written[:-1], sequence[own.start : own.stop]))
+            )
         depths = tuple(question.depth for question in asking.questions)
         size = len(tokens)
         return DocumentAnswers(degree, length, number, size, size, tuple(right), depths)
+
+    def end(self) -> None:
+        self._end()
 
 
 class ServedReader(DocumentReader):
@@ -237,21 +237,21 @@ class ServedReader(DocumentReader):
         server: Server,
         asked: HowLong,
         longest: int,
-        identity: Mapping[str, object] | None = None,
     ) -> None:
         self._server, self._documents = server, asked.documents
+        self._careful = _CAREFUL
         self._tried = min(_TRIED, longest // 4)
-        self.identity = {"server": server.info.to_json()} if identity is None else identity
+        self.identity = {"server": server.info.to_json()}
         self.runs = str(server.info)
-        self.exact = self._counted("a") is not None
+        self._exact = self._counted("a") is not None
         self.added = self._added()
 
     def count(self, text: str) -> int:
-        own = self._counted(text) if self.exact else None
-        return int(_CAREFUL * self._ratio * len(text)) + 1 if own is None else own
+        own = self._counted(text) if self._exact else None
+        return int(self._careful * self._ratio * len(text)) + 1 if own is None else own
 
     def answers(self, degree: str, length: int, number: int, asking: Asking) -> DocumentAnswers:
-        right, read, refused = [], 0, ""
+        right, counts, refused = [], [0], ""
         for prompt, question in zip(asking.prompts, asking.questions, strict=True):
             try:
                 answer = self._go_on(prompt, len(question.answer) + _AROUND)
@@ -260,15 +260,20 @@ class ServedReader(DocumentReader):
                     raise
                 refused = error.said or f"status {error.status}"
                 break
-            read = answer.prompt_tokens
+            counts.append(answer.prompt_tokens)
             right.append(found(answer.text, question.answer))
-        count = len(asking.questions)
+        first, last = (self.count(asking.prompts[i]) for i in (0, -1))
         return DocumentAnswers(
-            *(degree, length, number, self.count(asking.prompts[-1]), read),
-            tuple(right) if not refused else (False,) * count,
+            *(degree, length, number, last, counts[-1]),
+            tuple(right) if not refused else (False,) * len(asking.questions),
             tuple(question.depth for question in asking.questions),
+            1.0 if refused else round((counts[-1] - counts[1]) / max(1, last - first), 3),
             refused,
         )
+
+    def learn(self, read: Sequence[DocumentAnswers]) -> None:
+        factor = sum(each.read for each in read) / sum(each.tokens for each in read)
+        self._careful = _CAREFUL * min(max(_CAREFUL * factor, _OFF[0]), _OFF[1])
 
     def end(self) -> None:
         self._server.check_unchanged()

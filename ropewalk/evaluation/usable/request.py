@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from ropewalk.evaluation.usable.search import (
     steps,
     sweep_tokens,
 )
-from ropewalk.evaluation.verdict import LOOKS
+from ropewalk.evaluation.verdict import LOOKS, TO_WORK
 from ropewalk.lengths import check_measured, format_length
 from ropewalk.models.source import Loading
 from ropewalk.progress import Notice, Progress
@@ -27,13 +28,14 @@ from ropewalk.untrusted import check_seed
 from ropewalk.values import Result
 
 if TYPE_CHECKING:
-    from ropewalk.evaluation.usable.readers import Subject
+    from ropewalk.evaluation.usable.readers import Askable
 
+_WITHOUT_SCHEME = re.compile(r"[\w.-]+:[0-9]{2,5}(/.*)?")
 UNASKED = 1_000_000
 """Tokens that are sent to another machine, which may charge for them, without a `budget`."""
 SHORTEST = 128
 """No shorter length holds documents worth comparing."""
-WITHIN, CHOOSING = LOOKS[3], LOOKS[0]
+WITHIN, CHOOSING = TO_WORK, LOOKS[0]
 """Documents of the short length, and others of each degree of questions that is tried."""
 
 
@@ -60,6 +62,10 @@ class HowLong:
 
     def __post_init__(self) -> None:
         check_seed(self.seed)
+        if isinstance(self.model, str) and _WITHOUT_SCHEME.fullmatch(self.model):
+            raise InvalidValue(
+                "model", self.model, "is no URL without a scheme", f"write http://{self.model}"
+            )
         if self.budget is not None and self.budget.unit != "tokens":
             raise InvalidValue(
                 "budget", str(self.budget), "must be of tokens", "write 5e6tok, for example"
@@ -75,7 +81,7 @@ class HowLong:
 
 
 @dataclass(frozen=True, eq=False)
-class Reading(Result):
+class ReadingPlan(Result):
     """What a run of `howlong` would read, before anything is read."""
 
     rows_in = "lengths"
@@ -111,7 +117,7 @@ class Reading(Result):
         yield Table("", ("length",), tuple(cells(f"{row['length']:,}") for row in self.to_rows()))
 
 
-def planned(asked: HowLong, subject: Subject) -> Reading:
+def planned(asked: HowLong, subject: Askable) -> ReadingPlan:
     """The lengths and the most tokens; what cannot be asked is refused."""
     claimed = asked.claimed or subject.claims
     if claimed is None:
@@ -160,6 +166,6 @@ def planned(asked: HowLong, subject: Subject) -> Reading:
             "what would be sent (`preview`)"
         )
     serves = most if most < claimed else None
-    return Reading(
+    return ReadingPlan(
         *(subject.name, claimed, serves, reference, lengths, tokens, whole, subject.is_remote)
     )

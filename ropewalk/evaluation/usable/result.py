@@ -11,7 +11,7 @@ from ropewalk.blocks import Block, Cell, Code, Paragraph, Table, Title, cells
 from ropewalk.chart import Axis, Chart, Guide, Mark, Series
 from ropewalk.evaluation.served.fingerprint import Cause
 from ropewalk.evaluation.served.server import ServerInfo
-from ropewalk.evaluation.usable.search import Bounds, bounds
+from ropewalk.evaluation.usable.search import Bracket, bounds
 from ropewalk.evaluation.verdict import JUDGED_FROM, MARGIN, Look
 from ropewalk.interval import Interval
 from ropewalk.lengths import format_length
@@ -90,7 +90,7 @@ class UsableLength(Drawn):
         return self.reference.rate.value >= JUDGED_FROM
 
     @cached_property
-    def bounds(self) -> Bounds:
+    def bounds(self) -> Bracket:
         rate = self.reference.rate.value
         looks = {
             each.length: Look(each.documents, each.rate.value, rate, each.difference, None)
@@ -135,18 +135,18 @@ class UsableLength(Drawn):
             )
         low, value, high = self.bounds
         if low >= self.longest:
-            whole = "all of it" if self.need is None else format_length(self.need)
+            whole = "all of it" if low == self.claimed else format_length(low)
             return f"answers as well as at {short} up to {whole}"
         if high is not None and value <= self.reference.length:
             return f"answers worse than at {short} from {format_length(high)} on"
         return f"answers as well as at {short} up to {usable}"
 
     def summary(self) -> str:
-        serves = "" if self.serves is None else f", serves {format_length(self.serves)}"
-        told = f"{self.model}: claims {format_length(self.claimed)}{serves}; {self.verdict}"
+        told = f"{self.model}: claims {format_length(self.claimed)}; {self.verdict}"
         if self.causes and self.is_judged:
-            _, _, high = self.bounds
-            since = "" if high is None else f"from {format_length(high)} on: "
+            _, value, high = self.bounds
+            is_said = high is None or value <= self.reference.length
+            since = "" if is_said else f"from {format_length(high or 0)} on: "
             told += f"; {since}{'; '.join(cause.told for cause in self.causes)}"
         if self.need is not None:
             told += f". The {format_length(self.need)} needed: {self.status}"
@@ -160,7 +160,7 @@ class UsableLength(Drawn):
             ("length", "facts found", f"minus that at {self.reference.length:,}", "documents", ""),
             tuple(self._row(each) for each in self.readings),
             f"95% intervals of rates, {self._level:.0%} of differences. A length works if it is at "
-            f"most {MARGIN:.0%} worse than {self.reference.length:,}.",
+            f"most {100 * MARGIN:.0f} points worse than {self.reference.length:,}.",
         )
         yield from self.charts()
         yield Paragraph(f"{self._questions} {self._read}", "quiet")

@@ -6,7 +6,7 @@ that was killed repeats at most one document and ends with the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,13 +18,13 @@ from ropewalk.evaluation.served.fingerprint import Cause, Fingerprint, Verdict
 from ropewalk.evaluation.usable.causes import causes_of
 from ropewalk.evaluation.usable.documents import FACTS, FEWEST_FACTS, Degree, Library
 from ropewalk.evaluation.usable.readers import (
+    Askable,
     DocumentAnswers,
     DocumentReader,
     ServedReader,
-    Subject,
     reading,
 )
-from ropewalk.evaluation.usable.request import CHOOSING, WITHIN, HowLong, Reading
+from ropewalk.evaluation.usable.request import CHOOSING, WITHIN, HowLong, ReadingPlan
 from ropewalk.evaluation.usable.result import DegreeTried, LengthRead, UsableLength
 from ropewalk.evaluation.usable.search import following
 from ropewalk.evaluation.verdict import JUDGED_FROM, Shares, look
@@ -43,7 +43,7 @@ _APART = 1_000_000
 """The number of the first document that chooses the degree: it never counts for a length."""
 
 
-def measured(asked: HowLong, subject: Subject, plan: Reading) -> UsableLength:
+def measured(asked: HowLong, subject: Askable, plan: ReadingPlan) -> UsableLength:
     """Read and sum up; a directory `run` keeps documents and result, and resumes."""
     asked.notice(plan.summary())
     with ExitStack() as stack:
@@ -65,8 +65,9 @@ def measured(asked: HowLong, subject: Subject, plan: Reading) -> UsableLength:
                 RunDirectory(asked.run, "howlong", configuration, apart_from=places)
             )
             journal = directory.journal(JOURNAL)
-        run = _Run(asked, subject, plan, reader, journal)
-        found = run.result(lambda: _compared(asked, reader, directory))
+        run = _Measuring(asked, subject, plan, reader, journal)
+        verdict = _compared(asked, reader, directory)  # before minutes of reading
+        found = run.result(verdict)
         reader.end()
         if directory is not None:
             directory.keep(RESULTS, found.to_json())
@@ -75,10 +76,10 @@ def measured(asked: HowLong, subject: Subject, plan: Reading) -> UsableLength:
 
 
 @dataclass
-class _Run:
+class _Measuring:
     asked: HowLong
-    subject: Subject
-    plan: Reading
+    subject: Askable
+    plan: ReadingPlan
     reader: DocumentReader
     journal: Journal | None
     _known: dict[tuple[str, int, int], DocumentAnswers] = field(default_factory=dict)
@@ -92,7 +93,7 @@ class _Run:
             self.asked.documents, self.subject.small, self.asked.seed, self.reader.count
         )
 
-    def result(self, compared: Callable[[], Verdict | None]) -> UsableLength:
+    def result(self, verdict: Verdict | None) -> UsableLength:
         degree, facts, tried = self._degree()
         plan, within = self.plan, range(WITHIN)
         seen = {plan.reference: self._read(degree, plan.reference, within, facts)}
@@ -101,6 +102,7 @@ class _Run:
                 f"{self.subject.name}: refuses even prompts of {plan.reference:,} tokens "
                 f"({refused}); give the length that it serves (`claimed`)"
             )
+        self.reader.learn(seen[plan.reference])
         short = _shares(seen[plan.reference], facts)
 
         def longer() -> dict[int, Shares]:
@@ -122,7 +124,6 @@ class _Run:
             if reading.verdict == "does not work"
             for each in seen[reading.length]
         ]
-        verdict = compared()
         return UsableLength(
             model=self.subject.name,
             runs=self.reader.runs,
@@ -215,7 +216,6 @@ class _Run:
             failing,
             claimed=self.plan.claimed,
             serves=self.plan.serves,
-            exact=self.reader.exact,
             added=self.reader.added,
             verdict=verdict,
             in_process=server is None,
@@ -236,7 +236,9 @@ def _compared(
     if asked.against is None:
         return None
     if not isinstance(reader, ServedReader):
-        raise InputError("`against` is for a server or a GGUF file; leave it out")
+        raise InputError(
+            "`against` is for a server; leave it out, or serve the model and give the URL"
+        )
     kept = None if directory is None else result_in(directory.path, VERDICT, Verdict)
     if kept is not None:
         return kept

@@ -38,7 +38,7 @@ class Wanted(NamedTuple):
     """The number of documents of this length that there should be then."""
 
 
-class Bounds(NamedTuple):
+class Bracket(NamedTuple):
     """The usable length."""
 
     works: int
@@ -106,16 +106,16 @@ def following(
         return None
 
     def order(length: int) -> tuple[bool, bool, int]:
-        """The nearest to where the curve falls; what the room may not decide comes last."""
+        """The nearest to where the curve falls, if the room may decide it; else the shortest."""
         more = looks[length].more if length in looks else TO_WORK
         decided = more is not None and read[length] + more <= MOST and more * length <= room
-        return not decided, length > value, abs(length - value)
+        return not decided, decided and length > value, abs(length - value) if decided else length
 
     length = min(left, key=order)
     return Wanted(length, ends[length])
 
 
-def bounds(reference: int, looks: Mapping[int, Look]) -> Bounds:
+def bounds(reference: int, looks: Mapping[int, Look]) -> Bracket:
     """The usable length by all lengths that were read."""
     lengths = sorted(looks)
     fails = min((n for n in lengths if looks[n].verdict == "does not work"), default=None)
@@ -123,7 +123,7 @@ def bounds(reference: int, looks: Mapping[int, Look]) -> Bounds:
     low = max((n for n in before if looks[n].verdict == "works"), default=reference)
     falling = _falling([(looks[n].difference.value, looks[n].documents) for n in lengths])
     fine = [n for n, each in zip(before, falling, strict=False) if each >= -MARGIN]
-    return Bounds(low, max([low, *fine]), fails)
+    return Bracket(low, max([low, *fine]), fails)
 
 
 def _doubles(length: int, longest: int) -> bool:

@@ -15,25 +15,24 @@ from pathlib import Path
 from ropewalk.context_plan import FULL_ATTENTION, SLIDING_ATTENTION, ContextPlan, PlanStep
 from ropewalk.errors import printable
 from ropewalk.models.config.geometry import geometry
+from ropewalk.models.config.keys import BUNDLED as BUNDLED
+from ropewalk.models.config.keys import BUNDLED_FOLDER as BUNDLED_FOLDER
+from ropewalk.models.config.keys import BUNDLED_FOLDERS as BUNDLED_FOLDERS
 from ropewalk.models.config.keys import KNOWN_KEYS as KNOWN_KEYS
 from ropewalk.models.config.keys import MAX_WIDTH as MAX_WIDTH
 from ropewalk.models.config.keys import ORIGINAL_LENGTH as ORIGINAL_LENGTH
 from ropewalk.models.config.keys import QUERY_GROWTH as QUERY_GROWTH
+from ropewalk.models.config.keys import SPECULATORS as SPECULATORS
+from ropewalk.models.config.keys import Config as Config
 from ropewalk.models.config.keys import ConfigKeys
+from ropewalk.models.config.keys import config_file as config_file
+from ropewalk.models.config.keys import for_stock_class as for_stock_class
+from ropewalk.models.config.keys import load_config as load_config
+from ropewalk.models.config.keys import named_in as named_in
+from ropewalk.models.config.keys import rope_type as rope_type
+from ropewalk.models.config.keys import text_config as text_config
 from ropewalk.models.config.layers import check_rotates, layer_settings, rotating_layers
-from ropewalk.models.config.loading import BUNDLED as BUNDLED
-from ropewalk.models.config.loading import BUNDLED_FOLDER as BUNDLED_FOLDER
-from ropewalk.models.config.loading import BUNDLED_FOLDERS as BUNDLED_FOLDERS
-from ropewalk.models.config.loading import SPECULATORS as SPECULATORS
-from ropewalk.models.config.loading import Config as Config
-from ropewalk.models.config.loading import config_file as config_file
-from ropewalk.models.config.loading import for_stock_class as for_stock_class
-from ropewalk.models.config.loading import load_config as load_config
-from ropewalk.models.config.loading import named_in as named_in
-from ropewalk.models.config.loading import rope_type as rope_type
-from ropewalk.models.config.loading import text_config as text_config
-from ropewalk.models.config.setting import RopeSetting
-from ropewalk.models.config.steps import rope_setting, steps
+from ropewalk.models.config.setting import RopeSetting, rope_setting, steps
 from ropewalk.models.lengths import DUAL_CHUNK as DUAL_CHUNK
 from ropewalk.models.lengths import PLAIN, Lengths
 from ropewalk.schedule import RotaryGeometry

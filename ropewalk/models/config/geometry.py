@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 from ropewalk.context_plan import FULL_ATTENTION
 from ropewalk.errors import InvalidValue, Unsupported, shortened
-from ropewalk.models.config.keys import MAX_WIDTH, ConfigKeys
-from ropewalk.models.config.loading import SPECULATORS, Config, rope_type
+from ropewalk.models.config.keys import MAX_WIDTH, SPECULATORS, Config, ConfigKeys, rope_type
 from ropewalk.models.families import follows_share
 from ropewalk.schedule import MAX_DIM, RotaryGeometry
 from ropewalk.untrusted import counted, real_number

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from ropewalk.context_plan import FULL_ATTENTION, SLIDING_ATTENTION
 from ropewalk.errors import InvalidValue, Unsupported, shortened
 from ropewalk.lengths import MAX_LENGTH
-from ropewalk.models.config.keys import KNOWN_KEYS, MAX_WIDTH, ConfigKeys
-from ropewalk.models.config.loading import Config
+from ropewalk.models.config.keys import KNOWN_KEYS, MAX_WIDTH, Config, ConfigKeys
 from ropewalk.models.families import (
     FAMILIES,
     NOT_ATTENTION,

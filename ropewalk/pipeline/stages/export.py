@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
-from ropewalk.context_plan import PLAN
+from ropewalk.context_plan import PLAN, ContextPlan
 from ropewalk.costs.forwards import Forwards, Needs
 from ropewalk.errors import InputError, Unsupported
+from ropewalk.exporting import gguf_file
+from ropewalk.exporting.exported import Exported
 from ropewalk.exporting.gguf_file import BEYOND
+from ropewalk.gguf import rewriting
+from ropewalk.gguf.parts import read_parts
+from ropewalk.models.source import resolve
 from ropewalk.outputs import sha256_of
 from ropewalk.pipeline.results import Exports, final
 from ropewalk.pipeline.stage import Stage, Start, Work
@@ -33,35 +40,30 @@ class Export(Stage[Exports]):
         return Needs(in_llama_cpp(window), processes=2)
 
     def check(self, start: Start) -> None:
-        from ropewalk.models.checkpoint import Checkpoint
-
-        Checkpoint.open(start.source)
+        self._writer(start)
 
     def bytes_to_write(self, start: Start, place: Path) -> int:
-        import torch
-
-        from ropewalk.models.checkpoint import Checkpoint
-
-        model = Checkpoint.open(start.source)
-        folder = 0 if (place / FOLDER).exists() else model.bytes()
-        return folder + (0 if (place / FILE).exists() else model.bytes(torch.float32))
+        needed = self._writer(start).bytes
+        return sum(size for name, size in needed.items() if not (place / name).exists())
 
     def run(self, work: Work, progress: Progress) -> Exports:
-        from ropewalk.exporting import llama_cpp
-        from ropewalk.runtimes import targets
-
         plan, path = final(work.results).plan, work.directory.path
         work.directory.seal(PLAN, plan.dumps())
-        stock = targets()[STOCK]
-        written = [stock.write(work.source, plan, path / FOLDER, overwrite=True)]
-        progress(Status(self.name, 0.5))
-        left_out = {}
-        try:
-            written.append(llama_cpp.export(work.source, plan, path / FILE, overwrite=True))
-        except Unsupported as error:
-            left_out["llama.cpp"] = str(error)
-            work.notice(f"not exported to llama.cpp: {error}")
+        written, left_out = self._writer(work).write(plan, path, partial(self._shown, progress))
+        for target, why in left_out.items():
+            work.notice(f"not exported to {target}: {why}")
         return Exports(tuple(written), left_out, _digests(path))
+
+    def _shown(self, progress: Progress, done: float) -> None:
+        progress(Status(self.name, done))
+
+    @staticmethod
+    def _writer(start: Start) -> _OfFolder | _OfFile:
+        source = resolve(start.source)
+        if source.kind == "GGUF file":
+            assert source.path is not None
+            return _OfFile(source.path)
+        return _OfFolder.of(start.source)
 
     def recalled(self, work: Work, result: Exports) -> Exports | None:
         """The exports, if they are still on disk as they were written.
@@ -85,6 +87,53 @@ class Export(Stage[Exports]):
             work.notice(f"exporting again what was deleted: {', '.join(map(str, deleted))}")
             return None
         return replace(result, written=tuple(each.moved(path) for each in result.written))
+
+
+Written = tuple[list[Exported], dict[str, str]]
+"""The exports, and what is left out, with the reason."""
+
+
+@dataclass(frozen=True)
+class _OfFolder:
+    """A model's folder, which becomes a folder and a GGUF file."""
+
+    source: str
+    bytes: Mapping[str, int]
+
+    @classmethod
+    def of(cls, source: str) -> _OfFolder:
+        import torch
+
+        from ropewalk.models.checkpoint import Checkpoint
+
+        model = Checkpoint.open(source)
+        return cls(source, {FOLDER: model.bytes(), FILE: model.bytes(torch.float32)})
+
+    def write(self, plan: ContextPlan, path: Path, done: Callable[[float], None]) -> Written:
+        from ropewalk.exporting import llama_cpp
+        from ropewalk.runtimes import targets
+
+        written = [targets()[STOCK].write(self.source, plan, path / FOLDER, overwrite=True)]
+        done(0.5)
+        try:
+            written.append(llama_cpp.export(self.source, plan, path / FILE, overwrite=True))
+        except Unsupported as error:
+            return written, {"llama.cpp": str(error)}
+        return written, {}
+
+
+@dataclass(frozen=True)
+class _OfFile:
+    """A GGUF file, which becomes another one."""
+
+    source: Path
+
+    @property
+    def bytes(self) -> Mapping[str, int]:
+        return {FILE: rewriting.needs(read_parts(self.source))}
+
+    def write(self, plan: ContextPlan, path: Path, done: Callable[[float], None]) -> Written:
+        return [gguf_file.export(self.source, plan, path / FILE, overwrite=True)], {}
 
 
 def _digests(run: Path) -> dict[str, str]:

@@ -2,12 +2,14 @@
 
 The unmodified model and the schedule read documents of the window, the schedule others of the
 target until they decide (evaluation/verdict.py). Each document is one forward: facts at stratified
-depths, and its own text. No race, search or training reads them.
+depths, and its own text. No race, search or training reads them. A few documents of lengths in
+between, which decide nothing, show where retrieval ends.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -31,12 +33,13 @@ from ropewalk.schedule import RotarySchedule
 from ropewalk.searching.model.results import SearchResult
 
 if TYPE_CHECKING:
-    from ropewalk.searching.model.measure import Kept, LocalMeasure
+    from ropewalk.searching.model.measure import DocumentMeasure, Kept
 
 WITHIN = 48
 """The documents of the window at most: they are short, and every verdict leans on them."""
-UNMODIFIED = FEWEST
-"""The documents of the target that the unmodified model reads, to show that it fails."""
+UNMODIFIED = BETWEEN = FEWEST
+"""The documents of the target that the unmodified model reads, to show that it fails, and those of
+each length in between."""
 EXAMPLE = 2
 """The readings of a document, by the model before and after, that show an answer of both."""
 
@@ -57,9 +60,12 @@ class Judge(Stage[Judged]):
         def forwards(documents: int) -> tuple[Forwards, ...]:
             within = min(self.documents, WITHIN)
             again = UNMODIFIED + EXAMPLE if self.first else 0
+            doublings = doublings_between(window, self.target_length)
             return (
                 Forwards(window, within * (2 if self.first else 1)),
                 Forwards(self.target_length, documents + again),
+                *(Forwards(length, BETWEEN) for length in doublings),
+                *(Forwards(length, BETWEEN) for length in doublings[: int(self.first)]),
             )
 
         least = forwards(min(LOOKS[0], self.documents)) if self.first else ()
@@ -70,23 +76,20 @@ class Judge(Stage[Judged]):
         raise NotImplementedError
 
     def run(self, work: Work, progress: Progress) -> Judged | None:
-        from ropewalk.searching.model.measure import Kept, LocalMeasure
+        from ropewalk.searching.model.measure import Kept
 
         chosen, plan = self.candidate(work)
         layer = plan.extended_layer
         known = [each for each in work.results.values() if isinstance(each, Judged)]
         window = known[0].window if known else work.present.target_length
-        short, long = self._planted(work, window, unheard if known else work.notice)
+        short, long, between = self._planted(work, window, unheard if known else work.notice)
+        documents = (*short, *long, *between)
 
         def plan_of(schedule: RotarySchedule) -> ContextPlan:
             return work.present.with_steps(layer, (PlanStep(self.target_length, schedule),))
 
         ranks, schedule = work.ranks and work.ranks.apart(self.name), plan.longest(layer)
-        local = LocalMeasure(
-            *(work.loaded.model, (*short, *long), plan_of, work.notice),
-            in_step=ranks is not None and ranks.per_copy > 1,
-            in_chunks=ranks is not None and ranks.by_heads,
-        )
+        local = work.reader.measure(documents, plan_of, work.notice, ranks)
         local.prove(schedule)
         if ranks is not None and ranks.rank > 0:
             ranks.serve(local.one)
@@ -94,7 +97,7 @@ class Judge(Stage[Judged]):
         shared = None if ranks is None else ranks.measure(local.one)
         at_once = 1 if ranks is None else ranks.size
         kept = Kept(shared or local, work.journal(f"{self.name}.jsonl"), at_once)
-        reader = _Reader(kept, (*short, *long), self.name, progress)
+        reader = _Reader(kept, documents, self.name, progress)
         within = range(len(short))
         at_target = range(len(short), len(short) + len(long))
         present = work.present.longest(layer)
@@ -119,27 +122,34 @@ class Judge(Stage[Judged]):
             told = told.with_more(
                 reader.read(AS_IT_IS, present, self.target_length, some, may_fail=True)
             )
+        methods = {chosen: schedule} if known else {chosen: schedule, AS_IT_IS: present}
+        told = told.with_more(reader.between(at_target.stop, methods))
         if shared is not None:
             shared.close()
         elif not known:
-            told = replace(told, example=_example(work, local, long[0], len(short), schedule))
+            told = replace(told, example=_example(work, local, len(short), schedule))
         so_far.unlink()
         return told
 
     def _planted(
         self, start: Start, window: int, notice: Notice = unheard
-    ) -> tuple[list[Planted], list[Planted]]:
+    ) -> tuple[list[Planted], list[Planted], list[Planted]]:
         encoder = _encoder(start)
         short = self._stretches(start, encoder, window, min(self.documents, WITHIN), notice)
         long = self._stretches(start, encoder, self.target_length, self.documents, notice)
-        made = [
-            [
+
+        def planted(length: int, own: Sequence[Stretch]) -> list[Planted]:
+            return [
                 plant(stretch, encoder, length, i, self.seed, mixed_within=window)
                 for i, stretch in enumerate(own)
             ]
-            for length, own in ((window, short), (self.target_length, long))
+
+        between = [
+            each
+            for length in doublings_between(window, self.target_length)
+            for each in planted(length, long[:BETWEEN])
         ]
-        return made[0], made[1]
+        return planted(window, short), planted(self.target_length, long), between
 
     def _stretches(
         self, start: Start, encoder: Encoder, length: int, wanted: int, notice: Notice
@@ -170,7 +180,7 @@ class JudgeFirst(Judge):
     first = True
 
     def check(self, start: Start) -> None:
-        present = start.loaded.present_plan
+        present = start.present
         geometry = present.longest(present.extended_layer).geometry
         if geometry.resting_pairs:
             raise Unsupported(
@@ -178,9 +188,15 @@ class JudgeFirst(Judge):
                 "(their frequency is 0), and extend exports what it finds, which no stock runtime "
                 "can load for such a model; plan by the method ntk and export, or search"
             )
+        unmodified = PlanStep(self.target_length, present.longest(present.extended_layer))
+        for plan in (
+            self.candidate(start)[1],
+            present.with_steps(present.extended_layer, (unmodified,)),
+        ):
+            start.reader.check_follows(plan)
         self._planted(start, present.target_length)
 
-    def candidate(self, work: Work) -> tuple[str, ContextPlan]:
+    def candidate(self, work: Start) -> tuple[str, ContextPlan]:
         layer, target = work.present.extended_layer, self.target_length
         start = work.present.longest(layer)
         documented = resolve(work.source).documented
@@ -254,17 +270,38 @@ class _Reader:
                 "(`dtype`), and check that the unmodified model works"
             )
         found = []
-        for i, (text, answers, retrieved) in zip(numbers, values.tolist(), strict=True):
+        for i, (text, answers, retrieved, matched) in zip(numbers, values.tolist(), strict=True):
             document = self.documents[i]
-            own = (text, answers, retrieved)
-            found.append(DocumentRead(method, length, document.source, *own, len(document.answers)))
+            depths: tuple[list[float], list[float]] = [], []
+            for place, depth in enumerate(document.depths):
+                depths[int(matched) >> place & 1].append(round(depth, 3))
+            missed, right = (tuple(sorted(each)) for each in depths)
+            own = (text, answers, retrieved, len(document.answers), right, missed)
+            found.append(DocumentRead(method, length, document.source, *own))
+        return found
+
+    def between(self, first: int, methods: Mapping[str, RotarySchedule]) -> list[DocumentRead]:
+        """Read the documents of lengths in between, from the `first` on.
+
+        The unmodified model reads those just beyond its window: farther, it retrieves no more.
+        """
+        found = []
+        for begin in range(first, len(self.documents), BETWEEN):
+            length, numbers = len(self.documents[begin].tokens), range(begin, begin + BETWEEN)
+            for name, schedule in methods.items():
+                if name != AS_IT_IS or begin == first:
+                    found += self.read(name, schedule, length, numbers, may_fail=True)
         return found
 
 
-def _example(
-    work: Work, local: LocalMeasure, document: Planted, number: int, schedule: RotarySchedule
-) -> Example:
-    """The farthest question of the first document, with both answers."""
+def doublings_between(window: int, target: int) -> list[int]:
+    """Twice the window, four times, …, as far as they are not near the target."""
+    return [length for i in range(1, 32) if 3 * (length := window << i) <= 2 * target]
+
+
+def _example(work: Work, local: DocumentMeasure, number: int, schedule: RotarySchedule) -> Example:
+    """The farthest question of a document, with both answers."""
+    document = local.documents[number]
     farthest = min(range(len(document.answers)), key=lambda i: document.depths[i])
     place = document.answers[farthest]
     begin = document.answers[farthest - 1].stop if farthest else document.text.stop
@@ -279,4 +316,4 @@ def _example(
 
 
 def _encoder(start: Start) -> Encoder:
-    return Encoder(start.loaded.tokenizer, start.loaded.vocabulary).with_chat(start.chat)
+    return start.reader.encoder.with_chat(start.chat)

@@ -6,12 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ropewalk.costs.forwards import Forwards, Needs
-from ropewalk.data.corpora import Document
-from ropewalk.data.overlap import apart_from
+from ropewalk.data.corpora import Document, apart_from
 from ropewalk.data.store import TokenStore, build
 from ropewalk.data.windows import SpecialTokens
 from ropewalk.errors import InputError
-from ropewalk.evaluation.encoding import Encoder
 from ropewalk.exporting.manifest import check_unchanged
 from ropewalk.models.source import resolve
 from ropewalk.pipeline.results import TrainingResult, final
@@ -51,9 +49,9 @@ class Train(Stage[TrainingResult]):
     def check(self, start: Start) -> None:
         settings = self.settings
         _texts(start)
-        execution = Execution(start.loaded.model.device.type)
+        execution = Execution(start.reader.model.device.type)
         execution.accumulated(settings.batch)
-        check_step(start.loaded.model.config.to_dict(), settings.stages[0], settings, execution)
+        check_step(start.reader.model.config.to_dict(), settings.stages[0], settings, execution)
 
     def bytes_to_write(self, start: Start, place: Path) -> int:
         if _trained_in(place):
@@ -84,7 +82,7 @@ class Train(Stage[TrainingResult]):
         place, settings = work.directory.path / FOLDER, self.settings
         place.mkdir(exist_ok=True)
         texts, left_out = _texts(work)
-        encoder = Encoder(work.loaded.tokenizer, work.loaded.vocabulary)
+        encoder = work.reader.encoder
         store: TokenStore = build(
             place / "tokens",
             {"text": texts},
@@ -95,10 +93,10 @@ class Train(Stage[TrainingResult]):
         job = job_of(
             resolve(work.source).folder,
             final(work.results).plan,
-            (store, SpecialTokens.of(work.loaded.tokenizer)),
+            (store, SpecialTokens.of(encoder.tokenizer)),
             settings.stages[0],
             settings,
-            Execution(work.loaded.model.device.type),
+            Execution(work.reader.model.device.type),
             place,
             keeps=False,
         )

@@ -72,6 +72,6 @@ def page_of(run: RunOnDisk) -> Page:
     page: Page = import_module(f"{__name__}.{run.command}").page(run)
     return page._replace(
         notes=(*page.notes, *run.notes()),
-        facts=(*filter(None, [run.machine]), *page.facts),
+        facts=(*page.facts, *(f"measured on {own}" for own in filter(None, [run.machine]))),
         folded=run.asked(),
     )

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import shlex
+from collections.abc import Iterator
 from functools import partial
 from typing import TypeVar
 
 from ropewalk.blocks import Code, Page, Paragraph, Section
+from ropewalk.evaluation.tables import gain
 from ropewalk.evaluation.verdict import MARGIN
 from ropewalk.lengths import format_length
 from ropewalk.pipeline.charts import by_documents
@@ -24,6 +26,7 @@ from ropewalk.pipeline.results import (
     read_result,
     run_id,
 )
+from ropewalk.records import AS_IT_IS, EXACT_MATCH
 from ropewalk.reports.commands import again
 from ropewalk.reports.parts import schedules
 from ropewalk.run_on_disk import RunOnDisk
@@ -35,7 +38,10 @@ R = TypeVar("R", bound=Result)
 JUDGES = ("first", "verdict", "trained")
 CONDITIONAL = ("search", "verdict")
 """The stages that what others found may make needless."""
+SUBJECTS = {SEARCHED: "the model under the searched schedule", TRAINED: "the trained model"}
 NAMES = {SEARCHED: "the searched schedule", TRAINED: "the trained model"}
+MODELS = {"bundled": "The small demonstration model of ropewalk"}
+OWN = "For your own model, `ropewalk extend path/to/model --to 128k --dry-run` says what it takes."
 NOT_YET = "Not judged yet, so how well the extended model works is unknown."
 
 
@@ -57,7 +63,8 @@ def page(run: RunOnDisk) -> Page:
     names = run.configuration.get("stages")
     asked = [str(name) for name in names] if isinstance(names, list) else []
     limit = _limit_missed(told, run) if told else None
-    to_do = _to_do(told, run, exports, over=limit is not None) if told else None
+    over = told is not None and told.verdict == "works" and limit is not None
+    to_do = _to_do(told, run, exports, over=over) if told else None
     sections = [
         *([_exported(run, exports, verified, to_do)] if exports else ()),
         *(judged_section(each, goes_on=True) for each in going_on),
@@ -68,8 +75,8 @@ def page(run: RunOnDisk) -> Page:
         course = (trained.stage.method, trained.stage.steps)
         sections.append(Section("Training", curves([course])))
     return Page(
-        f"{inspected.model}, extended from {format_length(inspected.serves)} to "
-        f"{format_length(inspected.target_length)} tokens"
+        f"{MODELS.get(inspected.model, inspected.model)}, extended from "
+        f"{format_length(inspected.serves)} to {format_length(inspected.target_length)} tokens"
         if inspected
         else "A model, extended",
         _finding(told) if told else NOT_YET,
@@ -77,6 +84,7 @@ def page(run: RunOnDisk) -> Page:
             *(f"Example: {each.example}." for each in judged.values() if each.example),
             *(f"{each.chosen} is judged now, by {each.so_far}." for each in going_on),
             *(each.summary() for each in (trained, verified) if each is not None),
+            *([OWN] if inspected and inspected.model in MODELS else ()),
         ),
         tuple(section for section in sections if section.blocks),
         tuple(
@@ -85,10 +93,10 @@ def page(run: RunOnDisk) -> Page:
             if not (run.path / f"{name}.json").exists() and name not in CONDITIONAL
         ),
         facts=schedules.sizes(run.path / "model"),
-        word="" if told is None else told.verdict,
-        price=_price(told, found, limit) if told else "",
+        word=told.verdict + ", at a price" * over if told else "",
+        remarks=tuple(_remarks(told, found, limit, run)) if told else (),
         to_do=to_do,
-        evidence=() if told is None else tuple(told.charts()),
+        evidence=() if told is None else (told.charts()[0], *told.by_depth()),
     )
 
 
@@ -100,45 +108,78 @@ def _limit_missed(judged: Judged, run: RunOnDisk) -> float | None:
     return None
 
 
-def _price(judged: Judged, found: SearchResult | None, limit: float | None) -> str:
-    """The change within the window; and if it is above a limit, whether others keep that."""
+def _remarks(
+    judged: Judged, found: SearchResult | None, limit: float | None, run: RunOnDisk
+) -> Iterator[tuple[str, str]]:
+    """The rule, the change within the window, whether others keep its limit, memory and time."""
+    if judged.looks:
+        last = judged.looks[-1]
+        difference = gain(EXACT_MATCH.name, last.difference).text
+        yield (
+            "How sure",
+            f"the difference from {last.reference:.0%} is {difference} "
+            f"({last.difference.level:.0%} interval); it works if the whole interval is above "
+            f"{-100 * MARGIN:.0f}.",
+        )
     told = judged.price_in_words
-    if limit is None:
-        return f"{told}."
-    told += f", above the limit of {math.expm1(limit):.0%}"
-    costs = found.legs[0].short_costs if found else {}
-    if costs and all(cost.difference.value > limit for cost in costs.values()):
-        able = " and ".join(costs)
-        told += f", as are all that may be best at {format_length(judged.length)}: {able}"
-    return f"{told}."
+    if limit is not None:
+        told += f", above the limit of {math.expm1(limit):.0%}"
+        costs = dict(found.legs[0].short_costs) if found else {}
+        if costs and all(cost.difference.value > limit for cost in costs.values()):
+            able = " and ".join(name for name in costs if name != judged.chosen)
+            at = format_length(judged.length)
+            told += f". Others as good at {at} cost too much as well: {able}" * bool(able)
+    yield "Price on short text", f"{told}."
+    if more := schedules.resources(run.path / "model", judged.window, judged.length):
+        yield "Memory and time", more
 
 
 def _finding(judged: Judged) -> str:
-    """The figure that a verdict rests on, and its rule."""
-    name = NAMES.get(judged.chosen, judged.chosen)
-    level = f"{judged.looks[-1].difference.level:.0%}" if judged.looks else "wider"
-    rule = (
-        f"It works if this {level} interval, wide enough for every look at the documents, is above "
-        f"{-100 * MARGIN:.0f} points as a whole."
+    """The figures that a verdict rests on, and its rule."""
+    subject = SUBJECTS.get(judged.chosen, f"the model extended by {judged.chosen}")
+    window, length = map(format_length, (judged.window, judged.length))
+    if not judged.looks:
+        return f"At {length} tokens, {subject} {judged.evidence}."
+    own = judged.retrieved(judged.chosen, judged.length)
+    told = (
+        f"At {length} tokens, {subject} retrieves {own} of the facts hidden in "
+        f"{judged.looks[-1].documents} documents. Unmodified, it retrieves "
+        f"{judged.retrieved(AS_IT_IS, judged.length)} there, and "
+        f"{judged.retrieved(AS_IT_IS, judged.window)} within its own window of {window}."
     )
-    return f"At {format_length(judged.length)} tokens, {name} {judged.evidence}. {rule}"
+    doubt = judged.doubt.partition(". ")[0]  # advice follows below
+    return f"{told} {doubt[:1].upper()}{doubt[1:]}.".removesuffix(" .")
 
 
 def _to_do(judged: Judged, run: RunOnDisk, exports: Exports | None, *, over: bool) -> Code:
     """Advice on the exported model, and the command that follows it."""
     if judged.verdict == "works":
-        load = exports.written[0].moved(run.path).load if exports else ""
+        line = schedules.pasted(exports.written[0].moved(run.path)) if exports else ""
         window = format_length(judged.window)
-        short = f" for long text, and the unmodified model within {window}" if over else ""
-        return Code(f"use it{short}.", schedules.pasted(load))
+        short = f" for texts of over {window} tokens, and the original for shorter ones"
+        return Code(f"use it{short * over}.", line)
     if judged.verdict == "cannot be judged":
         easier = ("ropewalk", "evaluate", str(run.path / "model"), "--tasks", "passkey,perplexity")
         return Code("ask an easier task.", shlex.join(easier))
     last = judged.looks[-1] if judged.looks else None
     if judged.verdict == "undecided" and last is not None and last.more is not None:
         more = again(run, "--budget", str(last.documents + last.more))
-        return Code("read more documents.", more)
-    return Code("train under it, or extend less far.", again(run, "--train-steps", "200"))
+        return Code(f"read {last.more:,} more documents, by this command.", more)
+    advice = f"train under it, or extend less far{_reach(judged)}."
+    return Code(advice, again(run, "--train-steps", "200"))
+
+
+def _reach(judged: Judged) -> str:
+    """The longest length in between that lost no more than a schedule that works may."""
+    least = judged.shares(AS_IT_IS, judged.window).rate - MARGIN
+    between = [length for length in judged.lengths if judged.window < length < judged.length]
+    kept = [n for n in between if judged.of(judged.chosen, n)]
+    kept = [n for n in kept if judged.shares(judged.chosen, n).rate >= least]
+    if not kept:
+        return ""
+    return (
+        f": at {format_length(kept[-1])} it retrieves {judged.retrieved(judged.chosen, kept[-1])}"
+    )
 
 
 def judged_section(judged: Judged, *, is_final: bool = False, goes_on: bool = False) -> Section:
@@ -146,7 +187,8 @@ def judged_section(judged: Judged, *, is_final: bool = False, goes_on: bool = Fa
     name = NAMES.get(judged.chosen, judged.chosen)
     if is_final or goes_on:
         told = (Paragraph(f"{judged.so_far}; {judged.price_in_words}."),) if goes_on else ()
-        return Section(f"How {name} was judged", (*told, by_documents(judged.looks, name)))
+        shown = (by_documents(judged.looks, name), judged.charts()[1])
+        return Section(f"How {name} was judged", (*told, *shown))
     verdict = f"{_finding(judged)} Verdict: {judged.verdict}; {judged.price_in_words}."
     return Section(f"Judged before: {name}", (Paragraph(verdict), *judged.charts()))
 

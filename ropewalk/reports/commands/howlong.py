@@ -16,6 +16,6 @@ def page(run: RunOnDisk) -> Page:
     return Page(
         f"How long {found.model} really is",
         found.summary(),
-        tuple(cause.told for cause in found.causes),
+        (),
         (Section("Facts found by length", tuple(blocks)),),
     )

@@ -11,6 +11,7 @@ import hashlib
 from base64 import b64encode
 from collections.abc import Sequence
 from importlib.resources import files
+from io import StringIO
 from itertools import groupby
 from pathlib import Path
 from urllib.parse import quote
@@ -90,12 +91,12 @@ def _header(page: Page) -> Markup:
             "div",
             tag("p", page.word, class_="word") if page.word else None,
             tag("p", marked(page.verdict)),
-            *_drawn(page.evidence),
-            tag("p", tag("strong", "Price: "), marked(page.price)) if page.price else None,
+            *(tag("p", tag("strong", f"{name}: "), marked(told)) for name, told in page.remarks),
             tag("p", tag("strong", "What to do: "), marked(page.to_do.title))
             if page.to_do
             else None,
             block_of(page.to_do._replace(title="")) if page.to_do else None,
+            *_drawn(page.evidence),
             class_="verdict",
             data_word=page.word,
         ),
@@ -167,7 +168,9 @@ def block_of(block: Block) -> Markup:
         case Paragraph():
             return tag("p", marked(block.text), class_=_CLASSES.get(block.kind, block.kind))
         case Code():
-            pasted = tag("pre", tag("code", block.text), tabindex="0") if block.text else None
+            # On a phone, a line that wraps goes on further to the right.
+            lines = (tag("span", line) for line in StringIO(block.text))
+            pasted = tag("pre", tag("code", *lines), tabindex="0") if block.text else None
             return joined(tag("h3", block.title) if block.title else None, pasted)
 
 

@@ -66,7 +66,9 @@ def chart(shown: Chart) -> Markup:
 
 def tiles(shown: TileGrid) -> Markup:
     """A grid of shares, each cell with its number."""
-    left_edge = LEFT + 26  # room for the ends of a range, and the label beside them
+    # Room for the names of rows, and the label beside them.
+    named = LEFT / 2 + _WIDE * max(map(len, shown.rows), default=0)
+    left_edge = min(max(LEFT + 26, named), WIDTH / 3)
     columns, rows = len(shown.columns), len(shown.rows)
     width = (WIDTH - left_edge - RIGHT) / max(1, columns)
     height = min(28.0, (HEIGHT - BOTTOM) / max(1, rows))

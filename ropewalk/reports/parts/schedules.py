@@ -7,12 +7,14 @@ from pathlib import Path
 
 from ropewalk.blocks import Block, Code, Heading, Paragraph, Section
 from ropewalk.context_plan import ContextPlan
+from ropewalk.costs.estimates import GIB, HALF
 from ropewalk.costs.sizes import sizes_of
 from ropewalk.errors import RopewalkError
 from ropewalk.exporting.exported import Exported
+from ropewalk.lengths import format_length
 from ropewalk.models.config import load_config
 from ropewalk.models.source import resolve
-from ropewalk.planning.charts import by_step, factors
+from ropewalk.planning.tables import by_step, factors
 from ropewalk.runtimes.model_classes import ENGINE_NAMES
 from ropewalk.runtimes.serving import NOT_RUN, Serving, serving
 from ropewalk.searching.model.results import SearchResult
@@ -40,27 +42,47 @@ def loading(written: Sequence[Exported], folder: Path | None, shown: str = "") -
     """The lines that load and serve the exports, with proof; `shown` is not repeated."""
     blocks: list[Block] = []
     for each in written:
-        line, proof = pasted(each.load), "It was not run here."
+        line, proof = pasted(each), "It was not run here."
         tested = "not run here" if each.agreement is None else "tested here"
         if each.agreement is not None:
             proof = f"{each.agreement.runtime} gives {each.agreement}."
-        title = f"{each.target}: {tested}"
-        blocks.append(Heading(f"{title}, as above") if line == shown else Code(title, line))
+        title = f"{each.target} ({tested})"
+        blocks.append(
+            Heading(f"{title}: the lines at the top") if line == shown else Code(title, line)
+        )
         blocks.append(Paragraph(f"`{each.path.name}`: {proof}", "quiet"))
         blocks += [Paragraph(warning, "warning") for warning in each.warnings]
         if each.elsewhere:
-            blocks.append(Code("Ollama: not run here; the same file", "\n".join(each.elsewhere)))
+            blocks.append(Code("Ollama (not run here; the same file)", "\n".join(each.elsewhere)))
         if each.overrides:
-            blocks.append(Code("Or run the source itself under the plan", each.overrides))
+            blocks.append(Code("Or the original model, with the settings given", each.overrides))
     if folder is not None:
         blocks += served(folder)
     return Section("Load and serve", tuple(blocks))
 
 
-def pasted(load: str) -> str:
-    """A line of Python that loads a model, with its import; a command as it is."""
-    kind = load.partition(".")[0]
-    return f"from transformers import {kind}\nmodel = {load}" if "from_pretrained" in load else load
+_IN_PYTHON = """\
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+folder = {}
+model = AutoModelForCausalLM.from_pretrained(folder)
+"""
+_CONTINUED = """\
+tokenizer = AutoTokenizer.from_pretrained(folder)
+prompt = tokenizer("Your text", return_tensors="pt")
+answer = model.generate(**prompt, max_new_tokens=50)
+print(tokenizer.decode(answer[0]))
+"""
+
+
+def pasted(each: Exported) -> str:
+    """The lines of Python that load a folder and continue a text; a command as it is."""
+    if "from_pretrained" not in each.load:
+        return each.load
+    lines = _IN_PYTHON.format(repr(str(each.path)))
+    if not any(each.path.glob("tokenizer*")):
+        return lines.replace(", AutoTokenizer", "").rstrip()
+    return f"{lines}{_CONTINUED}".rstrip()
 
 
 def served(folder: Path) -> list[Block]:
@@ -71,7 +93,7 @@ def served(folder: Path) -> list[Block]:
     except RopewalkError:  # it moved, or a runtime's rules refuse it
         return []
     return [
-        Code(f"{ENGINE_NAMES[row.runtime]}: {_predicted(row)}", "\n".join(row.lines))
+        Code(f"{ENGINE_NAMES[row.runtime]} ({_predicted(row)})", "\n".join(row.lines))
         for row in rows
         if row.lines and row.runtime in ENGINE_NAMES
     ]
@@ -79,11 +101,11 @@ def served(folder: Path) -> list[Block]:
 
 def _predicted(row: Serving) -> str:
     """How well a runtime follows a folder, by rules alone."""
-    told = "not run here; by its rules it follows the plan"
+    told = "not run here; by its source code it loads this schedule"
     if row.fit != "exact":
         told = f"not run here; {row.fit}"
     reason = row.reason.rpartition(NOT_RUN)[2].strip("; ")
-    return f"{told} ({reason})" if reason else told
+    return f"{told}: {reason}" if reason else told
 
 
 def sizes(folder: Path) -> tuple[str, ...]:
@@ -92,5 +114,27 @@ def sizes(folder: Path) -> tuple[str, ...]:
         weights = sizes_of(load_config(folder)).weights
     except RopewalkError:
         return ()
-    big = f"{weights / 1e9:.3g} billion" if weights >= 1e9 else f"{weights / 1e6:.3g} million"
-    return (f"model of {big} parameters",)
+    big = f"{weights / 1e9:.3g} billion" if weights >= 1e9 else f"{weights / 1e6:.2g} million"
+    return (f"{big} parameters",)
+
+
+def resources(folder: Path, window: int, length: int) -> str:
+    """The memory and arithmetic of a text of a length, next to one of the window, by the config."""
+    try:
+        own = sizes_of(load_config(folder))
+    except RopewalkError:
+        return ""
+    short, long = (_bytes(HALF * own.cache(n)) for n in (window, length))
+    times = own.operations(length) / own.operations(window)
+    return (
+        f"a text of {format_length(length)} tokens takes {long} of cache ({short} at "
+        f"{format_length(window)}) and {times:.1f} times the computation to read; at equal lengths "
+        "nothing changes. By formula, in 16 bits."
+    )
+
+
+def _bytes(count: float) -> str:
+    for unit, size in (("GiB", GIB), ("MiB", 2**20)):
+        if count >= size:
+            return f"{count / size:.3g} {unit}"
+    return f"{count / 2**10:.3g} KiB"

@@ -1,4 +1,4 @@
-"""A model measured under schedules: on planted documents, in this process, and each once.
+"""A model measured under schedules: on planted documents, and each once.
 
 A schedule is measured on one document by one forward, alone: so a value depends neither on what
 else is asked for nor on who computes it. The same forward tells the loss of the text, the loss of
@@ -7,8 +7,11 @@ the answers and how many of them are right.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -17,6 +20,7 @@ from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import RopewalkError
 from ropewalk.evaluation.answering import TokenScores
 from ropewalk.evaluation.encoding import IntArray
+from ropewalk.evaluation.in_llama_cpp import SCORED, scores_of
 from ropewalk.evaluation.planted import Planted
 from ropewalk.evaluation.randomness import identity
 from ropewalk.evaluation.scoring import Scorer
@@ -24,31 +28,26 @@ from ropewalk.models.install import applied
 from ropewalk.run_directory import Journal
 from ropewalk.schedule import FloatArray, RotarySchedule
 
-TEXT, ANSWERS, RETRIEVED = range(3)
-"""The entries of a measurement: nats a token of the text, nats a token of the answers, and the
-share of answers that were matched exactly: each token was the first choice, and the answer then
-ended. The last two are 0 if nothing was planted."""
+if TYPE_CHECKING:
+    from ropewalk.gguf.llama_cpp_run import RunningLlamaCpp
+
+TEXT, ANSWERS, RETRIEVED, MATCHED = ENTRIES = range(4)
+"""The entries of a measurement: nats a token of the text, nats a token of the answers, the share of
+answers that were matched exactly (each token was the first choice, and the answer then ended), and
+which these are: 2ⁱ for each answer i, summed. All but the first are 0 if nothing was planted."""
 
 Measure = Callable[[Sequence[RotarySchedule], Sequence[int]], FloatArray]
-"""[schedules, documents, 3]; NaN throughout for a schedule that failed on any of the documents."""
+"""[schedules, documents, entries]; NaN throughout for a schedule that failed on any document."""
 
 
-@dataclass(eq=False)
-class LocalMeasure:
-    """A model in this process."""
+PlanOf = Callable[[RotarySchedule], ContextPlan]
+"""The plan by which a model follows a schedule."""
 
-    model: torch.nn.Module
+
+class DocumentMeasure(ABC):
+    """Documents that are read under one schedule after the other."""
+
     documents: Sequence[Planted]
-    plan_of: Callable[[RotarySchedule], ContextPlan]
-    notice: Callable[[str], None] = lambda text: None
-    in_step: bool = field(default=False, kw_only=True)
-    """The model is shared with other ranks, so no forward can be tried again."""
-    in_chunks: bool = field(default=False, kw_only=True)
-    """These read the same documents, so long ones may be read in chunks."""
-
-    def __post_init__(self) -> None:
-        self._scorer = Scorer(self.model, in_chunks=self.in_chunks)
-        self._proven = False
 
     def __call__(self, schedules: Sequence[RotarySchedule], documents: Sequence[int]) -> FloatArray:
         return without_failures(np.stack([self._row(each, documents) for each in schedules]))
@@ -60,9 +59,74 @@ class LocalMeasure:
 
     def said(self, schedule: RotarySchedule, document: int) -> IntArray:
         """The first choice for each token that is scored; empty if the model fails."""
-        with applied(self.model, self.plan_of(schedule), check=False):
-            scores = self._scored(self.documents[document])
+        with self.under(schedule):
+            scores = self.scores(self.documents[document])
         return np.array([] if scores is None else scores.chosen, dtype=np.int64)
+
+    def prove(self, schedule: RotarySchedule) -> None:
+        """Prove, once, that the model follows schedules."""
+        return
+
+    @abstractmethod
+    def under(self, schedule: RotarySchedule) -> AbstractContextManager[object]:
+        """The state in which the model follows a schedule."""
+
+    @abstractmethod
+    def scores(self, document: Planted) -> TokenScores | None:
+        """The scores of a document's tokens from its first scored one on; None if it fails."""
+
+    def _row(self, schedule: RotarySchedule, documents: Sequence[int]) -> FloatArray:
+        with self.under(schedule):
+            return np.stack([self._on(self.documents[document]) for document in documents])
+
+    def _on(self, document: Planted) -> FloatArray:
+        scores = self.scores(document)
+        return (
+            np.full(len(ENTRIES), np.nan) if scores is None else np.array(document.measured(scores))
+        )
+
+
+class LlamaCppMeasure(DocumentMeasure):
+    """A GGUF file in llama.cpp, where each token that is scored is a step of its own.
+
+    So it scores less of the text than a model in this process.
+    """
+
+    def __init__(
+        self,
+        documents: Sequence[Planted],
+        plan_of: PlanOf,
+        running: Callable[[ContextPlan], RunningLlamaCpp],
+    ) -> None:
+        self.documents = [each.with_scored(SCORED) for each in documents]
+        self._plan_of, self._running = plan_of, running
+
+    @contextmanager
+    def under(self, schedule: RotarySchedule) -> Iterator[None]:
+        self._llama = self._running(self._plan_of(schedule))
+        yield
+
+    def scores(self, document: Planted) -> TokenScores:
+        places = document.scored.tolist()
+        return scores_of(self._llama, document.tokens, places, document.scored_from)
+
+
+@dataclass(eq=False)
+class LocalMeasure(DocumentMeasure):
+    """A model in this process."""
+
+    model: torch.nn.Module
+    documents: Sequence[Planted]
+    plan_of: PlanOf
+    notice: Callable[[str], None] = lambda text: None
+    in_step: bool = field(default=False, kw_only=True)
+    """The model is shared with other ranks, so no forward can be tried again."""
+    in_chunks: bool = field(default=False, kw_only=True)
+    """These read the same documents, so long ones may be read in chunks."""
+
+    def __post_init__(self) -> None:
+        self._scorer = Scorer(self.model, in_chunks=self.in_chunks)
+        self._proven = False
 
     def prove(self, schedule: RotarySchedule) -> None:
         """Prove that installing works, once: it is a fact about the model.
@@ -73,17 +137,12 @@ class LocalMeasure:
         with applied(self.model, self.plan_of(schedule)):
             self._proven = True
 
-    def _row(self, schedule: RotarySchedule, documents: Sequence[int]) -> FloatArray:
+    def under(self, schedule: RotarySchedule) -> AbstractContextManager[object]:
         if not self._proven:
             self.prove(schedule)
-        with applied(self.model, self.plan_of(schedule), check=False):
-            return np.stack([self._on(self.documents[document]) for document in documents])
+        return applied(self.model, self.plan_of(schedule), check=False)
 
-    def _on(self, document: Planted) -> FloatArray:
-        scores = self._scored(document)
-        return np.full(3, np.nan) if scores is None else np.array(document.measured(scores))
-
-    def _scored(self, document: Planted) -> TokenScores | None:
+    def scores(self, document: Planted) -> TokenScores | None:
         for last_try in (False, True):
             try:
                 [scores] = self._scorer.score([document.tokens], [document.scored_from])
@@ -118,7 +177,8 @@ class Kept:
         self._known: dict[str, FloatArray] = {}
         for record in journal.records if journal else ():
             values = np.array(record["measured"], dtype=np.float64)  # null becomes NaN
-            self._known[str(record["of"])] = values.ravel()  # older journals hold sets of documents
+            if values.size == len(ENTRIES):  # older journals hold fewer; those are read again
+                self._known[str(record["of"])] = values.ravel()
 
     def measured(
         self,

@@ -155,7 +155,7 @@ class Leg(Value):
 
     def charts(self) -> list[Chart]:
         """Progress and factors."""
-        from ropewalk.planning.charts import factors
+        from ropewalk.planning.tables import factors
         from ropewalk.searching.model.charts import progress
 
         schedules = {name: arm.schedule for name, arm in self.arms.items()}
@@ -177,10 +177,10 @@ _MEANS = (
     "Best first, by the loss that the search minimises. Means over few documents, no intervals."
 )
 _CHOOSING = (
-    "Best first, by the loss of text and answers together, in nats. Of those that may be best, the "
-    "first within the limit on short text is chosen; if none keeps it, the cheapest there. These "
-    "few documents only choose: the verdict and its price are of others, so their figures differ. "
-    "A method that falls behind reads fewer."
+    "Best first, by the loss of text and answers together, in nats a token. Of the methods that "
+    "may be best, the first within the limit on short text is chosen; if none is, the cheapest. "
+    "These few documents only serve to choose: the verdict and its price are measured on others, "
+    "so the figures differ. A method that falls behind reads fewer documents."
 )
 
 

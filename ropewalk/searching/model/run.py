@@ -16,9 +16,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ropewalk.context_plan import ContextPlan, PlanStep
-from ropewalk.costs.memory import check_memory
 from ropewalk.data.corpora import Document
-from ropewalk.errors import InvalidValue, RopewalkError
+from ropewalk.errors import InvalidValue, RopewalkError, Unsupported
 from ropewalk.evaluation.chat import Chat
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.planted import split_corpus
@@ -34,9 +33,10 @@ from ropewalk.searching import driver, strategies
 from ropewalk.searching.model.choose import WITHIN, Candidates, ScheduleReader, select
 from ropewalk.searching.model.documents import SearchDocuments
 from ropewalk.searching.model.forwards import FINALISTS, evaluations_of
-from ropewalk.searching.model.measure import Kept, LocalMeasure, Measure
+from ropewalk.searching.model.measure import Kept, Measure
 from ropewalk.searching.model.objectives import ModelObjective
 from ropewalk.searching.model.ranks import SearchRanks
+from ropewalk.searching.model.readers import PlantedReader, reader_of
 from ropewalk.searching.model.report import report
 from ropewalk.searching.model.results import PRESENT, Leg, SearchResult
 from ropewalk.searching.model.settings import SearchSettings, check_target, legs_of, space_of
@@ -48,7 +48,7 @@ Journals = Callable[[str], Journal | None]
 
 
 def search_model(
-    loaded: LoadedModel,
+    model: LoadedModel | PlantedReader,
     documents: Sequence[Document],
     settings: SearchSettings,
     *,
@@ -58,13 +58,14 @@ def search_model(
     progress: Progress = silent,
     notice: Notice = log_notice,
 ) -> SearchResult:
-    """Search, select and report.
+    """Search, select and report, on a loaded model or whoever else reads.
 
     `chat` is the template that questions go through. A leg has two journals, one of the search and
     one of what is measured besides. All ranks are called with the same arguments, and all return
     the same.
     """
-    present = loaded.present_plan
+    reader = reader_of(model)
+    present = reader.present_plan
     layer = present.extended_layer
     check_target(present.longest(layer), settings)
     geometry = present.longest(layer).geometry
@@ -74,14 +75,14 @@ def search_model(
             "0), and no stock runtime can load factors for the others alone: a searched plan can "
             "only be installed with ropewalk; ntk, base_change and linear can also be exported"
         )
-    _check_memory(loaded, settings, ranks)
-    encoder = Encoder(loaded.tokenizer, loaded.vocabulary).with_chat(chat)
+    reader.check_memory(settings.target_length, ranks)
+    encoder = reader.encoder.with_chat(chat)
     legs: list[Leg] = []
     for name, start, length in legs_of(present.longest(layer), settings):
         if legs:  # recovery
             start = legs[0].best.schedule
         search = _LegSearch(
-            loaded=loaded,
+            reader=reader,
             corpus=documents,
             encoder=encoder,
             settings=settings,
@@ -104,7 +105,7 @@ def search_model(
 
 
 def check_search(
-    loaded: LoadedModel,
+    model: LoadedModel | PlantedReader,
     documents: Sequence[Document],
     settings: SearchSettings,
     ranks: SearchRanks | None = None,
@@ -112,11 +113,17 @@ def check_search(
 ) -> None:
     """Refuse a target, a corpus too short for it, or a budget without room for one evaluation,
     before anything is computed or kept."""
-    present = loaded.present_plan
+    reader = reader_of(model)
+    present = reader.present_plan
     start = present.longest(present.extended_layer)
     check_target(start, settings)
-    _check_memory(loaded, settings, ranks)
-    encoder = Encoder(loaded.tokenizer, loaded.vocabulary).with_chat(chat)
+    reader.check_memory(settings.target_length, ranks)
+    if not reader.searches and evaluations_of(settings) != 0:
+        raise Unsupported(
+            "a search tries schedules that llama.cpp takes only as factors in a file; leave the "
+            "search out, or search on the folder that the GGUF file was converted from"
+        )
+    encoder = reader.encoder.with_chat(chat)
     for _, own, length in legs_of(start, settings):
         sets = split_corpus(documents, encoder, length, settings.sizes, settings.seed)
         least = len(sets.search) * length
@@ -132,17 +139,11 @@ def check_search(
             )
 
 
-def _check_memory(loaded: LoadedModel, settings: SearchSettings, ranks: SearchRanks | None) -> None:
-    heads = ranks is not None and ranks.by_heads
-    parts = ranks.per_copy if ranks is not None and heads else 1
-    check_memory(loaded.model, settings.target_length, "to", in_chunks=heads, ranks=parts)
-
-
 @dataclass(frozen=True)
 class _LegSearch:
     """One leg."""
 
-    loaded: LoadedModel
+    reader: PlantedReader
     corpus: Sequence[Document]
     encoder: Encoder
     settings: SearchSettings
@@ -165,11 +166,7 @@ class _LegSearch:
                 "schedule is better, so the plan will follow a hand-designed method; at least "
                 f"{FEWEST} are needed: give more text (`corpus`) or more `documents`"
             )
-        local = LocalMeasure(
-            *(self.loaded.model, documents.all, self._plan_of, self.notice),
-            in_step=ranks is not None and ranks.per_copy > 1,
-            in_chunks=ranks is not None and ranks.by_heads,
-        )
+        local = self.reader.measure(documents.all, self._plan_of, self.notice, ranks)
         # That installing works is proven by one schedule, the same on all ranks.
         local.prove(next(iter(self._by_hand.values())))
         if ranks is None:
@@ -184,7 +181,7 @@ class _LegSearch:
         return leg
 
     def _plan_of(self, schedule: RotarySchedule) -> ContextPlan:
-        return self.loaded.present_plan.with_steps(self.layer, (PlanStep(self.length, schedule),))
+        return self.reader.present_plan.with_steps(self.layer, (PlanStep(self.length, schedule),))
 
     def _leg(
         self,
@@ -299,9 +296,12 @@ class _LegSearch:
 
     @cached_property
     def _by_hand(self) -> dict[str, RotarySchedule]:
-        """The hand-designed methods; for a length that is served, the plain frequencies."""
+        """The hand-designed methods that the model can follow; for a length that is served, the
+        plain frequencies."""
         if self.length > self.start.length:
-            return hand_designed(self.start, self.length)
+            every = hand_designed(self.start, self.length)
+            follows = {name: self.reader.follows(self._plan_of(own)) for name, own in every.items()}
+            return {name: own for name, own in every.items() if follows[name]}
         plain = RotarySchedule.plain(self.start.geometry)
         schedules = {"plain": plain, PRESENT: self.start}
         return {name: replace(own, length=self.length) for name, own in schedules.items()}

@@ -20,7 +20,7 @@ def read(right: str, tokens: int = 4000, seen: int | None = None, **more: Any) -
 
 
 USUAL: dict[str, Any] = {
-    "claimed": 4096, "serves": None, "exact": True, "added": 1, "verdict": None,
+    "claimed": 4096, "serves": None, "added": 1, "verdict": None,
     "in_process": False,
 }  # fmt: skip
 
@@ -29,12 +29,22 @@ USUAL: dict[str, Any] = {
     ("failing", "changes", "names", "told"),
     [
         ([], {}, [], ""),
-        ([], {"serves": 2048}, ["context"], "serves 2k of the 4k tokens"),
+        ([], {"serves": 2048}, ["context"], "has room for 2k of the 4k tokens"),
         ([], {"added": 12}, ["template"], "adds about 12 tokens"),
-        ([read("00000011", seen=1000)] * 6, {}, ["truncation"], "cuts prompts to 1,000 tokens"),
-        ([read("01010101", seen=3700)] * 6, {"exact": False}, ["unknown"], "nothing was cut"),
+        (
+            [read("00000011", seen=1000, growth=0.0)] * 6,
+            {},
+            ["truncation"],
+            "cuts prompts to 1,000 tokens",
+        ),
+        ([read("01010101", seen=3700)] * 6, {}, ["unknown"], "nothing was cut"),
         ([read("0" * 8, refused="too long")], {}, ["context"], r"refuses prompts of 4k .*too long"),
-        ([read("00000011")] * 6, {}, ["truncation", "unknown"][:1], "about the last 1,200 tokens"),
+        (
+            [read("00000011")] * 6,
+            {},
+            ["truncation", "unknown"][:1],
+            "about the last 1,200 tokens .* prompts look cut",
+        ),
         ([read("01010101")] * 6, {}, ["unknown"], "give the model's folder or fingerprint"),
         ([read("01010101")] * 6, {"in_process": True}, ["model"], "the model itself"),
         ([read("00000000")] * 6, {}, ["unknown"], "nothing was cut"),

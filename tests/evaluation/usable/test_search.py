@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ropewalk.evaluation.usable.search import (
     MOST,
-    Bounds,
+    Bracket,
     bounds,
     following,
     reference_of,
@@ -26,7 +26,7 @@ CLAIMED, SHORT = 131072, 8192
 
 def simulated(
     rate: Callable[[int], float], seed: int = 0, room: float | None = None
-) -> tuple[Bounds, dict[int, int]]:
+) -> tuple[Bracket, dict[int, int]]:
     """The bounds of a model that finds facts with this chance, and the documents by length."""
     drawn, lengths = random.Random(seed), steps(SHORT, CLAIMED)
 

@@ -37,7 +37,8 @@ def page_of(texts: Iterable[str]) -> Page:
     first = texts[0]
     said, blocks = tuple(texts), blocks_of(first)
     to_do = Code(first, first)
-    return Page(first, first, said, sections, said, said, said, said, first, to_do, blocks, first)
+    remarks = ((first, first),)
+    return Page(first, first, said, sections, said, said, said, said, first, to_do, blocks, remarks)
 
 
 def largest(lengths: int = 20, tasks: int = 17, methods: int = 4) -> Page:

@@ -64,6 +64,7 @@ def test_a_hostile_text_is_text_wherever_it_stands(payload: str) -> None:
     """Two backticks make code of the words between them, and nothing else makes an element."""
     read = Read(document(page_of([payload])))
     usual = "a harmless text" if payload.count("`") != 2 else "`a harmless` text"
+    usual += "\n" + "." * (not payload.endswith("\n")) if "\n" in payload else ""
     harmless = Read(document(page_of([usual])))
     assert [name for name, _ in read.elements] == [name for name, _ in harmless.elements]
     one, other = ([set(own) - FITTED for _, own in page.elements] for page in (read, harmless))
@@ -146,12 +147,18 @@ def test_a_chart_of_two_places_is_a_table_and_one_of_none_is_nothing() -> None:
         assert ("passkey" in read.texts.get("h3", ())) is told
 
 
-def test_the_box_on_top_holds_the_word_the_evidence_and_the_command() -> None:
+def test_the_box_on_top_holds_the_word_its_price_the_command_and_the_evidence() -> None:
     to_do, figures = Code("use it.", "serve a"), (chart_at(1, 2),)
-    page = Page("p", "94% of facts", (), (), word="works", to_do=to_do, evidence=figures)
+    page = Page(
+        *("p", "94% of facts", (), ()), word="works, at a price", to_do=to_do, evidence=figures,
+        remarks=(("Price", "2% more."),),
+    )  # fmt: skip
     box = document(page).decode().split('<div class="verdict"')[1].split("<nav")[0]
-    told = (">works</p>", "94% of facts", "<td", "use it.", "<code>serve a</code>")
-    assert [box.count(part) for part in told[:2] + told[3:]] == [1, 1, 1, 1]
+    told = (
+        *(">works, at a price</p>", "94% of facts", "<strong>Price: </strong>2% more.", "use it."),
+        *("<code><span>serve a</span></code>", "<td"),
+    )
+    assert [box.count(part) for part in told[:-1]] == [1] * 5
     assert sorted(told, key=box.index) == list(told), "in this order"
 
 

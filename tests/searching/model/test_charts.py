@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ropewalk.chart import Chart
-from ropewalk.planning.charts import factors
+from ropewalk.planning.tables import factors
 from ropewalk.reports.figures import figure, save
 from ropewalk.scaling import linear, yarn
 from ropewalk.schedule import RotaryGeometry, RotarySchedule

@@ -16,7 +16,7 @@ from ropewalk.models.config import present_plan
 from ropewalk.models.install import applied
 from ropewalk.planning.extension import extend
 from ropewalk.schedule import RotarySchedule
-from ropewalk.searching.model.measure import ANSWERS, RETRIEVED, TEXT, LocalMeasure
+from ropewalk.searching.model.measure import ANSWERS, ENTRIES, RETRIEVED, TEXT, LocalMeasure
 from ropewalk.searching.model.objectives import ModelObjective, loss_of
 from ropewalk.searching.objective import Kind
 from tests.evaluation import tiny
@@ -56,7 +56,7 @@ def test_a_measurement_is_what_the_models_own_logits_say(kept: int) -> None:
 def test_a_schedule_is_measured_alone_whatever_stands_beside_it() -> None:
     found = measure()
     whole = found(SCHEDULES, range(len(DOCUMENTS)))
-    assert whole.shape == (2, len(DOCUMENTS), 3)
+    assert whole.shape == (2, len(DOCUMENTS), len(ENTRIES))
     for i, schedule in enumerate(SCHEDULES):
         for d in reversed(range(len(DOCUMENTS))):
             np.testing.assert_array_equal(found([schedule], [d])[0, 0], whole[i, d])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ropewalk.context_plan import PlanStep
 from ropewalk.models.config.rope_types import (
@@ -14,7 +15,9 @@ from ropewalk.models.config.rope_types import (
     proportional,
     yarn,
 )
-from ropewalk.models.config.setting import RopeSetting
+
+if TYPE_CHECKING:
+    from ropewalk.models.config.setting import RopeSetting
 
 ROPE_TYPES: dict[str, Callable[[RopeSetting], tuple[PlanStep, ...]]] = {
     "default": default.steps,

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 from ropewalk.context_plan import PlanStep, ladder
 from ropewalk.models.config.rope_types import ntk_alpha
-from ropewalk.models.config.setting import RopeSetting
 from ropewalk.models.lengths import extended
 from ropewalk.scaling import doublings, dynamic_ntk
+
+if TYPE_CHECKING:
+    from ropewalk.models.config.setting import RopeSetting
 
 
 def steps(setting: RopeSetting) -> tuple[PlanStep, ...]:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ropewalk.context_plan import PlanStep
-from ropewalk.models.config.setting import RopeSetting
 from ropewalk.scaling import linear
+
+if TYPE_CHECKING:
+    from ropewalk.models.config.setting import RopeSetting
 
 
 def steps(setting: RopeSetting) -> tuple[PlanStep, ...]:

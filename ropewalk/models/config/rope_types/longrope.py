@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ropewalk.context_plan import PlanStep
 from ropewalk.errors import InvalidValue
-from ropewalk.models.config.setting import RopeSetting
 from ropewalk.scaling import log_growth, longrope
+
+if TYPE_CHECKING:
+    from ropewalk.models.config.setting import RopeSetting
 
 
 def steps(setting: RopeSetting) -> tuple[PlanStep, ...]:

@@ -6,13 +6,16 @@ The models are trained with it, so it is their plain base, whatever the factor s
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ropewalk.context_plan import PlanStep
 from ropewalk.errors import InvalidValue
 from ropewalk.models.config.rope_types import default
-from ropewalk.models.config.setting import RopeSetting
 from ropewalk.schedule import MAX_FACTOR
 from ropewalk.untrusted import real_number
+
+if TYPE_CHECKING:
+    from ropewalk.models.config.setting import RopeSetting
 
 
 def steps(setting: RopeSetting) -> tuple[PlanStep, ...]:

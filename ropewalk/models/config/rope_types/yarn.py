@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ropewalk.context_plan import PlanStep
-from ropewalk.models.config.setting import RopeSetting
 from ropewalk.scaling import yarn
 from ropewalk.untrusted import truth_value
+
+if TYPE_CHECKING:
+    from ropewalk.models.config.setting import RopeSetting
 
 
 def steps(setting: RopeSetting) -> tuple[PlanStep, ...]:

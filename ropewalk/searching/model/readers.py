@@ -1,0 +1,218 @@
+"""Whoever reads planted documents under schedules: a model in this process, or llama.cpp.
+
+A search, a race and a verdict know a reader alone: what it may be asked, and how it measures.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ropewalk.context_plan import ContextPlan
+from ropewalk.errors import Unsupported
+from ropewalk.evaluation.encoding import Encoder
+from ropewalk.evaluation.in_llama_cpp import FileInLlamaCpp, LlamaCppSetting
+from ropewalk.evaluation.planted import Planted
+from ropewalk.models.load import LoadedModel
+from ropewalk.progress import Notice
+from ropewalk.searching.model.measure import DocumentMeasure, LlamaCppMeasure, LocalMeasure, PlanOf
+
+if TYPE_CHECKING:
+    from ropewalk.searching.model.ranks import SearchRanks
+
+
+_SHORT = 256
+"""The context of a llama.cpp that only makes tokens."""
+
+
+class PlantedReader(Protocol):
+    """A model that reads documents under one schedule after the other."""
+
+    searches: bool
+    """True if it follows any factors, and so what a search finds."""
+    timed: bool
+    """True if its forwards can be timed here."""
+
+    @property
+    @abstractmethod
+    def present_plan(self) -> ContextPlan:
+        """The plan that the model follows now."""
+
+    @property
+    @abstractmethod
+    def encoder(self) -> Encoder:
+        """Its tokenizer."""
+
+    @property
+    @abstractmethod
+    def identity(self) -> Mapping[str, object]:
+        """The part of a run's configuration that says whose answers they are."""
+
+    @abstractmethod
+    def check_memory(self, length: int, ranks: SearchRanks | None) -> None:
+        """Refuse a length that it cannot read."""
+
+    @abstractmethod
+    def check_follows(self, plan: ContextPlan) -> None:
+        """Refuse a plan that it cannot follow."""
+
+    @abstractmethod
+    def measure(
+        self,
+        documents: Sequence[Planted],
+        plan_of: PlanOf,
+        notice: Notice,
+        ranks: SearchRanks | None = None,
+    ) -> DocumentMeasure:
+        """A measurement of schedules on these documents."""
+
+    @abstractmethod
+    def counting(self) -> Any:
+        """A context whose value, called, tells the tokens that were read within."""
+
+    @property
+    @abstractmethod
+    def model(self) -> Any:
+        """The model of torch, which is timed and trained; what has none refuses by name."""
+
+    def follows(self, plan: ContextPlan) -> bool:
+        """True if it can follow a plan."""
+        try:
+            self.check_follows(plan)
+        except Unsupported:
+            return False
+        return True
+
+
+def reader_of(model: LoadedModel | PlantedReader) -> PlantedReader:
+    """The reader that a loaded model is, in this process."""
+    return ModelReader(model) if isinstance(model, LoadedModel) else model
+
+
+@dataclass(frozen=True, eq=False)
+class ModelReader(PlantedReader):
+    """A model in this process, or the part of it that this rank holds."""
+
+    loaded: LoadedModel
+
+    searches = timed = True
+
+    @property
+    def present_plan(self) -> ContextPlan:
+        return self.loaded.present_plan
+
+    @property
+    def encoder(self) -> Encoder:
+        from ropewalk.evaluation.scoring import end_tokens
+
+        loaded = self.loaded
+        return Encoder(loaded.tokenizer, loaded.vocabulary, end_tokens(loaded.model))
+
+    @property
+    def identity(self) -> Mapping[str, object]:
+        from ropewalk.evaluation.identity import digest_of_weights, identity_of
+
+        return identity_of(self.loaded, digest_of_weights(self.loaded.model))
+
+    def check_memory(self, length: int, ranks: SearchRanks | None) -> None:
+        from ropewalk.costs.memory import check_memory
+
+        heads = ranks is not None and ranks.by_heads
+        parts = ranks.per_copy if ranks is not None and heads else 1
+        check_memory(self.loaded.model, length, "to", in_chunks=heads, ranks=parts)
+
+    def check_follows(self, plan: ContextPlan) -> None:
+        return  # installing any is proven when the first one is measured
+
+    def measure(
+        self,
+        documents: Sequence[Planted],
+        plan_of: PlanOf,
+        notice: Notice,
+        ranks: SearchRanks | None = None,
+    ) -> DocumentMeasure:
+        return LocalMeasure(
+            *(self.loaded.model, documents, plan_of, notice),
+            in_step=ranks is not None and ranks.per_copy > 1,
+            in_chunks=ranks is not None and ranks.by_heads,
+        )
+
+    @contextmanager
+    def counting(self) -> Iterator[Callable[[], int]]:
+        read = 0
+
+        def note(_: object, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+            nonlocal read
+            read += named["input_ids"].numel() if "input_ids" in named else given[0].numel()
+
+        hook = self.model.base_model.register_forward_pre_hook(note, with_kwargs=True)
+        try:
+            yield lambda: read
+        finally:
+            hook.remove()
+
+    @property
+    def model(self) -> Any:
+        return self.loaded.model
+
+
+class LlamaCppReader(PlantedReader):
+    """A GGUF file in a llama.cpp of its own, which is started anew for another schedule."""
+
+    searches = timed = False
+
+    def __init__(self, file: FileInLlamaCpp, length: int, cache: str) -> None:
+        self._file, self._length, self._cache = file, length, cache
+        file.run(LlamaCppSetting(None, cache), _SHORT)
+
+    @property
+    def present_plan(self) -> ContextPlan:
+        return self._file.present_plan
+
+    @cached_property
+    def encoder(self) -> Encoder:
+        return self._file.encoder
+
+    @property
+    def identity(self) -> Mapping[str, object]:
+        return {
+            **self._file.identity,
+            "present_plan": self.present_plan.id,
+            "cache": self._cache,
+        }
+
+    def check_memory(self, length: int, ranks: SearchRanks | None) -> None:
+        self._file.check_memory(length, self._cache, "to")
+
+    def check_follows(self, plan: ContextPlan) -> None:
+        self._file.setting(plan, self._length, self._cache, plan.methods)
+
+    def measure(
+        self,
+        documents: Sequence[Planted],
+        plan_of: PlanOf,
+        notice: Notice,
+        ranks: SearchRanks | None = None,
+    ) -> DocumentMeasure:
+        def running(plan: ContextPlan) -> Any:
+            setting = self._file.setting(plan, self._length, self._cache, plan.methods)
+            return self._file.run(setting, self._length)
+
+        return LlamaCppMeasure(documents, plan_of, running)
+
+    @contextmanager
+    def counting(self) -> Iterator[Callable[[], int]]:
+        before = self._file.read
+        yield lambda: self._file.read - before
+
+    @property
+    def model(self) -> Any:
+        raise Unsupported(
+            f"{self._file.name}: llama.cpp runs this GGUF file, and is neither timed nor trained "
+            "here; `ropewalk cost` calculates its time, and training needs the folder of "
+            "safetensors that it was converted from"
+        )

@@ -1,0 +1,75 @@
+"""Whoever reads documents: llama.cpp tells of a GGUF file what the folder tells in process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from ropewalk.context_plan import ContextPlan, PlanStep
+from ropewalk.data.documents import as_documents
+from ropewalk.errors import Unsupported
+from ropewalk.evaluation.in_llama_cpp import SCORED, FileInLlamaCpp
+from ropewalk.evaluation.planted import plant, stretches_of
+from ropewalk.gguf.llama_cpp_run import Engine
+from ropewalk.models.config import BUNDLED
+from ropewalk.models.load import load
+from ropewalk.models.source import resolve
+from ropewalk.planning.extension import extend
+from ropewalk.progress import unheard
+from ropewalk.schedule import RotarySchedule
+from ropewalk.searching.model.measure import ANSWERS, MATCHED, TEXT
+from ropewalk.searching.model.readers import LlamaCppReader, ModelReader
+from tests.evaluation.served import made
+
+TARGET = 1024
+
+
+@pytest.fixture(scope="module")
+def by_llama_cpp(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LlamaCppReader]:
+    path = made.gguf(tmp_path_factory.mktemp("gguf") / "plain.gguf", made.plain(), length=512)
+    with FileInLlamaCpp(resolve(path), Engine()) as file:
+        yield LlamaCppReader(file, TARGET, "f32")
+
+
+def test_both_measure_the_same(by_llama_cpp: LlamaCppReader) -> None:
+    here = ModelReader(load(BUNDLED, dtype="float32", device="cpu"))
+    assert by_llama_cpp.encoder.pieces("a b").tolist() == here.encoder.pieces("a b").tolist()
+    stretches, _ = stretches_of(
+        as_documents("held-out", "text", unheard), here.encoder, TARGET, 2, 0
+    )
+    planted = [
+        plant(each, here.encoder, TARGET, i, 0, mixed_within=512).with_scored(SCORED)
+        for i, each in enumerate(stretches)
+    ]
+
+    def plan_of(schedule: RotarySchedule) -> ContextPlan:
+        step = PlanStep(TARGET, schedule)
+        return here.present_plan.with_steps(here.present_plan.extended_layer, (step,))
+
+    plain = made.plain()
+    schedules = [plain, extend(plain, TARGET, "yarn"), extend(plain, TARGET, "ntk")]
+    own = here.measure(planted, plan_of, unheard)(schedules, range(2))
+    with by_llama_cpp.counting() as read:
+        found = by_llama_cpp.measure(planted, plan_of, unheard)(schedules, range(2))
+    # Each document is read once under each schedule, and nothing of it again for its questions.
+    assert read() == pytest.approx(len(schedules) * 2 * TARGET, rel=0.05)
+    np.testing.assert_array_equal(found[..., MATCHED], own[..., MATCHED])
+    # Flash attention rounds; the schedules differ by tenths of a nat.
+    for entry in (TEXT, ANSWERS):
+        np.testing.assert_allclose(found[..., entry], own[..., entry], atol=0.02)
+    assert np.ptp(own[..., ANSWERS].mean(axis=1)) > 0.2
+
+
+def test_what_llama_cpp_cannot_follow_is_told_apart(by_llama_cpp: LlamaCppReader) -> None:
+    present = by_llama_cpp.present_plan
+
+    def planned(method: str) -> ContextPlan:
+        step = PlanStep(TARGET, extend(made.plain(), TARGET, method))
+        return present.with_steps(present.extended_layer, (step,))
+
+    assert by_llama_cpp.follows(planned("linear"))
+    assert not by_llama_cpp.follows(planned("llama3"))
+    with pytest.raises(Unsupported, match=r"llama\.cpp runs this GGUF file.*`ropewalk cost`"):
+        by_llama_cpp.model  # noqa: B018

@@ -319,7 +319,7 @@ def _assumptions(work: Workload, rows: Sequence[CostRow]) -> Iterator[str]:
             f"the model serves {format_length(work.original)} already, so nothing needs to be "
             "searched or extended"
         )
-    yield from _speed(work.machine)
+    yield from _speed(work.machine, " (`extend --dry-run` times it)")
     if any(row.what == TRAINING and row.seconds for row in rows):
         yield (
             "a step of training reads one window for each group of ranks; all weights, AdamW, "
@@ -327,9 +327,9 @@ def _assumptions(work: Workload, rows: Sequence[CostRow]) -> Iterator[str]:
         )
 
 
-def _speed(on: Machine) -> Iterator[str]:
+def _speed(on: Machine, instead: str = "") -> Iterator[str]:
     if on.operations is None:
-        yield "no time: the speed of this machine is not known (`extend --dry-run` times it)"
+        yield f"no time: the speed of this machine is not known{instead}"
         return
     yield (
         f"times assume {estimates.COMPUTING:.0%} of {on.operations / 1e12:.0f} TFLOP/s a device "

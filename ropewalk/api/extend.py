@@ -24,12 +24,12 @@ from ropewalk.api.common import (
     Threads,
     ThroughChat,
 )
-from ropewalk.api.cost import Cost, calculated, check_divided
+from ropewalk.api.cost import Cost, calculated, check_divided, of_file
 from ropewalk.api.report import keep_report
 from ropewalk.arguments import Length, as_length, as_path
 from ropewalk.budget import as_budget
 from ropewalk.costs.estimates import Way, Workload, duration
-from ropewalk.costs.machines import machine
+from ropewalk.costs.machines import HERE, machine
 from ropewalk.data.documents import Corpus
 from ropewalk.evaluation.select import SHORT_LIMIT
 from ropewalk.evaluation.verdict import LOOKS, TO_WORK
@@ -75,6 +75,9 @@ def _estimate(
         from ropewalk.pipeline.cost import estimate
 
         return estimate(start.source, start.reader, settings)
+
+    if source.kind == "GGUF file":
+        return of_file(source, settings.target_length, machine(asked.on or HERE), settings)
 
     from ropewalk.pipeline.cost import ways
 
@@ -201,8 +204,8 @@ def extend(
     `done` is called with each stage and its result. `strict` refuses a config that leaves open how
     the model rotates, instead of warning.
 
-    `extend.preview(…)` times the model here; `on` another machine, it calculates by the formulas of
-    `cost`, and a config is enough for it.
+    `extend.preview(…)` times the model here; `on` another machine, or of a GGUF file, it calculates
+    by the formulas of `cost`, and a config is enough for it.
     """
     values = locals()
     with called("extend", extend, values) as (_, progress):
@@ -225,7 +228,7 @@ def extend(
         )
         settings = asked.settings(source.present_plan)
         texts = asked.texts(settings.target_length, notice)
-        if on is not None:
+        if on is not None or source.kind == "GGUF file":  # llama.cpp is calculated, not timed
             preview_ends(asked, source, settings)
         from ropewalk.pipeline.run import prepared
 

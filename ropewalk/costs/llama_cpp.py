@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ropewalk.costs.estimates import COMPUTING, GIB, HALF, SINGLE, Way
-from ropewalk.costs.machines import HERE, Machine
+from ropewalk.costs.machines import HERE, Machine, machine, main_memory
 from ropewalk.costs.sizes import Layer
 from ropewalk.gguf.cache import AT_ONCE, TYPES, LayerCache, cache_bytes, layer_caches
 from ropewalk.gguf.facts import tensor_bytes
@@ -132,3 +132,9 @@ class LlamaCppCost:
             for name, place in tensors.items()
             if len(place.shape) > 1 and name != looked_up
         )
+
+
+def room_here(header: GGUFHeader, length: int) -> str:
+    """The type of cache that this machine has room for; empty where that is not known."""
+    found = None if main_memory() is None else LlamaCppCost.of(header, machine(HERE))
+    return "" if found is None else found.proposal(length)

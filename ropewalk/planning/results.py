@@ -207,11 +207,12 @@ def schedule_json(schedule: RotarySchedule) -> dict[str, object]:
 
 def described(source: Source, plan: ContextPlan, layers: tuple[str, ...]) -> dict[str, Any]:
     """The fields of `Planned` for a plan of a model."""
+    from ropewalk.costs.llama_cpp import room_here
     from ropewalk.models.stock_config import rope_parameters
 
-    setting, refused = None, None
+    setting, refused, is_gguf = None, None, source.kind == "GGUF file"
     try:
-        if source.kind != "GGUF file":
+        if not is_gguf:
             setting = rope_parameters(plan, source.config)
     except RopewalkError as error:
         refused = str(error)
@@ -227,16 +228,5 @@ def described(source: Source, plan: ContextPlan, layers: tuple[str, ...]) -> dic
         "serving": serving(plan, source),
         "assumptions": source.assumptions,
         "documented": found.told(plan.target_length) if (found := source.documented) else "",
-        "memory": _memory(source, plan.target_length),
+        "memory": room_here(source.header, plan.target_length) if is_gguf else "",
     }
-
-
-def _memory(source: Source, length: int) -> str:
-    """The type of cache of a GGUF file that this machine has room for, where that is known."""
-    from ropewalk.costs.llama_cpp import LlamaCppCost
-    from ropewalk.costs.machines import HERE, machine, main_memory
-
-    if source.kind != "GGUF file" or main_memory() is None:
-        return ""
-    found = LlamaCppCost.of(source.header, machine(HERE))
-    return "" if found is None else found.proposal(length)

@@ -26,10 +26,15 @@ import torch
 from transformers import PrinterCallback, TrainingArguments
 
 from ropewalk.context_plan import PLAN, ContextPlan
-from ropewalk.data.mixed import MixedWindows, long_steps
 from ropewalk.data.store import TokenStore
-from ropewalk.data.stream import WindowStream
-from ropewalk.data.windows import SpecialTokens, Window, Windows
+from ropewalk.data.windows import (
+    MixedWindows,
+    SpecialTokens,
+    Window,
+    Windows,
+    WindowStream,
+    long_steps,
+)
 from ropewalk.errors import InputError, InvalidValue, Unsupported
 from ropewalk.exporting.manifest import Manifest
 from ropewalk.exporting.staging import staged

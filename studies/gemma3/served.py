@@ -36,6 +36,15 @@ STEPS = {
         "the same of the folder, whose two kinds of layers have a schedule each",
         *(f"plan {FOLDER} --to 64k --method yarn -o {WEIGHTS_PLAN}", "wrote"),
     ),
+    "evaluate": Step(
+        f"{QUESTIONS} questions on one text of 8k, which the server reads once",
+        f"evaluate --tokenizer {FOLDER} --tasks niah-multikey-1-syn --lengths 8k "
+        f"--mode shared_context --samples {QUESTIONS} --concurrency 1 --timeout 86400 "
+        f"--run {ANSWERS} --server",
+        "niah",
+        served=True,
+        answers=ANSWERS,
+    ),
     "fingerprint": Step(
         "how the planned model answers, up to 1,024 tokens",
         f"fingerprint {FOLDER} --plan {WEIGHTS_PLAN} --length 1k -o {PRINT} --overwrite",
@@ -46,15 +55,6 @@ STEPS = {
         f"fingerprint {PRINT} --tokenizer {FOLDER} --timeout 7200 --server",
         "answers like",
         served=True,
-    ),
-    "evaluate": Step(
-        f"{QUESTIONS} questions on one text of 8k, which the server reads once",
-        f"evaluate --tokenizer {FOLDER} --tasks niah-multikey-1-syn --lengths 8k "
-        f"--mode shared_context --samples {QUESTIONS} --concurrency 1 --timeout 86400 "
-        f"--run {ANSWERS} --server",
-        "niah",
-        served=True,
-        answers=ANSWERS,
     ),
 }
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import ropewalk as rw
+from ropewalk.api.cost import Cost
 from ropewalk.costs.llama_cpp import LlamaCppCost
 from ropewalk.costs.machines import machine
 from ropewalk.gguf import llama_cpp_run
@@ -124,6 +125,13 @@ def test_extend_is_counted_in_texts(large: Path) -> None:
     assert first.seconds == pytest.approx(96 * short + 71 * long)
     assert (first.seconds or 0) < 2 * 3600 < (whole.seconds or 0)
     assert not any("extend" in row.what for row in rw.cost(large, "32k", on="rtx-4090").rows)
+
+
+@pytest.mark.parametrize("where", ["rtx-4090", None])
+def test_the_preview_of_extend_is_that_of_cost(large: Path, where: str | None) -> None:
+    told = rw.extend.preview(large, "64k", on=where, progress=None)
+    assert isinstance(told, Cost)
+    assert told.to_json() == rw.cost(large, "64k", on=where or "here").to_json()
 
 
 def test_plan_says_what_fits_here(large: Path) -> None:

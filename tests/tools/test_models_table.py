@@ -10,6 +10,7 @@ from ropewalk.runtimes.transformers import Transformers
 from tools.models_table import parity
 from tools.models_table.__main__ import MORE, RECORDED, checked
 from tools.models_table.page import NAMES, RIGHT, by_length, by_method, page
+from tools.observatory.serving_rotary import CONFIGS, SIZES, TARGET, excess
 
 MADE = json.loads(RECORDED.read_text(encoding="utf-8"))
 KNOWN = [model for model in MADE["models"] if model["runtimes"]]
@@ -31,13 +32,13 @@ def test_the_charts_hold_the_counts_of_the_table() -> None:
 
 def test_exports_are_compared_with_transformers_own_classes() -> None:
     assert all(kind == "right" for kind in parity._same())
-    [changed] = [own for name, own in parity.CONFIGS.items() if name == "llama"]
-    config = {**parity.SIZES, **changed}
-    plan = extend_plan(present_plan(config), parity.TARGET, "yarn")
+    [changed] = [own for name, own in CONFIGS.items() if name == "llama"]
+    config = {**SIZES, **changed}
+    plan = extend_plan(present_plan(config), TARGET, "yarn")
     written = Transformers().written_config(config, plan)
     written["rope_parameters"]["factor"] *= 1.01
     found = parity.stock_cos_sin(written, plan.longest().geometry.rotary_dim // 2)
-    assert parity.excess(found, plan.longest(), range(parity.TARGET)) > 1
+    assert excess(found, plan.longest(), range(TARGET)) > 1
 
 
 def test_every_config_that_was_written_down_says_what_it_was_compared_with() -> None:

@@ -106,6 +106,7 @@ def test_what_no_stock_runtime_says_is_named(tmp_path: Path) -> None:
     ("change", "trap", "wrong"),
     [
         ({"is_causal": False}, "not-causal", True),
+        ({"is_causal": 0}, "not-causal", True),
         ({"is_causal": False, "architectures": ["LlamaModel"]}, "not-causal", False),
         ({"num_hidden_layers": 0}, "refused", True),
         ({"num_attention_heads": 0, "head_dim": 16}, "refused", True),
@@ -113,6 +114,7 @@ def test_what_no_stock_runtime_says_is_named(tmp_path: Path) -> None:
         ({"num_key_value_heads": 3}, "refused", True),
         ({"tie_word_embeddings": "no"}, "refused", True),
         ({"rms_norm_eps": "1e-06"}, "refused", True),
+        ({"num_key_value_heads": "4"}, "refused", True),
         ({"hidden_act": ["silu"]}, "refused", True),
         ({"eos_token_id": [2, "3"]}, "refused", True),
     ],

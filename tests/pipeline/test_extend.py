@@ -630,6 +630,6 @@ def test_a_disk_without_room_for_the_export_is_refused_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=30 * 2**20))
-    with pytest.raises(InputError, match="the run needs up to .* GiB free; free some space"):
+    with pytest.raises(InputError, match=r"the run needs up to .* GiB free; free some space"):
         rw.extend("bundled", run=tmp_path / "run")
     assert not (tmp_path / "run").exists()

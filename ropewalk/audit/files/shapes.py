@@ -150,6 +150,8 @@ class _Model:
         expert = {n for n, own in self.layers.items() if any(".experts." in name for name in own)}
         if expert and not any(map(self.count, _EXPERTS)):
             return "the number of experts"
+        if expert and not any(map(self.count, ("moe_intermediate_size", "intermediate_size"))):
+            return "the width of experts"
         chosen = any(self.reader.config.get(key) is not None for key in _WHICH)
         deep = self.reader.model_type.startswith("deepseek")  # whose classes differ in it
         if expert and not chosen and (deep or len(expert) < len(self.layers)):

@@ -140,11 +140,7 @@ class Windows(Sequence[Window]):
     """The windows of one epoch."""
 
     def __init__(
-        self,
-        store: TokenStore,
-        settings: WindowSettings,
-        special: SpecialTokens,
-        epoch: int = 0,
+        self, store: TokenStore, settings: WindowSettings, special: SpecialTokens, epoch: int = 0
     ) -> None:
         if whole_number(epoch, "epoch") < 0:
             raise InvalidValue("epoch", epoch, "must be 0 or more", "the first epoch is 0")

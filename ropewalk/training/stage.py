@@ -180,9 +180,7 @@ def train_stage(
     keep = job.stage.kept if job.keeps else ()
     callbacks: list[Any] = [
         RopewalkCallback(
-            job.plan,
-            data=_identity(job),
-            by_current_length=job.settings.mixed_windows,
+            job.plan, data=_identity(job), by_current_length=job.settings.mixed_windows
         ),
         Recorder(job.stage, job.settings.batch, journal=journal, progress=progress, event=event),
         KeepModels(

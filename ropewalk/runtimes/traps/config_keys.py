@@ -41,6 +41,8 @@ TRUTH = "true or false"
 _KINDS: dict[str, type | UnionType] = {
     TRUTH: bool,
     "text": str,
+    "a name": str,
+    "a list": list,
     "a whole number": int,
     "a number": int | float,
 }

@@ -44,7 +44,7 @@ from ropewalk.evaluation.usable.readers import reading, subject_of
 from ropewalk.evaluation.usable.request import WITHIN, HowLong
 from ropewalk.evaluation.usable.result import UsableLength
 from ropewalk.evaluation.usable.search import MOST, bounds, following, reference_of, steps
-from ropewalk.evaluation.verdict import Shares, look
+from ropewalk.evaluation.verdict import JUDGED_FROM, Shares, look
 from ropewalk.exporting.llama_cpp import export
 from ropewalk.models.config import BUNDLED_FOLDERS, present_plan
 from ropewalk.planning.extension import extend
@@ -302,18 +302,21 @@ def table() -> str:
         cause = setups()[name].cause if name not in MODELS else ""
         first = own["causes"][0][0] if own["causes"] else ""
         named += bool(cause) and first == cause
-        part = length = "–"
+        length = "–"
+        part = own["tokens"] / (MOST * sum(grid) if sweep is None else sweep["tokens"])
+        quarter += part <= 0.25
         if sweep is not None:
             swept += 1
-            part = f"{own['tokens'] / sweep['tokens']:.0%}"
-            quarter += 4 * own["tokens"] <= sweep["tokens"]
-            near += abs(grid.index(own["value"]) - grid.index(sweep["value"])) <= 1
+            apart = abs(grid.index(own["value"]) - grid.index(sweep["value"]))
+            near += (
+                apart <= 1 if _judged(own) and _judged(sweep) else _judged(own) == _judged(sweep)
+            )
             length = _ends(sweep)
-        told.append(f"| {name} | {_ends(own)} | {length} | {part} | {first or 'none'} |")
+        told.append(f"| {name} | {_ends(own)} | {length} | {part:.0%} | {first or 'none'} |")
     sentence = (
         f"The planted cause is named first for {named} of {len(FAULTS)} faults; the length is "
-        f"within one step of the sweep's in {near} of {swept} set-ups, for at most a quarter of "
-        f"its tokens in {quarter}."
+        f"within one step of the sweep's in {near} of {swept} set-ups that were swept, and at most "
+        f"a quarter of a sweep's tokens are read in {quarter} of {len(told) - 2}."
     )
     return "\n".join([*told, "", paragraph(f"{sentence} {_coverage(found)}")])
 
@@ -332,7 +335,15 @@ def _coverage(found: dict[tuple[str, ...], dict[str, Any]]) -> str:
     )
 
 
+def _judged(row: dict[str, Any]) -> bool:
+    """True if enough facts are found at the short length."""
+    rate = row["rates"][str(_short())]
+    return float(rate[0] if isinstance(rate, list) else rate) >= JUDGED_FROM
+
+
 def _ends(row: dict[str, Any]) -> str:
+    if not _judged(row):
+        return "cannot be judged"
     return f"{row['value']:,} ({row['works']:,} to {row['fails'] or TARGET:,})"
 
 

@@ -7,7 +7,6 @@ from ropewalk.api.card import card as card
 from ropewalk.api.compare_runs import compare_runs as compare_runs
 from ropewalk.api.cost import Cost as Cost
 from ropewalk.api.cost import cost as cost
-from ropewalk.api.data import DataDescription as DataDescription
 from ropewalk.api.data import build_data as build_data
 from ropewalk.api.data import describe_data as describe_data
 from ropewalk.api.doctor import Diagnosis as Diagnosis
@@ -36,6 +35,7 @@ from ropewalk.api.verify import verify as verify
 from ropewalk.attention.layout import AttentionLayout as AttentionLayout
 from ropewalk.audit.result import Audit as Audit
 from ropewalk.context_plan import ContextPlan as ContextPlan
+from ropewalk.data.description import DataDescription as DataDescription
 from ropewalk.errors import GateFailed as GateFailed
 from ropewalk.errors import InputError as InputError
 from ropewalk.errors import InvalidValue as InvalidValue

@@ -37,11 +37,7 @@ class ModelCard(Result):
         return printable(f"Wrote {self.path}: {self.title}; {self.verdict}. Base model: {base}.")
 
 
-@command(
-    "card",
-    "For a runtime",
-    example="ropewalk card runs/extend --base-model ORG/NAME",
-)
+@command("card", "For a runtime", example="ropewalk card runs/extend --base-model ORG/NAME")
 def card(
     run_or_export: Annotated[
         str | Path, Argument("A run directory of `extend`, or an export's folder.", "RUN_OR_EXPORT")

@@ -59,10 +59,7 @@ CorpusToUse: TypeAlias = Annotated[
         "FILE",
     ),
 ]
-TextField: TypeAlias = Annotated[
-    str,
-    Option("The field of rows that holds the text.", "NAME"),
-]
+TextField: TypeAlias = Annotated[str, Option("The field of rows that holds the text.", "NAME")]
 WeightsField: TypeAlias = Annotated[
     str | None,
     Advanced(

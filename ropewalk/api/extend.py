@@ -217,14 +217,9 @@ def extend(
             progress, notice, done = silent, unheard, lambda *_: None
         how = Loading(dtype, device, allow_download)
         asked = request(ExtendRequest, extend, values, how=how)
-        here = on is None
+        own = on is None  # whose weights are read
         source = runnable(
-            *(model, how),
-            strict=strict,
-            notice=notice,
-            run=asked.run,
-            weights=here,
-            by_llama_cpp=True,
+            model, how, strict=strict, notice=notice, run=asked.run, weights=own, by_llama_cpp=True
         )
         settings = asked.settings(source.present_plan)
         texts = asked.texts(settings.target_length, notice)

@@ -81,7 +81,7 @@ def howlong(
     against: Annotated[
         str | Path | None,
         Option(
-            "For a server or a GGUF file: the folder of the model that it should run, or its "
+            "For a server: the folder of the model that it should run, or its "
             "fingerprint, to find lost settings.",
             "DIR",
         ),

@@ -172,11 +172,7 @@ def _effective_length(found: Theory, length: int) -> str:
     )
 
 
-@command(
-    "inspect",
-    "From a config alone",
-    example="ropewalk inspect llama-3.1-8b",
-)
+@command("inspect", "From a config alone", example="ropewalk inspect llama-3.1-8b")
 def inspect(
     model: ModelToRead,
     *,

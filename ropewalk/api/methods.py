@@ -67,11 +67,7 @@ class Methods(Result):
         )
 
 
-@command(
-    "methods",
-    "From a config alone",
-    example="ropewalk methods",
-)
+@command("methods", "From a config alone", example="ropewalk methods")
 def methods() -> Methods:
     """List the scaling methods, each with its parameters and their defaults."""
     known = [named(name) for name in names()]

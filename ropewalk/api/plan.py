@@ -116,14 +116,16 @@ def plan(
     up; one that it was trained at and does not state changes lengths only. If the model serves the
     target already and the method changes nothing, the plan is the one that the model follows now.
     """
-    values = locals()
+    values = locals()  # the arguments, before other names join them
     with called("plan", plan, values) as (_, progress):
         if unknown:
             raise _unexpected(unknown)
+        # The model: its config, the length that it was trained at, and what both leave open.
         source = resolve(model, allow_download=allow_download)
         if trained_length is not None:
             source = source.with_trained_length(as_length(trained_length, "trained_length"))
         stated_assumptions(source, notice, strict=strict)
+        # The request checks what belongs together; planning/request.py decides what follows.
         asked = request(PlanRequest, plan, values, source=source, target=as_length(to, "to"))
         asked.check_use()
         return planned(asked, progress, notice)

@@ -19,11 +19,7 @@ from ropewalk.torchrun import check_alone
 from ropewalk.untrusted import whole_number
 
 
-@command(
-    "precision",
-    "On a model",
-    example="ropewalk precision path/to/model --quick",
-)
+@command("precision", "On a model", example="ropewalk precision path/to/model --quick")
 def precision(
     model: ModelToRun,
     *,

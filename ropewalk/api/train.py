@@ -112,9 +112,7 @@ def train(
     plan: Annotated[
         PlanLike | Sequence[PlanLike] | None,
         Option(
-            "A plan of `ropewalk plan`; one for each stage, or one for all.",
-            "FILE",
-            convert=_plans,
+            "A plan of `ropewalk plan`; one for each stage, or one for all.", "FILE", convert=_plans
         ),
     ] = None,
     method: Annotated[

@@ -86,12 +86,7 @@ def verify(
             stated_assumptions(source, log_notice, strict=True)
         drafts = None if drafter is None else drafter_of(source, resolve(drafter))
         found = audit(
-            model_on_disk,
-            plan=followed,
-            length=needed,
-            runtimes=named,
-            run=run,
-            progress=progress,
+            model_on_disk, plan=followed, length=needed, runtimes=named, run=run, progress=progress
         )
         if drafts is None:
             return found

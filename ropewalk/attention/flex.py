@@ -17,8 +17,8 @@ from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from torch.nn.functional import pad
 
 from ropewalk.attention import inputs
+from ropewalk.attention.inputs import pack, unpack
 from ropewalk.attention.layout import ANCHOR, PADDING, AttentionLayout, BoolArray, IntArray
-from ropewalk.attention.packing import pack, unpack
 from ropewalk.errors import Unsupported
 
 BLOCK = 128

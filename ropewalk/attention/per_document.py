@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from ropewalk.attention import inputs
+from ropewalk.attention.inputs import pack, unpack
 from ropewalk.attention.layout import AttentionLayout, IntArray, first_seen
-from ropewalk.attention.packing import pack, unpack
 
 BLOCK = 256
 """The fewest tokens of a block under a sliding window."""

@@ -21,8 +21,8 @@ from torch import Tensor
 from torch.nn.attention.varlen import varlen_attn
 
 from ropewalk.attention import inputs
+from ropewalk.attention.inputs import pack, unpack
 from ropewalk.attention.layout import AttentionLayout, IntArray
-from ropewalk.attention.packing import pack, unpack
 from ropewalk.errors import Unsupported
 
 

@@ -323,8 +323,7 @@ def _declared(
         is_needed = required and parameter.default is inspect.Parameter.empty
         yield parameter.replace(
             annotation=Annotated[
-                form.type if is_needed else form.type | None,
-                _info(parameter, option, form, flags),
+                form.type if is_needed else form.type | None, _info(parameter, option, form, flags)
             ],
             # So that what a shell did not give is not given to the verb, which has its own default.
             default=inspect.Parameter.empty if is_needed else None,
@@ -353,10 +352,7 @@ def _info(
         return typer.Argument(metavar=unit, help=text)
     flag = f"{flag}/--no-{flag.removeprefix('--')}" if usual is True else flag
     return typer.Option(
-        *(option.shell or (flag,)),
-        metavar=unit,
-        help=text,
-        rich_help_panel=option.group or None,
+        *(option.shell or (flag,)), metavar=unit, help=text, rich_help_panel=option.group or None
     )
 
 

@@ -32,8 +32,7 @@ def written(what: str) -> Any:
 
 
 OverwriteOption = Annotated[
-    bool,
-    typer.Option("--overwrite", help="Replace an existing file that ropewalk did not write."),
+    bool, typer.Option("--overwrite", help="Replace an existing file that ropewalk did not write.")
 ]
 
 

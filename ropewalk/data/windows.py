@@ -22,7 +22,8 @@ piece, at the anchor, in padding) and where the next one belongs to a domain tag
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, Literal, NamedTuple, get_args
@@ -139,11 +140,7 @@ class Windows(Sequence[Window]):
     """The windows of one epoch."""
 
     def __init__(
-        self,
-        store: TokenStore,
-        settings: WindowSettings,
-        special: SpecialTokens,
-        epoch: int = 0,
+        self, store: TokenStore, settings: WindowSettings, special: SpecialTokens, epoch: int = 0
     ) -> None:
         if whole_number(epoch, "epoch") < 0:
             raise InvalidValue("epoch", epoch, "must be 0 or more", "the first epoch is 0")
@@ -315,3 +312,68 @@ def _skipping(
         positions.append(1 + np.arange(length) + ahead)
     ids = np.repeat(np.arange(-1, len(lengths)), [1, *lengths])
     return AttentionLayout(np.concatenate(positions), ids, 1)
+
+
+class WindowStream(Sequence[Window]):
+    """The first `count` windows. The i-th does not depend on how many are read, or by whom."""
+
+    def __init__(self, epoch: Callable[[int], Windows], count: int) -> None:
+        self._epoch, self._count = epoch, count
+        self._ends: list[int] = []
+        """The number of windows up to the end of each epoch seen so far."""
+        self._current: Windows | None = None
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int) -> Window:  # type: ignore[override]
+        epoch, place = self.place(range(self._count)[index])
+        return self._windows(epoch)[place]
+
+    def place(self, index: int) -> tuple[int, int]:
+        """The epoch of a window, and its place there."""
+        while not self._ends or self._ends[-1] <= index:
+            before = self._ends[-1] if self._ends else 0
+            own = len(self._windows(len(self._ends)))
+            if own == 0:
+                raise InputError(
+                    f"epoch {len(self._ends)} has no windows; build a store with more text"
+                )
+            self._ends.append(before + own)
+        epoch = bisect_right(self._ends, index)
+        return epoch, index - (self._ends[epoch - 1] if epoch else 0)
+
+    def _windows(self, epoch: int) -> Windows:
+        if self._current is None or self._current.epoch != epoch:
+            self._current = self._epoch(epoch)
+        return self._current
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Another process finds out itself which documents go where."""
+        return {**self.__dict__, "_current": None}
+
+
+class MixedWindows(Sequence[Window]):
+    """So many steps, each of `batch` windows of one kind. The first are long.
+
+    Steps and not windows take turns, because which ones make a step must not depend on the number
+    of ranks or on how many windows fit at once, and the windows of a batch follow one schedule.
+    """
+
+    def __init__(
+        self, long: Sequence[Window], short: Sequence[Window], batch: int, steps: int
+    ) -> None:
+        self._by_turns, self._batch, self._steps = (long, short), batch, steps
+
+    def __len__(self) -> int:
+        return self._steps * self._batch
+
+    def __getitem__(self, index: int) -> Window:  # type: ignore[override]
+        step, place = divmod(range(len(self))[index], self._batch)
+        turn, own = step % 2, step // 2
+        return self._by_turns[turn][own * self._batch + place]
+
+
+def long_steps(steps: int) -> int:
+    """The number of steps, of the first `steps`, with long windows."""
+    return (steps + 1) // 2

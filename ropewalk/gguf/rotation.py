@@ -35,17 +35,6 @@ _SCALING_TYPES = ("none", "linear", "yarn", "longrope")
 _LOADED_AS = {FREQUENCIES: "rope_freqs", LONG: "rope_factors", SHORT: "rope_factors"}
 
 
-def check_beside_factors(schedule: RotarySchedule) -> None:
-    """Refuse what no file of any architecture can express besides factors and attention scaling."""
-    if schedule.kept_initial_positions:
-        raise Unsupported(
-            "llama.cpp cannot keep initial positions "
-            f"(kept_initial_positions = {schedule.kept_initial_positions}); plan with 0"
-        )
-    if schedule.log_n is not None:
-        raise Unsupported("llama.cpp cannot scale queries by log n; plan without it")
-
-
 def default_yarn(schedule: RotarySchedule, *, betas: bool = False) -> float | None:
     """The factor of a schedule whose factors are those of llama.cpp's own YaRN; else None.
 

@@ -18,7 +18,6 @@ from ropewalk.gguf.header import FREQUENCIES, LONG, SHORT, GGUFHeader
 from ropewalk.gguf.rewriting import Changes, number, text
 from ropewalk.gguf.rotation import (
     DEFAULT_BASE,
-    check_beside_factors,
     default_yarn,
     geometry_of,
     lengths_of,
@@ -87,6 +86,17 @@ def check_windows_unscaled(setting: GGUFSetting) -> None:
         )
 
 
+def _check_beside_factors(schedule: RotarySchedule) -> None:
+    """Refuse what no file of any architecture can express besides factors and attention scaling."""
+    if schedule.kept_initial_positions:
+        raise Unsupported(
+            "llama.cpp cannot keep initial positions "
+            f"(kept_initial_positions = {schedule.kept_initial_positions}); plan with 0"
+        )
+    if schedule.log_n is not None:
+        raise Unsupported("llama.cpp cannot scale queries by log n; plan without it")
+
+
 def setting_in(
     own: Architecture, schedule: RotarySchedule, *, by_factors: bool = False
 ) -> GGUFSetting:
@@ -95,7 +105,7 @@ def setting_in(
     `by_factors`: YaRN as factors where they are taken. These are the same in every build, while
     what llama.cpp multiplies YaRN by has been changed (its pull request 17945).
     """
-    check_beside_factors(schedule)
+    _check_beside_factors(schedule)
     geometry = schedule.geometry
     attention = schedule.attention_scaling
     if schedule.softmax_scaling != 1:

@@ -152,9 +152,9 @@ def _misshapen(header: GGUFHeader, blocks: int) -> Iterator[str]:
     # The sizes that the keys state; None where they state none.
     width, heads = header.count("embedding_length"), header.count("attention.head_count")
     own = width // heads if width and heads else None
-    keys = header.count("attention.key_length") or own
-    values = header.count("attention.value_length") or own
-    groups = header.count("attention.head_count_kv") or heads
+    keys = _stated(header, "attention.key_length", own)
+    values = _stated(header, "attention.value_length", own)
+    groups = _stated(header, "attention.head_count_kv", heads)
     inner = header.count("feed_forward_length")
     if header.architecture in _ALLOWED["twice_as_wide"] or header.number("expert_count"):
         inner = None
@@ -183,6 +183,11 @@ def _misshapen(header: GGUFHeader, blocks: int) -> Iterator[str]:
             asked = " × ".join(map(str, wanted))
             yield f"{name} is {' × '.join(map(str, place.shape))}, and its keys ask for {asked}"
             return
+
+
+def _stated(header: GGUFHeader, key: str, default: int | None) -> int | None:
+    """A size that has a default where it is missing, and is none where it is 0."""
+    return default if header.get(key) is None else header.count(key) or 0
 
 
 def times(one: int | None, other: int | None) -> int | None:

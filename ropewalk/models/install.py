@@ -26,13 +26,7 @@ from torch import nn
 
 from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.errors import InvalidValue, Unsupported
-from ropewalk.models.anatomy import (
-    Anatomy,
-    AttentionLayer,
-    RotaryModule,
-    anatomy_of,
-    default_kind,
-)
+from ropewalk.models.anatomy import Anatomy, AttentionLayer, RotaryModule, anatomy_of, default_kind
 from ropewalk.models.logits import check_finite
 from ropewalk.models.proof import follows
 from ropewalk.models.queries import LogitScaling, scale_logits
@@ -64,10 +58,7 @@ def install(
     """
     if by_current_length and length is not None:
         raise InvalidValue(
-            "length",
-            length,
-            "must not be given with by_current_length",
-            "give one of the two",
+            "length", length, "must not be given with by_current_length", "give one of the two"
         )
     setting = Setting(
         plan, plan.target_length if length is None else length, exact_angles, by_current_length

@@ -376,8 +376,7 @@ def _cached(heard: Heard, pieces: list[Heard], *, first: bool) -> _Deviation:
     queries = torch.cat([piece.query for piece in pieces], dim=1)
     keys = pieces[-1].key  # of a sliding window, the last ones
     error = max(
-        _difference(queries, heard.query),
-        _difference(keys, heard.key[:, -keys.shape[1] :]),
+        _difference(queries, heard.query), _difference(keys, heard.key[:, -keys.shape[1] :])
     )
     epsilon = torch.finfo(heard.query.dtype).eps
     # Later layers add up the rounding of those before, which differs with the piece.

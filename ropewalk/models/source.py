@@ -239,8 +239,8 @@ _IN_MEMORY = (
 _NO_WEIGHTS = {
     "config file": "is a file; give the folder that holds config.json and weights",
     "GGUF file": (
-        "is a GGUF file; give the folder of safetensors that it was converted from (to measure the "
-        "file itself, use `ropewalk evaluate`)"
+        "is a GGUF file; give the folder of safetensors that it was converted from (`evaluate` "
+        "measures the file itself, and `extend` extends it)"
     ),
     "catalogue": (
         "the catalogue knows its config and holds no weights; give the model's folder, or allow a "

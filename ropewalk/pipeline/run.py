@@ -83,7 +83,7 @@ def prepared(
 ) -> Iterator[ExtendRun]:
     """Load the model and check the run; ranks leave together at the end."""
     settings = asked.settings(source.present_plan)
-    length = settings.target_length
+    length, files = settings.target_length, source.files
     with (
         _ranks(asked.ranks_per_copy) as ranks,
         _read(asked, model, source, length, ranks, notice) as loaded,
@@ -96,7 +96,7 @@ def prepared(
         if asked.limit is not None:
             settings = within(asked.limit, settings, reader, path, notice)
         start = Start(
-            source.files,
+            files,
             loaded,
             length,
             *parted(texts.documents),

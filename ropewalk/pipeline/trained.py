@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -12,9 +14,9 @@ from ropewalk.context_plan import ContextPlan
 from ropewalk.data.corpora import Document, corpus_digest
 from ropewalk.data.store import TokenStore
 from ropewalk.data.windows import SpecialTokens
-from ropewalk.models.load import load, load_tokenizer
+from ropewalk.models.load import checked_weights, load, load_tokenizer
 from ropewalk.models.ranks import Ranks
-from ropewalk.models.source import resolve
+from ropewalk.models.source import Source, resolve
 from ropewalk.pipeline.training import TrainingRun, check_store, joined
 from ropewalk.progress import Notice, Progress, silent, unheard
 from ropewalk.run_directory import RESULTS, RunDirectory
@@ -27,7 +29,22 @@ from ropewalk.training.request import TrainRequest
 from ropewalk.training.results import Trained
 from ropewalk.training.settings import StageSettings
 from ropewalk.training.stage import digest_of
-from ropewalk.training.start import config_sha256, weights_sha256
+
+_ORIGIN = ("_name_or_path", "transformers_version")
+
+
+def config_sha256(source: Source) -> str:
+    own = {key: value for key, value in source.config.items() if key not in _ORIGIN}
+    return hashlib.sha256(json.dumps(own, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def weights_sha256(folder: Path) -> str:
+    digest = hashlib.sha256()
+    for path in checked_weights(folder):
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
+
 
 TOKENS = "tokens"
 

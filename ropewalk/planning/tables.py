@@ -50,7 +50,8 @@ def factors(
         ),
         tuple(Guide(at, "under one turn") for at in [*unturned][:1]),
         caption="Each rotary pair is slowed by its factor: 2 is half as fast. From a dotted line "
-        "on, pairs turn less than once within the original length.",
+        "on, pairs turn less than once within the original length. “Attention ×” multiplies cos "
+        "and sin.",
     )
 
 

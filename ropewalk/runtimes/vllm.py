@@ -22,7 +22,7 @@ from typing import Any
 
 from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.errors import InvalidValue, Unsupported, shortened
-from ropewalk.models.config import ORIGINAL_LENGTH, Config, ConfigReader, rope_type
+from ropewalk.models.config import ORIGINAL_LENGTH, Config, ConfigReader, drafter_layers, rope_type
 from ropewalk.runtimes.drafters import beyond_overrides
 from ropewalk.runtimes.engine import (
     STATED_SCALED,
@@ -66,6 +66,7 @@ _LENGTHS = ("max_seq_len", "seq_length", "max_sequence_length", "max_seq_length"
 
 
 def _described(server: Connection, entry: Mapping[str, Any], name: str) -> dict[str, object]:
+    """The version of a server, and what it says of the model that `entry` describes."""
     version = members(server.get("/version")).get("version")
     own = {"version": version, "length": entry.get("max_model_len")}
     return {**own, **plain({key: entry.get(key) for key in ("root", "parent")})}
@@ -160,7 +161,7 @@ class Vllm(ServingEngine):
         return super().switching(feature)
 
     def beyond_overrides(self, config: Config, length: int) -> str:
-        return beyond_overrides(config, length)
+        return beyond_overrides(config, length) if drafter_layers(config) else ""
 
     def caveats(self, followed: ContextPlan, written: Config) -> tuple[str, ...]:
         return (*super().caveats(followed, written), *_two_servers(followed))

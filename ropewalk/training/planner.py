@@ -53,11 +53,7 @@ class StagePlanner:
         return self.method or "ranked first by plan"
 
     def planned(
-        self,
-        number: int,
-        source: Source,
-        progress: Progress = silent,
-        notice: Notice = unheard,
+        self, number: int, source: Source, progress: Progress = silent, notice: Notice = unheard
     ) -> ContextPlan:
         """The plan of a stage that is not searched, for the model or config that it begins with."""
         present, length = source.present_plan, self.stages[number - 1].length

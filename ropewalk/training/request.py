@@ -145,11 +145,10 @@ class TrainRequest:
         return self.stages
 
     def _recipe_lengths(self, target: int) -> tuple[int, ...]:
-        """The target after its halves, for the stages of a recipe that make the model longer."""
-        before = 0 if self.recipe is None or self.plan else len(self.recipe.steps) - 1
-        halves = (target >> n for n in range(before, 0, -1))
-        served = self.source.present_plan.target_length
-        return (*(length for length in halves if length > served), target)
+        """The target, after its half if that is how the recipe reaches so long a target."""
+        first, served = target // 2, self.source.present_plan.target_length
+        begun = self.recipe is not None and not self.plan and self.recipe.halved_from
+        return (first, target) if begun and target >= begun and first > served else (target,)
 
     def _steps(self, stages: int) -> Sequence[int]:
         if self.steps is None:

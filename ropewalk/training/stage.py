@@ -26,10 +26,15 @@ import torch
 from transformers import PrinterCallback, TrainingArguments
 
 from ropewalk.context_plan import PLAN, ContextPlan
-from ropewalk.data.mixed import MixedWindows, long_steps
 from ropewalk.data.store import TokenStore
-from ropewalk.data.stream import WindowStream
-from ropewalk.data.windows import SpecialTokens, Window, Windows
+from ropewalk.data.windows import (
+    MixedWindows,
+    SpecialTokens,
+    Window,
+    Windows,
+    WindowStream,
+    long_steps,
+)
 from ropewalk.errors import InputError, InvalidValue, Unsupported
 from ropewalk.exporting.manifest import Manifest
 from ropewalk.exporting.staging import staged
@@ -175,9 +180,7 @@ def train_stage(
     keep = job.stage.kept if job.keeps else ()
     callbacks: list[Any] = [
         RopewalkCallback(
-            job.plan,
-            data=_identity(job),
-            by_current_length=job.settings.mixed_windows,
+            job.plan, data=_identity(job), by_current_length=job.settings.mixed_windows
         ),
         Recorder(job.stage, job.settings.batch, journal=journal, progress=progress, event=event),
         KeepModels(

@@ -19,6 +19,7 @@ from ropewalk.models.source import resolve
 from ropewalk.scaling import named
 from ropewalk.schedule import RotaryGeometry, RotarySchedule
 from ropewalk.theory.decay import decay
+from studies.claims import Verdict
 
 FILE = Path(__file__).with_name("models.json")
 PAGE = "studies/known_models/README.md"
@@ -82,7 +83,7 @@ def correlation(of: str) -> tuple[float, Ends, int]:
     return found, (low, high), count
 
 
-def verdict() -> str:
+def verdict() -> Verdict:
     _, (low, high), _ = correlation("reach")
     if low > 0:
         return "seen"

@@ -226,7 +226,7 @@ def blocks() -> dict[str, str]:
 
 
 def page() -> str:
-    rows = ["| pairs | perplexity | LongPPL | difference |", "|---|---|---|---|"]
+    rows = ["| pairs | key tokens | perplexity | LongPPL | difference |", "|---|---|---|---|---|"]
     parts = [own for factor in DOCUMENTS if (own := found(factor)) is not None]
     told = []
     for factor, own in zip(DOCUMENTS, parts, strict=False):
@@ -237,11 +237,15 @@ def page() -> str:
             f"{100 * value:.0f} ({100 * one:.0f} to {100 * two:.0f})"
             for value, one, two in zip(both[0][0], low, high, strict=True)
         ]
-        rows.append(f"| {len(own.right)} at {factor}× | {' | '.join(cells)} |")
+        keys = own.tokens[:, 1]
+        marked = f"{keys.sum()}, in {np.count_nonzero(keys)} of {len(keys)} texts"
+        rows.append(f"| {len(own.right)} at {factor}× | {marked} | {' | '.join(cells)} |")
         if factor == JUDGED:
             told.append(f"Verdict at {factor}×, by the rule above: **{verdict(low[2], high[2])}**.")
     if not parts:
         return "Not measured yet."
+    if len(parts) < len(DOCUMENTS):
+        told.append("At 4×, not all cells are finished yet.")
     last = lines(CELLS)[-1]
     where = measured_on({**last["machine"], "torch": last["torch"]}, COMMAND)
     table = "\n".join(_losses_table(parts))
@@ -250,7 +254,8 @@ def page() -> str:
 
 def _losses_table(parts: Sequence[Found]) -> Iterator[str]:
     """By method, the losses less those of no method, over all texts and models."""
-    head = [f"{what} at {factor}×" for factor in DOCUMENTS for what in ("all tokens", "key tokens")]
+    factors = list(DOCUMENTS)[: len(parts)]
+    head = [f"{what} at {factor}×" for factor in factors for what in ("all tokens", "key tokens")]
     yield f"| method | {' | '.join(head)} |"
     yield "|---" * (len(head) + 1) + "|"
     by_part = []

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, cast
 
 from ropewalk.chart import Axis, Chart, Mark, Series
-from ropewalk.number_formats.charts import DIFFERENCE, chart
-from ropewalk.number_formats.results import SequenceMean
+from ropewalk.number_formats.results import DIFFERENCE, SequenceMean, chart
 from ropewalk.reports.figures import figure
 from studies.precision.findings import ArmResult, Findings
 

@@ -58,7 +58,7 @@ def measured(cell: Cell, samples: int) -> dict[str, Any]:
 def pretrained(name: str) -> str:
     """The folder of the model with base 500, which is trained where it is not there."""
     subject = training.SUBJECTS[name]
-    if not Path(subject.path).exists():
+    if subject.base and not Path(subject.path).exists():
         size = replace(SIZES[subject.size], base=subject.base)
         train_stages(size, subject.seed, subject.folder, gives_up=False)
     return subject.path

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import ropewalk as rw
-from ropewalk.data.charts import lengths
+from ropewalk.data.description import lengths
 from ropewalk.data.published_mixtures import named
 from ropewalk.data.store import TokenStore, build
 from ropewalk.errors import InputError, InvalidValue

@@ -31,7 +31,7 @@ from tests.api.served import (
 )
 from tests.cli.calling import ropewalk
 from tests.evaluation.served import made
-from tests.gguf.gguf_files import header_only
+from tests.gguf.gguf_files import header_only, split
 from tests.gguf.tiny_architectures import deep
 
 TASKS = ["needle"]
@@ -190,6 +190,25 @@ def test_a_cache_that_the_model_cannot_have_is_refused_in_llama_cpps_words(tmp_p
     path = deep(tmp_path / "a.gguf", "llama", 2)
     with pytest.raises(RopewalkError, match="type q4_0"):
         evaluated(path, lengths=[64], cache=["q4_0"])
+
+
+def test_a_file_in_parts_is_run_from_its_first(
+    plain: Path, by_flags: tuple[Evaluated, Path], tmp_path: Path
+) -> None:
+    parts = split(plain, tmp_path / "parts", 2)
+    found = evaluated(parts[1], **FACTS, methods=["yarn"], to=2048, cache=["f32"])
+    assert readings(found).items() <= readings(by_flags[0]).items()
+    parts[0].unlink()
+    with pytest.raises(InputError, match=parts[0].name):
+        evaluated(parts[1], **FACTS)
+
+
+def test_an_architecture_that_llama_cpp_does_not_know(tmp_path: Path) -> None:
+    path = header_only(tmp_path / "new.gguf", architecture="nonsense")
+    with pytest.raises(RopewalkError, match="unknown model architecture: 'nonsense'"):
+        evaluated(path)
+    with pytest.raises(Unsupported, match="yarn: architecture 'nonsense': it is not known"):
+        evaluated(path, methods=["yarn"], to="1M")
 
 
 def test_its_own_threshold_needs_no_other_file(plain: Path) -> None:

@@ -94,6 +94,14 @@ def test_a_server_is_read_as_the_model_in_process(
     assert [cause.name for cause in found.causes] == ["context"]
 
 
+def test_a_gguf_file_is_read_as_the_model_in_process(
+    whole: tuple[UsableLength, Path], tmp_path: Path
+) -> None:
+    found = rw.howlong(made.gguf(tmp_path / "plain.gguf", made.plain()), claimed=512)
+    assert [r.rate for r in found.readings] == [r.rate for r in whole[0].readings]
+    assert (found.bounds, found.causes) == (whole[0].bounds, ())
+
+
 def test_a_lost_setting_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server runs the model without its plan."""
     without_figures(monkeypatch)
@@ -101,10 +109,10 @@ def test_a_lost_setting_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     file.write_text(made.fingerprint().dumps(), "utf-8")
     path = made.gguf(tmp_path / "plain.gguf", made.plain())
     with serving(path, n_ctx=made.TARGET) as url:
-        found = rw.howlong(url, against=file, run=tmp_path / "run")
+        found = rw.howlong(url, need=512, against=file, run=tmp_path / "run")
         assert found.causes[0].name == "no scaling"
         assert "answers like the plan without any scaling" in found.summary()
-        assert rw.howlong(url, against=file, run=tmp_path / "run") == found
+        assert rw.howlong(url, need=512, against=file, run=tmp_path / "run") == found
 
 
 def ideal(**how: Any) -> Any:

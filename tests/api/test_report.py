@@ -90,7 +90,7 @@ def test_the_box_gives_the_verdict_on_the_method_that_reaches_farthest(
     assert best.standings[-1].verdict == "undecided"
     read = Read(Path("a/report.html").read_bytes())
     assert ("div", {"class": "verdict", "data-word": "undecided"}) in read.elements
-    assert "ropewalk evaluate --config a/run.json --samples 12 --run a-more" in read.texts["code"]
+    assert "ropewalk evaluate --config a/run.json --samples 12 --run a-more" in read.texts["span"]
 
 
 def test_the_result_and_the_command(copied: Path, tmp_path: Path) -> None:

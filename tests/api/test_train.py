@@ -378,14 +378,20 @@ def test_a_schedule_is_searched_between_stages(
 
 
 @pytest.mark.parametrize(
-    ("target", "stages"), [(512, [(256, 400), (512, 600)]), (256, [(256, 400)])]
+    ("recipe", "target", "steps"),
+    [
+        ("longrope-llama", 256, {128: 400, 256: 600}),
+        ("longrope-llama", 128, {128: 400}),
+        ("longrope-mistral", 256, {128: 400, 256: 400}),
+    ],
 )
-def test_longropes_recipe_trains_at_half_of_the_target_first(
-    target: int, stages: list[tuple[int, int]], model: Path, tmp_path: Path
+def test_longropes_recipes_train_for_256k_from_the_model_for_128k(
+    recipe: str, target: int, steps: dict[int, int], model: Path, tmp_path: Path
 ) -> None:
-    """§3.3: 128k, then 256k. At twice the window, half of the target is no extension."""
-    found = previewed(model, tmp_path, to=target, steps=None, method=None, recipe="longrope-llama")
-    assert [(stage.length, stage.steps) for stage in found.stages] == stages
+    """Sections 3.3 and 4.1, Appendix A.2."""
+    given: dict[str, Any] = {"to": 1024 * target, "steps": None, "method": None}
+    found = previewed(model, tmp_path, recipe=recipe, **given)
+    assert {stage.length // 1024: stage.steps for stage in found.stages} == steps
 
 
 @pytest.mark.slow

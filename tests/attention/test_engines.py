@@ -39,8 +39,7 @@ CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 ANY_LAYOUT = AttentionLayout.anchor([5, 3])
 
 many = functools.partial(
-    examples,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+    examples, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 )
 
 

@@ -31,14 +31,7 @@ from ropewalk.exporting import gguf_file, llama_cpp
 from ropewalk.exporting.gguf_file import export
 from ropewalk.gguf import rewriting, settings
 from ropewalk.gguf.architectures import architecture
-from ropewalk.gguf.header import (
-    FREQUENCIES,
-    LONG,
-    SHORT,
-    GGUFHeader,
-    TensorPlace,
-    read_header,
-)
+from ropewalk.gguf.header import FREQUENCIES, LONG, SHORT, GGUFHeader, TensorPlace, read_header
 from ropewalk.gguf.llama_cpp_run import LogProbabilities
 from ropewalk.gguf.parts import read_model, read_parts
 from ropewalk.gguf.rotation import geometry_of

@@ -96,8 +96,7 @@ def test_where_no_link_can_be_made_files_are_copied(
 
 
 @pytest.mark.parametrize(
-    ("runtime", "options"),
-    [("transformers", {"dtype": "float32"}), ("llama.cpp", {})],
+    ("runtime", "options"), [("transformers", {"dtype": "float32"}), ("llama.cpp", {})]
 )
 def test_what_changes_weights_casts_no_shadow(
     source: Path, plan: ContextPlan, runtime: str, options: dict[str, object]

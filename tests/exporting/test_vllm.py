@@ -196,9 +196,7 @@ def test_queries_grow_by_the_length_that_they_were_trained_with(
     growing = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 2.0, "mscale": 1.0}
     growing |= {"mscale_all_dim": 1.0, "original_max_position_embeddings": 8}
     source = saved(
-        tmp_path / "source",
-        "ministral3",
-        rope_parameters={**growing, "llama_4_scaling_beta": 0.3},
+        tmp_path / "source", "ministral3", rope_parameters={**growing, "llama_4_scaling_beta": 0.3}
     )
     present, yarn = present_plan(source), method == "yarn"
     plan = extend_plan(present, 2 * present.target_length, method, from_original=yarn)

@@ -151,10 +151,7 @@ def test_only_exports_are_replaced_and_never_a_source(source: Path, tmp_path: Pa
 def test_a_link_is_not_replaced(tmp_path: Path, overwrite: bool) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "out").symlink_to(tmp_path / "real")
-    with (
-        pytest.raises(InvalidValue),
-        staged(tmp_path / "out", needs_bytes=0, overwrite=overwrite),
-    ):
+    with pytest.raises(InvalidValue), staged(tmp_path / "out", needs_bytes=0, overwrite=overwrite):
         raise AssertionError("entered")
     assert (tmp_path / "out").is_symlink()
 

@@ -38,6 +38,10 @@ DAMAGES: dict[str, tuple[Change, str]] = {
         lambda k, t: k.update({"llama.block_count": struct.pack("<IQ", 10, 3)}),
         "wrong type u64",
     ),
+    "values of no size": (
+        lambda k, t: k.update({"llama.attention.value_length": uint32(0)}),
+        "attn_v.*shape",
+    ),
     "no heads": (lambda k, t: k.pop("llama.attention.head_count"), "shape|head_count"),
     "no epsilon": (lambda k, t: k.pop("llama.attention.layer_norm_rms_epsilon"), "rms_epsilon"),
     "an epsilon that is no number": (lambda k, t: k.update(_epsilon(math.nan)), "eps"),

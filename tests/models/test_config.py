@@ -321,6 +321,8 @@ def llama(**values: Any) -> dict[str, Any]:
         (llama(rope_parameters={"rope_type": "yarn"}), "factor = None"),
         (llama(rope_parameters={"mrope_section": [1, 2]}), r"= \[1, 2\]: must sum to 16"),
         (llama(rope_parameters=[1]), "must be an object"),
+        (llama(layer_types=2), "layer_types = 2: must be a list"),
+        (llama(layer_types=["full_attention", ["a"]]), r"layer_types\[1\] = \['a'\]: must be a"),
         (llama(rope_theta="much"), "rope_theta = 'much'"),
         (llama(rope_theta=1), "config.rope_theta = 1.0"),  # named without a file
         (llama(num_attention_heads=0), "num_attention_heads = 0"),

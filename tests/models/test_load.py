@@ -220,16 +220,8 @@ def lose_tokenizer(folder: Path) -> None:
         (cut_a_shard, InputError, r"bytes of tensors, but .* are there; copy the file again"),
         (shard_outside, InvalidValue, "must name a file of the same folder"),
         (index_without_map, InputError, "has no weight_map of file names"),
-        (
-            lose_a_weight,
-            InputError,
-            r"no file holds 1 tensor that .* asks for \(model.*q_proj",
-        ),
-        (
-            other_shape,
-            InputError,
-            r"6 tensors have another shape than .* for \(model.*mlp",
-        ),
+        (lose_a_weight, InputError, r"no file holds 1 tensor that .* asks for \(model.*q_proj"),
+        (other_shape, InputError, r"6 tensors have another shape than .* for \(model.*mlp"),
         (unloadable, InputError, "transformers cannot load it: .*GPTQ"),
         (unknown_activation, InputError, "transformers cannot load it: KeyError: 'blorp'"),
         (padding_beyond, InputError, "transformers cannot load it: AssertionError: Padding_idx"),

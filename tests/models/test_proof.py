@@ -252,11 +252,7 @@ def test_every_stock_family_follows_its_own_config(family: str) -> None:
 PLAIN = present_plan(tiny_model().config).longest()
 
 
-@given(
-    schedule=schedules(PLAIN.geometry),
-    length=st.integers(1, 2**20),
-    exact_angles=st.booleans(),
-)
+@given(schedule=schedules(PLAIN.geometry), length=st.integers(1, 2**20), exact_angles=st.booleans())
 def test_the_gate_passes_any_schedule_that_is_installed(
     schedule: RotarySchedule, length: int, exact_angles: bool
 ) -> None:

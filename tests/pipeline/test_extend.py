@@ -394,7 +394,7 @@ class Nudge(Stage[Trained]):
                 weight.mul_(1.01)
         path = work.directory.path / "nudged"
         model.save_pretrained(path)
-        work.loaded.tokenizer.save_pretrained(path)
+        work.reader.encoder.tokenizer.save_pretrained(path)
         return Trained(str(path))
 
     def model_after(self, result: Trained) -> str:

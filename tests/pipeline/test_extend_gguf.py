@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,7 +39,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def whole(file: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Extended, Path]:
     run = tmp_path_factory.mktemp("runs") / "run"
     # No price is too high, so that no race follows.
-    asked = {"budget": DOCUMENTS, "short_limit": 9.0, "notice": unheard}
+    asked: dict[str, Any] = {"budget": DOCUMENTS, "short_limit": 9.0, "notice": unheard}
     return rw.extend(file, TARGET, run=run, **asked), run
 
 
@@ -95,10 +96,11 @@ def test_it_is_killed_and_ends_with_the_same_bytes(
 
 def test_what_is_refused_before_anything_is_kept(file: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    for changes, told in (
+    refused: tuple[tuple[dict[str, Any], str], ...] = (
         ({"search": True}, "schedules that llama.cpp takes only as factors in a file"),
         ({"train_steps": 1}, "llama.cpp runs this GGUF file, and is neither timed nor trained"),
-    ):
+    )
+    for changes, told in refused:
         with pytest.raises(Unsupported, match=told):
             rw.extend(file, TARGET, run=run, budget=DOCUMENTS, notice=unheard, **changes)
     factors = made.gguf(tmp_path / "factors.gguf")

@@ -12,8 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from ropewalk.data.corpora import Document
-from ropewalk.data.overlap import apart_from
+from ropewalk.data.corpora import Document, apart_from
 from ropewalk.errors import InputError, InvalidValue
 from ropewalk.models.checkpoint import Checkpoint
 from ropewalk.models.load import load

@@ -160,7 +160,7 @@ def test_an_exported_drafter_reaches(
     assert (beside / "pytorch_model.bin").resolve() == draft / "pytorch_model.bin"
     assert (beside / "pytorch_model.bin").is_symlink()
     assert {path.name for path in beside.iterdir()} == {
-        *("config.json", "plan.json", "ropewalk.manifest.json", "pytorch_model.bin"),
+        *("config.json", "plan.json", "ropewalk.manifest.json", "pytorch_model.bin")
     }
     written = present_plan(beside)
     assert written.target_length >= plan.target_length

@@ -395,7 +395,7 @@ def test_llama_cpp_follows_the_plan_by_these_flags_on_an_unmodified_file(
     flags = dict(zip(words[7::2], words[8::2], strict=True))
     settings = [PARAMETERS[flag].format(value.upper()) for flag, value in flags.items()]
     script = Path(llama_cpp_run._SERVER).read_text(encoding="utf-8")
-    own = "    params.n_parallel = 1\n"
+    own = '    params.fit_params = flags.pop("fit") == "on"\n'
     assert own in script
     server = tmp_path / "server.py"
     server.write_text(

@@ -14,12 +14,12 @@ from ropewalk.models.source import resolve
 @pytest.mark.parametrize(
     ("line", "most"),
     [
-        ("methods", 22),
-        ("bound 8k", 45),
-        ("inspect llama-3-8b", 40),
-        ("plan llama-3-8b --to 32k --method yarn", 80),
-        ("plan llama-3-8b --to 32k", 105),
-        ("verify {bundled} --no-run", 76),
+        ("methods", 19),
+        ("bound 8k", 38),
+        ("inspect llama-3-8b", 33),
+        ("plan llama-3-8b --to 32k --method yarn", 62),
+        ("plan llama-3-8b --to 32k", 84),
+        ("verify {bundled} --no-run", 62),
     ],
 )
 def test_a_command_enters_no_more_files_than_before(line: str, most: int) -> None:

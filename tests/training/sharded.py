@@ -111,12 +111,7 @@ def trainer(
     windows = changes.pop("windows", None) or tiny.stream(store)
     accumulated = tiny.PER_STEP // division.readers
     return tiny.trainer(
-        out,
-        windows,
-        steps,
-        division=division,
-        gradient_accumulation_steps=accumulated,
-        **changes,
+        out, windows, steps, division=division, gradient_accumulation_steps=accumulated, **changes
     )
 
 

@@ -24,10 +24,7 @@ FAST = {
 }  # fmt: skip
 """Four ranks first: what they save is gone on with by two."""
 REFUSED = {
-    "not finite on a rank": (
-        "NotFinite",
-        "step 2: the loss is nan in window 5; the update was",
-    ),
+    "not finite on a rank": ("NotFinite", "step 2: the loss is nan in window 5; the update was"),
     "disk full on a rank": ("RopewalkError", "checkpoint-2: cannot be written ([Errno 27]"),
     "other weights": ("InputError", "rank 1 holds other weights than the first (4 parameters"),
     "other files": ("InputError", "rank 1 sees another weights than the first rank"),

@@ -27,8 +27,14 @@ from ropewalk.context_plan import ContextPlan
 from ropewalk.data.corpora import Document
 from ropewalk.data.store import TokenStore
 from ropewalk.data.store import build as build_store
-from ropewalk.data.stream import WindowStream
-from ropewalk.data.windows import Arrangement, SpecialTokens, Window, Windows, WindowSettings
+from ropewalk.data.windows import (
+    Arrangement,
+    SpecialTokens,
+    Window,
+    Windows,
+    WindowSettings,
+    WindowStream,
+)
 from ropewalk.models.config import present_plan
 from ropewalk.models.install import install
 from ropewalk.planning.extension import extend_plan

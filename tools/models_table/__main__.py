@@ -25,6 +25,7 @@ from ropewalk.models.config import ConfigReader, present_plan
 from tools.found import GONE, REPRODUCED, recorded
 from tools.found import faults as described
 from tools.models_table.page import page
+from tools.models_table.parity import parity
 
 ROOT = Path(__file__).parents[2]
 RECORDED = ROOT / "docs" / "models.json"
@@ -35,7 +36,6 @@ MORE = Path(__file__).with_name("more.json")
 TESTS = ROOT / "tests"
 FOLDERS = (TESTS / "golden" / "configs", TESTS / "models" / "published")
 DOCUMENTED = TESTS / "models" / "documented_lengths.json"
-SERVING = ROOT / "tools" / "observatory" / "serving_rotary.json"
 RUNTIMES = ("transformers", "vllm", "sglang", "llama.cpp", "ollama", "mlx-lm")
 
 
@@ -113,17 +113,6 @@ def row(name: str, config: dict[str, Any], documented: int | None, source: str) 
     return made
 
 
-def parity() -> dict[str, str]:
-    """Exports whose cos and sin, by an engine's own modules, were compared with float64."""
-    told = {}
-    for runtime, found in json.loads(SERVING.read_text(encoding="utf-8")).items():
-        errors = [max(row["prefill"], row["decoding"]) for row in found["checks"] if len(row) > 3]
-        right = sum(error <= 1 for error in errors)
-        refused = len(found["checks"]) - len(errors)
-        told[runtime] = f"{right} right, {refused} refused, {len(errors) - right} wrong"
-    return told
-
-
 def faults() -> list[dict[str, str]]:
     """The faults of docs/found.md, by software and release."""
     kept, older = recorded(), json.loads(OLDER.read_text(encoding="utf-8"))
@@ -160,7 +149,7 @@ def table() -> dict[str, Any]:
     return {
         "releases": releases(),
         "counts": counts,
-        "parity": parity(),
+        "parity": parity(config for _, config, *_ in published()),
         "checked": checked(),
         "faults": faults(),
         "models": rows,

@@ -68,7 +68,7 @@ CONFIGS: Mapping[str, Config] = {
     },
     "cohere (interleaved)": {"model_type": "cohere", "rope_theta": 1e4},
 }
-_SIZES = {"hidden_size": 512, "num_attention_heads": 4, "max_position_embeddings": WINDOW}
+SIZES = {"hidden_size": 512, "num_attention_heads": 4, "max_position_embeddings": WINDOW}
 
 
 class _Module(nn.Module):
@@ -196,7 +196,7 @@ def excess(found: FloatArray, schedule: RotarySchedule, positions: Sequence[int]
 def checks(engine: str, package: Any) -> Iterator[dict[str, Any]]:
     """One line a family and method."""
     for family, own in CONFIGS.items():
-        config = {**_SIZES, **own}
+        config = {**SIZES, **own}
         for method, parameters in METHODS.items():
             plan = extend_plan(
                 present_plan(config, family), TARGET, method.split()[0], dict(parameters)
@@ -224,7 +224,7 @@ def _check(engine: str, package: Any, config: Config, plan: ContextPlan) -> dict
 
 def one_of_two_lists(package: Any, length: int) -> float:
     """vLLM, started at a length, with a folder of two lists: beside the one that serves it."""
-    config = {**_SIZES, **CONFIGS["llama"]}
+    config = {**SIZES, **CONFIGS["llama"]}
     plan = two_lists(extend_plan(present_plan(config, "llama"), TARGET, "ntk_mixed"))
     targets()["vllm"].expressible(plan, config, approximate=False)
     written = engines()["vllm"].written_config(config, plan)
@@ -243,7 +243,7 @@ def boundary_of_sglang(package: Any) -> float:
     One by one, that position is looked up behind the end of the short table, where the long one
     begins: it is turned as position 0 is.
     """
-    config = {**_SIZES, **CONFIGS["llama"]}
+    config = {**SIZES, **CONFIGS["llama"]}
     plan = extend_plan(present_plan(config, "llama"), TARGET, "ntk_mixed")
     schedule = plan.longest()
     written = engines()["vllm"].written_config(config, plan)
@@ -257,7 +257,7 @@ def beyond_the_table(package: Any, method: str) -> float:
 
     Linear's are added without its factor (sglang issue 35171, open), YaRN's were before #38786.
     """
-    config = {**_SIZES, **CONFIGS["llama"]}
+    config = {**SIZES, **CONFIGS["llama"]}
     plan = extend_plan(present_plan(config), TARGET, method)
     schedule = plan.longest()
     written = engines()["sglang"].written_config(config, plan)

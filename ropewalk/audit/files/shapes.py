@@ -8,14 +8,14 @@ type is known to follow the naming, what differs is wrong; elsewhere nothing is 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ropewalk.audit.files.check import listed
 from ropewalk.audit.files.names import NAMINGS, after_the_layers, in_each_layer, strangers
 from ropewalk.errors import shortened
 from ropewalk.gguf.tensors import times
-from ropewalk.models.config import Config, ConfigReader
+from ropewalk.models.config import Config, ConfigReader, text_config
 from ropewalk.runtimes.reading import whole
 
 Shape = tuple[int, ...]
@@ -23,6 +23,11 @@ Shapes = Mapping[str, Shape]
 
 USUAL = frozenset(NAMINGS)
 """Model types whose every tensor of these names has these shapes, as their tiny models show."""
+_TYING = {
+    *("cohere", "cohere2", "ernie4_5", "gemma", "gemma2", "gemma3_text", "smollm3", "starcoder2"),
+    *("qwen2_5_vl_text", "qwen2_vl_text", "qwen3_vl_text", "qwen3_vl_moe_text"),
+}
+"""Those of them whose class ties the head to the embedding where the config says nothing."""
 _EMBEDDING = re.compile(r"(?P<prefix>(?:.*\.)?)(?:embed_tokens|embed_in)\.weight")
 _HEAD = re.compile(r"(?:.*\.)?(?:lm_head|embed_out)\.weight")
 _EXPERT = re.compile(
@@ -58,7 +63,7 @@ def check_shapes(tensors: Shapes, config: Config) -> Compared:
     problems = list(model.problems(embedding[0]))
     others = any(not name.startswith(prefix) and not _HEAD.fullmatch(name) for name in tensors)
     rows = next(iter(tensors[embedding[0]]), None)
-    if not problems and isinstance(config.get("text_config"), Mapping) and not others:
+    if not problems and reader.path and not others:
         said = "the config has more than a text model, and no tensor is of another part"
         return Compared(unknown=said, rows=rows)
     if quantised(config) or reader.model_type not in USUAL:
@@ -73,10 +78,29 @@ def check_shapes(tensors: Shapes, config: Config) -> Compared:
     return Compared(tuple(problems), rows=rows)
 
 
+def twins(tensors: Iterable[str], config: Config) -> tuple[str, str] | None:
+    """The embedding and the head, where the class takes the first for both."""
+    embedding, head = next(filter(_EMBEDDING.fullmatch, tensors), None), head_of(tensors)
+    both = (embedding, head) if embedding and head else None
+    return both if ties(ConfigReader(config)) else None
+
+
+def head_of(tensors: Iterable[str]) -> str | None:
+    """The name of the output head, if it has weights of its own."""
+    return min(filter(_HEAD.fullmatch, tensors), key=len, default=None)
+
+
+def ties(reader: ConfigReader) -> bool | None:
+    """Whether the class takes the embedding for the head; None if it is not known."""
+    own, outer = (each.get("tie_word_embeddings") for each in (reader.config, reader.outer))
+    if reader.path:  # an outer one that ties does so whatever its text model says
+        return True if outer is True else own
+    return reader.model_type in _TYING if own is None and reader.model_type in USUAL else own
+
+
 def quantised(config: Config) -> bool:
     """True if a config says that weights are quantised, as it does wherever they are."""
-    inner = config.get("text_config")
-    parts = (config, inner if isinstance(inner, Mapping) else {})
+    parts = (config, text_config(config))
     return any(part.get("quantization_config") is not None for part in parts)
 
 
@@ -98,12 +122,10 @@ class _Model:
         yield from self._misnamed()
         vocabulary, hidden = self.count("vocab_size"), self.count("hidden_size")
         yield from self._differs(embedding, (vocabulary, hidden))
-        levels = (self.reader.config, self.reader.outer)
-        tied, outer = (own.get("tie_word_embeddings") for own in levels)
-        head = min(filter(_HEAD.fullmatch, self.tensors), key=len, default=None)
+        tied, head = ties(self.reader), head_of(self.tensors)
         if head is not None:
             yield from self._differs(head, (vocabulary, hidden))
-        elif tied is False and outer is not True:  # which ties, whatever its text model says
+        elif tied is False:
             yield "there is no lm_head.weight, and the config does not tie it to the embedding"
         yield from self._layer_count()
         wanted = self._by_name()
@@ -119,6 +141,8 @@ class _Model:
 
     def left_open(self) -> str:
         """Something that the tensors cannot be compared with, since the config states no number."""
+        if ties(self.reader) is None and head_of(self.tensors) is None:
+            return "whether the embedding is the head too"
         if any(self.count(key) is None for key in ("vocab_size", "num_hidden_layers")):
             return "the vocabulary or the number of layers"
         wanted = self._by_name()

@@ -6,13 +6,13 @@ Headers are compared with the config. Then every tensor is read once: are its nu
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ropewalk.audit.files.check import SHOWN, Checked, fault, passed, unknown, wrong
 from ropewalk.audit.files.finite import Numbers, Told, all_zero, not_numbers, odd
-from ropewalk.audit.files.shapes import check_shapes, quantised
+from ropewalk.audit.files.shapes import check_shapes, quantised, twins
 from ropewalk.errors import InputError, RopewalkError, Unsupported, shortened
 from ropewalk.models.config import Config
 from ropewalk.models.safetensors_header import Stored, read_header
@@ -22,6 +22,7 @@ SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 MOST_INDEX = 32 * 2**20
 ADAPTER = "adapter_config.json"
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+_CHUNK = 16 * 2**20
 _AGAIN = "copy the folder again, or export the model again"
 _damaged = fault("weights-damaged", "it does not load, or loads garbage", _AGAIN)
 _missing = fault("weights-misplaced", "the weights are not found when loading", _AGAIN)
@@ -93,6 +94,8 @@ def weights(folder: Path, config: Config, told: Told = lambda done: None) -> Wei
     zero = all_zero(read.zero, all_numbers)
     if any(each.wrong for each in zero):
         return replace(found, checked=wrong("weights", *zero))
+    if said := _untied(all_numbers, config):
+        return replace(found, checked=wrong("weights", _differs(said)))
     notes = (*found.checked.findings, *zero)
     return replace(found, checked=found.checked._replace(findings=notes))
 
@@ -111,6 +114,25 @@ def numbers(files: Mapping[Path, Mapping[str, Stored]]) -> list[Numbers]:
             for name, own in tensors.items()
         ]
     return found
+
+
+def _untied(tensors: Sequence[Numbers], config: Config) -> str:
+    """The head that differs from the embedding, although the config ties them; else empty."""
+    by_name = {each.name: each for each in tensors}
+    if (same := twins(by_name, config)) is None:
+        return ""
+    one, other = (by_name[name] for name in same)
+    with one.path.open("rb") as first, other.path.open("rb") as second:
+        first.seek(one.start)
+        second.seek(other.start)
+        for place in range(0, min(one.size, other.size), _CHUNK):
+            size = min(_CHUNK, one.size - place, other.size - place)
+            if first.read(size) != second.read(size):
+                return (
+                    f"{other.name} is not {one.name}, and the config ties them: some runtimes "
+                    "leave it out"
+                )
+    return ""
 
 
 class _IndexError(InputError):

@@ -172,7 +172,6 @@ class Served(Answerer):
         canary: Sequence[int],
         compared: Callable[[RunDirectory | None], Verdict | None] = lambda _: None,
         files: Sequence[Path] = (),
-        ended: Callable[[], None] = lambda: None,
     ) -> None:
         self.opened, self.encoder = opened, encoder
         self._pool, self._most = pool, 2 * concurrency
@@ -180,7 +179,7 @@ class Served(Answerer):
         self.dtype = _dtype(opened.info)
         self.identity, self.original_length = identity, original_length
         self._subject, self._canary, self._compared = subject, canary, compared
-        self.files, self._ended = tuple(files), ended
+        self.files = tuple(files)
 
     @property
     def subjects(self) -> Sequence[Subject]:
@@ -219,7 +218,6 @@ class Served(Answerer):
     def end(self, directory: RunDirectory | None) -> None:
         self.opened.check_unchanged()
         self._check_canary(directory)
-        self._ended()
 
     def _check_canary(self, directory: RunDirectory | None) -> None:
         """Refuse a server whose answers have changed since the run began, whatever its name."""
@@ -276,13 +274,6 @@ def canary_of(encoder: Encoder, documents: Sequence[Document]) -> list[int]:
     return tokens
 
 
-def subject_of(weights: str, follows: ContextPlan) -> Subject:
-    """The subject of the answers: these weights under this plan, as they are served."""
-    plain = follows.methods in ("plain", AS_IT_IS)
-    told = AS_SERVED if plain else f"{follows.methods} {AS_SERVED}"
-    return Subject(weights[:16], follows.id, told)
-
-
 def served_subject(
     info: ServerInfo, follows: ContextPlan | None, own: Fingerprint | None = None
 ) -> Subject:
@@ -290,7 +281,9 @@ def served_subject(
     text = json.dumps(info.to_json(), sort_keys=True)
     weights = hashlib.sha256(text.encode()).hexdigest()
     if follows is not None:
-        return subject_of(weights, follows)
+        plain = follows.methods in ("plain", AS_IT_IS)
+        told = AS_SERVED if plain else f"{follows.methods} {AS_SERVED}"
+        return Subject(weights[:16], follows.id, told)
     if own is not None:
         return Subject(weights[:16], own.plan_id, f"{own.method} {AS_SERVED}")
     return Subject(weights[:16], UNKNOWN, AS_SERVED)

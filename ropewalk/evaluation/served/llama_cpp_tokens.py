@@ -6,13 +6,29 @@ llama.cpp knows its tokens for sure.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any, Protocol
 
+import numpy as np
+
 from ropewalk.evaluation.chat import SETTINGS
-from ropewalk.evaluation.encoding import Encoder
+from ropewalk.evaluation.encoding import TOKEN, Encoder, TokenArray
 from ropewalk.evaluation.served.client import ServerError
+
+_LONG, _AT_ONCE = 2**20, 2**16
+"""Characters of a text that is cut, and of its parts: llama.cpp's time grows faster than a text."""
+
+
+def _parts(text: str) -> Iterator[str]:
+    """A text in parts of whole lines, as far as it has lines."""
+    begin = 0
+    while begin < len(text):
+        end = begin + _AT_ONCE
+        if end < len(text):
+            end = text.rfind("\n", begin, end) + 1 or end
+        yield text[begin:end]
+        begin = end
 
 
 class Speaker(Protocol):
@@ -51,6 +67,7 @@ class _Tokenizer:
     def __init__(self, client: Speaker, vocabulary: int, chat_template: str | None) -> None:
         self._client, self._vocabulary = client, vocabulary
         self._spelled: dict[tuple[int, ...], str] = {}
+        self._long: dict[str, TokenArray] = {}
         self.chat_template = chat_template  # llama.cpp would make up one where there is none
 
     def __len__(self) -> int:
@@ -58,12 +75,21 @@ class _Tokenizer:
 
     def __call__(
         self, text: str, *, add_special_tokens: bool = True, verbose: bool = True
-    ) -> dict[str, list[int]]:
+    ) -> dict[str, Sequence[int] | TokenArray]:
+        if len(text) <= _LONG:
+            return {"input_ids": self._tokens(text, add_special_tokens)}
+        # A corpus: its documents are drawn from it more than once.
+        if text not in self._long:
+            parts = [self._tokens(part, False) for part in _parts(text)]
+            self._long[text] = np.concatenate([np.array(part, dtype=TOKEN) for part in parts])
+        return {"input_ids": self._long[text]}
+
+    def _tokens(self, text: str, add_special_tokens: bool) -> list[int]:
         asked = {"content": text, "add_special": add_special_tokens, "parse_special": True}
         found: list[int] = self._asked("/tokenize", asked, "tokens", list)
         if not all(type(token) is int and 0 <= token < 2**31 for token in found):
             raise ServerError(f"{self._client.where}: its answer to /tokenize is no list of tokens")
-        return {"input_ids": found}
+        return found
 
     def decode(self, tokens: Sequence[int], **_: bool) -> str:
         """The text of some tokens; that of one or two is asked for once."""

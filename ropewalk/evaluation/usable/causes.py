@@ -47,8 +47,8 @@ def causes_of(
     found += [*_refused(failing), *_cut(failing)]
     if verdict is not None and verdict.status == "deviates":
         found += [each for each in verdict.causes if each.name not in {own.name for own in found}]
-    if not any(each.certain for each in found):
-        found = [*_seems_cut(failing), *found]
+    if not any(each.certain for each in found) and (seems := _seems_cut(failing)):
+        found = [*seems, *(each for each in found if each.name != "unknown")]
     if not failing:
         return tuple(found)
     if not found and verdict is not None and verdict.status == "same":

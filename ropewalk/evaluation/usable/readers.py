@@ -7,14 +7,16 @@ SGLang); where it does not, they are estimated from the characters, by what it s
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from ropewalk.errors import InvalidValue, RopewalkError
-from ropewalk.evaluation.encoding import SMALL_VOCABULARY, Encoder
+import numpy as np
+
+from ropewalk.evaluation.answering import TokenScores
+from ropewalk.evaluation.encoding import SMALL_VOCABULARY, Encoder, IntArray
 from ropewalk.evaluation.samples import common_beginning
 from ropewalk.evaluation.served.check import check
 from ropewalk.evaluation.served.client import Client, Refused
@@ -22,9 +24,12 @@ from ropewalk.evaluation.served.fingerprint import Fingerprint, Verdict
 from ropewalk.evaluation.served.server import Server, ServerInfo, ServerReply, discover
 from ropewalk.evaluation.usable.documents import CONTINUES, Asking, found
 from ropewalk.models.source import Source, resolve, runnable
+from ropewalk.progress import share
+from ropewalk.records import AS_IT_IS
 from ropewalk.values import Value
 
 if TYPE_CHECKING:
+    from ropewalk.evaluation.in_llama_cpp import FileInLlamaCpp
     from ropewalk.evaluation.in_process import InProcess
     from ropewalk.evaluation.usable.request import HowLong
 
@@ -151,8 +156,16 @@ def reading(asked: HowLong, subject: Askable, longest: int) -> Iterator[Document
         assert subject.server is not None
         yield ServedReader(Server(client, subject.server, None), asked, longest)
     elif source.kind == "GGUF file":
-        with _private(asked, source, longest) as reader:
-            yield reader
+        from ropewalk.evaluation.in_llama_cpp import FileInLlamaCpp, check_own_types, scores_of
+        from ropewalk.gguf.llama_cpp_run import CACHES, Engine
+
+        check_own_types(asked.dtype, asked.device)
+        digesting = share(asked.progress, "reading the file")
+        with FileInLlamaCpp(source, Engine(), digesting) as file:
+            file.check_memory(longest, CACHES[0], "claimed")
+            running = file.run(file.setting(None, longest, CACHES[0], AS_IT_IS), longest)
+            scores = partial(scores_of, running)
+            yield ReaderHere(file, f"{file.dtype}, {file.device}", scores, file.check_unchanged)
     else:
         from ropewalk.evaluation.answerers.in_process import load_to_read
         from ropewalk.evaluation.conditions import conditions_of
@@ -161,59 +174,33 @@ def reading(asked: HowLong, subject: Askable, longest: int) -> Iterator[Document
         loaded = load_to_read(
             *(asked.model, source, longest, "claimed", None, asked.how, asked.notice)
         )
-        answerer = InProcess(loaded, conditions_of(source.present_plan, ()), source.places)
-        yield ReaderHere(answerer)
+        own = InProcess(loaded, conditions_of(source.present_plan, ()), source.places)
 
+        def read(tokens: IntArray, places: Sequence[int], start: int) -> TokenScores:
+            with own.under(own.subjects[0], len(tokens)):
+                return own.losses([tokens], [start])[0]
 
-@contextmanager
-def _private(asked: HowLong, source: Source, longest: int) -> Iterator[DocumentReader]:
-    """A llama.cpp of this GGUF file alone."""
-    from ropewalk.exporting.manifest import sha256
-    from ropewalk.gguf import llama_cpp_run
-    from ropewalk.gguf.cache import cache_bytes, free_memory
-    from ropewalk.gguf.parts import read_parts
-
-    assert source.path is not None
-    needed, free = cache_bytes(source.header, longest), free_memory()
-    if needed is not None and free is not None and needed > free:
-        raise InvalidValue(
-            "claimed",
-            longest,
-            f"the cache of llama.cpp takes {needed / 2**30:.3g} GiB at that length, and "
-            f"{free / 2**30:.3g} GiB of memory are free",
-            "give a shorter length, or serve the file elsewhere and give the server's address",
-        )
-    if not llama_cpp_run.available():
-        raise llama_cpp_run.absent()
-    digests = [sha256(part.path) for part in read_parts(source.path)]
-    identity = {"weights_sha256": digests, "llama_cpp": llama_cpp_run.runtime()}
-    with llama_cpp_run.serving(source.path, length=longest, exact=False) as llama:
-        client = Client.of(llama.address, asked.timeout)
-        try:
-            yield ServedReader(Server(client, discover(client), None), asked, longest, identity)
-        except RopewalkError:
-            if (reason := llama.end()) is None:
-                raise
-            raise RopewalkError(
-                f"{source.path}: llama.cpp ended while it ran: {reason}; the same command goes on "
-                "from its `run`, if it has one; give a shorter length if memory ran out"
-            ) from None
+        yield ReaderHere(own, f"{own.dtype} on {own.device}", read)
 
 
 class ReaderHere(DocumentReader):
-    """A model in this process, which reads a document with all its questions in one forward."""
+    """A model of this machine, which reads a document once for all of its questions."""
 
-    def __init__(self, answerer: InProcess) -> None:
-        self._answerer, self._encoder = answerer, answerer.encoder
-        self.identity = answerer.identity
-        self.runs = f"{answerer.dtype} on {answerer.device}"
+    def __init__(
+        self,
+        model: FileInLlamaCpp | InProcess,
+        runs: str,
+        scores: Callable[[IntArray, Sequence[int], int], TokenScores],
+        end: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`scores` are those of some places of a text, as of all from a start on."""
+        self._encoder, self.identity, self.runs = model.encoder, model.identity, runs
+        self._scores, self._end = scores, end
 
     def count(self, text: str) -> int:
         return len(self._encoder.sequence(text))
 
     def answers(self, degree: str, length: int, number: int, asking: Asking) -> DocumentAnswers:
-        import numpy as np
-
         tokens = self._encoder.sequence(asking.text).tolist()
         begin, places = len(tokens), []
         for question in asking.questions:
@@ -221,19 +208,25 @@ class ReaderHere(DocumentReader):
             answered = self._encoder.pieces(question.asked + question.answer)
             # A token that joins both belongs to the answer: the model must predict it.
             shared = common_beginning(asked, answered)
-            places.append(slice(len(tokens) + shared, len(tokens) + len(answered)))
+            places.append(range(len(tokens) + shared, len(tokens) + len(answered)))
             tokens += [*answered.tolist(), *self._encoder.pieces(question.end).tolist()]
-        subject, sequence = self._answerer.subjects[0], np.array(tokens, dtype=np.int64)
-        with self._answerer.under(subject, len(tokens)):
-            (scores,) = self._answerer.losses([sequence], [begin])
+        sequence = np.array(tokens, dtype=np.int64)
+        # The choice after an answer shows whether it ends.
+        wanted = [place for own in places for place in (*own, own.stop)]
+        chosen = self._scores(sequence, wanted, begin).chosen
         right = []
-        for place in places:
-            chosen = scores.chosen[place.start - begin : place.stop + 1 - begin]
-            ends = not self._encoder.continues(chosen[-1:], CONTINUES.pattern)
-            right.append(bool(ends and np.array_equal(chosen[:-1], sequence[place])))
+        for own in places:
+            written = chosen[own.start - begin : own.stop + 1 - begin]
+            ends = not self._encoder.continues(written[-1:], CONTINUES.pattern)
+            right.append(
+                bool(ends and np.array_equal(written[:-1], sequence[own.start : own.stop]))
+            )
         depths = tuple(question.depth for question in asking.questions)
         size = len(tokens)
         return DocumentAnswers(degree, length, number, size, size, tuple(right), depths)
+
+    def end(self) -> None:
+        self._end()
 
 
 class ServedReader(DocumentReader):
@@ -244,12 +237,11 @@ class ServedReader(DocumentReader):
         server: Server,
         asked: HowLong,
         longest: int,
-        identity: Mapping[str, object] | None = None,
     ) -> None:
         self._server, self._documents = server, asked.documents
         self._careful = _CAREFUL
         self._tried = min(_TRIED, longest // 4)
-        self.identity = {"server": server.info.to_json()} if identity is None else identity
+        self.identity = {"server": server.info.to_json()}
         self.runs = str(server.info)
         self._exact = self._counted("a") is not None
         self.added = self._added()

@@ -143,7 +143,7 @@ class UsableLength(Drawn):
 
     def summary(self) -> str:
         told = f"{self.model}: claims {format_length(self.claimed)}; {self.verdict}"
-        if self.causes and self.is_judged:
+        if self.causes:
             _, value, high = self.bounds
             is_said = high is None or value <= self.reference.length
             since = "" if is_said else f"from {format_length(high or 0)} on: "

@@ -236,7 +236,9 @@ def _compared(
     if asked.against is None:
         return None
     if not isinstance(reader, ServedReader):
-        raise InputError("`against` is for a server or a GGUF file; leave it out")
+        raise InputError(
+            "`against` is for a server; leave it out, or serve the model and give the URL"
+        )
     kept = None if directory is None else result_in(directory.path, VERDICT, Verdict)
     if kept is not None:
         return kept

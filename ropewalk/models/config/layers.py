@@ -17,7 +17,7 @@ from ropewalk.models.families import (
 )
 from ropewalk.models.lengths import DUAL_CHUNK
 from ropewalk.schedule import MAX_FACTOR
-from ropewalk.untrusted import counted, real_number
+from ropewalk.untrusted import counted, list_value, real_number, text_value
 
 ROTATES_BY_LAYER = ("no_rope_layers", "layer_rope_theta")
 """Lists by layer, in which 0 is a layer that does not rotate, despite the name of the first."""
@@ -107,7 +107,9 @@ def layer_settings(keys: ConfigKeys, *, unused: bool = False) -> dict[str, Confi
                 "ropewalk can change"
             )
     kinds = keys.config.get("layer_types")
-    used = {key: own for key, own in layers.items() if isinstance(kinds, list) and key in kinds}
+    for i, kind in enumerate(list_value(kinds or [], f"{keys.prefix}layer_types")):
+        text_value(kind, f"{keys.prefix}layer_types[{i}]")
+    used = {key: own for key, own in layers.items() if kinds and key in kinds}
     return layers if unused or not used else used
 
 

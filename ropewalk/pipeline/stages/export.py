@@ -58,12 +58,12 @@ class Export(Stage[Exports]):
         progress(Status(self.name, done))
 
     @staticmethod
-    def _writer(start: Start) -> _Folder | _File:
+    def _writer(start: Start) -> _OfFolder | _OfFile:
         source = resolve(start.source)
         if source.kind == "GGUF file":
             assert source.path is not None
-            return _File(source.path)
-        return _Folder.of(start.source)
+            return _OfFile(source.path)
+        return _OfFolder.of(start.source)
 
     def recalled(self, work: Work, result: Exports) -> Exports | None:
         """The exports, if they are still on disk as they were written.
@@ -94,14 +94,14 @@ Written = tuple[list[Exported], dict[str, str]]
 
 
 @dataclass(frozen=True)
-class _Folder:
+class _OfFolder:
     """A model's folder, which becomes a folder and a GGUF file."""
 
     source: str
     bytes: Mapping[str, int]
 
     @classmethod
-    def of(cls, source: str) -> _Folder:
+    def of(cls, source: str) -> _OfFolder:
         import torch
 
         from ropewalk.models.checkpoint import Checkpoint
@@ -123,7 +123,7 @@ class _Folder:
 
 
 @dataclass(frozen=True)
-class _File:
+class _OfFile:
     """A GGUF file, which becomes another one."""
 
     source: Path

@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ropewalk.costs.forwards import Forwards, Needs
-from ropewalk.data.corpora import Document
-from ropewalk.data.overlap import apart_from
+from ropewalk.data.corpora import Document, apart_from
 from ropewalk.data.store import TokenStore, build
 from ropewalk.data.windows import SpecialTokens
 from ropewalk.errors import InputError

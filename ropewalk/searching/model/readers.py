@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import Unsupported
 from ropewalk.evaluation.encoding import Encoder
-from ropewalk.evaluation.in_llama_cpp import FileInLlamaCpp
+from ropewalk.evaluation.in_llama_cpp import FileInLlamaCpp, LlamaCppSetting
 from ropewalk.evaluation.planted import Planted
 from ropewalk.models.load import LoadedModel
 from ropewalk.progress import Notice
@@ -23,6 +23,10 @@ from ropewalk.searching.model.measure import DocumentMeasure, LlamaCppMeasure, L
 
 if TYPE_CHECKING:
     from ropewalk.searching.model.ranks import SearchRanks
+
+
+_SHORT = 256
+"""The context of a llama.cpp that only makes tokens."""
 
 
 class PlantedReader(Protocol):
@@ -163,7 +167,7 @@ class LlamaCppReader(PlantedReader):
 
     def __init__(self, file: FileInLlamaCpp, length: int, cache: str) -> None:
         self._file, self._length, self._cache = file, length, cache
-        file.run(file.setting(None, file.present_plan.target_length, cache, ""), 0)
+        file.run(LlamaCppSetting(None, cache), _SHORT)
 
     @property
     def present_plan(self) -> ContextPlan:

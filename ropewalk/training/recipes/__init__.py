@@ -36,6 +36,8 @@ class TrainingRecipe:
     filling: Filling = "best_fit"
     window: int | None = None
     """Tokens of a window, if they are fewer than the target."""
+    halved_from: int | None = None
+    """The target from which on half of it is trained first."""
     bases: Mapping[int, float] = field(default_factory=dict)
     """By length; lengths between two take the base of the longer one."""
     open: str = ""

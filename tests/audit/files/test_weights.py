@@ -19,6 +19,7 @@ from safetensors.numpy import save_file
 from safetensors.torch import load_file as load_torch
 from safetensors.torch import save_file as save_torch
 from transformers import (
+    CONFIG_MAPPING,
     MODEL_FOR_CAUSAL_LM_MAPPING,
     AutoConfig,
     AutoModel,
@@ -27,7 +28,7 @@ from transformers import (
 
 from ropewalk.audit.files.finite import odd
 from ropewalk.audit.files.names import NAMINGS, after_the_layers, in_each_layer, strangers
-from ropewalk.audit.files.shapes import USUAL, check_shapes
+from ropewalk.audit.files.shapes import USUAL, check_shapes, ties
 from ropewalk.audit.files.weights import numbers
 from ropewalk.errors import InputError, Unsupported
 from ropewalk.models.config import ConfigReader
@@ -186,6 +187,36 @@ CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
     "more layers": ({"num_hidden_layers": 4}, "3 layers are there, and the config asks for 4"),
     "not tied": ({"tie_word_embeddings": False}, "there is no lm_head.weight"),
 }
+
+
+def test_a_head_that_the_class_makes_up_is_missing(folder: Path) -> None:
+    """Llama's class does not tie it, where the config says nothing."""
+    edit(
+        folder / "config.json",
+        lambda config: {k: v for k, v in config.items() if k != "tie_word_embeddings"},
+    )
+    assert "there is no lm_head.weight" in judged(folder).wrong[0].what
+
+
+def test_a_head_that_some_runtimes_leave_out_is_named(folder: Path) -> None:
+    tensors = load_torch(folder / SINGLE)
+    save_torch(tensors | {"lm_head.weight": tensors[EMBEDDING].clone()}, folder / SINGLE)
+    assert judged(folder).verdict == "OK"
+    save_torch(tensors | {"lm_head.weight": tensors[EMBEDDING] + 1}, folder / SINGLE)
+    (finding,) = judged(folder).wrong
+    assert "lm_head.weight is not model.embed_tokens.weight, and the config ties" in finding.what
+
+
+def test_a_part_under_any_key_needs_the_other_parts(folder: Path) -> None:
+    text = json.loads((folder / "config.json").read_text())
+    edit(folder / "config.json", lambda _: {"model_type": "llava", "llm_config": text})
+    assert "no tensor is of another part" in str(judged(folder).checks[0])
+
+
+def test_types_that_tie_the_head_are_those_of_transformers() -> None:
+    for kind in USUAL:
+        stated = getattr(CONFIG_MAPPING[kind], "tie_word_embeddings", None)
+        assert stated is None or ties(ConfigReader({"model_type": kind})) == stated
 
 
 @pytest.mark.parametrize("name", CONFIGS)

@@ -32,6 +32,9 @@ def test_its_tokens_are_those_of_the_folder(tmp_path: Path) -> None:
         for text in TEXTS:
             np.testing.assert_array_equal(found.pieces(text), own.pieces(text))
             np.testing.assert_array_equal(found.sequence(text), own.sequence(text))
+        corpus = "a line of a corpus\n" * 60_000
+        assert found.text(found.pieces(corpus)) == corpus, "in parts"
+        assert found.pieces(corpus) is not found.pieces(corpus)
         answer = own.pieces("QX4821 straße")
         assert found.text(answer) == own.text(answer)
         few = encoder_of(Client(address(llama.address)), 2, "digest")

@@ -72,7 +72,7 @@ _TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR, errno.EISDIR)
 # What file systems without hard links say of one: there, only a check stands before the rename.
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 # Room for what is small: tokenizer, config, index.
-_SPARE_BYTES = 32 * 2**20
+SPARE_BYTES = 32 * 2**20
 
 
 @contextmanager
@@ -91,7 +91,7 @@ def staged(
     check_export_place(out, sources=sources, overwrite=overwrite)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        check_room(out, needs_bytes + _SPARE_BYTES, "an export")
+        check_room(out, needs_bytes + SPARE_BYTES, "an export")
         room = Path(tempfile.mkdtemp(prefix=_prefix(out), suffix=TEMPORARY, dir=out.parent))
         lock = os.open(room / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX)

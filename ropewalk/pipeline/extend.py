@@ -16,6 +16,7 @@ from typing import Any, TypeVar, cast
 
 from ropewalk.blocks import Block, Paragraph
 from ropewalk.evaluation.forward_time import Range
+from ropewalk.exporting.staging import SPARE_BYTES
 from ropewalk.lengths import format_length
 from ropewalk.models.load import load
 from ropewalk.outputs import check_room
@@ -168,7 +169,7 @@ def check(start: Start, settings: ExtendSettings) -> None:
         each.check(start)
     if start.place is not None:
         needed = sum(each.bytes_to_write(start, start.place) for each in to_do)
-        check_room(start.place, needed, "the run")
+        check_room(start.place, needed + SPARE_BYTES, "the run")
 
 
 def run_stages(

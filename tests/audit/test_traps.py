@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING
+from transformers.activations import ACT2FN
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from ropewalk.audit import examination
@@ -106,6 +107,7 @@ def test_what_no_stock_runtime_says_is_named(tmp_path: Path) -> None:
     ("change", "trap", "wrong"),
     [
         ({"is_causal": False}, "not-causal", True),
+        ({"is_causal": 0}, "not-causal", True),
         ({"is_causal": False, "architectures": ["LlamaModel"]}, "not-causal", False),
         ({"num_hidden_layers": 0}, "refused", True),
         ({"num_attention_heads": 0, "head_dim": 16}, "refused", True),
@@ -113,7 +115,9 @@ def test_what_no_stock_runtime_says_is_named(tmp_path: Path) -> None:
         ({"num_key_value_heads": 3}, "refused", True),
         ({"tie_word_embeddings": "no"}, "refused", True),
         ({"rms_norm_eps": "1e-06"}, "refused", True),
+        ({"num_key_value_heads": "4"}, "refused", True),
         ({"hidden_act": ["silu"]}, "refused", True),
+        ({"hidden_act": "yarn"}, "refused", True),
         ({"eos_token_id": [2, "3"]}, "refused", True),
     ],
 )
@@ -202,6 +206,10 @@ def test_the_kinds_of_values_are_those_of_the_classes() -> None:
             kinds = {type(value) for value in values if isinstance(value, bool | int | float | str)}
             assert kinds <= {float, int} if own == "a number" else len(kinds) == 1
             assert all(issubclass(kind, config_keys._KINDS[own]) for kind in kinds)
+
+
+def test_activations_are_those_of_transformers() -> None:
+    assert config_keys._TABLE["activations"] == sorted(ACT2FN)
 
 
 def test_a_null_that_erases_the_rope_settings_is_named_by_every_command(tmp_path: Path) -> None:

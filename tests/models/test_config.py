@@ -321,8 +321,9 @@ def llama(**values: Any) -> dict[str, Any]:
         (llama(rope_parameters={"rope_type": "yarn"}), "factor = None"),
         (llama(rope_parameters={"mrope_section": [1, 2]}), r"= \[1, 2\]: must sum to 16"),
         (llama(rope_parameters=[1]), "must be an object"),
+        (llama(model_type="smollm3", no_rope_layers=2), "no_rope_layers = 2: must be a list"),
         (llama(layer_types=2), "layer_types = 2: must be a list"),
-        (llama(layer_types=["full_attention", ["a"]]), r"layer_types\[1\] = \['a'\]: must be a"),
+        (llama(layer_types=["a", ["b"]]), r"layer_types\[1\] = \['b'\]: must be a string"),
         (llama(rope_theta="much"), "rope_theta = 'much'"),
         (llama(rope_theta=1), "config.rope_theta = 1.0"),  # named without a file
         (llama(num_attention_heads=0), "num_attention_heads = 0"),

@@ -624,3 +624,12 @@ def test_search_and_evaluation_share_no_text() -> None:
     assert first[-1].text.endswith("\n")
     whole = Document("one line", "x" * 1000)
     assert [len(d.text) for half in parted([whole]) for d in half] == [300, 700]
+
+
+def test_a_disk_without_room_for_the_export_is_refused_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=30 * 2**20))
+    with pytest.raises(InputError, match=r"the run needs up to .* GiB free; free some space"):
+        rw.extend("bundled", run=tmp_path / "run")
+    assert not (tmp_path / "run").exists()

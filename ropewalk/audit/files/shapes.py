@@ -35,6 +35,8 @@ _EXPERT = re.compile(
     r"(?:(?P<up>gate_proj|up_proj|w1|w3)|down_proj|w2)\.weight"
 )
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
+_WHICH = ("first_k_dense_replace", "mlp_layer_types", "mlp_only_layers", "decoder_sparse_step")
+"""Keys that say which layers have experts."""
 _BIASED = ("q_proj", "k_proj", "v_proj")
 _QUERIES = ("q_proj", "q_b_proj", "qkv_proj", "query_key_value")
 
@@ -145,6 +147,15 @@ class _Model:
             return "whether the embedding is the head too"
         if any(self.count(key) is None for key in ("vocab_size", "num_hidden_layers")):
             return "the vocabulary or the number of layers"
+        expert = {n for n, own in self.layers.items() if any(".experts." in name for name in own)}
+        if expert and not any(map(self.count, _EXPERTS)):
+            return "the number of experts"
+        if expert and not any(map(self.count, ("moe_intermediate_size", "intermediate_size"))):
+            return "the width of experts"
+        chosen = any(self.reader.config.get(key) is not None for key in _WHICH)
+        deep = self.reader.model_type.startswith("deepseek")  # whose classes differ in it
+        if expert and not chosen and (deep or len(expert) < len(self.layers)):
+            return "which layers have experts"
         wanted = self._by_name()
         there = (
             name for own in self.layers.values() for name in own if None in wanted.get(name, ())

@@ -194,7 +194,7 @@ class ConfigKeys:
     def is_encoder(self) -> bool:
         """True if it predicts no next token: by its type, or by keys under which all see all."""
         both = self.config.get("use_bidirectional_attention") in (True, "all")
-        return both or self.config.get("is_causal") is False or self.model_type in ENCODERS
+        return both or not self.config.get("is_causal", True) or self.model_type in ENCODERS
 
     @property
     def rope_key(self) -> str:

@@ -106,6 +106,8 @@ def layer_settings(keys: ConfigKeys, *, unused: bool = False) -> dict[str, Confi
                 f"rope_parameters or rotary_emb_base{part}, so it has no RoPE that "
                 "ropewalk can change"
             )
+    for key in ROTATES_BY_LAYER:
+        list_value(keys.config.get(key) or [], f"{keys.prefix}{key}")
     kinds = keys.config.get("layer_types")
     for i, kind in enumerate(list_value(kinds or [], f"{keys.prefix}layer_types")):
         text_value(kind, f"{keys.prefix}layer_types[{i}]")

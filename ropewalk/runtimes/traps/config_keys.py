@@ -373,4 +373,7 @@ def _bad_kind(subject: ExaminedModel) -> str:
                 fits = isinstance(each, _KINDS[kind]) and isinstance(each, bool) == (kind == TRUTH)
                 if each is not None and not fits:
                     return f"{reader.prefix}{key} = {shortened(each)}: must be {kind}"
+    for key in _TABLE["kinds"]["text"]:
+        if (value := reader.config.get(key)) not in (None, *_TABLE["activations"]):
+            return f"{reader.prefix}{key} = {shortened(value)}: is no activation of transformers"
     return ""

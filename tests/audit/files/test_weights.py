@@ -525,6 +525,10 @@ def test_experts_are_as_many_and_as_wide_as_the_config_asks(
     assert any("experts.3." in name for name in shapes)
     assert check_shapes(shapes, config).problems == ()
     assert any(told in problem for problem in check_shapes(shapes, config | change).problems)
+    narrow = {key: value for key, value in config.items() if key != "intermediate_size"}
+    assert "leaves the width of experts to its class" in check_shapes(shapes, narrow).unknown
+    del config["num_local_experts"]
+    assert "leaves the number of experts to its class" in check_shapes(shapes, config).unknown
 
 
 def test_nothing_heavy_is_needed(folder: Path) -> None:

@@ -91,4 +91,4 @@ def test_the_default_text_holds_enough_documents_of_the_longest_usual_target() -
 
 
 def test_text_is_read_for_the_documents_that_a_budget_allows() -> None:
-    assert characters_for(40_960, 6) == characters_for(40_960) * 6 / 64
+    assert characters_for(40_960, 6) == pytest.approx(characters_for(40_960) * 6 / 64)

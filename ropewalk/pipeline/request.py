@@ -118,16 +118,16 @@ class ExtendRequest:
             to_train = as_documents(self.train_corpus, self.field, notice, self.corpus)
         if self.on is not None:
             return Texts((), to_train)  # what is calculated depends on no text
-        corpus, most = self.corpus, characters_for(target)
+        corpus, most = self.corpus, characters_for(target, self.documents)
         if corpus is None and target > SHIPPED_UP_TO:
             return Texts([standard_library(most, self.field, self.train_corpus)], to_train)
         corpus, most = HELD_OUT if corpus is None else corpus, max(most, MOST_CHARACTERS)
         return Texts(as_documents(corpus, self.field, notice, self.train_corpus, most), to_train)
 
 
-def characters_for(target: int) -> float:
-    """The characters that hold enough documents of a target."""
-    return CHARACTERS * LOOKS[-1] * target / (1 - SEARCH_SHARE)
+def characters_for(target: int, documents: int | None = None) -> float:
+    """The characters that hold enough documents of a target, as many as a verdict may read."""
+    return CHARACTERS * (documents or LOOKS[-1]) * target / (1 - SEARCH_SHARE)
 
 
 def standard_library(most: float, field: str = TEXT_FIELD, also: Corpus | None = None) -> Document:

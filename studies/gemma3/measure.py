@@ -280,7 +280,7 @@ def _difference(name: str, ours: Sequence[Answered], others: Sequence[Answered])
     if loss is None or right is None:
         return []
     if loss.interval is None:
-        return [f"{name}: {loss.documents} documents, too few for an interval."]
+        return [f"{name}: documents so far: {loss.documents}, and an interval needs five."]
     facts = right.shown(100, "+.0f")
     return [f"{name}: {loss.shown(1, '+.3f')} nats, {facts} points of the facts found."]
 

@@ -88,3 +88,7 @@ def test_the_default_text_holds_enough_documents_of_the_longest_usual_target() -
         characters = sum(len(each.text) for each in verdict)
         # A token of Llama 3's tokenizer has 4.7 characters of this text.
         assert characters / 4.8 / target >= TO_WORK
+
+
+def test_text_is_read_for_the_documents_that_a_budget_allows() -> None:
+    assert characters_for(40_960, 6) == pytest.approx(characters_for(40_960) * 6 / 64)

@@ -44,7 +44,7 @@ def test_a_difference_is_paired_over_documents() -> None:
         [*cells("yarn", 0.5, 6), *cells("linear", 1.5, 2), *cells("ntk", 1, 2)[:4]]
     )
     assert "YaRN minus linear: -1.000 (-1.000 to -1.000) nats, +50 (+50 to +50) points" in told
-    assert "YaRN minus ntk: 4 documents, too few for an interval." in told
+    assert "YaRN minus ntk: documents so far: 4, and an interval needs five." in told
 
 
 def parts_in(folder: Path, monkeypatch: pytest.MonkeyPatch, *contents: bytes) -> list[Path]:

@@ -188,10 +188,12 @@ class FileInLlamaCpp:
             self._now, self._running = wanted, running
         return self._running
 
-    def check_memory(self, length: int, cache: str, key: str) -> None:
+    def check_memory(
+        self, length: int, cache: str, key: str, *, keeps_prompts: bool = False
+    ) -> None:
         """Refuse a length whose cache memory does not hold."""
-        kind = cache if cache in TYPES else "f16"
-        needed, free = cache_bytes(self.header, length, kind), free_memory()
+        kind, free = cache if cache in TYPES else "f16", free_memory()
+        needed = cache_bytes(self.header, length, kind, keeps_prompts=keeps_prompts)
         if needed is not None and free is not None and needed > free:
             raise InvalidValue(
                 key,
@@ -228,6 +230,8 @@ class InLlamaCpp(Answerer):
         self.files, self.original_length = file.files, file.present_plan.original_length
         self._length, self._notice = max(settings.lengths), notice
         self._keeps_prompts = settings.mode == "shared_context"
+        for _, cache in conditions:
+            file.check_memory(self._length, cache, "lengths", keeps_prompts=self._keeps_prompts)
         self._settings = [
             file.setting(condition.plan, self._length, cache, condition.method)
             for condition, cache in conditions

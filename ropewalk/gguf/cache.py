@@ -73,11 +73,18 @@ def layer_caches(header: GGUFHeader) -> tuple[LayerCache, ...] | None:
     )
 
 
-def cache_bytes(header: GGUFHeader, length: int, kind: str = "f16") -> int | None:
-    """The bytes of the cache of one sequence; None for a model that keeps something else."""
+def cache_bytes(
+    header: GGUFHeader, length: int, kind: str = "f16", *, keeps_prompts: bool = False
+) -> int | None:
+    """The bytes of the cache of one sequence; None for a model that keeps something else.
+
+    A server that keeps prompts (--swa-full) keeps all of them in layers with a window, too.
+    """
     layers = layer_caches(header)
     if layers is None:
         return None
+    if keeps_prompts:
+        layers = tuple(layer._replace(window=None) for layer in layers)
     return int(sum(layer.numbers * layer.cells(length) for layer in layers) * TYPES[kind])
 
 

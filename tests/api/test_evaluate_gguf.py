@@ -17,7 +17,10 @@ import pytest
 
 import ropewalk as rw
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, Unsupported
+from ropewalk.evaluation import in_llama_cpp
 from ropewalk.evaluation.conclusion import Evaluated
+from ropewalk.gguf.cache import cache_bytes
+from ropewalk.gguf.header import read_header
 from ropewalk.models.config import BUNDLED
 from ropewalk.run_directory import RECORDS
 from tests.api.conformance import check_command, check_result
@@ -376,3 +379,17 @@ def test_more_than_memory_holds(tmp_path: Path) -> None:
     keys = {"block_count": 4096, "attention.head_count_kv": 4096, "context_length": 131072}
     with pytest.raises(InvalidValue, match=r"the cache of llama\.cpp takes .* GiB at that length"):
         evaluated(header_only(tmp_path / "large.gguf", keys=keys), lengths=[131072])
+
+
+def test_shared_contexts_keep_more_of_layers_with_a_window(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = deep(tmp_path / "windows.gguf", "gemma3", 8, context_length=8192)
+    header = read_header(path)
+    room, needed = (cache_bytes(header, 8192, keeps_prompts=kept) for kept in (False, True))
+    assert room is not None
+    assert needed is not None
+    assert needed > 2 * room
+    monkeypatch.setattr(in_llama_cpp, "free_memory", lambda: room)
+    with pytest.raises(InvalidValue, match=r"the cache of llama\.cpp takes"):
+        evaluated(path, tasks=["kv"], lengths=[8192], mode="shared_context")

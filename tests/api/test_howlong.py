@@ -12,6 +12,7 @@ import pytest
 
 import ropewalk as rw
 from benchmarks.llama_server import serving
+from ropewalk.blocks import Table
 from ropewalk.budget import as_budget
 from ropewalk.errors import GateFailed, InputError, RopewalkError
 from ropewalk.evaluation.usable.readers import Askable
@@ -47,7 +48,14 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def test_the_bundled_model_works_up_to_its_window(whole: tuple[UsableLength, Path]) -> None:
     found, run = check_result(whole[0]), whole[1]
-    assert found.summary() == "bundled: claims 512; answers as well as at 256 up to all of it."
+    told = "answers as well as at 256 at every length up to the 512 that it claims"
+    assert found.summary() == f"bundled: claims 512; {told}."
+    difference = found.readings[-1].difference
+    assert difference is not None
+    low, high = (100 * (end or 0) for end in (difference.low, difference.high))
+    [table] = (each for each in found.blocks() if isinstance(each, Table))
+    shown = f"{100 * difference.value:+.1f} ({low:+.1f} to {high:+.1f}) points"
+    assert table.rows[-1][2].text == shown
     assert found.usable is not None
     assert found.usable.low == found.usable.high == 512
     assert found.asked == "single"
@@ -88,8 +96,8 @@ def test_a_server_is_read_as_the_model_in_process(
         assert reading.rate.value == pytest.approx(own[reading.length], abs=0.05)
     assert (found.claimed, found.serves) == (made.TARGET, 512)
     assert found.summary() == (
-        "plain.gguf: claims 1k; answers as well as at 256 up to 512; has room for 512 of the 1k "
-        "tokens."
+        "plain.gguf: claims 1k; answers as well as at 256 at every length up to 512; has room for "
+        "512 of the 1k tokens."
     )
     assert [cause.name for cause in found.causes] == ["context"]
 
@@ -126,7 +134,7 @@ def models() -> Reply:
 @pytest.mark.parametrize(
     ("how", "cause", "told"),
     [
-        ({}, "", "up to all of it"),
+        ({}, "", "that it claims"),
         ({"reads": 2400}, "truncation", "cuts prompts to 2,400 tokens"),
         ({"reads": 2400, "counts": lambda sent, read: sent}, "truncation", "prompts look cut"),
         ({"counts": lambda sent, read: read + 9}, "template", "adds about 10 tokens"),

@@ -49,7 +49,7 @@ RESERVING = """
 import os, sys, time, xllamacpp
 p = xllamacpp.CommonParams()
 p.model.path, p.n_ctx, p.n_parallel, p.n_gpu_layers = sys.argv[1], int(sys.argv[2]), 1, 0
-p.warmup, p.fit_params, p.verbosity = False, False, 4
+p.warmup, p.fit_params, p.verbosity, p.swa_full = False, False, 4, sys.argv[4] == "whole"
 p.cache_type_k = p.cache_type_v = getattr(xllamacpp.ggml_type, "GGML_TYPE_" + sys.argv[3].upper())
 server = xllamacpp.Server(p)
 time.sleep(0.2)
@@ -66,13 +66,14 @@ slow = pytest.mark.slow
 def test_it_is_what_llama_cpp_reserves(name: str, tmp_path: Path) -> None:
     """Layers with a window keep little more than that, by each architecture's own pattern."""
     path = deep(tmp_path / "a.gguf", name, 8, context_length=8192)
-    run = [sys.executable, "-c", RESERVING, str(path), "5000", "f16"]
-    told = subprocess.run(run, capture_output=True, text=True, check=True).stderr
-    reserved = re.findall(r"KV buffer size = +([0-9.]+) MiB", told)
-    ours = cache_bytes(read_header(path), 5000)
-    assert ours is not None
-    assert ours / 2**20 == pytest.approx(sum(map(float, reserved)), abs=0.01)
-    assert len(reserved) == (1 if name == "llama" else 2)
+    for kept in ("windows", "whole"):
+        run = [sys.executable, "-c", RESERVING, str(path), "5000", "f16", kept]
+        told = subprocess.run(run, capture_output=True, text=True, check=True).stderr
+        reserved = re.findall(r"KV buffer size = +([0-9.]+) MiB", told)
+        ours = cache_bytes(read_header(path), 5000, keeps_prompts=kept == "whole")
+        assert ours is not None
+        assert ours / 2**20 == pytest.approx(sum(map(float, reserved)), abs=0.01)
+        assert len(reserved) == (1 if name == "llama" else 2)
 
 
 def test_types_of_the_cache_take_their_blocks(tmp_path: Path) -> None:

@@ -58,8 +58,6 @@ def opened(asked: Asked) -> Iterator[Evaluation]:
         settings = asked.settings(TASKS, "generate", lengths)
         check_reach(conditions, settings.lengths)
         each = with_caches(conditions, asked.cache)
-        for cache in asked.cache:
-            file.check_memory(max(settings.lengths), cache, "lengths")
         settings = asked.within_budget(settings, len(each))
         answerer = InLlamaCpp(file, each, settings, asked.notice)
         answerer.encoder = asked.in_chat(answerer.encoder)

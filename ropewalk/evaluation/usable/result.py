@@ -11,10 +11,12 @@ from ropewalk.blocks import Block, Cell, Code, Paragraph, Table, Title, cells
 from ropewalk.chart import Axis, Chart, Guide, Mark, Series
 from ropewalk.evaluation.served.fingerprint import Cause
 from ropewalk.evaluation.served.server import ServerInfo
+from ropewalk.evaluation.tables import gain
 from ropewalk.evaluation.usable.search import Bracket, bounds
 from ropewalk.evaluation.verdict import JUDGED_FROM, MARGIN, Look
 from ropewalk.interval import Interval
 from ropewalk.lengths import format_length
+from ropewalk.records import EXACT_MATCH
 from ropewalk.values import Charts, Drawn, Value, check_member
 
 Need = Literal["met", "not met", "undecided", "not asked"]
@@ -135,8 +137,9 @@ class UsableLength(Drawn):
             )
         low, value, high = self.bounds
         if low >= self.longest:
-            whole = "all of it" if low == self.claimed else format_length(low)
-            return f"answers as well as at {short} up to {whole}"
+            whole = format_length(low)
+            whole = f"the {whole} that it claims" if low == self.claimed else whole
+            return f"answers as well as at {short} at every length up to {whole}"
         if high is not None and value <= self.reference.length:
             return f"answers worse than at {short} from {format_length(high)} on"
         return f"answers as well as at {short} up to {usable}"
@@ -231,7 +234,8 @@ class UsableLength(Drawn):
 
     @staticmethod
     def _row(read: LengthRead) -> tuple[Cell, ...]:
-        difference = "–" if read.difference is None else str(read.difference)
+        own = read.difference
+        difference = "–" if own is None else gain(EXACT_MATCH.name, own).text
         return cells(
             f"{read.length:,}", str(read.rate), difference, f"{read.documents}", read.verdict
         )

@@ -108,7 +108,7 @@ def test_the_readme_shows_what_happens_to_a_lost_setting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its lines as they are written, from a clone; what it shows of the output, line by line."""
-    section = README.split("## Why")[1].split("\n## ")[0]
+    section = README.split("**A setting for long context")[1].split("\n## ")[0]
     blocks = re.findall(r"(?:^    .*\n)+", section, re.MULTILINE)
     commands, shown = ([line.strip() for line in block.splitlines()] for block in blocks)
     install, example, verify = (shlex.split(line, comments=True) for line in commands)

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import re
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING
-from transformers.activations import ACT2FN
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from ropewalk.audit import examination
 from ropewalk.audit.examination import audit
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
-from ropewalk.errors import InvalidValue
+from ropewalk.errors import InvalidValue, RopewalkError
 from ropewalk.models.config import present_plan
 from ropewalk.models.families import FAMILIES
 from ropewalk.runtimes import every, traps
@@ -27,6 +28,8 @@ from tests.audit.corpus import BROKEN, CLEAN, Export
 from tests.audit.verified import GOLDEN, verified
 from tests.audit.verified import traps as named
 from tests.golden.test_golden import NAMES
+from tools import config_kinds
+from tools.models_table.__main__ import published
 
 PACKAGE = Path(examination.__file__).parent
 DOCUMENT = Path(__file__).parents[2] / "docs" / "verify.md"
@@ -120,6 +123,11 @@ def test_what_no_stock_runtime_says_is_named(tmp_path: Path) -> None:
         ({"hidden_act": "yarn"}, "refused", True),
         ({"dtype": 7}, "refused", True),
         ({"eos_token_id": [2, "3"]}, "refused", True),
+        ({"intermediate_size": "64"}, "refused", True),
+        ({"pad_token_id": [0]}, "refused", True),
+        ({"id2label": "no"}, "refused", True),
+        ({"rms_norm_eps": 1}, "refused", True),
+        ({"hidden_act": None}, "refused", True),
     ],
 )
 def test_a_config_of_no_model_that_writes(
@@ -199,18 +207,18 @@ def test_classes_without_windows_by_layer_are_those_that_do_not_read_layer_types
 
 
 def test_the_kinds_of_values_are_those_of_the_classes() -> None:
-    """By their own defaults."""
-    types = [CONFIG_MAPPING[kind] for kind in FAMILIES if kind in CONFIG_MAPPING]
-    for own, keys in config_keys._TABLE["kinds"].items():
-        for key in keys:
-            values = [getattr(each, key, None) for each in types]
-            kinds = {type(value) for value in values if isinstance(value, bool | int | float | str)}
-            assert kinds <= {float, int} if own == "a number" else len(kinds) <= 1
-            assert all(issubclass(kind, config_keys._KINDS[own]) for kind in kinds)
+    assert json.loads(config_keys.KINDS.read_text(encoding="utf-8")) == config_kinds.table()
 
 
-def test_activations_are_those_of_transformers() -> None:
-    assert config_keys._TABLE["activations"] == sorted(ACT2FN)
+def test_published_configs_and_the_defaults_of_classes_have_kinds_that_are_taken() -> None:
+    defaults = (CONFIG_MAPPING[kind]().to_dict() for kind in {*FAMILIES} & {*CONFIG_MAPPING})
+    judged = 0
+    for config in (*(config for _, config, *_ in published()), *defaults):
+        with suppress(RopewalkError):  # those that do not rotate, or by other rules
+            found = every()["vllm"].judge(config, present_plan(config), own_plan=True)
+            assert not [f.what for f in found.wrong if "must be" in f.what]
+            judged += 1
+    assert judged > 250
 
 
 def test_a_null_that_erases_the_rope_settings_is_named_by_every_command(tmp_path: Path) -> None:

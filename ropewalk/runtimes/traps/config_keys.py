@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import UnionType
 
 from ropewalk.context_plan import FULL_ATTENTION, SLIDING_ATTENTION
 from ropewalk.errors import RopewalkError, shortened
@@ -35,16 +34,18 @@ _WINDOWLESS = set(_TABLE["windowless"])
 _ERASED = set(_TABLE["erased"])
 # Those that take the number of factors from the hidden size, whatever `head_dim` says.
 _OF_THE_WIDTH = set(_TABLE["of_the_width"])
-# The kinds of values that all classes of transformers agree on, and check when they load; both
-# engines load their configs with these classes.
-TRUTH = "true or false"
-_KINDS: dict[str, type | UnionType] = {
-    TRUTH: bool,
-    "text": str,
-    "a name": str,
-    "a list": list,
-    "a whole number": int,
-    "a number": int | float,
+# What the classes take, and check when they load; both engines load configs with these classes.
+KINDS = Path(__file__).with_name("config_kinds.json")
+_TAKEN = json.loads(KINDS.read_text(encoding="utf-8"))
+_KINDS_OF = {key: kinds.split(", ") for kinds, keys in _TAKEN["kinds"].items() for key in keys}
+_WORDS = {
+    "NoneType": "null",
+    "bool": "true or false",
+    "dict": "an object",
+    "float": "a number with a point",
+    "int": "a whole number",
+    "list": "a list",
+    "str": "text",
 }
 _SCALES = {"factor", "short_factor", "long_factor", "beta_fast", "low_freq_factor"}
 
@@ -363,19 +364,25 @@ def _bad_counts(subject: ExaminedModel) -> str:
 
 
 def _bad_kind(subject: ExaminedModel) -> str:
-    """A value that no class of transformers takes; null stands for the class's own."""
+    """A value that no class of transformers takes."""
     reader = subject.reader if subject.config else None
     if reader is None or reader.family is UNKNOWN:
         return ""
-    for kind, keys in _TABLE["kinds"].items():
-        for key in keys:
-            value = reader.config.get(key)
-            several = value if key.endswith("_token_id") and isinstance(value, list) else [value]
-            for each in several:
-                fits = isinstance(each, _KINDS[kind]) and isinstance(each, bool) == (kind == TRUTH)
-                if each is not None and not fits:
-                    return f"{reader.prefix}{key} = {shortened(each)}: must be {kind}"
-    for key in _TABLE["kinds"]["text"]:
-        if (value := reader.config.get(key)) not in (None, *_TABLE["activations"]):
+    for key, value in {**reader.outer, **reader.config}.items():
+        if (kinds := _KINDS_OF.get(key)) and not _fits(value, kinds):
+            words = (", each item ".join(map(_WORDS.__getitem__, k.split(" of "))) for k in kinds)
+            name = f"{reader.prefix}{key}" if key in reader.config else key
+            return f"{name} = {shortened(value)}: must be {' or '.join(words)}"
+    for key in ("hidden_act", "hidden_activation"):
+        if (value := reader.config.get(key)) not in (None, *_TAKEN["activations"]):
             return f"{reader.prefix}{key} = {shortened(value)}: is no activation of transformers"
     return ""
+
+
+def _fits(value: object, kinds: Sequence[str]) -> bool:
+    if not isinstance(value, list | tuple):
+        return type(value).__name__ in kinds
+    lists = {kind for kind in kinds if kind.startswith("list")}
+    return bool(lists) and (
+        "list" in lists or {f"list of {type(v).__name__}" for v in value} <= lists
+    )

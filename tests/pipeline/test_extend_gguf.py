@@ -26,8 +26,11 @@ from ropewalk.pipeline.stages.export import Export
 from ropewalk.pipeline.stages.judge import JudgeFirst
 from ropewalk.pipeline.stages.verify import Verify
 from ropewalk.progress import unheard
+from ropewalk.reports.commands.extend import _to_do
+from ropewalk.run_on_disk import RunOnDisk
 from tests.api.conformance import check_result
 from tests.evaluation.served import made
+from tests.pipeline.test_extend import judged_as
 from tests.reports.test_markdown import Seen
 
 TARGET, DOCUMENTS = 1024, 5
@@ -44,7 +47,9 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     keys = {key: rewriting.text(value) for key, value in stated.items()}
     sealed = {provenance.SHA256, provenance.SIZE, provenance.PLAN}
     parts = read_parts(made_of)
-    rewriting.join(parts, path, rewriting.Changes(keys=keys, without=frozenset(sealed)), lambda done: None)
+    rewriting.join(
+        parts, path, rewriting.Changes(keys=keys, without=frozenset(sealed)), lambda done: None
+    )
     return path
 
 
@@ -99,6 +104,18 @@ def test_its_card_has_the_figures_of_the_run(whole: tuple[Extended, Path]) -> No
     card = check_result(rw.card(run, base_model="org/tiny"))
     assert (card.path, card.base_model) == (run / CARD, "org/tiny")
     assert rw.card(run / "model.gguf") == card
+
+
+def test_its_advice_is_for_a_file(whole: tuple[Extended, Path]) -> None:
+    """Neither a training, which is refused, nor the folder that is not there."""
+    found, run = whole
+    exports, on_disk = found.result(Export), RunOnDisk.read(run)
+    first = found.result(JudgeFirst)
+    failed = _to_do(judged_as(first, (1.0, 0.25)), on_disk, exports, over=False)
+    assert "folder of safetensors" in failed.title
+    assert failed.text == ""
+    hard = _to_do(judged_as(first, (0.25, 0.0)), on_disk, exports, over=False)
+    assert str(run / "model.gguf") in hard.text
 
 
 def other_file(run: Path) -> None:

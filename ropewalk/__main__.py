@@ -69,6 +69,9 @@ def run(arguments: Sequence[str]) -> int:
         if not _working_directory():
             complain(f"error: {_GONE}")
             return 2
+        if isinstance(error, PermissionError) and error.filename:
+            complain(f"error: {error.filename}: {error.strerror}; allow it, or give another path")
+            return 2
         if error.errno not in FULL:
             return _fault(error, arguments)
         place = error.filename or "the output"

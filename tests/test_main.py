@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -170,6 +171,21 @@ def test_too_little_memory_is_one_line(
     monkeypatch.setattr("ropewalk.cli.call", broken)
     assert run([]) == 1
     assert capsys.readouterr().err.startswith("error: the memory is not enough")
+
+
+def test_a_folder_that_may_not_be_entered_is_no_fault(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`is_file()` raises for what is in such a folder. Root, who may be testing, enters any."""
+
+    def broken(arguments: object) -> int:
+        raise PermissionError(errno.EACCES, "Permission denied", "m/config.json")
+
+    monkeypatch.setattr("ropewalk.cli.call", broken)
+    assert run(["inspect", "m"]) == 2
+    assert capsys.readouterr().err == (
+        "error: m/config.json: Permission denied; allow it, or give another path\n"
+    )
 
 
 HOSTILE = "a\x1b[31mred\x9b2J\u202e[/nope][bold]:smile:"

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ropewalk.errors import InputError, InvalidValue, RopewalkError
+from ropewalk.errors import InputError, InvalidValue
 from ropewalk.exporting.manifest import MANIFEST, Manifest
 from ropewalk.outputs import (
     STANDARD_OUTPUT,
@@ -106,9 +106,7 @@ def staged(
             _move_into_place(room, out, sources)
     except OSError as error:
         # What is read was opened before: what fails now is the writing.
-        raise RopewalkError(
-            f"{out}: cannot be written ({error}); make room there, and run the same command again"
-        ) from None
+        raise cannot_write(out, error) from None
     finally:
         shutil.rmtree(room, ignore_errors=True)
         os.close(lock)

@@ -43,6 +43,9 @@ class Agreement(Value):
     rounding may choose another expert and move some far, but not half."""
     median_tolerance: float | None = None
     """The largest median allowed: a multiple of the median change that rounding causes."""
+    reference: str = "the reference implementation"
+
+    _optional = ("reference",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -66,7 +69,7 @@ class Agreement(Value):
     def __str__(self) -> str:
         near = "equal to" if self.max_difference == 0 else f"within {self.max_difference:.2g} of"
         return (
-            f"{self.quantity} {near} those of the reference implementation "
+            f"{self.quantity} {near} those of {self.reference} "
             f"on {self.tokens:,} tokens (allowed difference: {self.allowed}){self.by_median}"
         )
 

@@ -39,7 +39,6 @@ MATTERS = {
     "evaluation.select": ("choose remaining _leader _keeps_both", ""),
     "evaluation.statistics": ("_clustered_mean wilson mcnemar holm", ""),
     "evaluation.verdict": ("look", ""),
-    "exporting.folding": ("_check_projections _without_attention_scaling", ""),
     "exporting.gate": ("widened _check_frequencies", "exporting"),
     "gguf.rewriting": ("copy_span rewrite_parts _File.write", ""),
     "gguf.rotation": ("lengths_of _scaled", ""),

@@ -17,8 +17,8 @@ from ropewalk.run_directory import CONFIGURATION
 from ropewalk.runtimes.serving import model_argument
 from ropewalk.values import Result
 
-FOLDER = "model"
-"""The export of a run of `extend` that gets a card."""
+FOLDER, FILE = "model", "model.gguf"
+"""The exports of a run of `extend`: the first gets the card, and of a GGUF file the second."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +40,10 @@ class ModelCard(Result):
 @command("card", "For a runtime", example="ropewalk card runs/extend --base-model ORG/NAME")
 def card(
     run_or_export: Annotated[
-        str | Path, Argument("A run directory of `extend`, or an export's folder.", "RUN_OR_EXPORT")
+        str | Path,
+        Argument(
+            "A run directory of `extend`, its GGUF file, or an export's folder.", "RUN_OR_EXPORT"
+        ),
     ],
     *,
     base_model: Annotated[
@@ -54,6 +57,8 @@ def card(
 ) -> ModelCard:
     """Write an export's README.md: verdict, intervals, curves, lines to serve it, and its limits.
 
+    It is written into the folder, or next to the GGUF file.
+
     The front matter is that of the hub: `base_model`, the licence and language of the source's own
     card, which is kept as README.source.md, and tags. Of a run, or of the export in it, the card
     has the run's verdict, if the folder is the one that was judged. `extend` and `export` write a
@@ -64,23 +69,35 @@ def card(
     if base_model is not None and not HUB_ID.fullmatch(base_model):
         rule = "must be a name of the hub, as ORG/NAME"
         raise InvalidValue("base_model", base_model, rule, "correct it, or leave it out")
-    given = as_path(run_or_export, "run_or_export").resolve()
-    folder = given / FOLDER if (given / CONFIGURATION).is_file() else given
-    if not (folder / MANIFEST).is_file():
+    export = _export_of(as_path(run_or_export, "run_or_export").resolve())
+    if not (export / MANIFEST).is_file() and not (_is_of_run(export) and export.is_file()):
         raise InputError(
-            f"{folder}: is not an export (it has no {MANIFEST}); give an export's folder, or the "
-            "directory of a finished run of `extend`"
+            f"{export}: is not an export (it has no {MANIFEST}), and not the GGUF file of a run; "
+            "give an export's folder, or the directory of a finished run of `extend`"
         )
-    check_unchanged(folder)
-    return _written(folder, base_model or "", overwrite=overwrite)
+    if export.is_dir():
+        check_unchanged(export)
+    return _written(export, base_model or "", overwrite=overwrite)
 
 
-def keep_card(folder: Path, source: Source, notice: Notice) -> None:
+def keep_card(run_or_export: Path, source: Source, notice: Notice) -> None:
     """Write the card of an export that was just made. It must not fail for its card."""
     try:
-        _written(folder.resolve(), _hub_id(source))
+        _written(_export_of(run_or_export.resolve()), _hub_id(source))
     except Exception as error:  # hours of work must not end in a fault of their card
         notice(f"no card: {error}")
+
+
+def _export_of(given: Path) -> Path:
+    """The export that gets the card, in a run directory or as it was given."""
+    if not (given / CONFIGURATION).is_file():
+        return given
+    has_file_only = not (given / FOLDER).exists() and (given / FILE).exists()
+    return given / (FILE if has_file_only else FOLDER)
+
+
+def _is_of_run(export: Path) -> bool:
+    return export.name in (FOLDER, FILE) and (export.parent / CONFIGURATION).is_file()
 
 
 def _hub_id(source: Source) -> str:
@@ -88,20 +105,21 @@ def _hub_id(source: Source) -> str:
     if source.kind in ("hub", "catalogue"):
         return model_argument(source)
     home = source.path.resolve().parent if source.path else Path()
-    return home.parent.name.removeprefix("models--").replace("--", "/") * (home.name == "snapshots")
+    name = home.parent.name.removeprefix("models--").replace("--", "/")
+    return name * (home.name in ("snapshots", "blobs"))  # the second of a file
 
 
-def _written(folder: Path, base_model: str, *, overwrite: bool = False) -> ModelCard:
+def _written(export: Path, base_model: str, *, overwrite: bool = False) -> ModelCard:
     from ropewalk.reports.card import HUB_ID, stated
     from ropewalk.reports.card import card as made
     from ropewalk.run_on_disk import RunOnDisk
 
-    of_run = folder.name == FOLDER and (folder.parent / CONFIGURATION).is_file()
-    run = RunOnDisk.read(folder.parent) if of_run else None
+    folder = export if export.is_dir() else export.parent
+    run = RunOnDisk.read(export.parent) if _is_of_run(export) else None
     run = run if run is not None and run.command == "extend" else None
     last = stated(folder / CARD).get("base_model", [""])[0]
     named = base_model if HUB_ID.fullmatch(base_model) else last
-    found = made(folder, run, named)
+    found = made(export, run, named)
     files = {CARD: found.text, **found.pictures}
     for path in (folder / name for name in files):
         ours = is_ours(path) and run is not None  # else its run is not here to write it again

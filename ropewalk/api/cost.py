@@ -18,7 +18,7 @@ from ropewalk.costs.sizes import config_of, sizes_of
 from ropewalk.errors import Unsupported
 from ropewalk.gguf.cache import TYPES
 from ropewalk.gguf.facts import Facts
-from ropewalk.lengths import format_length
+from ropewalk.lengths import MAX_MEASURED_LENGTH, format_length
 from ropewalk.models.source import Source, resolve
 from ropewalk.options import Option, called, command
 from ropewalk.torchrun import check_heads
@@ -154,7 +154,7 @@ def cost(
         length = present.target_length if to is None else as_length(to, "to")
         if source.kind == "GGUF file":
             settings = None
-            if length > present.target_length:
+            if present.target_length < length <= MAX_MEASURED_LENGTH:
                 from ropewalk.pipeline.settings import settings_for
 
                 settings = settings_for(present, length)

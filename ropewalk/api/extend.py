@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from ropewalk.api.card import FOLDER, keep_card
+from ropewalk.api.card import keep_card
 from ropewalk.api.common import (
     GGUF,
     AllowDownload,
@@ -231,8 +231,7 @@ def extend(
             preview_ends(asked, source, ready.settings, ready.start)
             extended = ready.extended(progress, notice, done)
         if first():
-            if (ready.path / FOLDER).is_dir():  # a GGUF file has its evidence in the page
-                keep_card(ready.path / FOLDER, source, notice)
+            keep_card(ready.path, source, notice)
             keep_report(ready.path, notice)
         return extended
 

@@ -109,7 +109,6 @@ def export(
         out, needs_bytes=rewriting.needs(parts), overwrite=overwrite, sources=sources
     ) as place:
         written = _write(parts, place, changes, plan, as_folder, progress)
-        exported = exported.with_warnings((f"written: {setting.said}",))
         if why:
             return exported.with_warnings((f"written, and not run: {why}; {_VERIFY}",))
         # A file that cannot be run or compared is written all the same, with a warning.
@@ -286,6 +285,7 @@ def against_flags(
         max_difference=difference(said, beside),
         tolerance=SAME,
         tokens=len(said.positions),
+        reference="the source file with the plan as flags",
     )
 
 

@@ -101,6 +101,14 @@ class Manifest(Value):
         (folder / MANIFEST).write_text(f"{text}\n", encoding="utf-8")
 
 
+def digests_of(export: Path) -> dict[str, str]:
+    """The SHA-256 of each file of an export: of a GGUF file, or of those that a manifest lists."""
+    if export.is_file():
+        return {export.name: sha256(export)}
+    listed = Manifest.read(export).files.items()
+    return {f"{export.name}/{name}": own.sha256 for name, own in listed}
+
+
 def check_unchanged(folder: Path) -> None:
     """Refuse a folder with a file that has changed since it was written; others may be added."""
     for name, digest in Manifest.read(folder).files.items():

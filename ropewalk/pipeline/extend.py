@@ -18,10 +18,11 @@ from ropewalk.blocks import Block, Paragraph
 from ropewalk.evaluation.forward_time import Range
 from ropewalk.exporting.staging import SPARE_BYTES
 from ropewalk.lengths import format_length
+from ropewalk.models.config import BUNDLED
 from ropewalk.models.load import load
 from ropewalk.outputs import check_room
 from ropewalk.pipeline.cost import tokens_of
-from ropewalk.pipeline.results import TRAINED, Judged, final, read_result, run_id, sealed
+from ropewalk.pipeline.results import IN_FOLDER, TRAINED, Judged, final, read_result, run_id, sealed
 from ropewalk.pipeline.settings import ExtendSettings
 from ropewalk.pipeline.stage import Stage, Start, Work
 from ropewalk.pipeline.stages import stages
@@ -80,9 +81,10 @@ class Extended(Drawn):
     def blocks(self) -> Iterator[Block]:
         """Yield a question with both answers; before, after, and the price; where the files are."""
         yield from map(Paragraph, self.lines)
-        yield Paragraph(
-            "for your own model: ropewalk extend path/to/model --to 128k --dry-run", "quiet"
-        )
+        if self.model == BUNDLED:
+            yield Paragraph(
+                "for your own model: ropewalk extend path/to/model --to 128k --dry-run", "quiet"
+            )
         yield from self.charts()
 
     @property
@@ -103,6 +105,8 @@ class Extended(Drawn):
         """Whether the exported model works at the target, and what to do."""
         judged = self.judged
         instead = "train longer" if self.method == TRAINED else "train under it"
+        if self.result(Export).of_gguf:
+            instead = IN_FOLDER
         advice = {
             "works": f"use {self._shown}",
             "does not work": f"do not use {self._shown}; {instead}, or extend less far",
@@ -129,7 +133,8 @@ class Extended(Drawn):
     @property
     def written(self) -> str:
         paths = [str(each.path) for each in self.result(Export).written]
-        return f"written to {' and '.join(paths)}, with report.html next to them"
+        them = "them" if len(paths) > 1 else "it"
+        return f"written to {' and '.join(paths)}, with report.html next to {them}"
 
     @property
     def load(self) -> str:

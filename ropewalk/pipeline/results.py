@@ -324,6 +324,10 @@ class TrainingResult(Result):
         return told
 
 
+IN_FOLDER = "train the model's folder of safetensors under it"
+"""The advice where llama.cpp runs a GGUF file, which is not trained."""
+
+
 @dataclass(frozen=True, eq=False)
 class Exports(Result):
     """The exports, each with its proof, and those left out, with the reason."""
@@ -334,6 +338,11 @@ class Exports(Result):
     left_out: Mapping[str, str]
     sha256: Mapping[str, str]
     """The SHA-256 of every file that was written, by its path in the run directory."""
+
+    @property
+    def of_gguf(self) -> bool:
+        """True of a GGUF file's extension, which has no folder."""
+        return all(each.path.suffix for each in self.written)
 
     def summary(self) -> str:
         return " ".join(each.summary() for each in self.written)

@@ -31,8 +31,9 @@ from ropewalk.blocks import (
 from ropewalk.chart import words
 from ropewalk.context_plan import PLAN, ContextPlan
 from ropewalk.errors import InputError
-from ropewalk.exporting.manifest import SOURCE_CARD, Manifest
+from ropewalk.exporting.manifest import SOURCE_CARD, digests_of
 from ropewalk.lengths import format_length
+from ropewalk.models.source import resolve
 from ropewalk.outputs import UNSIGNED
 from ropewalk.pipeline.results import (
     TRAINED,
@@ -95,19 +96,34 @@ def stated(card: Path) -> dict[str, list[str]]:
     return found
 
 
-def card(folder: Path, run: RunOnDisk | None, base_model: str) -> Card:
-    """The card of an export; both paths are absolute, and none of them is in it."""
-    plan, source = ContextPlan.read(folder / PLAN), stated(folder / SOURCE_CARD)
-    judged = None if run is None else _judged(run, folder, plan)
+def _in_file(file: Path) -> dict[str, list[str]]:
+    """The same members as a GGUF file states them."""
+    values = resolve(file).header.values
+    found = {key: str(values.get(f"general.{key.replace('_', '.')}", "")) for key in _KEPT}
+    return {k: [v] for k, v in found.items() if re.fullmatch(_VALUES[k], v, re.ASCII)}
+
+
+def card(export: Path, run: RunOnDisk | None, base_model: str) -> Card:
+    """The card of an export, a folder or a GGUF file of a run; both paths are absolute, and none of
+    them is in it."""
+    is_file = export.is_file()
+    folder = export.parent if is_file else export
+    source = _in_file(export) if is_file else stated(folder / SOURCE_CARD)
+    plan = ContextPlan.read(folder / PLAN)
+    judged = None if run is None else _judged(run, export, plan)
+    if is_file and judged is None:
+        raise InputError(
+            f"{export}: is not of a run of `extend`, which alone gives a GGUF file a card"
+        )
     name = (base_model or plan.model).rstrip("/").rpartition("/")[2]
     title = f"{name}, extended to {format_length(plan.target_length)} tokens"
     sections = [
         Section("", tuple(_outcome(plan, judged))),
         Section("Retrieval and perplexity", tuple(_evidence(judged))),
         Section("Method", tuple(_method(plan))),
-        Section("Load and serve", tuple(_loading(folder, run))),
+        Section("Load and serve", tuple(_loading(export, run))),
         Section("Not checked", tuple(_unchecked(run, judged))),
-        Section("To repeat", tuple(_repeating(plan, run, base_model or plan.model))),
+        Section("To repeat", tuple(_repeating(export, plan, run, base_model or plan.model))),
         Section("Source", tuple(_source(folder, base_model or name, source))),
     ]
     page = Page(title, "", (), tuple(sections), notes=() if run is None else run.notes()[2:])
@@ -115,7 +131,7 @@ def card(folder: Path, run: RunOnDisk | None, base_model: str) -> Card:
     page = places.with_texts(page, partial(here.sub, lambda at: "" if at[0].endswith("/") else "."))
     page = places.shareable(page, [folder.parent])
     pictures: dict[str, str] = {}
-    parts = [_front_matter(plan, source, base_model), f"# {escaped(page.title)}"]
+    parts = [_front_matter(plan, source, base_model, is_file=is_file), f"# {escaped(page.title)}"]
     for section in filter(lambda own: own.blocks, page.sections):
         parts += [f"## {escaped(section.title)}"] if section.title else []
         parts.append(markdown(section.blocks, pictures))
@@ -124,7 +140,7 @@ def card(folder: Path, run: RunOnDisk | None, base_model: str) -> Card:
     return Card("\n\n".join(parts), pictures, title, verdict)
 
 
-def _judged(run: RunOnDisk, folder: Path, plan: ContextPlan) -> Judged:
+def _judged(run: RunOnDisk, export: Path, plan: ContextPlan) -> Judged:
     """The verdict of a run on this very export; that of others is refused."""
     check_version(run.configuration, run.path)
     exports = stage_of(run, "export", Exports)
@@ -135,26 +151,27 @@ def _judged(run: RunOnDisk, folder: Path, plan: ContextPlan) -> Judged:
             "stopped"
         )
     judged, kept = final(found), exports.sha256
-    files = Manifest.read(folder).files.items()
-    other = [name for name, own in files if kept.get(f"{folder.name}/{name}") != own.sha256]
+    other = [name for name, digest in digests_of(export).items() if kept.get(name) != digest]
     if other or plan.id != judged.plan.id:
         raise InputError(
-            f"{folder / (other or [PLAN])[0]}: is not the one that {run.path} exported and judged; "
-            "give the run that wrote this folder"
+            f"{run.path / (other or [PLAN])[0]}: is not the one that {run.path} exported and "
+            f"judged; give the run that wrote {export.name}"
         )
     return judged
 
 
-def _front_matter(plan: ContextPlan, source: Mapping[str, list[str]], base_model: str) -> str:
+def _front_matter(
+    plan: ContextPlan, source: Mapping[str, list[str]], base_model: str, *, is_file: bool
+) -> str:
     """YAML, in which every value is a JSON string or a list of them."""
     method = re.sub("[^a-z0-9]+", "-", plan.methods.lower()).strip("-")
     base = {"base_model": base_model, "base_model_relation": "finetune"} if base_model else {}
     members: dict[str, object] = {
         **base,
-        "library_name": "transformers",
+        "library_name": "gguf" if is_file else "transformers",
         "pipeline_tag": "text-generation",
         **{k: source[k] if k == "language" else source[k][0] for k in _KEPT if k in source},
-        "tags": ["ropewalk", "rope", "long-context", *filter(None, [method])],
+        "tags": ["ropewalk", "rope", "long-context", *["gguf"] * is_file, *filter(None, [method])],
     }
     lines = (f"{key}: {json.dumps(value)}" for key, value in members.items())
     return "\n".join(("---", *lines, "---"))
@@ -181,7 +198,7 @@ def _outcome(plan: ContextPlan, judged: Judged | None) -> Iterator[Block]:
 def _evidence(judged: Judged | None) -> Iterator[Block]:
     """The pictures of the verdict, and how it came about."""
     if judged is not None:
-        yield from (*judged.charts(), *judged_section(judged, is_final=True).blocks)
+        yield from (judged.charts()[0], *judged_section(judged, is_final=True).blocks)
 
 
 def _method(plan: ContextPlan) -> Iterator[Block]:
@@ -198,19 +215,22 @@ def _method(plan: ContextPlan) -> Iterator[Block]:
     yield from schedules.of_plans({plan.methods: plan}).blocks
 
 
-def _loading(folder: Path, run: RunOnDisk | None) -> Iterator[Block]:
+def _loading(export: Path, run: RunOnDisk | None) -> Iterator[Block]:
     """The lines that load and serve it, here in its folder."""
-    yield Code("In this folder, with transformers:", _IN_PYTHON)
+    is_folder = export.is_dir()
+    if is_folder:
+        yield Code("In this folder, with transformers:", _IN_PYTHON)
+    beside = ", which the same run wrote beside this folder" * is_folder
     exports = None if run is None else stage_of(run, "export", Exports)
     for each in exports.written if run and exports else ():
-        if each.path.name != folder.name:
+        if each.path.suffix:  # a file
             own = each.moved(Path())
             yield Code(
-                f"With {own.target}, on `{own.path.name}`, which the same run wrote beside this "
-                "folder:",
+                f"With {own.target}, on `{own.path.name}`{beside}:",
                 "\n".join((own.load, *own.elsewhere)),
             )
-    yield from schedules.served(folder)
+    if is_folder:
+        yield from schedules.served(export)
 
 
 def _unchecked(run: RunOnDisk | None, judged: Judged | None) -> Iterator[Block]:
@@ -235,8 +255,12 @@ def _unchecked(run: RunOnDisk | None, judged: Judged | None) -> Iterator[Block]:
     )
 
 
-def _repeating(plan: ContextPlan, run: RunOnDisk | None, model: str) -> Iterator[Block]:
+def _repeating(
+    export: Path, plan: ContextPlan, run: RunOnDisk | None, model: str
+) -> Iterator[Block]:
     """The commands that give the figures again."""
+    kind, name = ("folder", ".") if export.is_dir() else ("file", export.name)
+    model = model if export.is_dir() else plan.model  # a hub's name may be of a folder
     length = format_length(plan.target_length)
     if run is None:
         measured = f"ropewalk evaluate . --plan {PLAN} --lengths {length}"
@@ -247,8 +271,9 @@ def _repeating(plan: ContextPlan, run: RunOnDisk | None, model: str) -> Iterator
             known = key in ("model", "to", "run") or value is False
             if not known and isinstance(value, str | int | float):
                 line += [f"--{key.replace('_', '-')}", *([] if value is True else [str(value)])]
-        yield Code("Verdict, retrieval and perplexity, and this folder:", shlex.join(line))
-    yield Code("Whether the files are whole and follow their plan:", "ropewalk verify .")
+        yield Code(f"Verdict, retrieval and perplexity, and this {kind}:", shlex.join(line))
+    told = "Whether the files are whole and follow their plan:"
+    yield Code(told, f"ropewalk verify {name}")
 
 
 def _source(folder: Path, name: str, source: Mapping[str, list[str]]) -> Iterator[Block]:
@@ -262,6 +287,6 @@ def _source(folder: Path, name: str, source: Mapping[str, list[str]]) -> Iterato
     if re.search(r"(^|-)nd(-|$)", licence.partition(" ")[0]):
         yield Paragraph(
             f"The source's licence, {licence}, does not allow derivatives to be shared. Whether "
-            "this folder is one is for whoever shares it to decide.",
+            "this export is one is for whoever shares it to decide.",
             "warning",
         )

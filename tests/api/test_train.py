@@ -93,7 +93,7 @@ def test_the_page_of_a_training_that_has_moved_names_it_as_it_is_now(
     (run / "report.html").unlink()
     found = rw.report(run)
     content = found.path.read_text()
-    assert "from_pretrained(&#x27;moved/model&#x27;)" in content
+    assert "folder = &#x27;moved/model&#x27;" in content
     assert "Run directory: moved<" in content
     for place in (tmp_path, Path(done.run).parent):
         assert str(place) not in content

@@ -49,7 +49,7 @@ RESERVING = """
 import os, sys, time, xllamacpp
 p = xllamacpp.CommonParams()
 p.model.path, p.n_ctx, p.n_parallel, p.n_gpu_layers = sys.argv[1], int(sys.argv[2]), 1, 0
-p.warmup, p.fit_params, p.verbosity, p.swa_full = False, False, 4, sys.argv[4] == "whole"
+p.warmup, p.fit_params, p.verbosity, p.swa_full = False, False, 4, "whole" in sys.argv
 p.cache_type_k = p.cache_type_v = getattr(xllamacpp.ggml_type, "GGML_TYPE_" + sys.argv[3].upper())
 server = xllamacpp.Server(p)
 time.sleep(0.2)

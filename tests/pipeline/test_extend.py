@@ -456,9 +456,9 @@ def judged_as(judged: Judged, rates: tuple[float, float], extra: float = 0.0) ->
     own = [
         DocumentRead(method, length, f"text {i}@0", 3.0 + paid, 1.0, rate, 8)
         for method, length, rate, paid in (
-            ("none", tiny.WINDOW, rates[0], 0.0),
-            (judged.chosen, tiny.WINDOW, rates[0], extra),
-            (judged.chosen, TARGET, rates[1], 0.0),
+            ("none", judged.window, rates[0], 0.0),
+            (judged.chosen, judged.window, rates[0], extra),
+            (judged.chosen, judged.length, rates[1], 0.0),
         )
         for i in range(32)
     ]

@@ -8,22 +8,30 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from huggingface_hub import ModelCard as HubCard
 
 import ropewalk as rw
 from ropewalk.errors import InputError, Unsupported
-from ropewalk.gguf.parts import read_model
+from ropewalk.exporting.manifest import CARD
+from ropewalk.gguf import provenance, rewriting
+from ropewalk.gguf.parts import read_model, read_parts
 from ropewalk.gguf.rotation import present_plan
 from ropewalk.pipeline.extend import Extended
 from ropewalk.pipeline.stages.export import Export
 from ropewalk.pipeline.stages.judge import JudgeFirst
 from ropewalk.pipeline.stages.verify import Verify
 from ropewalk.progress import unheard
+from ropewalk.reports.commands.extend import _to_do
+from ropewalk.run_on_disk import RunOnDisk
 from tests.api.conformance import check_result
 from tests.evaluation.served import made
+from tests.pipeline.test_extend import judged_as
+from tests.reports.test_markdown import Seen
 
 TARGET, DOCUMENTS = 1024, 5
 ROOT = Path(__file__).parents[2]
@@ -32,7 +40,17 @@ KEPT = ("plan.json", "first.json", "first.jsonl", "export.json", "model.gguf", "
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return made.gguf(tmp_path_factory.mktemp("gguf") / "plain.gguf", made.plain(), length=512)
+    """A file that states a licence, and a link of a form that no card takes."""
+    made_of = made.gguf(tmp_path_factory.mktemp("made") / "plain.gguf", made.plain(), length=512)
+    path = tmp_path_factory.mktemp("gguf") / "plain.gguf"
+    stated = {"general.license": "mit", "general.license.link": "javascript:alert(1)"}
+    keys = {key: rewriting.text(value) for key, value in stated.items()}
+    sealed = {provenance.SHA256, provenance.SIZE, provenance.PLAN}
+    parts = read_parts(made_of)
+    rewriting.join(
+        parts, path, rewriting.Changes(keys=keys, without=frozenset(sealed)), lambda done: None
+    )
+    return path
 
 
 @pytest.fixture(scope="module")
@@ -56,12 +74,85 @@ def test_the_verdict_and_the_file_are_those_of_a_folder(whole: tuple[Extended, P
     assert (written.target, written.path) == ("llama.cpp", run / "model.gguf")
     assert written.agreement is not None
     assert written.agreement.passed
+    assert "those of the source file with the plan as flags" in written.summary()
+    assert written.warnings == ()
+    assert "report.html next to it" in found.written
     header = read_model(written.path)
     assert header.get("rope.scaling.type") == "yarn"
     assert header.count("context_length") == TARGET
     assert present_plan(header, "").rotates_like(judged.plan)
     assert [each.verdict for each in found.result(Verify).verified] == ["OK"]
     assert "yarn" in (run / "report.html").read_text()
+
+
+def test_its_card_has_the_figures_of_the_run(whole: tuple[Extended, Path]) -> None:
+    found, run = whole
+    text = (run / CARD).read_text(encoding="utf-8")
+    data = HubCard(text).data
+    assert (data.get("library_name"), data.get("license")) == ("gguf", "mit")
+    assert data.get("license_link") is None
+    assert "gguf" in data.get("tags", [])
+    page = Seen(text.partition("\n---\n")[2])
+    assert found.judged.evidence.replace("`", "") in page.text
+    for line in (f"llama-server -m model.gguf -c {TARGET}", "ropewalk verify model.gguf"):
+        assert line in page.text
+    assert "from_pretrained" not in text
+    assert "this folder" not in text
+    assert str(run) not in text
+    for tag, attributes in page.elements:
+        assert tag != "img" or (run / str(attributes.get("src"))).is_file()
+    card = check_result(rw.card(run, base_model="org/tiny"))
+    assert (card.path, card.base_model) == (run / CARD, "org/tiny")
+    assert rw.card(run / "model.gguf") == card
+
+
+def test_its_advice_is_for_a_file(whole: tuple[Extended, Path]) -> None:
+    """Neither a training, which is refused, nor the folder that is not there."""
+    found, run = whole
+    exports, on_disk = found.result(Export), RunOnDisk.read(run)
+    first = found.result(JudgeFirst)
+    failed = _to_do(judged_as(first, (1.0, 0.25)), on_disk, exports, over=False)
+    assert "folder of safetensors" in failed.title
+    assert failed.text == ""
+    hard = _to_do(judged_as(first, (0.25, 0.0)), on_disk, exports, over=False)
+    assert str(run / "model.gguf") in hard.text
+
+
+def other_file(run: Path) -> None:
+    shutil.copy(made.gguf(run / "q8.gguf", made.plain(), "Q8_0", length=512), run / "model.gguf")
+
+
+def other_plan(run: Path) -> None:
+    (run / "plan.json").write_text(rw.plan("bundled", TARGET, "linear").plan.dumps(), "utf-8")
+
+
+def edited_record(run: Path) -> None:
+    path = run / "export.json"
+    path.write_text(path.read_text("utf-8").replace('model.gguf": "', 'model.gguf": "0'), "utf-8")
+
+
+def no_run(run: Path) -> None:
+    (run / "run.json").unlink()
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (other_file, r"model\.gguf: is not the one that"),
+        (other_plan, r"plan\.json"),
+        (edited_record, r"export\.json"),
+        (no_run, "not the GGUF file of a run"),
+    ],
+)
+def test_a_card_that_its_records_contradict_is_refused(
+    whole: tuple[Extended, Path], change: Callable[[Path], None], complaint: str, tmp_path: Path
+) -> None:
+    run = Path(shutil.copytree(whole[1], tmp_path / "run"))
+    (run / CARD).unlink()
+    change(run)
+    with pytest.raises(InputError, match=complaint):
+        rw.card(run / "model.gguf")
+    assert not (run / CARD).exists()
 
 
 @pytest.mark.slow

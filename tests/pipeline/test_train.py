@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 
 from ropewalk.data.corpora import Document, apart_from
 from ropewalk.errors import InputError, InvalidValue
+from ropewalk.exporting.staging import SPARE_BYTES
 from ropewalk.models.checkpoint import Checkpoint
 from ropewalk.models.load import load
 from ropewalk.pipeline.extend import Extended, check
@@ -119,6 +120,7 @@ def test_a_disk_without_room_for_all_stages_is_found_before_any_work(
     loaded, run = load(str(folder)), tmp_path / "runs" / "run"
     weights = Checkpoint.open(str(folder)).bytes(torch.float32)
     most = weights * (3 * 3 + 1 if steps else 0) + Checkpoint.open(str(folder)).bytes() + weights
+    most += SPARE_BYTES
     start = Start(str(folder), loaded, TARGET, *parted(tiny.documents(8)), place=run)
     settings = replace(settings_for(loaded.present_plan, TARGET, train_steps=steps), batch=2)
 

@@ -14,6 +14,7 @@ from ropewalk.evaluation.verdict import MARGIN
 from ropewalk.lengths import format_length
 from ropewalk.pipeline.charts import by_documents
 from ropewalk.pipeline.results import (
+    IN_FOLDER,
     SO_FAR,
     TRAINED,
     Exports,
@@ -159,12 +160,15 @@ def _to_do(judged: Judged, run: RunOnDisk, exports: Exports | None, *, over: boo
         short = f" for texts of over {window} tokens, and the original for shorter ones"
         return Code(f"use it{short * over}.", line)
     if judged.verdict == "cannot be judged":
-        easier = ("ropewalk", "evaluate", str(run.path / "model"), "--tasks", "passkey,perplexity")
+        model = exports.written[0].path.name if exports else "model"
+        easier = ("ropewalk", "evaluate", str(run.path / model), "--tasks", "passkey,perplexity")
         return Code("ask an easier task.", shlex.join(easier))
     last = judged.looks[-1] if judged.looks else None
     if judged.verdict == "undecided" and last is not None and last.more is not None:
         more = again(run, "--budget", str(last.documents + last.more))
         return Code(f"read {last.more:,} more documents, by this command.", more)
+    if exports and exports.of_gguf:
+        return Code(f"{IN_FOLDER}, or extend less far{_reach(judged)}.", "")
     advice = f"train under it, or extend less far{_reach(judged)}."
     return Code(advice, again(run, "--train-steps", "200"))
 

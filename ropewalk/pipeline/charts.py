@@ -75,18 +75,19 @@ def _tile(length: int, facts: Sequence[PlantedFact]) -> Tile | None:
     return Tile(cell.rate.value, told, cell.is_vague)
 
 
-def by_documents(looks: Sequence[Look], chosen: str) -> Chart:
+def by_documents(looks: Sequence[Look], chosen: str, window: int, length: int) -> Chart:
     """The difference that decides, after each look at the documents."""
     marks = tuple(Mark.of(look.documents, look.difference) for look in looks)
+    ends = format_length(window), format_length(length)
     return Chart(
         "Facts retrieved: the difference that decides",
         Axis("documents read"),
         Axis("points", shown="points"),
-        (Series(f"{chosen} minus the unmodified model", marks, True),),
+        (Series(f"{chosen} at {ends[1]} minus unmodified at {ends[0]}", marks, True),),
         (Guide(TO_WORK, f"at least {TO_WORK}"),),
         (Guide(-MARGIN, "limit"),),
-        "Facts are planted in documents and asked for; an answer counts if it is exact. It works "
-        f"if the whole interval is above {-100 * MARGIN:.0f} points after {TO_WORK} documents or "
-        f"more. Answers are looked at up to {len(LOOKS)} times, so each interval is a wide one: "
-        f"{CONFIDENCE:.0%}.",
+        "Facts are planted in documents and asked for; an answer counts if it is exact. The "
+        f"model works if the whole interval is above {-100 * MARGIN:.0f} points after {TO_WORK} "
+        f"documents or more. This is checked up to {len(LOOKS)} times, so each interval is a wide "
+        f"one: {CONFIDENCE:.0%}.",
     )

@@ -102,7 +102,7 @@ def test_the_looks_are_those_that_were_planned_and_the_last_at_all_documents() -
 
 def test_the_chart_of_a_verdict_ends_in_the_interval_that_decides() -> None:
     judged = judged_by(1.0, [1.0] * 32)
-    chart = by_documents(judged.looks, "yarn")
+    chart = by_documents(judged.looks, "yarn", judged.window, judged.length)
     [limit] = chart.horizontals
     *before, last = chart.series[0].marks
     assert judged.verdict == "works"

@@ -118,9 +118,9 @@ def _remarks(
         difference = gain(EXACT_MATCH.name, last.difference).text
         yield (
             "How sure",
-            f"the difference from {last.reference:.0%} is {difference} "
-            f"({last.difference.level:.0%} interval); it works if the whole interval is above "
-            f"{-100 * MARGIN:.0f}.",
+            f"the difference from the original at {format_length(judged.window)} is {difference} "
+            f"({last.difference.level:.0%} interval); it counts as working if the whole interval "
+            f"is above {-100 * MARGIN:.0f}.",
         )
     told = judged.price_in_words
     if limit is not None:
@@ -129,7 +129,7 @@ def _remarks(
         if costs and all(cost.difference.value > limit for cost in costs.values()):
             able = " and ".join(name for name in costs if name != judged.chosen)
             at = format_length(judged.length)
-            told += f". Others as good at {at} cost too much as well: {able}" * bool(able)
+            told += f". As good at {at}, but too dear as well: {able}" * bool(able)
     yield "Price on short text", f"{told}."
     if more := schedules.resources(run.path / "model", judged.window, judged.length):
         yield "Memory and time", more
@@ -143,22 +143,29 @@ def _finding(judged: Judged) -> str:
         return f"At {length} tokens, {subject} {judged.evidence}."
     own = judged.retrieved(judged.chosen, judged.length)
     told = (
-        f"At {length} tokens, {subject} retrieves {own} of the facts hidden in "
-        f"{judged.looks[-1].documents} documents. Unmodified, it retrieves "
-        f"{judged.retrieved(AS_IT_IS, judged.length)} there, and "
+        f"At {length} tokens, {subject} retrieves {own} of the {_asked(judged, judged.chosen)} "
+        f"facts hidden in {judged.looks[-1].documents} documents. Unmodified, it retrieves "
+        f"{judged.retrieved(AS_IT_IS, judged.length)} of {_asked(judged, AS_IT_IS)} there, and "
         f"{judged.retrieved(AS_IT_IS, judged.window)} within its own window of {window}."
     )
     doubt = judged.doubt.partition(". ")[0]  # advice follows below
     return f"{told} {doubt[:1].upper()}{doubt[1:]}.".removesuffix(" .")
 
 
+def _asked(judged: Judged, method: str) -> int:
+    """The facts that were asked for at the target."""
+    shares = judged.shares(method, judged.length)
+    return round(shares.facts * len(shares.shares))
+
+
 def _to_do(judged: Judged, run: RunOnDisk, exports: Exports | None, *, over: bool) -> Code:
     """Advice on the exported model, and the command that follows it."""
     if judged.verdict == "works":
         line = schedules.pasted(exports.written[0].moved(run.path)) if exports else ""
-        window = format_length(judged.window)
-        short = f" for texts of over {window} tokens, and the original for shorter ones"
-        return Code(f"use it{short * over}.", line)
+        window, length = map(format_length, (judged.window, judged.length))
+        short = f"over {window} tokens and up to {length}, and the original for shorter ones"
+        told = short if over else f"up to {length} tokens"
+        return Code(f"use it for texts of {told}; longer ones were not tested.", line)
     if judged.verdict == "cannot be judged":
         model = exports.written[0].path.name if exports else "model"
         easier = ("ropewalk", "evaluate", str(run.path / model), "--tasks", "passkey,perplexity")
@@ -191,7 +198,8 @@ def judged_section(judged: Judged, *, is_final: bool = False, goes_on: bool = Fa
     name = NAMES.get(judged.chosen, judged.chosen)
     if is_final or goes_on:
         told = (Paragraph(f"{judged.so_far}; {judged.price_in_words}."),) if goes_on else ()
-        shown = (by_documents(judged.looks, name), judged.charts()[1])
+        decided = by_documents(judged.looks, name, judged.window, judged.length)
+        shown = (decided, judged.charts()[1])
         return Section(f"How {name} was judged", (*told, *shown))
     verdict = f"{_finding(judged)} Verdict: {judged.verdict}; {judged.price_in_words}."
     return Section(f"Judged before: {name}", (Paragraph(verdict), *judged.charts()))

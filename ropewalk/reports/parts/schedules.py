@@ -128,8 +128,8 @@ def resources(folder: Path, window: int, length: int) -> str:
     times = own.operations(length) / own.operations(window)
     return (
         f"a text of {format_length(length)} tokens takes {long} of cache ({short} at "
-        f"{format_length(window)}) and {times:.1f} times the computation to read; at equal lengths "
-        "nothing changes. By formula, in 16 bits."
+        f"{format_length(window)}) and {times:.1f} times the computation to read; a text of the "
+        "same length costs what it did. Calculated for 16-bit numbers, not measured."
     )
 
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from ropewalk.evaluation.answering import TokenScores
 from ropewalk.evaluation.encoding import SMALL_VOCABULARY, Encoder, IntArray
+from ropewalk.evaluation.planted import Planted
 from ropewalk.evaluation.samples import common_beginning
 from ropewalk.evaluation.served.check import check
 from ropewalk.evaluation.served.client import Client, Refused
@@ -208,22 +209,20 @@ class ReaderHere(DocumentReader):
             answered = self._encoder.pieces(question.asked + question.answer)
             # A token that joins both belongs to the answer: the model must predict it.
             shared = common_beginning(asked, answered)
-            places.append(range(len(tokens) + shared, len(tokens) + len(answered)))
+            places.append(slice(len(tokens) + shared, len(tokens) + len(answered)))
             tokens += [*answered.tolist(), *self._encoder.pieces(question.end).tolist()]
-        sequence = np.array(tokens, dtype=np.int64)
-        # The choice after an answer shows whether it ends.
-        wanted = [place for own in places for place in (*own, own.stop)]
-        chosen = self._scores(sequence, wanted, begin).chosen
-        right = []
-        for own in places:
-            written = chosen[own.start - begin : own.stop + 1 - begin]
-            ends = not self._encoder.continues(written[-1:], CONTINUES.pattern)
-            right.append(
-                bool(ends and np.array_equal(written[:-1], sequence[own.start : own.stop]))
-            )
-        depths = tuple(question.depth for question in asking.questions)
+        document = Planted(
+            degree,
+            np.array(tokens, dtype=np.int64),
+            slice(begin, begin),  # no loss of its text is asked for
+            tuple(places),
+            tuple(question.depth for question in asking.questions),
+            partial(self._encoder.goes_on, CONTINUES.pattern),
+        )
+        scores = self._scores(document.tokens, document.scored.tolist(), document.scored_from)
+        right = tuple(document.matched(scores, answer) for answer in document.answers)
         size = len(tokens)
-        return DocumentAnswers(degree, length, number, size, size, tuple(right), depths)
+        return DocumentAnswers(degree, length, number, size, size, right, document.depths)
 
     def end(self) -> None:
         self._end()

@@ -76,7 +76,7 @@ class Cost(Result):
     rows: tuple[CostRow, ...]
     assumptions: tuple[str, ...]
     proposal: str = ""
-    """Of a GGUF file: the type of cache, or the length, that there is room for."""
+    """The type of cache, or the length, that a GGUF file has room for."""
 
     def summary(self) -> str:
         size = f"{self.model} ({self.weights / 1e9:.3g} billion weights)"

@@ -76,7 +76,7 @@ def _preview(
 
 
 def _usual_run(given: Mapping[str, Any]) -> Path:
-    """Where a shell keeps a search."""
+    """The place where a shell keeps a search."""
     source = resolve(given["model"], allow_download=given.get("allow_download", False))
     length = format_length(as_length(given["to"], "to"))
     return Path("runs") / f"search-{source.short_name}-{length}"

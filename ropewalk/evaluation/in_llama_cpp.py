@@ -49,7 +49,7 @@ USED = "used"
 
 
 class LlamaCppSetting(NamedTuple):
-    """How llama.cpp runs a file: by the plan's flags, and with this type of cache."""
+    """The plan's flags, and the type of cache, with which llama.cpp runs a file."""
 
     flags: Flags | None
     cache: str
@@ -140,7 +140,7 @@ class FileInLlamaCpp:
     def setting(
         self, plan: ContextPlan | None, length: int, cache: str, method: str
     ) -> LlamaCppSetting:
-        """How llama.cpp follows a plan up to a length; the file itself if there is none."""
+        """The setting that follows a plan up to a length; without one, that of the file."""
         stated = self.header.count("context_length") or 0
         if (plan is None or plan.rotates_like(self.present_plan)) and length <= stated:
             return LlamaCppSetting(None, cache)

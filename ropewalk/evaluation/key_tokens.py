@@ -33,7 +33,7 @@ Floats = NDArray[np.float64]
 
 
 class ContextGain(NamedTuple):
-    """Of each token of a text from K on."""
+    """An entry for each token of a text from K on."""
 
     loss: Floats
     """In nats, with the whole text before it."""

@@ -116,7 +116,7 @@ class Definition:
     """Its windows are also scored by position, at the longest length."""
     accuracy: bool = False
     keys: bool = False
-    """Of the scored tokens only key tokens count, which an evaluator chooses (key_tokens.py)."""
+    """Only key tokens count among the scored ones; an evaluator chooses them (key_tokens.py)."""
 
 
 def have_keys(names: Iterable[str]) -> bool:

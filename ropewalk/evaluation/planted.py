@@ -93,7 +93,7 @@ class Planted:
         return float(np.concatenate(right).mean())
 
     def measured(self, scores: TokenScores) -> DocumentScores:
-        """What the tokens' scores say of text and answers."""
+        """The scores of text and answers, by those of the tokens."""
 
         def losses(places: slice) -> NDArray[np.float64]:
             own = slice(places.start - self.scored_from, places.stop - self.scored_from)

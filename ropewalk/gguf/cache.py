@@ -42,7 +42,7 @@ class LayerCache(NamedTuple):
     """The keys and values that a layer keeps of a text."""
 
     numbers: int
-    """Of each token."""
+    """For each token."""
     window: int | None
 
     def cells(self, length: int) -> int:

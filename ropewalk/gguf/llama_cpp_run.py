@@ -5,8 +5,9 @@
         llama.log_probabilities(tokens, start=500)
         llama.generate(tokens, 8)
 
-llama.cpp runs in a process of its own (llama_cpp_server.py), on the CPU, with a float32 cache and
-without flash attention. It is the one that the package `xllamacpp` carries.
+llama.cpp runs in a process of its own (llama_cpp_server.py): the one that the package `xllamacpp`
+carries, or a user's `llama-server`. `running` is exact: on the CPU, with a float32 cache, without
+flash attention. `serving` may also leave these to llama.cpp.
 """
 
 from __future__ import annotations
@@ -137,7 +138,7 @@ class Engine:
 
     @property
     def used(self) -> dict[str, object]:
-        """What a run records of it."""
+        """The part that a run records."""
         layers = "all that fit" if self.gpu_layers is None else self.gpu_layers
         return {"llama_cpp": self.name, "threads": self.threads, "gpu_layers": layers}
 

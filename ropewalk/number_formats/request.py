@@ -11,7 +11,7 @@ from ropewalk.untrusted import whole_number
 
 @dataclass(frozen=True)
 class PrecisionRequest:
-    """What to measure; None takes the article's grids, as far as the model and the text reach."""
+    """A measurement; None takes the article's grids, as far as the model and the text reach."""
 
     quick: bool = False
     """Measure few shifts and sequences."""

@@ -230,7 +230,7 @@ class Judged(Drawn):
 
     @property
     def doubt(self) -> str:
-        """What would settle a verdict that is open; empty if it is not."""
+        """The documents that would settle an open verdict, in words; empty if it is not open."""
         if self.verdict == "cannot be judged":
             return (
                 "these questions are too hard for it: the model answers under "

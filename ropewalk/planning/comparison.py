@@ -441,7 +441,8 @@ def _loadable_by(plan: ContextPlan, source: Source) -> tuple[str, ...] | None:
 
 
 LONGEST = 2**20
-"""Of the table, where most heads are. The time grows with the square of the length."""
+"""The longest length that a base is sought for, where the table ends for most sizes of heads. The
+time grows with the square of the length."""
 
 
 def sufficient_base(

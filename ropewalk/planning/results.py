@@ -46,7 +46,7 @@ class Planned(Drawn):
     documented: str = ""
     """The vendor's documented extension for this target; empty if none is known."""
     memory: str = ""
-    """Of a GGUF file: the type of cache that this machine has room for at the target."""
+    """The type of cache of a GGUF file that this machine has room for at the target."""
 
     @property
     def schedule(self) -> RotarySchedule:

@@ -123,7 +123,7 @@ def judged(
 
 
 def facts_of(config: Config, folder: Path | None) -> dict[str, Any]:
-    """What a `ExaminedModel` knows of a config, and of the files beside it."""
+    """The facts that an `ExaminedModel` knows of a config, and of the files beside it."""
     return {
         "config": without_chunks(config),
         "chunks": text_config(config).get(DUAL_CHUNK),

@@ -93,7 +93,7 @@ def head_of(tensors: Iterable[str]) -> str | None:
 
 
 def ties(reader: ConfigReader) -> bool | None:
-    """Whether the class takes the embedding for the head; None if it is not known."""
+    """True if the class takes the embedding for the head; None if it is not known."""
     own, outer = (each.get("tie_word_embeddings") for each in (reader.config, reader.outer))
     if reader.path:  # an outer one that ties does so whatever its text model says
         return True if outer is True else own

@@ -1,1 +1,1 @@
-"""How far a model or a server works: up to where it answers as well as at its own short lengths."""
+"""The length up to which a model or a server answers as well as at its own short lengths."""

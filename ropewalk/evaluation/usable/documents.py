@@ -42,7 +42,7 @@ Count = Callable[[str], int]
 
 
 class Degree(NamedTuple):
-    """How hard questions are."""
+    """A kind of questions, by how hard they are."""
 
     name: str
     told: str
@@ -58,7 +58,7 @@ DEGREES = (SINGLE, MIXED, MULTIKEY, NOLIMA)
 
 
 class Question(NamedTuple):
-    """What is asked after the text, and the right answer."""
+    """A question that is asked after the text, and the right answer."""
 
     asked: str
     answer: str

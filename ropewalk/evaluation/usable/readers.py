@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ropewalk.evaluation.usable.request import HowLong
 
 _REFUSALS = (400, 413, 422)
-"""What servers answer to a prompt that is too long."""
+"""The statuses by which servers refuse a prompt that is too long."""
 _AROUND = 4
 """The characters that a model may write around an answer."""
 _CAREFUL = 1.05
@@ -93,7 +93,7 @@ class DocumentReader(Protocol):
     identity: Mapping[str, object]
     """The part of a run's configuration that identifies whose answers they are."""
     runs: str
-    """How it runs, in words."""
+    """The way it runs, in words."""
     added: int = 0
     """The tokens that a server adds to each prompt, a BOS among them."""
 
@@ -115,7 +115,7 @@ class DocumentReader(Protocol):
 
 
 def subject_of(asked: HowLong) -> Askable:
-    """What is asked, without loading anything; of a server, what it says of itself."""
+    """The model or server that is asked, by its files or its own words; nothing is loaded."""
     if asked.is_server:
         client = Client.of(str(asked.model), asked.timeout)
         if not client.where.is_local and client.key and client.where.scheme == "http":
@@ -313,7 +313,7 @@ class ServedReader(DocumentReader):
         return self._go_on(text, 1).prompt_tokens
 
     def _added(self) -> int:
-        """What is in the counts of two texts twice, and in that of both once."""
+        """The tokens that the counts of two texts hold twice, and that of both once."""
         one, two, both = self._read_of_trials
         return max(0, one + two - both)
 

@@ -82,7 +82,7 @@ class HowLong:
 
 @dataclass(frozen=True, eq=False)
 class ReadingPlan(Result):
-    """What a run of `howlong` would read, before anything is read."""
+    """The lengths that a run of `howlong` would read, and their tokens, before anything is read."""
 
     rows_in = "lengths"
 

@@ -56,7 +56,7 @@ class UsableLength(Drawn):
 
     model: str
     runs: str
-    """How it runs."""
+    """The way it runs."""
     claimed: int
     serves: int | None
     """The length that a server has room for, if that is less."""
@@ -116,7 +116,7 @@ class UsableLength(Drawn):
 
     @property
     def status(self) -> Need:
-        """Whether the model reaches the length that is needed."""
+        """The answer to whether the model reaches the length that is needed."""
         if not self.is_judged:
             return "undecided"
         if self.need is None:

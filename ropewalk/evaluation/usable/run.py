@@ -249,7 +249,7 @@ def _compared(
 
 
 def _fingerprint(asked: HowLong) -> tuple[Fingerprint, Encoder | None]:
-    """That of the weights at hand, and their tokenizer."""
+    """The fingerprint of the weights at hand, and their tokenizer."""
     place = Path(str(asked.against))
     if place.is_file() and not is_gguf(place):
         return Fingerprint.read(place), None

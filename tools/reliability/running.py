@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import islice
@@ -71,8 +71,8 @@ def run_row(
     shown, before = 0.0, counts.cpu_seconds
     began = _cpu_seconds()
     with tempfile.TemporaryDirectory(prefix="ropewalk-faults-") as room:
-        cases = islice(row.cases(Path(room), seed), counts.begun, max(count, counts.begun))
-        for case in cases:
+        cases = row.cases(Path(room), seed)
+        for case in islice(cases, counts.begun, max(count, counts.begun)):
             said = in_a_child(case.run, row.seconds) if row.alone else outcome(case.run)
             _count(counts, case, said)
             counts.cpu_seconds = round(before + _cpu_seconds() - began, 1)
@@ -82,6 +82,9 @@ def run_row(
                 _show(row, counts, count, said and f"{case.name}: {said}")
             if time.monotonic() > ends:
                 break
+        if isinstance(cases, Generator):
+            cases.close()  # ends what it started, whose time counts then
+    counts.cpu_seconds = round(before + _cpu_seconds() - began, 1)
     keep(row.name, counts, folder)
     _show(row, counts, count, None)
     return counts

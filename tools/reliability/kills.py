@@ -1,0 +1,71 @@
+"""SIGKILL at a random moment; the same call again must end as if nothing had been."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+from tools.reliability.calls import content, difference
+from tools.reliability.row import Case, Row
+from tools.reliability.subjects import SUBJECTS, Stage, Subject, stage
+
+TRIES = 4
+"""Kills for one case: some come after the end, on a machine that is now less busy."""
+
+
+def kill(made: Stage, subject: Subject, seed: int) -> str | None:
+    """A call that is killed, and called again."""
+    whole, words = made.undisturbed(subject), made.words(subject)
+    moments = random.Random(f"{subject.name} {seed}")
+    folder = made.room / "killed"
+    longest = whole.seconds
+    for _ in range(TRIES):
+        shutil.rmtree(folder, ignore_errors=True)
+        call = made.calls.start(words, folder, changed=subject.changed)
+        time.sleep(moments.uniform(0, longest))
+        call.send(signal.SIGKILL)
+        ended = call.wait()
+        if ended.status == -signal.SIGKILL:
+            break
+        longest *= 0.7
+    else:
+        return f"could not be killed in {TRIES} tries: ended with {ended.status}: {ended.last}"
+    again = made.calls.run(words, folder, changed=subject.changed)
+    if again.problem or again.status != whole.status:
+        return again.problem or f"called again, it ends with {again.status}: {again.last}"
+    return difference(content(folder), whole.content) or _left_over(folder)
+
+
+def _left_over(folder: Path) -> str | None:
+    """A hidden file that nobody will remove."""
+    hidden = sorted(path.name for path in folder.rglob(".*"))
+    return f"{hidden[0]} is left over" if hidden else None
+
+
+def _cases_of(name: str, planned: int) -> Callable[[Path, int], Iterator[Case]]:
+    def cases(room: Path, seed: int) -> Iterator[Case]:
+        with stage(room) as made:
+            for number in range(planned):
+                own = partial(kill, made, SUBJECTS[name], seed * 10_000 + number)
+                yield Case(f"{name}, kill {number}", own)
+
+    return cases
+
+
+PLANNED = {"search": 60, "evaluate": 30, "train": 20, "data": 20, "extend": 20, "export": 20}
+ROWS = tuple(
+    Row(
+        f"killed-{name}",
+        f"SIGKILL of `{name}` at a random moment, on a model of two layers",
+        "called again, it ends with the same bytes, and nothing is left over",
+        planned,
+        _cases_of(name, planned),
+        alone=False,
+    )
+    for name, planned in PLANNED.items()
+)

@@ -1,0 +1,145 @@
+"""The calls that are disturbed: each works for a second or two on a model of two layers.
+
+All are started in an empty folder, with paths relative to it, so that two of them leave the same
+bytes.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from tools.reliability.calls import Calls, calls, content
+
+
+class Subject(NamedTuple):
+    """A call of the command by its name."""
+
+    name: str
+    line: str
+    """With MODEL, LONGER, TEXTS and PLAN for the paths of its inputs."""
+    changed: Mapping[str, object] = {}
+    """Attributes of modules, so that a small input has all the parts of a large one."""
+    journals: tuple[str, ...] = ()
+    results: tuple[str, ...] = ()
+    """Files that it leaves in its run."""
+
+
+_FEW = {"ropewalk.searching.model.settings.DOCUMENTS": (2, 5, 5)}
+SUBJECTS = {
+    subject.name: subject
+    for subject in (
+        Subject(
+            "search",
+            "search MODEL --to 256 --corpus TEXTS --budget 3 --device cpu --run run",
+            _FEW,
+            journals=("search.jsonl", "search-measured.jsonl", "events.jsonl"),
+            results=("results.json", "plan.json"),
+        ),
+        Subject(
+            "evaluate",
+            "evaluate MODEL --corpus TEXTS --to 256 --method none --method yarn --tasks "
+            "kv,passkey,perplexity --lengths 128,256 --samples 3 --device cpu --run run",
+            journals=("records.jsonl", "events.jsonl"),
+            results=("results.json",),
+        ),
+        Subject(
+            "train",
+            "train MODEL --corpus TEXTS --to 256 --method linear --steps 6 --batch 2 "
+            "--learning-rate 1e-2 --save-every 2 --device cpu --run run",
+            journals=("training.jsonl", "events.jsonl"),
+            results=("results.json", "export.json"),
+        ),
+        Subject(
+            "data",
+            "data build MODEL --corpus TEXTS -o run",
+            {"ropewalk.data.store.SHARD": 4000, "ropewalk.data.store.BATCH": 3000},
+            journals=("shards.jsonl", "events.jsonl"),
+            results=("manifest.json",),
+        ),
+        Subject(
+            "extend",
+            "extend MODEL --to 256 --corpus TEXTS --budget 6 --search --device cpu --run run",
+            _FEW,
+            journals=("search.jsonl", "search-measured.jsonl", "first.jsonl", "events.jsonl"),
+            results=("first.json", "search.json", "export.json", "verify.json"),
+        ),
+        Subject("export", "export MODEL --plan PLAN --runtime transformers -o run"),
+        Subject(
+            "howlong",
+            "howlong LONGER --corpus TEXTS --device cpu --run run",
+            journals=("documents.jsonl", "events.jsonl"),
+            results=("results.json",),
+        ),
+        Subject(
+            "fingerprint",
+            "fingerprint MODEL --plan PLAN --length 64 --corpus TEXTS --device cpu -o run.json",
+        ),
+        Subject("plan", "plan MODEL --to 256 --method yarn -o run.json"),
+    )
+}
+
+
+class Undisturbed(NamedTuple):
+    """A call that was left alone."""
+
+    folder: Path
+    seconds: float
+    status: int
+    content: dict[str, bytes]
+
+
+@dataclass
+class Stage:
+    """A folder with the inputs, and the process that answers."""
+
+    room: Path
+    calls: Calls
+    known: dict[str, Undisturbed] = field(default_factory=dict)
+
+    def words(self, subject: Subject) -> list[str]:
+        inputs = {name.upper(): str(self.room / name) for name in ("model", "longer", "texts")}
+        inputs["PLAN"] = str(self.room / "plan.json")
+        return [inputs.get(word, word) for word in subject.line.split()]
+
+    def undisturbed(self, subject: Subject) -> Undisturbed:
+        """A call that was left alone, made once: twice, since the first is slower."""
+        if subject.name not in self.known:
+            folder = self.room / f"{subject.name}-whole"
+            for _ in range(2):
+                shutil.rmtree(folder, ignore_errors=True)
+                began = time.monotonic()
+                ended = self.calls.run(self.words(subject), folder, changed=subject.changed)
+            if ended.status not in (0, 3):
+                raise RuntimeError(f"{subject.name} itself fails: {ended.last}")
+            seconds = time.monotonic() - began
+            self.known[subject.name] = Undisturbed(folder, seconds, ended.status, content(folder))
+        return self.known[subject.name]
+
+
+@contextmanager
+def stage(room: Path) -> Iterator[Stage]:
+    """Make the inputs, once for a room."""
+    with calls() as running:
+        made = Stage(room, running)
+        ended = running.run(["tools.reliability.subjects:make", room], room)
+        if ended.status != 0:
+            raise RuntimeError(ended.errors)
+        yield made
+
+
+def make(room: str) -> None:
+    """Write the model, the texts and the plan; in the process of a call."""
+    import ropewalk as rw
+    from tests.evaluation import tiny
+
+    place = Path(room)
+    tiny.saved(place / "model")
+    tiny.saved(place / "longer", max_position_embeddings=512)
+    tiny.texts(place / "texts", 8)
+    (place / "plan.json").write_text(rw.plan(place / "model", 256, "yarn").plan.dumps())

@@ -275,12 +275,14 @@ def _found(
     if ranks is None:  # each rank would time its own
         announce_search(loaded, settings, None if run is None else run / CONFIGURATION, notice)
     directory = None
-    if run is not None:
+    if run is not None or ranks is not None:
         # On every rank: reading shared weights takes all that share them.
         identity = {**run_identity(loaded, texts), **asdict(settings)}
         if in_time is not None:
             identity["seconds"] = in_time.amount
-        if first():
+        if ranks is not None:
+            ranks.check_same(identity)
+        if run is not None and first():
             directory = stack.enter_context(
                 RunDirectory(run, "search", identity, apart_from=source.places)
             )

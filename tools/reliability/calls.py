@@ -6,6 +6,7 @@ that its n-th change of a file fails (interposed.c, which needs a C compiler on 
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import errno
@@ -23,12 +24,13 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tools.reliability.row import CannotRun
+from tools.reliability.running import ELSEWHERE
 
 ROOT = Path(__file__).parents[2]
 HOWS = ("count", "kill", "torn", "short", "fail")
@@ -50,8 +52,9 @@ class Ended(NamedTuple):
     """Negative for the signal that ended it."""
     output: str
     errors: str
-    changes: int
-    """Changes of files in its folder, if they were counted."""
+    changes: str
+    """A letter for each change of a file in its folder, if they were counted: w for writes, s for
+    syncs, o for files that are made, and so on (interposed.c)."""
 
     @property
     def problem(self) -> str | None:
@@ -95,7 +98,7 @@ class Call:
         self.send(signal.SIGKILL)  # what it left behind
         said = [_text(self._room / name) for name in ("out", "errors", "changes")]
         shutil.rmtree(self._room, ignore_errors=True)
-        return Ended(self._status or 0, said[0], said[1], int(said[2] or 0))
+        return Ended(self._status or 0, *said)
 
 
 class Calls:
@@ -113,6 +116,7 @@ class Calls:
             cwd=ROOT,
             env={**os.environ, **own},
         )
+        ELSEWHERE.append(self.seconds)
 
     def ask(self, what: object) -> Any:
         """One line to the process, one from it."""
@@ -147,24 +151,21 @@ class Calls:
     def run(self, words: Sequence[object], folder: Path, **more: Any) -> Ended:
         return self.start(words, folder, **more).wait()
 
+    def seconds(self) -> float:
+        """The time that all its forks took so far, and its own."""
+        return float(self.ask("seconds"))
+
     def close(self) -> None:
+        ELSEWHERE.remove(self.seconds)
         self._process.communicate()
 
 
-_shared: list[Calls] = []
-
-
-@contextlib.contextmanager
-def calls() -> Iterator[Calls]:
-    """The process, shared by whoever needs it at the same time."""
-    first = not _shared
-    if first:
-        _shared.append(Calls())
-    try:
-        yield _shared[0]
-    finally:
-        if first:
-            _shared.pop().close()
+@cache
+def calls() -> Calls:
+    """The process, one for all rows: its imports take longer than most cases."""
+    started = Calls()
+    atexit.register(started.close)
+    return started
 
 
 @cache
@@ -303,9 +304,8 @@ def _work(job: dict[str, Any]) -> None:
     def counted() -> object:
         status = done()
         if job["interposed"]:
-            changes = _library().faults_calls()
             _library().faults_disarm()
-            Path(job["room"], "changes").write_text(str(changes), encoding="utf-8")
+            Path(job["room"], "changes").write_bytes(_library().faults_kinds() or b"")
         return status
 
     if job["interposed"]:
@@ -315,13 +315,13 @@ def _work(job: dict[str, Any]) -> None:
 
 
 def _serve() -> None:
-    """Start a call for each object that is read, and tell whether a process has ended for each
-    number."""
+    """Start a call for each object that is read; tell of each number whether the process ended."""
     import gc
 
     from ropewalk.exporting import fresh_process
 
     if "LD_PRELOAD" in os.environ:
+        _library().faults_kinds.restype = ctypes.c_char_p
         _library().faults_arm.argtypes = [ctypes.c_char_p, ctypes.c_long] + [ctypes.c_int] * 2
     fresh_process.run_script = _forked_script
     for module in list(sys.modules.values()):
@@ -335,6 +335,9 @@ def _serve() -> None:
             if child == 0:
                 _work(asked)
             print(child, flush=True)
+        elif asked == "seconds":
+            both = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+            print(sum(each.ru_utime + each.ru_stime for each in both), flush=True)
         else:
             found, status = os.waitpid(asked, os.WNOHANG)
             print(json.dumps(os.waitstatus_to_exitcode(status) if found else None), flush=True)

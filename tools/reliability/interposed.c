@@ -20,18 +20,21 @@ static char room[4096];
 static long at;
 static int how, code;
 static atomic_long calls;
+static char kinds[1 << 16];
 static atomic_int armed;
 
 void faults_arm(const char *folder, long number, int kind, int error)
 {
     snprintf(room, sizeof room, "%s", folder);
     at = number, how = kind, code = error;
+    memset(kinds, 0, sizeof kinds);
     atomic_store(&calls, 0), atomic_store(&armed, 1);
 }
 
 void faults_disarm(void) { atomic_store(&armed, 0); }
 
-long faults_calls(void) { return atomic_load(&calls); }
+/* A letter for each call so far. */
+const char *faults_kinds(void) { return kinds; }
 
 static int is_inside(const char *path) { return path && (path[0] != '/' || !strncmp(path, room, strlen(room))); }
 
@@ -46,7 +49,13 @@ static int is_open_inside(int file)
     return path[0] == '/' && is_inside(path);
 }
 
-static int is_due(void) { return atomic_fetch_add(&calls, 1) + 1 == at && how != COUNT; }
+static int is_due(char kind)
+{
+    long before = atomic_fetch_add(&calls, 1);
+    if (before < (long)sizeof kinds - 1)
+        kinds[before] = kind;
+    return before + 1 == at && how != COUNT;
+}
 
 static void die(void)
 {
@@ -67,14 +76,14 @@ static int fails(void)
 }
 
 #define REAL(name) static __typeof__(&name) real; if (!real) real = (__typeof__(&name))dlsym(RTLD_NEXT, #name)
-#define STEP(inside) if (atomic_load(&armed) && (inside) && is_due() && fails()) return -1
+#define STEP(kind, inside) if (atomic_load(&armed) && (inside) && is_due(kind) && fails()) return -1
 
 /* Calls that write: some of the bytes may get there. */
 #define WRITES(name, parameters, given, part)                                    \
     ssize_t name parameters                                                     \
     {                                                                           \
         REAL(name);                                                             \
-        if (atomic_load(&armed) && is_open_inside(file) && is_due()) {           \
+        if (atomic_load(&armed) && is_open_inside(file) && is_due('w')) {           \
             if (how == TORN || how == SHORT) {                                  \
                 ssize_t done = real part;                                       \
                 if (how == TORN)                                                \
@@ -96,21 +105,21 @@ WRITES(sendfile64, (int file, int from, off64_t *begin, size_t size), (file, fro
 WRITES(copy_file_range, (int from, off64_t *begin, int file, off64_t *to, size_t size, unsigned int flags),
        (from, begin, file, to, size, flags), (from, begin, file, to, (size + 1) / 2, flags))
 
-#define CALL(name, parameters, given, inside) \
-    int name parameters { REAL(name); STEP(inside); return real given; }
+#define CALL(kind, name, parameters, given, inside) \
+    int name parameters { REAL(name); STEP(kind, inside); return real given; }
 
-CALL(fsync, (int file), (file), is_open_inside(file))
-CALL(fdatasync, (int file), (file), is_open_inside(file))
-CALL(ftruncate, (int file, off_t size), (file, size), is_open_inside(file))
-CALL(ftruncate64, (int file, off64_t size), (file, size), is_open_inside(file))
-CALL(rename, (const char *from, const char *to), (from, to), is_inside(to))
-CALL(link, (const char *from, const char *to), (from, to), is_inside(to))
-CALL(symlink, (const char *from, const char *to), (from, to), is_inside(to))
-CALL(unlink, (const char *path), (path), is_inside(path))
-CALL(rmdir, (const char *path), (path), is_inside(path))
-CALL(mkdir, (const char *path, mode_t mode), (path, mode), is_inside(path))
-CALL(chmod, (const char *path, mode_t mode), (path, mode), is_inside(path))
-CALL(unlinkat, (int folder, const char *path, int flags), (folder, path, flags), is_open_inside(folder))
+CALL('s', fsync, (int file), (file), is_open_inside(file))
+CALL('s', fdatasync, (int file), (file), is_open_inside(file))
+CALL('t', ftruncate, (int file, off_t size), (file, size), is_open_inside(file))
+CALL('t', ftruncate64, (int file, off64_t size), (file, size), is_open_inside(file))
+CALL('r', rename, (const char *from, const char *to), (from, to), is_inside(to))
+CALL('l', link, (const char *from, const char *to), (from, to), is_inside(to))
+CALL('l', symlink, (const char *from, const char *to), (from, to), is_inside(to))
+CALL('u', unlink, (const char *path), (path), is_inside(path))
+CALL('d', rmdir, (const char *path), (path), is_inside(path))
+CALL('m', mkdir, (const char *path, mode_t mode), (path, mode), is_inside(path))
+CALL('c', chmod, (const char *path, mode_t mode), (path, mode), is_inside(path))
+CALL('u', unlinkat, (int folder, const char *path, int flags), (folder, path, flags), is_open_inside(folder))
 
 #define OPENS(name)                                               \
     int name(const char *path, int flags, ...)                    \
@@ -120,7 +129,7 @@ CALL(unlinkat, (int folder, const char *path, int flags), (folder, path, flags),
         va_start(rest, flags);                                    \
         mode_t mode = (flags & O_CREAT) ? va_arg(rest, mode_t) : 0; \
         va_end(rest);                                             \
-        STEP((flags & (O_CREAT | O_TRUNC)) && is_inside(path));   \
+        STEP('o', (flags & (O_CREAT | O_TRUNC)) && is_inside(path)); \
         return real(path, flags, mode);                           \
     }
 

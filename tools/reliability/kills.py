@@ -49,10 +49,10 @@ def _left_over(folder: Path) -> str | None:
 
 def _cases_of(name: str, planned: int) -> Callable[[Path, int], Iterator[Case]]:
     def cases(room: Path, seed: int) -> Iterator[Case]:
-        with stage(room) as made:
-            for number in range(planned):
-                own = partial(kill, made, SUBJECTS[name], seed * 10_000 + number)
-                yield Case(f"{name}, kill {number}", own)
+        made = stage(room)
+        for number in range(planned):
+            own = partial(kill, made, SUBJECTS[name], seed * 10_000 + number)
+            yield Case(f"{name}, kill {number}", own)
 
     return cases
 

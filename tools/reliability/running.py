@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import islice
@@ -25,6 +25,8 @@ from tools.reliability.row import FOLDER, CannotRun, Case, Row
 COUNTS = FOLDER / "counts"
 CANNOT = "cannot run: "
 _SHOWN_EVERY = 5.0
+ELSEWHERE: list[Callable[[], float]] = []
+"""The seconds of processes that are still running, and of those that these have started."""
 
 
 @dataclass
@@ -71,8 +73,8 @@ def run_row(
     shown, before = 0.0, counts.cpu_seconds
     began = _cpu_seconds()
     with tempfile.TemporaryDirectory(prefix="ropewalk-faults-") as room:
-        cases = row.cases(Path(room), seed)
-        for case in islice(cases, counts.begun, max(count, counts.begun)):
+        cases = islice(row.cases(Path(room), seed), counts.begun, max(count, counts.begun))
+        for case in cases:
             said = in_a_child(case.run, row.seconds) if row.alone else outcome(case.run)
             _count(counts, case, said)
             counts.cpu_seconds = round(before + _cpu_seconds() - began, 1)
@@ -82,9 +84,6 @@ def run_row(
                 _show(row, counts, count, said and f"{case.name}: {said}")
             if time.monotonic() > ends:
                 break
-        if isinstance(cases, Generator):
-            cases.close()  # ends what it started, whose time counts then
-    counts.cpu_seconds = round(before + _cpu_seconds() - began, 1)
     keep(row.name, counts, folder)
     _show(row, counts, count, None)
     return counts
@@ -155,7 +154,8 @@ def _cpu_seconds() -> float:
     own, ended = (
         resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     )
-    return own.ru_utime + own.ru_stime + ended.ru_utime + ended.ru_stime
+    theirs = sum(seconds() for seconds in ELSEWHERE)
+    return own.ru_utime + own.ru_stime + ended.ru_utime + ended.ru_stime + theirs
 
 
 def _commit() -> str:

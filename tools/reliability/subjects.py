@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -122,15 +121,13 @@ class Stage:
         return self.known[subject.name]
 
 
-@contextmanager
-def stage(room: Path) -> Iterator[Stage]:
-    """Make the inputs, once for a room."""
-    with calls() as running:
-        made = Stage(room, running)
-        ended = running.run(["tools.reliability.subjects:make", room], room)
-        if ended.status != 0:
-            raise RuntimeError(ended.errors)
-        yield made
+def stage(room: Path) -> Stage:
+    """Make the inputs in a room."""
+    made = Stage(room, calls())
+    ended = made.calls.run(["tools.reliability.subjects:make", room], room)
+    if ended.status != 0:
+        raise RuntimeError(ended.errors)
+    return made
 
 
 def make(room: str) -> None:

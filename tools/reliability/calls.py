@@ -102,14 +102,14 @@ class Call:
 
 
 class Calls:
-    """The process that has done all imports."""
+    """The process that has done all imports; a light one has no torch and forks in milliseconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, light: bool) -> None:
         own = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
         own |= {"LD_PRELOAD": str(library)} if (library := interposed_library()) else {}
         own |= {"PYTHONPATH": str(ROOT), "COLUMNS": "200", "TOKENIZERS_PARALLELISM": "false"}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tools.reliability.calls"],
+            [sys.executable, "-m", "tools.reliability.calls", *["light"] * light],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -161,9 +161,9 @@ class Calls:
 
 
 @cache
-def calls() -> Calls:
+def calls(*, light: bool) -> Calls:
     """The process, one for all rows: its imports take longer than most cases."""
-    started = Calls()
+    started = Calls(light=light)
     atexit.register(started.close)
     return started
 
@@ -215,21 +215,33 @@ def _text(path: Path) -> str:
 # From here on: the process itself.
 
 
+PROGRAMS = ("__main__", "confined_work", "stock_run")
+"""Modules that are programs."""
+LIGHT = ("cli", "exporting.staging", "data.store", "searching.driver", "searching.strategies")
+LIGHT += ("planning", "scaling", "runtimes", "models.config", "reports")
+"""Packages and modules that need no torch."""
+
+
 def _import_all() -> None:
     """All that a call may import, so that its fork need not."""
     import torch
-
-    import ropewalk
 
     torch.set_num_threads(1)
     with contextlib.suppress(ImportError):
         from transformers import AutoModelForCausalLM, AutoTokenizer, Trainer  # noqa: F401
         from transformers.models.llama import modeling_llama  # noqa: F401
-    for module in pkgutil.walk_packages(ropewalk.__path__, "ropewalk."):
-        if not module.name.endswith(("__main__", "confined_work", "stock_run")):
-            with contextlib.suppress(Exception), contextlib.redirect_stdout(io.StringIO()):
-                importlib.import_module(module.name)
+    _import_below("ropewalk")
     importlib.import_module("tests.evaluation.tiny")
+
+
+def _import_below(name: str) -> None:
+    """A module and all below it."""
+    if name.endswith(PROGRAMS) or (".trials" in name and "torch" not in sys.modules):
+        return
+    with contextlib.suppress(Exception), contextlib.redirect_stdout(io.StringIO()):
+        module = importlib.import_module(name)
+        for below in pkgutil.iter_modules(getattr(module, "__path__", ())):
+            _import_below(f"{name}.{below.name}")
 
 
 def _forked_script(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
@@ -344,5 +356,9 @@ def _serve() -> None:
 
 
 if __name__ == "__main__":
-    _import_all()
+    if "light" in sys.argv:
+        for each in LIGHT:
+            _import_below(f"ropewalk.{each}")
+    else:
+        _import_all()
     _serve()

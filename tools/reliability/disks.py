@@ -13,9 +13,9 @@ from pathlib import Path
 
 from tools.reliability.calls import Ended, content, difference
 from tools.reliability.row import CannotRun, Case, Row
-from tools.reliability.subjects import SUBJECTS, Stage, Subject, stage
+from tools.reliability.subjects import SUBJECTS, Stage, Subject
 
-NAMES = ("plan", "data", "evaluate", "export", "train", "search", "howlong", "fingerprint")
+NAMES = ("driver", "store", "run-directory", "staging", "plan", "evaluate", "data", "train")
 ROOM = 64 * 2**20
 """Bytes of a disk with enough room."""
 PAGE = 4096
@@ -28,8 +28,7 @@ def large_file(made: Stage, subject: Subject, seed: int) -> str | None:
     sizes = sorted({len(held) for held in whole.content.values() if held})
     limit = chosen.randrange(max(2, chosen.choice(sizes)))
     folder = _empty(made.room / "limited")
-    changed = subject.changed
-    ended = made.calls.run(made.words(subject), folder, changed=changed, largest_file=limit)
+    ended = made.run(subject, folder, largest_file=limit)
     return _refused(ended, whole.status) or _goes_on(made, subject, folder)
 
 
@@ -40,7 +39,7 @@ def full_disk(made: Stage, subject: Subject, seed: int) -> str | None:
     chosen = random.Random(f"{subject.name} {seed}").randint(1, max(2, pages - 1))
     folder = _empty(made.room / "full")
     with _disk(folder, chosen * PAGE):
-        ended = made.calls.run(made.words(subject), folder, changed=subject.changed)
+        ended = made.run(subject, folder)
         if problem := _refused(ended, whole.status):
             return f"{problem} (a disk of {chosen} pages)"
         _remount(folder, f"size={ROOM}")
@@ -57,7 +56,7 @@ def read_only(made: Stage, subject: Subject, seed: int) -> str | None:
                 (folder / "run" / result).unlink(missing_ok=True)
         before = content(folder, ())
         _remount(folder, "ro")
-        ended = made.calls.run(made.words(subject), folder, changed=subject.changed)
+        ended = made.run(subject, folder)
         if ended.problem or ended.status not in (1, 2):
             return ended.problem or f"ends with {ended.status}: {ended.last}"
         if content(folder, ()) != before:
@@ -86,10 +85,8 @@ def _refused(ended: Ended, status: int) -> str | None:
 def _goes_on(made: Stage, subject: Subject, folder: Path) -> str | None:
     """The same call, with room."""
     whole = made.undisturbed(subject)
-    words = made.words(subject)
-    if subject.name == "export" and (folder / "run").exists():
-        words.append("--overwrite")
-    again = made.calls.run(words, folder, changed=subject.changed)
+    replaces = subject.name == "export" and (folder / "run").exists()
+    again = made.run(subject, folder, *["--overwrite"] * replaces)
     if again.problem or again.status != whole.status:
         return again.problem or f"with room, it ends with {again.status}: {again.last}"
     return difference(content(folder), whole.content)
@@ -114,7 +111,7 @@ def _remount(folder: Path, how: str) -> None:
 
 
 def cases(room: Path, seed: int) -> Iterator[Case]:
-    made = stage(room)
+    made = Stage(room)
     for number in range(100):
         for name in NAMES:
             own = SUBJECTS[name]
@@ -134,6 +131,7 @@ ROWS = (
         "an error says what is missing; with room, the same call ends with the same bytes",
         60,
         cases,
-        alone=False,
+        together=0,
+        sample=6,
     ),
 )

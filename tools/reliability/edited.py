@@ -10,9 +10,9 @@ from functools import partial
 from pathlib import Path
 
 from ropewalk.run_directory import EVENTS, Journal, read_journal
-from tools.reliability.calls import Ended, content, difference
+from tools.reliability.calls import Ended, calls, content, difference
 from tools.reliability.row import Case, Row
-from tools.reliability.subjects import SUBJECTS, Stage, Subject, stage
+from tools.reliability.subjects import SUBJECTS, Stage, Subject
 
 Lines = list[bytes]
 Edit = Callable[[Path, random.Random], None]
@@ -84,14 +84,13 @@ def edited(made: Stage, subject: Subject, name: str, edit: Edit, seed: int) -> s
     edit(file, random.Random(f"{subject.name} {name} {seed}"))
     if file.read_bytes() == (whole.folder / "run" / name).read_bytes():
         return None  # equal lines were exchanged
-    if subject.name not in ("data",):
-        page = run / "run" / "report.html"
-        page.unlink(missing_ok=True)
-        ended = made.calls.run(["report", "run", "-o", "other.html"], run)
+    if not subject.light and subject.name != "data":
+        (run / "run" / "report.html").unlink(missing_ok=True)
+        ended = calls(light=True).run(["report", "run", "-o", "other.html"], run)
         if problem := _silent(ended, name, "its page"):
             return problem
         (run / "other.html").unlink(missing_ok=True)
-    again = made.calls.run(made.words(subject), run, changed=subject.changed)
+    again = made.run(subject, run)
     if problem := _silent(again, name, "called again, it"):
         return problem
     if again.status in (0, whole.status):
@@ -110,7 +109,7 @@ def _silent(ended: Ended, name: str, what: str) -> str | None:
 
 
 def cases(room: Path, seed: int) -> Iterator[Case]:
-    made = stage(room)
+    made = Stage(room)
     everything = [
         (subject, name, how, edit)
         for subject in SUBJECTS.values()
@@ -119,6 +118,7 @@ def cases(room: Path, seed: int) -> Iterator[Case]:
         for how, edit in edits.items()
     ]
     random.Random(seed).shuffle(everything)
+    everything.sort(key=lambda each: not each[0].light)
     for number, (subject, name, how, edit) in enumerate(everything):
         told = f"{name} of {subject.name}, {how}"
         yield Case(told, partial(edited, made, subject, name, edit, seed * 1000 + number))
@@ -132,6 +132,7 @@ ROWS = (
         "named or made again, and nothing is counted twice",
         60,
         cases,
-        alone=False,
+        together=0,
+        sample=4,
     ),
 )

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tools.reliability.calls import content, difference
 from tools.reliability.row import Case, Row
-from tools.reliability.subjects import SUBJECTS, Stage, Subject, stage
+from tools.reliability.subjects import SUBJECTS, Stage, Subject
 
 TRIES = 4
 """Kills for one case: some come after the end, on a machine that is now less busy."""
@@ -20,13 +20,13 @@ TRIES = 4
 
 def kill(made: Stage, subject: Subject, seed: int) -> str | None:
     """A call that is killed, and called again."""
-    whole, words = made.undisturbed(subject), made.words(subject)
+    whole = made.undisturbed(subject)
     moments = random.Random(f"{subject.name} {seed}")
     folder = made.room / "killed"
     longest = whole.seconds
     for _ in range(TRIES):
         shutil.rmtree(folder, ignore_errors=True)
-        call = made.calls.start(words, folder, changed=subject.changed)
+        call = made.start(subject, folder)
         time.sleep(moments.uniform(0, longest))
         call.send(signal.SIGKILL)
         ended = call.wait()
@@ -35,7 +35,7 @@ def kill(made: Stage, subject: Subject, seed: int) -> str | None:
         longest *= 0.7
     else:
         return f"could not be killed in {TRIES} tries: ended with {ended.status}: {ended.last}"
-    again = made.calls.run(words, folder, changed=subject.changed)
+    again = made.run(subject, folder)
     if again.problem or again.status != whole.status:
         return again.problem or f"called again, it ends with {again.status}: {again.last}"
     return difference(content(folder), whole.content) or _left_over(folder)
@@ -49,7 +49,7 @@ def _left_over(folder: Path) -> str | None:
 
 def _cases_of(name: str, planned: int) -> Callable[[Path, int], Iterator[Case]]:
     def cases(room: Path, seed: int) -> Iterator[Case]:
-        made = stage(room)
+        made = Stage(room)
         for number in range(planned):
             own = partial(kill, made, SUBJECTS[name], seed * 10_000 + number)
             yield Case(f"{name}, kill {number}", own)
@@ -58,14 +58,16 @@ def _cases_of(name: str, planned: int) -> Callable[[Path, int], Iterator[Case]]:
 
 
 PLANNED = {"search": 60, "evaluate": 30, "train": 20, "data": 20, "extend": 20, "export": 20}
+PLANNED |= {"driver": 60, "store": 20, "staging": 20}
 ROWS = tuple(
     Row(
         f"killed-{name}",
-        f"SIGKILL of `{name}` at a random moment, on a model of two layers",
+        f"SIGKILL of {SUBJECTS[name].told} at a random moment",
         "called again, it ends with the same bytes, and nothing is left over",
         planned,
         _cases_of(name, planned),
-        alone=False,
+        together=0,
+        sample=2 * SUBJECTS[name].light,
     )
     for name, planned in PLANNED.items()
 )

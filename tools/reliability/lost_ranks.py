@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tools.reliability.calls import Call, content, difference
 from tools.reliability.row import Case, Row
-from tools.reliability.subjects import SUBJECTS, Stage, Subject, stage
+from tools.reliability.subjects import SUBJECTS, Stage, Subject
 
 RANKS = 4
 WITHIN = 60.0
@@ -30,9 +30,8 @@ def lost(made: Stage, subject: Subject, fault: str, seed: int) -> str | None:
     chosen = random.Random(f"{subject.name} {fault} {seed}")
     victim = chosen.randrange(1, RANKS) if fault.startswith("another") else chosen.randrange(RANKS)
     ranks = _started(made, subject, folder, victim, fault)
-    if fault in ("killed", "stopped"):
-        if (early := _disturb(ranks, victim, fault, folder)) is not None:
-            return early
+    if fault in ("killed", "stopped") and (early := _disturb(ranks, victim, fault, folder)):
+        return early
     began = time.monotonic()
     ends = [rank.wait(WITHIN + 20) for number, rank in enumerate(ranks) if number != victim]
     took = time.monotonic() - began
@@ -46,7 +45,7 @@ def lost(made: Stage, subject: Subject, fault: str, seed: int) -> str | None:
         return "a rank ended well"
     if not any(f"rank {victim}" in end.errors for end in ends):
         return f"none names rank {victim}: {ends[0].last}"
-    again = made.calls.run(made.words(subject), folder, changed=subject.changed)
+    again = made.run(subject, folder)
     if again.problem or again.status != whole.status:
         return again.problem or f"called again, it ends with {again.status}: {again.last}"
     return _same(folder, whole.folder, whole.content)
@@ -60,13 +59,11 @@ def _started(made: Stage, subject: Subject, folder: Path, victim: int, fault: st
     shared = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port), "WORLD_SIZE": str(RANKS)}
     ranks = []
     for rank in range(RANKS):
-        words, changed = made.words(subject), dict(subject.changed)
-        if rank == victim and fault == "another seed":
-            words += ["--seed", "1"]
-        if rank == victim and fault == "another version":
-            changed["ropewalk.run_directory.__version__"] = "0.0"
+        more = ["--seed", "1"] if rank == victim and fault == "another seed" else []
+        other = {"ropewalk.run_directory.__version__": "0.0"}
+        changed = other if rank == victim and fault == "another version" else {}
         env = {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}
-        ranks.append(made.calls.start(words, folder, env=env, changed=changed))
+        ranks.append(made.start(subject, folder, *more, env=env, changed=changed))
     return ranks
 
 
@@ -76,9 +73,8 @@ def _disturb(ranks: list[Call], victim: int, fault: str, folder: Path) -> str | 
     while not any(path.stat().st_size for path in folder.glob("run/[rst]*.jsonl")):
         if time.monotonic() > until or any(rank.is_over for rank in ranks):
             ends = [rank.wait(0) for rank in ranks]
-            return "the ranks do not begin: " + "; ".join(
-                f"{end.status} {end.last}" for end in ends
-            )
+            told = "; ".join(f"{end.status} {end.last}" for end in ends)
+            return f"the ranks do not begin: {told}"
         time.sleep(0.02)
     ranks[victim].send(signal.SIGKILL if fault == "killed" else signal.SIGSTOP)
     return None
@@ -96,7 +92,7 @@ def _same(folder: Path, whole: Path, expected: dict[str, bytes]) -> str | None:
 
 
 def cases(room: Path, seed: int) -> Iterator[Case]:
-    made = stage(room)
+    made = Stage(room)
     subjects = (SUBJECTS["evaluate"], TRAIN, SUBJECTS["search"])
     for number in range(100):
         for fault in FAULTS:
@@ -112,6 +108,6 @@ ROWS = (
         "all others end within 60 s and one names it; one process then ends the run",
         20,
         cases,
-        alone=False,
+        together=0,
     ),
 )

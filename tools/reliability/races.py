@@ -11,9 +11,9 @@ from pathlib import Path
 
 from tools.reliability.calls import Ended, content, difference
 from tools.reliability.row import Case, Row
-from tools.reliability.subjects import SUBJECTS, Stage, Subject, stage
+from tools.reliability.subjects import SUBJECTS, Stage, Subject
 
-NAMES = ("evaluate", "data", "export", "train", "plan", "search", "extend", "howlong")
+NAMES = ("driver", "store", "run-directory", "staging", "evaluate", "data", "extend", "export")
 IN_USE = ("is in use by process", "exists already")
 
 
@@ -22,9 +22,9 @@ def race(made: Stage, subject: Subject, seed: int) -> str | None:
     whole, folder = made.undisturbed(subject), made.room / "raced"
     shutil.rmtree(folder, ignore_errors=True)
     apart = random.Random(f"{subject.name} {seed}").choice([0.0, 0.0, 0.5 * whole.seconds])
-    first = made.calls.start(made.words(subject), folder, changed=subject.changed)
+    first = made.start(subject, folder)
     time.sleep(apart)
-    second = made.calls.start(made.words(subject), folder, changed=subject.changed)
+    second = made.start(subject, folder)
     ends = [first.wait(), second.wait()]
     if problem := next((end.problem for end in ends if end.problem), None):
         return problem
@@ -42,7 +42,7 @@ def _refused(end: Ended, status: int) -> str | None:
 
 
 def cases(room: Path, seed: int) -> Iterator[Case]:
-    made = stage(room)
+    made = Stage(room)
     for number in range(100):
         for name in NAMES:
             own = partial(race, made, SUBJECTS[name], seed * 1000 + number)
@@ -56,6 +56,7 @@ ROWS = (
         "one does it; the other is refused by name, or finds it done",
         40,
         cases,
-        alone=False,
+        together=0,
+        sample=4,
     ),
 )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import shutil
-import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,18 +16,13 @@ from typing import NamedTuple
 
 from tools.reliability.calls import Ended, Interposed, check_interposed, content, difference
 from tools.reliability.row import Case, Row
-from tools.reliability.subjects import SUBJECTS, Stage, Subject, stage
+from tools.reliability.subjects import SUBJECTS, Stage, Subject
 
-_HERE = "tools.reliability.saves:"
 _FEWER = "evaluate MODEL --corpus TEXTS --tasks kv --lengths 128 --samples 1 --device cpu --run run"
-SAVES = (
-    Subject("a run directory", f"{_HERE}save_run run"),
-    Subject("a checkpoint", f"{_HERE}save_checkpoint run"),
-    SUBJECTS["plan"],
-    Subject("data", SUBJECTS["data"].line, {"ropewalk.data.store.SHARD": 16_000}),
-    Subject("evaluate", _FEWER),
-    SUBJECTS["export"],
-)
+NAMES = ("run-directory", "plan", "store", "staging", "checkpoint", "export")
+SAVES = (*(SUBJECTS[name] for name in NAMES), Subject("evaluate", _FEWER))
+REPLACED = ("staging", "checkpoint")
+"""Saves that replace what was saved before."""
 INTERRUPTIBLE = "wsto"
 """Changes that the system may interrupt."""
 
@@ -52,67 +46,24 @@ ERRORS = (
 )
 
 
-def save_run(run: str) -> int:
-    """A run directory with a journal, a sealed result and a file; in the process of a call."""
-    from ropewalk.errors import RopewalkError
-    from ropewalk.run_directory import RECORDS, RESULTS, RunDirectory
-
-    try:
-        with RunDirectory(run, "trial", {"seed": 0}) as directory:
-            journal = directory.journal(RECORDS)
-            for number in range(len(journal.records), 4):
-                journal.append([{"number": number, "text": "a record " * 9}])
-            directory.keep(RESULTS, {"sum": sum(int(str(r["number"])) for r in journal.records)})
-            directory.write("page.html", "a page\n" * 400)
-    except RopewalkError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_status
-    return 0
-
-
-def save_checkpoint(run: str) -> int:
-    """A checkpoint in the place of one that is there; in the process of a call."""
-    import torch
-
-    from ropewalk.errors import RopewalkError
-    from ropewalk.training import checkpoint
-    from tests.training import tiny
-
-    folder = Path(run) / "checkpoint-1"
-    try:
-        checkpoint.remove_leftovers(Path(run))
-        torch.manual_seed(0)
-        if folder.exists():
-            checkpoint.check(folder)
-        model = tiny.build(hidden_size=16, intermediate_size=16, head_dim=4)
-        optimizer = torch.optim.AdamW(model.parameters())
-        checkpoint.save(folder, model, optimizer, {"step": 1}, {"trainer_state.json": {"step": 1}})
-    except RopewalkError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_status
-    return 0
-
-
 def prepare(made: Stage, save: Subject, folder: Path) -> None:
-    """What is there before: an older file, an older checkpoint, or nothing."""
+    """Make what is there before: what was saved before, or nothing."""
     shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    if save.name == "a checkpoint":
-        shutil.copytree(made.undisturbed(save).folder, folder, dirs_exist_ok=True)
+    if save.name in REPLACED:
+        shutil.copytree(made.undisturbed(save).folder, folder)
 
 
 def disturbed(made: Stage, save: Subject, number: int, own: Disturbance) -> str | None:
     """A save that is disturbed once, and called again."""
-    folder, words = made.room / "disturbed", made.words(save)
+    folder, expected = made.room / "disturbed", made.undisturbed(save).content
     prepare(made, save, folder)
-    expected = made.undisturbed(save).content
-    interposed = Interposed(number, own.how, own.error)
-    first = made.calls.run(words, folder, changed=save.changed, interposed=interposed)
+    first = made.run(save, folder, interposed=Interposed(number, own.how, own.error))
     if (problem := _problem(first, own)) is not None:
         return problem
     if first.status == 0 and (changed := difference(_shown(folder), expected)):
         return f"ended well, but {changed}"
-    again = made.calls.run(_again(save, words), folder, changed=save.changed)
+    replaces = save.name == "export" and (folder / "run").exists()
+    again = made.run(save, folder, *["--overwrite"] * replaces)
     if again.problem or again.status != 0:
         return again.problem or f"called again, it ends with {again.status}: {again.last}"
     return difference(_shown(folder), expected)
@@ -128,10 +79,6 @@ def _problem(first: Ended, own: Disturbance) -> str | None:
     return None if first.status == 0 or "error:" in first.errors else "ended without a word"
 
 
-def _again(save: Subject, words: Sequence[str]) -> list[str]:
-    return [*words, "--overwrite"] if save.name == "export" else list(words)
-
-
 def _shown(folder: Path) -> dict[str, bytes]:
     """All but what is hidden, as temporary files are."""
     hidden = (Path(name) for name in content(folder))
@@ -141,7 +88,7 @@ def _shown(folder: Path) -> dict[str, bytes]:
 
 def _cases_of(disturbances: Sequence[Disturbance], room: Path, seed: int) -> Iterator[Case]:
     check_interposed()
-    made = stage(room)
+    made = Stage(room)
     for save in SAVES:
         changes = _changes(made, save)
         for own in disturbances:
@@ -153,12 +100,8 @@ def _cases_of(disturbances: Sequence[Disturbance], room: Path, seed: int) -> Ite
 
 def _changes(made: Stage, save: Subject) -> str:
     """The changes of an undisturbed save."""
-    folder = made.room / "counted"
-    prepare(made, save, folder)
-    counting = Interposed(0, "count")
-    return made.calls.run(
-        made.words(save), folder, changed=save.changed, interposed=counting
-    ).changes
+    prepare(made, save, made.room / "counted")
+    return made.run(save, made.room / "counted", interposed=Interposed(0, "count")).changes
 
 
 ROWS = (
@@ -168,7 +111,8 @@ ROWS = (
         "the old or the new state; the next call ends with the bytes of an undisturbed one",
         300,
         partial(_cases_of, KILLS),
-        alone=False,
+        together=0,
+        sample=3,
     ),
     Row(
         "io-errors",
@@ -176,6 +120,7 @@ ROWS = (
         "a clear error or no effect; the next call ends with the bytes of an undisturbed one",
         600,
         partial(_cases_of, ERRORS),
-        alone=False,
+        together=0,
+        sample=3,
     ),
 )

@@ -11,9 +11,10 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from tools.reliability.calls import Calls, calls, content
+from tools.reliability.calls import ROOT, Call, Ended, calls, content
+from tools.reliability.parts import HERE
 
 
 class Subject(NamedTuple):
@@ -27,8 +28,20 @@ class Subject(NamedTuple):
     journals: tuple[str, ...] = ()
     results: tuple[str, ...] = ()
     """Files that it leaves in its run."""
+    light: bool = False
+    """True if it needs no model."""
+
+    @property
+    def told(self) -> str:
+        """It in a sentence."""
+        return LIGHT.get(self.name, f"`{self.line.split()[0]}`, on a model of two layers")
 
 
+LIGHT = {
+    "driver": "a search of a bowl by the driver of all searches",
+    "store": "a build of a token store",
+    "staging": "the staging of an export",
+}
 _FEW = {"ropewalk.searching.model.settings.DOCUMENTS": (2, 5, 5)}
 SUBJECTS = {
     subject.name: subject
@@ -79,7 +92,30 @@ SUBJECTS = {
             "fingerprint",
             "fingerprint MODEL --plan PLAN --length 64 --corpus TEXTS --device cpu -o run.json",
         ),
-        Subject("plan", "plan MODEL --to 256 --method yarn -o run.json"),
+        Subject("checkpoint", f"{HERE}save_checkpoint run"),
+        Subject("plan", "plan CONFIG --to 16k --method yarn -o run.json", light=True),
+        Subject(
+            "run-directory",
+            f"{HERE}save_run run",
+            journals=("records.jsonl", "events.jsonl"),
+            results=("results.json",),
+            light=True,
+        ),
+        Subject(
+            "driver",
+            f"{HERE}search run",
+            journals=("search.jsonl",),
+            results=("results.json",),
+            light=True,
+        ),
+        Subject(
+            "store",
+            f"{HERE}build_store run",
+            journals=("shards.jsonl",),
+            results=("manifest.json",),
+            light=True,
+        ),
+        Subject("staging", f"{HERE}stage_export run", light=True),
     )
 }
 
@@ -95,16 +131,29 @@ class Undisturbed(NamedTuple):
 
 @dataclass
 class Stage:
-    """A folder with the inputs, and the process that answers."""
+    """A folder with the inputs of calls; they are made when they are needed."""
 
     room: Path
-    calls: Calls
     known: dict[str, Undisturbed] = field(default_factory=dict)
 
     def words(self, subject: Subject) -> list[str]:
         inputs = {name.upper(): str(self.room / name) for name in ("model", "longer", "texts")}
         inputs["PLAN"] = str(self.room / "plan.json")
+        inputs["CONFIG"] = str(ROOT / "tests" / "golden" / "configs" / "command-r.json")
         return [inputs.get(word, word) for word in subject.line.split()]
+
+    def start(self, subject: Subject, folder: Path, *more: str, **how: Any) -> Call:
+        """Begin a call, with further words behind its own."""
+        if not subject.light and not (self.room / "plan.json").exists():
+            made = calls(light=False).run(["tools.reliability.subjects:make", self.room], self.room)
+            if made.status != 0:
+                raise RuntimeError(made.errors)
+        how["changed"] = {**subject.changed, **how.get("changed", {})}
+        words = [*self.words(subject), *more]
+        return calls(light=subject.light).start(words, folder, **how)
+
+    def run(self, subject: Subject, folder: Path, *more: str, **how: Any) -> Ended:
+        return self.start(subject, folder, *more, **how).wait()
 
     def undisturbed(self, subject: Subject) -> Undisturbed:
         """A call that was left alone, made once: twice, since the first is slower."""
@@ -113,21 +162,12 @@ class Stage:
             for _ in range(2):
                 shutil.rmtree(folder, ignore_errors=True)
                 began = time.monotonic()
-                ended = self.calls.run(self.words(subject), folder, changed=subject.changed)
+                ended = self.run(subject, folder)
             if ended.status not in (0, 3):
                 raise RuntimeError(f"{subject.name} itself fails: {ended.last}")
             seconds = time.monotonic() - began
             self.known[subject.name] = Undisturbed(folder, seconds, ended.status, content(folder))
         return self.known[subject.name]
-
-
-def stage(room: Path) -> Stage:
-    """Make the inputs in a room."""
-    made = Stage(room, calls())
-    ended = made.calls.run(["tools.reliability.subjects:make", room], room)
-    if ended.status != 0:
-        raise RuntimeError(ended.errors)
-    return made
 
 
 def make(room: str) -> None:

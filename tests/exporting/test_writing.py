@@ -286,11 +286,16 @@ def test_a_room_is_removed_at_whatever_moment_its_process_was_killed(
 
     out = tmp_path / "out"
     (tmp_path / f"{staging._prefix(out)}x{TEMPORARY}").mkdir()  # before it had a lock
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(shutil, "rmtree", killed)  # while it removed the old export
+
+    def replace() -> None:
         with staged(out, needs_bytes=0) as place:
             place.mkdir()
             (place.parent / "replaced").mkdir()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "rmtree", killed)  # while it removed the old export
+        with pytest.raises(KeyboardInterrupt):
+            replace()
     [room] = tmp_path.glob(f".*{TEMPORARY}")
     assert {path.name for path in room.iterdir()} == {"lock", "replaced"}
     with staged(out, needs_bytes=0, overwrite=True) as place:

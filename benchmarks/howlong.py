@@ -347,7 +347,7 @@ def _coverage(found: dict[tuple[str, ...], dict[str, Any]]) -> str:
 
 def _judged(row: dict[str, Any]) -> bool:
     """True if enough facts are found at the short length."""
-    rate = row["rates"][str(_short())]
+    rate = row["rates"][min(row["rates"], key=int)]
     return float(rate[0] if isinstance(rate, list) else rate) >= JUDGED_FROM
 
 

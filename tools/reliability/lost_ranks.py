@@ -109,5 +109,10 @@ ROWS = (
         20,
         cases,
         together=0,
+        mended=(
+            "Ranks with other versions of ropewalk or torch worked together.",
+            "A search did not compare the settings, weights and text of its ranks.",
+            "A rank that was stopped was named after 66 seconds.",
+        ),
     ),
 )

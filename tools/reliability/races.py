@@ -58,5 +58,9 @@ ROWS = (
         cases,
         together=0,
         sample=4,
+        mended=(
+            "A run that was refused and gave its directory up could remove the lock that another "
+            "process had just opened, and a third one could then work beside it.",
+        ),
     ),
 )

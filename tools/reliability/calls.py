@@ -89,7 +89,7 @@ class Call:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, number)
 
-    def wait(self, seconds: float = 110) -> Ended:
+    def wait(self, seconds: float = 900) -> Ended:
         until = time.monotonic() + seconds
         while not self.is_over:
             if time.monotonic() > until:

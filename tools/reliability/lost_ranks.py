@@ -69,7 +69,7 @@ def _started(made: Stage, subject: Subject, folder: Path, victim: int, fault: st
 
 def _disturb(ranks: list[Call], victim: int, fault: str, folder: Path) -> str | None:
     """Lose a rank once the work has begun: its journal has a line."""
-    until = time.monotonic() + 300
+    until = time.monotonic() + 900
     while not any(path.stat().st_size for path in folder.glob("run/[rst]*.jsonl")):
         if time.monotonic() > until or any(rank.is_over for rank in ranks):
             ends = [rank.wait(0) for rank in ranks]

@@ -135,7 +135,7 @@ ROWS = (
         together=0,
         sample=4,
         mended=(
-            "A shard that stands twice in the journal of a token store was taken for changed texts.",
+            "A shard that stood twice in a token store's journal was taken for changed texts.",
         ),
     ),
 )

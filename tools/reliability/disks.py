@@ -20,6 +20,8 @@ NAMES += 4 * ("evaluate", "data") + ("train", "search")
 ROOM = 64 * 2**20
 """Bytes of a disk with enough room."""
 PAGE = 4096
+SAID = 600
+"""Bytes that a call may say: its output is a file, too."""
 
 
 def large_file(made: Stage, subject: Subject, seed: int) -> str | None:
@@ -27,7 +29,7 @@ def large_file(made: Stage, subject: Subject, seed: int) -> str | None:
     whole = made.undisturbed(subject)
     chosen = random.Random(f"{subject.name} {seed}")
     sizes = sorted({len(held) for held in whole.content.values() if held})
-    limit = chosen.randrange(max(2, chosen.choice(sizes)))
+    limit = SAID + chosen.randrange(max(2, chosen.choice(sizes)))
     folder = _empty(made.room / "limited")
     ended = made.run(subject, folder, largest_file=limit)
     return _refused(ended, whole.status) or _goes_on(made, subject, folder)

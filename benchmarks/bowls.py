@@ -18,7 +18,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from benchmarks.machine import machine, measured_on
+from benchmarks.machine import PAGE, machine, measured_on
 from docs.figures import paragraph
 from ropewalk.outputs import write_atomically
 from ropewalk.schedule import FloatArray, RotaryGeometry, RotarySchedule
@@ -110,7 +110,7 @@ def blocks() -> dict[str, str]:
         f"of {SCALE:g} times the length ({', '.join(BOWLS)}): {told} "
         f"({measured_on(found['machine'], 'python -m benchmarks.bowls')})."
     )
-    return {"docs/search.md": paragraph(said)}
+    return {PAGE: paragraph(said)}
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 import ropewalk as rw
-from benchmarks.machine import machine, measured_on
+from benchmarks.machine import PAGE, machine, measured_on
 from ropewalk.costs.estimates import SINGLE, Workload, reading
 from ropewalk.costs.machines import HERE
 from ropewalk.costs.machines import machine as device
@@ -206,7 +206,7 @@ def _case(row: dict[str, Any]) -> tuple[int, int]:
 
 
 def blocks() -> dict[str, str]:
-    return {"docs/cost.md": table()}
+    return {PAGE: table()}
 
 
 def table() -> str:

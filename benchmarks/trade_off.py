@@ -23,7 +23,7 @@ import torch
 
 from benchmarks import cells
 from benchmarks.cells import run_missing
-from benchmarks.machine import machine, measured_on
+from benchmarks.machine import PAGE, machine, measured_on
 from docs.figures import paragraph
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.data.documents import as_documents
@@ -41,7 +41,6 @@ EVALUATIONS = 24
 """The budget of the cells that are recorded."""
 LINES = Path(__file__).with_name("results") / "trade_off.jsonl"
 COMMAND = "python -m benchmarks.trade_off"
-PAGE = "docs/search.md"
 STRATEGIES = ("yarn", "adaptive")
 SHOWN = (NONE, "dynamic_ntk", "llama3", "yarn", "yarn+cope")
 """Methods of that study, where `dynamic_ntk` has the factors of `ntk` at its target."""

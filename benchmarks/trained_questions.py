@@ -56,7 +56,7 @@ import numpy as np
 import torch
 
 import ropewalk as rw
-from benchmarks.machine import machine, measured_on
+from benchmarks.machine import PAGE, machine, measured_on
 from benchmarks.text import read_text
 from docs.figures import paragraph
 from ropewalk.context_plan import ContextPlan
@@ -85,7 +85,6 @@ from studies.training.cells import SUBJECTS
 LINES = Path(__file__).with_name("results") / "trained_questions.jsonl"
 RUNS = Path("runs") / "trained-questions"
 COMMAND = "python -m benchmarks.trained_questions"
-PAGE = "docs/training.md"
 MODELS = ("bundled", "bundled 2", "bundled 3", "tall", "wide 3")
 UNTRAINED, PLAIN, QUESTIONS = "not trained", "plain text", "with questions"
 ARMS = (UNTRAINED, PLAIN, QUESTIONS)

@@ -616,7 +616,24 @@ def sentences() -> list[Sentence]:
         rows = [row for row in found["faults"] if row["setup"].startswith(beginning)]
         return bool(rows) and all(judged.named(row) in named for row in rows)
 
+    tried = [*found["faults"], *found["new"]]
+    moving = [row for row in tried if judged.moved(row)]
     return [
+        Sentence(
+            SERVING,
+            "every fault that moved a probe measurably was detected",
+            holds=all(row["status"] == "deviates" for row in moving),
+        ),
+        Sentence(
+            SERVING,
+            "no wrong cause was named with certainty",
+            holds=all(judged.named(row) != "wrong" for row in tried),
+        ),
+        Sentence(
+            SERVING,
+            "no healthy set-up raised an alarm",
+            holds=all(row["status"] == "same" for row in found["healthy"]),
+        ),
         Sentence(
             SERVING,
             "moves no probe beyond the healthy spread: a cache of 8 bits",

@@ -34,9 +34,10 @@ class Row:
     expected: str
     planned: int
     cases: Callable[[Path, int], Iterator[Case]]
-    alone: bool = True
-    """Each case in a forked child, which ends after `seconds`; else in this process."""
     seconds: float = 120
+    """A case runs in a forked child, which is ended if one takes longer."""
+    together: int = 1
+    """Cases for which one child serves, where forking would take longer than they do."""
     sample: int = 0
     """Cases that the fast suite runs: a few seconds at most."""
     mended: tuple[str, ...] = ()

@@ -13,11 +13,12 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
+from typing import BinaryIO
 
 from benchmarks.machine import machine
 from tools.reliability.row import FOLDER, CannotRun, Case, Row
@@ -72,16 +73,14 @@ def run_row(
     began = _cpu_seconds()
     with tempfile.TemporaryDirectory(prefix="ropewalk-faults-") as room:
         cases = islice(row.cases(Path(room), seed), counts.begun, max(count, counts.begun))
-        for case in cases:
-            said = in_a_child(case.run, row.seconds) if row.alone else outcome(case.run)
-            _count(counts, case, said)
-            counts.cpu_seconds = round(before + _cpu_seconds() - began, 1)
-            if time.monotonic() > shown + _SHOWN_EVERY or said:
-                shown = time.monotonic()
-                keep(row.name, counts, folder)
-                _show(row, counts, count, said and f"{case.name}: {said}")
-            if time.monotonic() > ends:
-                break
+        while (batch := list(islice(cases, row.together))) and time.monotonic() < ends:
+            for case, said in zip(batch, in_children(batch, row.seconds), strict=True):
+                _count(counts, case, said)
+                counts.cpu_seconds = round(before + _cpu_seconds() - began, 1)
+                if time.monotonic() > shown + _SHOWN_EVERY or said:
+                    shown = time.monotonic()
+                    keep(row.name, counts, folder)
+                    _show(row, counts, count, said and f"{case.name}: {said}")
     keep(row.name, counts, folder)
     _show(row, counts, count, None)
     return counts
@@ -110,7 +109,8 @@ def _show(row: Row, counts: Counts, count: int, line: str | None) -> None:
 def outcome(run: Callable[[], str | None]) -> str | None:
     """What a case says; an exception of its own is a find too, since nothing may be lost."""
     try:
-        return run()
+        said = run()
+        return said and " ".join(said.split())[:2_000]
     except CannotRun as error:
         return f"{CANNOT}{error}"
     except Exception as error:
@@ -119,8 +119,33 @@ def outcome(run: Callable[[], str | None]) -> str | None:
         return f"{type(error).__name__} at {where}: {' '.join(str(error).split())[:300]}"
 
 
-def in_a_child(run: Callable[[], str | None], seconds: float) -> str | None:
-    """What a case says in a forked child, whose whole process group is ended after `seconds`."""
+def in_children(cases: Sequence[Case], seconds: float) -> Iterator[str | None]:
+    """What each case says. All run in one forked child; if that ends, or is ended after `seconds`
+    for one case, another does those that are left."""
+    waiting = list(cases)
+    while waiting:
+        child, lines = _forked(waiting)
+        over = True
+        try:
+            while waiting:
+                over = bool(select.select([lines], [], [], seconds)[0])
+                if not over or not (line := lines.readline()):
+                    break
+                waiting.pop(0)
+                yield json.loads(line)
+        finally:
+            lines.close()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child, signal.SIGKILL)  # and whatever it has started
+            _, status = os.waitpid(child, 0)
+        if waiting:
+            waiting.pop(0)
+            ended = f"its process ended with {os.waitstatus_to_exitcode(status)}"
+            yield ended if over else f"not over after {seconds:g} s"
+
+
+def _forked(cases: Sequence[Case]) -> tuple[int, BinaryIO]:
+    """A child that runs the cases, and where it writes a line for each."""
     read, write = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -128,24 +153,11 @@ def in_a_child(run: Callable[[], str | None], seconds: float) -> str | None:
     if child == 0:
         os.setsid()
         os.close(read)
-        said = outcome(run)
-        os.write(write, json.dumps(said).encode()[:60_000])
+        for case in cases:
+            os.write(write, json.dumps(outcome(case.run)).encode() + b"\n")
         os._exit(0)
     os.close(write)
-    try:
-        ready = select.select([read], [], [], seconds)[0]
-        raw = b"".join(iter(lambda: os.read(read, 65_536), b"")) if ready else b""
-    finally:
-        os.close(read)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child, signal.SIGKILL)  # and whatever it has started
-        _, status = os.waitpid(child, 0)
-    if not ready:
-        return f"not over after {seconds:g} s"
-    if not raw:
-        return f"its process ended with {os.waitstatus_to_exitcode(status)}"
-    said_back: str | None = json.loads(raw)
-    return said_back
+    return child, os.fdopen(read, "rb", buffering=0)
 
 
 def _cpu_seconds() -> float:

@@ -49,6 +49,15 @@ def anchors(page: Path) -> set[str]:
     return slugs | set(re.findall(r'<a name="(.+?)"', text))
 
 
+def test_the_site_shows_every_page_of_the_documentation_once() -> None:
+    shown = re.findall(
+        r"^ +- .*?(\S+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE
+    )
+    assert len(shown) == len(set(shown))
+    assert {page for page in pages() if page.startswith("docs/")} <= set(shown)
+    assert all((ROOT / page).exists() for page in shown)
+
+
 def calls(text: str) -> list[str]:
     """The calls of ropewalk in a page, each with its arguments."""
     found = []

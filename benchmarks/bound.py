@@ -150,10 +150,10 @@ def blocks() -> dict[str, str]:
         PAGE: paragraph(
             f"The certified {len(first['rows'])} lengths took "
             f"{first['processor_seconds']:.1f} processor seconds with compilation and "
-            f"{again['processor_seconds']:.1f} after. The article's procedure, run at {lengths[0]} "
-            f"to {lengths[-1]}, where it ended within {_up(worst)} of the certified values, would "
-            f"take {results['brute_force_processor_seconds_extrapolated']:,.0f} for all lengths, "
-            f"by its cost law ({measured_on(results['machine'], results['command'])}; "
+            f"{again['processor_seconds']:.1f} after. The article's procedure was run at {lengths[0]} "
+            f"to {lengths[-1]}, and ended within {_up(worst)} of the certified values. By its cost "
+            f"law, all lengths would take {results['brute_force_processor_seconds_extrapolated']:,.0f} "
+            f"seconds ({measured_on(results['machine'], results['command'])}; "
             "[results](../benchmarks/results/bound.json))."
         )
     }

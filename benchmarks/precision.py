@@ -125,12 +125,12 @@ def blocks() -> dict[str, str]:
     ours, others = results["ropewalk"], results["by hand"]
     return {
         PAGE: paragraph(
-            "Four layers of four heads, 2,048 tokens, 19 shifts, two arms: "
+            "Four layers of four heads, 2,048 tokens, 19 shifts, two number formats: "
             f"{ours['processor_seconds']:.0f} s of processor time on one thread, peak memory "
             f"{ours['peak_bytes'] / 2**20:,.0f} MiB, libraries included. "
             "The same number of passes with `output_attentions=True` in eager mode takes "
             f"{others['processor_seconds']:.0f} s, and {others['peak_bytes'] / 2**20:,.0f} MiB for "
-            "one arm, which grows with the square of the length "
+            "one format, which grows with the square of the length "
             f"({measured_on(results['machine'], 'python -m benchmarks.precision')}; "
             "[results](../benchmarks/results/precision.json))."
         )

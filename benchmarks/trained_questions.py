@@ -411,9 +411,9 @@ def _page(found: Found) -> str:
         differences.append(f"| {arm} minus {other} | {' | '.join(told)} |")
     helps, by_itself = rules(found)
     verdict = (
-        f"Questions {'help' if helps else 'are not shown to help'} with questions that were not "
-        f"trained, against plain text; and training {'may' if by_itself else 'should not'} be a "
-        f"default. {_lost(found)}"
+        f"Training questions {'help' if helps else 'were not shown to help'} more than plain text with "
+        f"other questions. Training {'may' if by_itself else 'should not'} be a default. "
+        f"{_lost(found)}"
     )
     missing = sum(cell not in found and not needless(cell.arm) for cell in every_cell())
     left = f" {missing} cells are missing." if missing else ""
@@ -438,9 +438,7 @@ def _lost(found: Found) -> str:
             many = "one model" if len(changes[0]) == 1 else f"{len(changes[0])} models"
             most = max(0.0, -min(map(min, changes)))
             told.append(f"{100 * most:.0f} points at {rate} ({many})")
-    return (
-        f"The most that plain text cost a model in *judged*, at either length: {', '.join(told)}."
-    )
+    return f"The largest loss of a model in *judged* after plain text, at either length: {', '.join(told)}."
 
 
 def _shown(own: dict[str, float] | None) -> str:

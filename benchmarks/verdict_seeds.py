@@ -89,9 +89,9 @@ def blocks() -> dict[str, str]:
             f"On the bundled models at 4 times their window, {len(ended)} of {len(found)} runs of "
             "`extend` end in *works* or *does not work* within 30 minutes (one seed each, models "
             f"in turn): {works} in *works*. They retrieve {rates[0]:.0%} to {rates[-1]:.0%} after "
-            f"{documents[0]} to {documents[-1]} documents. With the race of methods that most of "
-            f"them ask for, since YaRN costs more text than the limit, they read {tokens[0]:,} to "
-            f"{tokens[-1]:,} tokens, in the middle {statistics.median(tokens):,.0f}."
+            f"{documents[0]} to {documents[-1]} documents. Most also compare methods, since YaRN "
+            f"costs more text than the limit. They read {tokens[0]:,} to {tokens[-1]:,} tokens "
+            f"(median {statistics.median(tokens):,.0f})."
         )
     ]
     missing = len(SEEDS) - len(found)

@@ -23,13 +23,13 @@ from ropewalk.evaluation.samples import Sample
 from ropewalk.evaluation.tasks import Task
 from ropewalk.records import FACTS, Mode, Subject
 from ropewalk.run_directory import RunDirectory
+from ropewalk.torchrun import Ranks
 
 if TYPE_CHECKING:
     from ropewalk.evaluation.planted import Planted
     from ropewalk.evaluation.served.fingerprint import Verdict
     from ropewalk.evaluation.served.server import ServerInfo
     from ropewalk.evaluation.settings import EvaluationSettings
-    from ropewalk.models.ranks import Ranks
 
 T = TypeVar("T")
 TOKENS_PER_BATCH = 4096
@@ -71,7 +71,7 @@ class Answerer(Protocol):
     """The server; None for a model in this process."""
     verdict: Verdict | None = None
     """True if it answers as planned, if it was compared."""
-    ranks: Ranks | None = None
+    ranks: Ranks = Ranks()
     """The ranks of torchrun that answer together; rank 0 alone keeps records."""
 
     @property
@@ -111,7 +111,8 @@ class Answerer(Protocol):
 
     def shared(self, value: T) -> T:
         """A value of JSON, as rank 0 has it if several ranks answer together."""
-        return value
+        shared: T = self.ranks.told(value)
+        return shared
 
     def begin(self, directory: RunDirectory | None) -> None:
         """Called before the first sample."""

@@ -77,6 +77,7 @@ class Judge(Stage[Judged]):
 
     def run(self, work: Work, progress: Progress) -> Judged | None:
         from ropewalk.searching.model.measure import Kept
+        from ropewalk.searching.model.ranks import measuring
 
         chosen, plan = self.candidate(work)
         layer = plan.extended_layer
@@ -88,45 +89,41 @@ class Judge(Stage[Judged]):
         def plan_of(schedule: RotarySchedule) -> ContextPlan:
             return work.present.with_steps(layer, (PlanStep(self.target_length, schedule),))
 
-        ranks, schedule = work.ranks and work.ranks.apart(self.name), plan.longest(layer)
+        ranks, schedule = work.ranks.apart(self.name), plan.longest(layer)
         local = work.reader.measure(documents, plan_of, work.notice, ranks)
         local.prove(schedule)
-        if ranks is not None and ranks.rank > 0:
-            ranks.serve(local.one)
-            return None
-        shared = None if ranks is None else ranks.measure(local.one)
-        at_once = 1 if ranks is None else ranks.size
-        kept = Kept(shared or local, work.journal(f"{self.name}.jsonl"), at_once)
-        reader = _Reader(kept, documents, self.name, progress)
-        within = range(len(short))
-        at_target = range(len(short), len(short) + len(long))
-        present = work.present.longest(layer)
-        if known:
-            before = [each for each in known[0].readings if each.method == AS_IT_IS]
-        else:
-            before = reader.read(AS_IT_IS, present, window, within)
-        told = Judged(chosen, plan, window, self.target_length, tuple(before), None)
-        told = told.with_more(reader.read(chosen, schedule, window, within))
-        for end in [*(n for n in LOOKS if n < len(long)), len(long)]:
-            for begin in range(len(told.of(chosen, self.target_length)), end, at_once):
-                more = at_target[begin : min(begin + at_once, end)]
+        with measuring(ranks, local) as measure:
+            if measure is None:
+                return None
+            kept = Kept(measure, work.journal(f"{self.name}.jsonl"), ranks.size)
+            reader = _Reader(kept, documents, self.name, progress)
+            within = range(len(short))
+            at_target = range(len(short), len(short) + len(long))
+            present = work.present.longest(layer)
+            if known:
+                before = [each for each in known[0].readings if each.method == AS_IT_IS]
+            else:
+                before = reader.read(AS_IT_IS, present, window, within)
+            told = Judged(chosen, plan, window, self.target_length, tuple(before), None)
+            told = told.with_more(reader.read(chosen, schedule, window, within))
+            for end in [*(n for n in LOOKS if n < len(long)), len(long)]:
+                for begin in range(len(told.of(chosen, self.target_length)), end, ranks.size):
+                    more = at_target[begin : min(begin + ranks.size, end)]
+                    told = told.with_more(
+                        reader.read(chosen, schedule, self.target_length, more, told.so_far)
+                    )
+                    value = sealed(self.name, work.directory.configuration, told)
+                    so_far = work.directory.seal(f"{self.name}{SO_FAR}", json.dumps(value))
+                if told.verdict != "undecided":
+                    break
+            if not known:
+                some = at_target[:UNMODIFIED]
                 told = told.with_more(
-                    reader.read(chosen, schedule, self.target_length, more, told.so_far)
+                    reader.read(AS_IT_IS, present, self.target_length, some, may_fail=True)
                 )
-                value = sealed(self.name, work.directory.configuration, told)
-                so_far = work.directory.seal(f"{self.name}{SO_FAR}", json.dumps(value))
-            if told.verdict != "undecided":
-                break
-        if not known:
-            some = at_target[:UNMODIFIED]
-            told = told.with_more(
-                reader.read(AS_IT_IS, present, self.target_length, some, may_fail=True)
-            )
-        methods = {chosen: schedule} if known else {chosen: schedule, AS_IT_IS: present}
-        told = told.with_more(reader.between(at_target.stop, methods))
-        if shared is not None:
-            shared.close()
-        elif not known:
+            methods = {chosen: schedule} if known else {chosen: schedule, AS_IT_IS: present}
+            told = told.with_more(reader.between(at_target.stop, methods))
+        if ranks.size == 1 and not known:
             told = replace(told, example=_example(work, local, len(short), schedule))
         so_far.unlink()
         return told

@@ -33,7 +33,7 @@ from ropewalk.schedule import RotarySchedule
 from ropewalk.searching.model.results import SearchResult
 
 if TYPE_CHECKING:
-    from ropewalk.searching.model.measure import DocumentMeasure, Kept
+    from ropewalk.searching.model.measure import DocumentMeasure, JournaledMeasure
 
 WITHIN = 48
 """The documents of the window at most: they are short, and every verdict leans on them."""
@@ -76,7 +76,7 @@ class Judge(Stage[Judged]):
         raise NotImplementedError
 
     def run(self, work: Work, progress: Progress) -> Judged | None:
-        from ropewalk.searching.model.measure import Kept
+        from ropewalk.searching.model.measure import JournaledMeasure
         from ropewalk.searching.model.ranks import measuring
 
         chosen, plan = self.candidate(work)
@@ -95,8 +95,8 @@ class Judge(Stage[Judged]):
         with measuring(ranks, local) as measure:
             if measure is None:
                 return None
-            kept = Kept(measure, work.journal(f"{self.name}.jsonl"), ranks.size)
-            reader = _Reader(kept, documents, self.name, progress)
+            journaled = JournaledMeasure(measure, work.journal(f"{self.name}.jsonl"), ranks.size)
+            reader = _Reader(journaled, documents, self.name, progress)
             within = range(len(short))
             at_target = range(len(short), len(short) + len(long))
             present = work.present.longest(layer)
@@ -239,7 +239,7 @@ class JudgeTrained(Judge):
 class _Reader:
     """Reads documents under a schedule, each once."""
 
-    kept: Kept
+    journaled: JournaledMeasure
     documents: tuple[Planted, ...]
     stage: str
     progress: Progress
@@ -258,7 +258,7 @@ class _Reader:
             read = numbers.start + share * len(numbers)
             self.progress(Status(self.stage, read / len(self.documents), so_far))
 
-        values = self.kept.measured(schedule, numbers, tell)
+        values = self.journaled.measured(schedule, numbers, tell)
         if not np.isfinite(values).all():
             if may_fail:
                 return []
@@ -304,7 +304,7 @@ def _example(work: Work, local: DocumentMeasure, number: int, schedule: RotarySc
     begin = document.answers[farthest - 1].stop if farthest else document.text.stop
     present = work.present.longest(work.present.extended_layer)
     from_scored = slice(place.start - document.scored_from, place.stop - document.scored_from)
-    before, after = (local.said(each, number)[from_scored] for each in (present, schedule))
+    before, after = (local.likeliest(each, number)[from_scored] for each in (present, schedule))
     parts = (document.tokens[begin : place.start], document.tokens[place], before, after)
     asked, answer, told_before, told_after = (_encoder(work).text(part).strip() for part in parts)
     # Before the first question stands what a chat asks for.

@@ -32,7 +32,7 @@ from ropewalk.searching import driver, strategies
 from ropewalk.searching.model.choose import WITHIN, Candidates, ScheduleReader, select
 from ropewalk.searching.model.documents import SearchDocuments
 from ropewalk.searching.model.forwards import FINALISTS, evaluations_of
-from ropewalk.searching.model.measure import Kept, Measure
+from ropewalk.searching.model.measure import JournaledMeasure, Measure
 from ropewalk.searching.model.objectives import ModelObjective
 from ropewalk.searching.model.ranks import measuring
 from ropewalk.searching.model.readers import PlantedReader, reader_of
@@ -183,8 +183,8 @@ class _LegSearch:
         at_once: int,
     ) -> Leg:
         """Measure, choose, report."""
-        kept = Kept(measure, journal(f"{self.name}-measured.jsonl"), at_once)
-        reader = ScheduleReader(kept, self.settings.objective, progress)
+        journaled = JournaledMeasure(measure, journal(f"{self.name}-measured.jsonl"), at_once)
+        reader = ScheduleReader(journaled, self.settings.objective, progress)
         candidates = self._candidates(
             reader, measure, documents, journal(f"{self.name}.jsonl"), at_once
         )
@@ -195,7 +195,7 @@ class _LegSearch:
                 f"the model has no finite score at {self.length:,} tokens under any schedule; "
                 "try float32 (`dtype`), and check that the unmodified model works"
             )
-        if chosen in candidates.by_hand and candidates.finalists:
+        if chosen in candidates.hand_designed and candidates.finalists:
             self.notice(
                 f"search did not beat {chosen} on held-out documents, so {chosen} is used; allow "
                 "more evaluations or documents"
@@ -239,7 +239,7 @@ class _LegSearch:
         # Finalists are numbered, best first, as journals and notices name them.
         finalists = {f"finalist {n}": own for n, (own, _) in enumerate(result.finalists, start=1)}
         return Candidates(
-            by_hand=by_hand,
+            hand_designed=by_hand,
             finalists={name: space.schedule(own) for name, own in finalists.items()},
             at_bounds={name: space.bounds_met(own) for name, own in finalists.items()},
             on_search=on_search,

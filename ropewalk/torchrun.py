@@ -114,7 +114,7 @@ class Ranks:
     """True if each rank holds a part of every layer, else of the heads."""
 
     def __init__(self) -> None:
-        self._given: dict[str, Any] = {}
+        self._sent: dict[str, Any] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -139,23 +139,23 @@ class Ranks:
         """Put this rank's part of every layer on the device (FSDP2)."""
         self.meet(device)
 
-    def told(self, value: Any) -> Any:
+    def broadcast(self, value: Any) -> Any:
         """Rank 0's value of JSON, on every rank. All ranks make the same calls in one order."""
         return value
 
-    def give(self, key: str, value: object) -> None:
+    def send(self, key: str, value: object) -> None:
         """Send what the ranks of this copy have all computed; floats keep every bit."""
-        self._given[key] = value
+        self._sent[key] = value
 
-    def got(self, key: str) -> Any:
+    def received(self, key: str) -> Any:
         """A value that some copy gave."""
-        return self._given[key]
+        return self._sent[key]
 
     def check_same(self, configuration: Mapping[str, object]) -> None:
         """Refuse ranks that see other files or other settings."""
 
 
-def own_device(device: str) -> str:
+def device_of_rank(device: str) -> str:
     """Under torchrun, each rank takes the GPU of its number."""
     number = local_rank()
     if device in ("auto", "cuda") and number is not None:

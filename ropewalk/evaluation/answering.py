@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from ropewalk.evaluation.served.server import ServerInfo
     from ropewalk.evaluation.settings import EvaluationSettings
 
-T = TypeVar("T")
 TOKENS_PER_BATCH = 4096
 
 Batches = Sequence[Sequence[Sample]]
@@ -108,11 +107,6 @@ class Answerer(Protocol):
     def under(self, subject: Subject, length: int) -> AbstractContextManager[object]:
         """The state in which this subject answers at a length."""
         return nullcontext()
-
-    def shared(self, value: T) -> T:
-        """A value of JSON, as rank 0 has it if several ranks answer together."""
-        shared: T = self.ranks.told(value)
-        return shared
 
     def begin(self, directory: RunDirectory | None) -> None:
         """Called before the first sample."""

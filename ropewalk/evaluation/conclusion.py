@@ -211,8 +211,8 @@ def measure(
                 "give longer lengths, more text, or another `evaluator`"
             )
         found = concluded(evaluation, records) if root else None
-        told = answerer.shared(None if found is None else found.to_json())
-        found = found or Evaluated.from_json(told)
+        shared = ranks.broadcast(None if found is None else found.to_json())
+        found = found or Evaluated.from_json(shared)
         if directory is not None:
             directory.keep(RESULTS, found.to_json())
     return found, records

@@ -62,10 +62,10 @@ class OverRanks(InProcess):
     def _give(self, turn: int, found: object) -> None:
         """Send rank 0 what it has not computed itself."""
         if self.ranks.copy > 0:
-            self.ranks.give(f"answers/{turn}", found)
+            self.ranks.send(f"answers/{turn}", found)
 
     def _got(self, turn: int) -> list[tuple[Any, Any]]:
-        answers: list[tuple[Any, Any]] = self.ranks.got(f"answers/{turn}")
+        answers: list[tuple[Any, Any]] = self.ranks.received(f"answers/{turn}")
         return answers
 
 

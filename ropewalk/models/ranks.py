@@ -176,7 +176,7 @@ class StoreRanks(Ranks):
         self.copy, self.member = divmod(rank, per_copy)
         self._prefix, self._silent = prefix, silent
         self._watch: Watch | None = None
-        self._tellings = count()
+        self._broadcasts = count()
 
     @classmethod
     def of_environment(cls, per_copy: int = 1, silent: float = SILENT) -> Self:
@@ -283,8 +283,8 @@ class StoreRanks(Ranks):
     def place(self, model: Any, device: torch.device) -> None:
         shard(model, device, self.meet(device))
 
-    def told(self, value: Any) -> Any:
-        series = self.apart(f"told/{next(self._tellings)}")
+    def broadcast(self, value: Any) -> Any:
+        series = self.apart(f"broadcast/{next(self._broadcasts)}")
         if self.rank == 0:
             series.put("value", json.dumps(value))
             if self.size > 1:  # rank 0 may hold the store, so it leaves last
@@ -295,16 +295,16 @@ class StoreRanks(Ranks):
             series.put("all have read", "")
         return json.loads(text)
 
-    def give(self, key: str, value: object) -> None:
+    def send(self, key: str, value: object) -> None:
         if self.member == 0:
             self.put(key, json.dumps(value))
 
-    def got(self, key: str) -> Any:
+    def received(self, key: str) -> Any:
         return json.loads(self.awaited(key))
 
     def check_same(self, configuration: Mapping[str, object]) -> None:
         own = json.loads(json.dumps(configuration))
-        theirs = self.told(own)
+        theirs = self.broadcast(own)
         other = [key for key in {**own, **theirs} if own.get(key) != theirs.get(key)]
         if other:
             raise RopewalkError(

@@ -227,7 +227,7 @@ def _recalled(each: Stage[R], work: Work) -> R | None:
 
 def _shared(each: Stage[R], work: Work, result: R | None) -> R | None:
     """The result of the first rank."""
-    value = work.ranks.told(None if result is None else result.to_json())
+    value = work.ranks.broadcast(None if result is None else result.to_json())
     if work.held is not None or value is None:
         return result
     return cast(R, each.result_type.from_json(value, each.name))
@@ -240,9 +240,9 @@ def _counted(each: Stage[R], work: Work, progress: Progress) -> R | None:
         try:
             result = each.run(work, progress)
             if each.over_ranks:
-                work.ranks.give(f"read/{each.name}/{work.ranks.copy}", read())
+                work.ranks.send(f"read/{each.name}/{work.ranks.copy}", read())
                 copies = range(1, work.ranks.copies if work.held is not None else 1)
-                others = sum(work.ranks.got(f"read/{each.name}/{copy}") for copy in copies)
+                others = sum(work.ranks.received(f"read/{each.name}/{copy}") for copy in copies)
             return result
         finally:
             seconds = round(time.monotonic() - began, 1)

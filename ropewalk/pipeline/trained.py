@@ -60,7 +60,7 @@ class Training:
     def run(self, ranks: Ranks) -> Trained:
         """Train all stages, and keep the result. All ranks return the same."""
         asked, folder = self.asked, self.asked.source.folder
-        ranks.told(None)  # all came so far, or one has failed
+        ranks.broadcast(None)  # all came so far, or one has failed
         with self._held(ranks) as directory:
             place, given = asked.path / TOKENS, asked.text.tokens
             if given is None:

@@ -81,7 +81,7 @@ def test_ranks_that_leave_at_different_times_are_not_missed(tmp_path: Path, fres
 import sys, time
 from ropewalk.models.ranks import StoreRanks
 with StoreRanks.of_environment(1, 0.5) as ranks:
-    ranks.told("begun")
+    ranks.broadcast("begun")
     if ranks.rank == 0:
         time.sleep(3)
 """
@@ -96,7 +96,7 @@ def test_a_rank_that_holds_up_its_threads_is_not_missed(tmp_path: Path, fresh: F
 import ctypes, time
 from ropewalk.models.ranks import StoreRanks
 with StoreRanks.of_environment(1, 1.0) as ranks:
-    ranks.told("begun")
+    ranks.broadcast("begun")
     time.sleep(0.5)  # a beat is known
     if ranks.rank == 1:
         ctypes.PyDLL(None).sleep(4)  # which keeps the lock of the interpreter

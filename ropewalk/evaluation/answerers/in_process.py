@@ -30,7 +30,7 @@ from ropewalk.models.source import Loading, Source
 from ropewalk.progress import Notice
 from ropewalk.records import AS_IT_IS
 from ropewalk.run_directory import CONFIGURATION
-from ropewalk.torchrun import Ranks, own_device, started
+from ropewalk.torchrun import Ranks, device_of_rank, started
 
 if TYPE_CHECKING:
     from ropewalk.evaluation.answerers import Asked
@@ -172,7 +172,7 @@ def load_to_read(
     """
     from ropewalk.models.load import load
 
-    how = how._replace(device=own_device(how.device))
+    how = how._replace(device=device_of_rank(how.device))
     parts = ranks.per_copy
     if isinstance(model, str | Path):
         from ropewalk.costs.memory import check_config

@@ -96,14 +96,14 @@ def fingerprint(
             break
     probes = asking.chosen(drafted, planned)
     # Among tokens that are as likely, another rank might choose others.
-    probes = list(map(Probe.from_json, ranks.told(encode(probes))))
+    probes = list(map(Probe.from_json, ranks.broadcast(encode(probes))))
     # Copies of the model share the ways of answering.
     for i in range(ranks.copy, len(ways), ranks.copies):
         answered = asking.answers(ways[i], drafted.tokens, probes)
-        ranks.give(f"answers/{i}", answered.to_json())
+        ranks.send(f"answers/{i}", answered.to_json())
         progress((i + 1) / len(ways))
-    answers = [Answers.from_json(ranks.got(f"answers/{i}")) for i in range(len(ways))]
-    ranks.told(None)  # all have read: rank 0 may hold the store, so it leaves last
+    answers = [Answers.from_json(ranks.received(f"answers/{i}")) for i in range(len(ways))]
+    ranks.broadcast(None)  # all have read: rank 0 may hold the store, so it leaves last
     as_planned, healthy, others = answers[0], answers[1:3], answers[3:]
     return Fingerprint(
         format=FORMAT,

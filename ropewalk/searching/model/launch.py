@@ -22,7 +22,7 @@ from ropewalk.searching.model.forwards import announce_search
 from ropewalk.searching.model.results import Searched, SearchResult
 from ropewalk.searching.model.run import check_search, search_model
 from ropewalk.searching.model.settings import SearchSettings
-from ropewalk.torchrun import Ranks, first, own_device
+from ropewalk.torchrun import Ranks, device_of_rank, first
 from ropewalk.values import decode
 
 
@@ -63,7 +63,7 @@ class SearchLaunch:
         if not ranks.by_layers:
             length = self.settings.target_length
             return load_to_read(self.model, self.source, length, "to", ranks, self.how, notice)
-        how = self.how._replace(device=own_device(self.how.device))
+        how = self.how._replace(device=device_of_rank(self.how.device))
         return load(self.model, **how._asdict(), place=ranks.place)
 
     def _tokens_in(self, seconds: float, loaded: LoadedModel) -> int:

@@ -95,9 +95,9 @@ def search_model(
         if leg is not None:
             legs.append(leg)
     if ranks.rank > 0:
-        return SearchResult.from_json(ranks.told(None))
+        return SearchResult.from_json(ranks.broadcast(None))
     result = SearchResult(_plan(present, layer, legs, settings), tuple(legs))
-    ranks.told(result.to_json())
+    ranks.broadcast(result.to_json())
     return result
 
 

@@ -13,6 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ropewalk.evaluation.select import Choice, Losses, Paired, choose, paired, remaining
+from ropewalk.evaluation.statistics import mean_interval
+from ropewalk.evaluation.verdict import Shares
+from ropewalk.interval import CONFIDENCE, Interval
 from ropewalk.progress import Progress, share, silent
 from ropewalk.schedule import FloatArray, RotarySchedule
 from ropewalk.searching.driver import Outcome
@@ -37,6 +40,8 @@ class MeasuredSchedule:
     """[documents, 3], as a measure gives them."""
     objective: str
     texts: tuple[str, ...]
+    facts: float
+    """The mean number of facts in a document."""
 
     @property
     def score(self) -> Score:
@@ -44,9 +49,18 @@ class MeasuredSchedule:
         if not np.isfinite(self.values).all():
             return Score(np.inf, np.inf, 0.0, len(self.values))
         loss = float(loss_of(self.values, self.objective).mean())
-        text = float(self.values[:, TEXT].mean())
-        retrieved = float(self.values[:, RETRIEVED].mean())
-        return Score(loss, float(np.exp(text)), retrieved, len(self.values))
+        text = self.values[:, TEXT]
+        nats = Interval.of(float(text.mean()), mean_interval(text), "nats", "documents")
+        retrieved = Shares(self.values[:, RETRIEVED].tolist(), self.facts, self.texts).estimate()
+        perplexity = nats.mapped(lambda end: float(np.exp(end)), "perplexity")
+        return Score(
+            loss,
+            perplexity.value,
+            retrieved.value,
+            len(self.values),
+            perplexity.ends,
+            retrieved.ends,
+        )
 
     @property
     def losses(self) -> Losses:
@@ -74,7 +88,8 @@ class ScheduleReader:
         for done, (name, schedule) in enumerate(schedules.items()):
             part = share(self.progress, stage, done / len(schedules), 1 / len(schedules))
             values = self.kept.measured(schedule, documents.numbers, part)
-            found[name] = MeasuredSchedule(values, self.objective, documents.texts)
+            facts = float(np.mean([len(each.answers) for each in documents.documents]))
+            found[name] = MeasuredSchedule(values, self.objective, documents.texts, facts)
         return found
 
 
@@ -109,6 +124,8 @@ class Selection:
     """The candidates that saw all documents, and may be best by them."""
     short_costs: Mapping[str, Paired]
     """Nats a token of short text above the present schedule: of those that remain."""
+    level: float
+    """That of the intervals by which others dropped out."""
     by_rule: str | None = None
     """The name that the rule gives, if the choice is Algorithm 1's own."""
 
@@ -122,7 +139,7 @@ def select(
 ) -> Selection:
     """Choose among the candidates by the documents to select by, and by those cut short."""
     schedules = candidates.all
-    measured, left = race(reader, documents.selection, schedules, candidates.by_hand)
+    measured, left, level = race(reader, documents.selection, schedules, candidates.by_hand)
     # Short text costs nothing if a schedule of its own serves it, or nothing limits the cost.
     some = documents.short_selection
     at_present = reader.read(WITHIN, some, {PRESENT: present})
@@ -141,18 +158,18 @@ def select(
     )
     if settings.as_published and candidates.finalists:  # line 10 of Algorithm 1
         lowest = next(iter(candidates.finalists))
-        return Selection(
-            choice._replace(chosen=lowest), measured, left, costs, by_rule=choice.chosen
-        )
-    return Selection(choice, measured, left, costs)
+        choice, rule = choice._replace(chosen=lowest), choice.chosen
+        return Selection(choice, measured, left, costs, level, by_rule=rule)
+    return Selection(choice, measured, left, costs, level)
 
 
 def race(
     reader: ScheduleReader, documents: DocumentSet, schedules: Schedules, by_hand: Schedules
-) -> tuple[dict[str, MeasuredSchedule], list[str]]:
+) -> tuple[dict[str, MeasuredSchedule], list[str], float]:
     """Measure all schedules on a few documents, and those that may be best on twice as many.
 
-    Also returns the names of those that may be best after all documents.
+    Also returns the names of those that may be best after all documents, and the level of the
+    intervals that tell.
     """
     count, kept = len(documents.documents), reader.kept
     looks = [min(count, FIRST_ROUND)]
@@ -160,6 +177,7 @@ def race(
         looks.append(min(count, 2 * looks[-1]))
     measured: dict[str, MeasuredSchedule] = {}
     left, done = list(schedules), 0
+    tests = len(schedules) * len(looks)  # each look at each schedule is a test of its own
     for look in looks:
         size = (look - done) / count / len(left)
         for number, name in enumerate(left):
@@ -171,6 +189,5 @@ def race(
             "selecting", seen, {name: schedules[name] for name in left}
         )
         losses = {name: measured[name].losses for name in left}
-        # Each look at each schedule is a test of its own.
-        left, done = remaining(losses, by_hand, len(schedules) * len(looks)), look
-    return measured, left
+        left, done = remaining(losses, by_hand, tests), look
+    return measured, left, 1 - (1 - CONFIDENCE) / tests

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ropewalk.evaluation.select import Paired, paired
+from ropewalk.interval import CONFIDENCE
 from ropewalk.schedule import RotarySchedule
 from ropewalk.searching.model.choose import (
     WITHIN,
@@ -91,9 +92,17 @@ def report(
             if own in by_hand or own == chosen
         },
         short_limit=settings.short_limit,
+        behind=_behind(selection, by_hand, baseline),
         by_objective=candidates.by_objective,
         by_rule=_by_rule(selection, candidates),
     )
+
+
+def _behind(selection: Selection, by_hand: Schedules, baseline: str) -> dict[str, Paired]:
+    """The difference of each hand-designed method from the best, where neither failed."""
+    best, level = selection.measured[baseline], selection.level
+    less = {own: _less(selection.measured[own], best, level) for own in by_hand if own != baseline}
+    return {own: found for own, found in less.items() if found is not None}
 
 
 def _by_rule(selection: Selection, candidates: Candidates) -> str | None:
@@ -105,11 +114,15 @@ def _by_rule(selection: Selection, candidates: Candidates) -> str | None:
     return f"the same schedule ({described})" if name == selection.choice.chosen else described
 
 
-def _less(first: MeasuredSchedule, second: MeasuredSchedule) -> Paired | None:
-    """The difference on the same documents; None if the model failed."""
+def _less(
+    first: MeasuredSchedule, second: MeasuredSchedule, level: float = CONFIDENCE
+) -> Paired | None:
+    """The difference on the documents that both read; None if the model failed."""
     if first.losses.failed or second.losses.failed:
         return None
-    return paired(first.losses.objective, second.losses.objective, first.texts)
+    texts = min(first.texts, second.texts, key=len)
+    one, other = (each.losses.objective[: len(texts)] for each in (first, second))
+    return paired(one, other, texts, level)
 
 
 def _described(searched: RotarySchedule, by_hand: Schedules) -> str:

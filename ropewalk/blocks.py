@@ -117,7 +117,7 @@ class Page(NamedTuple):
     @property
     def told(self) -> str:
         """The verdict in one line."""
-        return ": ".join(filter(None, (self.word, " ".join(self.verdict.splitlines()))))
+        return ": ".join(filter(None, (self.word, self.verdict.replace("\n", " "))))
 
 
 def sections_of(blocks: Iterable[Block], first: str) -> list[Section]:

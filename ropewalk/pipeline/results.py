@@ -267,39 +267,42 @@ class Judged(Drawn):
         few documents in between are too few; before and after."""
         ends = (self.window, self.length)
         retrieved = before_and_after(RETRIEVED, self._rate, self.chosen, self.lengths or ends)
-        asked = "; ".join(map(self._asked, self.lengths))
+        asked = self._counts(self.asked, self.lengths)
         return [
             retrieved._replace(caption=f"{retrieved.caption} Facts asked for: {asked}."),
             before_and_after(LOSS, self._perplexity, self.chosen, ends),
         ]
 
-    def _asked(self, length: int) -> str:
-        before, after = (self.asked(method, length) for method in (AS_IT_IS, self.chosen))
-        other = f" ({before} of {shown_method(AS_IT_IS)})" if before != after else ""
-        return f"{after} at {format_length(length)}{other}"
+    def _counts(self, count: Callable[[str, int], int], lengths: Sequence[int]) -> str:
+        """Numbers by length, with that of the unmodified model if it is another."""
+        told = []
+        for length in lengths:
+            before, after = (count(method, length) for method in (AS_IT_IS, self.chosen))
+            other = f" ({before} of {shown_method(AS_IT_IS)})" if before != after else ""
+            told.append(f"{after} at {format_length(length)}{other}")
+        return "; ".join(told)
 
     def perplexities(self) -> Table:
         """Perplexity before and after, and the change on the documents that both read."""
-        columns = ("length", *names(self.chosen).values(), "change, same texts", "documents")
-        rows = []
-        for length in (self.window, self.length):
+        columns = ("length", *names(self.chosen).values(), "change, same texts")
+        rows, lengths = [], (self.window, self.length)
+        for length in lengths:
             change = self._change(lambda each: each.text, length)
-            read = [len(self.of(method, length)) for method in (AS_IT_IS, self.chosen)]
             rows.append(
                 (
                     Cell(format_length(length), length),
                     *(_cell(self._loss(method, length)) for method in (AS_IT_IS, self.chosen)),
                     _cell(change and change.difference.mapped(math.expm1, "change")),
-                    Cell(" and ".join(map(str, dict.fromkeys(read)))),
                 )
             )
+        read = self._counts(lambda *own: len(self.of(*own)), lengths)
         return Table(
             LOSS.label.capitalize(),
             columns,
             tuple(rows),
-            "The lower, the better the model predicts the text. The change is measured text by "
-            "text, on those that both read, so it is surer than the difference of two columns. "
-            f"{INTERVALS}",
+            "The lower, the better the model predicts the text. The change is that of the texts "
+            "which both read, each compared with itself, so it is surer than the difference of the "
+            f"two columns. {INTERVALS} Documents read: {read}.",
         )
 
     def by_depth(self) -> list[TileGrid]:

@@ -90,7 +90,7 @@ def _header(page: Page) -> Markup:
     reasons = [*remarks, *map(marked, page.reasons)]
     box = (
         tag("p", page.word, class_="word") if page.word else None,
-        *(tag("p", marked(line)) for line in page.verdict.splitlines()),
+        *(tag("p", marked(line)) for line in page.verdict.split("\n")),
         tag("p", tag("strong", "What to do: "), marked(page.to_do.title)) if page.to_do else None,
         block_of(page.to_do._replace(title="")) if page.to_do else None,
     )

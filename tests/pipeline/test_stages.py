@@ -151,7 +151,7 @@ def test_a_model_whose_price_is_above_the_limit_works_at_a_price(
         extend_page, "stage_of", lambda run, name, kind, ending=".json": known.get((name, ending))
     )
     for limit, word, told in (
-        (0.02, "works, at a price", "above the limit of 2%"),
+        (0.02, "works, at a price", "more than the limit of 2%"),
         (0.1, "works", ""),
     ):
         run: Any = SimpleNamespace(path=tmp_path, configuration={"short_limit": limit})
@@ -178,7 +178,7 @@ def test_a_change_of_perplexity_is_measured_on_the_texts_that_both_read() -> Non
     within, at_target = both.perplexities().rows
     assert (within[3].text, at_target[3].text) == ("+10.5%", "-39.3%")
     assert "Documents read: 48 at 128; 32 at 256 (5 of unmodified)." in both.perplexities().caption
-    assert float(at_target[2].text) > 0.7 * float(at_target[1].text), "not so by the means"
+    assert float(at_target[2].text) > 0.65 * float(at_target[1].text), "not so by the means"
     assert "256 at 256 (40 of unmodified)" in both.charts()[0].caption
 
 

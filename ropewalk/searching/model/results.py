@@ -206,8 +206,8 @@ _CHOOSING = (
     "figure is measured on others, for what was judged. "
 )
 _TIED = (
-    "Tied: not shown to be worse than the best. That interval is a wide one ({:.1%}), since many "
-    "differences are tested; the others are 95% intervals. "
+    "Tied: not shown to be worse, since the interval of the difference reaches 0. That is a wide "
+    "one ({:.1%}), for many differences are tested; all others are 95% intervals. "
 )
 
 

@@ -26,6 +26,8 @@ from tools.reliability.row import FOLDER, CannotRun, Case, Row
 COUNTS = FOLDER / "counts"
 CANNOT = "cannot run: "
 _SHOWN_EVERY = 5.0
+_PATIENCE = 10
+"""Seconds by the clock for each that a case may take: a machine may be busy with other work."""
 
 
 @dataclass
@@ -120,15 +122,15 @@ def outcome(run: Callable[[], str | None]) -> str | None:
 
 
 def in_children(cases: Sequence[Case], seconds: float) -> Iterator[str | None]:
-    """What each case says. All run in one forked child; if that ends, or is ended after `seconds`
-    for one case, another does those that are left."""
+    """What each case says. All run in one forked child; if that ends, or is ended because one
+    case takes too long, another does those that are left."""
     waiting = list(cases)
     while waiting:
         child, lines = _forked(waiting)
         over = True
         try:
             while waiting:
-                over = bool(select.select([lines], [], [], seconds)[0])
+                over = bool(select.select([lines], [], [], _PATIENCE * seconds)[0])
                 if not over or not (line := lines.readline()):
                     break
                 waiting.pop(0)
@@ -141,7 +143,7 @@ def in_children(cases: Sequence[Case], seconds: float) -> Iterator[str | None]:
         if waiting:
             waiting.pop(0)
             ended = f"its process ended with {os.waitstatus_to_exitcode(status)}"
-            yield ended if over else f"not over after {seconds:g} s"
+            yield ended if over else f"not over after {_PATIENCE * seconds:g} s by the clock"
 
 
 def _forked(cases: Sequence[Case]) -> tuple[int, BinaryIO]:

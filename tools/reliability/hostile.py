@@ -135,7 +135,7 @@ def _page(room: Path, text: str) -> str | None:
         folder = room / "page"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
-        page = replace(page_of([name]), title="a title")
+        page = page_of([name])._replace(title="a title")
         dom, console = browse(written(folder, document(page)), "--dump-dom",
                               "--virtual-time-budget=1000")  # fmt: skip
         if console:

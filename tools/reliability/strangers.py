@@ -273,7 +273,7 @@ def strangers() -> Iterator[tuple[str, Prepare, Callable[[Path], list[list[str]]
                                         without="tokenizer.json"),
     }  # fmt: skip
     for number, (name, prepare) in enumerate(loaded.items(), 1):
-        yield name, prepare, _use if number % 7 else _export
+        yield name, prepare, _use if number != 2 else _export
     yield from _liars()
     for name, text in TEMPLATES.items():
         yield f"template: {name}", _template(text, file="loop" in name), _chat

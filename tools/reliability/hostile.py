@@ -13,7 +13,6 @@ import json
 import re
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import cache, partial
 from html.parser import HTMLParser
 from pathlib import Path
@@ -68,16 +67,12 @@ def texts() -> list[str]:
 
 def _commands(room: Path, text: str) -> str | None:
     """What five verbs write to the terminal for files that name things so."""
-    plan = json.loads((room / "plan.json").read_text(encoding="utf-8"))
-    plan["model"] = text
-    plan["provenance"] = {text[:40] or "a": text}
     folder = room / ("".join(c for c in text if c not in "/\0")[:100].strip(".") or "x")
     folder.mkdir(exist_ok=True)
     config = json.loads((room / "model" / "config.json").read_text(encoding="utf-8"))
     config |= {"model_type": text, "_name_or_path": text}
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    file = folder / "plan.json"
-    file.write_text(json.dumps(plan), encoding="utf-8")
+    file = _named(room, text)
     model = str(room / "model")
     for words in (
         ["inspect", str(folder)],
@@ -95,6 +90,15 @@ def _commands(room: Path, text: str) -> str | None:
     return None
 
 
+def _named(room: Path, text: str) -> Path:
+    """A plan whose model, and whose origin, are named by the text."""
+    plan = json.loads((room / "plan.json").read_text(encoding="utf-8"))
+    plan |= {"model": text, "provenance": {text[:40] or "a": text}}
+    file = room / "named.json"
+    file.write_text(json.dumps(plan), encoding="utf-8")
+    return file
+
+
 def _said(words: Sequence[str]) -> tuple[int, str, str]:
     out, told = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(told):
@@ -104,14 +108,11 @@ def _said(words: Sequence[str]) -> tuple[int, str, str]:
 
 def _card(room: Path, text: str) -> Elements | str:
     """The elements of the card of an export whose plan names its model so, or an error."""
-    from ropewalk.context_plan import ContextPlan
-
     folder = room / "exported"
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(room / "model", folder)
+    shutil.copyfile(_named(room, text), folder / "plan.json")
     try:
-        plan = replace(ContextPlan.read(room / "plan.json"), model=text, provenance={"by": text})
-        (folder / "plan.json").write_text(plan.dumps(), encoding="utf-8")
         Manifest.of(folder, runtime="transformers").write(folder)
         made = rw.card(folder, overwrite=True)
     except rw.RopewalkError as error:

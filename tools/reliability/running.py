@@ -77,7 +77,7 @@ def run_row(
         cases = islice(row.cases(Path(room), seed), counts.begun, max(count, counts.begun))
         while (batch := list(islice(cases, row.together))) and time.monotonic() < ends:
             for case, said in zip(batch, in_children(batch, row.seconds), strict=True):
-                _count(counts, case, said)
+                _count(counts, case, said and said.replace(room, "ROOM"))
                 counts.cpu_seconds = round(before + _cpu_seconds() - began, 1)
                 if time.monotonic() > shown + _SHOWN_EVERY or said:
                     shown = time.monotonic()

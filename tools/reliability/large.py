@@ -198,5 +198,6 @@ ROWS = (
         4,
         cases,
         seconds=600,
+        sample=1,
     ),
 )

@@ -225,6 +225,7 @@ def _read(name: str = "corpus.txt") -> Callable[[Path], list[list[str]]]:
 
 def strangers() -> Iterator[tuple[str, Prepare, Callable[[Path], list[list[str]]]]]:
     """Each with its name, the change to a good folder, and the commands that it is given to."""
+    yield from _liars()
     loaded = {
         "classes in config.json": _remote(CONFIG, auto_map=CLASSES),
         "classes and trust in config.json": _remote(
@@ -274,7 +275,6 @@ def strangers() -> Iterator[tuple[str, Prepare, Callable[[Path], list[list[str]]
     }  # fmt: skip
     for number, (name, prepare) in enumerate(loaded.items(), 1):
         yield name, prepare, _use if number != 2 else _export
-    yield from _liars()
     for name, text in TEMPLATES.items():
         yield f"template: {name}", _template(text, file="loop" in name), _chat
     yield from _exploding()
@@ -395,6 +395,6 @@ ROWS = (
         60,
         cases,
         seconds=300,
-        sample=4,
+        sample=8,
     ),
 )

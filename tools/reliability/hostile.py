@@ -67,7 +67,8 @@ def texts() -> list[str]:
 
 def _commands(room: Path, text: str) -> str | None:
     """What five verbs write to the terminal for files that name things so."""
-    folder = room / ("".join(c for c in text if c not in "/\0")[:100].strip(".") or "x")
+    name = text.encode(errors="ignore").decode()  # as no lone surrogate is in a file's name
+    folder = room / ("".join(c for c in name if c not in "/\0")[:100].strip(".") or "x")
     folder.mkdir(exist_ok=True)
     config = json.loads((room / "model" / "config.json").read_text(encoding="utf-8"))
     config |= {"model_type": text, "_name_or_path": text}

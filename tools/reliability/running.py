@@ -14,7 +14,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -68,8 +68,8 @@ def run_row(
     counts = Counts() if again else recorded(row.name, folder)
     if counts.seed != seed or not counts.begun:
         counts = Counts(seed=seed)
-    about = {"machine": str(machine()["cpu"]), "date": f"{datetime.now(UTC):%Y-%m-%d}"}
-    counts = replace(counts, commit=_commit(), **about)
+    counts.machine, counts.commit = str(machine()["cpu"]), _commit()
+    counts.date = f"{datetime.now(UTC):%Y-%m-%d}"
     ends = time.monotonic() + 60 * minutes
     shown, before = 0.0, counts.cpu_seconds
     began = _cpu_seconds()

@@ -9,7 +9,6 @@ delete somebody's notes.
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import os
 import shutil
@@ -27,6 +26,7 @@ from ropewalk.outputs import (
     check_place,
     check_room,
     check_unicode,
+    locks,
 )
 
 
@@ -86,6 +86,7 @@ def staged(
     somebody may have put something there meanwhile. After an error nothing is left. What a killed
     process left is removed by the next export to the same place: a lock tells who is alive.
     """
+    fcntl = locks()
     out = Path(os.path.abspath(out))
     _remove_dead_rooms(out)
     check_export_place(out, sources=sources, overwrite=overwrite)
@@ -114,6 +115,7 @@ def staged(
 
 def _remove_dead_rooms(out: Path) -> None:
     """Remove the leftovers of processes that were killed while they wrote to the same place."""
+    fcntl = locks()
     for room in out.parent.glob(f"{_prefix(out)}*{TEMPORARY}"):
         if room.is_symlink():  # never ours, and what it leads to is not to be removed
             continue

@@ -454,7 +454,10 @@ def _hold(path: Path) -> int:
             f"{path.parent}: is in use by {holder or 'another process'}; "
             "wait for it, or give another directory"
         ) from None
-    return descriptor
+    if os.fstat(descriptor).st_nlink > 0:
+        return descriptor
+    os.close(descriptor)  # a run that gave the directory up has removed it meanwhile
+    return _hold(path)
 
 
 def _line_of() -> str | None:

@@ -14,7 +14,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ropewalk.errors import InputError, InvalidValue
@@ -86,16 +86,13 @@ def staged(
     somebody may have put something there meanwhile. After an error nothing is left. What a killed
     process left is removed by the next export to the same place: a lock tells who is alive.
     """
-    fcntl = locks()
     out = Path(os.path.abspath(out))
     _remove_dead_rooms(out)
     check_export_place(out, sources=sources, overwrite=overwrite)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         check_room(out, needs_bytes + SPARE_BYTES, "an export")
-        room = Path(tempfile.mkdtemp(prefix=_prefix(out), suffix=TEMPORARY, dir=out.parent))
-        lock = os.open(room / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        room, lock = _new_room(out)
     except OSError as error:
         raise cannot_write(out, error) from None
     try:
@@ -109,8 +106,35 @@ def staged(
         # What is read was opened before: what fails now is the writing.
         raise cannot_write(out, error) from None
     finally:
-        shutil.rmtree(room, ignore_errors=True)
-        os.close(lock)
+        try:
+            _remove(room)
+        finally:
+            os.close(lock)
+
+
+def _new_room(out: Path) -> tuple[Path, int]:
+    """A room and its lock, held."""
+    fcntl = locks()
+    while True:
+        room = Path(tempfile.mkdtemp(prefix=_prefix(out), suffix=TEMPORARY, dir=out.parent))
+        with suppress(FileNotFoundError):  # another export took it for that of a dead process
+            lock = os.open(room / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if (room / _LOCK).exists():
+                return room, lock
+            os.close(lock)
+
+
+def _remove(room: Path) -> None:
+    """Remove a room, its lock last: one that holds things without a lock is never removed."""
+    with suppress(OSError):
+        for path in room.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            elif path.name != _LOCK:
+                path.unlink()
+        (room / _LOCK).unlink(missing_ok=True)
+        room.rmdir()
 
 
 def _remove_dead_rooms(out: Path) -> None:
@@ -121,14 +145,16 @@ def _remove_dead_rooms(out: Path) -> None:
             continue
         try:
             lock = os.open(room / _LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError:  # not ours, or just being made
+        except OSError:  # not ours, unless it is empty: its process had no time to lock it
+            with suppress(OSError):
+                room.rmdir()
             continue
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # It may have been killed after it moved the old one away, and before the new one came.
             if os.path.lexists(room / _REPLACED) and not os.path.lexists(out):
                 os.rename(room / _REPLACED, out)
-            shutil.rmtree(room, ignore_errors=True)
+            _remove(room)
         except BlockingIOError:  # its process is alive
             continue
         finally:

@@ -28,6 +28,8 @@ CANNOT = "cannot run: "
 _SHOWN_EVERY = 5.0
 _PATIENCE = 10
 """Seconds by the clock for each that a case may take: a machine may be busy with other work."""
+ELSEWHERE: list[Callable[[], float]] = []
+"""The seconds of processes that are still running, and of those that these have started."""
 
 
 @dataclass
@@ -75,8 +77,8 @@ def run_row(
     began = _cpu_seconds()
     with tempfile.TemporaryDirectory(prefix="ropewalk-faults-") as room:
         cases = islice(row.cases(Path(room), seed), counts.begun, max(count, counts.begun))
-        while (batch := list(islice(cases, row.together))) and time.monotonic() < ends:
-            for case, said in zip(batch, in_children(batch, row.seconds), strict=True):
+        while (batch := list(islice(cases, row.together or 1))) and time.monotonic() < ends:
+            for case, said in zip(batch, _outcomes(row, batch), strict=True):
                 _count(counts, case, said and said.replace(room, "ROOM"))
                 counts.cpu_seconds = round(before + _cpu_seconds() - began, 1)
                 if time.monotonic() > shown + _SHOWN_EVERY or said:
@@ -119,6 +121,12 @@ def outcome(run: Callable[[], str | None]) -> str | None:
         [*_, last] = traceback.extract_tb(error.__traceback__)
         where = f"{Path(last.filename).name}:{last.lineno}"
         return f"{type(error).__name__} at {where}: {' '.join(str(error).split())[:300]}"
+
+
+def _outcomes(row: Row, cases: Sequence[Case]) -> Iterator[str | None]:
+    if row.together:
+        return in_children(cases, row.seconds)
+    return (outcome(case.run) for case in cases)
 
 
 def in_children(cases: Sequence[Case], seconds: float) -> Iterator[str | None]:
@@ -166,7 +174,8 @@ def _cpu_seconds() -> float:
     own, ended = (
         resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     )
-    return own.ru_utime + own.ru_stime + ended.ru_utime + ended.ru_stime
+    theirs = sum(seconds() for seconds in ELSEWHERE)
+    return own.ru_utime + own.ru_stime + ended.ru_utime + ended.ru_stime + theirs
 
 
 def _commit() -> str:

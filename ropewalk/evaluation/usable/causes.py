@@ -29,13 +29,14 @@ def causes_of(
     claimed: int,
     serves: int | None,
     added: int,
+    unfinished: int = 0,
     verdict: Verdict | None,
     in_process: bool,
 ) -> tuple[Cause, ...]:
     """The causes, the most certain first; `failing` are the documents of lengths that fail.
 
     `serves` is the length that a server has room for, if that is less than claimed, and `verdict`
-    that of a fingerprint.
+    that of a fingerprint; `unfinished` answers, of any length, ended within thoughts.
     """
     found = []
     if serves is not None:
@@ -44,6 +45,9 @@ def causes_of(
     if added >= TEMPLATE:
         told = f"adds about {added} tokens to each prompt, as a chat template does"
         found.append(Cause("template", told))
+    if unfinished:
+        told = f"thought too long to finish {unfinished} answers; turn its thinking off"
+        found.append(Cause("thoughts", told))
     found += [*_refused(failing), *_cut(failing)]
     if verdict is not None and verdict.status == "deviates":
         found += [each for each in verdict.causes if each.name not in {own.name for own in found}]

@@ -133,7 +133,9 @@ class _Measuring:
             tried=tried,
             asked=degree.name,
             facts=facts,
-            causes=self._causes(failing, verdict),
+            causes=self._causes(
+                failing, sum(each.unfinished for own in seen.values() for each in own), verdict
+            ),
             need=self.asked.need,
             tokens=self._spent,
             sweep=plan.sweep,
@@ -147,7 +149,7 @@ class _Measuring:
         tried: dict[int, tuple[DegreeTried, int]] = {}
 
         def rate(i: int, least: int = FEWEST_FACTS) -> float:
-            facts = self._library.facts_in(degrees[i], reference)
+            facts = self._library.facts_in(degrees[i], self.reader.room(reference))
             if facts < least:  # harder questions are no gain if they are fewer
                 return 0.0
             numbers = range(_APART, _APART + CHOOSING)
@@ -178,7 +180,8 @@ class _Measuring:
         for number in numbers:
             key = degree.name, length, number
             if key not in self._known:
-                asking = self._library.document(degree, length, number, facts)
+                room = self.reader.room(length)
+                asking = self._library.document(degree, room, number, facts)
                 own = self.reader.answers(*key, asking)
                 if self.journal is not None:
                     self.journal.append([own.to_json()])
@@ -210,13 +213,16 @@ class _Measuring:
             "compared with" if seen is None else seen.verdict,
         )
 
-    def _causes(self, failing: list[DocumentAnswers], verdict: Verdict | None) -> tuple[Cause, ...]:
+    def _causes(
+        self, failing: list[DocumentAnswers], unfinished: int, verdict: Verdict | None
+    ) -> tuple[Cause, ...]:
         server = self.subject.server
         return causes_of(
             failing,
             claimed=self.plan.claimed,
             serves=self.plan.serves,
             added=self.reader.added,
+            unfinished=unfinished,
             verdict=verdict,
             in_process=server is None,
         )

@@ -9,6 +9,10 @@ from typing import Any
 from tests.evaluation.served.bad_server import Reply, said
 
 LENGTH = 4096
+TEMPLATE = 9
+"""The tokens around each message of a conversation."""
+MISLEADING = "Was it 7654321? "
+KNOWN = {"model", "messages", "max_tokens", "temperature", "stream"}
 
 
 def answered(
@@ -18,16 +22,44 @@ def answered(
     counts: Callable[[int, int], int] = lambda sent, read: read,
 ) -> Reply:
     """The answer to a prompt of which the last `reads` words are read; it says that it `counts`."""
-    words = re.findall(r"\S+\s*|\s+", asked["prompt"])
-    prompt = "".join(words[-reads:])
-    text, _, question = prompt.rpartition("\n")
-    stated = list(re.finditer(re.escape(question.strip()) + r'[\s"]*([\w-]+)', text))
-    written = f" {stated[-1][1]}.\n" if question.strip() and stated else " nothing"
-    count = counts(len(words), min(reads, len(words)))
+    written, count = _read(asked["prompt"], reads, counts)
+    choice = {"text": written, "index": 0}
+    return said({"model": "m", "choices": [choice], "usage": {"prompt_tokens": count}})
+
+
+def chatted(asked: dict[str, Any], *, thinks: int = 0, marks: str = "apart") -> Reply:
+    """The answer to a conversation, after so many tokens of thoughts.
+
+    They are apart from the answer, or before it between `marks`, or are not said at all. Nothing
+    but conversations is answered, and no settings of templates are taken.
+    """
+    if "prompt" in asked:
+        return said({"error": "chat only"}, 404)
+    if not asked.keys() <= KNOWN:
+        return said({"error": f"Unrecognized: {sorted(asked.keys() - KNOWN)}"}, 400)
+    talk = [message["content"] for message in asked["messages"]]
+    written, count = _read("\n".join(talk), 10**9, lambda sent, read: read)
+    message = {"role": "assistant", "content": written}
+    is_cut = asked["max_tokens"] <= thinks
+    if thinks and marks == "apart":
+        message |= {"reasoning_content": MISLEADING}
+    answer = "" if is_cut else written
+    if thinks and "/" in marks:
+        begin, end = marks.split(" ")
+        answer = begin + MISLEADING + ("" if is_cut else end + written)
+    message["content"] = answer
     return said(
         {
             "model": "m",
-            "choices": [{"text": written, "index": 0}],
-            "usage": {"prompt_tokens": count},
+            "choices": [{"message": message, "finish_reason": "length" if is_cut else "stop"}],
+            "usage": {"prompt_tokens": count + TEMPLATE * len(talk)},
         }
     )
+
+
+def _read(prompt: str, reads: int, counts: Callable[[int, int], int]) -> tuple[str, int]:
+    words = re.findall(r"\S+\s*|\s+", prompt)
+    text, _, question = "".join(words[-reads:]).rpartition("\n")
+    stated = list(re.finditer(re.escape(question.strip()) + r'[\s"]*([\w-]+)', text))
+    written = f" {stated[-1][1]}.\n" if question.strip() and stated else " nothing"
+    return written, counts(len(words), min(reads, len(words)))

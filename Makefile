@@ -16,7 +16,7 @@ TRL := .venv-trl
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo real gpu test test-slow test-browser test-lm-eval test-trl suite check style types figures study
-.PHONY: figures-check observatory dist ends clean
+.PHONY: figures-check observatory faults dist ends clean
 
 # Bytecode is compiled for what is imported, at its first import: for all files it took most of the
 # time of an installation.
@@ -117,6 +117,12 @@ observatory: $(INSTALLED)
 	-$(BIN)/python -m tools.observatory.mlx_lm_classes $(WHEELS)/mlx
 	-$(BIN)/python -m tools.observatory.llama_cpp_architectures
 	-$(BIN)/python -m tools.observatory.stock_converter
+
+# Faults made on purpose, and what happens then (docs/reliability.md): some ten hours of one core for all
+# rows. Goes on where it was; ROWS names some, COUNT takes fewer cases, MINUTES ends each row early.
+faults: $(INSTALLED)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tools.reliability $(ROWS) $(if $(COUNT),--count $(COUNT)) \
+	  $(if $(MINUTES),--minutes $(MINUTES))
 
 # The files of a release: built, checked, and the main job done with the wheel alone (tools/dist.py).
 # Tracked files are what is built, so commit first. Nothing is uploaded.

@@ -68,7 +68,7 @@ def test_work_that_has_not_reported_yet_is_not_silent(
         told = ""
         while not told:
             told = capsys.readouterr().err
-    assert told.startswith("fingerprint: 0% after 0:00:00")
+    assert told.startswith("fingerprint: 0% after 0:00:0")
 
 
 def test_quiet_leaves_warnings_only(capsys: pytest.CaptureFixture[str]) -> None:

@@ -47,6 +47,10 @@ class Continuation:
         """The tokens that the server reads of a text."""
         return self._server.complete((), count=1, text=text, check=False).prompt_tokens
 
+    def goes_on(self, text: str, count: int) -> str:
+        """The text that the model writes after this one."""
+        return self._server.complete((), count=count, text=text, check=False).text
+
     def answer(self, asking: Asking, number: int) -> tuple[bool, int, bool]:
         """True if the answer is right; the tokens read; true if it ended within thoughts."""
         answer = asking.questions[number].answer
@@ -73,6 +77,10 @@ class Conversation:
 
     def tokens_of(self, text: str) -> int:
         return self._read(_message(text))
+
+    def goes_on(self, text: str, count: int) -> str:
+        reply = self._asked(_message(text), count)
+        return reply.thoughts + reply.text
 
     def answer(self, asking: Asking, number: int) -> tuple[bool, int, bool]:
         question = asking.questions[number]

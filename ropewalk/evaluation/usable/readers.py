@@ -45,6 +45,8 @@ _CAREFUL = 1.05
 """Estimated tokens are more by this: a document must not be longer than its length."""
 _OFF = (0.6, 1.6)
 """The farthest that an estimate is corrected by what was read of the first documents."""
+_GOES_ON = 64
+"""The tokens that two texts with different beginnings go on by, where those may be cut."""
 _TRIED = 1500
 """Characters of each of two texts by which a server's tokens are estimated, where they fit."""
 
@@ -294,6 +296,16 @@ class ServedReader(DocumentReader):
     def learn(self, read: Sequence[DocumentAnswers]) -> None:
         factor = sum(each.read for each in read) / sum(each.tokens for each in read)
         self._careful = _CAREFUL * min(max(_CAREFUL * factor, _OFF[0]), _OFF[1])
+
+    def reads_beginnings(self, texts: Sequence[str]) -> bool | None:
+        """True if texts go on otherwise after another beginning, False if none does, as if it were
+        cut; None in between."""
+        differ = 0
+        for text, other in zip(texts, [*texts[1:], texts[0]], strict=True):
+            part = len(text) // 8
+            both = (text, other[:part] + text[part:])
+            differ += len({self._way.goes_on(each, _GOES_ON) for each in both}) > 1
+        return None if differ == 1 else differ > 1
 
     def end(self) -> None:
         self._server.check_unchanged()

@@ -103,7 +103,10 @@ def discover(client: Client, model: str | None = None) -> ServerInfo:
     names = [entry["id"] for entry in models]
     if model is None and len(names) != 1:
         if not names:
-            raise InputError(f"{client.where}: lists no model (/v1/models); name it (`model_name`)")
+            raise InputError(
+                f"{client.where}: lists no model (/v1/models); check the address, or name the "
+                "model (`model_name`)"
+            )
         raise InputError(
             f"{client.where}: serves {len(names)} models; name one (`model_name`): "
             f"{', '.join(map(_short, names[:8]))}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -19,10 +20,14 @@ def answered(
     asked: dict[str, Any],
     *,
     reads: int = 10**9,
+    uses: int = 10**9,
     counts: Callable[[int, int], int] = lambda sent, read: read,
 ) -> Reply:
-    """The answer to a prompt of which the last `reads` words are read; it says that it `counts`."""
-    written, count = _read(asked["prompt"], reads, counts)
+    """The answer to a prompt of which the last `reads` words are read; it says that it `counts`.
+
+    Facts are found in the last words that it `uses`; all that is read changes how text goes on.
+    """
+    written, count = _read(asked["prompt"], reads, uses, counts)
     choice = {"text": written, "index": 0}
     return said({"model": "m", "choices": [choice], "usage": {"prompt_tokens": count}})
 
@@ -38,7 +43,7 @@ def chatted(asked: dict[str, Any], *, thinks: int = 0, marks: str = "apart") -> 
     if not asked.keys() <= KNOWN:
         return said({"error": f"Unrecognized: {sorted(asked.keys() - KNOWN)}"}, 400)
     talk = [message["content"] for message in asked["messages"]]
-    written, count = _read("\n".join(talk), 10**9, lambda sent, read: read)
+    written, count = _read("\n".join(talk), 10**9, 10**9, lambda sent, read: read)
     message = {"role": "assistant", "content": written}
     is_cut = asked["max_tokens"] <= thinks
     if thinks and marks == "apart":
@@ -57,9 +62,12 @@ def chatted(asked: dict[str, Any], *, thinks: int = 0, marks: str = "apart") -> 
     )
 
 
-def _read(prompt: str, reads: int, counts: Callable[[int, int], int]) -> tuple[str, int]:
+def _read(prompt: str, reads: int, uses: int, counts: Callable[[int, int], int]) -> tuple[str, int]:
     words = re.findall(r"\S+\s*|\s+", prompt)
-    text, _, question = "".join(words[-reads:]).rpartition("\n")
+    read, used = ("".join(words[-most:]) for most in (reads, min(reads, uses)))
+    text, _, question = used.rpartition("\n")
     stated = list(re.finditer(re.escape(question.strip()) + r'[\s"]*([\w-]+)', text))
-    written = f" {stated[-1][1]}.\n" if question.strip() and stated else " nothing"
+    written = f" nothing {zlib.crc32(read.encode()):x}"
+    if question.strip() and stated:
+        written = f" {stated[-1][1]}.\n"
     return written, counts(len(words), min(reads, len(words)))

@@ -24,8 +24,8 @@ from ropewalk.theory.bound import (
     SAMPLING_STEP,
     Infimum,
     SafeBase,
-    check_listable,
-    check_question,
+    check_islands_length,
+    checked_rotary_dim,
     infima,
     safe_bases,
 )
@@ -211,9 +211,9 @@ def bound(
             raise InvalidValue("only", only, rule, "leave out `only` or `islands`")
         if rotary_dim is not None:
             whole_number(rotary_dim, "rotary_dim")
-        turning = check_question(whole_number(head_dim, "head_dim"), wanted, rotary_dim)
+        turning = checked_rotary_dim(whole_number(head_dim, "head_dim"), wanted, rotary_dim)
         if islands:
-            check_listable(wanted)
+            check_islands_length(wanted)
         lowest: dict[int, Infimum] = {}
         if only != "safe":
             told = share(progress, "infimum")

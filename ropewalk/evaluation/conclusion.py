@@ -185,10 +185,10 @@ def measure(
     """Ask and sum up; a directory `run` keeps samples and results, and resumes."""
     evaluation.check_fits()
     answerer = evaluation.answerer
-    ranks, root = answerer.ranks, answerer.ranks is None or answerer.ranks.rank == 0
+    ranks, root = answerer.ranks, answerer.ranks.rank == 0
     with ExitStack() as stack:
         directory = journal = None
-        if ranks is not None:
+        if ranks.size > 1:
             ranks.check_same(evaluation.configuration)
         if run is not None and root:
             directory = stack.enter_context(
@@ -211,10 +211,8 @@ def measure(
                 "give longer lengths, more text, or another `evaluator`"
             )
         found = concluded(evaluation, records) if root else None
-        if ranks is not None:
-            told = answerer.shared(None if found is None else found.to_json())
-            found = found or Evaluated.from_json(told)
-        assert found is not None
+        shared = ranks.broadcast(None if found is None else found.to_json())
+        found = found or Evaluated.from_json(shared)
         if directory is not None:
             directory.keep(RESULTS, found.to_json())
     return found, records

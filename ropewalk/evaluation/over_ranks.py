@@ -7,10 +7,9 @@ batches, and it alone keeps records: the others go on with blanks.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from itertools import count
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -19,24 +18,17 @@ from ropewalk.evaluation.encoding import IntArray
 from ropewalk.evaluation.in_process import InProcess
 from ropewalk.evaluation.tasks import Task
 from ropewalk.records import Mode
-from ropewalk.untrusted import parse_json
-
-if TYPE_CHECKING:
-    from ropewalk.models.ranks import Ranks
-
-T = TypeVar("T")
+from ropewalk.torchrun import Ranks
 
 
 class OverRanks(InProcess):
     """This rank's part in answering."""
 
-    ranks: Ranks
-
     def __init__(self, ranks: Ranks, *model: Any) -> None:
         """`model`: the arguments of an answerer without ranks."""
         super().__init__(*model)
         self.ranks = ranks
-        self._turns, self._values = count(), count()
+        self._turns = count()
 
     def answers(self, task: Task, mode: Mode, batches: Batches) -> Iterator[Sequence[Answer]]:
         for batch in batches:
@@ -64,22 +56,17 @@ class OverRanks(InProcess):
         sizes = [len(row) - start for row, start in zip(sequences, starts, strict=True)]
         return [TokenScores(np.zeros(size), np.zeros(size, np.int64)) for size in sizes]
 
-    def shared(self, value: T) -> T:
-        told: T = self.ranks.told(f"shared/{next(self._values)}", value)
-        return value if self.ranks.rank == 0 else told
-
     def _is_own(self, turn: int) -> bool:
         return turn % self.ranks.copies == self.ranks.copy
 
     def _give(self, turn: int, found: object) -> None:
-        """Send rank 0 what it has not computed itself; repr gives every float back."""
-        if self.ranks.copy > 0 and self.ranks.member == 0:
-            self.ranks.put(f"answers/{turn}", json.dumps(found))
+        """Send rank 0 what it has not computed itself."""
+        if self.ranks.copy > 0:
+            self.ranks.send(f"answers/{turn}", found)
 
     def _got(self, turn: int) -> list[tuple[Any, Any]]:
-        value = parse_json(self.ranks.awaited(f"answers/{turn}"), source="another rank")
-        assert isinstance(value, list)
-        return value
+        answers: list[tuple[Any, Any]] = self.ranks.received(f"answers/{turn}")
+        return answers
 
 
 def _listed(tokens: IntArray | None) -> list[int]:

@@ -101,7 +101,7 @@ class Evaluation:
     ) -> list[EvalRecord]:
         """Ask these subjects, or all; what is in the journal is not asked again."""
         told = ([], "") if journal is None else (journal.records, str(journal.path))
-        records = EvalRecord.of_lines(*self.answerer.shared(told))
+        records = EvalRecord.of_lines(*self.answerer.ranks.broadcast(told))
         done = {record.key for record in records}
         self.asked.clear()
         subjects, settings = subjects or self.answerer.subjects, self.settings

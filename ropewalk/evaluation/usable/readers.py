@@ -27,6 +27,7 @@ from ropewalk.evaluation.usable.documents import CONTINUES, Asking, found
 from ropewalk.models.source import Source, resolve, runnable
 from ropewalk.progress import share
 from ropewalk.records import AS_IT_IS
+from ropewalk.torchrun import Ranks
 from ropewalk.values import Value
 
 if TYPE_CHECKING:
@@ -173,7 +174,7 @@ def reading(asked: HowLong, subject: Askable, longest: int) -> Iterator[Document
         from ropewalk.evaluation.in_process import InProcess
 
         loaded = load_to_read(
-            *(asked.model, source, longest, "claimed", None, asked.how, asked.notice)
+            *(asked.model, source, longest, "claimed", Ranks(), asked.how, asked.notice)
         )
         own = InProcess(loaded, conditions_of(source.present_plan, ()), source.places)
 

@@ -39,6 +39,7 @@ def _made(
     known: tuple[str, ...]
     made: Any = None
     try:
+        # `guarded` names the user's function in whatever it raises or wrongly returns.
         if kind == "method":
             from ropewalk import scaling
 
@@ -71,6 +72,7 @@ def _made(
             raise UnknownName("kind", kind, ("method", "task", "objective"))
     except TypeError as error:
         raise InputError(f"{kind} {name}: {error}; see `rw.register`") from None
+    # Last, since a task's name may be declared.
     if name in known:
         raise InputError(f"{kind} {name}: ropewalk has one of that name; choose another")
     return name, made

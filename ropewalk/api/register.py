@@ -43,14 +43,14 @@ def _made(
         if kind == "method":
             from ropewalk import scaling
 
-            known = scaling.own_names()
+            known = scaling.built_in_names()
             declared = {"identity_at_one": False, "monotone": False, **declared}
             compute = registered.guarded(kind, name, function, RotarySchedule)
             made = scaling.scaling_method(**declared)(compute)
         elif kind == "task":
             from ropewalk.evaluation import tasks
 
-            known = tuple(tasks.own())
+            known = tuple(tasks.built_in())
             name = declared.pop("name", name.replace("_", "-"))
             summary = (function.__doc__ or name).strip().splitlines()[0]
             returns = {"score": Real, "questions": list}

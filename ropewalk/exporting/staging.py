@@ -9,7 +9,6 @@ delete somebody's notes.
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import os
 import shutil
@@ -27,6 +26,7 @@ from ropewalk.outputs import (
     check_place,
     check_room,
     check_unicode,
+    locks,
 )
 
 
@@ -114,6 +114,7 @@ def staged(
 
 def _new_room(out: Path) -> tuple[Path, int]:
     """A room and its lock, held."""
+    fcntl = locks()
     while True:
         room = Path(tempfile.mkdtemp(prefix=_prefix(out), suffix=TEMPORARY, dir=out.parent))
         with suppress(FileNotFoundError):  # another export took it for that of a dead process
@@ -138,6 +139,7 @@ def _remove(room: Path) -> None:
 
 def _remove_dead_rooms(out: Path) -> None:
     """Remove the leftovers of processes that were killed while they wrote to the same place."""
+    fcntl = locks()
     for room in out.parent.glob(f"{_prefix(out)}*{TEMPORARY}"):
         if room.is_symlink():  # never ours, and what it leads to is not to be removed
             continue

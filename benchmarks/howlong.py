@@ -302,7 +302,10 @@ def blocks() -> dict[str, str]:
 
 def table() -> str:
     found = {tuple(row["cell"]): row for row in lines(RESULTS)}
-    told = ["| | howlong | sweep | tokens | cause |", "|---|---|---|---|---|"]
+    told = [
+        "| served | planted fault | `howlong` | full sweep | part of its tokens | cause named |",
+        "|---|---|---|---|---|---|",
+    ]
     near = quarter = named = swept = 0
     for name in (*MODELS, *setups(), KNOWN):
         grid = _grid(name)
@@ -312,7 +315,7 @@ def table() -> str:
         cause = setups()[name].cause if name in setups() else ""
         first = own["causes"][0][0] if own["causes"] else ""
         named += bool(cause) and first == cause
-        length = "–"
+        length = "not swept"
         part = own["tokens"] / (MOST * sum(grid) if sweep is None else sweep["tokens"])
         quarter += part <= 0.25
         if sweep is not None:
@@ -322,7 +325,13 @@ def table() -> str:
                 apart <= 1 if _judged(own) and _judged(sweep) else _judged(own) == _judged(sweep)
             )
             length = _ends(sweep)
-        told.append(f"| {name} | {_ends(own)} | {length} | {part:.0%} | {first or 'none'} |")
+        served, fault = (
+            ("llama.cpp", name) if cause else (name.replace("healthy", "llama.cpp"), "none")
+        )
+        told.append(
+            f"| {served} | {fault} | {_ends(own)} | {length} | {part:.0%} "
+            f"| {first or 'none'}{' ✓' * (first == cause)} |"
+        )
     sentence = (
         f"The planted cause is named first for {named} of {len(FAULTS)} faults; the length is "
         f"within one step of the sweep's in {near} of {swept} set-ups that were swept, and at most "

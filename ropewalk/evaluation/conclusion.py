@@ -187,6 +187,7 @@ def measure(
     answerer = evaluation.answerer
     ranks, root = answerer.ranks, answerer.ranks.rank == 0
     with ExitStack() as stack:
+        # Rank 0 alone keeps records; on all ranks they answer the same questions.
         directory = journal = None
         if ranks.size > 1:
             ranks.check_same(evaluation.configuration)
@@ -197,6 +198,7 @@ def measure(
             journal = directory.journal(RECORDS)
         answerer.begin(directory)
         records = evaluation.run(journal, share(progress, "scoring"))
+        # A record that no question of this run leads to would count in the means.
         others = (i for i, r in enumerate(records, start=1) if r.key not in evaluation.asked)
         if directory is not None and (line := next(others, None)) is not None:
             raise InputError(
@@ -210,6 +212,7 @@ def measure(
                 f"no token is a key token by {evaluation.evaluator}, so LongPPL has none to score; "
                 "give longer lengths, more text, or another `evaluator`"
             )
+        # Only rank 0 has all records, and so the results.
         found = concluded(evaluation, records) if root else None
         shared = ranks.broadcast(None if found is None else found.to_json())
         found = found or Evaluated.from_json(shared)

@@ -147,8 +147,9 @@ def _ways(model: Any, planned: ContextPlan, present: ContextPlan, encoder: Encod
     rotated = causes(planned, present)
     weights = partial(rounding.rounded_weights, model)
     cache = partial(rounding.rounded_cache, model)
-    told = "with its weights rounded to 4 bits"
-    coarse = [_Way("weights", told, planned, partial(weights, rounding.four_bits))]
+    # Roundings that change answers. The cache is rounded in sdpa, which gets keys and values whole.
+    words = "with its weights rounded to 4 bits"
+    coarse = [_Way("weights", words, planned, partial(weights, rounding.four_bits))]
     if model.config.get_text_config()._attn_implementation == "sdpa":
         kinds = {
             "4 bits": rounding.four_bits,
@@ -158,6 +159,7 @@ def _ways(model: Any, planned: ContextPlan, present: ContextPlan, encoder: Encod
         for kind, rounded in kinds.items():
             way = _Way("cache", f"with a cache of {kind}", planned, partial(cache, rounded))
             coarse.append(way)
+    # A wrong rotation and a coarse rounding together, for rotations whose effect is that small.
     pairs = [
         _Way(f"{one.name}{AND}{two.name}", f"{one.told}{AND}{two.told}", one.plan, two.rounded)
         for one in rotated
@@ -165,6 +167,7 @@ def _ways(model: Any, planned: ContextPlan, present: ContextPlan, encoder: Encod
         for two in coarse[:2]
     ]
     bos = [_Way("bos", "with one BOS more", planned, more_bos=1)] if encoder.bos else []
+    # Roundings of healthy servers: their distance is what a server may deviate by.
     healthy = (
         partial(weights, rounding.eight_bits, rounding.eight_bits),
         partial(weights, rounding.bfloat16, outputs=rounding.bfloat16),
@@ -187,6 +190,7 @@ class _Asking:
 
     def chosen(self, drafted: ProbeText, planned: ContextPlan) -> list[Probe]:
         """The drafted probes that the planned model answers with whole characters."""
+        # Single tokens, then short texts, then ends of the long text.
         probes: list[Probe] = []
         with self._under(planned, 1):
             for token in drafted.single:

@@ -3,38 +3,44 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from ropewalk.api.common import (
+    GGUF,
     AllowDownload,
     CorpusToUse,
     Device,
     Dtype,
-    ModelToRun,
+    GpuLayers,
+    LlamaServer,
     OnMachine,
     RanksPerCopy,
     ShortLimit,
     Strict,
     TargetLength,
     TextField,
+    Threads,
 )
-from ropewalk.api.cost import Cost, by_length, calculated
+from ropewalk.api.cost import Cost, by_length, calculated, of_file
 from ropewalk.arguments import as_length, as_path
 from ropewalk.budget import Budget, as_budget, check_over_ranks, counted
 from ropewalk.context_plan import PLAN
 from ropewalk.costs.estimates import searching
-from ropewalk.costs.machines import machine
+from ropewalk.costs.machines import HERE, machine
+from ropewalk.data.corpora import corpus_digest
 from ropewalk.data.documents import as_documents
 from ropewalk.errors import InvalidValue
 from ropewalk.evaluation.select import SHORT_LIMIT
+from ropewalk.gguf.llama_cpp_run import CACHES, Engine
 from ropewalk.lengths import format_length
 from ropewalk.models.source import Loading, Model, resolve, runnable
 from ropewalk.options import (
     Advanced,
+    Argument,
     Option,
     RunFolder,
     called,
@@ -57,6 +63,7 @@ if TYPE_CHECKING:
     from ropewalk.models.load import LoadedModel
     from ropewalk.models.source import Source
     from ropewalk.searching.model.ranks import SearchRanks
+    from ropewalk.searching.model.readers import PlantedReader
     from ropewalk.searching.model.results import Searched, SearchResult
     from ropewalk.searching.model.settings import SearchSettings
 
@@ -70,6 +77,8 @@ def _preview(
     present = source.present_plan
     forwards = forwards_of(present.longest(present.extended_layer), settings)
     longest = max(length for length, _ in forwards)
+    if source.kind == "GGUF file":
+        return of_file(source, longest, machine(on or HERE), {"search": forwards})
     return calculated(
         source, longest, on, lambda _: by_length(searching, forwards, ranks_per_copy), dtype
     )
@@ -92,18 +101,21 @@ def _usual_run(given: Mapping[str, Any]) -> Path:
 )
 @previewed_by(_preview)
 def search(
-    model: ModelToRun,
+    model: Annotated[
+        Model, Argument("A model's folder, a GGUF file (run in llama.cpp), or `bundled`.", "MODEL")
+    ],
     to: TargetLength,
     *,
     corpus: CorpusToUse = "held-out",
     field: TextField = "text",
     strategy: Annotated[
-        str,
+        str | None,
         Advanced(
-            "adaptive, ropewalk's own search; yarn, over YaRN's own parameters; or evolution, "
-            "LongRoPE's algorithm in ropewalk's space."
+            "adaptive, ropewalk's own search (default); yarn, over YaRN's own parameters (default "
+            "for a GGUF file, which takes no other); or evolution, LongRoPE's algorithm in "
+            "ropewalk's space."
         ),
-    ] = "adaptive",
+    ] = None,
     budget: Annotated[
         int | str | None,
         Option(
@@ -151,6 +163,12 @@ def search(
     dtype: Dtype = "auto",
     device: Device = "auto",
     ranks_per_copy: RanksPerCopy = 1,
+    cache: Annotated[
+        str, Option("Type of llama.cpp's cache, such as f16, q8_0 or q4_0.", "TYPE", group=GGUF)
+    ] = CACHES[0],
+    llama_server: LlamaServer = None,
+    threads: Threads = None,
+    gpu_layers: GpuLayers = None,
     on: OnMachine = None,
     allow_download: AllowDownload = False,
     strict: Strict = False,
@@ -170,6 +188,10 @@ def search(
     may be a function of a document's text loss, answer loss (nats a token) and share of answers
     retrieved: the search minimises its mean.
 
+    A `model` that is a GGUF file is read by llama.cpp, started anew for each schedule with other
+    flags. These give YaRN's ramp, and neither a factor for each pair nor another attention factor
+    of YaRN, so the search is over the ramp alone (`strategy` yarn).
+
     `search.preview(…)` calculates what the forwards would take, here or `on` another machine, by
     the formulas of `cost`; a config is enough for it.
     """
@@ -185,6 +207,7 @@ def search(
             search,
             values,
             target_length=as_length(to, "to"),
+            strategy=strategy or "adaptive",
             objective=_named(objective),
             evaluations=counted(limit, "evaluations"),
             tokens=counted(limit, "tokens"),
@@ -198,7 +221,11 @@ def search(
         if started() > 1:
             check_over_ranks(limit)
         how, real = Loading(dtype, device, allow_download), not is_preview()
-        source = runnable(model, how, strict=strict, notice=notice, run=run, weights=real)
+        source = runnable(
+            model, how, strict=strict, notice=notice, run=run, weights=real, by_llama_cpp=True
+        )
+        if source.kind == "GGUF file" and strategy is None and not as_published:
+            settings = replace(settings, strategy="yarn")
         present = source.present_plan
         check_target(present.longest(present.extended_layer), settings)
         # A preview cannot time forwards, for the machine may be another.
@@ -218,21 +245,47 @@ def search(
             if ranks is not None:
                 stack.enter_context(ranks)
                 _divide(ranks, source, notice if first() else unheard)
-            loaded = _loaded(model, source, settings, ranks, how, notice)
+            program = None if llama_server is None else as_path(llama_server, "llama_server")
+            engine = Engine(program, threads, gpu_layers)
+            read = _reader(model, source, settings, ranks, how, engine, cache, notice)
+            reader = stack.enter_context(read)
             in_time = limit if limit is not None and limit.unit == "seconds" else None
             if in_time is not None:
-                settings = replace(settings, tokens=_tokens_in(in_time, settings, loaded, run))
+                settings = replace(settings, tokens=_tokens_in(in_time, settings, reader, run))
             found = _found(
-                *(loaded, source, texts, settings, in_time),
+                *(reader, source, texts, settings, in_time),
                 *(run, stack, ranks, progress, notice),
             )
         return Searched(
             *(found.plan, found.legs),
-            model=loaded.name,
-            dtype=loaded.dtype,
-            device=loaded.device,
+            model=reader.loaded.name,
+            dtype=reader.loaded.dtype,
+            device=reader.loaded.device,
             seconds=round(time.monotonic() - began, 3),
         )
+
+
+@contextmanager
+def _reader(
+    model: Model,
+    source: Source,
+    settings: SearchSettings,
+    ranks: SearchRanks | None,
+    how: Loading,
+    engine: Engine,
+    cache: str,
+    notice: Notice,
+) -> Iterator[PlantedReader]:
+    """The model in this process, or the llama.cpp that runs a GGUF file."""
+    from ropewalk.searching.model.readers import in_llama_cpp, reader_of
+
+    if source.kind == "GGUF file":
+        length = settings.target_length
+        with in_llama_cpp(source, engine, cache, length, how, ranks=ranks is not None) as reader:
+            yield reader
+        return
+    engine.refuse(cache)
+    yield reader_of(_loaded(model, source, settings, ranks, how, notice))
 
 
 def _loaded(
@@ -254,7 +307,7 @@ def _loaded(
 
 
 def _found(
-    loaded: LoadedModel,
+    reader: PlantedReader,
     source: Source,
     texts: Sequence[Document],
     settings: SearchSettings,
@@ -266,18 +319,18 @@ def _found(
     notice: Notice,
 ) -> SearchResult:
     """Search, and keep what is found in the run directory, if there is one."""
-    from ropewalk.evaluation.identity import run_identity
     from ropewalk.searching.model.forwards import announce_search
     from ropewalk.searching.model.run import check_search, search_model
 
     # All refusals come before anything is kept.
-    check_search(loaded, texts, settings, ranks)
+    check_search(reader, texts, settings, ranks)
     if ranks is None:  # each rank would time its own
-        announce_search(loaded, settings, None if run is None else run / CONFIGURATION, notice)
+        announce_search(reader, settings, None if run is None else run / CONFIGURATION, notice)
     directory = None
     if run is not None:
         # On every rank: reading shared weights takes all that share them.
-        identity = {**run_identity(loaded, texts), **asdict(settings)}
+        own = {**reader.identity, "corpus_sha256": corpus_digest(texts)}
+        identity = own | asdict(settings)
         if in_time is not None:
             identity["seconds"] = in_time.amount
         if first():
@@ -285,7 +338,7 @@ def _found(
                 RunDirectory(run, "search", identity, apart_from=source.places)
             )
     found = search_model(
-        loaded,
+        reader,
         texts,
         settings,
         journal=(lambda name: None) if directory is None else directory.journal,
@@ -328,7 +381,7 @@ def _divide(ranks: SearchRanks, source: Source, notice: Notice) -> None:
 
 
 def _tokens_in(
-    budget: Budget, settings: SearchSettings, loaded: LoadedModel, run: Path | None
+    budget: Budget, settings: SearchSettings, reader: PlantedReader, run: Path | None
 ) -> int:
     """The tokens that can be read at the target in a time, or those that a run began with."""
     if run is not None and (run / CONFIGURATION).is_file():
@@ -338,5 +391,5 @@ def _tokens_in(
     from ropewalk.evaluation.forward_time import Timed
 
     length = settings.target_length
-    timed = Timed.of(loaded.model, loaded.present_plan.target_length, length)
+    timed = Timed.of(reader.clock, reader.present_plan.target_length, length)
     return max(1, int(budget.amount / timed.range([(length, 1)]).high * length))

@@ -114,7 +114,10 @@ class Arithmetic:
 class Clock(ABC):
     """A model whose forwards can be timed."""
 
-    arithmetic: Arithmetic
+    @property
+    @abstractmethod
+    def arithmetic(self) -> Arithmetic:
+        """The multiplications of a forward."""
 
     @abstractmethod
     def seconds(self, length: int, batch: int = 1) -> float:
@@ -127,7 +130,11 @@ class ModelClock(Clock):
     def __init__(self, model: Any) -> None:
         from ropewalk.evaluation.scoring import Scorer
 
-        self.arithmetic, self._scorer = Arithmetic.of(model), Scorer(model)
+        self._model, self._scorer = model, Scorer(model)
+
+    @property
+    def arithmetic(self) -> Arithmetic:
+        return Arithmetic.of(self._model)
 
     def seconds(self, length: int, batch: int = 1) -> float:
         tokens = [np.zeros(length, dtype=np.int64)] * batch

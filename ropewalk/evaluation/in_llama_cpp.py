@@ -24,7 +24,7 @@ from ropewalk.errors import InputError, InvalidValue, RopewalkError, Unsupported
 from ropewalk.evaluation.answering import Answer, Answerer, Batches, TokenScores
 from ropewalk.evaluation.conditions import Condition
 from ropewalk.evaluation.encoding import Encoder, IntArray
-from ropewalk.evaluation.forward_time import Arithmetic, Clock
+from ropewalk.evaluation.forward_time import PROBED, Arithmetic, Clock
 from ropewalk.evaluation.planted import Planted
 from ropewalk.evaluation.samples import Sample
 from ropewalk.evaluation.served.llama_cpp_tokens import encoder_of
@@ -330,16 +330,24 @@ class ReadInSteps(Arithmetic):
 class FileClock(Clock):
     """The time in which llama.cpp reads a planted document, and scores its tokens."""
 
-    def __init__(self, file: FileInLlamaCpp, length: int, cache: str, shortest: int = 128) -> None:
-        layer, present = file.present_plan.extended_layer, file.present_plan
+    def __init__(self, file: FileInLlamaCpp, length: int, cache: str) -> None:
+        self._file, self._length, self._cache = file, length, cache
+
+    @property
+    def _llama(self) -> RunningLlamaCpp:
+        """One server for all lengths, as large as that of the run."""
+        length, present = self._length, self._file.present_plan
+        layer = present.extended_layer
         served = present.with_steps(layer, (PlanStep(length, present.longest(layer)),))
-        # One server for all lengths, as large as that of the run.
-        self._llama = file.run(file.setting(served, length, cache, present.methods), length)
-        cost, tried = LlamaCppCost.here(file.header), min(shortest, length)
+        setting = self._file.setting(served, length, self._cache, present.methods)
+        return self._file.run(setting, length)
+
+    @cached_property
+    def arithmetic(self) -> ReadInSteps:
+        cost, tried = LlamaCppCost.here(self._file.header), min(PROBED, self._length)
         self._once(tried)  # the first forward is slow
         reading, step = self._once(tried)
-        stepped = STEPS * step / (reading / tried)
-        self.arithmetic = ReadInSteps(int(cost.active), 0, cost, stepped)
+        return ReadInSteps(int(cost.active), 0, cost, STEPS * step / (reading / tried))
 
     def seconds(self, length: int, batch: int = 1) -> float:
         reading, step = self._once(length)

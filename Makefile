@@ -16,7 +16,7 @@ TRL := .venv-trl
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo real gpu test test-slow test-browser test-lm-eval test-trl suite check style types figures study
-.PHONY: figures-check observatory faults dist ends clean
+.PHONY: figures-check observatory faults site dist ends clean
 
 # Bytecode is compiled for what is imported, at its first import: for all files it took most of the
 # time of an installation.
@@ -40,8 +40,14 @@ test: style
 suite: $(INSTALLED)
 	$(BIN)/python -m pytest $(TWO)
 
+# Hours on two cores; PART=NAME runs one of its parts, of ten minutes or so, and PART=list names them.
 test-slow: $(INSTALLED)
-	HYPOTHESIS_PROFILE=full $(BIN)/python -m pytest -m 'not browser' $(TWO)
+ifeq ($(PART),list)
+	@$(BIN)/python -m tests.parts
+else
+	files=$$($(BIN)/python -m tests.parts $(PART)) && HYPOTHESIS_PROFILE=full $(BIN)/python -m pytest \
+	  -m 'not browser' $(if $(PART),--part $(PART) $$files) $(TWO)
+endif
 
 # Chromium comes from Debian's packages, where the user may install them; else the tests are skipped.
 test-browser: $(INSTALLED)
@@ -65,6 +71,17 @@ $(TRL)/.installed: pyproject.toml constraints.txt
 
 test-trl: $(TRL)/.installed
 	$(TRL)/bin/python -m pytest tests/training/test_trl.py tests/rotation/test_trainers.py
+
+# The documentation as a site, in build/site; a broken link or anchor fails (mkdocs.yml).
+SITE := .venv-site
+$(SITE)/.installed:
+	$(PYTHON) -m venv $(SITE)
+	$(SITE)/bin/pip install --quiet mkdocs-material==9.8.2 mkdocs==1.6.1
+	touch $@
+
+site: $(SITE)/.installed
+	$(PYTHON) -m tools.site
+	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build --quiet --strict
 
 check: style types
 
@@ -146,4 +163,4 @@ ends:
 	done
 
 clean:
-	rm -rf $(VENV) $(EVAL) $(TRL) $(DIST) runs build dist
+	rm -rf $(VENV) $(EVAL) $(TRL) $(SITE) $(DIST) runs build dist

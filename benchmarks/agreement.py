@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.machine import machine
+from benchmarks.machine import PAGE, machine
 from ropewalk.data.corpora import HELD_OUT, read_documents
 from ropewalk.evaluation.conditions import conditions_of
 from ropewalk.evaluation.in_process import InProcess
@@ -46,7 +46,7 @@ def main() -> int:
 
 
 def blocks() -> dict[str, str]:
-    return {"docs/evaluation.md": table()}
+    return {PAGE: table()}
 
 
 def measure() -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ import torch
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-from benchmarks.machine import machine
+from benchmarks.machine import PAGE, machine
 from ropewalk.lengths import format_length
 from ropewalk.outputs import write_atomically
 from ropewalk.schedule import RotaryGeometry, RotarySchedule
@@ -69,7 +69,7 @@ SHOWN = (2**17, 2**21)
 
 
 def blocks() -> dict[str, str]:
-    return {"docs/precision.md": table()}
+    return {PAGE: table()}
 
 
 def table() -> str:

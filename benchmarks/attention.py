@@ -32,7 +32,7 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from benchmarks.machine import machine, measured_on
+from benchmarks.machine import PAGE, machine, measured_on
 from docs.figures import paragraph
 from ropewalk.attention import ENGINES, AttentionLayout, flex, register, varlen
 from ropewalk.models.renamed import recompute_activations
@@ -393,7 +393,7 @@ def main() -> None:
 
 
 def blocks() -> dict[str, str]:
-    return {"docs/attention.md": f"{on_a_cpu()}\n\n{on_a_gpu()}"}
+    return {PAGE: f"{on_a_cpu()}\n\n{on_a_gpu()}"}
 
 
 ON_A_GPU = ("sdpa, dense mask", "flex_attention by hand", "flex", "varlen", "per_document")

@@ -18,7 +18,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from benchmarks.machine import machine, measured_on
+from benchmarks.machine import PAGE, machine, measured_on
 from docs.figures import paragraph
 from ropewalk.outputs import write_atomically
 from ropewalk.schedule import FloatArray, RotaryGeometry, RotarySchedule
@@ -100,17 +100,16 @@ def closed(space: Space, optimum: Callable[[FloatArray], FloatArray]) -> float:
 
 def blocks() -> dict[str, str]:
     found = json.loads(RESULTS.read_text("utf-8"))
-    told = "; ".join(
-        f"drawn {reading}, {', '.join(f'{share:.0%}' for share in own.values())}"
-        for reading, own in found["shares"].items()
-    )
-    said = (
+    where = measured_on(found["machine"], "python -m benchmarks.bowls")
+    said = paragraph(
         "Which reading of a mutation is better depends on the optimum. Share of the gap between "
         f"the best seed and the optimum that is closed in {EVALUATIONS:,} evaluations, on bowls "
-        f"of {SCALE:g} times the length ({', '.join(BOWLS)}): {told} "
-        f"({measured_on(found['machine'], 'python -m benchmarks.bowls')})."
+        f"of {SCALE:g} times the length ({where}):"
     )
-    return {"docs/search.md": paragraph(said)}
+    rows = [f"| a mutation is drawn | {' | '.join(BOWLS)} |", "|---" * (1 + len(BOWLS)) + "|"]
+    for reading, own in found["shares"].items():
+        rows.append(f"| {reading} | {' | '.join(f'{share:.0%}' for share in own.values())} |")
+    return {PAGE: "\n".join([said, "", *rows])}
 
 
 if __name__ == "__main__":

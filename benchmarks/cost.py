@@ -23,7 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from benchmarks.machine import machine, measured_on
+from benchmarks.machine import PAGE, machine, measured_on
 from ropewalk.costs.estimates import SINGLE, Way, Workload, evaluating, training
 from ropewalk.costs.machines import GIB, HERE
 from ropewalk.costs.machines import machine as device
@@ -91,7 +91,7 @@ def main() -> None:
         return
     if not asked.report:
         run()
-    print(blocks()["docs/cost.md"])
+    print(blocks()[PAGE])
 
 
 def run() -> None:
@@ -222,7 +222,7 @@ def blocks() -> dict[str, str]:
         f"{within['bytes']} of {len(found['bytes'])} of what is resident; "
         f"{measured_on(found['machine'], 'python -m benchmarks.cost')}."
     )
-    return {"docs/cost.md": "\n".join([*lines, "", told, ""])}
+    return {PAGE: "\n".join([*lines, "", told, ""])}
 
 
 if __name__ == "__main__":

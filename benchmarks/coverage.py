@@ -2,7 +2,7 @@
 
     python -m benchmarks.coverage    five minutes; writes results/coverage.json
 
-`make figures` puts the table into docs/evaluation.md.
+`make figures` puts the tables into benchmarks/README.md.
 
 Each row draws samples with a known truth many times, as correlated as samples of a text are, and
 counts the intervals that contain it. An interval of 95% is as good as its coverage is near to 95%.
@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from benchmarks.machine import PAGE
 from docs.figures import Sentence
 from ropewalk.evaluation.select import Losses, choose
 from ropewalk.evaluation.statistics import (
@@ -370,10 +371,7 @@ def main() -> int:
 
 def blocks() -> dict[str, str]:
     content = json.loads(RESULTS.read_text())
-    return {
-        "docs/evaluation.md": table(content["coverage"]),
-        "docs/search.md": alarms_table(content["false_alarms"]),
-    }
+    return {PAGE: f"{table(content['coverage'])}\n\n{alarms_table(content['false_alarms'])}"}
 
 
 def alarms_table(found: dict[str, dict[str, float]]) -> str:
@@ -394,17 +392,17 @@ def sentences() -> list[Sentence]:
 
     return [
         Sentence(
-            "docs/evaluation.md",
+            PAGE,
             "`python -m benchmarks.coverage`, {} simulations for each number",
             (f"{content['times']:,}",),
         ),
         Sentence(
-            "docs/evaluation.md",
+            PAGE,
             "intervals of the means of skewed values contain it less often than in 95%",
             holds=max(of("mean: skewed")) < 0.95 - margin,
         ),
         Sentence(
-            "docs/evaluation.md",
+            PAGE,
             "with clusters of uneven size, more often",
             holds=min(of("mean: clusters")) > 0.95 + margin,
         ),

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 import ropewalk as rw
-from benchmarks.machine import machine, measured_on
+from benchmarks.machine import PAGE, machine, measured_on
 from docs.figures import paragraph
 from ropewalk.api.cost import Cost
 from ropewalk.models.source import resolve
@@ -37,7 +37,6 @@ from studies.training.cells import SUBJECTS
 
 RESULTS = Path(__file__).with_name("results") / "extend_tokens.json"
 COMMAND = "python -m benchmarks.extend_tokens"
-PAGE = "docs/evaluation.md"
 METHODS, TASKS, SAMPLES, ASKED = 8, 4, 20, 3
 FORMER_SEARCH = {"target": 380, "window": 372}
 """Forwards of 24 evaluations on 6 documents, with 16 to select by and 5 to report on."""

@@ -22,6 +22,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from benchmarks.machine import PAGE
 from ropewalk.costs.estimates import GIB, Workload, step
 from ropewalk.costs.machines import machine
 from ropewalk.costs.sizes import Sizes, sizes_of
@@ -75,7 +76,7 @@ def blocks() -> dict[str, str]:
         for row in found["rows"]
     ]
     told = f"A window of {found['length']:,} tokens on {found['ranks']} devices, one rank, with "
-    return {"docs/cost.md": "\n".join(lines) + f"\n\n{told}torch {found['torch']}.\n"}
+    return {PAGE: "\n".join(lines) + f"\n\n{told}torch {found['torch']}.\n"}
 
 
 def measured_step(

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 
 from benchmarks.llama_server import serving
-from benchmarks.machine import machine, measured_on
+from benchmarks.machine import PAGE, machine, measured_on
 from docs.figures import Sentence, paragraph
 from ropewalk.api.fingerprint import check_server, fingerprint
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
@@ -46,7 +46,7 @@ from ropewalk.schedule import RotarySchedule
 from tests.gguf.gguf_cases import unproven
 
 RESULTS = Path(__file__).with_name("results") / "fingerprint.json"
-PAGE = "docs/serving.md"
+SERVING = "docs/serving.md"
 TARGET = 4096
 CALIBRATED = (
     ("bundled", "ntk", 2048, 101),
@@ -540,7 +540,7 @@ def table() -> str:
         )
     lines = [f"| | faults, and how far off ({models}) |", "|---|---|"]
     lines += [f"| {outcome} | {'; '.join(told)} |" for outcome, told in rows.items()]
-    return "\n".join([*lines, "", _told(judged), "", _new(judged)])
+    return "\n".join([*lines, "", _counts(judged), "", _told(judged)])
 
 
 _NAMED = {
@@ -568,43 +568,40 @@ def _told(judged: _Judged) -> str:
     worst = max(row["ratio"] for row in found["healthy"])
     low, high = wilson(len(alarms), len(found["healthy"]))
     return paragraph(
-        f"Of these {len(found['faults'])} faults {_counted(judged, found['faults'])} "
-        f"{len(alarms)} of {len(found['healthy'])} healthy set-ups raise an alarm (95% interval "
-        f"{low:.0%} to {high:.0%}, as if each set-up were independent, and they share two models): "
-        f"they are off at most {worst:.1f} times as far as rounding in process, and "
-        f"{found['margin']:g} times is allowed. On the {len(found['calibration'])} healthy set-ups "
-        "with other seeds, plans and prompts, from which the margin was chosen, it was "
-        f"{judged.ratio:.1f} times. Measured by "
+        f"{len(alarms)} of {len(found['healthy'])} healthy set-ups raised an alarm (95% interval "
+        f"{low:.0%} to {high:.0%}, treating set-ups as independent, although they share two "
+        f"models). They deviate at most {worst:.1f} times as far as rounding in process; "
+        f"{found['margin']:g} times is allowed. The margin was chosen from "
+        f"{len(found['calibration'])} other healthy set-ups, which deviate at most "
+        f"{judged.ratio:.1f} times. "
         f"{measured_on(found['machine'], 'python -m benchmarks.fingerprint')}, "
         f"with {found['runtime']}."
     )
 
 
-def _new(judged: _Judged) -> str:
-    rows = judged.found["new"]
-    listed = [row for row in rows if row["listed"]]
-    others = [row for row in rows if not row["listed"]]
-    told = "; ".join(dict.fromkeys(row["setup"] for row in others))
-    return paragraph(
-        f"**New faults**, of which none took part in choosing the causes or the shares. For "
-        f"{len(listed)} of them the exact cause, or pair of causes, is among those tried: "
-        f"{_counted(judged, listed)} For the other {len(others)} it is not ({told}): "
-        f"{_counted(judged, others)}"
-    )
-
-
-def _counted(judged: _Judged, rows: list[dict[str, Any]]) -> str:
-    moving = [row for row in rows if judged.moved(row)]
-    detected = [row for row in moving if row["status"] == "deviates"]
-    count = Counter(judged.named(row) for row in detected)
-    low, high = wilson(len(detected), len(moving))
-    return (
-        f"{len(moving)} move a probe beyond the healthy spread, and {len(detected)} of these are "
-        f"detected (95% interval {low:.0%} to {high:.0%}); the cause is named rightly for "
-        f"{count['right']}, as the nearest one known for {count['nearest']}, as unknown for "
-        f"{count['unknown']}; another is named as the nearest for {count['misled']}, and wrongly "
-        f"for {count['wrong']}."
-    )
+def _counts(judged: _Judged) -> str:
+    """A row for each kind of fault: how many were detected, and how many causes were named."""
+    new = judged.found["new"]
+    kinds = {
+        "in the table above": judged.found["faults"],
+        "new, their cause among those tried": [row for row in new if row["listed"]],
+        "new, their cause not tried": [row for row in new if not row["listed"]],
+    }
+    columns = [
+        *("faults", "all", "move a probe", "of these detected (95% interval)", "cause named"),
+        *("named as the nearest", "unknown", "another named as the nearest", "another named"),
+    ]
+    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    for kind, rows in kinds.items():
+        moving = [row for row in rows if judged.moved(row)]
+        detected = [row for row in moving if row["status"] == "deviates"]
+        count = Counter(judged.named(row) for row in detected)
+        low, high = wilson(len(detected), len(moving))
+        named = [str(count[name]) for name in ("right", "nearest", "unknown", "misled", "wrong")]
+        cells = [str(len(rows)), str(len(moving)), f"{len(detected)} ({low:.0%} to {high:.0%})"]
+        lines.append(f"| {' | '.join([kind, *cells, *named])} |")
+    untried = "; ".join(dict.fromkeys(row["setup"] for row in new if not row["listed"]))
+    return "\n".join([*lines, "", paragraph(f"New faults whose cause is not tried: {untried}.")])
 
 
 def blocks() -> dict[str, str]:
@@ -619,15 +616,32 @@ def sentences() -> list[Sentence]:
         rows = [row for row in found["faults"] if row["setup"].startswith(beginning)]
         return bool(rows) and all(judged.named(row) in named for row in rows)
 
+    tried = [*found["faults"], *found["new"]]
+    moving = [row for row in tried if judged.moved(row)]
     return [
         Sentence(
-            PAGE,
+            SERVING,
+            "every fault that moved a probe measurably was detected",
+            holds=all(row["status"] == "deviates" for row in moving),
+        ),
+        Sentence(
+            SERVING,
+            "no wrong cause was named with certainty",
+            holds=all(judged.named(row) != "wrong" for row in tried),
+        ),
+        Sentence(
+            SERVING,
+            "no healthy set-up raised an alarm",
+            holds=all(row["status"] == "same" for row in found["healthy"]),
+        ),
+        Sentence(
+            SERVING,
             "moves no probe beyond the healthy spread: a cache of 8 bits",
             (),
             all_are("cache Q8_0", ""),
         ),
         Sentence(
-            PAGE,
+            SERVING,
             "far from all those tried: 1.5 times a base or a factor. The deviation is found",
             (),
             all_are("1.5 times", "unknown", "nearest"),

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.machine import machine, measured_on
+from benchmarks.machine import PAGE, machine, measured_on
 from ropewalk.context_plan import ContextPlan
 from ropewalk.exporting import gate
 from ropewalk.exporting.stock_run import settle
@@ -99,7 +99,7 @@ def blocks() -> dict[str, str]:
         )
         rows.append(f"| {family} | {shown} |")
     told = f"{measured_on(results['machine'], 'python -m benchmarks.gate_faults')}."
-    return {"docs/verify.md": "\n".join([*rows, "", told]) + "\n"}
+    return {PAGE: "\n".join([*rows, "", told]) + "\n"}
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 import ropewalk as rw
 from benchmarks import attention
-from benchmarks.machine import machine
+from benchmarks.machine import PAGE, machine
 from ropewalk.attention import ENGINES, AttentionLayout, cached, interface, reference
 from ropewalk.costs.estimates import HALF, SINGLE, Workload, reading, step
 from ropewalk.costs.machines import GIB, Machine
@@ -189,13 +189,13 @@ def parts(scale: Scale, place: Path) -> list[Part]:
             "with flash?",
             f"aligned: at most {NOT_WORSE} times as far from float64 as a dense mask; as fast: at "
             "most 1.3 times the seconds at each length; peak memory at most what `cost` says",
-            "docs/cost.md", partial(chunks, scale),
+            PAGE, partial(chunks, scale),
         ),
         Part(
             "engines", 60,
             "Do the attention engines compute on this card what the reference does?",
             f"every test of tests/attention for a GPU passes; {NOT_WORSE} as above",
-            "docs/attention.md", partial(engines, scale),
+            PAGE, partial(engines, scale),
         ),
         Part(
             "methods", 90,
@@ -222,7 +222,7 @@ def parts(scale: Scale, place: Path) -> list[Part]:
             f"from {scale.layers[0]} and {scale.layers[1]} layers to {SHAPE['num_hidden_layers']}, "
             "linearly: seen if at most 0.5 at the longest window; `cost` is right if its share is "
             "within 0.1",
-            "docs/cost.md", partial(trained, scale),
+            PAGE, partial(trained, scale),
         ),
         Part(
             "Gemma 3 270M", 60,
@@ -238,7 +238,7 @@ def parts(scale: Scale, place: Path) -> list[Part]:
         ),
         Part(
             "number formats", 30, "What do this card's number formats do to relative positions?",
-            "no rule: a description", "docs/precision.md", partial(formats, scale),
+            "no rule: a description", PAGE, partial(formats, scale),
         ),
     ]  # fmt: skip
 
@@ -709,7 +709,7 @@ def blocks() -> dict[str, str]:
         ended = kept[part.name]["ended"] if part.name in kept else "not run on a GPU"
         told = (part.name, f"{part.seconds} s", part.question, part.rule, part.page, ended)
         lines.append(f"| {' | '.join(told)} |")
-    return {"docs/cost.md": "\n".join([*lines, "", *_steps(kept)])}
+    return {PAGE: "\n".join([*lines, "", *_steps(kept)])}
 
 
 def _steps(kept: Mapping[str, Any]) -> Iterator[str]:

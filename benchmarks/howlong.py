@@ -1,9 +1,10 @@
 """Does `howlong` find the length that a full sweep finds, and why a server is shorter than it says?
 
-    python -m benchmarks.howlong            an hour of one core; --report runs nothing
+    python -m benchmarks.howlong            two hours of one core; --report runs nothing
 
 **Set-ups.** The three bundled models under YaRN to four times their window, in process, and the
 first of them in the real llama.cpp: healthy in two types, and with the ten faults of `FAULTS`.
+SmolLM2-135M-Instruct is asked once, where its folder is there (`make real`).
 
 **A sweep** reads as many documents as a verdict may, 64, of every length. Its length is that of
 `bounds` over all of them. It has another seed, so that no document serves both, and the degree of
@@ -49,6 +50,7 @@ from ropewalk.exporting.llama_cpp import export
 from ropewalk.models.config import BUNDLED_FOLDERS, present_plan
 from ropewalk.planning.extension import extend
 from ropewalk.progress import silent, unheard
+from studies.smollm2 import model as smollm2
 from tests.gguf.gguf_cases import unproven
 
 RESULTS = Path(__file__).with_name("results") / "howlong.jsonl"
@@ -59,6 +61,8 @@ KEPT = 700
 """The tokens that a gateway leaves of a prompt."""
 SWEPT = 1
 """The seed of a sweep."""
+KNOWN, KNOWN_CLAIMS = "SmolLM2-135M-Instruct", 8192
+"""A published model as it is, and the length that it claims; its sweep would take three hours."""
 
 
 # Simulated models: how often the stated interval holds the true length.
@@ -123,6 +127,7 @@ CELLS = (
     *(("coverage", name) for name in CURVES),
     *((kind, name) for kind in ("howlong", "sweep") for name in MODELS),
     *((kind, name) for kind in ("howlong", "sweep") for name in setups()),
+    *((("howlong", KNOWN),) if smollm2.FOLDER.exists() else ()),
 )
 
 
@@ -149,8 +154,8 @@ def _folder(model: str, place: Path) -> Path:
 @contextmanager
 def _asked(name: str, place: Path) -> Iterator[tuple[str, Path | None]]:
     """The model's folder; or a server's address, and the folder of the model it should run."""
-    if name in MODELS:
-        yield str(_folder(name, place)), None
+    if name in (*MODELS, KNOWN):
+        yield str(smollm2.FOLDER if name == KNOWN else _folder(name, place)), None
         return
     setup, file = setups()[name], place / "served.gguf"
     steps_of = (PlanStep(TARGET, replace(setup.schedule, length=TARGET)),)
@@ -212,7 +217,7 @@ def _swept(model: str, name: str) -> dict[str, Any]:
     )
     subject = subject_of(asked)
     degree = next(each for each in DEGREES if each.name == before["degree"])
-    lengths = (_short(), *steps(_short(), TARGET))
+    lengths = _grid(name)
     shares: dict[int, Shares] = {}
     tokens = 0
     with reading(asked, subject, TARGET) as reader:
@@ -234,8 +239,13 @@ def _swept(model: str, name: str) -> dict[str, Any]:
     return {"works": low, "value": value, "fails": high, "tokens": tokens, "rates": rates}
 
 
-def _short() -> int:
-    return reference_of(TARGET, small=True, window=512)
+def _grid(name: str) -> tuple[int, ...]:
+    """The short length of a set-up, and those above it."""
+    if name == KNOWN:
+        short, longest = reference_of(KNOWN_CLAIMS, small=False), KNOWN_CLAIMS
+    else:
+        short, longest = reference_of(TARGET, small=True, window=512), TARGET
+    return (short, *steps(short, longest))
 
 
 def covered(name: str) -> dict[str, Any]:
@@ -292,17 +302,20 @@ def blocks() -> dict[str, str]:
 
 def table() -> str:
     found = {tuple(row["cell"]): row for row in lines(RESULTS)}
-    told = ["| | howlong | sweep | tokens | cause |", "|---|---|---|---|---|"]
-    grid = (_short(), *steps(_short(), TARGET))
+    told = [
+        "| served | planted fault | `howlong` | full sweep | part of its tokens | cause named |",
+        "|---|---|---|---|---|---|",
+    ]
     near = quarter = named = swept = 0
-    for name in (*MODELS, *setups()):
+    for name in (*MODELS, *setups(), KNOWN):
+        grid = _grid(name)
         own, sweep = found.get(("howlong", name)), found.get(("sweep", name))
         if own is None:
             continue
-        cause = setups()[name].cause if name not in MODELS else ""
+        cause = setups()[name].cause if name in setups() else ""
         first = own["causes"][0][0] if own["causes"] else ""
         named += bool(cause) and first == cause
-        length = "–"
+        length = "not swept"
         part = own["tokens"] / (MOST * sum(grid) if sweep is None else sweep["tokens"])
         quarter += part <= 0.25
         if sweep is not None:
@@ -312,7 +325,13 @@ def table() -> str:
                 apart <= 1 if _judged(own) and _judged(sweep) else _judged(own) == _judged(sweep)
             )
             length = _ends(sweep)
-        told.append(f"| {name} | {_ends(own)} | {length} | {part:.0%} | {first or 'none'} |")
+        served, fault = (
+            ("llama.cpp", name) if cause else (name.replace("healthy", "llama.cpp"), "none")
+        )
+        told.append(
+            f"| {served} | {fault} | {_ends(own)} | {length} | {part:.0%} "
+            f"| {first or 'none'}{' ✓' * (first == cause)} |"
+        )
     sentence = (
         f"The planted cause is named first for {named} of {len(FAULTS)} faults; the length is "
         f"within one step of the sweep's in {near} of {swept} set-ups that were swept, and at most "
@@ -337,7 +356,7 @@ def _coverage(found: dict[tuple[str, ...], dict[str, Any]]) -> str:
 
 def _judged(row: dict[str, Any]) -> bool:
     """True if enough facts are found at the short length."""
-    rate = row["rates"][str(_short())]
+    rate = row["rates"][min(row["rates"], key=int)]
     return float(rate[0] if isinstance(rate, list) else rate) >= JUDGED_FROM
 
 

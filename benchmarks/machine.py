@@ -1,4 +1,4 @@
-"""The machine that a figure was measured on."""
+"""The machine that a figure was measured on, and the page that shows it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+
+PAGE = "benchmarks/README.md"
+"""The page of the measured tables: `python -m docs.figures` writes them there."""
 
 
 def machine() -> dict[str, str | int]:

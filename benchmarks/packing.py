@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.machine import machine, measured_on
+from benchmarks.machine import PAGE, machine, measured_on
 from ropewalk.data import store
 from ropewalk.data.corpora import MANIFEST
 from ropewalk.data.packing import IntArray, pack
@@ -176,7 +176,7 @@ def blocks() -> dict[str, str]:
     if not RESULTS.exists():
         return {}
     found = json.loads(RESULTS.read_text(encoding="utf-8"))
-    return {"docs/training.md": f"{table(found)}\n\n{measured_on(found['machine'], COMMAND)}."}
+    return {PAGE: f"{table(found)}\n\n{measured_on(found['machine'], COMMAND)}."}
 
 
 def table(found: dict[str, Any]) -> str:

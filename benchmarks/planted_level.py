@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.machine import machine
+from benchmarks.machine import PAGE, machine
 from ropewalk.data.corpora import HELD_OUT, read_documents
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.planted import Planted, Stretch, plant, stretches_of
@@ -179,7 +179,7 @@ def table(found: dict[str, Any]) -> str:
 
 
 def blocks() -> dict[str, str]:
-    return {"docs/evaluation.md": table(json.loads(RESULTS.read_text("utf-8")))}
+    return {PAGE: table(json.loads(RESULTS.read_text("utf-8")))}
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks.machine import machine, measured_on
+from benchmarks.machine import PAGE, machine, measured_on
 from docs.figures import paragraph
 
 RESULTS = Path(__file__).with_name("results") / "precision.json"
@@ -124,13 +124,13 @@ def blocks() -> dict[str, str]:
     results = json.loads(RESULTS.read_text())
     ours, others = results["ropewalk"], results["by hand"]
     return {
-        "docs/precision.md": paragraph(
-            "Four layers of four heads, 2,048 tokens, 19 shifts, two arms: "
+        PAGE: paragraph(
+            "Four layers of four heads, 2,048 tokens, 19 shifts, two number formats: "
             f"{ours['processor_seconds']:.0f} s of processor time on one thread, peak memory "
             f"{ours['peak_bytes'] / 2**20:,.0f} MiB, libraries included. "
             "The same number of passes with `output_attentions=True` in eager mode takes "
             f"{others['processor_seconds']:.0f} s, and {others['peak_bytes'] / 2**20:,.0f} MiB for "
-            "one arm, which grows with the square of the length "
+            "one format, which grows with the square of the length "
             f"({measured_on(results['machine'], 'python -m benchmarks.precision')}; "
             "[results](../benchmarks/results/precision.json))."
         )

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from benchmarks.machine import PAGE
 from ropewalk.costs.estimates import Way, Workload, serving, step
 from ropewalk.costs.machines import machine
 from ropewalk.costs.sizes import sizes_of
@@ -201,7 +202,7 @@ def blocks() -> dict[str, str]:
         f"{sum(near)} of {len(near)} are within {WITHIN} times; of the {len(later)} that were "
         f"looked for afterwards, {sum(later)}: `python -m benchmarks.published_costs`."
     )
-    return {"docs/cost.md": "\n".join([*lines, "", told, ""])}
+    return {PAGE: "\n".join([*lines, "", told, ""])}
 
 
 def _figure(value: float) -> str:
@@ -209,4 +210,4 @@ def _figure(value: float) -> str:
 
 
 if __name__ == "__main__":
-    print(blocks()["docs/cost.md"])
+    print(blocks()[PAGE])

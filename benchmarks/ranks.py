@@ -28,13 +28,13 @@ from typing import Any
 import numpy as np
 
 import ropewalk as rw
-from benchmarks.machine import machine, measured_on
+from benchmarks.machine import PAGE, machine, measured_on
 from ropewalk.costs.estimates import SINGLE, Workload, reading
 from ropewalk.costs.machines import HERE
 from ropewalk.costs.machines import machine as device
 from ropewalk.costs.sizes import sizes_of
 from ropewalk.lengths import format_length, parse_length
-from ropewalk.models.ranks import Ranks
+from ropewalk.models.dividing import all_ranks
 from ropewalk.outputs import write_atomically
 from ropewalk.torchrun import started
 
@@ -119,7 +119,7 @@ def measured(folder: Path, length: int) -> dict[str, Any]:
     torch.set_num_threads(1)
     prompts, answers = text(length)
     if started() > 1:
-        Ranks.of_environment(started()).meet(torch.device("cpu"))
+        all_ranks(started(), "evaluate").meet(torch.device("cpu"))
         model = read_model(folder, torch.float32, distributed_config=distributed(started()))
     else:
         model = read_model(folder, torch.float32)
@@ -206,7 +206,7 @@ def _case(row: dict[str, Any]) -> tuple[int, int]:
 
 
 def blocks() -> dict[str, str]:
-    return {"docs/cost.md": table()}
+    return {PAGE: table()}
 
 
 def table() -> str:

@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.machine import machine
+from benchmarks.machine import PAGE, machine
 from ropewalk.costs.estimates import AT_ONCE, HALF, LARGEST, MASKED, SMALLEST
 from ropewalk.evaluation.scoring import LOGITS_AT_ONCE
 from ropewalk.lengths import format_length, parse_length
@@ -138,7 +138,7 @@ def main() -> int:
 
 
 def blocks() -> dict[str, str]:
-    return {"docs/evaluation.md": table(json.loads(RESULTS.read_text(encoding="utf-8")))}
+    return {PAGE: table(json.loads(RESULTS.read_text(encoding="utf-8")))}
 
 
 def measure(window: int | None, way: str, length: int) -> dict[str, float]:

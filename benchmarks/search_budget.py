@@ -33,7 +33,7 @@ import torch
 
 from benchmarks import cells, trade_off
 from benchmarks.cells import run_missing
-from benchmarks.machine import machine, measured_on
+from benchmarks.machine import PAGE, machine, measured_on
 from docs.figures import paragraph
 from ropewalk.data.documents import as_documents
 from ropewalk.evaluation.select import SHORT_LIMIT
@@ -49,7 +49,6 @@ from studies.training.cells import SUBJECTS
 
 LINES = Path(__file__).with_name("results") / "search_budget.jsonl"
 COMMAND = "python -m benchmarks.search_budget"
-PAGE = "docs/search.md"
 MODELS = ("tall", "wide 3", "bundled", "bundled 2", "bundled 3")
 TIMES, SEEDS = (4, 8), (0, 1)
 SHORT, LONGER, YARN = "short", "longer", "yarn"

@@ -23,7 +23,7 @@ from torch.distributed.tensor.experimental._context_parallel import _attention a
 from torch.multiprocessing.spawn import spawn
 from transformers import AttentionInterface, LlamaConfig, LlamaForCausalLM
 
-from benchmarks.machine import machine, measured_on
+from benchmarks.machine import PAGE, machine, measured_on
 from ropewalk.attention import AttentionLayout, register, ulysses
 
 RANKS, LENGTH = 4, 2048
@@ -123,7 +123,7 @@ def blocks() -> dict[str, str]:
         shown = (f"{row[of]:.2g}" for of in ("ulysses", "ring", "largest logit"))
         lines.append(f"| {name} | {' | '.join(shown)} |")
     lines += ["", measured_on(results["machine"], "python -m benchmarks.sequence_parallel") + "."]
-    return {"docs/attention.md": "\n".join(lines)}
+    return {PAGE: "\n".join(lines)}
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from typing import Any
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from benchmarks.machine import machine
+from benchmarks.machine import PAGE, machine
 from docs.figures import Sentence, paragraph
 from ropewalk.data.corpora import HELD_OUT, STANDARD_LIBRARY, read_documents
 from ropewalk.evaluation import samples, tasks
@@ -48,14 +48,14 @@ def main() -> int:
 
 
 def blocks() -> dict[str, str]:
-    return {"docs/evaluation.md": table(json.loads(RESULTS.read_text(encoding="utf-8")))}
+    return {PAGE: table(json.loads(RESULTS.read_text(encoding="utf-8")))}
 
 
 def sentences() -> list[Sentence]:
     rows = json.loads(RESULTS.read_text(encoding="utf-8"))["tasks"]
     ratios = [row["made"] / row["encoded"] for row in rows]
     words = "Making samples takes {} times as long as encoding each final prompt once"
-    return [Sentence("docs/evaluation.md", words, (f"{min(ratios):.1f} to {max(ratios):.1f}",))]
+    return [Sentence(PAGE, words, (f"{min(ratios):.1f} to {max(ratios):.1f}",))]
 
 
 def measure(length: int, count: int) -> dict[str, Any]:

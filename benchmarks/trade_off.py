@@ -23,8 +23,7 @@ import torch
 
 from benchmarks import cells
 from benchmarks.cells import run_missing
-from benchmarks.machine import machine, measured_on
-from docs.figures import paragraph
+from benchmarks.machine import PAGE, machine, measured_on
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.data.documents import as_documents
 from ropewalk.evaluation.statistics import mean_interval
@@ -41,7 +40,6 @@ EVALUATIONS = 24
 """The budget of the cells that are recorded."""
 LINES = Path(__file__).with_name("results") / "trade_off.jsonl"
 COMMAND = "python -m benchmarks.trade_off"
-PAGE = "docs/search.md"
 STRATEGIES = ("yarn", "adaptive")
 SHOWN = (NONE, "dynamic_ntk", "llama3", "yarn", "yarn+cope")
 """Methods of that study, where `dynamic_ntk` has the factors of `ntk` at its target."""
@@ -190,9 +188,8 @@ def against_yarn(factor: int) -> str | None:
     assert found[0] is not None
     assert found[1] is not None
     return (
-        f"at {factor} times {np.mean(price):+.3f} nats of short text ({found[0][0]:+.3f} to "
-        f"{found[0][1]:+.3f}) and {np.mean(retrieved):+.1f} points of retrieval "
-        f"({found[1][0]:+.1f} to {found[1][1]:+.1f})"
+        f"| {factor} times | {np.mean(price):+.3f} ({found[0][0]:+.3f} to {found[0][1]:+.3f}) "
+        f"| {np.mean(retrieved):+.1f} ({found[1][0]:+.1f} to {found[1][1]:+.1f}) |"
     )
 
 
@@ -207,13 +204,11 @@ def blocks() -> dict[str, str]:
     done = [Cell(*line["cell"]) for line in lines()]
     missing = [cell for cell in every_cell() if cell not in done]
     parts = ["\n".join(table)]
-    told = "; ".join(filter(None, map(against_yarn, sorted(FACTORS))))
-    if told:
-        parts.append(
-            paragraph(
-                f"The search over YaRN's parameters minus static YaRN, over all models: {told}."
-            )
-        )
+    rows = [*filter(None, map(against_yarn, sorted(FACTORS)))]
+    if rows:
+        parts.append("The search over YaRN's parameters minus static YaRN, over all models:")
+        head = ["| target | loss on short text, nats | retrieval, points |", "|---|---|---|"]
+        parts.append("\n".join([*head, *rows]))
     if missing:
         told = ", ".join(sorted({cell.strategy for cell in missing}))
         parts.append(f"Not run yet: {len(missing)} of {len(every_cell())} searches ({told}).")

@@ -56,7 +56,7 @@ import numpy as np
 import torch
 
 import ropewalk as rw
-from benchmarks.machine import machine, measured_on
+from benchmarks.machine import PAGE, machine, measured_on
 from benchmarks.text import read_text
 from docs.figures import paragraph
 from ropewalk.context_plan import ContextPlan
@@ -85,7 +85,6 @@ from studies.training.cells import SUBJECTS
 LINES = Path(__file__).with_name("results") / "trained_questions.jsonl"
 RUNS = Path("runs") / "trained-questions"
 COMMAND = "python -m benchmarks.trained_questions"
-PAGE = "docs/training.md"
 MODELS = ("bundled", "bundled 2", "bundled 3", "tall", "wide 3")
 UNTRAINED, PLAIN, QUESTIONS = "not trained", "plain text", "with questions"
 ARMS = (UNTRAINED, PLAIN, QUESTIONS)
@@ -412,9 +411,9 @@ def _page(found: Found) -> str:
         differences.append(f"| {arm} minus {other} | {' | '.join(told)} |")
     helps, by_itself = rules(found)
     verdict = (
-        f"Questions {'help' if helps else 'are not shown to help'} with questions that were not "
-        f"trained, against plain text; and training {'may' if by_itself else 'should not'} be a "
-        f"default. {_lost(found)}"
+        f"Training questions {'help' if helps else 'were not shown to help'} more than plain text "
+        f"with other questions. Training {'may' if by_itself else 'should not'} be a default. "
+        f"{_lost(found)}"
     )
     missing = sum(cell not in found and not needless(cell.arm) for cell in every_cell())
     left = f" {missing} cells are missing." if missing else ""
@@ -439,9 +438,8 @@ def _lost(found: Found) -> str:
             many = "one model" if len(changes[0]) == 1 else f"{len(changes[0])} models"
             most = max(0.0, -min(map(min, changes)))
             told.append(f"{100 * most:.0f} points at {rate} ({many})")
-    return (
-        f"The most that plain text cost a model in *judged*, at either length: {', '.join(told)}."
-    )
+    rates = ", ".join(told)
+    return f"The largest loss of a model in *judged* after plain text, at either length: {rates}."
 
 
 def _shown(own: dict[str, float] | None) -> str:

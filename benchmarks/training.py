@@ -43,7 +43,7 @@ from transformers import (
     TrainingArguments,
 )
 
-from benchmarks.machine import machine, measured_on
+from benchmarks.machine import PAGE, machine, measured_on
 from ropewalk.attention.layout import AttentionLayout
 from ropewalk.data.windows import IGNORED, Window
 from ropewalk.evaluation.statistics import t_interval
@@ -393,7 +393,7 @@ def blocks() -> dict[str, str]:
     found = json.loads(RESULTS.read_text(encoding="utf-8"))
     where = measured_on(found["machine"], COMMAND)
     parts = [tell(found[key]) for key, tell in _TOLD.items() if key in found]
-    return {"docs/training.md": "\n\n".join([*parts, f"{where}."])}
+    return {PAGE: "\n\n".join([*parts, f"{where}."])}
 
 
 def _of_steps(found: dict[str, Any]) -> str:

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from benchmarks.machine import machine, measured_on
+from benchmarks.machine import PAGE, machine, measured_on
 from ropewalk.training.loss import prepare_loss, summed_loss
 
 VOCABULARY, TOKENS, WIDTH = 128_256, 4096, 128
@@ -97,7 +97,7 @@ def blocks() -> dict[str, str]:
         return {}
     found = json.loads(RESULTS.read_text(encoding="utf-8"))
     where = measured_on(found["machine"], COMMAND)
-    return {"docs/training.md": f"{sentence(found)}\n\n{where}."}
+    return {PAGE: f"{sentence(found)}\n\n{where}."}
 
 
 def sentence(found: dict[str, Any]) -> str:

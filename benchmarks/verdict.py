@@ -2,7 +2,7 @@
 
     python -m benchmarks.verdict    eight minutes; writes results/verdict.json
 
-`make figures` puts the tables into docs/evaluation.md.
+`make figures` puts the tables into benchmarks/README.md.
 
 The first table reads documents of eight facts as `extend` does, of a model whose rate is known,
 next to an unmodified model that retrieves as much as the heading says within its window. The shares
@@ -22,6 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.machine import PAGE
 from ropewalk.evaluation import verdict
 from ropewalk.evaluation.select import paired
 from ropewalk.evaluation.verdict import MARGIN, Look, Shares, look
@@ -167,7 +168,7 @@ def _tables(content: dict[str, object]) -> dict[str, str]:
                 told = " / ".join(f"{each['better']:.0%}" for each in power)
                 cells.append(f"{null['better'] + null['worse']:.1%}, {told}")
             lines.append(f"| {documents} | {texts} | {kind} | {' | '.join(cells)} |")
-    return {"docs/evaluation.md": "\n".join(lines)}
+    return {PAGE: "\n".join(lines)}
 
 
 def blocks() -> dict[str, str]:

@@ -20,7 +20,7 @@ import torch
 
 import ropewalk as rw
 from benchmarks.cost_estimate import taken
-from benchmarks.machine import machine, measured_on
+from benchmarks.machine import PAGE, machine, measured_on
 from docs.figures import paragraph
 from ropewalk.outputs import write_atomically
 from ropewalk.run_directory import EVENTS, read_journal
@@ -78,9 +78,7 @@ def work(seed: int, run: Path, **less: Any) -> dict[str, Any]:
 def blocks() -> dict[str, str]:
     found = lines()
     if not found:
-        return {
-            "docs/evaluation.md": f"No seed has run with the present verdict yet (`{COMMAND}`)."
-        }
+        return {PAGE: f"No seed has run with the present verdict yet (`{COMMAND}`)."}
     ended = [line for line in found if line["verdict"] != "undecided" and line["seconds"] <= LIMIT]
     works = sum(line["verdict"] == "works" for line in found)
     rates = sorted(line["look"]["rate"] for line in found)
@@ -91,9 +89,9 @@ def blocks() -> dict[str, str]:
             f"On the bundled models at 4 times their window, {len(ended)} of {len(found)} runs of "
             "`extend` end in *works* or *does not work* within 30 minutes (one seed each, models "
             f"in turn): {works} in *works*. They retrieve {rates[0]:.0%} to {rates[-1]:.0%} after "
-            f"{documents[0]} to {documents[-1]} documents. With the race of methods that most of "
-            f"them ask for, since YaRN costs more text than the limit, they read {tokens[0]:,} to "
-            f"{tokens[-1]:,} tokens, in the middle {statistics.median(tokens):,.0f}."
+            f"{documents[0]} to {documents[-1]} documents. Most also compare methods, since YaRN "
+            f"costs more text than the limit. They read {tokens[0]:,} to {tokens[-1]:,} tokens "
+            f"(median {statistics.median(tokens):,.0f})."
         )
     ]
     missing = len(SEEDS) - len(found)
@@ -104,7 +102,7 @@ def blocks() -> dict[str, str]:
         f"{measured_on({**line['machine'], 'torch': line['torch']}, COMMAND)}."
         for line in machines.values()
     ]
-    return {"docs/evaluation.md": "\n\n".join(told)}
+    return {PAGE: "\n\n".join(told)}
 
 
 if __name__ == "__main__":

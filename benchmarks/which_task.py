@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import ropewalk as rw
-from benchmarks.machine import machine
+from benchmarks.machine import PAGE, machine
 from docs.figures import paragraph
 from ropewalk.evaluation import tasks
 from ropewalk.evaluation.statistics import mean_interval
@@ -75,7 +75,7 @@ def run(model: str, part: str, **asked: Any) -> None:
 
 
 def blocks() -> dict[str, str]:
-    return {"docs/evaluation.md": table()}
+    return {PAGE: table()}
 
 
 def table() -> str:

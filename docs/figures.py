@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "docs/*.md", "studies/*.md", "studies/*/README.md")
+PAGES = ("README.md", "benchmarks/README.md", "docs/*.md", "studies/*.md", "studies/*/README.md")
 FOLDERS = ("benchmarks", "docs", "studies", "tools")
 OFFERS = re.compile(r"^def (blocks|sentences|pictures|screenshots)\(\)", re.MULTILINE)
 BLOCK = re.compile(r"(?<=<!-- written by )(\S+)( -->\n)(.*?)(?=<!-- until here -->)", re.DOTALL)

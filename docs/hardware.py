@@ -1,4 +1,4 @@
-"""The calculated and counted figures of docs/README.md and docs/cost.md: costs and agreement."""
+"""The calculated and counted figures of pages: costs, families and agreement."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import ropewalk as rw
 from benchmarks.attention import layouts
+from benchmarks.machine import PAGE
 from docs.figures import ROOT, Picture, Sentence, paragraph
 from ropewalk.api.cost import Cost, CostRow, fits, parts
 from ropewalk.costs.estimates import (
@@ -104,14 +105,8 @@ def blocks() -> dict[str, str]:
     told = f"`ropewalk cost {model} --to {length} --on {on}` prints this, with its assumptions."
     return {
         "docs/README.md": "\n".join([*table(found), "", told]),
-        "docs/cost.md": "\n".join([*farthest(), "", f"![{SHOWN}](images/cost.png)", "", *days()]),
+        PAGE: "\n".join([*farthest(), "", *days()]),
     }
-
-
-SHOWN = (
-    "Peak memory of one device by length, for Llama 3.1 8B on eight: to serve, to evaluate, and to "
-    "train with everything recomputed; lines where the memory of devices ends"
-)
 
 
 def pictures() -> dict[str, Picture]:

@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any, NamedTuple, TypeAlias
@@ -23,7 +24,7 @@ class Status(NamedTuple):
     """A detail worth knowing now, such as the best score so far."""
 
 
-Progress: TypeAlias = Callable[[Status], None]
+Progress: TypeAlias = Callable[[Status], object]
 Notice: TypeAlias = Callable[[str], None]
 """Takes what the user should know and is no reason to stop."""
 
@@ -57,6 +58,8 @@ def share(
 PATIENCE = 1.5
 EVERY = 30.0
 """Seconds between two lines, if there is no terminal to draw a bar on."""
+AT_ONCE = 1.0
+"""Seconds after a stage began, in which an earlier session's work is reported."""
 OFTEN = 0.2
 """Seconds between two pictures of a bar in a notebook."""
 
@@ -100,40 +103,71 @@ def _in_a_notebook() -> bool:
     return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
 
 
+class _Pace:
+    """The pace of a stage, by the later half of what it reported.
+
+    Work that an earlier session did is reported at once, and would make this one look fast.
+    """
+
+    def __init__(self, work: str = "") -> None:
+        self.latest, self._began = Status(work, 0.0), time.monotonic()
+        self._seen = [(0.0, 0.0)]
+        """Seconds after the stage began, and the share that was done then."""
+
+    def take(self, status: Status) -> bool:
+        """True if a stage begins."""
+        begins = status.stage != self.latest.stage
+        if begins:
+            self._began, self._seen = time.monotonic(), []
+        self.latest = status
+        self._seen.append((time.monotonic() - self._began, status.done))
+        return begins
+
+    def line(self) -> str:
+        """The latest status in words."""
+        return line(self.latest, time.monotonic() - self._began, self.left())
+
+    def left(self) -> float | None:
+        """Seconds, if the pace shows how many."""
+        now, done = self._seen[-1]
+        then, before = self._seen[bisect_right(self._seen, (max(now / 2, AT_ONCE), 2.0)) - 1]
+        if not before < done < 1:
+            return None
+        waited = time.monotonic() - self._began - now
+        return max(0.0, (now - then) * (1 - done) / (done - before) - waited)
+
+
 @contextmanager
 def _lines(work: str) -> Iterator[Progress]:
     """A line every half minute, also while one step takes longer than that."""
-    over, latest = threading.Event(), Status(work, 0.0)
-    since = time.monotonic()
-
-    def show(status: Status) -> None:
-        nonlocal latest, since
-        if status.stage != latest.stage:
-            since = time.monotonic()
-        latest = status
+    over, pace = threading.Event(), _Pace(work)
 
     def tell() -> None:
         while not over.wait(EVERY):
-            if latest.stage:
-                print(line(latest, time.monotonic() - since), file=sys.stderr, flush=True)
+            if pace.latest.stage:
+                print(pace.line(), file=sys.stderr, flush=True)
 
     thread = threading.Thread(target=tell, daemon=True)
     thread.start()
     try:
-        yield show
+        yield pace.take
     finally:
         over.set()
         thread.join()
 
 
-def line(status: Status, seconds: float) -> str:
+def line(status: Status, seconds: float, left: float | None) -> str:
     """A status in words, `seconds` after its stage began."""
     told = [f"{status.done:.0%} after {_clock(seconds)}"]
-    if 0 < status.done < 1:
-        told.append(f"about {_clock(seconds * (1 - status.done) / status.done)} left")
+    if left is not None:
+        told.append(_left(left))
     if status.detail:
         told.append(status.detail)
     return printable(f"{status.stage}: {', '.join(told)}")
+
+
+def _left(seconds: float) -> str:
+    return f"about {_clock(seconds)} left"
 
 
 def _clock(seconds: float) -> str:
@@ -144,7 +178,7 @@ def _clock(seconds: float) -> str:
 @contextmanager
 def _bar() -> Iterator[Progress]:
     from rich.console import Console
-    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bar
 
     with Bar(
@@ -152,19 +186,19 @@ def _bar() -> Iterator[Progress]:
         BarColumn(bar_width=16),
         TextColumn("{task.fields[detail]}", markup=False),
         TimeElapsedColumn(),
-        TimeRemainingColumn(),
+        TextColumn("{task.fields[left]}", markup=False),
         console=Console(stderr=True, markup=False, emoji=False, highlight=False),
         transient=True,
         redirect_stdout=sys.stdout.isatty(),  # else what is printed would miss its file
     ) as bar:
-        task, stage = bar.add_task("", total=1.0, detail=""), ""
+        task, pace = bar.add_task("", total=1.0, detail="", left=""), _Pace()
 
         def show(status: Status) -> None:
-            nonlocal stage
-            if status.stage != stage:  # the time left is that of the stage
-                stage = status.stage
-                bar.reset(task, description=printable(stage), detail="")
-            bar.update(task, completed=status.done, detail=printable(status.detail))
+            if pace.take(status):  # the time left is that of the stage
+                bar.reset(task, description=printable(status.stage))
+            left = pace.left()
+            told = "" if left is None else _left(left)
+            bar.update(task, completed=status.done, detail=printable(status.detail), left=told)
 
         yield show
 
@@ -177,16 +211,13 @@ def _bar_of_a_notebook() -> Iterator[Progress]:
     from IPython.display import display  # type: ignore[import-not-found]
 
     place = display({"text/plain": ""}, raw=True, display_id=True)
-    stage, since, drawn = "", 0.0, 0.0
+    pace, drawn = _Pace(), 0.0
 
     def show(status: Status) -> None:
-        nonlocal stage, since, drawn
-        now = time.monotonic()
-        if status.stage != stage:
-            stage, since = status.stage, now
-        elif now - drawn < OFTEN:
+        nonlocal drawn
+        if not pace.take(status) and time.monotonic() - drawn < OFTEN:
             return
-        drawn, told = now, line(status, now - since)
+        drawn, told = time.monotonic(), pace.line()
         picture = f"<progress value={status.done:.3f}></progress> {escape(told)}"
         place.update({"text/plain": told, "text/html": picture}, raw=True)
 

@@ -16,6 +16,9 @@ Three known methods in this form:
 `Recipe` names the method that led to it. λ is always relative to the plain frequencies, so a
 schedule made from another one needs no special case. A schedule never depends on the length of a
 sequence: a `ContextPlan` (context_plan.py) says which schedule serves which length.
+
+Two kinds of pairs do not turn. A *resting* pair has frequency zero in pretraining. A pair that
+*stands still* turned in pretraining, and a method slowed it down to nothing (λ at `MAX_FACTOR`).
 """
 
 from __future__ import annotations
@@ -42,11 +45,11 @@ LogNForm = Literal["everywhere", "beyond"]
 """The forms that a plan can ask for; models bring a third, `steps`."""
 ParameterValue: TypeAlias = bool | int | float | str | tuple[float, ...] | None
 
-# Far outside anything that a model uses, close enough that nothing downstream overflows.
+# Limits: far outside anything that a model uses, close enough that nothing computed overflows.
 MAX_DIM = 8192
 MAX_BASE = 1e30
 MAX_FACTOR = 1e12
-"""The cap: within any length, a pair with this factor stands still."""
+"""The largest λ: within any length, a pair with it stands still."""
 MAX_SCALING = 1e4
 MAX_METHODS = 64
 
@@ -55,7 +58,8 @@ MAX_METHODS = 64
 class RotaryGeometry(Members):
     """The rotary embedding a model was pretrained with."""
 
-    _optional = ("resting_pairs",)  # so that plans of models without any keep their ids
+    # Left out of JSON at its default: a plan's id is a digest of its JSON, and older plans lack it.
+    _optional = ("resting_pairs",)
 
     head_dim: int
     rotary_dim: int
@@ -66,7 +70,7 @@ class RotaryGeometry(Members):
     pair_layout: PairLayout = "half"
     """Pair i is dimensions (i, i + d/2) in `half`, (2i, 2i + 1) in `interleaved`."""
     resting_pairs: int = 0
-    """The number of slowest pairs with a frequency of zero (`proportional` in transformers)."""
+    """The number of slowest pairs whose frequency is zero (rope type `proportional`)."""
 
     def __post_init__(self) -> None:
         _check_count("head_dim", self.head_dim, 1, MAX_DIM)
@@ -103,7 +107,7 @@ class RotaryGeometry(Members):
 
     @cached_property
     def plain_frequencies(self) -> FloatArray:
-        """base^(-2i/d): radians per position with λ = 1."""
+        """base^(-2i/d), in radians per position: θᵢ with λᵢ = 1 (Su et al. 2021, Sec. 3.2.2)."""
         exponents = np.arange(self.pairs, dtype=np.float64) * (-2.0 / self.rotary_dim)
         frequencies = np.power(self.base, exponents)
         frequencies[self.turning_pairs :] = 0.0
@@ -115,10 +119,10 @@ class RotaryGeometry(Members):
 
     @property
     def without_resting_pairs(self) -> RotaryGeometry:
-        """The same frequencies, if a pair that rests is a dimension that does not rotate.
+        """The same frequencies, with a resting pair counted as dimensions that do not rotate.
 
-        b^(-2i/d) = b′^(-2i/d′) with b′ = b^(d′/d). Theory, which has no frequencies of zero, sees
-        a head in this form. Which dimensions are partners is lost.
+        b^(-2i/d) = b′^(-2i/d′) with b′ = b^(d′/d). Theory knows no frequencies of zero, so it reads
+        a head in this form, in which dimensions have other partners.
         """
         if not self.resting_pairs:
             return self
@@ -135,7 +139,7 @@ class RotaryGeometry(Members):
 
 @dataclass(frozen=True)
 class LogN(Members):
-    """Log-n scaling: the query at position p is multiplied by a factor that grows as a logarithm.
+    """Log-n scaling: the query at position p is multiplied by a factor that grows with log p.
 
     `everywhere`, for models trained with it, and `beyond` multiply by log_L(p + 1); `beyond` leaves
     positions below the trained length L unchanged (the factor is at least 1), so it can be added to
@@ -165,6 +169,7 @@ class LogN(Members):
             check_between(growth, 0, MAX_SCALING, "growth", "0.1 is Ministral 3's")
 
     def scaling(self, positions: ArrayLike) -> FloatArray:
+        """The factor at each position, by the formula of its form."""
         positions = np.asarray(positions, dtype=np.float64)
         if self.growth is not None:
             return 1.0 + self.growth * np.log1p(np.floor(positions / self.length))
@@ -172,10 +177,13 @@ class LogN(Members):
         return np.maximum(factor, 1.0) if self.form == "beyond" else factor
 
     def mean_scaling(self, count: int) -> float:
-        """The mean of `scaling` over positions 0 … count − 1, where Σ log(p + 1) = log(count!)."""
+        """The mean of `scaling` over positions 0 … count − 1, in closed form.
+
+        Σ log(p + 1) = log(count!). Each of the `steps` lasts L positions; the last may be cut off.
+        """
         if self.growth is not None:
-            steps, rest = divmod(count, self.length)
-            logs = self.length * math.lgamma(steps + 1) + rest * math.log(steps + 1)
+            steps, cut_off = divmod(count, self.length)
+            logs = self.length * math.lgamma(steps + 1) + cut_off * math.log(steps + 1)
             return 1.0 + self.growth * logs / count
         start = min(self.length, count) if self.form == "beyond" else 0
         logs = math.lgamma(count + 1) - math.lgamma(start + 1)
@@ -234,12 +242,12 @@ class RotarySchedule(Members):
     """The methods that lead to this schedule from the plain one, in order."""
 
     def __post_init__(self) -> None:
-        # Schedules that rotate alike are equal, so what does not matter has one value: a pair that
-        # rests has factor 1, and one at the cap but for rounding, also in float32, has the cap.
-        factors = _one_a_pair(self.rescale_factors, self.geometry)
+        # Schedules that rotate alike must be equal, so factors without an effect have one value: 1
+        # for a pair that rests, the cap for one that is at the cap up to the rounding of float32.
+        factors = _one_factor_per_pair(self.rescale_factors, self.geometry)
         factors[self.geometry.turning_pairs :] = 1.0
         factors[np.isclose(factors, MAX_FACTOR, rtol=1e-6, atol=0)] = MAX_FACTOR
-        # False for NaN too.
+        # The comparisons are also False for NaN.
         usable = (factors >= 1 / MAX_FACTOR) & (factors <= MAX_FACTOR)
         if not usable.all():
             i = int(np.argmin(usable))
@@ -251,6 +259,7 @@ class RotarySchedule(Members):
             )
         object.__setattr__(self, "rescale_factors", _read_only(factors))
         _check_count("length", self.length, 1, MAX_LENGTH)
+        # Both scalings multiply logits, so a scaling of zero would switch attention off.
         for name in ("attention_scaling", "softmax_scaling"):
             scaling = _real(name, getattr(self, name))
             object.__setattr__(self, name, scaling)
@@ -262,6 +271,7 @@ class RotarySchedule(Members):
                     "1 changes nothing",
                 )
         _check_count("kept_initial_positions", self.kept_initial_positions, 0, MAX_LENGTH)
+        # A plan from a file may name methods without end; each step of a recipe is one of them.
         object.__setattr__(self, "recipe", tuple(self.recipe))
         if len(self.recipe) > MAX_METHODS:
             raise InvalidValue(
@@ -288,7 +298,7 @@ class RotarySchedule(Members):
 
     @cached_property
     def inverse_frequencies(self) -> FloatArray:
-        """θ: radians per position (runtimes call them inverse frequencies)."""
+        """θᵢ = base^(-2i/d) / λᵢ, in radians per position (`inv_freq` in transformers)."""
         return _read_only(self.geometry.plain_frequencies / self.rescale_factors)
 
     @property
@@ -305,7 +315,7 @@ class RotarySchedule(Members):
         return bool((self.rescale_factors[turning] >= MAX_FACTOR).all())
 
     def angles(self, positions: ArrayLike) -> FloatArray:
-        """The rotation angles in float64, of shape positions.shape + (pairs,)."""
+        """position · θᵢ in float64, of shape positions.shape + (pairs,)."""
         positions = np.asarray(positions, dtype=np.float64)
         angles = np.multiply.outer(positions, self.inverse_frequencies)
         if self.kept_initial_positions:
@@ -328,7 +338,8 @@ class RotarySchedule(Members):
     @property
     def geometric_base(self) -> float | None:
         """The base b′ with θᵢ = b′^(-2i/d), or None if the frequencies do not have this form."""
-        # The slowest pair gives b′ = b·λ^(d/2i); the others have to agree.
+        # λᵢ = (b′/b)^(2i/d), solved for b′ at the slowest pair, gives b·λ^(d/2i). The others must
+        # then agree. A head of one pair turns by 1 whatever the base.
         last = self.geometry.turning_pairs - 1
         if last == 0:
             base = self.geometry.base
@@ -347,7 +358,7 @@ class RotarySchedule(Members):
 
         A pair that stands still has no speed that could be changed, so it stays at the cap.
         """
-        present, factors = self.rescale_factors, _one_a_pair(factors, self.geometry)
+        present, factors = self.rescale_factors, _one_factor_per_pair(factors, self.geometry)
         return replace(
             self,
             rescale_factors=np.where(present < MAX_FACTOR, present * factors, MAX_FACTOR),
@@ -370,6 +381,7 @@ class RotarySchedule(Members):
         return cls.from_json(parse_json(text, source=source), f"{source}: ")
 
     def _identity(self) -> tuple[object, ...]:
+        """Its fields, with the factors as bytes: arrays have no hash, and compare by element."""
         _, (geometry, factors, *others) = _rebuilt_from_fields(self)
         return geometry, factors.tobytes(), *others
 
@@ -383,11 +395,12 @@ class RotarySchedule(Members):
 
 
 def _rebuilt_from_fields(value: RotaryGeometry | RotarySchedule) -> tuple[type, tuple[Any, ...]]:
-    """Pickle and copy it as its fields, since numpy forgets that an array is read-only."""
+    """The class and its fields, by which pickle and copy make it anew: numpy's own copy of an array
+    would be writable."""
     return type(value), tuple(getattr(value, item.name) for item in dataclasses.fields(value))
 
 
-def _one_a_pair(values: ArrayLike, geometry: RotaryGeometry) -> FloatArray:
+def _one_factor_per_pair(values: ArrayLike, geometry: RotaryGeometry) -> FloatArray:
     """A new array of factors. Their count is checked before numpy can broadcast them."""
     try:
         factors = np.asarray(values)

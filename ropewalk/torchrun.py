@@ -1,10 +1,17 @@
-"""The processes that `torchrun` starts, as the environment of each describes them. No torch."""
+"""The processes that `torchrun` starts, and all that a verb needs to know of them. No torch.
+
+A rank is one of these processes. Ranks may hold one copy of a model together, and copies share the
+work. A verb gets its `Ranks` from `all_ranks` (models/dividing.py), and hands them down: to load a
+part of the model, to share the work, and to return rank 0's result everywhere. A process without
+torchrun is one rank that shares with nobody, so no caller asks whether there are several.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import gcd
+from typing import Any, Self
 
 from ropewalk.errors import InputError, InvalidValue, Unsupported
 from ropewalk.untrusted import whole_number
@@ -97,7 +104,58 @@ def check_alone(command: str) -> None:
         )
 
 
-def own_device(device: str) -> str:
+class Ranks:
+    """This process among the ranks: here, the only one. Several meet in models/ranks.py."""
+
+    rank = copy = member = 0
+    """The numbers of this process among all, of its copy of the model, and of its part of that."""
+    size = copies = per_copy = 1
+    by_layers = False
+    """True if each rank holds a part of every layer, else of the heads."""
+
+    def __init__(self) -> None:
+        self._sent: dict[str, Any] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        return
+
+    @property
+    def by_heads(self) -> bool:
+        """True if the ranks of a copy compute in step, each with its heads."""
+        return self.per_copy > 1 and not self.by_layers
+
+    def apart(self, name: str) -> Self:
+        """The same ranks with keys of their own: for one series of requests."""
+        return self
+
+    def meet(self, device: Any) -> Any:
+        """Begin a process group of the ranks of this copy, which use such devices."""
+        raise Unsupported("one process has nobody to share a copy of the model with")
+
+    def place(self, model: Any, device: Any) -> None:
+        """Put this rank's part of every layer on the device (FSDP2)."""
+        self.meet(device)
+
+    def broadcast(self, value: Any) -> Any:
+        """Rank 0's value of JSON, on every rank. All ranks make the same calls in one order."""
+        return value
+
+    def send(self, key: str, value: object) -> None:
+        """Send what the ranks of this copy have all computed; floats keep every bit."""
+        self._sent[key] = value
+
+    def received(self, key: str) -> Any:
+        """A value that some copy gave."""
+        return self._sent[key]
+
+    def check_same(self, configuration: Mapping[str, object]) -> None:
+        """Refuse ranks that see other files or other settings."""
+
+
+def device_of_rank(device: str) -> str:
     """Under torchrun, each rank takes the GPU of its number."""
     number = local_rank()
     if device in ("auto", "cuda") and number is not None:

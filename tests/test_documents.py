@@ -34,9 +34,28 @@ def test_every_module_says_what_it_is_for() -> None:
 @pytest.mark.parametrize("page", sorted(pages()))
 def test_links_and_pictures_lead_somewhere(page: str) -> None:
     path = ROOT / page
-    for target in re.findall(r"\]\(([^)#]+)\)", path.read_text(encoding="utf-8")):
+    for target, anchor in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", path.read_text(encoding="utf-8")):
         if not target.startswith("http"):
-            assert (path.parent / target).exists(), target
+            linked = path.parent / target if target else path
+            assert linked.exists(), target
+            assert not anchor or anchor in anchors(linked), f"{target}#{anchor}"
+
+
+def anchors(page: Path) -> set[str]:
+    """Those of its headings, as GitHub makes them, and those that it names."""
+    text = page.read_text(encoding="utf-8")
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    slugs = {re.sub(r"[^\w -]", "", each.lower()).replace(" ", "-") for each in headings}
+    return slugs | set(re.findall(r'<a name="(.+?)"', text))
+
+
+def test_the_site_shows_every_page_of_the_documentation_once() -> None:
+    shown = re.findall(
+        r"^ +- .*?(\S+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE
+    )
+    assert len(shown) == len(set(shown))
+    assert {page for page in pages() if page.startswith("docs/")} <= set(shown)
+    assert all((ROOT / page).exists() for page in shown)
 
 
 def calls(text: str) -> list[str]:

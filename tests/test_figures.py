@@ -48,7 +48,7 @@ def test_the_pictures_show_what_the_results_hold() -> None:
     assert figures.differences(list(figures.sources())) == []
 
 
-@pytest.mark.parametrize("page", ["docs/evaluation.md", "docs/theory.md", "docs/precision.md"])
+@pytest.mark.parametrize("page", ["benchmarks/README.md", "docs/theory.md", "docs/methods.md"])
 def test_a_changed_digit_of_a_block_is_found(page: str, offered: Sequence[Source]) -> None:
     texts = figures.pages()
     block = figures.BLOCK.search(texts[page])

@@ -11,10 +11,6 @@ PAGE = ROOT / "docs" / "papers.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 
 
-def slug(heading: str) -> str:
-    return re.sub(r"[^\w -]", "", heading.strip().lower()).replace(" ", "-")
-
-
 def test_modules_files_and_methods_of_the_page_exist() -> None:
     for module in re.findall(r"python -m ([\w.]+)", TEXT):
         assert importlib.util.find_spec(module), module
@@ -25,10 +21,3 @@ def test_modules_files_and_methods_of_the_page_exist() -> None:
     rows = [row for row in TEXT.splitlines() if "`ntk_old`" in row or "`linear`, `ntk`" in row]
     for name in re.findall(r"`([a-z]+(?:_[a-z]+)*)`", " ".join(rows)):
         assert name in scaling.names(), name
-
-
-def test_links_lead_to_headings() -> None:
-    for target, heading in re.findall(r"\]\(([\w./]+)#([\w-]+)\)", TEXT):
-        page = (PAGE.parent / target).read_text(encoding="utf-8")
-        headings = {slug(own) for own in re.findall(r"^#+ (.*)$", page, re.MULTILINE)}
-        assert heading in headings, f"{target}#{heading}"

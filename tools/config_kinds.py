@@ -1,13 +1,13 @@
 """Write which kinds of values config classes take: `python -m tools.config_kinds`.
 
-A key's kinds are those that any class takes which ropewalk reads. The classes state them as
-annotations, and transformers checks these when it loads a config.
+The classes state them as annotations, and transformers checks these when it loads a config. By key
+and kinds, the table has the numbers of the types whose classes take them.
 """
 
 from __future__ import annotations
 
 import json
-from collections import Counter, defaultdict
+from collections import defaultdict
 from dataclasses import fields
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -15,6 +15,10 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import torch
 from transformers import CONFIG_MAPPING, PreTrainedConfig
 from transformers.activations import ACT2FN
+from transformers.configuration_utils import (
+    _LEGACY_LAYER_TYPE_REMAP,
+    ALLOWED_ATTN_LAYER_TYPES,
+)
 
 from ropewalk.models.families import FAMILIES
 from ropewalk.outputs import write_atomically
@@ -35,20 +39,27 @@ def kinds(annotation: Any) -> set[str]:
 
 
 def table() -> dict[str, Any]:
-    classes = [CONFIG_MAPPING[kind] for kind in FAMILIES if kind in CONFIG_MAPPING]
+    classes = {kind: CONFIG_MAPPING[kind] for kind in sorted({*FAMILIES} & {*CONFIG_MAPPING})}
     base = get_type_hints(PreTrainedConfig, localns={"torch": torch})  # its fields have text only
-    stated = [(f.name, base.get(f.name, f.type)) for config in classes for f in fields(config)]
-    found: dict[str, set[str]] = defaultdict(set)
-    for name, annotation in stated:
-        found[name] |= kinds(annotation) - {"tuple"}  # beside a list, and JSON has none
-    for name, classes_with in Counter(name for name, _ in stated).items():
-        if classes_with < len(classes) / 2:  # null in a key that the class lacks does no harm
-            found[name].add("NoneType")
-    found["torch_dtype"] = found["dtype"]
-    together: dict[str, list[str]] = defaultdict(list)
-    for name, taken in sorted(found.items()):
-        together[", ".join(sorted(taken))].append(name)
-    return {"kinds": dict(sorted(together.items())), "activations": sorted(ACT2FN)}
+    keys: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    below_zero = set()
+    for number, config in enumerate(classes.values()):
+        for field in fields(config):
+            taken = kinds(base.get(field.name, field.type)) - {"tuple"}  # JSON has none
+            keys[field.name][", ".join(sorted(taken))].append(number)
+            if isinstance(field.default, int | float) and field.default < 0:
+                below_zero.add(field.name)
+    keys["torch_dtype"] = keys["dtype"]
+    keys["is_causal"]["bool"] = [*range(len(classes))]  # attention reads it, whatever the class
+    dtypes = sorted(name for name, own in vars(torch).items() if isinstance(own, torch.dtype))
+    layers = [*ALLOWED_ATTN_LAYER_TYPES, *_LEGACY_LAYER_TYPE_REMAP]
+    return {
+        "types": [*classes],
+        "keys": dict(sorted(keys.items())),
+        "below_zero": sorted(below_zero),
+        "layer_types": layers,
+        "words": {"activation": sorted(ACT2FN), "dtype": dtypes},
+    }
 
 
 if __name__ == "__main__":

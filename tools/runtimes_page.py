@@ -339,10 +339,7 @@ def page(measured: dict[str, Any]) -> str:
 _PAGE = """\
 # Runtimes
 
-Which parts of a plan each stock runtime can express, the settings that an export writes, and how
-that was verified. For one plan, the command shows the same matrix:
-
-    ropewalk export MODEL --plan plan.json --dry-run
+    ropewalk export MODEL --plan plan.json --dry-run                 # which runtime can express it
     ropewalk export MODEL --plan plan.json --runtime vllm -o OUT
 
 - `exact`: the runtime has a setting for it.
@@ -350,6 +347,8 @@ that was verified. For one plan, the command shows the same matrix:
 - `approximated`: refused unless `--approximate` allows it; the cost is then measured.
 - `refused`: the runtime has nothing close to it, or its class of this model loses it.
 - `unknown`: the source of that class leaves it open.
+
+An export gets its final name after it has been loaded back and compared with the plan.
 
 ## The matrix
 
@@ -364,25 +363,18 @@ directly.
 ## Settings that an export writes
 
 - **transformers.** A native rope type if one expresses the plan exactly, otherwise `longrope` with
-  equal lists and an explicit attention factor. `original_max_position_embeddings` stands inside the
-  rope settings and at the top level; `max_position_embeddings` and the tokenizer's limit are
-  raised. `--v4-keys` writes `rope_theta` and `rope_scaling`.
+  equal lists and an explicit attention factor. `max_position_embeddings` and the tokenizer's limit
+  are raised. `--v4-keys` writes `rope_theta` and `rope_scaling`.
 - **vLLM.** The same, with `short_mscale` and `long_mscale`, the only attention scalings that its
   longrope reads. Pass `--max-model-len`; without it vLLM serves a longrope model only to its
-  original length. It multiplies `max_position_embeddings` by the factor of linear scaling, so the
-  export keeps the original value.
-- **SGLang.** `attn_factor` with YaRN, since it reads no `attention_factor`. In token-by-token
-  decoding its longrope rotates the position at the original length as position 0 (cos and sin off
-  by {boundary:.1f}), so the export writes the target as the original length, which no position
-  reaches.
-  Its own config classes of some model types erase `rope_parameters`, so an export for it writes
-  `rope_theta` and `rope_scaling` for these; other folders with today's keys are misread there
-  (`verify` says so). It multiplies the stated length by the factor of linear scaling only if the
-  setting is one for all layers and states no original length; else the export states the target.
-  Rows that it adds to linear's table beyond stated length · factor are not scaled (sglang issue
-  35171: cos and sin off by {beyond[linear]:.1f}; YaRN's are right since #38786, to
-  {beyond[yarn]:.0e}); no export reaches them. Its `--json-model-override-args` are put over a
-  model's setting, key by key, so the printed line sets stale keys to no effect.
+  original length. It multiplies the stated length by the factor of linear scaling, so that stays.
+- **SGLang.** `attn_factor` with YaRN. With longrope, the target as the original length, since
+  decoding rotates the position at the original length as position 0 (cos and sin off by
+  {boundary:.1f}). `rope_theta` and `rope_scaling` for model types whose config classes erase
+  `rope_parameters`. No export reaches the rows that it adds to linear's table without scaling them
+  (sglang issue 35171: cos and sin off by {beyond[linear]:.1f}; YaRN's are right since #38786, to
+  {beyond[yarn]:.0e}). The printed line for `--json-model-override-args` sets stale keys to no
+  effect, since SGLang merges it into a model's setting key by key.
 - **llama.cpp.** [gguf.md](gguf.md#what-is-written) has the keys.
 
 ## Approximation costs
@@ -399,38 +391,19 @@ Dynamic NTK in transformers is measured during its export, against its own cache
 
 {versions}
 
-An export gets its final name after it has been loaded back and compared. For transformers, vLLM and
-SGLang, a fresh process without ropewalk loads the folder with
-`AutoModelForCausalLM.from_pretrained` and computes sequences below the trained length, beyond it,
-and with gaps up to the target, at once and through the cache. Its inverse frequencies must equal
-the plan's up to float32 rounding, and its logits those of the planned model, rotated by exactly
-these frequencies, to 1e-5 (of their standard deviation, if that is above 1).
+For transformers, vLLM and SGLang, a fresh process without ropewalk loads the folder and computes
+sequences below the trained length, beyond it, and with gaps up to the target, at once and through
+the cache. Its inverse frequencies must equal the plan's up to float32 rounding, and its logits
+those of the planned model to 1e-5 (of their standard deviation, if that is above 1).
 
-If they differ by up to a hundred times that, the model's own rounding is measured: the output of
-every module is moved by one unit in the last place, and logits may differ by four times the effect.
-The output then names both tolerances. A fault that moves logits by less than the model's own
-rounding passes: [how small a planted fault is found](verify.md#the-smallest-fault-that-is-found).
+If they differ by up to a hundred times that, the model's own rounding is measured, and the output
+names both tolerances. A fault that moves logits by less than that rounding passes:
+[how small a planted fault is found](verify.md#the-smallest-fault-that-is-found).
 
 These two commands repeat the check of the rotary modules of vLLM and SGLang:
 
     pip download vllm==0.33.0 sglang==0.5.23 --no-deps --dest WHEELS
     python -m tools.observatory.serving_rotary WHEELS tools/observatory/serving_rotary.json
-
-## Model classes
-
-The rotary modules of vLLM and SGLang implement every setting, but a model class may not pass all of
-it on. This list was read in the sources of the released wheels. If a class loses something,
-`export` refuses it by name and `verify` finds it. Other classes pass the whole setting on.
-
-{classes}
-
-The lists hold for the versions of transformers that each engine requires: vLLM {requirement[vllm]},
-SGLang {requirement[sglang]}. Under transformers 5.23, classes of SGLang that read
-`partial_rotary_factor` next to the setting (StableLM, Phi, Persimmon, Llama and its relatives)
-rotate whole heads, and EXAONE 4 and EXAONE MoE use their own default base. One command reads wheels
-of other releases, without running them, and shows the changes; `--write` stores them:
-
-    python -m tools.observatory [--write] WHEEL ...
 
 ## mlx-lm and Ollama
 
@@ -450,8 +423,24 @@ The first command fetches mlx-lm without installing it, the second compares a ne
 Ollama serves the GGUF file of `ropewalk export --runtime llama.cpp`, up to the file's
 `context_length`. Without `PARAMETER num_ctx` in the Modelfile (or OLLAMA_CONTEXT_LENGTH) it serves
 4k, 32k or 256k, depending on the memory of the graphics cards, and silently truncates longer
-prompts. `ollama create` from a folder uses its own converter, which keeps linear and llama3 for
-Llama alone: check with `ropewalk verify OUT --runtime ollama`.
+prompts. `ollama create` from a folder uses its own converter, which keeps linear and llama3 only
+for Llama: check with `ropewalk verify OUT --runtime ollama`.
+
+## Model classes
+
+A model class of vLLM or SGLang may not pass every setting on to its rotary module. If a class loses
+something, `export` refuses it by name and `verify` finds it. This list was read in the sources of
+the released wheels; other classes pass the whole setting on.
+
+{classes}
+
+The lists hold for the versions of transformers that each engine requires: vLLM {requirement[vllm]},
+SGLang {requirement[sglang]}. Under transformers 5.23, classes of SGLang that read
+`partial_rotary_factor` next to the setting (StableLM, Phi, Persimmon, Llama and its relatives)
+rotate whole heads, and EXAONE 4 and EXAONE MoE use their own default base. One command reads wheels
+of other releases, without running them, and shows the changes; `--write` stores them:
+
+    python -m tools.observatory [--write] WHEEL ...
 """
 
 

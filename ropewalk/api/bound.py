@@ -24,9 +24,9 @@ from ropewalk.theory.bound import (
     SAMPLING_STEP,
     Infimum,
     SafeBase,
-    check_listable,
-    check_question,
+    check_islands_length,
     infima,
+    rotary_dim_of,
     safe_bases,
 )
 from ropewalk.theory.bound import islands as find_islands
@@ -99,6 +99,7 @@ class Bounds(Drawn):
             tuple(map(_cells, self.rows)),
         )
         if any(row.infimum is not None for row in self.rows):
+            # The widest interval of all rows; rounding may have widened one.
             widths = [
                 row.infimum_high / row.infimum_low - 1
                 for row in self.rows
@@ -211,9 +212,9 @@ def bound(
             raise InvalidValue("only", only, rule, "leave out `only` or `islands`")
         if rotary_dim is not None:
             whole_number(rotary_dim, "rotary_dim")
-        turning = check_question(whole_number(head_dim, "head_dim"), wanted, rotary_dim)
+        turning = rotary_dim_of(whole_number(head_dim, "head_dim"), wanted, rotary_dim)
         if islands:
-            check_listable(wanted)
+            check_islands_length(wanted)
         lowest: dict[int, Infimum] = {}
         if only != "safe":
             told = share(progress, "infimum")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from ropewalk.api.common import (
     SERVER,
@@ -64,6 +64,16 @@ CONCURRENCY = 4
 """Requests to a server at a time."""
 
 
+def _as_tasks(value: Any, key: str) -> tuple[str, ...]:
+    """The named tasks, and those of named groups; `auto` is one of all retrieval tasks."""
+    from ropewalk.evaluation import tasks as retrieval
+    from ropewalk.evaluation.able import AUTO
+    from ropewalk.evaluation.settings import expanded
+
+    names = tuple(as_list(value, key))
+    return retrieval.names() if names == (AUTO,) else expanded(names)
+
+
 def _preview(asked: Asked, on: str | None) -> Cost:
     """The cost of the forwards at each length."""
     from ropewalk.evaluation.answerers.in_process import settled
@@ -108,7 +118,8 @@ def evaluate(
             "Some of passkey, needle, lines, kv, perplexity (default: all of these; for a server "
             "or a GGUF file, all but perplexity); facts, eight of them in one reading; ruler-syn, "
             "RULER's thirteen tasks; mrcr-syn, nolima-syn, graphwalks-syn, oolong-syn; longppl; or "
-            "auto, all that the model can do within its window."
+            "auto, all that the model can do within its window.",
+            convert=_as_tasks,
         ),
     ] = None,
     lengths: Annotated[
@@ -237,14 +248,8 @@ def evaluate(
     values = locals()
     with called("evaluate", evaluate, values) as (given, progress):
         check_previewed(on)
-        from ropewalk.evaluation import tasks as retrieval
         from ropewalk.evaluation.able import AUTO, with_able_tasks
-        from ropewalk.evaluation.settings import expanded
 
-        named = None if tasks is None else tuple(as_list(tasks, "tasks"))
-        chooses = named == (AUTO,)
-        if named is not None:
-            named = retrieval.names() if chooses else expanded(named)
         named_fingerprint = None
         if server is not None and fingerprint is not None:
             named_fingerprint = as_fingerprint(fingerprint)
@@ -254,14 +259,13 @@ def evaluate(
             values,
             documents=as_documents(corpus, field, notice),
             given=given,
-            tasks=named,
             fingerprint=named_fingerprint,
             progress=progress if first() else silent,
             notice=notice if first() else unheard,
         )
         preview_ends(asked, on)
         with opened(asked) as evaluation:
-            if chooses:
+            if tasks is not None and tuple(as_list(tasks, "tasks")) == (AUTO,):
                 evaluation = with_able_tasks(evaluation, progress)
             found, records = measure(evaluation, asked.run, progress)
         if asked.run is not None and first():

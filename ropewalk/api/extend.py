@@ -71,15 +71,18 @@ def _estimate(
     start: Start | None = None,
 ) -> Estimate | Cost:
     """The stages of a run, with their cost: timed on this machine, or calculated for another."""
+    # Here, a few forwards of the loaded model are timed.
     if start is not None:
         from ropewalk.pipeline.cost import estimate
 
         return estimate(start.source, start.reader, settings)
 
+    # llama.cpp's forwards have formulas of their own.
     if source.kind == "GGUF file":
         reading = read_by_extend(source.present_plan, settings)
         return of_file(source, settings.target_length, machine(asked.on or HERE), reading)
 
+    # For another machine: the most that the stages may take, and the least, as some may end early.
     from ropewalk.pipeline.cost import ways
 
     def of_stages(
@@ -89,11 +92,11 @@ def _estimate(
         return ways(settings, work, asked.ranks_per_copy, least=least)
 
     where = (source, settings.target_length, asked.on)
-    found = calculated(*where, of_stages, asked.how.dtype)
-    early = calculated(*where, partial(of_stages, least=True), asked.how.dtype)
-    told = (f"{row.what.partition(',')[0]} {duration(row.seconds)}" for row in early.rows)
-    least = f"these are the most; if each stage ends as early as it can: {', '.join(told)}"
-    return replace(found, assumptions=(*found.assumptions, least, WHOLE))
+    most = calculated(*where, of_stages, asked.how.dtype)
+    least = calculated(*where, partial(of_stages, least=True), asked.how.dtype)
+    rows = (f"{row.what.partition(',')[0]} {duration(row.seconds)}" for row in least.rows)
+    early = f"these are the most; if each stage ends as early as it can: {', '.join(rows)}"
+    return replace(most, assumptions=(*most.assumptions, early, WHOLE))
 
 
 @command(
@@ -210,15 +213,18 @@ def extend(
     """
     values = locals()
     with called("extend", extend, values) as (_, progress):
+        # The ranks of torchrun, or of the other machine (`on`), must divide into whole copies.
         check_previewed(on)
         check_ranks(ranks_per_copy, "extend", None if on is None else machine(on).devices)
         if is_preview():
             check_alone("the estimate of extend")
         if not first():
             progress, notice, done = silent, unheard, lambda *_: None
+        # The options as one frozen value, the model's files, and the texts: all that can be refused
+        # without loading the model is refused here.
         how = Loading(dtype, device, allow_download)
         asked = request(ExtendRequest, extend, values, how=how)
-        own = on is None  # whose weights are read
+        own = on is None  # another machine needs a config alone
         source = runnable(
             model, how, strict=strict, notice=notice, run=asked.run, weights=own, by_llama_cpp=True
         )
@@ -228,12 +234,13 @@ def extend(
             preview_ends(asked, source, settings)
         from ropewalk.pipeline.run import prepared
 
-        with prepared(asked, model, source, texts, notice) as ready:
-            preview_ends(asked, source, ready.settings, ready.start)
-            extended = ready.extended(progress, notice, done)
+        with prepared(asked, model, source, texts, notice) as run_of_stages:
+            preview_ends(asked, source, run_of_stages.settings, run_of_stages.start)
+            extended = run_of_stages.extended(progress, notice, done)
+        # Pages and cards describe a finished run, and are written once.
         if first():
-            keep_card(ready.path, source, notice)
-            keep_report(ready.path, notice)
+            keep_card(run_of_stages.path, source, notice)
+            keep_report(run_of_stages.path, notice)
         return extended
 
 

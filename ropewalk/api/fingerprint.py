@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,10 +23,11 @@ from ropewalk.arguments import Length, as_length, as_name, as_path
 from ropewalk.data.documents import as_documents
 from ropewalk.errors import InvalidValue
 from ropewalk.lengths import check_measured
+from ropewalk.models.dividing import all_ranks
 from ropewalk.models.source import Loading, Model, Source, runnable
 from ropewalk.options import Argument, Option, called, command
 from ropewalk.progress import Notice, Progress, log_notice, share, shown, silent, unheard
-from ropewalk.torchrun import check_alone, check_ranks, first, started
+from ropewalk.torchrun import check_alone, check_ranks, first
 from ropewalk.untrusted import check_seed
 
 if TYPE_CHECKING:
@@ -93,12 +93,8 @@ def fingerprint(
             warn_of_engines(source, notice)
         from ropewalk.evaluation.answerers.in_process import load_to_read
         from ropewalk.evaluation.served import reference
-        from ropewalk.models.ranks import Ranks
 
-        with ExitStack() as stack:
-            ranks = None
-            if started() > 1:
-                ranks = stack.enter_context(Ranks.of_environment(ranks_per_copy))
+        with all_ranks(ranks_per_copy, "fingerprint") as ranks:
             key = "plan" if longest is None else "length"
             target = (given or source.present_plan).target_length
             loaded = load_to_read(

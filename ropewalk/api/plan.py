@@ -31,24 +31,24 @@ from ropewalk.scaling import parameter_names
 from ropewalk.schedule import LogNForm
 
 
-def _named(found: Planned, output: Path) -> Planned:
-    """The same result; its lines to paste have the name that the plan is saved under."""
-    usual, own = (f"--plan {shlex.quote(str(path))}" for path in (PLAN, output))
+def _saved_as(result: Planned, output: Path) -> Planned:
+    """The same result, with the name of the saved plan in its lines to paste."""
+    usual, saved = (f"--plan {shlex.quote(str(path))}" for path in (PLAN, output))
     rows = (
-        replace(row, lines=tuple(line.replace(usual, own) for line in row.lines))
-        for row in found.serving
+        replace(row, lines=tuple(line.replace(usual, saved) for line in row.lines))
+        for row in result.serving
     )
-    return replace(found, serving=tuple(rows))
+    return replace(result, serving=tuple(rows))
 
 
-def _hints(found: Planned, details: bool, saved: bool) -> Iterator[str]:
-    """The options of a shell that would show more."""
-    lines = [line for row in found.serving for line in row.lines]
+def _hints(result: Planned, details: bool, saved: bool) -> Iterator[str]:
+    """Options of the command that would show or write more."""
+    lines = [line for row in result.serving for line in row.lines]
     if not (details or saved) and any(LIST.search(line) for line in lines):
         yield f"lists of factors are left out of these lines: add -o {PLAN} or --details"
     if not saved and any(PLAN in line for line in lines):
         yield f"{PLAN} is this plan: add -o {PLAN} to write it"
-    if not details and any(isinstance(block, Details) for block in found.blocks()):
+    if not details and any(isinstance(block, Details) for block in result.blocks()):
         yield "the theory of each method, and those not listed: --details"
 
 
@@ -60,7 +60,7 @@ def _hints(found: Planned, details: bool, saved: bool) -> Iterator[str]:
     plot="the factors",
     details="Show every list of factors whole, all pairs of a method, and without --method the "
     "theory of each, and those left out.",
-    saved=_named,
+    saved=_saved_as,
     hints=_hints,
 )
 def plan(
@@ -116,23 +116,25 @@ def plan(
     up; one that it was trained at and does not state changes lengths only. If the model serves the
     target already and the method changes nothing, the plan is the one that the model follows now.
     """
-    values = locals()  # the arguments, before other names join them
+    values = locals()  # the arguments alone: no other name is bound yet
     with called("plan", plan, values) as (_, progress):
         if unknown:
             raise _unexpected(unknown)
-        # The model: its config, the length that it was trained at, and what both leave open.
+        # A config may leave open how the model rotates, or up to which length it was trained; that
+        # is stated, or refused (`strict`), before anything is planned by it.
         source = resolve(model, allow_download=allow_download)
         if trained_length is not None:
             source = source.with_trained_length(as_length(trained_length, "trained_length"))
         stated_assumptions(source, notice, strict=strict)
-        # The request checks what belongs together; planning/request.py decides what follows.
+        # The options as one frozen value, which refuses those that exclude each other. What to plan
+        # for them is decided in planning/request.py.
         asked = request(PlanRequest, plan, values, source=source, target=as_length(to, "to"))
         asked.check_use()
         return planned(asked, progress, notice)
 
 
 def _unexpected(unknown: Mapping[str, object]) -> Exception:
-    """Of a method's parameters, the error that says where they belong."""
+    """The error for keywords that `plan` lacks; a method's parameters have a place of their own."""
     for name in unknown.keys() - parameter_names():
         return TypeError(f"plan() got an unexpected keyword argument {name!r}")
     return InputError(

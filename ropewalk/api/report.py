@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from ropewalk.arguments import as_path
 from ropewalk.errors import InputError, InvalidValue, printable
@@ -13,6 +14,10 @@ from ropewalk.outputs import check_file, write_atomically
 from ropewalk.progress import Notice
 from ropewalk.run_directory import CONFIGURATION
 from ropewalk.values import Result
+
+if TYPE_CHECKING:
+    from ropewalk.blocks import Page
+    from ropewalk.run_on_disk import RunOnDisk
 
 PAGE = "report.html"
 """The page of a run, in its directory."""
@@ -69,10 +74,8 @@ def report(
     default `out` is `report.html` in it; of two runs it must be given. The page loads nothing from
     elsewhere and can be read without scripts.
     """
-    from ropewalk.evaluation.conclusion import evaluated
-    from ropewalk.reports.commands import index_of, page_of
     from ropewalk.reports.page.html import document, is_page
-    from ropewalk.reports.parts import comparison, places
+    from ropewalk.reports.parts import places
     from ropewalk.run_on_disk import RunOnDisk
 
     paths = [as_path(run, "run"), *([] if other is None else [as_path(other, "other")])]
@@ -86,25 +89,32 @@ def report(
         raise InvalidValue(
             "out", str(place), "exists and is not a report", "choose another name for the page"
         )
-    if is_index:
-        page = index_of(paths[0])
-    elif len(folders) == 2:
-        for folder in folders:
-            evaluated(folder)
+    page = places.shareable(_page(paths, folders, place), paths)
+    content = document(page)
+    write_atomically(place, content)
+    return Reported(place, page.title, page.told, page.missing, len(content))
+
+
+def _page(paths: Sequence[Path], runs: Sequence[RunOnDisk], place: Path) -> Page:
+    """The page of a run, of two evaluations, or without any run the index of a folder."""
+    from ropewalk.evaluation.conclusion import evaluated
+    from ropewalk.reports.commands import index_of, page_of
+    from ropewalk.reports.parts import comparison
+
+    if len(runs) == 2:
+        for run in runs:
+            evaluated(run)
         from ropewalk.api.compare_runs import compare_runs
 
         page = comparison.page(compare_runs(*paths), place)
     else:
-        page = page_of(folders[0])
+        page = page_of(runs[0]) if runs else index_of(paths[0])
     if not page.sections:
         raise InputError(
             f"{paths[0]}: has no results yet; run the same command again to continue where it "
             "stopped"
         )
-    page = places.shareable(page, paths)
-    content = document(page)
-    write_atomically(place, content)
-    return Reported(place, page.title, page.told, page.missing, len(content))
+    return page
 
 
 def keep_report(run: Path, notice: Notice) -> None:

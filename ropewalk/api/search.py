@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,7 +29,6 @@ from ropewalk.budget import Budget, as_budget, check_over_ranks, counted
 from ropewalk.context_plan import PLAN
 from ropewalk.costs.estimates import searching
 from ropewalk.costs.machines import HERE, machine
-from ropewalk.data.corpora import corpus_digest
 from ropewalk.data.documents import as_documents
 from ropewalk.errors import InvalidValue
 from ropewalk.evaluation.select import SHORT_LIMIT
@@ -51,20 +48,14 @@ from ropewalk.options import (
     previewed_by,
     request,
 )
-from ropewalk.progress import Notice, Progress, log_notice, shown, unheard
+from ropewalk.progress import Notice, Progress, log_notice, shown
 from ropewalk.reports.figures import keep_figures
-from ropewalk.run_directory import CONFIGURATION, RESULTS, RunDirectory, read_configuration
 from ropewalk.searching.objective import Own
-from ropewalk.torchrun import check_ranks, first, own_device, started
-from ropewalk.values import decode
+from ropewalk.torchrun import check_ranks, first, started
 
 if TYPE_CHECKING:
-    from ropewalk.data.corpora import Document
-    from ropewalk.models.load import LoadedModel
     from ropewalk.models.source import Source
-    from ropewalk.searching.model.ranks import SearchRanks
-    from ropewalk.searching.model.readers import PlantedReader
-    from ropewalk.searching.model.results import Searched, SearchResult
+    from ropewalk.searching.model.results import Searched
     from ropewalk.searching.model.settings import SearchSettings
 
 
@@ -198,159 +189,69 @@ def search(
     values = locals()
     with called("search", search, values) as (_, progress):
         check_previewed(on)
-        from ropewalk.searching.model.results import Searched
-        from ropewalk.searching.model.settings import SearchSettings, check_target, published
+        from ropewalk.searching.model.settings import check_target
 
+        # The limits and settings, before any file is read.
         limit = None if budget is None else as_budget(budget)
-        settings = request(
-            SearchSettings,
-            search,
-            values,
-            target_length=as_length(to, "to"),
-            strategy=strategy or "adaptive",
-            objective=_named(objective),
-            evaluations=counted(limit, "evaluations"),
-            tokens=counted(limit, "tokens"),
-            as_published=False,
-        )
-        if as_published:
-            settings = published(settings)
+        settings = _settings(values, limit)
+        program = None if llama_server is None else as_path(llama_server, "llama_server")
+        engine = Engine(program, threads, gpu_layers)
         run = None if run is None else as_path(run, "run")
-        began = time.monotonic()
         check_ranks(ranks_per_copy, "search", None if on is None else machine(on).devices)
-        if started() > 1:
-            check_over_ranks(limit)
+        # The model's files, which a preview needs no weights of, and the texts.
         how, real = Loading(dtype, device, allow_download), not is_preview()
         source = runnable(
             model, how, strict=strict, notice=notice, run=run, weights=real, by_llama_cpp=True
         )
         if source.kind == "GGUF file" and strategy is None and not as_published:
             settings = replace(settings, strategy="yarn")
-        present = source.present_plan
-        check_target(present.longest(present.extended_layer), settings)
-        # A preview cannot time forwards, for the machine may be another.
-        if is_preview() and limit is not None and limit.unit == "seconds":
-            raise InvalidValue(
-                "budget",
-                str(limit),
-                "how many forwards fit into a time is only known on the machine that runs them",
-                "give evaluations (40), or tokens such as 1e9tok",
-            )
+        check_target(source.present_plan.longest(source.present_plan.extended_layer), settings)
+        seconds = _seconds(limit)
         texts = as_documents(corpus, field, notice)
         preview_ends(source, settings, ranks_per_copy, dtype, on)
-        from ropewalk.searching.model.ranks import SearchRanks
+        from ropewalk.searching.model.launch import SearchLaunch
 
-        ranks = None if started() == 1 else SearchRanks.of_environment(ranks_per_copy)
-        with ExitStack() as stack:
-            if ranks is not None:
-                stack.enter_context(ranks)
-                _divide(ranks, source, notice if first() else unheard)
-            program = None if llama_server is None else as_path(llama_server, "llama_server")
-            engine = Engine(program, threads, gpu_layers)
-            read = _reader(model, source, settings, ranks, how, engine, cache, notice)
-            reader = stack.enter_context(read)
-            in_time = limit if limit is not None and limit.unit == "seconds" else None
-            if in_time is not None:
-                settings = replace(settings, tokens=_tokens_in(in_time, settings, reader, run))
-            found = _found(
-                *(reader, source, texts, settings, in_time),
-                *(run, stack, ranks, progress, notice),
-            )
-        return Searched(
-            *(found.plan, found.legs),
-            model=reader.loaded.name,
-            dtype=reader.loaded.dtype,
-            device=reader.loaded.device,
-            seconds=round(time.monotonic() - began, 3),
-        )
+        ran = (run, how, ranks_per_copy, engine, cache)
+        launch = SearchLaunch(model, source, texts, settings, seconds, *ran)
+        found = launch.searched(progress, notice)
+        if run is not None and first():
+            keep_figures(found.pictures(), run / "figures", notice)
+        return found
 
 
-@contextmanager
-def _reader(
-    model: Model,
-    source: Source,
-    settings: SearchSettings,
-    ranks: SearchRanks | None,
-    how: Loading,
-    engine: Engine,
-    cache: str,
-    notice: Notice,
-) -> Iterator[PlantedReader]:
-    """The model in this process, or the llama.cpp that runs a GGUF file."""
-    from ropewalk.searching.model.readers import in_llama_cpp, reader_of
+def _settings(values: Mapping[str, Any], limit: Budget | None) -> SearchSettings:
+    """The settings that the arguments ask for; those of the published search, if that is asked."""
+    from ropewalk.searching.model.settings import SearchSettings, published
 
-    if source.kind == "GGUF file":
-        length = settings.target_length
-        with in_llama_cpp(source, engine, cache, length, how, ranks=ranks is not None) as reader:
-            yield reader
-        return
-    engine.refuse(cache)
-    yield reader_of(_loaded(model, source, settings, ranks, how, notice))
-
-
-def _loaded(
-    model: Model,
-    source: Source,
-    settings: SearchSettings,
-    ranks: SearchRanks | None,
-    how: Loading,
-    notice: Notice,
-) -> LoadedModel:
-    """The model, or this rank's part: of the heads, or else of every layer."""
-    from ropewalk.evaluation.answerers.in_process import load_to_read
-    from ropewalk.models.load import load
-
-    if ranks is None or ranks.per_copy == 1 or ranks.by_heads:
-        return load_to_read(model, source, settings.target_length, "to", ranks, how, notice)
-    how = how._replace(device=own_device(how.device))
-    return load(model, **how._asdict(), place=ranks.place)
-
-
-def _found(
-    reader: PlantedReader,
-    source: Source,
-    texts: Sequence[Document],
-    settings: SearchSettings,
-    in_time: Budget | None,
-    run: Path | None,
-    stack: ExitStack,
-    ranks: SearchRanks | None,
-    progress: Progress,
-    notice: Notice,
-) -> SearchResult:
-    """Search, and keep what is found in the run directory, if there is one."""
-    from ropewalk.searching.model.forwards import announce_search
-    from ropewalk.searching.model.run import check_search, search_model
-
-    # All refusals come before anything is kept.
-    check_search(reader, texts, settings, ranks)
-    if ranks is None:  # each rank would time its own
-        announce_search(reader, settings, None if run is None else run / CONFIGURATION, notice)
-    directory = None
-    if run is not None:
-        # On every rank: reading shared weights takes all that share them.
-        own = {**reader.identity, "corpus_sha256": corpus_digest(texts)}
-        identity = own | asdict(settings)
-        if in_time is not None:
-            identity["seconds"] = in_time.amount
-        if first():
-            directory = stack.enter_context(
-                RunDirectory(run, "search", identity, apart_from=source.places)
-            )
-    found = search_model(
-        reader,
-        texts,
-        settings,
-        journal=(lambda name: None) if directory is None else directory.journal,
-        ranks=ranks,
-        progress=progress,
-        notice=notice,
+    settings = request(
+        SearchSettings,
+        search,
+        values,
+        target_length=as_length(values["to"], "to"),
+        strategy=values["strategy"] or "adaptive",
+        objective=_named(values["objective"]),
+        evaluations=counted(limit, "evaluations"),
+        tokens=counted(limit, "tokens"),
+        as_published=False,
     )
-    if directory is not None:
-        directory.seal(PLAN, found.plan.dumps())
-        directory.keep(RESULTS, found.to_json())
-        keep_figures(found.pictures(), directory.path / "figures", notice)
-    return found
+    return published(settings) if values["as_published"] else settings
+
+
+def _seconds(limit: Budget | None) -> float | None:
+    """The time that a search may take; refused where no forward can be timed, or many clocks
+    run."""
+    if started() > 1:
+        check_over_ranks(limit)
+    if limit is None or limit.unit != "seconds":
+        return None
+    if is_preview():
+        raise InvalidValue(
+            "budget",
+            str(limit),
+            "how many forwards fit into a time is only known on the machine that runs them",
+            "give evaluations (40), or tokens such as 1e9tok",
+        )
+    return limit.amount
 
 
 def _named(objective: str | Own) -> str:
@@ -361,35 +262,3 @@ def _named(objective: str | Own) -> str:
 
     register("objective")(objective)
     return objective.__name__
-
-
-def _divide(ranks: SearchRanks, source: Source, notice: Notice) -> None:
-    """Decide how the ranks of a copy share it: by heads if the class allows it."""
-    if ranks.per_copy == 1:
-        return
-    from ropewalk.models.dividing import by_heads
-    from ropewalk.models.load import load_stock_config
-
-    if by_heads(load_stock_config(source.folder), ranks.per_copy):
-        ranks.by_heads = True
-        notice("each rank holds its share of the heads, and their part of the cache")
-    else:
-        notice(
-            "this model cannot be divided by heads, so each rank holds a part of every layer and "
-            "reads a whole document in one forward, without a cache"
-        )
-
-
-def _tokens_in(
-    budget: Budget, settings: SearchSettings, reader: PlantedReader, run: Path | None
-) -> int:
-    """The tokens that can be read at the target in a time, or those that a run began with."""
-    if run is not None and (run / CONFIGURATION).is_file():
-        _, kept = read_configuration(run)
-        if kept.get("tokens") is not None:
-            return int(decode(int, kept["tokens"], "tokens"))
-    from ropewalk.evaluation.forward_time import Timed
-
-    length = settings.target_length
-    timed = Timed.of(reader.clock, reader.present_plan.target_length, length)
-    return max(1, int(budget.amount / timed.range([(length, 1)]).high * length))

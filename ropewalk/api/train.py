@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from ropewalk.api.common import (
     AllowDownload,
@@ -26,6 +25,7 @@ from ropewalk.costs.machines import machine
 from ropewalk.data.documents import Corpus, as_documents
 from ropewalk.data.windows import Arrangement
 from ropewalk.errors import InvalidValue
+from ropewalk.models.dividing import all_ranks
 from ropewalk.models.source import resolve, stated_assumptions
 from ropewalk.options import (
     Advanced,
@@ -41,7 +41,7 @@ from ropewalk.options import (
 )
 from ropewalk.progress import Notice, Progress, log_notice, shown
 from ropewalk.reports.figures import keep_figures
-from ropewalk.torchrun import first, started
+from ropewalk.torchrun import first
 from ropewalk.training import recipes
 from ropewalk.training.execution import Execution
 from ropewalk.training.preview import preview
@@ -49,9 +49,6 @@ from ropewalk.training.request import TrainRequest
 from ropewalk.training.results import Trained
 from ropewalk.training.settings import Decay, TrainingSettings
 from ropewalk.training.text import TrainingText
-
-if TYPE_CHECKING:
-    from ropewalk.models.ranks import Ranks
 
 
 def _plans(plan: PlanLike | Sequence[PlanLike], _: str) -> tuple[ContextPlan, ...]:
@@ -74,18 +71,6 @@ def _search_budget(given: int | str, key: str) -> Budget:
             "write evaluations (40) or tokens (1e9tok)",
         )
     return budget
-
-
-@contextmanager
-def _together() -> Iterator[Ranks | None]:
-    """The ranks under torchrun, else None; one that fails tells those that wait for it."""
-    if started() == 1:
-        yield None
-        return
-    from ropewalk.models.ranks import Ranks
-
-    with Ranks.of_environment() as ranks:
-        yield ranks
 
 
 @command(
@@ -292,7 +277,7 @@ def train(
     formulas of `cost`; a config is enough for it.
     """
     values = locals()
-    with called("train", train, values) as (_, progress), _together() as ranks:
+    with called("train", train, values) as (_, progress), all_ranks(1, "train") as ranks:
         check_previewed(on)
         # First: without text, nothing else matters.
         text = TrainingText.given(corpus, field, weights, allow_download=allow_download)

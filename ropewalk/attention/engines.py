@@ -72,7 +72,7 @@ def choose(
 LONG = 3000
 """Tokens of a document, as the root of their mean square, from which one call of SDPA for each is
 fastest on a GPU, in half precision. It has faster kernels than varlen and takes half of its memory,
-but a call for each short document costs more than it saves (H100, docs/attention.md)."""
+but a call for each short document costs more than it saves (H100, benchmarks/README.md)."""
 
 
 def _speed_order(

@@ -1,11 +1,11 @@
 """Examines a model on disk: its real behaviour in each runtime, and the traps that it is in.
 
-Its files are checked first: whether they are whole and belong together (files/). Then each runtime
-says what it would make of the model, by its rules or by measuring it, and that is searched for
-traps (runtimes/traps). At last the model is run, where weights and a runtime are here. Files and
-rules need numpy alone; what is left out where transformers or llama.cpp is not installed is said,
-and is not established. What is particular to a folder or a GGUF file stands in folder.py and
-gguf_file.py.
+First its files are checked: whether they are whole and belong together (files/). Then each
+runtime's *reading* of the model is taken, which is how it would rotate, by its rules or by
+measurement, and readings are searched for traps (runtimes/traps). Last, the model is run, if its
+weights are there and a runtime is installed. Files and rules need numpy alone. What cannot be
+checked without transformers or llama.cpp is named in the result, and counts as not established.
+folder.py and gguf_file.py hold what differs between the two forms.
 """
 
 from __future__ import annotations
@@ -45,22 +45,24 @@ def audit(
     if plan is not None and length is not None:
         raise InputError("a plan contains a length; give a plan or a length, not both")
     releases = _releases(runtimes)
-    # The runtimes that judge it, and the plan: the given one, the model's own, or none.
+    # The runtimes to examine: those that were named, else the one that an export was written for
+    # and all that load this form of model.
     progress(Status("verify", 0.0, "reading"))
     examined = _opened(model, releases)
     if not releases:
-        judges = filter(None, (examined.written_for, *judging(examined.form)))
-        releases = dict.fromkeys(judges, "")
+        names = filter(None, (examined.written_for, *judging(examined.form)))
+        releases = dict.fromkeys(names, "")
+    # What they are compared with: the given plan, the one that the model itself states, or none.
     expected = examined.expected(plan).with_edits_noted()
     served = expected.plan.target_length if expected.plan else length
     served = served or examined.stated_length()
-    # Files first: broken weights are not run.
+    # Files come before readings and trials, since broken weights are not run.
     files = examined.check_files(progress)
+    # Readings at every length where a schedule may change, and the traps that they show.
     lengths = {served, length or served}
     if expected.plan is not None:
-        steps = [step for own in expected.plan.schedules.values() for step in own]
+        steps = [step for ladder in expected.plan.schedules.values() for step in ladder]
         lengths |= {step.up_to_length for step in steps}
-    # Each runtime's reading of it, and the traps in these.
     readings, unchecked = _readings(examined, releases, sorted(lengths))
     asked = expected.planned or length is not None
     subject = ExaminedModel(
@@ -72,7 +74,7 @@ def audit(
         **examined.facts,
     )
     faults = examined.faults(subject)
-    # Then for real, where weights and a runtime are here.
+    # A run, which settles what a reading can only predict; its runtime's reading is then proven.
     trial = Trial()
     if run and files.loadable:
         trial = examined.tried(subject, files, faults, progress)
@@ -93,10 +95,10 @@ def audit(
 
 
 def _releases(runtimes: Sequence[str]) -> dict[str, str]:
-    """The named runtimes, and the release of each; empty if none is named."""
+    """The named runtimes, and the release of each, empty for the recorded one."""
     releases = {}
-    for asked in runtimes:
-        name, _, release = str(asked).partition("==")
+    for runtime in runtimes:
+        name, _, release = str(runtime).partition("==")
         if name not in every() or (release and not named(name).release()):
             raise UnknownName("runtime", f"{name}=={release}" if release else name, tuple(every()))
         releases[name] = release
@@ -113,10 +115,10 @@ def _opened(model: str | Path, releases: Mapping[str, str]) -> Examined:
         )
     if source.kind != GGUFFile.form:
         return Folder(source.path, own_runtime=not releases)
-    able = loading(GGUFFile.form)
-    if set(releases) - set(able):
+    loaders = loading(GGUFFile.form)
+    if set(releases) - set(loaders):
         raise InputError(
-            f"{source.name}: is a GGUF file, which only {' and '.join(able)} load here; "
+            f"{source.name}: is a GGUF file, which only {' and '.join(loaders)} load here; "
             "omit --runtime, or give the folder that it was converted from"
         )
     return GGUFFile(source.path)
@@ -132,10 +134,10 @@ def _readings(
     readings, notes = [], []
     for name, release in releases.items():
         runtime = named(name)
-        other = runtime.unchecked(release)
-        if other and release:
-            readings.append(RotaryReading.unknown(name, other))
+        unchecked = runtime.unchecked(release)
+        if unchecked and release:
+            readings.append(RotaryReading.unknown(name, unchecked))
             continue
         readings.append(examined.read_by(runtime, lengths))
-        notes += [f"{name}: {other}"] if other else []
+        notes += [f"{name}: {unchecked}"] if unchecked else []
     return readings, notes

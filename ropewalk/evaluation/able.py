@@ -28,7 +28,7 @@ def with_able_tasks(evaluation: Evaluation, progress: Progress) -> Evaluation:
     trial = replace(evaluation, settings=tried, notice=lambda _: None)
     records = trial.run(progress=share(progress, "choosing tasks"), subjects=[first])
     rates = {r.task: r.value for r in summarise(records) if is_main_answer(r)}
-    rates = answerer.shared(rates)
+    rates = answerer.ranks.broadcast(rates)
     able = tuple(task for task in settings.tasks if rates.get(task, 0.0) >= LEAST)
     failed = [f"{task} ({rate:.0%})" for task, rate in rates.items() if task not in able]
     if not able:

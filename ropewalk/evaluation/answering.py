@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,15 +23,14 @@ from ropewalk.evaluation.samples import Sample
 from ropewalk.evaluation.tasks import Task
 from ropewalk.records import FACTS, Mode, Subject
 from ropewalk.run_directory import RunDirectory
+from ropewalk.torchrun import Ranks
 
 if TYPE_CHECKING:
     from ropewalk.evaluation.planted import Planted
     from ropewalk.evaluation.served.fingerprint import Verdict
     from ropewalk.evaluation.served.server import ServerInfo
     from ropewalk.evaluation.settings import EvaluationSettings
-    from ropewalk.models.ranks import Ranks
 
-T = TypeVar("T")
 TOKENS_PER_BATCH = 4096
 
 Batches = Sequence[Sequence[Sample]]
@@ -71,7 +70,7 @@ class Answerer(Protocol):
     """The server; None for a model in this process."""
     verdict: Verdict | None = None
     """True if it answers as planned, if it was compared."""
-    ranks: Ranks | None = None
+    ranks: Ranks = Ranks()
     """The ranks of torchrun that answer together; rank 0 alone keeps records."""
 
     @property
@@ -108,10 +107,6 @@ class Answerer(Protocol):
     def under(self, subject: Subject, length: int) -> AbstractContextManager[object]:
         """The state in which this subject answers at a length."""
         return nullcontext()
-
-    def shared(self, value: T) -> T:
-        """A value of JSON, as rank 0 has it if several ranks answer together."""
-        return value
 
     def begin(self, directory: RunDirectory | None) -> None:
         """Called before the first sample."""

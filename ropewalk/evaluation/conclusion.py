@@ -192,10 +192,11 @@ def measure(
     """Ask and sum up; a directory `run` keeps samples and results, and resumes."""
     evaluation.check_fits()
     answerer = evaluation.answerer
-    ranks, root = answerer.ranks, answerer.ranks is None or answerer.ranks.rank == 0
+    ranks, root = answerer.ranks, answerer.ranks.rank == 0
     with ExitStack() as stack:
+        # Rank 0 alone keeps records; on all ranks they answer the same questions.
         directory = journal = None
-        if ranks is not None:
+        if ranks.size > 1:
             ranks.check_same(evaluation.configuration)
         if run is not None and root:
             directory = stack.enter_context(
@@ -204,6 +205,7 @@ def measure(
             journal = directory.journal(RECORDS)
         answerer.begin(directory)
         records = evaluation.run(journal, share(progress, "scoring"))
+        # A record that no question of this run leads to would count in the means.
         others = (i for i, r in enumerate(records, start=1) if r.key not in evaluation.asked)
         if directory is not None and (line := next(others, None)) is not None:
             raise InputError(
@@ -217,11 +219,10 @@ def measure(
                 f"no token is a key token by {evaluation.evaluator}, so LongPPL has none to score; "
                 "give longer lengths, more text, or another `evaluator`"
             )
+        # Only rank 0 has all records, and so the results.
         found = concluded(evaluation, records) if root else None
-        if ranks is not None:
-            told = answerer.shared(None if found is None else found.to_json())
-            found = found or Evaluated.from_json(told)
-        assert found is not None
+        shared = ranks.broadcast(None if found is None else found.to_json())
+        found = found or Evaluated.from_json(shared)
         if directory is not None:
             directory.keep(RESULTS, found.to_json())
     return found, records

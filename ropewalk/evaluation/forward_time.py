@@ -38,7 +38,10 @@ LONG, NIGHT = 3600.0, 8 * 3600.0
 
 
 class Range(NamedTuple):
-    """The least, the middle and the most that several timings lead to, in seconds."""
+    """The least, the middle and the most that several timings lead to, in seconds.
+
+    No `Interval`: the ends are extremes with a margin, which have no level of confidence.
+    """
 
     low: float
     middle: float

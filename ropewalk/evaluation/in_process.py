@@ -75,8 +75,7 @@ class InProcess(Answerer):
     def check(self, settings: EvaluationSettings) -> None:
         from ropewalk.costs.memory import check_memory
 
-        ranks = 1 if self.ranks is None else self.ranks.per_copy
-        longest = max(settings.lengths)
+        longest, ranks = max(settings.lengths), self.ranks.per_copy
         check_memory(self.loaded.model, longest, "lengths", in_chunks=True, ranks=ranks)
 
     def batches(self, samples: Sequence[Sample], mode: Mode) -> Batches:

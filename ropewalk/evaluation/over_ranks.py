@@ -7,10 +7,9 @@ batches, and it alone keeps records: the others go on with blanks.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from itertools import count
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -19,67 +18,51 @@ from ropewalk.evaluation.encoding import IntArray
 from ropewalk.evaluation.in_process import InProcess
 from ropewalk.evaluation.tasks import Task
 from ropewalk.records import Mode
-from ropewalk.untrusted import parse_json
-
-if TYPE_CHECKING:
-    from ropewalk.models.ranks import Ranks
-
-T = TypeVar("T")
+from ropewalk.torchrun import Ranks
 
 
 class OverRanks(InProcess):
     """This rank's part in answering."""
 
-    ranks: Ranks
-
     def __init__(self, ranks: Ranks, *model: Any) -> None:
         """`model`: the arguments of an answerer without ranks."""
         super().__init__(*model)
         self.ranks = ranks
-        self._turns, self._values = count(), count()
+        self._turns = count()
 
     def answers(self, task: Task, mode: Mode, batches: Batches) -> Iterator[Sequence[Answer]]:
         for batch in batches:
             turn = next(self._turns)
-            found: Sequence[Answer] = [
+            answers: Sequence[Answer] = [
                 Answer(None if mode == "teacher_forced" else "", sample.answer) for sample in batch
             ]
-            if self._is_own(turn):
-                [found] = super().answers(task, mode, [batch])
-                self._give(turn, [[each.text, _listed(each.tokens)] for each in found])
+            if self._is_of_this_copy(turn):
+                [answers] = super().answers(task, mode, [batch])
+                self._send(turn, [[each.text, _listed(each.tokens)] for each in answers])
             elif self.ranks.rank == 0:
-                told = self._got(turn)
-                found = [Answer(text, np.array(tokens, np.int64)) for text, tokens in told]
-            yield found
+                received = self.ranks.received(f"answers/{turn}")
+                answers = [Answer(text, np.array(tokens, np.int64)) for text, tokens in received]
+            yield answers
 
     def losses(self, sequences: Sequence[IntArray], starts: Sequence[int]) -> Sequence[TokenScores]:
         turn = next(self._turns)
-        if self._is_own(turn):
-            own = super().losses(sequences, starts)
-            self._give(turn, [[each.losses.tolist(), _listed(each.chosen)] for each in own])
-            return own
+        if self._is_of_this_copy(turn):
+            scores = super().losses(sequences, starts)
+            self._send(turn, [[each.losses.tolist(), _listed(each.chosen)] for each in scores])
+            return scores
         if self.ranks.rank == 0:
-            told = self._got(turn)
-            return [TokenScores(np.array(a), np.array(b, np.int64)) for a, b in told]
+            received = self.ranks.received(f"answers/{turn}")
+            return [TokenScores(np.array(a), np.array(b, np.int64)) for a, b in received]
         sizes = [len(row) - start for row, start in zip(sequences, starts, strict=True)]
         return [TokenScores(np.zeros(size), np.zeros(size, np.int64)) for size in sizes]
 
-    def shared(self, value: T) -> T:
-        told: T = self.ranks.told(f"shared/{next(self._values)}", value)
-        return value if self.ranks.rank == 0 else told
-
-    def _is_own(self, turn: int) -> bool:
+    def _is_of_this_copy(self, turn: int) -> bool:
         return turn % self.ranks.copies == self.ranks.copy
 
-    def _give(self, turn: int, found: object) -> None:
-        """Send rank 0 what it has not computed itself; repr gives every float back."""
-        if self.ranks.copy > 0 and self.ranks.member == 0:
-            self.ranks.put(f"answers/{turn}", json.dumps(found))
-
-    def _got(self, turn: int) -> list[tuple[Any, Any]]:
-        value = parse_json(self.ranks.awaited(f"answers/{turn}"), source="another rank")
-        assert isinstance(value, list)
-        return value
+    def _send(self, turn: int, values: object) -> None:
+        """Send rank 0 what it has not computed itself."""
+        if self.ranks.copy > 0:
+            self.ranks.send(f"answers/{turn}", values)
 
 
 def _listed(tokens: IntArray | None) -> list[int]:

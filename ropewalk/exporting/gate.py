@@ -89,8 +89,8 @@ class Tokens:
     """Why the tokenizer cannot be loaded."""
 
     @classmethod
-    def of(cls, said: Mapping[str, Any]) -> Tokens:
-        return cls(tuple(said.get("ids", ())), str(said.get("error", "")))
+    def of(cls, answer: Mapping[str, Any]) -> Tokens:
+        return cls(tuple(answer.get("ids", ())), str(answer.get("error", "")))
 
 
 @dataclass(frozen=True)
@@ -104,25 +104,27 @@ class StockAnswers:
 
 
 def sequences(plan: ContextPlan, ids: Sequence[int]) -> list[TokenSequence]:
-    """The sequences to ask: short, long, and up to the plan's target; at once and cached."""
+    """The sequences to compute: short, long, and up to the plan's target; at once and cached."""
     original = min(s.schedule.geometry.original_length for s in _steps(plan))
     target = plan.target_length
     # Within and beyond the trained length without gaps, and to the target with gaps: a gap costs no
     # tokens, and the rotation sees positions only.
-    short = _at(ids, range(min(original, target, CONTIGUOUS // 4)))
-    long = _at(ids, range(min(target, CONTIGUOUS)))
-    marks = _spread(target)
-    for step in _steps(plan):  # where stock code may switch
-        marks |= {p for p in range(step.up_to_length - 2, step.up_to_length + 2) if 0 <= p < target}
-    far = _at(ids, sorted(marks))
-    found = [short, long, far]
+    short = _tokens_at(ids, range(min(original, target, CONTIGUOUS // 4)))
+    long = _tokens_at(ids, range(min(target, CONTIGUOUS)))
+    positions = _spread(target)
+    for step in _steps(plan):  # stock code may switch schedules at the end of a step
+        end = step.up_to_length
+        positions |= {p for p in range(end - 2, end + 2) if 0 <= p < target}
+    far = _tokens_at(ids, sorted(positions))
+    # Through the cache: a prompt within the original length, single tokens across its end, and the
+    # rest, since cached decoding may rotate by other rules than one forward.
+    cached = []
     for whole in (long, far):
-        # A prompt within the original length, single tokens across its end, and the rest.
         inside = sum(p < original for p in whole.positions)
         first = max(1, min(inside, len(whole.ids) - 4) - 2)
         cuts = tuple(n for n in range(first, first + 5) if 0 < n < len(whole.ids))
-        found.append(replace(whole, cuts=cuts))
-    return found
+        cached.append(replace(whole, cuts=cuts))
+    return [short, long, far, *cached]
 
 
 def to_compare(plan: ContextPlan, ids: Sequence[int]) -> list[TokenSequence]:
@@ -134,28 +136,28 @@ def to_compare(plan: ContextPlan, ids: Sequence[int]) -> list[TokenSequence]:
     if not is_dynamic(plan):
         return sequences(plan, ids)
     ends = sorted({step.up_to_length for step in _steps(plan)})
-    return [_at(ids, sorted(_spread(end))) for end in ends]
+    return [_tokens_at(ids, sorted(_spread(end))) for end in ends]
 
 
 def switches(plan: ContextPlan) -> bool:
-    """True if stock code chooses among several schedules, by the longest position at hand."""
+    """True if stock code chooses among several schedules, by the longest position of a forward."""
     return any(len(steps) > 1 for steps in plan.schedules.values())
 
 
 def probe_ids(folder: Path) -> list[int]:
     """Tokens of real text if the folder has a tokenizer, else any tokens."""
-    # Its config class knows the vocabulary where the file leaves that to it.
+    # By its config class, since config.json may leave out a size that is the default.
     vocabulary = int(load_stock_config(folder).get_text_config().vocab_size)
 
     try:
         text = next(read_documents(HELD_OUT)).text[:20_000]
         ids = confined(load_tokenizer(folder))(text, add_special_tokens=False)["input_ids"]
-    except Exception:  # whatever the many tokenizer classes raise for missing files
+    except Exception:  # each tokenizer class raises another error for missing files
         ids = []
     ids = [int(i) for i in ids if i < vocabulary]
     if len(ids) >= CONTIGUOUS:
         return ids[:CONTIGUOUS]
-    # What the tokens say matters little to the gate.
+    # Any tokens will do: the gate compares two computations on the same ones.
     drawn = np.random.default_rng(0).integers(3, max(4, vocabulary), CONTIGUOUS)
     return [int(i) for i in drawn]
 
@@ -170,27 +172,29 @@ def ask_stock(
 
     Where a text is given, the tokenizer of every folder is loaded too.
     """
-    with tempfile.TemporaryDirectory(prefix="ropewalk-gate-") as room:
+    with tempfile.TemporaryDirectory(prefix="ropewalk-gate-") as folder_of_job:
+        # The job and its answers travel as files: the process must import nothing of ropewalk,
+        # which might patch the very transformers that is tested.
         job = {
             "threads": torch.get_num_threads(),
             "dtype": str(dtype).removeprefix("torch."),
-            "answers": room,
+            "answers": folder_of_job,
             "text": text,
             "models": [
                 {"folder": str(Path(folder).resolve()), "sequences": [asdict(s) for s in asked]}
                 for folder, asked in jobs
             ],
         }
-        path = Path(room) / "job.json"
+        path = Path(folder_of_job) / "job.json"
         path.write_text(json.dumps(job), encoding="utf-8")
-        done = fresh_process.run_script([str(_SCRIPT), str(path)])
-        if done.returncode:
-            lines = done.stderr.strip().splitlines() or ["it said nothing"]
+        process = fresh_process.run_script([str(_SCRIPT), str(path)])
+        if process.returncode:
+            lines = process.stderr.strip().splitlines() or ["it said nothing"]
             raise GateFailed("stock transformers cannot run the export", [lines[-1]])
         return [
             StockAnswers(
-                list(_answers(load_file(Path(room) / f"{n}.safetensors"), len(asked))),
-                _tokens(Path(room) / f"{n}.tokens.json"),
+                list(_answers(load_file(path.with_name(f"{n}.safetensors")), len(asked))),
+                _tokens(path.with_name(f"{n}.tokens.json")),
             )
             for n, (_, asked) in enumerate(jobs)
         ]
@@ -198,13 +202,13 @@ def ask_stock(
 
 @contextmanager
 def named_as(out: str | Path, written: Path) -> Iterator[None]:
-    """Name the export in errors as the user does: the place of writing is removed after them."""
+    """Name the export in errors as the user does: the hidden folder it is written to is removed."""
     try:
         yield
     except RopewalkError as error:
         text = str(error)
-        for place in (written.resolve(), written):
-            text = text.replace(str(place), str(out))
+        for hidden in (written.resolve(), written):
+            text = text.replace(str(hidden), str(out))
         error.args = (text,)
         raise
 
@@ -215,20 +219,20 @@ def agreement_with(
     """The agreement of the answers with the planned model; raises for other frequencies."""
     import transformers
 
-    # Frequencies first: with others, logits would say nothing new. They are then taken over, so
-    # that their rounding is no part of the difference.
-    followed = _with_frequencies(plan, asked, answers)
+    # Frequencies first: with others, logits would say nothing new. The planned model then takes
+    # over the stock model's, so that their rounding is no part of the difference of logits.
+    as_rounded = _with_frequencies(plan, asked, answers)
     differences, spreads = [], []
     for sequence, answer in zip(asked, answers, strict=True):
-        logits = planned_logits(model, followed, sequence)
+        logits = planned_logits(model, as_rounded, sequence)
         differences.append((logits - answer.logits).abs().max())
         spreads.append(logits.std())
     difference = float(torch.stack(differences).max())  # unlike Python's max, it keeps a NaN
     if not math.isfinite(difference):
         check_finite(model)  # names the weight that is no number
-    # A model that rounds more coarsely than usual is given what it was measured to round.
+    # Just beyond the usual tolerance, the model's rounding is measured: some round more coarsely.
     tolerance = TOLERANCE * max(1.0, float(torch.stack(spreads).max()))
-    tolerance, usual = widened(difference, tolerance, lambda: rounding(model, followed, asked))
+    tolerance, usual = widened(difference, tolerance, lambda: rounding(model, as_rounded, asked))
     return Agreement(
         f"transformers {transformers.__version__}",
         "logits",
@@ -236,6 +240,7 @@ def agreement_with(
         tolerance,
         sum(len(sequence.ids) for sequence in asked),
         usual,
+        length=max(sequence.length for sequence in asked),
     )
 
 
@@ -289,9 +294,9 @@ def planned_logits(
 ) -> Tensor:
     """The source model's logits under the plan, for sequences declared to `length`.
 
-    Without one, as stock code has it: where that switches, the plan is installed anew for the
-    length that every piece reaches. (The install's own `by_current_length` does that in float64,
-    and stock code does it in float32.)
+    Without a `length`, as stock code has it: if that switches, the plan is installed anew for the
+    length that each piece reaches. (`install(by_current_length=True)` does that in float64, and
+    stock code in float32.)
     """
 
     def follow(length: int) -> None:
@@ -310,10 +315,10 @@ def planned_logits(
 def _with_frequencies(
     plan: ContextPlan, asked: Sequence[TokenSequence], answers: Sequence[StockAnswer]
 ) -> ContextPlan:
-    """The plan with the float32 frequencies that the stock model really has, once checked."""
+    """The plan with the float32 frequencies of the stock model, which are checked before."""
     schedules = {layer_type: list(steps) for layer_type, steps in plan.schedules.items()}
     for sequence, answer in zip(asked, answers, strict=True):
-        # The step that stock code is in: where it switches, that of this sequence's length.
+        # The step of the plan that stock code follows: if it switches, by the sequence's length.
         length = sequence.length if switches(plan) else plan.target_length
         for layer_type, steps in plan.schedules.items():
             n = next(n for n, step in enumerate(steps) if length <= step.up_to_length)
@@ -335,15 +340,18 @@ def _frequencies(answer: StockAnswer, layer_type: str) -> FloatArray:
 
 
 def _check_frequencies(schedule: RotarySchedule, read: FloatArray, layer_type: str) -> None:
+    """Refuse frequencies that differ from θᵢ = base^(-2i/d) / λᵢ by more than float32's
+    rounding."""
     wanted = schedule.inverse_frequencies
     if read.shape != wanted.shape:
         raise GateFailed(
             "export",
             [f"{layer_type}: the stock model turns {read.size} pairs, the plan {wanted.size}"],
         )
-    # The exponent of the power is rounded (ln base), and so is a ramp between 1 and its factor.
+    # Units in the last place: the rounded exponent moves the power by up to ln(base) of them, a
+    # ramp between 1 and a factor by up to the factor, and a few operations by one each.
     units = 4 + math.log(schedule.geometry.base) + float(schedule.rescale_factors.max())
-    # Not as a ratio, since the frequency of a pair that rests is 0.
+    # A difference, not a ratio, since the frequency of a resting pair is 0.
     excess = np.abs(read - wanted) - units * _FLOAT32 * wanted
     if not (excess <= 0).all():
         i = int(np.argmax(excess / np.maximum(wanted, _FLOAT32)))
@@ -370,12 +378,12 @@ def _tokens(path: Path) -> Tokens | None:
 
 
 def _spread(length: int) -> set[int]:
-    """Positions of a sequence so long, closer together at its beginning."""
+    """Positions from the first to the last of a length, in geometric distances."""
     return {0, length - 1, *(round(p) for p in np.geomspace(1, max(length - 1, 1), SPREAD))}
 
 
-def _at(ids: Sequence[int], positions: Sequence[int]) -> TokenSequence:
-    """The tokens at these positions, over again if they end."""
+def _tokens_at(ids: Sequence[int], positions: Sequence[int]) -> TokenSequence:
+    """The tokens at these positions; they repeat if there are more positions."""
     return TokenSequence(tuple(ids[i % len(ids)] for i in range(len(positions))), tuple(positions))
 
 

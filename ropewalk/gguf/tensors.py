@@ -7,11 +7,11 @@ beside what, is said by keys of each architecture.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ropewalk.gguf.header import F32, GGUFHeader
+from ropewalk.models.config import MAX_EPSILON
 from ropewalk.values import table_in
 
 TABLE = Path(__file__).with_name("required_tensors.json")
@@ -101,9 +101,9 @@ def _keys(header: GGUFHeader) -> Iterator[str]:
     for key in wanted if "attn_output.weight" in inside else ():
         if header.count(key) is None:
             yield f"{key} is missing, or is not a number of things"
-    epsilons = [header.get(key) for key in _EPSILONS]
-    if not any(isinstance(own, float) and 0 <= own < math.inf for own in epsilons):
-        yield f"neither {' nor '.join(_EPSILONS)} is a finite number of at least 0"
+    epsilons = [own for key in _EPSILONS if (own := header.get(key)) is not None]
+    if not epsilons or not all(isinstance(e, float) and 0 <= e <= MAX_EPSILON for e in epsilons):
+        yield f"{' or '.join(_EPSILONS)} must be there, a number from 0 to {MAX_EPSILON}"
     if header.number("expert_count") and not any("ffn_gate_inp" in n for n in header.tensors):
         yield f"expert_count = {header.get('expert_count')}, and no block chooses among experts"
 

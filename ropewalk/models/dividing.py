@@ -10,10 +10,20 @@ from __future__ import annotations
 from typing import Any
 
 from ropewalk.errors import InvalidValue, Unsupported
-from ropewalk.torchrun import check_heads
+from ropewalk.torchrun import Ranks, check_heads, check_ranks, started
 
 _KEYS = ("k_proj", "qkv_proj", "query_key_value")
 """The projections that make keys, alone or with others."""
+
+
+def all_ranks(per_copy: int, command: str) -> Ranks:
+    """The ranks that torchrun started, so many to a copy of the model, to be used as a context."""
+    check_ranks(per_copy, command)
+    if started() == 1:
+        return Ranks()
+    from ropewalk.models.ranks import StoreRanks
+
+    return StoreRanks.of_environment(per_copy)
 
 
 def distributed(parts: int) -> Any:

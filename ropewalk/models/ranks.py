@@ -28,13 +28,16 @@ from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from ropewalk.errors import RopewalkError, Unsupported
+from ropewalk.models.sharding import shard
+from ropewalk.run_directory import versions
+from ropewalk.torchrun import Ranks
 
 _STAYS, _STAYS_MET = 30.0, 10.0
 """Seconds for which the rank that failed waits for the others; the second with a process group."""
 _FAILED, _ENDING, _ALL_END = "ropewalk/failed", "ropewalk/ending", "ropewalk/all end"
 
-SILENT = 60.0
-"""Seconds without a beat after which a rank is given up."""
+SILENT = 50.0
+"""Seconds without a beat after which a rank is given up: all end within a minute of its last."""
 _GRACE = 5.0
 """Seconds in which a rank may notice by itself that another is lost, before it is ended: whoever
 waits in a collective for one that was stopped waits for ever."""
@@ -154,8 +157,8 @@ def _state(beat: str) -> str:
         return "X"
 
 
-class Ranks:
-    """The store that all ranks share, and this one's place among them.
+class StoreRanks(Ranks):
+    """Ranks that meet in a store, and this one's place among them.
 
     As a context, it tells the others when this rank fails, and names the one that failed first.
     """
@@ -174,6 +177,7 @@ class Ranks:
         self.copy, self.member = divmod(rank, per_copy)
         self._prefix, self._silent = prefix, silent
         self._watch: Watch | None = None
+        self._broadcasts = count()
 
     @classmethod
     def of_environment(cls, per_copy: int = 1, silent: float = SILENT) -> Self:
@@ -185,10 +189,9 @@ class Ranks:
         return cls(store, rank, size, per_copy, f"ropewalk/{next(_CALLS)}", silent)
 
     def apart(self, name: str) -> Self:
-        """The same ranks with keys of their own: for one series of requests."""
-        found = copy(self)
-        found._prefix = f"{self._prefix}/{name}"
-        return found
+        same = copy(self)
+        same._prefix = f"{self._prefix}/{name}"
+        return same
 
     def __enter__(self) -> Self:
         if self.size > 1:
@@ -263,7 +266,6 @@ class Ranks:
         return bool(ended == 1)
 
     def meet(self, device: torch.device) -> DeviceMesh:
-        """Begin the process group of this copy's ranks."""
         if device.type not in ("cpu", "cuda"):
             raise Unsupported(
                 f"ranks cannot share a copy of the model on {device.type}; they can on cpu and cuda"
@@ -279,33 +281,37 @@ class Ranks:
         dist.init_process_group(store=store, rank=self.member, world_size=self.per_copy)
         return init_device_mesh(device.type, (self.per_copy,), mesh_dim_names=("share",))
 
-    def share(self, text: str | None) -> str:
-        """The text of rank 0, on every rank. Rank 0 may hold the store, so it leaves last."""
-        if self.rank == 0:
-            assert text is not None, "rank 0 has what it shares"
-            self.put("shared", text)
-            if self.size > 1:
-                self.awaited("all have read")
-            return text
-        text = self.awaited("shared")
-        if self.add("have read", 1) == self.size - 1:
-            self.put("all have read", "")
-        return text
+    def place(self, model: Any, device: torch.device) -> None:
+        shard(model, device, self.meet(device))
 
-    def told(self, name: str, value: object) -> Any:
-        """The value of rank 0, on every rank, as JSON gives it back; each name serves once."""
-        own = json.dumps(value) if self.rank == 0 else None
-        return json.loads(self.apart(name).share(own))
+    def broadcast(self, value: Any) -> Any:
+        series = self.apart(f"broadcast/{next(self._broadcasts)}")
+        if self.rank == 0:
+            series.put("value", json.dumps(value))
+            if self.size > 1:  # rank 0 may hold the store, so it leaves last
+                series.awaited("all have read")
+            return value
+        text = series.awaited("value")
+        if series.add("have read", 1) == self.size - 1:
+            series.put("all have read", "")
+        return json.loads(text)
+
+    def send(self, key: str, value: object) -> None:
+        if self.member == 0:
+            self.put(key, json.dumps(value))
+
+    def received(self, key: str) -> Any:
+        return json.loads(self.awaited(key))
 
     def check_same(self, configuration: Mapping[str, object]) -> None:
-        """Refuse ranks that see other files or other settings."""
-        own = json.loads(json.dumps(configuration))
-        theirs = self.told("configuration", own)
+        here = {f"version of {name}": version for name, version in versions().items()}
+        own = json.loads(json.dumps({**configuration, **here}))
+        theirs = self.broadcast(own)
         other = [key for key in {**own, **theirs} if own.get(key) != theirs.get(key)]
         if other:
             raise RopewalkError(
                 f"rank {self.rank} sees another {', '.join(sorted(other))} than rank 0; give all "
-                "ranks the same files and settings"
+                "ranks the same files, settings and packages"
             )
 
     def put(self, key: str, value: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_type_hints
@@ -13,6 +13,7 @@ import numpy as np
 from ropewalk.blocks import Block, Cell, Heading, Paragraph, Table, Title
 from ropewalk.chart import Axis, Chart, Mark, Series
 from ropewalk.evaluation.statistics import FEWEST, t_interval
+from ropewalk.interval import written
 from ropewalk.lengths import format_length
 from ropewalk.values import Drawn, decode, encode, table_in
 
@@ -68,19 +69,19 @@ def as_list(kind: type[T]) -> type[T]:
 
 @as_list
 class SequenceMean(NamedTuple):
-    """A mean over sequences with its 95% interval; None for fewer than five sequences."""
+    """A mean over sequences with its 95% interval; None for fewer than five sequences.
+
+    A list in JSON, not an `Interval`: a run has thousands of them, all of one unit and level.
+    """
 
     mean: float
     low: float | None
     high: float | None
 
     def __str__(self) -> str:
-        return self.shown(short)
-
-    def shown(self, number: Callable[[float], str]) -> str:
         if self.low is None or self.high is None:
-            return number(self.mean)
-        return f"{number(self.mean)} ({number(self.low)} to {number(self.high)})"
+            return short(self.mean)
+        return written(self.mean, (self.low, self.high), short)
 
 
 @as_list

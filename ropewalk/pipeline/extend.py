@@ -194,7 +194,7 @@ def run_stages(
         if work.held is not None and not redo and _file(each, work.held).exists():
             result = _recalled(each, work)
             redo = result is None
-        result = _shared(each, work, "kept", result)
+        result = _shared(each, work, result)
         if result is None:
             if work.held is not None:
                 work.held.event("stage", name=each.name)
@@ -203,7 +203,7 @@ def run_stages(
             if work.held is not None:
                 assert result is not None, "the first rank has the result"
                 _write(each, work.held, result)
-            result = _shared(each, work, "found", result)
+            result = _shared(each, work, result)
             assert result is not None
         work = replace(work, results=MappingProxyType({**work.results, each.name: result}))
         changed = each.model_after(result)
@@ -225,12 +225,9 @@ def _recalled(each: Stage[R], work: Work) -> R | None:
     return each.recalled(work, cast(R, kept))
 
 
-def _shared(each: Stage[R], work: Work, state: str, result: R | None) -> R | None:
+def _shared(each: Stage[R], work: Work, result: R | None) -> R | None:
     """The result of the first rank."""
-    if work.ranks is None:
-        return result
-    own = None if result is None else result.to_json()
-    value = work.ranks.told(f"{state}/{each.name}", own)
+    value = work.ranks.broadcast(None if result is None else result.to_json())
     if work.held is not None or value is None:
         return result
     return cast(R, each.result_type.from_json(value, each.name))
@@ -242,13 +239,10 @@ def _counted(each: Stage[R], work: Work, progress: Progress) -> R | None:
     with work.reader.counting() as read:
         try:
             result = each.run(work, progress)
-            if work.ranks is not None and each.over_ranks:
-                copies = work.ranks.apart(f"read/{each.name}")
-                if copies.rank == 0:
-                    told = (copies.awaited(str(copy)) for copy in range(1, copies.copies))
-                    others = sum(map(int, told))
-                elif copies.member == 0:
-                    copies.put(str(copies.copy), str(read()))
+            if each.over_ranks:
+                work.ranks.send(f"read/{each.name}/{work.ranks.copy}", read())
+                copies = range(1, work.ranks.copies if work.held is not None else 1)
+                others = sum(work.ranks.received(f"read/{each.name}/{copy}") for copy in copies)
             return result
         finally:
             seconds = round(time.monotonic() - began, 1)

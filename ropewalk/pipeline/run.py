@@ -13,6 +13,7 @@ from ropewalk.evaluation.chat import chosen
 from ropewalk.evaluation.forward_time import announce
 from ropewalk.evaluation.verdict import TO_WORK
 from ropewalk.lengths import format_length
+from ropewalk.models.dividing import all_ranks
 from ropewalk.models.load import LoadedModel
 from ropewalk.models.source import Source
 from ropewalk.options import is_preview
@@ -25,9 +26,8 @@ from ropewalk.pipeline.stage import Start, Work
 from ropewalk.pipeline.stages import stages
 from ropewalk.progress import Notice, Progress
 from ropewalk.run_directory import CONFIGURATION, RunDirectory, read_configuration
-from ropewalk.searching.model.ranks import SearchRanks
 from ropewalk.searching.model.readers import PlantedReader, in_llama_cpp, reader_of
-from ropewalk.torchrun import first, started
+from ropewalk.torchrun import Ranks, first
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class ExtendRun:
     def extended(self, progress: Progress, notice: Notice, done: Done) -> Extended:
         """Run the stages; the first rank keeps their results."""
         start, settings, identity = self.start, self.settings, self.identity
-        if start.ranks is None:  # each rank would time its own
+        if start.ranks.size == 1:  # each rank would time its own
             _announce(start, settings, self.path, notice)
         else:
             start.ranks.check_same(identity)
@@ -83,7 +83,7 @@ def prepared(
     settings = asked.settings(source.present_plan)
     length, files = settings.target_length, source.files
     with (
-        _ranks(asked.ranks_per_copy) as ranks,
+        all_ranks(asked.ranks_per_copy, "extend") as ranks,
         _read(asked, model, source, length, ranks, notice) as loaded,
     ):
         name = f"extend-{source.short_name}-{format_length(length)}"
@@ -113,7 +113,7 @@ def _read(
     model: object,
     source: Source,
     length: int,
-    ranks: SearchRanks | None,
+    ranks: Ranks,
     notice: Notice,
 ) -> Iterator[LoadedModel | PlantedReader]:
     """The loaded model, or the llama.cpp that runs a GGUF file."""
@@ -121,20 +121,9 @@ def _read(
         asked.engine.refuse(asked.cache)
         yield load_to_read(model, source, length, "to", ranks, asked.how, notice)
         return
-    opened = (source, asked.engine, asked.cache, length, asked.how)
-    with in_llama_cpp(*opened, ranks=ranks is not None) as reader:
+    opened = (source, asked.engine, asked.cache, length, asked.how, ranks)
+    with in_llama_cpp(*opened) as reader:
         yield reader
-
-
-@contextmanager
-def _ranks(ranks_per_copy: int) -> Iterator[SearchRanks | None]:
-    """The ranks under torchrun, else None."""
-    if started() == 1:
-        yield None
-        return
-    with SearchRanks.of_environment(ranks_per_copy) as ranks:
-        ranks.by_heads = ranks_per_copy > 1
-        yield ranks
 
 
 def _announce(start: Start, settings: ExtendSettings, run: Path, notice: Notice) -> None:

@@ -25,7 +25,7 @@ EVALUATIONS = 20
 """The budget of a search."""
 LEARNING_RATE, BATCH = 2e-5, 8
 """AnchorAttention's (training/recipes/anchor.json), for every size: at higher rates, small models
-forgot pass keys (docs/training.md)."""
+forgot pass keys (benchmarks/README.md)."""
 SEARCH_SHARE = 0.3
 """The share of the corpus, in characters, for a race or a search; the verdict reads the rest."""
 

@@ -13,12 +13,12 @@ from ropewalk.costs.forwards import Needs
 from ropewalk.data.corpora import Document
 from ropewalk.progress import Notice, Progress
 from ropewalk.run_directory import Journal, RunDirectory
+from ropewalk.torchrun import Ranks
 from ropewalk.values import Result
 
 if TYPE_CHECKING:
     from ropewalk.evaluation.chat import Chat
     from ropewalk.models.load import LoadedModel
-    from ropewalk.searching.model.ranks import SearchRanks
     from ropewalk.searching.model.readers import PlantedReader
 
 R = TypeVar("R", bound=Result)
@@ -42,7 +42,7 @@ class Start:
     """The template that the questions of all documents go through."""
     place: Path | None = field(default=None, kw_only=True)
     """The place of the run directory; None for a preview."""
-    ranks: SearchRanks | None = field(default=None, kw_only=True)
+    ranks: Ranks = field(default_factory=Ranks, kw_only=True)
     """The ranks of torchrun; each loads its part of the model."""
 
     @property

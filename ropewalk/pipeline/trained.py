@@ -15,7 +15,6 @@ from ropewalk.data.corpora import Document, corpus_digest
 from ropewalk.data.store import TokenStore
 from ropewalk.data.windows import SpecialTokens
 from ropewalk.models.load import checked_weights, load, load_tokenizer
-from ropewalk.models.ranks import Ranks
 from ropewalk.models.source import Source, resolve
 from ropewalk.pipeline.training import TrainingRun, check_store, joined
 from ropewalk.progress import Notice, Progress, silent, unheard
@@ -24,7 +23,7 @@ from ropewalk.searching.model.forwards import FEWER, announce_search
 from ropewalk.searching.model.readers import reader_of
 from ropewalk.searching.model.run import check_search, search_model
 from ropewalk.searching.model.settings import SearchSettings, published
-from ropewalk.torchrun import first
+from ropewalk.torchrun import Ranks, first
 from ropewalk.training.ranks import check_shared, on_first
 from ropewalk.training.request import TrainRequest
 from ropewalk.training.results import Trained
@@ -59,11 +58,10 @@ class Training:
     progress: Progress
     notice: Notice
 
-    def run(self, ranks: Ranks | None) -> Trained:
+    def run(self, ranks: Ranks) -> Trained:
         """Train all stages, and keep the result. All ranks return the same."""
         asked, folder = self.asked, self.asked.source.folder
-        if ranks is not None:
-            ranks.share("all came so far")  # or one has failed
+        ranks.broadcast(None)  # all came so far, or one has failed
         with self._held(ranks) as directory:
             place, given = asked.path / TOKENS, asked.text.tokens
             if given is None:
@@ -94,7 +92,7 @@ class Training:
         return trained
 
     @contextmanager
-    def _held(self, ranks: Ranks | None) -> Iterator[RunDirectory | None]:
+    def _held(self, ranks: Ranks) -> Iterator[RunDirectory | None]:
         """The run directory, which the first rank holds."""
         asked, found = self.asked, None
         with ExitStack() as stack:
@@ -108,7 +106,7 @@ class Training:
                 found = stack.enter_context(held)
 
             on_first(hold)
-            if ranks is not None:
+            if ranks.size > 1:
                 check_shared(asked.path)
             yield found
 

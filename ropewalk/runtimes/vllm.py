@@ -1,6 +1,6 @@
 """vLLM: the rules of 0.33, and those of 2025.
 
-A rope setting goes through three places, and each may change it: vLLM's checks of the config, the
+A rope setting passes three places, and each may change it: vLLM's checks of the config, the
 model's class, which passes some keys on and drops others (model_classes.json), and the rotary
 module, which computes frequencies and attention factor of what arrives. `Vllm.read` follows it
 through these. What all modules share with SGLang's is in engine.py.
@@ -55,21 +55,22 @@ from ropewalk.runtimes.transformers import Transformers
 
 # Old and new names of one rope type, which may stand in one setting.
 _RENAMED = (("su", "longrope"), ("mrope", "default"))
+# The keys of yarn that it read in 2025: those that it must have, and those it may have.
 _YARN_OF_2025 = RotaryType(
     ("factor", "original_max_position_embeddings"),
     ("attn_factor", "beta_fast", "beta_slow", "extrapolation_factor"),
 )
-# A note, for the reading of a config that it computes otherwise than transformers.
+# A note on configs whose rotation differs from that of transformers.
 _WIDE_RAMP = "under M-RoPE, its YaRN lays the ramp for 4 times the original length"
-# The keys that it takes for the longest sequence, next to the usual one.
+# Keys that vLLM takes for the longest sequence, next to max_position_embeddings.
 _LENGTHS = ("max_seq_len", "seq_length", "max_sequence_length", "max_seq_length", "seq_len")
 
 
 def _described(server: Connection, entry: Mapping[str, Any], name: str) -> dict[str, object]:
-    """The version of a server, and what it says of the model that `entry` describes."""
+    """The version of a server, and the length and origin of the model that `entry` describes."""
     version = members(server.get("/version")).get("version")
-    own = {"version": version, "length": entry.get("max_model_len")}
-    return {**own, **plain({key: entry.get(key) for key in ("root", "parent")})}
+    origin = plain({key: entry.get(key) for key in ("root", "parent")})
+    return {"version": version, "length": entry.get("max_model_len"), **origin}
 
 
 class Vllm(ServingEngine):
@@ -88,21 +89,22 @@ class Vllm(ServingEngine):
 
     def read(self, config: Config) -> RotaryReading:
         served = self.served(config)
-        # Classes without code of their own run transformers' code, which reads the whole setting.
+        # A model without a class in vLLM runs transformers' code, which reads the whole setting.
         runs_transformers = served.scaling == "transformers"
 
-        def seen(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
+        def steps(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
             _refuse_two_types(rope)
             if runs_transformers:
                 return reader.steps(known(rope))
             return self._computed(served, reader, passed_on(served, reader, rope))
 
-        # Of two lists of factors, its own code takes one when the server starts; transformers'
-        # code takes one for each batch.
+        # Of longrope's two lists of factors, vLLM's classes take one for good when the server
+        # starts; transformers' code takes one for each batch.
         switches: Switch = (
             "by the length at hand" if runs_transformers else "by the declared length"
         )
-        reading = by_rules(self.name, config, seen, switches)
+        reading = by_rules(self.name, config, steps, switches)
+        # Keys that the class does not pass on are lost without a word, so they are named.
         reading = with_losses(replace(reading, limit=self.accepts(config)), served, config)
         if reading.layers and not runs_transformers:
             reader = ConfigReader(config)
@@ -113,24 +115,25 @@ class Vllm(ServingEngine):
     def _computed(
         self, served: ModelClass, reader: ConfigReader, rope: Config
     ) -> tuple[PlanStep, ...]:
-        """The schedules that its rotary module computes of a setting that its class passes on."""
+        """The schedules that vLLM's rotary modules compute from the keys that a class passes on."""
         kind = kind_of(rope)
-        if kind == "dynamic":  # one base for good, where that of transformers grows with the text
+        if kind == "dynamic":  # one base for good; that of transformers grows with the text
             return reader.steps(one_base(reader, rope))
         refuse_interleaved_longrope(reader, rope, self.name)
         if kind == "longrope":
             return with_mscale(reader, rope)
-        # DeepSeek's yarn is another module.
+        # DeepSeek's yarn is another module, which computes as transformers does.
         if kind == "yarn" and not reader.family.softmax_mscale:
-            read = yarn_keys_of(served)
-            rope = without(rope, {"truncate"} - read)
+            read_keys = yarn_keys_of(served)
+            rope = without(rope, {"truncate"} - read_keys)
             if _lays_ramp_wide(reader, rope):
                 rope = {**rope, ORIGINAL_LENGTH: 4 * rope[ORIGINAL_LENGTH]}
-            if "attention_factor" not in read:
-                return _own_yarn(reader, rope)
+            if "attention_factor" not in read_keys:
+                return _yarn_of_2025(reader, rope)
         return reader.steps(known(rope))
 
     def accepts(self, config: Config) -> int | None:
+        """The longest sequence that the server takes, as `_get_and_verify_max_len` computes it."""
         reader = stating(config)
         # The shortest stated length counts, unless model_max_length is stated.
         stated = [whole(reader.get("max_position_embeddings"))]
@@ -151,9 +154,9 @@ class Vllm(ServingEngine):
         return f"vllm serve {shlex.quote(model)} --max-model-len {length}{extra}"
 
     def switching(self, feature: Feature) -> Support:
-        """Its own code takes one of two lists for good when it starts; others change with a batch.
+        """vLLM's classes take one of two lists for good when it starts; others change with a batch.
 
-        Its folder is proven in transformers, so only where that has the two lists as well.
+        An export for vLLM is compared in transformers, so only one that has both lists there too.
         """
         by_server = self.served(feature.config).scaling != "transformers"
         if by_server and Transformers().support(feature).fit == "exact":
@@ -168,7 +171,7 @@ class Vllm(ServingEngine):
 
 
 class VllmOf2025(Runtime):
-    """vLLM as it was in 2025: its yarn had its own attention factor, times `attn_factor`."""
+    """vLLM as it was in 2025: yarn ignored the attention factor of a config."""
 
     name = "vllm-2025"
     place = 1
@@ -181,7 +184,7 @@ class VllmOf2025(Runtime):
             if kind == "longrope":
                 return with_mscale(reader, rope)
             if kind == "yarn" and not reader.family.softmax_mscale:  # DeepSeek's is another class
-                return _own_yarn(reader, rope)
+                return _yarn_of_2025(reader, rope)
             if kind == "dynamic":
                 raise Unsupported("vLLM's rules of 2025 for dynamic NTK are not known here")
             return reader.steps(known(rope))
@@ -193,17 +196,18 @@ class VllmOf2025(Runtime):
 
 
 def _lays_ramp_wide(reader: ConfigReader, rope: Config) -> bool:
-    """True if the ramp is laid by the length of the table, with its room for positions of videos.
+    """True if YaRN's ramp counts from the length of the cos/sin table, not from the original one.
 
-    Classes since Qwen3-VL leave no such room, unless tokens of videos are pruned.
+    Under M-RoPE the table has room for 4 times as many positions, for videos. Classes since
+    Qwen3-VL leave no such room, unless tokens of videos are pruned.
     """
-    sections = kind_of(rope) == "yarn" and rope.get("mrope_section") is not None
-    roomy = not reader.model_type.startswith(("qwen3_vl", "qwen3_5"))
-    return sections and roomy and whole(rope.get(ORIGINAL_LENGTH)) is not None
+    by_section = kind_of(rope) == "yarn" and rope.get("mrope_section") is not None
+    has_room = not reader.model_type.startswith(("qwen3_vl", "qwen3_5"))
+    return by_section and has_room and whole(rope.get(ORIGINAL_LENGTH)) is not None
 
 
 def _refuse_two_types(rope: Config) -> None:
-    """vLLM raises where the rope type has another one under its old name."""
+    """Refuse two names of different rope types in one setting, as vLLM does."""
     kind, old = rope.get("rope_type"), rope.get("type")
     if None not in (kind, old) and kind != old and (old, kind) not in _RENAMED:
         raise InvalidValue(
@@ -211,20 +215,20 @@ def _refuse_two_types(rope: Config) -> None:
         )
 
 
-def _own_yarn(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
-    """yarn before #56446: its own attention factor, times `attn_factor`."""
+def _yarn_of_2025(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
+    """yarn before vLLM's #56446: 0.1 ln s + 1 whatever the config says, times `attn_factor`."""
     unread = {"attention_factor", "mscale", "mscale_all_dim"}
     return times_attn_factor(reader, without(rope, unread))
 
 
 def _two_servers(followed: ContextPlan) -> tuple[str, ...]:
-    """Say which server takes which of the two lists."""
-    if not (two := [steps for steps in followed.schedules.values() if len(steps) > 1]):
+    """Advise a second server for short text, if the plan has a list of factors for it."""
+    if not (switching := [steps for steps in followed.schedules.values() if len(steps) > 1]):
         return ()
-    border = min(steps[0].up_to_length for steps in two)
+    short = min(steps[0].up_to_length for steps in switching)
     return (
         f"this server turns short text by the long list too; another, of the same weights, with "
-        f"--max-model-len {border} takes the short list, and sequences that stay within {border} "
+        f"--max-model-len {short} takes the short list, and sequences that stay within {short} "
         "belong there (`fingerprint` tells which list a server takes, and calls it a deviation)",
     )
 

@@ -10,8 +10,8 @@ The paper's ramp is linear in r. This one is linear in i, as in the authors' cod
 
 The attention scaling is 0.1 ln s + 1 (22) unless given, or with `mscale` and `mscale_all_dim` the
 ratio of the two growths. With `scale_softmax` all logits are also multiplied by the square of the
-second, as in DeepSeek's attention. A `base` takes the place of the start's first, and the ramp is
-that of the new base (Wang et al. 2024, Tables 2 and 4).
+second, as in DeepSeek's attention. A `base` first replaces that of the start, and the ramp is laid
+over the frequencies of the new base (Wang et al. 2024, Tables 2 and 4).
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ def schedule(
     if base is not None:
         start = base_change.schedule(start, start.length, base=base)
 
-    # The ramp begins and ends at whole pairs, unless the model was trained with fractional ones.
+    # Eq. 17 solved for the pairs at both ends of the ramp. They are whole pairs, unless the model
+    # was trained with fractional ones.
     first, last = _pair_turning(beta_fast, start), _pair_turning(beta_slow, start)
     if truncate:
         first, last = math.floor(first), math.ceil(last)
@@ -66,10 +67,10 @@ def schedule(
     first, last = max(first, 0), min(last, start.geometry.rotary_dim - 1)
     if first == last:
         last += 0.001  # a step instead of a ramp
-    ramp = np.clip((np.arange(start.geometry.pairs) - first) / (last - first), 0, 1)
-    factors = 1 / (1 - ramp + ramp / s)  # λ = θ/θ′
+    ramp = np.clip((np.arange(start.geometry.pairs) - first) / (last - first), 0, 1)  # Eq. 18
+    factors = 1 / (1 - ramp + ramp / s)  # Eq. 19 and 20, as λ = θ/θ′
 
-    # DeepSeek divides the growth by what it multiplies all logits with, below.
+    # Eq. 22. DeepSeek divides it by the growth that multiplies all logits instead, below.
     if attention_factor is None:
         attention_factor = log_growth(s)
         if mscale and mscale_all_dim:

@@ -1,27 +1,29 @@
 """The base that a length needs: certified infimum, safe base, and the islands between them.
 
 With d/2 pairs, θᵢ = b^(−2i/d), a query prefers similar keys to random ones at distance m exactly
-when f_b(m) = Σ cos(mθᵢ) ≥ 0 (Men et al., Theorem 1). A base *works* for length L when that holds at
-m = 0 … L−1. Pairs that do not rotate add 1 each. The domain is b ≥ 1. (Smaller bases may work too:
-b = (2π)⁻² makes the second of two pairs turn by 2πm, so f = 1 + cos m.) The set of working bases is
-no half-line: it is a scatter of islands, then everything. So two numbers matter,
+when f_b(m) = Σ cos(mθᵢ) ≥ 0 (Men et al. 2024, Theorem 1). A base *works* for length L when that
+holds at m = 0 … L−1. It *fails* at a *witness*: a position m with f_b(m) < 0. Pairs that do not
+rotate add 1 each. The domain is b ≥ 1. (Smaller bases may work too: b = (2π)⁻² makes the second of
+two pairs turn by 2πm, so f = 1 + cos m.) The set of working bases is no half-line: it is a scatter
+of islands, then everything. So two numbers matter,
 
     infimum      the lowest end of the working bases: no base from 1 to it works
     safe base    the smallest base above which every base works
 
 and both are found with a proof, in β = ln b, from one tool: a value of f and its slope at one β,
 with a bound of the second derivative, settle the sign of f for a stretch of β (kernels.py).
-`ASSUMPTIONS` lists what the proof takes for granted. In the code every place is a β, and becomes a
-base b when it leaves this file, by `_base_below` or `_base_above`.
+`ASSUMPTIONS` lists what the proof takes for granted. The code computes in β throughout, and turns
+it into a base b only in results, rounded to the safe side by `_base_below` or `_base_above`.
 
 **Infimum: a walk upwards on witnesses.** It starts at b = 1; all bases from there to the frontier
-are known to fail. A probe a little above is scanned for positions with f < 0. If one of them, the
-witness, is negative all the way from the frontier to the probe and on to some β, that β is the new
-frontier. The next probe is placed half as far ahead as the last witness carried. If there is no
-negative position, the base at the probe works, and the probe is moved down until it lies within
-`WIDTH` of the frontier: the infimum is between them, as every base from 1 to the frontier has a
-witness and the probe has none. A witness for a length is one for every longer length, so the walk
-never turns back: reaching the infimum of one length, it goes on from there for the next.
+are known to fail. A probe, a β a little above, is scanned for positions with f < 0. If one of them
+is negative all the way from the frontier to the probe and on to some β, it is a witness for all of
+these bases, and that β is the new frontier. The next probe is placed half as far ahead as the last
+witness reached. If there is no negative position, the base at the probe works, and the probe is
+moved down until it lies within `WIDTH` of the frontier: the infimum is between them, as every base
+from 1 to the frontier has a witness and the probe has none. A witness for a length is one for every
+longer length, so the walk never turns back: reaching the infimum of one length, it goes on from
+there for the next.
 
 **Safe base: a sweep downwards.** Above some β every cosine can be bounded below by a monotone
 function, so all bases work (`_all_work_above`). From there, cells of β are certified for all
@@ -72,11 +74,12 @@ _MAX_BETA = 300.0
 _EXP_SLACK = 1e-14
 """More than exp(β) may be off, which `ASSUMPTIONS` puts at 2^-52."""
 _FIRST_GAP = 1e-3
-"""The first distance ahead of the frontier at which the walk probes; then it follows its luck."""
+"""The first distance from the frontier to a probe; the walk then adapts it."""
 _FIRST_CELL, _WIDEST_CELL = 1e-2, 0.1
 """Widths of cells of the sweep, in β; they adapt from the first on (`_next_cell`)."""
 _DOUBTFUL_SHARE = 3e-4
-"""Doubtful positions that a cell may have: one costs as much as scanning a few thousand."""
+"""The share of positions that the float32 scan of a cell may leave open: to follow one costs as
+much as to scan a few thousand."""
 
 Progress = Callable[[float], None]
 
@@ -87,7 +90,8 @@ def silent(done: float) -> None:
 
 @dataclass(frozen=True)
 class Infimum:
-    """No base from 1 to `low` works, the base `high` does."""
+    """No base from 1 to `low` works, the base `high` does: proven, so no `Interval` of
+    estimates."""
 
     length: int
     low: float
@@ -134,21 +138,22 @@ def infima(
     """The certified infimum for each length, in the order given; one walk serves them all."""
     from ropewalk.theory import kernels
 
-    rotary_dim = check_question(head_dim, lengths, rotary_dim)
+    rotary_dim = rotary_dim_of(head_dim, lengths, rotary_dim)
     space = kernels.workspace(rotary_dim // 2, (head_dim - rotary_dim) // 2)
-    answers: dict[int, Infimum] = {}
+    results: dict[int, Infimum] = {}
     frontier, witness = 0.0, -1
     report = _scaled(progress, 1 / math.log(100 * max(lengths)))
+    # Ascending: what fails for a length fails for all longer ones, so the walk never starts over.
     for length in sorted(set(lengths)):
         frontier, upper, witness = _walk(frontier, length, witness, space, report)
-        answers[length] = Infimum(
+        results[length] = Infimum(
             length,
             max(1.0, _base_below(frontier)),
             _base_above(upper),
             witness if frontier > 0 else None,
         )
     progress(1.0)
-    return [answers[length] for length in lengths]
+    return [results[length] for length in lengths]
 
 
 def _base_below(beta: float) -> float:
@@ -164,12 +169,12 @@ def _base_above(beta: float) -> float:
 def _walk(
     frontier: float, length: int, witness: int, space: Workspace, report: Progress
 ) -> tuple[float, float, int]:
-    """From the β of a frontier to the first that works: (frontier, probe, last witness)."""
+    """Walk up from a frontier to the first β that works: (frontier, probe, last witness)."""
     from ropewalk.theory import kernels
 
     gap = _FIRST_GAP
-    start = frontier  # of the stretch that the next witness must cover
-    stuck = False  # a gap between witnesses is too narrow to look into
+    start = frontier  # the next witness must be negative from here to the probe
+    stuck = False  # True once a stretch was too narrow for double precision
     while True:
         probe = start + gap
         if probe > _MAX_BETA:
@@ -177,23 +182,23 @@ def _walk(
                 f"no base for length {length} can be confirmed in double precision: the sum of "
                 f"{space.exponents.size} cosines comes too close to zero"
             )
-        verdict, reach, found = kernels.probe_base(probe, start, length, max(witness, 0), space)
-        if verdict == kernels.FEASIBLE:
+        verdict, reach, position = kernels.probe_base(probe, start, length, max(witness, 0), space)
+        if verdict == kernels.FEASIBLE:  # the probe works: close the interval from above
             if gap <= WIDTH or stuck:
                 return frontier, probe, witness
             gap = WIDTH
-        elif verdict == kernels.COVERED:
+        elif verdict == kernels.COVERED:  # a witness for everything up to `reach`
             gap = 0.5 * (reach - start)
             start = reach
             if not stuck:
-                frontier, witness = reach, found
+                frontier, witness = reach, position
             report(frontier)
         elif stuck or gap < 4 * kernels.FINEST_STEP * max(start, 1.0):
-            # Rounding hides what lies here: the frontier stays, and any base that works above it
-            # closes the interval, wider than it should be but true.
+            # Rounding hides the signs of this stretch. The frontier stays below it, and the next
+            # base that works ends the interval: wider than it should be, but true.
             stuck = True
             start, gap = probe, 2 * gap
-        else:
+        else:  # the probe fails, but at no one position all the way from `start`: look closer
             gap *= 0.25
 
 
@@ -206,21 +211,23 @@ def safe_bases(
     progress: Progress = silent,
 ) -> list[SafeBase]:
     """The safe base for each length, in the order given; certified for lengths to `certify_to`."""
-    rotary_dim = check_question(head_dim, lengths, rotary_dim)
+    rotary_dim = rotary_dim_of(head_dim, lengths, rotary_dim)
     pairs = rotary_dim // 2, (head_dim - rotary_dim) // 2
-    answers: dict[int, SafeBase] = {}
+    results: dict[int, SafeBase] = {}
     safe, witness, first = 0.0, -1, 1
     for length in sorted(set(lengths)):
         for block in _blocks(first, length):
+            # A sweep costs the square of the length, and so does the part of it that is done.
             done = block[0] ** 2 / max(lengths) ** 2
             share = (block[1] ** 2 - block[0] ** 2) / max(lengths) ** 2
             report = _scaled(progress, share, done)
             beta, position = _sweep_block(block, safe, pairs, block[1] <= certify_to, report)
             if position >= 0:
                 safe, witness = beta, position
+        # The next length sweeps only the positions that are new to it.
         first = length
         certified = length <= certify_to
-        answers[length] = SafeBase(
+        results[length] = SafeBase(
             length,
             _base_above(safe),
             certified,
@@ -228,7 +235,7 @@ def safe_bases(
             None if certified else SAMPLING_STEP,
         )
     progress(1.0)
-    return [answers[length] for length in lengths]
+    return [results[length] for length in lengths]
 
 
 def _scaled(progress: Progress, scale: float, offset: float = 0.0) -> Progress:
@@ -256,9 +263,10 @@ def _sweep_block(
     (safe, -1) if none does above `safe`, the largest β so far.
     """
     first, last = block
-    # The threads tell each other how deep they need to go. A late word costs time, not truth.
+    # The threads share the β down to which they need to go. A late update costs time, not truth.
     floor = np.array([safe])
     top = _all_work_above(last - 1, *pairs)
+    # Each thread sweeps a part of the positions; below 4,096 a thread costs more than it saves.
     workers = max(1, min(os.cpu_count() or 1, (last - first) // 4096))
     cuts = [first + (last - first) * i // workers for i in range(workers + 1)]
     stop: list[bool] = []
@@ -272,9 +280,9 @@ def _sweep_block(
         try:
             wait(running)
         finally:
-            stop.append(True)  # an interrupt lets no thread run on
-    found = [future.result() for future in running]
-    return max((each for each in found if each[1] >= 0), default=(safe, -1))
+            stop.append(True)  # so that an interrupt ends all threads
+    failing = [future.result() for future in running]
+    return max((each for each in failing if each[1] >= 0), default=(safe, -1))
 
 
 def _sweep(
@@ -330,8 +338,8 @@ def _all_work_above(position: int, rotary_pairs: int, unrotated_pairs: int) -> f
     all bases beyond work too: f ≥ 1 + cos m − (mθ)²/2 with mθ < 2²⁴·exp(−150), and no whole number
     below 2²⁴ is nearer than 1e-8 to a multiple of π, so 1 + cos m > 1e-17.
 
-    Where at least as many pairs rest as turn, every base works: each cosine is at least −1, and the
-    first one, of a whole number, above it.
+    If at least as many pairs are unrotated as rotate, every base works: each cosine is at least −1,
+    and the first one, of a whole number of radians, above it.
     """
     if unrotated_pairs >= rotary_pairs:
         return 0.0
@@ -358,13 +366,13 @@ def islands(
 ) -> Islands:
     """Every island of working bases between the infimum and the safe base, edges certified.
 
-    Between a feasible edge and the next failing base lies at most the width of a certified infimum.
-    The certified safe base is computed where it is not given.
+    An edge works, and the next failing base is at most the width of a certified infimum away. The
+    certified safe base is computed unless it is given.
     """
     from ropewalk.theory import kernels
 
-    rotary_dim = check_question(head_dim, [length], rotary_dim)
-    check_listable([length])
+    rotary_dim = rotary_dim_of(head_dim, [length], rotary_dim)
+    check_islands_length([length])
     space = kernels.workspace(rotary_dim // 2, (head_dim - rotary_dim) // 2)
     if safe is None:
         safe = safe_bases(head_dim, [length], rotary_dim=rotary_dim, certify_to=length)[0]
@@ -372,10 +380,12 @@ def islands(
     report = _scaled(progress, 1 / end) if end > 0 else silent
     edges: list[tuple[float, float]] = []
     frontier, witness = 0.0, -1
-    while True:  # up over a sea of failing bases, then over the island behind it
+    while True:
+        # Over failing bases to the lower edge of an island, if one is left below the safe base.
         _, low, witness = _walk(frontier, length, witness, space, report)
         if low >= end - 2 * WIDTH:
             break
+        # Over the island, cell by cell, to the first base that fails.
         high, cell = low, 1e-4
         while high < end:
             high, position, doubtful = kernels.first_failure(high, high + cell, 1, length, space)
@@ -390,8 +400,8 @@ def islands(
     return Islands(length, tuple(edges), safe.value)
 
 
-def check_listable(lengths: Sequence[int]) -> None:
-    """Refuse a list of islands that would take too long."""
+def check_islands_length(lengths: Sequence[int]) -> None:
+    """Refuse a length whose list of islands would take hours."""
     for length in lengths:
         if length > MAX_CERTIFIED_SAFE_LENGTH:
             raise InvalidValue(
@@ -402,8 +412,9 @@ def check_listable(lengths: Sequence[int]) -> None:
             )
 
 
-def check_question(head_dim: int, lengths: Sequence[int], rotary_dim: int | None = None) -> int:
-    """The rotary dimension to compute with, or a refusal."""
+def rotary_dim_of(head_dim: int, lengths: Sequence[int], rotary_dim: int | None = None) -> int:
+    """The number of dimensions that rotate (default: all); refuses heads and lengths out of
+    range."""
     if head_dim > MAX_DIM:
         raise InvalidValue(
             "head_dim", head_dim, f"must be at most {MAX_DIM}", "the usual size is 128"

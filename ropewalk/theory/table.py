@@ -10,7 +10,7 @@ from functools import cache
 from importlib import resources
 
 from ropewalk.extras import required_by
-from ropewalk.theory.bound import Infimum, Progress, SafeBase, check_question, safe_bases, silent
+from ropewalk.theory.bound import Infimum, Progress, SafeBase, rotary_dim_of, safe_bases, silent
 
 FILE = "bounds.json"
 
@@ -48,7 +48,7 @@ def safe_base(
     progress: Progress = silent,
 ) -> SafeBase:
     """The safe base from the table, or computed."""
-    rotary_dim = check_question(head_dim, [length], rotary_dim)
+    rotary_dim = rotary_dim_of(head_dim, [length], rotary_dim)
     known = lookup(head_dim, length) if rotary_dim == head_dim else None
     if known is not None:
         return known[1]

@@ -394,6 +394,7 @@ def _check_arguments(args: TrainingArguments) -> None:
             "average_tokens_across_devices=False would weigh targets by the rank that they are on; "
             "leave it out"
         )
+    # Each rank updates its part of the weights alone.
     if args.optim not in _OPTIMIZERS:
         raise InvalidValue(
             "optim",
@@ -401,6 +402,7 @@ def _check_arguments(args: TrainingArguments) -> None:
             f"must be one whose state can be divided as the weights are: {', '.join(_OPTIMIZERS)}",
             "adamw_torch is usual",
         )
+    # The data is a function of seed, epoch and index (data/windows.py), epochs included.
     if getattr(args, "train_sampling_strategy", "random") not in ("random", "sequential"):
         raise Unsupported(
             "train_sampling_strategy is not for this trainer, which reads windows in their order; "
@@ -413,6 +415,7 @@ def _check_arguments(args: TrainingArguments) -> None:
             "the windows are read once, since they already contain all epochs in order",
             "give max_steps, or num_train_epochs=1",
         )
+    # With several devices, the stock Trainer would copy the model to each (DataParallel).
     if args.n_gpu > 1:
         raise Unsupported(
             f"{args.n_gpu} devices for one process; start with `torchrun --nproc-per-node "

@@ -48,28 +48,29 @@ FACTOR, STEPS = 8, 200
 RUNS = Path("runs/base")
 SOURCE = "Men et al. 2024"
 LINES = "lines"
-"""Long-eval's, which hardly any of these models can answer."""
+"""The task of Long-eval, which hardly any of these models can answer."""
 
-# An arm is a way to extend and train. Its base counts in least bases for the target, so that the
-# bound is 1 for every model.
-METHODS_OWN = 0.0
-"""The base of an arm that leaves it to the method: base_change takes the safe base."""
+# The *least base* of a length is the bound of the paper: the lowest base that works for it. An arm
+# is a way to extend and train; its base is a multiple of the least base for the target, so that
+# arms mean the same for models of all sizes.
+SAFE_BASE = 0.0
+"""The base of an arm that names none: base_change then takes the safe base."""
 
 
 def by_base(least_bases: float, steps: int = STEPS) -> Arm:
     return Arm("base_change", steps=steps, base=least_bases)
 
 
-SAFE, HALF_TRAINED = by_base(METHODS_OWN), by_base(METHODS_OWN, STEPS // 2)
+SAFE, HALF_TRAINED = by_base(SAFE_BASE), by_base(SAFE_BASE, STEPS // 2)
 THOUSANDTH, HUNDREDTH, TENTH = map(by_base, (0.001, 0.01, 0.1))
 LARGE, HUGE = map(by_base, (100, 10_000))
 BETWEEN = tuple(map(by_base, (0.00316, 0.0316, 0.316)))
-"""Halfway from each of the small ones to the next, and from the last to the bound."""
+"""The geometric means of neighbours among 0.001, 0.01, 0.1 and the bound."""
 BELOW = (BETWEEN[0], HUNDREDTH, *BETWEEN[1:])
-"""The small ones that were run on one machine, so on the same weights."""
+"""The bases below the bound that were run on one machine, so on the same weights."""
 BY_BASE = (THOUSANDTH, *BELOW, TENTH, SAFE, LARGE, HUGE)
 
-# Rescue: models that were pre-trained with a base far too small.
+# Rescue (Fig. 7): models that were pre-trained with a base far too small.
 RESCUED = Arm("base_change, pre-trained with base 100", steps=STEPS)
 NOT_ENOUGH = RESCUED._replace(base=HUNDREDTH.base)
 """As far below the bound as 10,000 at 32k in the paper."""
@@ -95,7 +96,7 @@ def _before_training() -> Known:
 
 
 def retrieved_first(better: Arm, worse: Arm) -> Callable[[Known, str], float | None]:
-    """The gain of the better arm, of models that retrieve in their own window under base 100."""
+    """The gain of the better arm, for models that retrieve within their window under base 100."""
 
     def gain(known: Known, name: str) -> float | None:
         before = _before_training().get(Cell(name, 1, PRETRAINED_LOW))
@@ -131,6 +132,7 @@ class Reach(NamedTuple):
 
 
 def reach(base: float, head_dim: int, length: int) -> Reach:
+    """The three predictions for one base, as shares of a length."""
     geometry = RotaryGeometry(head_dim, head_dim, base, length)
     by_decay = decay(RotarySchedule.plain(geometry), length).effective_length or length
     lengths, least, safe = _bounds(head_dim, length)
@@ -163,11 +165,13 @@ def shares(known: Known, name: str) -> tuple[np.ndarray, list[Reach]] | None:
 
 
 def correlated(prediction: str) -> Callable[[Known, str], float | None]:
+    """Pearson's correlation of retrieval with a predicted share, over the bases below the bound."""
+
     def correlation(known: Known, name: str) -> float | None:
-        found = shares(known, name)
-        if found is None:
+        both = shares(known, name)
+        if both is None:
             return None
-        retrieved, reaches = found
+        retrieved, reaches = both
         predicted = [getattr(each, prediction) for each in reaches]
         return float(np.corrcoef(retrieved, predicted)[0, 1])
 
@@ -175,11 +179,11 @@ def correlated(prediction: str) -> Callable[[Known, str], float | None]:
 
 
 def within(known: Known, name: str) -> float | None:
-    """How much more of the length L_θ reaches than is retrieved from."""
-    found = shares(known, name)
-    if found is None:
+    """The mean of L_θ / L minus the share of L that is retrieved from."""
+    both = shares(known, name)
+    if both is None:
         return None
-    retrieved, reaches = found
+    retrieved, reaches = both
     return float(np.mean([each.by_decay for each in reaches] - retrieved))
 
 
@@ -188,8 +192,8 @@ def outside(known: Known, name: str) -> float | None:
     cells = [Cell(name, FACTOR, arm) for arm in AROUND_GAP]
     if any(cell not in known for cell in cells):
         return None
-    before, own, after = (known[cell][RETRIEVAL] for cell in cells)
-    return (before + after) / 2 - own
+    before, inside, after = (known[cell][RETRIEVAL] for cell in cells)
+    return (before + after) / 2 - inside
 
 
 RESCUES = [
@@ -251,32 +255,32 @@ def measured(
     """Plan, train and evaluate one model under one arm."""
     began = time.process_time()
     arm, path = cell.arm, training.SUBJECTS[cell.subject].path
-    own = training.Cell(cell.subject, cell.factor, training.BASE, arm.steps)
+    trained = training.Cell(cell.subject, cell.factor, training.BASE, arm.steps)
     # The model and the base that the arm's name stands for; the method is always a change of base.
-    base = arm.base * bound(cell.subject, own.target)[0]
+    base = arm.base * bound(cell.subject, trained.target)[0]
     method = arm.method
     if method in (RESCUED.method, KEPT.method):
         path = pretrained(Cell(cell.subject, 1, PRETRAINED_LOW))
         base = 100.0 if method == KEPT.method else base
         method = SAFE.method
     elif cell.arm in AROUND_GAP:
-        base = around_gap(cell.subject, own.target)[cell.arm]
+        base = around_gap(cell.subject, trained.target)[cell.arm]
         method = SAFE.method
     planned = rw.plan(
         path,
-        own.target,
+        trained.target,
         method,
-        parameters=None if base == METHODS_OWN else {"base": base},
+        parameters=None if base == SAFE_BASE else {"base": base},
         notice=lambda _: None,
     )
-    # Weights are many, and can be trained again: only the line of results is kept.
-    place = RUNS / f"{own.name}-{arm.method}-{arm.base:g}".replace(" ", "_")
-    model = training.trained(own, place, planned.plan, path) / "model"
-    asked = evaluated(model, [own.target], tasks, samples)
-    shutil.rmtree(place)
-    results = asked_for_facts(by_task(asked))
+    # Weights take gigabytes and can be trained again, so only the line of results is kept.
+    run = RUNS / f"{trained.name}-{arm.method}-{arm.base:g}".replace(" ", "_")
+    model = training.trained(trained, run, planned.plan, path) / "model"
+    evaluation = evaluated(model, [trained.target], tasks, samples)
+    shutil.rmtree(run)
+    results = asked_for_facts(by_task(evaluation))
     line = line_of(cell, samples, results, time.process_time() - began, path)
-    return {**line, "by_depth": by_depth(asked.depth_grids)}
+    return {**line, "by_depth": by_depth(evaluation.depth_grids)}
 
 
 def by_depth(grids: Sequence[DepthGrid]) -> list[float]:
@@ -312,6 +316,7 @@ def bases() -> Picture:
     from matplotlib.figure import Figure
 
     known = values(STUDY.file)
+    # Each model against its own loss under the safe base: models of many sizes share one axis.
     figure = Figure(figsize=(9, 3.2), layout="constrained")
     panels = figure.subplots(1, 2)
     for axes, measure, title in zip(
@@ -327,6 +332,7 @@ def bases() -> Picture:
                 for arm in BY_BASE
                 if (cell := Cell(subject, FACTOR, arm)) in known
             }
+            # The arm of the safe base has none of its own, so it stands where that base is.
             if safe / least not in points:
                 continue
             zero = 0.0 if measure == RETRIEVAL else points[safe / least]
@@ -341,6 +347,8 @@ def bases() -> Picture:
 
 
 def is_run(cell: Cell) -> bool:
+    """True if the protocol has the cell: gaps need islands, and long training is for four
+    models."""
     if cell.arm in AROUND_GAP:
         return cell.subject in BY_GAP
     if cell.arm in (LONG_RESCUED, LONG_NOT_ENOUGH):

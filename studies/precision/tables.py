@@ -1,4 +1,4 @@
-"""The tables of the study and of docs/precision.md, from `results.json`.
+"""The tables of the study, and the comparisons in words of docs/precision.md, from `results.json`.
 
 `make figures` writes them.
 """
@@ -30,8 +30,7 @@ def read_results() -> Results:
 
 
 def blocks() -> dict[str, str]:
-    results = read_results()
-    return {STUDY: tables(results), PAGE: summary(results)}
+    return {STUDY: tables(read_results())}
 
 
 def pictures() -> dict[str, Picture]:
@@ -75,28 +74,16 @@ def sentences() -> list[Sentence]:
             holds=ratios["bf16 over fp32, 512"][1] > 100
             and arms["bf16"]["loss_change"][2] < 0.001 * arms["bf16"]["loss"][0],
         ),
-        Sentence(PAGE, "Random weights with equally large logits deviate more", holds=stray),
         Sentence(
             PAGE,
-            "its first token does not have the largest part of D",
-            holds=plain["first_token_rank"][1] > 1,
+            "D_logit grows with length where positions have few bits, not where only q and k are "
+            "cast",
+            holds=level and all(arm["growth"][1] > 0 for arm in grows),
         ),
         Sentence(
             PAGE,
-            "its rank and its ratio to the median token rise with the strength of the sink, until "
-            "it has the largest part of all",
-            holds=leads and rises,
-        ),
-        Sentence(
-            PAGE,
-            "D_logit does not grow with length where only q and k are cast: no interval of its "
-            "power lies above 0, and none reaches 0.02",
-            holds=level,
-        ),
-        Sentence(
-            PAGE,
-            "It grows where positions have few bits, and by rounding angles also under `fp32`",
-            holds=all(arm["growth"][1] > 0 for arm in grows),
+            "The first token has the largest part of D only in a model with an attention sink",
+            holds=leads and rises and plain["first_token_rank"][1] > 1,
         ),
         Sentence(
             STUDY,
@@ -163,16 +150,6 @@ def _above(higher: list[float], lower: list[float]) -> bool:
     return higher[1] > lower[2]
 
 
-def summary(results: Results) -> str:
-    """For docs/precision.md: every arm, and the first token as the sink grows."""
-    part = results["parts"]["all arms"]
-    sections = [
-        (_titled(f"`{results['command']}`: every arm, Δ₁ = 0, Δ₂ = 16", part), _every(results)),
-        ("The first token under `bf16`, as it is, without BOS and with a sink", _sinks(results)),
-    ]
-    return _joined(sections)
-
-
 def _every(results: Results) -> str:
     """All arms that there are: those measured with weights as given, and why others are not."""
     part = results["parts"]["all arms"]
@@ -190,22 +167,18 @@ def _every(results: Results) -> str:
     return _table(["arm", *FOUND], rows)
 
 
-def _joined(sections: list[tuple[str, str]]) -> str:
-    return "\n\n".join(f"{title}:\n\n{table}" for title, table in sections)
-
-
 def tables(results: Results) -> str:
     parts = results["parts"]
     sections = [
         ("How many times larger D is (geometric mean over sequences)", _comparisons(results)),
-        (_titled("Every arm", parts["all arms"]), _arms(parts["all arms"])),
+        (_titled("Every arm", parts["all arms"]), _every(results)),
         (_titled("Every arm, YaRN in the config", parts["reach"]), _arms(parts["reach"])),
         ("D_logit of the first token by length, YaRN in the config", _lengths(parts["reach"])),
         ("The first token, without BOS and with a sink, bf16", _sinks(results)),
         (_titled("D by Δ₁ against Δ₂ = 16", parts["all shifts"]), _shifts(parts["all shifts"])),
         ("Cost of the run that would settle it", _table(cost.COLUMNS, [*cost.rows()])),
     ]
-    return _joined(sections)
+    return "\n\n".join(f"{title}:\n\n{table}" for title, table in sections)
 
 
 def _titled(title: str, part: dict[str, Any]) -> str:

@@ -11,7 +11,6 @@ import numpy as np
 
 from benchmarks.machine import measured_on
 from docs.figures import Picture, Sentence, paragraph
-from studies.ranking.analysis import FLOOR
 from studies.ranking.cells import FACTORS, SUBJECTS
 
 if TYPE_CHECKING:
@@ -34,18 +33,24 @@ def blocks() -> dict[str, str]:
     value = recorded()
     return {
         PAGE: page(value),
-        "docs/theory.md": in_short(value),
         "studies/searches/README.md": other_methods(value),
         "studies/training/README.md": trained(value),
     }
 
 
 def sentences() -> list[Sentence]:
-    """The log's finding on the list without training."""
-    rule = recorded()["rules"]["without training"]
-    listed, own, pairs = (_sum(rule["check"], key) for key in ABOVE)
+    """The log's finding on the list without training, and the share of right pairs of each list."""
+    rules = [recorded()["rules"][name] for name in ("without training", "after training")]
+    (listed, own, pairs), (after, _, of) = (
+        [_sum(rule["check"], key) for key in ABOVE] for rule in rules
+    )
     words = "study of the ranking: {} separated pairs of which both methods retrieve at least 5%"
-    return [Sentence("docs/log.md", words, (f"{listed:g} against {own:g} of {pairs}",))]
+    shares = (f"{listed / pairs:.0%}", f"{after / of:.0%}")
+    told = "the lists order {} (without training) and {} (after it) of the clearly different pairs"
+    return [
+        Sentence("docs/log.md", words, (f"{listed:g} against {own:g} of {pairs}",)),
+        Sentence("docs/theory.md", told, shares),
+    ]
 
 
 def pictures() -> dict[str, Picture]:
@@ -176,42 +181,6 @@ def retrieved_tables(value: Mapping[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
-def in_short(value: Mapping[str, Any]) -> str:
-    """For the page on theory: how well each list did on models that it was not made from."""
-    lines = [
-        f"| | pairs in the right order, of those where both methods retrieve at least {FLOOR:.0%} "
-        "| a fitted rule of the theory's quantities | all separated pairs | worst case of the "
-        "first method | models |",
-        "|---" * 6 + "|",
-    ]
-    for name, rule in value["rules"].items():
-        if rule is None:
-            lines.append(f"| {name} | not measured yet |  |  |  |  |")
-            continue
-        rows = rule["check"]
-        right, by_rule, pairs = (_sum(rows, key) for key in ABOVE)
-        all_right, _, all_pairs = (_sum(rows, key) for key in ALL)
-        worst = max(rows, key=lambda row: row["behind"])
-        interval = rule["interval_above_floor"]
-        ends = (
-            f"{interval[0]:.0%} to {min(1, interval[1]):.0%}"
-            if interval
-            else "too few groups for an interval"
-        )
-        models = {row["subject"] for row in rows}
-        shapes = len({SUBJECTS[name].size for name in models})
-        lines.append(
-            f"| {name} | {right:g} of {pairs}: {right / pairs:.0%} ({ends}) | {by_rule:g} "
-            f"| {all_right:g} of {all_pairs} | {_points(worst)} points behind the best, "
-            f"{worst['subject']} at {worst['factor']} times{after(worst['steps'])} "
-            f"| {len(models)}, of {shapes} shapes; {len(rows)} groups of model and length |"
-        )
-    alone = value["rules"]["without training"]["alone"]
-    listed = ", ".join(f"{key.replace('_', ' ')} {share:.0%}" for key, share in alone.items())
-    lines += ["", paragraph(f"Untrained pairs that one quantity orders correctly: {listed}.")]
-    return "\n".join(lines)
-
-
 def other_methods(value: Mapping[str, Any]) -> str:
     """For the page on searches: a method that it did not compare, and another training seed."""
     told = {row["subject"]: _signed(row) for row in value["llama3_less_yarn"]}
@@ -242,10 +211,6 @@ def trained(value: Mapping[str, Any]) -> str:
 def _signed(row: Mapping[str, Any]) -> str:
     low, high = (100 * end for end in row["interval"])
     return f"{100 * row['difference']:+.1f} ({low:+.1f} to {high:+.1f})"
-
-
-def after(steps: int) -> str:
-    return f" after {steps} steps" if steps else ""
 
 
 def drawn(value: Mapping[str, Any]) -> Figure:

@@ -95,7 +95,7 @@ SUBJECTS = {
     "bundled 2": Subject("bundled", 2),
     "bundled 3": Subject("bundled", 3),
     "high base": Subject("high_base", 1),  # only settings are chosen on it
-    **{f"narrow {seed}": Subject("narrow", seed) for seed in range(2, 7)},
+    **{f"narrow {seed}": Subject("narrow", seed) for seed in range(2, 9)},
     **{f"tall, base 500 {seed}": Subject("tall", seed, 500.0) for seed in range(1, 6)},
 }
 

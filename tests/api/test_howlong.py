@@ -15,6 +15,7 @@ from benchmarks.llama_server import serving
 from ropewalk.blocks import Table
 from ropewalk.budget import as_budget
 from ropewalk.errors import GateFailed, InputError, RopewalkError
+from ropewalk.evaluation.served.client import Client, address
 from ropewalk.evaluation.usable.readers import Askable
 from ropewalk.evaluation.usable.request import HowLong, planned
 from ropewalk.evaluation.usable.result import UsableLength
@@ -27,10 +28,14 @@ from tests.api.served import check_same_bytes, without_figures
 from tests.cli.calling import result_of
 from tests.evaluation.served import made
 from tests.evaluation.served.bad_server import Reply, listed, misbehaving, said
-from tests.evaluation.usable.ideal import LENGTH, answered
+from tests.evaluation.usable.ideal import KNOWN, LENGTH, answered, chatted
 from tests.forks import Forks
 
 KEPT = (JOURNAL, BADGE)
+AS_TEXT = (
+    "{% for m in messages %}{{ m.content }}{% if m.role == 'assistant' %}\n{% endif %}{% endfor %}"
+)
+"""A chat template of a model that only continues text."""
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +47,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[UsableLength, Path]
 @pytest.fixture(scope="module")
 def llama(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     path = made.gguf(tmp_path_factory.mktemp("gguf") / "plain.gguf", made.plain())
-    with serving(path, n_ctx=512) as url:
+    with serving(path, n_ctx=512, chat_template=AS_TEXT, use_jinja=True) as url:
         yield url
 
 
@@ -102,6 +107,31 @@ def test_a_server_is_read_as_the_model_in_process(
     assert [cause.name for cause in found.causes] == ["context"]
 
 
+def test_a_server_that_only_chats_is_read_as_the_model_in_process(
+    llama: str, whole: tuple[UsableLength, Path]
+) -> None:
+    """A gateway that passes on conversations, as OpenAI defines them, and nothing else."""
+    behind = Client(address(llama))
+
+    def passed_on(asked: dict[str, Any], number: int) -> Reply:
+        if not asked.keys() <= KNOWN:
+            return said({"error": "no such page"}, 404 if "prompt" in asked else 400)
+        return said(behind.post("/v1/chat/completions", asked))
+
+    def got(path: str) -> Reply:
+        return said(behind.get(path))
+
+    with misbehaving(passed_on, models=lambda: got("/v1/models"), other=got) as wire:
+        found = check_result(rw.howlong(wire.url, need=512))
+    assert (found.status, found.badge_text) == ("met", "at least 512 of 1k")
+    assert "asked through its chat template" in found.runs
+    assert not {"template", "unknown"} & {cause.name for cause in found.causes}
+    own = {r.length: r.rate.value for r in whole[0].readings}
+    for reading in found.readings:
+        assert reading.rate.value == pytest.approx(own[reading.length], abs=0.05)
+        assert 0.6 * reading.length < reading.tokens < reading.length
+
+
 def test_a_gguf_file_is_read_as_the_model_in_process(
     whole: tuple[UsableLength, Path], tmp_path: Path
 ) -> None:
@@ -136,10 +166,15 @@ def models() -> Reply:
     [
         ({}, "", "that it claims"),
         ({"reads": 2400}, "truncation", "cuts prompts to 2,400 tokens"),
-        ({"reads": 2400, "counts": lambda sent, read: sent}, "truncation", "prompts look cut"),
+        (
+            {"reads": 2400, "counts": lambda sent, read: sent},
+            "truncation",
+            "prompts are cut, and counted as sent",
+        ),
+        ({"uses": 2400}, "model", "though it reads them: a scaling is lost"),
         ({"counts": lambda sent, read: read + 9}, "template", "adds about 10 tokens"),
     ],
-    ids=["sound", "cut", "cut, and counted as sent", "template"],
+    ids=["sound", "cut", "cut, and counted as sent", "read in vain", "template"],
 )
 def test_servers_without_a_tokenizer(how: dict[str, Any], cause: str, told: str) -> None:
     with ideal(**how) as wire:
@@ -148,6 +183,41 @@ def test_servers_without_a_tokenizer(how: dict[str, Any], cause: str, told: str)
     assert told.replace("10", "9") in found.summary() or told in found.summary()
     assert found.asked == "multikey", "single facts are at the ceiling, and shared words are needed"
     assert found.server is not None
+
+
+@pytest.mark.parametrize(
+    ("thinks", "marks"),
+    [(0, ""), (100, "apart"), (100, "hidden"), (100, " </think>")],
+)
+def test_servers_that_only_chat(thinks: int, marks: str) -> None:
+    """A reasoning model is not judged by its thoughts, and has room for them."""
+    with misbehaving(
+        lambda asked, n: chatted(asked, thinks=thinks, marks=marks), models=models
+    ) as wire:
+        found = check_result(rw.howlong(wire.url))
+    assert [reading.rate.value for reading in found.readings] == [1.0] * len(found.readings)
+    assert (found.runs[-31:], found.causes) == ("asked through its chat template", ())
+    talks = [asked["messages"] for asked in wire.asked if asked.get("max_tokens", 0) > 64]
+    assert (len(talks) > 100) == (thinks > 0)
+    talks = [asked["messages"] for asked in wire.asked if len(asked.get("messages", ())) > 1]
+    assert all(after[:-2] == before for before, after in pairwise(talks) if len(after) > 3)
+    assert max(found.readings[-1].tokens, 0.85 * LENGTH) <= LENGTH - min(thinks, 1) * 512
+
+
+def test_thoughts_without_end_are_a_cause() -> None:
+    with misbehaving(lambda asked, n: chatted(asked, thinks=10**6), models=models) as wire:
+        found = rw.howlong(wire.url)
+    assert [cause.name for cause in found.causes] == ["thoughts"]
+    assert "turn its thinking off" in found.summary()
+
+
+def test_a_server_that_only_chats_has_no_fingerprint(tmp_path: Path) -> None:
+    file = tmp_path / "fingerprint.json"
+    file.write_text(made.fingerprint().dumps(), "utf-8")
+    with misbehaving(lambda asked, n: chatted(asked), models=models) as wire:
+        with pytest.raises(InputError, match="only chats, and `against` compares"):
+            rw.howlong(wire.url, against=file)
+        assert len(wire.asked) < 20, "before minutes of reading"
 
 
 def test_it_is_asked_for_in_one_prefix_after_the_other() -> None:
@@ -181,11 +251,14 @@ STREAM = 200, {"Content-Type": "text/event-stream"}, b'data: {"choices": []}\n\n
         (lambda asked, n: STREAM, "check that it is an OpenAI-compatible server"),
         (lambda asked, n: said({"error": "no"}, 429, Retry_After="999"), "asks to wait 999 s"),
         (lambda asked, n: said({"error": "pay"}, 402), "answers 402: pay"),
-        (lambda asked, n: said({"error": "chat only"}, 404), "answers 404"),
+        (
+            lambda asked, n: said({"error": "no such page"}, 404),
+            "continues no text .* 404 no such page.* and does not chat .* 404 no such page",
+        ),
         (lambda asked, n: said({"choices": [{"text": ""}]}), "has no usage.prompt_tokens"),
-        (lambda asked, n: said({"error": "short"}, 400), "answers 400: short"),
+        (lambda asked, n: said({"error": "short"}, 400), "answers 400 short"),
     ],
-    ids=["streams", "429", "charges", "chat only", "counts nothing", "refuses all"],
+    ids=["streams", "429", "charges", "neither way", "counts nothing", "refuses all"],
 )
 def test_servers_that_cannot_be_asked(complete: Any, told: str) -> None:
     with misbehaving(complete, models=models) as wire, pytest.raises(RopewalkError, match=told):
@@ -196,7 +269,14 @@ def test_servers_that_cannot_be_asked(complete: Any, told: str) -> None:
     ("length", "changes", "told"),
     [
         (None, {}, "does not say how long a sequence it serves"),
-        (2**39, {}, "must be at most 16777216"),
+        (10**9, {}, "m reports a length of 1000000000, which must be a whole number of tokens"),
+        (0, {}, r"reports a length of 0, .* give the length that it is said to serve"),
+        (-5, {}, "reports a length of -5"),
+        ("8k", {}, "reports a length of '8k'"),
+        (8192.5, {}, "reports a length of 8192.5"),
+        (float("nan"), {}, "max_model_len = NaN"),
+        (LENGTH, {"claimed": "2g"}, "2g"),
+        (LENGTH, {"claimed": 10**9}, "must be at most 16777216"),
         (100, {}, "claimed = 100: must be at least 256"),
         (LENGTH, {"need": "100"}, "need = 100"),
         (LENGTH, {"budget": "10m"}, "must be of tokens"),
@@ -204,15 +284,22 @@ def test_servers_that_cannot_be_asked(complete: Any, told: str) -> None:
     ],
 )
 def test_lengths_and_budgets_that_are_none(
-    length: int | None, changes: dict[str, Any], told: str
+    length: object, changes: dict[str, Any], told: str
 ) -> None:
     more: dict[str, Any] = {} if length is None else {"max_model_len": length}
     with (
         misbehaving(lambda asked, n: answered(asked), models=lambda: listed("m", **more)) as wire,
-        pytest.raises(InputError, match=told),
+        pytest.raises(RopewalkError, match=told),
     ):
         rw.howlong(wire.url, **changes)
     assert wire.completions == 0
+
+
+def test_a_length_that_is_none_can_be_given() -> None:
+    with misbehaving(
+        lambda asked, n: answered(asked), models=lambda: listed("m", max_model_len=10**9)
+    ) as wire:
+        assert rw.howlong.preview(wire.url, claimed="8k").claimed == 8192
 
 
 def test_a_server_elsewhere_is_sent_much_only_if_that_is_allowed() -> None:

@@ -22,7 +22,7 @@ from ropewalk.errors import InputError, InvalidValue, Unsupported
 from ropewalk.evaluation.answerers.in_process import load_to_read
 from ropewalk.evaluation.served.fingerprint import Answers, Fingerprint
 from ropewalk.models.dividing import check_divides
-from ropewalk.models.ranks import Ranks
+from ropewalk.models.ranks import StoreRanks
 from ropewalk.models.source import Loading, resolve
 from ropewalk.run_directory import RECORDS, read_journal
 from ropewalk.schedule import LogN, RotarySchedule
@@ -378,7 +378,7 @@ class Met(Exception):
     """Loading would begin."""
 
 
-class Meeting(Ranks):
+class Meeting(StoreRanks):
     def meet(self, device: object) -> NoReturn:
         raise Met
 

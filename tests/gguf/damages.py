@@ -44,8 +44,8 @@ DAMAGES: dict[str, tuple[Change, str]] = {
     ),
     "no heads": (lambda k, t: k.pop("llama.attention.head_count"), "shape|head_count"),
     "no epsilon": (lambda k, t: k.pop("llama.attention.layer_norm_rms_epsilon"), "rms_epsilon"),
-    "an epsilon that is no number": (lambda k, t: k.update(_epsilon(math.nan)), "eps"),
-    "a negative epsilon": (lambda k, t: k.update(_epsilon(-1.0)), "eps"),
+    "an epsilon that is no number": (lambda k, t: k.update(epsilon(math.nan)), "eps"),
+    "a negative epsilon": (lambda k, t: k.update(epsilon(-1.0)), "eps"),
     "no name in a block": (lambda k, t: t.update({"blk.0": np.ones(4, np.float32)}), "number of"),
     "no kind of tokenizer": (lambda k, t: k.pop("tokenizer.ggml.model"), "tokenizer.ggml.model"),
     "no vocabulary": (lambda k, t: k.pop("tokenizer.ggml.tokens"), "vocab"),
@@ -55,7 +55,7 @@ DAMAGES: dict[str, tuple[Change, str]] = {
 }
 
 
-def _epsilon(value: float) -> dict[str, bytes]:
+def epsilon(value: float) -> dict[str, bytes]:
     return {"llama.attention.layer_norm_rms_epsilon": float32(value)}
 
 

@@ -172,6 +172,7 @@ def test_known_models_need_no_assumption() -> None:
         ({"model_type": "gpt2"}, "uses absolute positions, not a rotary embedding"),
         ({"model_type": "mamba"}, "uses no positions"),
         ({"hidden_size": 4097, "num_attention_heads": 32}, "hidden_size = 4097: is not divisible"),
+        ({"is_causal": 1}, "is_causal = 1: must be true or false"),
         ({"rope_interleave": "no"}, "rope_interleave = 'no': must be true or false"),
         ({"partial_rotary_factor": 0.3}, "partial_rotary_factor = 0.3: makes 9 dimensions"),
         ({"partial_rotary_factor": 2}, "partial_rotary_factor = 2.0: must be above 0"),

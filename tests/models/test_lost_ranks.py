@@ -23,10 +23,10 @@ import torch
 import torch.distributed as dist
 import torch.distributed.tensor  # an import may hold up all threads for seconds
 from pathlib import Path
-from ropewalk.models.ranks import Ranks
+from ropewalk.models.ranks import StoreRanks
 
 out, waits_in, silent = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
-with Ranks.of_environment(2 if waits_in == "a collective" else 1, silent) as ranks:
+with StoreRanks.of_environment(2 if waits_in == "a collective" else 1, silent) as ranks:
     if waits_in == "a collective":
         ranks.meet(torch.device("cpu"))
     for turn in range(10**6):
@@ -79,9 +79,9 @@ def test_a_rank_that_says_nothing_is_named(
 def test_ranks_that_leave_at_different_times_are_not_missed(tmp_path: Path, fresh: Forks) -> None:
     program = """
 import sys, time
-from ropewalk.models.ranks import Ranks
-with Ranks.of_environment(1, 0.5) as ranks:
-    ranks.share("begun")
+from ropewalk.models.ranks import StoreRanks
+with StoreRanks.of_environment(1, 0.5) as ranks:
+    ranks.broadcast("begun")
     if ranks.rank == 0:
         time.sleep(3)
 """
@@ -94,9 +94,9 @@ def test_a_rank_that_holds_up_its_threads_is_not_missed(tmp_path: Path, fresh: F
     """As an import may on a busy machine."""
     program = """
 import ctypes, time
-from ropewalk.models.ranks import Ranks
-with Ranks.of_environment(1, 1.0) as ranks:
-    ranks.share("begun")
+from ropewalk.models.ranks import StoreRanks
+with StoreRanks.of_environment(1, 1.0) as ranks:
+    ranks.broadcast("begun")
     time.sleep(0.5)  # a beat is known
     if ranks.rank == 1:
         ctypes.PyDLL(None).sleep(4)  # which keeps the lock of the interpreter

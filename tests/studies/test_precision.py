@@ -67,7 +67,7 @@ def test_the_verdict_confirms_the_paper_on_a_model_with_a_sink(loaded: LoadedMod
 
 def test_every_arm_has_a_row_and_no_three_sequences_an_interval() -> None:
     results = json.loads(tables.RESULTS.read_text(encoding="utf-8"))
-    shown = tables.summary(results)
+    shown = tables.tables(results)
     for name in ARMS:
         assert f"| `{name}` |" in shown
     assert "no TF32 units" in shown

@@ -25,17 +25,17 @@ from ropewalk.evaluation.perplexity import have_keys
 from ropewalk.evaluation.runner import Evaluation
 from ropewalk.evaluation.settings import EvaluationSettings
 from ropewalk.lengths import check_measured
+from ropewalk.models.dividing import all_ranks
 from ropewalk.models.source import Loading, Source
 from ropewalk.progress import Notice
 from ropewalk.records import AS_IT_IS
 from ropewalk.run_directory import CONFIGURATION
-from ropewalk.torchrun import check_ranks, own_device, started
+from ropewalk.torchrun import Ranks, device_of_rank, started
 
 if TYPE_CHECKING:
     from ropewalk.evaluation.answerers import Asked
     from ropewalk.evaluation.forward_time import Timed
     from ropewalk.models.load import LoadedModel
-    from ropewalk.models.ranks import Ranks
 
 PLACE = IN_PROCESS
 TASKS = ("perplexity", "passkey", "needle", "lines", "kv")
@@ -89,22 +89,22 @@ def opened(asked: Asked) -> Iterator[Evaluation]:
     """The loaded model; all that can be refused without it is refused before."""
     source, conditions, settings = settled(asked)
     with ExitStack() as stack:
-        ranks = _ranks(asked, stack)
+        ranks = stack.enter_context(_ranks(asked))
         loaded = load_to_read(
             *(asked.model, source, max(settings.lengths), "lengths", ranks),
             *(asked.how, asked.notice),
         )
-        timed = _seconds(loaded, max(settings.lengths)) if ranks is None else None
+        timed = _seconds(loaded, max(settings.lengths)) if ranks.size == 1 else None
         settings = asked.within_budget(settings, len(conditions), timed)
         model = loaded, conditions, source.places
-        answerer = InProcess(*model) if ranks is None else OverRanks(ranks, *model)
+        answerer = InProcess(*model) if ranks.size == 1 else OverRanks(ranks, *model)
         answerer.encoder = asked.in_chat(answerer.encoder)
         evaluation = Evaluation(
             *(answerer, asked.documents, settings, asked.notice),
             _evaluator(asked, max(settings.lengths)),
         )
         evaluation.check_fits()  # what cannot be asked is not timed
-        if ranks is None:  # each rank would time its own
+        if ranks.size == 1:  # each rank would time its own
             _announce(loaded, settings, len(conditions), asked)
         yield evaluation
 
@@ -132,7 +132,7 @@ def evaluator_of(
             f"{source.name}, which judges tokens, reads up to {reach}",
             "give a model that reads as far (`export` writes an extended one), or less",
         )
-    loaded = load_to_read(model, source, longest, key, None, how, notice)
+    loaded = load_to_read(model, source, longest, key, Ranks(), how, notice)
     present = Condition(AS_IT_IS, source.present_plan.id, None)
     return Evaluator(InProcess(loaded, [present], source.places))
 
@@ -149,17 +149,12 @@ def _seconds(loaded: LoadedModel, longest: int) -> Callable[[int], float]:
     return lambda length: timed().range([(length, 1)]).high
 
 
-def _ranks(asked: Asked, stack: ExitStack) -> Ranks | None:
-    """The ranks that torchrun started; None for a process alone."""
+def _ranks(asked: Asked) -> Ranks:
+    """The ranks that answer together."""
     if not isinstance(asked.model, str | Path):  # a model in memory, perhaps of a rank that trains
         asked.refuse("ranks_per_copy", "{name} needs a model that is read from files; give them")
-        return None
-    check_ranks(asked.ranks_per_copy, "evaluate")
-    if started() == 1:
-        return None
-    from ropewalk.models.ranks import Ranks
-
-    return stack.enter_context(Ranks.of_environment(asked.ranks_per_copy))
+        return Ranks()
+    return all_ranks(asked.ranks_per_copy, "evaluate")
 
 
 def load_to_read(
@@ -167,7 +162,7 @@ def load_to_read(
     source: Source,
     longest: int,
     key: str,
-    ranks: Ranks | None,
+    ranks: Ranks,
     how: Loading,
     notice: Notice,
 ) -> LoadedModel:
@@ -177,8 +172,8 @@ def load_to_read(
     """
     from ropewalk.models.load import load
 
-    how = how._replace(device=own_device(how.device))
-    parts = 1 if ranks is None else ranks.per_copy
+    how = how._replace(device=device_of_rank(how.device))
+    parts = ranks.per_copy
     if isinstance(model, str | Path):
         from ropewalk.costs.memory import check_config
         from ropewalk.models.dividing import check_divides
@@ -193,7 +188,7 @@ def load_to_read(
         if "quantization_config" in source.config:  # sizes alone do not tell its weights' bytes
             held = sum(path.stat().st_size for path in checked_weights(source.folder)) / parts
         read(in_chunks=True, ranks=parts, cache_whole=bool(whole), held=held)
-        if ranks is not None and parts > 1:
+        if parts > 1:
             ranks.meet(place)
     return load(model, **how._asdict(), parts=parts)
 

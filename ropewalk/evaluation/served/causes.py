@@ -76,6 +76,7 @@ def causes(plan: ContextPlan, present: ContextPlan) -> list[CausePlan]:
 def _schedules(own: RotarySchedule, present: RotarySchedule) -> Named:
     plain = RotarySchedule.plain(own.geometry)
     m = own.attention_scaling
+    # The setting, or one half of it, dropped or applied twice.
     yield "no scaling", "without any scaling", present
     yield "no scaling", "without any scaling", plain
     yield "attention factor", "without its attention factor", replace(own, attention_scaling=1.0)
@@ -95,12 +96,14 @@ def _schedules(own: RotarySchedule, present: RotarySchedule) -> Named:
         "without its factors, as the model was before, with its attention factor",
         replace(present, attention_scaling=m * present.attention_scaling),
     )
+    # A fingerprint of the unmodified model: the server may follow a plan that was not given.
     if _computed(own) == _computed(present):
         for method in METHODS:
             for ratio in RATIOS[2:]:
                 for schedule in _extended(plain, own, method, round(own.length * ratio)):
                     told = f"by {method} to {format_length(schedule.length)}, which was not given"
                     yield FORGOTTEN, f"{told} for this fingerprint (`plan`)", schedule
+    # The setting read wrongly: twice, as another method's, or with other values.
     yield from _twice(own)
     for method in METHODS:
         if method != own.method:

@@ -73,7 +73,7 @@ class Address(NamedTuple):
 
 
 def address(url: object) -> Address:
-    """The address in a URL, with or without `/v1` at its end."""
+    """The address in a URL, with or without `/v1` at its end, or a path within that."""
     remedy = "write http://localhost:8000"
     if not isinstance(url, str) or not url.isprintable() or " " in url:
         raise InvalidValue("server", url, "must be a URL", remedy)
@@ -92,7 +92,7 @@ def address(url: object) -> Address:
         )
     if split.scheme not in ("http", "https") or not split.hostname:
         raise InvalidValue("server", url, "must begin with http:// or https://", remedy)
-    path = split.path.rstrip("/").removesuffix("/v1").rstrip("/")
+    path = re.sub(r"/v1(/(chat/)?completions|/models)?/*$", "", split.path).rstrip("/")
     return Address(split.scheme, split.hostname, port, path)
 
 
@@ -166,11 +166,13 @@ class Client:
                 raise ServerError(f"{self.where}: not asked any more")
             try:
                 status, text, asked_wait = self._ask(method, path, body)
+            # A server may be starting, so it is asked again; a wrong certificate stays wrong.
             except (OSError, HTTPException) as error:
                 told = f"{self.where} does not answer ({self.clean(_reason(error))})"
                 if not left or self._stopped.is_set() or isinstance(error, ssl.SSLError):
                     raise ServerError(f"{told}; start it, or check the address") from None
             else:
+                # Some errors pass after the wait that the server asks for; others are final.
                 if status < 300:
                     return self._parsed(text)
                 told = self._told(status, text)

@@ -6,11 +6,10 @@ the longest. Copies of the model on several ranks share the causes.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -40,11 +39,8 @@ from ropewalk.evaluation.served.probes import SHORTEST, SINGLE, TEXTS, Probe, Pr
 from ropewalk.models.install import applied
 from ropewalk.models.load import LoadedModel
 from ropewalk.progress import Notice
-from ropewalk.untrusted import parse_json
+from ropewalk.torchrun import Ranks
 from ropewalk.values import encode
-
-if TYPE_CHECKING:
-    from ropewalk.models.ranks import Ranks
 
 
 class _Way(NamedTuple):
@@ -80,33 +76,35 @@ def fingerprint(
             "length", length, f"the plan ends at {longest:,} tokens", "give at most its target"
         )
     longest = length or longest
-    key, parts = "plan" if length is None else "length", 1 if ranks is None else ranks.per_copy
+    ranks = ranks or Ranks()
+    key, parts = "plan" if length is None else "length", ranks.per_copy
     check_memory(loaded.model, longest, key, in_chunks=True, ranks=parts)
     rounding.check_blocks(loaded.model, parts)
     encoder = Encoder(loaded.tokenizer, loaded.vocabulary, end_tokens(loaded.model))
     drafted = draft(encoder, Haystack(documents), present.original_length, longest, seed)
     asking = _Asking(loaded, encoder)
     ways = _ways(loaded.model, planned, present, encoder)
-    if ranks is None:  # each rank would time its own
+    if ranks.size == 1:  # each rank would time its own
         _announce(loaded, present.target_length, longest, len(ways) + 1, notice)
     else:
-        told = {**run_identity(loaded, documents), "plan": planned.id, "seed": seed}
-        ranks.check_same({**told, "length": longest})
+        of_run = {"plan": planned.id, "seed": seed, "length": longest}
+        ranks.check_same({**run_identity(loaded, documents), **of_run})
     for step in planned.steps(planned.extended_layer):
         with applied(loaded.model, planned, length=min(step.up_to_length, longest)):
             pass  # a plan that has no effect, here or on one rank, is refused
         if step.up_to_length >= longest:
             break
     probes = asking.chosen(drafted, planned)
-    if ranks is not None:  # of tokens as likely, another rank might choose others
-        probes = list(map(Probe.from_json, ranks.told("probes", encode(probes))))
-    copy, copies = (0, 1) if ranks is None else (ranks.copy, ranks.copies)
-    found = {}
-    for i in range(copy, len(ways), copies):
-        found[i] = asking.answers(ways[i], drafted.tokens, probes)
+    # Among tokens that are as likely, another rank might choose others.
+    probes = list(map(Probe.from_json, ranks.broadcast(encode(probes))))
+    # Copies of the model share the ways of answering.
+    for i in range(ranks.copy, len(ways), ranks.copies):
+        answered = asking.answers(ways[i], drafted.tokens, probes)
+        ranks.send(f"answers/{i}", answered.to_json())
         progress((i + 1) / len(ways))
-    answers = list(found.values()) if ranks is None else _exchanged(ranks, found, len(ways))
-    own, healthy, others = answers[0], answers[1:3], answers[3:]
+    answers = [Answers.from_json(ranks.received(f"answers/{i}")) for i in range(len(ways))]
+    ranks.broadcast(None)  # all have read: rank 0 may hold the store, so it leaves last
+    as_planned, healthy, others = answers[0], answers[1:3], answers[3:]
     return Fingerprint(
         format=FORMAT,
         model=loaded.name,
@@ -119,7 +117,7 @@ def fingerprint(
         bos=encoder.bos,
         sequence=drafted.tokens,
         probes=tuple(probes),
-        answers=own,
+        answers=as_planned,
         healthy=tuple(healthy),
         candidates=tuple(
             PossibleCause(way.name, way.told, each)
@@ -144,23 +142,14 @@ def _announce(
     )
 
 
-def _exchanged(ranks: Ranks, found: Mapping[int, Answers], count: int) -> list[Answers]:
-    """The answers of all copies, on every rank; repr gives every float back."""
-    if ranks.member == 0:
-        for i, own in found.items():
-            ranks.put(f"answers/{i}", json.dumps(own.to_json()))
-    told = [parse_json(ranks.awaited(f"answers/{i}"), source="a rank") for i in range(count)]
-    ranks.told("answers read", None)  # rank 0 may hold the store, so it leaves last
-    return [Answers.from_json(each) for each in told]
-
-
 def _ways(model: Any, planned: ContextPlan, present: ContextPlan, encoder: Encoder) -> list[_Way]:
     """The plan itself, as healthy servers round it, and as it may go wrong."""
     rotated = causes(planned, present)
     weights = partial(rounding.rounded_weights, model)
     cache = partial(rounding.rounded_cache, model)
-    told = "with its weights rounded to 4 bits"
-    coarse = [_Way("weights", told, planned, partial(weights, rounding.four_bits))]
+    # Roundings that change answers. The cache is rounded in sdpa, which gets keys and values whole.
+    words = "with its weights rounded to 4 bits"
+    coarse = [_Way("weights", words, planned, partial(weights, rounding.four_bits))]
     if model.config.get_text_config()._attn_implementation == "sdpa":
         kinds = {
             "4 bits": rounding.four_bits,
@@ -170,6 +159,7 @@ def _ways(model: Any, planned: ContextPlan, present: ContextPlan, encoder: Encod
         for kind, rounded in kinds.items():
             way = _Way("cache", f"with a cache of {kind}", planned, partial(cache, rounded))
             coarse.append(way)
+    # A wrong rotation and a coarse rounding together, for rotations whose effect is that small.
     pairs = [
         _Way(f"{one.name}{AND}{two.name}", f"{one.told}{AND}{two.told}", one.plan, two.rounded)
         for one in rotated
@@ -177,6 +167,7 @@ def _ways(model: Any, planned: ContextPlan, present: ContextPlan, encoder: Encod
         for two in coarse[:2]
     ]
     bos = [_Way("bos", "with one BOS more", planned, more_bos=1)] if encoder.bos else []
+    # Roundings of healthy servers: their distance is what a server may deviate by.
     healthy = (
         partial(weights, rounding.eight_bits, rounding.eight_bits),
         partial(weights, rounding.bfloat16, outputs=rounding.bfloat16),
@@ -218,6 +209,7 @@ class _Asking:
 
     def chosen(self, drafted: ProbeText, planned: ContextPlan) -> list[Probe]:
         """The drafted probes that the planned model answers with whole characters."""
+        # Single tokens, then short texts, then ends of the long text.
         probes: list[Probe] = []
         with self._under(planned, 1):
             for token in drafted.single:

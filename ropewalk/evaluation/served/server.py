@@ -75,6 +75,18 @@ class ServerReply:
     """The likeliest first tokens with their log-probabilities; None if it gives none."""
 
 
+@dataclass(frozen=True)
+class ServerMessage:
+    """The message that a server writes in a conversation."""
+
+    text: str
+    thoughts: str
+    """The text of a reasoning model that the server keeps apart from its answer."""
+    prompt_tokens: int
+    is_cut: bool
+    """True if it took all the tokens it may."""
+
+
 class Miscounted(ServerError):
     """A server read another number of tokens than it was sent."""
 
@@ -91,7 +103,10 @@ def discover(client: Client, model: str | None = None) -> ServerInfo:
     names = [entry["id"] for entry in models]
     if model is None and len(names) != 1:
         if not names:
-            raise InputError(f"{client.where}: lists no model (/v1/models); name it (`model_name`)")
+            raise InputError(
+                f"{client.where}: lists no model (/v1/models); check the address, or name the "
+                "model (`model_name`)"
+            )
         raise InputError(
             f"{client.where}: serves {len(names)} models; name one (`model_name`): "
             f"{', '.join(map(_short, names[:8]))}"
@@ -103,16 +118,19 @@ def discover(client: Client, model: str | None = None) -> ServerInfo:
         raise InvalidValue(
             "model_name", name, f"must have from 1 to {MOST_TEXT} characters", "check the server"
         )
+    # Servers of one kind name themselves as owner of their models, and say more at other addresses.
     entry = next((e for e in models if e["id"] == name), {})
     dialect = next((each for each in dialects() if each.owner == entry.get("owned_by")), _UNCLAIMED)
     found = dict(dialect.describe(client, entry, name))
     version, length = found.pop("version", None), found.pop("length", None)
+    if type(length) is not int or not 0 < length <= MAX_LENGTH:
+        found, length = {**found, **plain({"length": length})}, None
     return ServerInfo(
         url=str(client.where),
         kind=dialect.kind,
         version=_short(version) if isinstance(version, str) else "",
         model=name,
-        length=length if type(length) is int and 0 < length <= MAX_LENGTH else None,
+        length=length,
         revealed={k: _short(v) if isinstance(v, str) else v for k, v in found.items()},
     )
 
@@ -122,8 +140,12 @@ def _list(value: object) -> list[object]:
 
 
 def _other(client: Connection, entry: Mapping[str, Any], name: str) -> dict[str, object]:
-    length = entry.get("max_model_len") or entry.get("context_length")
+    length = entry.get("max_model_len", entry.get("context_length"))
     return {"length": length, **plain({"owned_by": entry.get("owned_by")})}
+
+
+def _first_choice(answer: Mapping[str, Any]) -> dict[str, Any]:
+    return members(next(iter(_list(answer.get("choices"))), None))
 
 
 _UNCLAIMED = Dialect(OTHER, "", _other)
@@ -233,6 +255,20 @@ class Server:
             raise self._miscounted(answer.prompt_tokens, len(tokens))
         return answer
 
+    def chat(self, messages: Sequence[Mapping[str, str]], **how: object) -> ServerMessage:
+        """The answer to a conversation; `how` are the fields of the request besides."""
+        fixed = {"model": self.info.model, "messages": list(messages), "stream": False}
+        answer = self._ask({**fixed, **self.dialect.asked, **how}, "/v1/chat/completions")
+        choice = _first_choice(answer)
+        message = choice.get("message")
+        text = members(message).get("content") or ""
+        if not isinstance(message, dict) or not isinstance(text, str):
+            raise self._odd("has no choices[0].message of text", "check that it writes text")
+        thoughts = message.get("reasoning_content") or message.get("reasoning")
+        is_cut = choice.get("finish_reason") == "length"
+        said = thoughts if isinstance(thoughts, str) else ""
+        return ServerMessage(text, said, self._prompt_tokens(answer), is_cut)
+
     def check_no_echo(self, tokens: Sequence[int]) -> None:
         """Refuse a server that gives a prompt back, cut or whole, as if it were the answer."""
         assert self.encoder is not None, "who scores answers has a tokenizer"
@@ -276,15 +312,15 @@ class Server:
             "the tokenizer that it has (`tokenizer`)"
         )
 
-    def _ask(self, asked: dict[str, object]) -> dict[str, Any]:
+    def _ask(self, asked: dict[str, object], path: str = "/v1/completions") -> dict[str, Any]:
         try:
-            answer = self.client.post("/v1/completions", asked)
+            answer = self.client.post(path, asked)
         except Refused as error:
             few = "logprobs" in asked and self.top > FEWER and error.status in (400, 422)
             if not few or "logprob" not in error.said.lower():
                 raise
             self.top = FEWER
-            answer = self.client.post("/v1/completions", {**asked, "logprobs": FEWER})
+            answer = self.client.post(path, {**asked, "logprobs": FEWER})
         if not isinstance(answer, dict):
             raise self._odd("is no object")
         model = answer.get("model")
@@ -296,18 +332,22 @@ class Server:
         return answer
 
     def _read(self, answer: dict[str, Any], count: int) -> ServerReply:
-        choice = members(next(iter(_list(answer.get("choices"))), None))
+        choice = _first_choice(answer)
         if not isinstance(choice.get("text"), str):
             raise self._odd("has no choices[0].text")
-        usage = members(answer.get("usage"))
-        read, written = usage.get("prompt_tokens"), usage.get("completion_tokens")
+        read = self._prompt_tokens(answer)
+        written = members(answer.get("usage")).get("completion_tokens")
+        if type(written) is int and written > count:
+            raise self._longer(written, count)
+        return ServerReply(choice["text"], read, self._top(choice.get("logprobs")))
+
+    def _prompt_tokens(self, answer: Mapping[str, Any]) -> int:
+        read = members(answer.get("usage")).get("prompt_tokens")
         if type(read) is not int or not 0 <= read <= MAX_LENGTH:
             raise self._odd(
                 "has no usage.prompt_tokens, without which a cut prompt would not be noticed"
             )
-        if type(written) is int and written > count:
-            raise self._longer(written, count)
-        return ServerReply(choice["text"], read, self._top(choice.get("logprobs")))
+        return read
 
     def _odd(
         self, how: str, remedy: str = "check that it is an OpenAI-compatible server of completions"

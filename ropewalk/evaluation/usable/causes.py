@@ -29,13 +29,16 @@ def causes_of(
     claimed: int,
     serves: int | None,
     added: int,
+    unfinished: int = 0,
     verdict: Verdict | None,
     in_process: bool,
+    reads_beginnings: bool | None = None,
 ) -> tuple[Cause, ...]:
     """The causes, the most certain first; `failing` are the documents of lengths that fail.
 
     `serves` is the length that a server has room for, if that is less than claimed, and `verdict`
-    that of a fingerprint.
+    that of a fingerprint; `unfinished` answers, of any length, ended within thoughts.
+    `reads_beginnings`: whether the beginning of a document of these lengths changes what follows.
     """
     found = []
     if serves is not None:
@@ -44,10 +47,13 @@ def causes_of(
     if added >= TEMPLATE:
         told = f"adds about {added} tokens to each prompt, as a chat template does"
         found.append(Cause("template", told))
+    if unfinished:
+        told = f"thought too long to finish {unfinished} answers; turn its thinking off"
+        found.append(Cause("thoughts", told))
     found += [*_refused(failing), *_cut(failing)]
     if verdict is not None and verdict.status == "deviates":
         found += [each for each in verdict.causes if each.name not in {own.name for own in found}]
-    if not any(each.certain for each in found) and (seems := _seems_cut(failing)):
+    if not any(each.certain for each in found) and (seems := _seems_cut(failing, reads_beginnings)):
         found = [*seems, *(each for each in found if each.name != "unknown")]
     if not failing:
         return tuple(found)
@@ -80,7 +86,7 @@ def _cut(failing: Sequence[DocumentAnswers]) -> list[Cause]:
     return [Cause("truncation", f"cuts prompts to {max(each.read for each in cut):,} tokens")]
 
 
-def _seems_cut(failing: Sequence[DocumentAnswers]) -> list[Cause]:
+def _seems_cut(failing: Sequence[DocumentAnswers], reads: bool | None) -> list[Cause]:
     """The distance from the end beyond which facts are lost, if those nearer are found."""
     facts = sorted(
         ((1 - depth) * each.tokens, right)
@@ -97,7 +103,12 @@ def _seems_cut(failing: Sequence[DocumentAnswers]) -> list[Cause]:
     if best is None:
         return []
     told = (
-        f"finds facts in about the last {facts[best[1] - 1][0]:,.0f} tokens and hardly any before: "
-        "prompts look cut, or a scaling is lost"
+        f"finds facts in about the last {facts[best[1] - 1][0]:,.0f} tokens and hardly any before"
     )
-    return [Cause("truncation", told, certain=False)]
+    if reads:
+        told += (
+            ", though it reads them: a scaling is lost (`against` shows it), or the model itself"
+        )
+        return [Cause("model", told, certain=False)]
+    why = "look cut, or a scaling is lost" if reads is None else "are cut, and counted as sent"
+    return [Cause("truncation", f"{told}: prompts {why}", certain=False)]

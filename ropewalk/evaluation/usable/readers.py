@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
+from ropewalk.errors import InputError
 from ropewalk.evaluation.answering import TokenScores
 from ropewalk.evaluation.encoding import SMALL_VOCABULARY, Encoder, IntArray
 from ropewalk.evaluation.planted import Planted
@@ -22,11 +23,14 @@ from ropewalk.evaluation.samples import common_beginning
 from ropewalk.evaluation.served.check import check
 from ropewalk.evaluation.served.client import Client, Refused
 from ropewalk.evaluation.served.fingerprint import Fingerprint, Verdict
-from ropewalk.evaluation.served.server import Server, ServerInfo, ServerReply, discover
-from ropewalk.evaluation.usable.documents import CONTINUES, Asking, found
+from ropewalk.evaluation.served.server import Server, ServerInfo, discover
+from ropewalk.evaluation.usable.asked import Continuation, asked_by
+from ropewalk.evaluation.usable.documents import CONTINUES, Asking
+from ropewalk.lengths import MAX_MEASURED_LENGTH
 from ropewalk.models.source import Source, resolve, runnable
 from ropewalk.progress import share
 from ropewalk.records import AS_IT_IS
+from ropewalk.torchrun import Ranks
 from ropewalk.values import Value
 
 if TYPE_CHECKING:
@@ -36,12 +40,14 @@ if TYPE_CHECKING:
 
 _REFUSALS = (400, 413, 422)
 """The statuses by which servers refuse a prompt that is too long."""
-_AROUND = 4
-"""The characters that a model may write around an answer."""
+_LENGTHS = ("n_ctx_train", "trained_length", "length")
+"""The names under which servers tell a model's length, and one of their own that is none."""
 _CAREFUL = 1.05
 """Estimated tokens are more by this: a document must not be longer than its length."""
 _OFF = (0.6, 1.6)
 """The farthest that an estimate is corrected by what was read of the first documents."""
+_GOES_ON = 64
+"""The tokens that two texts with different beginnings go on by, where those may be cut."""
 _TRIED = 1500
 """Characters of each of two texts by which a server's tokens are estimated, where they fit."""
 
@@ -64,6 +70,8 @@ class DocumentAnswers(Value):
     those by which it is longer: about none if both were cut."""
     refused: str = ""
     """The server's words, if it refused the document."""
+    unfinished: int = 0
+    """The answers that ended within the model's thoughts."""
 
     @property
     def share(self) -> float:
@@ -85,6 +93,8 @@ class Askable(NamedTuple):
     """Another machine, which may charge for every token that it is sent."""
     source: Source | None = None
     server: ServerInfo | None = None
+    reports: object = None
+    """A length that a server reports and that is none."""
 
 
 class DocumentReader(Protocol):
@@ -105,6 +115,10 @@ class DocumentReader(Protocol):
     def answers(self, degree: str, length: int, number: int, asking: Asking) -> DocumentAnswers:
         """The answers to the questions of a document."""
 
+    def room(self, length: int) -> int:
+        """The tokens for a document of this length."""
+        return length
+
     def learn(self, read: Sequence[DocumentAnswers]) -> None:
         """Correct an estimate of tokens by the documents that were read first."""
         return
@@ -121,8 +135,8 @@ def subject_of(asked: HowLong) -> Askable:
         if not client.where.is_local and client.key and client.where.scheme == "http":
             asked.notice(f"warning: the key is sent to {client.where.host} unencrypted; use https")
         info = discover(client, asked.model_name)
-        trained = info.revealed.get("n_ctx_train")
-        known = [n for n in (info.length, trained) if isinstance(n, int) and n > 0]
+        stated = [info.length, *(info.revealed.get(name) for name in _LENGTHS)]
+        known = [n for n in stated if type(n) is int and 0 < n <= MAX_MEASURED_LENGTH]
         vocabulary = info.revealed.get("n_vocab")
         return Askable(
             *(info.model.rpartition("/")[2] or info.model, max(known, default=None)),
@@ -130,6 +144,7 @@ def subject_of(asked: HowLong) -> Askable:
             is_remote=not client.where.is_local,
             serves=info.length,
             server=info,
+            reports=next((n for n in stated if n is not None and n not in known), None),
         )
     source = resolve(asked.model, allow_download=asked.allow_download)
     if source.kind == "GGUF file":
@@ -173,7 +188,7 @@ def reading(asked: HowLong, subject: Askable, longest: int) -> Iterator[Document
         from ropewalk.evaluation.in_process import InProcess
 
         loaded = load_to_read(
-            *(asked.model, source, longest, "claimed", None, asked.how, asked.notice)
+            *(asked.model, source, longest, "claimed", Ranks(), asked.how, asked.notice)
         )
         own = InProcess(loaded, conditions_of(source.present_plan, ()), source.places)
 
@@ -239,51 +254,72 @@ class ServedReader(DocumentReader):
     ) -> None:
         self._server, self._documents = server, asked.documents
         self._careful = _CAREFUL
+        self._longest = max(longest, server.info.length or 0)
         self._tried = min(_TRIED, longest // 4)
-        self.identity = {"server": server.info.to_json()}
-        self.runs = str(server.info)
+        self._way = asked_by(server, self._longest)
+        self._chats = not isinstance(self._way, Continuation)
+        self.identity = {"server": server.info.to_json(), **({"chat": True} if self._chats else {})}
+        told = ", asked through its chat template" if self._chats else ""
+        self.runs = f"{server.info}{told}"
         self._exact = self._counted("a") is not None
-        self.added = self._added()
+        self.added = 0 if self._chats else self._shared
 
     def count(self, text: str) -> int:
         own = self._counted(text) if self._exact else None
         return int(self._careful * self._ratio * len(text)) + 1 if own is None else own
 
+    def room(self, length: int) -> int:
+        return min(length, self._longest - self._way.thoughts) - self._way.around
+
     def answers(self, degree: str, length: int, number: int, asking: Asking) -> DocumentAnswers:
-        right, counts, refused = [], [0], ""
-        for prompt, question in zip(asking.prompts, asking.questions, strict=True):
+        right, counts, refused, unfinished = [], [0], "", 0
+        for place in range(len(asking.questions)):
             try:
-                answer = self._go_on(prompt, len(question.answer) + _AROUND)
+                is_right, read, within = self._way.answer(asking, place)
             except Refused as error:
                 if error.status not in _REFUSALS:
                     raise
                 refused = error.said or f"status {error.status}"
                 break
-            counts.append(answer.prompt_tokens)
-            right.append(found(answer.text, question.answer))
+            counts.append(read)
+            right.append(is_right)
+            unfinished += within
         first, last = (self.count(asking.prompts[i]) for i in (0, -1))
         return DocumentAnswers(
-            *(degree, length, number, last, counts[-1]),
+            *(degree, length, number, last + self._way.around, counts[-1]),
             tuple(right) if not refused else (False,) * len(asking.questions),
             tuple(question.depth for question in asking.questions),
             1.0 if refused else round((counts[-1] - counts[1]) / max(1, last - first), 3),
             refused,
+            unfinished,
         )
 
     def learn(self, read: Sequence[DocumentAnswers]) -> None:
         factor = sum(each.read for each in read) / sum(each.tokens for each in read)
         self._careful = _CAREFUL * min(max(_CAREFUL * factor, _OFF[0]), _OFF[1])
 
+    def reads_beginnings(self, texts: Sequence[str]) -> bool | None:
+        """True if texts go on otherwise after another beginning, False if none does, as if it were
+        cut; None in between."""
+        differ = 0
+        for text, other in zip(texts, [*texts[1:], texts[0]], strict=True):
+            part = len(text) // 8
+            both = (text, other[:part] + text[part:])
+            differ += len({self._way.goes_on(each, _GOES_ON) for each in both}) > 1
+        return None if differ == 1 else differ > 1
+
     def end(self) -> None:
         self._server.check_unchanged()
 
     def compared(self, fingerprint: Fingerprint, encoder: Encoder | None) -> Verdict:
         """The verdict on the server by the fingerprint of the weights that it should have."""
+        if self._chats:
+            raise InputError(
+                f"{self._server.client.where}: only chats, and `against` compares how prompts are "
+                "continued (/v1/completions); leave it out"
+            )
         trial, name = fingerprint.sequence[:16], self._server.info.model
         return check(Server.open(self._server.client, encoder, trial, name), fingerprint)
-
-    def _go_on(self, text: str, count: int) -> ServerReply:
-        return self._server.complete((), count=count, text=text, check=False)
 
     def _counted(self, text: str) -> int | None:
         """The tokens of a text by the server's tokenizer; None if it does not offer it."""
@@ -307,17 +343,17 @@ class ServedReader(DocumentReader):
     def _read_of_trials(self) -> tuple[int, int, int]:
         """The tokens that the server reads of two texts, and of both together."""
         one, two = self._trials
-        return self._read(one), self._read(two), self._read(one + two)
+        first, second, both = map(self._way.tokens_of, (one, two, one + two))
+        return first, second, both
 
-    def _read(self, text: str) -> int:
-        return self._go_on(text, 1).prompt_tokens
-
-    def _added(self) -> int:
+    @cached_property
+    def _shared(self) -> int:
         """The tokens that the counts of two texts hold twice, and that of both once."""
         one, two, both = self._read_of_trials
         return max(0, one + two - both)
 
     @cached_property
     def _ratio(self) -> float:
-        """Tokens by character."""
-        return self._read_of_trials[2] / sum(map(len, self._trials))
+        """Tokens by character, without a chat's template."""
+        template = self._shared if self._chats else 0
+        return (self._read_of_trials[2] - template) / sum(map(len, self._trials))

@@ -21,7 +21,7 @@ from ropewalk.evaluation.usable.search import (
     sweep_tokens,
 )
 from ropewalk.evaluation.verdict import LOOKS, TO_WORK
-from ropewalk.lengths import check_measured, format_length
+from ropewalk.lengths import MAX_MEASURED_LENGTH, check_measured, format_length
 from ropewalk.models.source import Loading
 from ropewalk.progress import Notice, Progress
 from ropewalk.untrusted import check_seed
@@ -121,9 +121,14 @@ def planned(asked: HowLong, subject: Askable) -> ReadingPlan:
     """The lengths and the most tokens; what cannot be asked is refused."""
     claimed = asked.claimed or subject.claims
     if claimed is None:
+        does = "does not say how long a sequence it serves"
+        if subject.reports is not None:
+            does = (
+                f"reports a length of {subject.reports!r}, which must be a whole number of tokens "
+                f"from 1 to {MAX_MEASURED_LENGTH:,}"
+            )
         raise InputError(
-            f"{subject.name} does not say how long a sequence it serves; give the length that it "
-            "is said to serve (`claimed`)"
+            f"{subject.name} {does}; give the length that it is said to serve (`claimed`)"
         )
     check_measured(claimed, "claimed")
     most = min(claimed, subject.serves or claimed)

@@ -167,7 +167,7 @@ class UsableLength(Drawn):
         )
         yield from self.charts()
         yield Paragraph(f"{self._questions} {self._read}", "quiet")
-        yield Code("For a model card", self.card())
+        yield Code("For a model card; the folder of a kept run has badge.svg", self.card())
 
     @property
     def figure_title(self) -> str:
@@ -192,13 +192,14 @@ class UsableLength(Drawn):
         claimed = format_length(self.claimed)
         if self.usable is None:
             return f"not judged of {claimed}"
-        return f"{self.usable.number()} of {claimed}"
+        more = self.need is not None and self.need <= self.bounds.works  # no longer one was read
+        return f"{'at least ' * more}{self.usable.number()} of {claimed}"
 
     def badge(self) -> str:
         """An SVG that stands alone: the usable length of the claimed one."""
         label, told = "usable context", self.badge_text
         left, right = (round(6.6 * len(text)) + 12 for text in (label, told))
-        whole = self.usable is not None and self.bounds.works >= self.claimed
+        whole = self.usable is not None and self.bounds.works >= (self.need or self.claimed)
         colour = "#2f7d32" if whole else "#8a5a00" if self.usable else "#555555"
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + right}" height="20" '

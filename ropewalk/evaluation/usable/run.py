@@ -6,9 +6,10 @@ that was killed repeats at most one document and ends with the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from ropewalk.data.corpora import corpus_digest
@@ -39,6 +40,8 @@ PROBED = 4096
 CEILING, STILL = 0.97, 0.75
 """Above the first, harder questions are tried, and kept if the model finds as many as the second.
 """
+PAIRS = 4
+"""Pairs of texts by which a prompt that is cut is told from one that is read."""
 _APART = 1_000_000
 """The number of the first document that chooses the degree: it never counts for a length."""
 
@@ -133,7 +136,7 @@ class _Measuring:
             tried=tried,
             asked=degree.name,
             facts=facts,
-            causes=self._causes(failing, verdict),
+            causes=self._causes(seen, failing, verdict, degree, facts),
             need=self.asked.need,
             tokens=self._spent,
             sweep=plan.sweep,
@@ -147,7 +150,7 @@ class _Measuring:
         tried: dict[int, tuple[DegreeTried, int]] = {}
 
         def rate(i: int, least: int = FEWEST_FACTS) -> float:
-            facts = self._library.facts_in(degrees[i], reference)
+            facts = self._library.facts_in(degrees[i], self.reader.room(reference))
             if facts < least:  # harder questions are no gain if they are fewer
                 return 0.0
             numbers = range(_APART, _APART + CHOOSING)
@@ -178,7 +181,8 @@ class _Measuring:
         for number in numbers:
             key = degree.name, length, number
             if key not in self._known:
-                asking = self._library.document(degree, length, number, facts)
+                room = self.reader.room(length)
+                asking = self._library.document(degree, room, number, facts)
                 own = self.reader.answers(*key, asking)
                 if self.journal is not None:
                     self.journal.append([own.to_json()])
@@ -210,16 +214,34 @@ class _Measuring:
             "compared with" if seen is None else seen.verdict,
         )
 
-    def _causes(self, failing: list[DocumentAnswers], verdict: Verdict | None) -> tuple[Cause, ...]:
-        server = self.subject.server
-        return causes_of(
+    def _causes(
+        self,
+        seen: Mapping[int, Sequence[DocumentAnswers]],
+        failing: Sequence[DocumentAnswers],
+        verdict: Verdict | None,
+        degree: Degree,
+        facts: int,
+    ) -> tuple[Cause, ...]:
+        causes = partial(
+            causes_of,
             failing,
             claimed=self.plan.claimed,
             serves=self.plan.serves,
             added=self.reader.added,
+            unfinished=sum(each.unfinished for own in seen.values() for each in own),
             verdict=verdict,
-            in_process=server is None,
+            in_process=self.subject.server is None,
         )
+        found = causes()
+        may_be_cut = any(each.name == "truncation" and not each.certain for each in found)
+        if not may_be_cut or not isinstance(self.reader, ServedReader):
+            return found
+        length = min(each.length for each in failing)
+        if self.plan.is_remote and self._spent + 2 * PAIRS * length > self.plan.tokens:
+            return found
+        room = self.reader.room(length)
+        texts = [self._library.document(degree, room, n, facts).text for n in range(PAIRS)]
+        return causes(reads_beginnings=self.reader.reads_beginnings(texts))
 
 
 def _shares(own: Sequence[DocumentAnswers], facts: int) -> Shares:

@@ -19,6 +19,7 @@ from ropewalk.models.config.keys import BUNDLED as BUNDLED
 from ropewalk.models.config.keys import BUNDLED_FOLDER as BUNDLED_FOLDER
 from ropewalk.models.config.keys import BUNDLED_FOLDERS as BUNDLED_FOLDERS
 from ropewalk.models.config.keys import KNOWN_KEYS as KNOWN_KEYS
+from ropewalk.models.config.keys import MAX_EPSILON as MAX_EPSILON
 from ropewalk.models.config.keys import MAX_WIDTH as MAX_WIDTH
 from ropewalk.models.config.keys import ORIGINAL_LENGTH as ORIGINAL_LENGTH
 from ropewalk.models.config.keys import QUERY_GROWTH as QUERY_GROWTH

@@ -155,6 +155,8 @@ METHOD_KEYS = (
 )
 ORIGINAL_LENGTH = "original_max_position_embeddings"
 MAX_WIDTH = 2**24
+MAX_EPSILON = 0.1
+"""A hundred times the largest of any published model: above it, a norm divides by little else."""
 CARRIED_KEYS = ("mrope_section", "mrope_interleaved", "interleaved", "xdrope_section")
 """Keys that a new setting must keep: the model needs them, and no method changes them.
 
@@ -194,7 +196,7 @@ class ConfigKeys:
     def is_encoder(self) -> bool:
         """True if it predicts no next token: by its type, or by keys under which all see all."""
         both = self.config.get("use_bidirectional_attention") in (True, "all")
-        return both or not self.config.get("is_causal", True) or self.model_type in ENCODERS
+        return both or self.flag("is_causal") is False or self.model_type in ENCODERS
 
     @property
     def rope_key(self) -> str:

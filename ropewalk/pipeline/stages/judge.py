@@ -33,7 +33,7 @@ from ropewalk.schedule import RotarySchedule
 from ropewalk.searching.model.results import SearchResult
 
 if TYPE_CHECKING:
-    from ropewalk.searching.model.measure import DocumentMeasure, Kept
+    from ropewalk.searching.model.measure import DocumentMeasure, JournaledMeasure
 
 WITHIN = 48
 """The documents of the window at most: they are short, and every verdict leans on them."""
@@ -76,7 +76,8 @@ class Judge(Stage[Judged]):
         raise NotImplementedError
 
     def run(self, work: Work, progress: Progress) -> Judged | None:
-        from ropewalk.searching.model.measure import Kept
+        from ropewalk.searching.model.measure import JournaledMeasure
+        from ropewalk.searching.model.ranks import measuring
 
         chosen, plan = self.candidate(work)
         layer = plan.extended_layer
@@ -88,45 +89,41 @@ class Judge(Stage[Judged]):
         def plan_of(schedule: RotarySchedule) -> ContextPlan:
             return work.present.with_steps(layer, (PlanStep(self.target_length, schedule),))
 
-        ranks, schedule = work.ranks and work.ranks.apart(self.name), plan.longest(layer)
+        ranks, schedule = work.ranks.apart(self.name), plan.longest(layer)
         local = work.reader.measure(documents, plan_of, work.notice, ranks)
         local.prove(schedule)
-        if ranks is not None and ranks.rank > 0:
-            ranks.serve(local.one)
-            return None
-        shared = None if ranks is None else ranks.measure(local.one)
-        at_once = 1 if ranks is None else ranks.size
-        kept = Kept(shared or local, work.journal(f"{self.name}.jsonl"), at_once)
-        reader = _Reader(kept, documents, self.name, progress)
-        within = range(len(short))
-        at_target = range(len(short), len(short) + len(long))
-        present = work.present.longest(layer)
-        if known:
-            before = [each for each in known[0].readings if each.method == AS_IT_IS]
-        else:
-            before = reader.read(AS_IT_IS, present, window, within)
-        told = Judged(chosen, plan, window, self.target_length, tuple(before), None)
-        told = told.with_more(reader.read(chosen, schedule, window, within))
-        for end in [*(n for n in LOOKS if n < len(long)), len(long)]:
-            for begin in range(len(told.of(chosen, self.target_length)), end, at_once):
-                more = at_target[begin : min(begin + at_once, end)]
+        with measuring(ranks, local) as measure:
+            if measure is None:
+                return None
+            journaled = JournaledMeasure(measure, work.journal(f"{self.name}.jsonl"), ranks.size)
+            reader = _Reader(journaled, documents, self.name, progress)
+            within = range(len(short))
+            at_target = range(len(short), len(short) + len(long))
+            present = work.present.longest(layer)
+            if known:
+                before = [each for each in known[0].readings if each.method == AS_IT_IS]
+            else:
+                before = reader.read(AS_IT_IS, present, window, within)
+            told = Judged(chosen, plan, window, self.target_length, tuple(before), None)
+            told = told.with_more(reader.read(chosen, schedule, window, within))
+            for end in [*(n for n in LOOKS if n < len(long)), len(long)]:
+                for begin in range(len(told.of(chosen, self.target_length)), end, ranks.size):
+                    more = at_target[begin : min(begin + ranks.size, end)]
+                    told = told.with_more(
+                        reader.read(chosen, schedule, self.target_length, more, told.so_far)
+                    )
+                    value = sealed(self.name, work.directory.configuration, told)
+                    so_far = work.directory.seal(f"{self.name}{SO_FAR}", json.dumps(value))
+                if told.verdict != "undecided":
+                    break
+            if not known:
+                some = at_target[:UNMODIFIED]
                 told = told.with_more(
-                    reader.read(chosen, schedule, self.target_length, more, told.so_far)
+                    reader.read(AS_IT_IS, present, self.target_length, some, may_fail=True)
                 )
-                value = sealed(self.name, work.directory.configuration, told)
-                so_far = work.directory.seal(f"{self.name}{SO_FAR}", json.dumps(value))
-            if told.verdict != "undecided":
-                break
-        if not known:
-            some = at_target[:UNMODIFIED]
-            told = told.with_more(
-                reader.read(AS_IT_IS, present, self.target_length, some, may_fail=True)
-            )
-        methods = {chosen: schedule} if known else {chosen: schedule, AS_IT_IS: present}
-        told = told.with_more(reader.between(at_target.stop, methods))
-        if shared is not None:
-            shared.close()
-        elif not known:
+            methods = {chosen: schedule} if known else {chosen: schedule, AS_IT_IS: present}
+            told = told.with_more(reader.between(at_target.stop, methods))
+        if ranks.size == 1 and not known:
             told = replace(told, example=_example(work, local, len(short), schedule))
         so_far.unlink()
         return told
@@ -235,7 +232,7 @@ class JudgeTrained(Judge):
 class _Reader:
     """Reads documents under a schedule, each once."""
 
-    kept: Kept
+    journaled: JournaledMeasure
     documents: tuple[Planted, ...]
     stage: str
     progress: Progress
@@ -254,7 +251,7 @@ class _Reader:
             read = numbers.start + share * len(numbers)
             self.progress(Status(self.stage, read / len(self.documents), so_far))
 
-        values = self.kept.measured(schedule, numbers, tell)
+        values = self.journaled.measured(schedule, numbers, tell)
         if not np.isfinite(values).all():
             if may_fail:
                 return []
@@ -316,7 +313,7 @@ def _example(work: Work, local: DocumentMeasure, number: int, schedule: RotarySc
     begin = document.answers[farthest - 1].stop if farthest else document.text.stop
     present = work.present.longest(work.present.extended_layer)
     from_scored = slice(place.start - document.scored_from, place.stop - document.scored_from)
-    before, after = (local.said(each, number)[from_scored] for each in (present, schedule))
+    before, after = (local.likeliest(each, number)[from_scored] for each in (present, schedule))
     parts = (document.tokens[begin : place.start], document.tokens[place], before, after)
     asked, answer, told_before, told_after = (_encoder(work).text(part).strip() for part in parts)
     # Before the first question stands what a chat asks for.

@@ -73,7 +73,7 @@ class Search(Stage[SearchResult]):
             self.settings,
             chat=work.chat,
             journal=work.journal,
-            ranks=work.ranks and work.ranks.apart(self.name),
+            ranks=work.ranks.apart(self.name),
             progress=progress,
             notice=work.notice,
         )

@@ -15,11 +15,11 @@ from pathlib import Path
 from ropewalk.context_plan import FULL_ATTENTION, SLIDING_ATTENTION
 from ropewalk.errors import RopewalkError, shortened
 from ropewalk.lengths import format_length
-from ropewalk.models.config import QUERY_GROWTH, Config
+from ropewalk.models.config import MAX_EPSILON, QUERY_GROWTH, Config
 from ropewalk.models.families import ENCODERS, UNKNOWN
 from ropewalk.runtimes.finding import ExaminedModel, Finding
 from ropewalk.runtimes.model_classes import ENGINE_NAMES
-from ropewalk.runtimes.reading import STOCK, kind_of, whole
+from ropewalk.runtimes.reading import STOCK, kind_of, number, whole
 
 _TABLE = json.loads(Path(__file__).with_name("config_keys.json").read_text(encoding="utf-8"))
 # What at least one runtime reads, by rope type.
@@ -37,7 +37,7 @@ _OF_THE_WIDTH = set(_TABLE["of_the_width"])
 # What the classes take, and check when they load; both engines load configs with these classes.
 KINDS = Path(__file__).with_name("config_kinds.json")
 _TAKEN = json.loads(KINDS.read_text(encoding="utf-8"))
-_KINDS_OF = {key: kinds.split(", ") for kinds, keys in _TAKEN["kinds"].items() for key in keys}
+_NUMBER_OF = {kind: number for number, kind in enumerate(_TAKEN["types"])}
 _WORDS = {
     "NoneType": "null",
     "bool": "true or false",
@@ -46,6 +46,10 @@ _WORDS = {
     "int": "a whole number",
     "list": "a list",
     "str": "text",
+}
+_WORD_KEYS = {
+    **dict.fromkeys(("hidden_act", "hidden_activation"), "activation"),
+    **dict.fromkeys(("dtype", "torch_dtype"), "dtype"),
 }
 _SCALES = {"factor", "short_factor", "long_factor", "beta_fast", "low_freq_factor"}
 
@@ -193,6 +197,17 @@ def window_missing(subject: ExaminedModel) -> Iterator[Finding]:
     """Layers with a sliding window of no length, or in a class that does not read them."""
     inner, kinds = subject.inner, subject.inner.get("layer_types")
     kind = subject.reader.model_type
+    for key in ("sliding_window", "attention_chunk_size"):
+        window = number(inner.get(key))
+        unread = kind in _NUMBER_OF and not (_kinds(kind, key) or _kinds(kind, "layer_types"))
+        if kinds is None and window is not None and window < subject.length and unread:
+            yield Finding(
+                "window-missing",
+                (STOCK,),
+                f"{key} = {shortened(window)} is stated, and transformers' {kind} has no such key",
+                "its attention sees everything, and decodes by a cache that is cut to the window",
+                f"remove {key}; for layers with a window, use a model type whose class has them",
+            )
     if not isinstance(kinds, list) or SLIDING_ATTENTION not in kinds:
         return
     off = kind in _SWITCHED and not inner.get("use_sliding_window")
@@ -337,6 +352,14 @@ def refused(subject: ExaminedModel) -> Iterator[Finding]:
                 "it fails when it runs",
                 "write it, 0 for none (ropewalk export does)",
             )
+        elif reading.runtime == STOCK and subject.config.get("return_dict") is False:
+            yield Finding(
+                "refused",
+                (STOCK,),
+                "return_dict = False, and classes read what their parts return by name",
+                "it fails when it runs",
+                "remove it",
+            )
 
 
 def _lacks_growth(subject: ExaminedModel) -> bool:
@@ -364,19 +387,54 @@ def _bad_counts(subject: ExaminedModel) -> str:
 
 
 def _bad_kind(subject: ExaminedModel) -> str:
-    """A value that no class of transformers takes."""
+    """A value that the class of transformers does not take, or under which nothing is computed."""
     reader = subject.reader if subject.config else None
     if reader is None or reader.family is UNKNOWN:
         return ""
-    for key, value in {**reader.outer, **reader.config}.items():
-        if (kinds := _KINDS_OF.get(key)) and not _fits(value, kinds):
-            words = (", each item ".join(map(_WORDS.__getitem__, k.split(" of "))) for k in kinds)
-            name = f"{reader.prefix}{key}" if key in reader.config else key
-            return f"{name} = {shortened(value)}: must be {' or '.join(words)}"
-    for key in ("hidden_act", "hidden_activation"):
-        if (value := reader.config.get(key)) not in (None, *_TAKEN["activations"]):
-            return f"{reader.prefix}{key} = {shortened(value)}: is no activation of transformers"
+    outer = ((reader.outer_type, "", reader.outer),) if reader.path else ()
+    for kind, prefix, config in (*outer, (reader.model_type, reader.prefix, reader.config)):
+        for key, value in config.items():
+            if rule := _broken_rule(kind, key, value):
+                return f"{prefix}{key} = {shortened(value)}: {rule}"
+    for rope in subject.stated_settings:
+        for own in (rope, *(value for value in rope.values() if isinstance(value, Mapping))):
+            key = "rope_type" if "rope_type" in own else "type"
+            if key in own and (not own[key] or not isinstance(own[key], str)):
+                return f"{key} = {shortened(own[key])} in a rope setting: must be text"
+    layers = whole(reader.get(LAYERS))
+    for key in ("layer_types", "mlp_layer_types"):
+        kinds = reader.config.get(key)
+        if kinds is not None and layers is not None and len(kinds) != layers:
+            return f"{reader.prefix}{key} has {len(kinds)} items, and {LAYERS} is {layers}"
+    strange = {*(reader.config.get("layer_types") or ())} - {*_TAKEN["layer_types"]}
+    if strange:
+        return f"{reader.prefix}layer_types has {shortened(min(strange))}, unknown to transformers"
     return ""
+
+
+def _broken_rule(kind: str, key: str, value: object) -> str:
+    """The rule that a value of a model type's config breaks; empty if it breaks none."""
+    by_kinds, declared = _TAKEN["keys"].get(key, {}), _kinds(kind, key)
+    # A class without the key takes all, but others read it by the same name.
+    kinds = declared.split(", ") if declared else [*", ".join(by_kinds).split(", "), "NoneType"]
+    if by_kinds and not _fits(value, kinds):
+        words = (", each item ".join(map(_WORDS.__getitem__, k.split(" of "))) for k in kinds)
+        return f"must be {' or '.join(dict.fromkeys(words))}"
+    word = _WORD_KEYS.get(key, "")
+    if word and value not in (None, *_TAKEN["words"][word]):
+        return f"is no {word} that transformers knows"
+    if (given := number(value)) is None:
+        return ""
+    if re.search("_eps(ilon)?$", key) and not 0 <= given <= MAX_EPSILON:
+        return f"must be from 0 to {MAX_EPSILON}, or norms divide by it rather than by the size"
+    may_be = key in _TAKEN["below_zero"] or key.endswith(("_id", "_index", "_layer"))
+    return "must not be negative" if declared and given < 0 and not may_be else ""
+
+
+def _kinds(kind: str, key: str) -> str:
+    """The kinds of a key's values that the class of a model type declares; empty without it."""
+    by_kinds = _TAKEN["keys"].get(key, {}).items()
+    return next((kinds for kinds, types in by_kinds if _NUMBER_OF.get(kind) in types), "")
 
 
 def _fits(value: object, kinds: Sequence[str]) -> bool:

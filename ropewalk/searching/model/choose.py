@@ -1,8 +1,8 @@
-"""The schedule that a search at one length ends with, by documents that it did not search on.
+"""Chooses the schedule that a search at one length ends with, on documents it did not search on.
 
-The rule is that of evaluation/select.py. Where no finalist is shown to be better, the answer is a
-hand-designed method. Algorithm 1 as published has another: the lowest perplexity of all, on the
-documents of the search.
+The rule is that of evaluation/select.py: a hand-designed method, unless a searched schedule (a
+*finalist*) is shown to be better. LongRoPE's Algorithm 1 as published has another rule: the lowest
+perplexity on the documents of the search.
 """
 
 from __future__ import annotations
@@ -13,30 +13,35 @@ from dataclasses import dataclass
 import numpy as np
 
 from ropewalk.evaluation.select import Choice, Losses, Paired, choose, paired, remaining
+from ropewalk.evaluation.statistics import mean_interval
+from ropewalk.evaluation.verdict import Shares
+from ropewalk.interval import CONFIDENCE, Interval
 from ropewalk.progress import Progress, share, silent
 from ropewalk.schedule import FloatArray, RotarySchedule
 from ropewalk.searching.driver import Outcome
 from ropewalk.searching.model.documents import DocumentSet, SearchDocuments
 from ropewalk.searching.model.forwards import FIRST_ROUND
-from ropewalk.searching.model.measure import ANSWERS, RETRIEVED, TEXT, Kept
+from ropewalk.searching.model.measure import ANSWERS, RETRIEVED, TEXT, JournaledMeasure
 from ropewalk.searching.model.objectives import loss_of
 from ropewalk.searching.model.results import PRESENT, Score
 from ropewalk.searching.model.settings import SearchSettings
 
 WITHIN = "original length"
-"""The stage of measuring there, in progress."""
+"""The stage of measuring within it, as progress shows it."""
 
 Schedules = Mapping[str, RotarySchedule]
 
 
 @dataclass(frozen=True, eq=False)
 class MeasuredSchedule:
-    """One schedule on the documents of a set."""
+    """The values of one schedule on the documents of a set."""
 
     values: FloatArray
-    """[documents, 3], as a measure gives them."""
+    """[documents, entries], as a `Measure` gives them."""
     objective: str
     texts: tuple[str, ...]
+    facts: float
+    """The mean number of facts in a document."""
 
     @property
     def score(self) -> Score:
@@ -44,9 +49,18 @@ class MeasuredSchedule:
         if not np.isfinite(self.values).all():
             return Score(np.inf, np.inf, 0.0, len(self.values))
         loss = float(loss_of(self.values, self.objective).mean())
-        text = float(self.values[:, TEXT].mean())
-        retrieved = float(self.values[:, RETRIEVED].mean())
-        return Score(loss, float(np.exp(text)), retrieved, len(self.values))
+        text = self.values[:, TEXT]
+        nats = Interval.of(float(text.mean()), mean_interval(text), "nats", "documents")
+        retrieved = Shares(self.values[:, RETRIEVED].tolist(), self.facts, self.texts).estimate()
+        perplexity = nats.mapped(lambda end: float(np.exp(end)), "perplexity")
+        return Score(
+            loss,
+            perplexity.value,
+            retrieved.value,
+            len(self.values),
+            perplexity.ends,
+            retrieved.ends,
+        )
 
     @property
     def losses(self) -> Losses:
@@ -58,9 +72,9 @@ class MeasuredSchedule:
 
 @dataclass(frozen=True)
 class ScheduleReader:
-    """Measures schedules by name, and shows how far it is."""
+    """Measures named schedules on sets of documents, and reports its progress."""
 
-    kept: Kept
+    journaled: JournaledMeasure
     objective: str
     progress: Progress
 
@@ -70,19 +84,20 @@ class ScheduleReader:
         """Each schedule on each document; nothing if the set is empty."""
         if not documents.documents:
             return {}
-        found = {}
+        measured = {}
         for done, (name, schedule) in enumerate(schedules.items()):
             part = share(self.progress, stage, done / len(schedules), 1 / len(schedules))
-            values = self.kept.measured(schedule, documents.numbers, part)
-            found[name] = MeasuredSchedule(values, self.objective, documents.texts)
-        return found
+            values = self.journaled.measured(schedule, documents.numbers, part)
+            facts = float(np.mean([len(each.answers) for each in documents.documents]))
+            measured[name] = MeasuredSchedule(values, self.objective, documents.texts, facts)
+        return measured
 
 
 @dataclass(frozen=True)
 class Candidates:
     """The schedules that may be best at a length, as a search leaves them."""
 
-    by_hand: Schedules
+    hand_designed: Schedules
     finalists: Schedules
     """The best of the searched ones, best first."""
     at_bounds: Mapping[str, tuple[str, ...]]
@@ -90,17 +105,17 @@ class Candidates:
     on_search: Mapping[str, MeasuredSchedule]
     """The hand-designed methods on the documents of the search."""
     by_objective: Mapping[str, float]
-    """Their scores as the search counts them: with the loss of short text, if that counts."""
+    """Their values of the search's objective, which may add the loss of short text."""
     result: Outcome
 
     @property
     def all(self) -> dict[str, RotarySchedule]:
-        return {**self.by_hand, **self.finalists}
+        return {**self.hand_designed, **self.finalists}
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The choice, and the measurements that it rests on."""
+    """A choice, and the measurements that it rests on."""
 
     choice: Choice
     measured: Mapping[str, MeasuredSchedule]
@@ -108,9 +123,11 @@ class Selection:
     remaining: Sequence[str]
     """The candidates that saw all documents, and may be best by them."""
     short_costs: Mapping[str, Paired]
-    """Nats a token of short text above the present schedule: of those that remain."""
+    """Nats per token of short text above the present schedule, for those that remain."""
+    level: float
+    """That of the intervals by which others dropped out."""
     by_rule: str | None = None
-    """The name that the rule gives, if the choice is Algorithm 1's own."""
+    """The name that select.py's rule gives, if the choice is that of Algorithm 1."""
 
 
 def select(
@@ -120,57 +137,62 @@ def select(
     present: RotarySchedule,
     settings: SearchSettings,
 ) -> Selection:
-    """Choose among the candidates by the documents to select by, and by those cut short."""
+    """Choose among the candidates on the selection documents, and on the same cut short."""
     schedules = candidates.all
-    measured, left = race(reader, documents.selection, schedules, candidates.by_hand)
-    # Short text costs nothing if a schedule of its own serves it, or nothing limits the cost.
-    some = documents.short_selection
-    at_present = reader.read(WITHIN, some, {PRESENT: present})
-    short = reader.read(WITHIN, some, {name: schedules[name] for name in left})
+    measured, still_in, level = race(
+        reader, documents.selection, schedules, candidates.hand_designed
+    )
+    # The cost on short text, next to the present schedule. There are no such documents, and so no
+    # costs, if another schedule serves short text or if nothing limits the cost.
+    short_documents = documents.short_selection
+    at_present = reader.read(WITHIN, short_documents, {PRESENT: present})
+    short = reader.read(WITHIN, short_documents, {name: schedules[name] for name in still_in})
     costs = {
-        name: paired(own.losses.text, at_present[PRESENT].losses.text, some.texts)
-        for name, own in short.items()
-        if not own.losses.failed
+        name: paired(on_short.losses.text, at_present[PRESENT].losses.text, short_documents.texts)
+        for name, on_short in short.items()
+        if not on_short.losses.failed
     }
     choice = choose(
-        {name: measured[name].losses for name in left},
-        candidates.by_hand,
+        {name: measured[name].losses for name in still_in},
+        candidates.hand_designed,
         len(candidates.finalists),
         costs,
         settings.short_limit or 0,
     )
-    if settings.as_published and candidates.finalists:  # line 10 of Algorithm 1
+    # Line 10 of Algorithm 1; finalists are in the order of their scores on the search's documents.
+    if settings.as_published and candidates.finalists:
         lowest = next(iter(candidates.finalists))
-        return Selection(
-            choice._replace(chosen=lowest), measured, left, costs, by_rule=choice.chosen
-        )
-    return Selection(choice, measured, left, costs)
+        choice, rule = choice._replace(chosen=lowest), choice.chosen
+        return Selection(choice, measured, still_in, costs, level, by_rule=rule)
+    return Selection(choice, measured, still_in, costs, level)
 
 
 def race(
-    reader: ScheduleReader, documents: DocumentSet, schedules: Schedules, by_hand: Schedules
-) -> tuple[dict[str, MeasuredSchedule], list[str]]:
-    """Measure all schedules on a few documents, and those that may be best on twice as many.
+    reader: ScheduleReader, documents: DocumentSet, schedules: Schedules, hand_designed: Schedules
+) -> tuple[dict[str, MeasuredSchedule], list[str], float]:
+    """Measure all schedules on a few documents, then those that may be best on twice as many, …
 
-    Also returns the names of those that may be best after all documents.
+    Returns every schedule on the documents that it was measured on, the names of those that may be
+    best after all documents, and the level of the intervals by which the others dropped out.
     """
-    count, kept = len(documents.documents), reader.kept
+    # The looks: the counts of documents after which schedules drop out.
+    count, journaled = len(documents.documents), reader.journaled
     looks = [min(count, FIRST_ROUND)]
     while looks[-1] < count:
         looks.append(min(count, 2 * looks[-1]))
     measured: dict[str, MeasuredSchedule] = {}
-    left, done = list(schedules), 0
+    still_in, done = list(schedules), 0
+    tests = len(schedules) * len(looks)  # each look at each schedule is a test of its own
     for look in looks:
-        size = (look - done) / count / len(left)
-        for number, name in enumerate(left):
+        # The documents that are new in this look, with the progress over all of them.
+        size = (look - done) / count / len(still_in)
+        for number, name in enumerate(still_in):
             part = share(reader.progress, "selecting", done / count + number * size, size)
-            kept.measured(schedules[name], documents.numbers[done:look], part)
-        # All that a schedule has seen: the new documents are known by now, as the others were.
-        seen = documents.until(look)
-        measured |= ScheduleReader(kept, reader.objective, silent).read(
-            "selecting", seen, {name: schedules[name] for name in left}
+            journaled.measured(schedules[name], documents.numbers[done:look], part)
+        # All documents up to this look: the journal has every value by now.
+        measured |= ScheduleReader(journaled, reader.objective, silent).read(
+            "selecting", documents.until(look), {name: schedules[name] for name in still_in}
         )
-        losses = {name: measured[name].losses for name in left}
-        # Each look at each schedule is a test of its own.
-        left, done = remaining(losses, by_hand, len(schedules) * len(looks)), look
-    return measured, left
+        losses = {name: measured[name].losses for name in still_in}
+        still_in, done = remaining(losses, hand_designed, tests), look
+    return measured, still_in, 1 - (1 - CONFIDENCE) / tests

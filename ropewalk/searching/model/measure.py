@@ -1,8 +1,8 @@
-"""A model measured under schedules: on planted documents, and each once.
+"""A model measured under schedules, on documents with planted questions (evaluation/planted.py).
 
-A schedule is measured on one document by one forward, alone: so a value depends neither on what
-else is asked for nor on who computes it. The same forward tells the loss of the text, the loss of
-the answers and how many of them are right.
+A schedule is measured on one document by one forward, in a batch of one: so a value depends neither
+on the other requests nor on the process that computes it. The same forward gives the loss of the
+text, the loss of the answers and the number of right answers.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ if TYPE_CHECKING:
     from ropewalk.gguf.llama_cpp_run import RunningLlamaCpp
 
 TEXT, ANSWERS, RETRIEVED, MATCHED = ENTRIES = range(4)
-"""The entries of a measurement: nats a token of the text, nats a token of the answers, the share of
-answers that were matched exactly (each token was the first choice, and the answer then ended), and
-which these are: 2ⁱ for each answer i, summed. All but the first are 0 if nothing was planted."""
+"""The entries of a measurement: nats per token of the text, nats per token of the answers, the
+share of answers that were matched exactly (each token was the likeliest, and then the end), and
+which these are: 2ⁱ for each matched answer i, summed. All but the first are 0 if nothing was
+planted."""
 
 Measure = Callable[[Sequence[RotarySchedule], Sequence[int]], FloatArray]
 """[schedules, documents, entries]; NaN throughout for a schedule that failed on any document."""
@@ -45,7 +46,7 @@ PlanOf = Callable[[RotarySchedule], ContextPlan]
 
 
 class DocumentMeasure(ABC):
-    """Documents that are read under one schedule after the other."""
+    """A model and its documents: a `Measure` that reads them under one schedule after the other."""
 
     documents: Sequence[Planted]
 
@@ -57,14 +58,14 @@ class DocumentMeasure(ABC):
         values: FloatArray = self._row(schedule, [document])[0]
         return values
 
-    def said(self, schedule: RotarySchedule, document: int) -> IntArray:
-        """The first choice for each token that is scored; empty if the model fails."""
+    def likeliest(self, schedule: RotarySchedule, document: int) -> IntArray:
+        """The likeliest token in the place of each scored one; empty if the model fails."""
         with self.under(schedule):
             scores = self.scores(self.documents[document])
         return np.array([] if scores is None else scores.chosen, dtype=np.int64)
 
     def prove(self, schedule: RotarySchedule) -> None:
-        """Prove, once, that the model follows schedules."""
+        """Check, once, that installing a schedule changes the model's rotation as it should."""
         return
 
     @abstractmethod
@@ -77,19 +78,17 @@ class DocumentMeasure(ABC):
 
     def _row(self, schedule: RotarySchedule, documents: Sequence[int]) -> FloatArray:
         with self.under(schedule):
-            return np.stack([self._on(self.documents[document]) for document in documents])
+            return np.stack([self._entries(self.documents[document]) for document in documents])
 
-    def _on(self, document: Planted) -> FloatArray:
+    def _entries(self, document: Planted) -> FloatArray:
         scores = self.scores(document)
-        return (
-            np.full(len(ENTRIES), np.nan) if scores is None else np.array(document.measured(scores))
-        )
+        return np.array([np.nan for _ in ENTRIES] if scores is None else document.measured(scores))
 
 
 class LlamaCppMeasure(DocumentMeasure):
-    """A GGUF file in llama.cpp, where each token that is scored is a step of its own.
+    """A GGUF file in llama.cpp.
 
-    So it scores less of the text than a model in this process.
+    Each scored token is a step of its own there, so less of the text is scored than in process.
     """
 
     def __init__(
@@ -120,19 +119,19 @@ class LocalMeasure(DocumentMeasure):
     plan_of: PlanOf
     notice: Callable[[str], None] = lambda text: None
     in_step: bool = field(default=False, kw_only=True)
-    """The model is shared with other ranks, so no forward can be tried again."""
+    """Other ranks hold parts of the model and take part in each forward, so none is repeated."""
     in_chunks: bool = field(default=False, kw_only=True)
-    """These read the same documents, so long ones may be read in chunks."""
+    """Long documents may be read in chunks: ranks that hold heads all read the same one."""
 
     def __post_init__(self) -> None:
         self._scorer = Scorer(self.model, in_chunks=self.in_chunks)
         self._proven = False
 
     def prove(self, schedule: RotarySchedule) -> None:
-        """Prove that installing works, once: it is a fact about the model.
+        """Check that installing works, once: it is a fact about the model.
 
-        Ranks that share the model prove it by the same schedule, for the forwards that this takes
-        depend on it; what is measured afterwards need not be the same.
+        Ranks that share the model must do so by the same schedule, since the number of forwards
+        that it takes depends on it.
         """
         with applied(self.model, self.plan_of(schedule)):
             self._proven = True
@@ -147,6 +146,8 @@ class LocalMeasure(DocumentMeasure):
             try:
                 [scores] = self._scorer.score([document.tokens], [document.scored_from])
             except (RuntimeError, RopewalkError) as error:
+                # Three ends: a fault of ours is raised; a model that computes no finite logits
+                # fails under this schedule alone; without memory, one more try takes less of it.
                 if isinstance(error, RuntimeError) and not _out_of_memory(error):
                     raise
                 if isinstance(error, RuntimeError) and self.in_step:
@@ -166,10 +167,10 @@ class LocalMeasure(DocumentMeasure):
         raise AssertionError("the second try returns")
 
 
-class Kept:
-    """Measurements apart from a search, one schedule and document a line.
+class JournaledMeasure:
+    """A measure that keeps its values in a journal, one line for a schedule and a document.
 
-    A forward of a large model takes minutes: what a kill loses is one, or one for each rank.
+    A forward of a large model takes minutes; a run that is killed loses one, or one for each rank.
     """
 
     def __init__(self, measure: Measure, journal: Journal | None, at_once: int) -> None:
@@ -186,12 +187,14 @@ class Kept:
         documents: Sequence[int],
         progress: Callable[[float], None] = lambda done: None,
     ) -> FloatArray:
+        """The entries on each document; only those that no line holds are computed."""
         of_schedule = schedule.to_json()
         keys = {document: identity(of_schedule, [document]) for document in documents}
-        wanted = [document for document in documents if keys[document] not in self._known]
-        for start in range(0, len(wanted), self._at_once):
-            progress((len(documents) - len(wanted) + start) / len(documents))
-            part = wanted[start : start + self._at_once]
+        missing = [document for document in documents if keys[document] not in self._known]
+        # As many documents at a time as there are ranks: each computes one, then all are kept.
+        for start in range(0, len(missing), self._at_once):
+            progress((len(documents) - len(missing) + start) / len(documents))
+            part = missing[start : start + self._at_once]
             rows = self._measure([schedule], part)[0]
             self._known |= {keys[document]: row for document, row in zip(part, rows, strict=True)}
             if self._journal:
@@ -200,9 +203,9 @@ class Kept:
                     for d, row in zip(part, rows, strict=True)
                 )
         progress(1.0)
-        found = np.stack([self._known[keys[document]] for document in documents])
-        rows_of_all: FloatArray = without_failures(found[None])[0]
-        return rows_of_all
+        rows_of_all = np.stack([self._known[keys[document]] for document in documents])
+        measured: FloatArray = without_failures(rows_of_all[None])[0]
+        return measured
 
 
 def without_failures(measured: FloatArray) -> FloatArray:

@@ -5,25 +5,24 @@ is free takes the next pair from a counter in the store that the ranks meet in, 
 longer than one pair takes. Each pair is one forward of its own, and its values travel as the digits
 that give the same floats back: the answer is the same whatever the number of ranks.
 
-Ranks that share a copy call it in step. Where each holds its heads (dividing.py), they compute one
-pair together. Where each holds its part of every layer (sharding.py), the first of them draws as
-many pairs as they are and tells the others, and each computes its own.
+Ranks that share a copy call it in step. If each holds its heads (dividing.py), they compute one
+pair together. If each holds its part of every layer (sharding.py), the first of them draws as many
+pairs as they are and tells the others, and each computes its own.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import count
-from typing import Any, Self
 
 import numpy as np
-import torch
 
-from ropewalk.models.ranks import Ranks
-from ropewalk.models.sharding import shard
+from ropewalk.models.ranks import StoreRanks
 from ropewalk.schedule import FloatArray, RotarySchedule
-from ropewalk.searching.model.measure import without_failures
+from ropewalk.searching.model.measure import DocumentMeasure, Measure, without_failures
+from ropewalk.torchrun import Ranks
 from ropewalk.untrusted import parse_json
 
 One = Callable[[RotarySchedule, int], FloatArray]
@@ -32,101 +31,84 @@ One = Callable[[RotarySchedule, int], FloatArray]
 _END = "end"
 
 
-class SearchRanks(Ranks):
-    """Ranks of which the first one searches, and the others measure for it."""
+@contextmanager
+def measuring(ranks: Ranks, local: DocumentMeasure) -> Iterator[Measure | None]:
+    """The measure that all ranks work on, for rank 0; None for the others, which have served it."""
+    if not isinstance(ranks, StoreRanks):
+        yield local
+        return
+    shared = SharedMeasure(ranks, local.one)
+    if ranks.rank > 0:
+        shared.serve()
+        yield None
+    else:
+        yield shared
+        shared.close()
 
-    by_heads = False
-    """True if the ranks of a copy hold its heads, and so compute each pair together."""
 
-    def apart(self, name: str) -> Self:
-        found = super().apart(name)
-        found.by_heads = self.by_heads
-        return found
+class SharedMeasure:
+    """A measure whose pairs all ranks take from one counter."""
 
-    def place(self, model: Any, device: torch.device) -> None:
-        """Put a model on the device: a whole one, or this rank's part of its group's."""
-        if self.per_copy == 1:
-            model.to(device)
-            return
-        shard(model, device, self.meet(device))
+    def __init__(self, ranks: StoreRanks, one: One) -> None:
+        self._ranks, self._one = ranks, one
+        self._requests = 0
 
-    def measure(self, one: One) -> SharedMeasure:
-        """For rank 0: a measure that all ranks work on."""
-        return SharedMeasure(self, one)
+    def __call__(self, schedules: Sequence[RotarySchedule], documents: Sequence[int]) -> FloatArray:
+        """For rank 0: ask the others, and measure with them."""
+        number = self._requests
+        self._requests += 1
+        request = json.dumps([[s.to_json() for s in schedules], [int(d) for d in documents]])
+        self._ranks.put(f"request/{number}", request)
+        self._work(number, request)
+        pairs = range(len(schedules) * len(documents))
+        values = [self._ranks.awaited(f"value/{number}/{pair}").split() for pair in pairs]
+        rows = np.array([[float(value) for value in row] for row in values])
+        return without_failures(rows.reshape(len(schedules), len(documents), -1))
 
-    def serve(self, one: One) -> None:
+    def close(self) -> None:
+        """For rank 0, after its last request; it may hold the store, so it leaves last."""
+        self._ranks.put(f"request/{self._requests}", _END)
+        if self._ranks.size > 1:
+            self._ranks.awaited("all gone")
+
+    def serve(self) -> None:
         """For the others: measure what rank 0 asks for, until it needs no more."""
+        ranks = self._ranks
         for number in count():
-            request = self.awaited(f"request/{number}")
+            request = ranks.awaited(f"request/{number}")
             if request == _END:
                 break
-            self.work(number, request, one)
-        if self.add("gone", 1) == self.size - 1:
-            self.put("all gone", "")
+            self._work(number, request)
+        if ranks.add("gone", 1) == ranks.size - 1:
+            ranks.put("all gone", "")
 
-    def dismiss(self, number: int) -> None:
-        """For rank 0, after its last request; it may hold the store, so it leaves last."""
-        self.put(f"request/{number}", _END)
-        if self.size > 1:
-            self.awaited("all gone")
-
-    def ask(self, number: int, request: str) -> None:
-        """For rank 0: let the others begin."""
-        self.put(f"request/{number}", request)
-
-    def work(self, number: int, request: str, one: One) -> None:
+    def _work(self, number: int, request: str) -> None:
         """Take pairs of a request until there are none left."""
-        schedules, documents = _read(request)
+        ranks, (schedules, documents) = self._ranks, _read(request)
         pairs = len(schedules) * len(documents)
         for turn in count():
             first = self._drawn(number, turn)
             if first >= pairs:
                 break
             # Where pairs run out, the rest of the group computes the last one too: in step.
-            pair = first if self.by_heads else min(first + self.member, pairs - 1)
+            pair = min(first + ranks.member, pairs - 1) if ranks.by_layers else first
             schedule, document = divmod(pair, len(documents))
-            values = one(schedules[schedule], documents[document])
-            if self.by_heads and self.member > 0:
-                continue
-            # NaN is no JSON, and repr gives every float back.
-            self.put(f"value/{number}/{pair}", " ".join(map(repr, values.tolist())))
-
-    def value(self, number: int, pair: int) -> list[float]:
-        text: str = self.awaited(f"value/{number}/{pair}")
-        return [float(value) for value in text.split()]
+            values = self._one(schedules[schedule], documents[document])
+            if ranks.by_layers or ranks.member == 0:
+                # NaN is no JSON, and repr gives every float back.
+                ranks.put(f"value/{number}/{pair}", " ".join(map(repr, values.tolist())))
 
     def _drawn(self, number: int, turn: int) -> int:
         """The first of the pairs that the group takes in a turn of a request."""
-        told = f"turn/{number}/{self.copy}/{turn}"
-        if self.member > 0:
-            return int(self.awaited(told))
-        drawn = 1 if self.by_heads else self.per_copy
-        first = self.add(f"next/{number}", drawn) - drawn
-        if self.per_copy > 1:
-            self.put(told, str(first))
+        ranks = self._ranks
+        key = f"turn/{number}/{ranks.copy}/{turn}"
+        if ranks.member > 0:
+            return int(ranks.awaited(key))
+        drawn = ranks.per_copy if ranks.by_layers else 1
+        first = ranks.add(f"next/{number}", drawn) - drawn
+        if ranks.per_copy > 1:
+            ranks.put(key, str(first))
         return first
-
-
-class SharedMeasure:
-    """A measure whose pairs all ranks take from one counter."""
-
-    def __init__(self, ranks: SearchRanks, one: One) -> None:
-        self._ranks, self._one = ranks, one
-        self._requests = 0
-
-    def __call__(self, schedules: Sequence[RotarySchedule], documents: Sequence[int]) -> FloatArray:
-        number = self._requests
-        self._requests += 1
-        request = json.dumps([[s.to_json() for s in schedules], [int(d) for d in documents]])
-        self._ranks.ask(number, request)
-        self._ranks.work(number, request, self._one)
-        pairs = len(schedules) * len(documents)
-        values = [self._ranks.value(number, pair) for pair in range(pairs)]
-        found = np.array(values).reshape(len(schedules), len(documents), -1)
-        return without_failures(found)
-
-    def close(self) -> None:
-        self._ranks.dismiss(self._requests)
 
 
 def _read(request: str) -> tuple[list[RotarySchedule], list[int]]:

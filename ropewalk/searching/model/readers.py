@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import Unsupported
@@ -30,10 +30,7 @@ from ropewalk.scaling import log_growth
 from ropewalk.searching.model.measure import DocumentMeasure, LlamaCppMeasure, LocalMeasure, PlanOf
 from ropewalk.searching.space import Space
 from ropewalk.searching.strategies import yarn
-
-if TYPE_CHECKING:
-    from ropewalk.searching.model.ranks import SearchRanks
-
+from ropewalk.torchrun import Ranks
 
 _SHORT = 256
 """The context of a llama.cpp that only makes tokens."""
@@ -61,7 +58,7 @@ class PlantedReader(Protocol):
         """The part of a run's configuration that says whose answers they are."""
 
     @abstractmethod
-    def check_memory(self, length: int, ranks: SearchRanks | None) -> None:
+    def check_memory(self, length: int, ranks: Ranks) -> None:
         """Refuse a length that it cannot read."""
 
     @abstractmethod
@@ -78,7 +75,7 @@ class PlantedReader(Protocol):
         documents: Sequence[Planted],
         plan_of: PlanOf,
         notice: Notice,
-        ranks: SearchRanks | None = None,
+        ranks: Ranks,
     ) -> DocumentMeasure:
         """A measurement of schedules on these documents."""
 
@@ -133,11 +130,10 @@ class ModelReader(PlantedReader):
 
         return identity_of(self.loaded, digest_of_weights(self.loaded.model))
 
-    def check_memory(self, length: int, ranks: SearchRanks | None) -> None:
+    def check_memory(self, length: int, ranks: Ranks) -> None:
         from ropewalk.costs.memory import check_memory
 
-        heads = ranks is not None and ranks.by_heads
-        parts = ranks.per_copy if ranks is not None and heads else 1
+        heads, parts = ranks.by_heads, ranks.per_copy if ranks.by_heads else 1
         check_memory(self.loaded.model, length, "to", in_chunks=heads, ranks=parts)
 
     def check_follows(self, plan: ContextPlan) -> None:
@@ -151,12 +147,12 @@ class ModelReader(PlantedReader):
         documents: Sequence[Planted],
         plan_of: PlanOf,
         notice: Notice,
-        ranks: SearchRanks | None = None,
+        ranks: Ranks,
     ) -> DocumentMeasure:
         return LocalMeasure(
             *(self.loaded.model, documents, plan_of, notice),
-            in_step=ranks is not None and ranks.per_copy > 1,
-            in_chunks=ranks is not None and ranks.by_heads,
+            in_step=ranks.per_copy > 1,
+            in_chunks=ranks.by_heads,
         )
 
     @contextmanager
@@ -204,7 +200,7 @@ class LlamaCppReader(PlantedReader):
             "cache": self._cache,
         }
 
-    def check_memory(self, length: int, ranks: SearchRanks | None) -> None:
+    def check_memory(self, length: int, ranks: Ranks) -> None:
         self._file.check_memory(length, self._cache, "to")
 
     def check_follows(self, plan: ContextPlan) -> None:
@@ -227,7 +223,7 @@ class LlamaCppReader(PlantedReader):
         documents: Sequence[Planted],
         plan_of: PlanOf,
         notice: Notice,
-        ranks: SearchRanks | None = None,
+        ranks: Ranks,
     ) -> DocumentMeasure:
         def running(plan: ContextPlan) -> Any:
             setting = self._file.setting(plan, self._length, self._cache, plan.methods)
@@ -254,10 +250,10 @@ class LlamaCppReader(PlantedReader):
 
 @contextmanager
 def in_llama_cpp(
-    source: Source, engine: Engine, cache: str, length: int, how: Loading, *, ranks: bool
+    source: Source, engine: Engine, cache: str, length: int, how: Loading, ranks: Ranks
 ) -> Iterator[LlamaCppReader]:
     """The llama.cpp that reads a GGUF file up to a length, until the end of the `with` block."""
-    if ranks:
+    if ranks.size > 1:
         raise Unsupported(
             "ranks cannot share a GGUF file, which llama.cpp runs; leave torchrun out"
         )

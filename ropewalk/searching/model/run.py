@@ -10,7 +10,6 @@ Each leg scores the hand-designed methods and searches on one set of documents, 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -33,15 +32,15 @@ from ropewalk.searching import driver, strategies
 from ropewalk.searching.model.choose import WITHIN, Candidates, ScheduleReader, select
 from ropewalk.searching.model.documents import SearchDocuments
 from ropewalk.searching.model.forwards import FINALISTS, evaluations_of
-from ropewalk.searching.model.measure import Kept, Measure
+from ropewalk.searching.model.measure import JournaledMeasure, Measure
 from ropewalk.searching.model.objectives import ModelObjective
-from ropewalk.searching.model.ranks import SearchRanks
+from ropewalk.searching.model.ranks import measuring
 from ropewalk.searching.model.readers import PlantedReader, reader_of
 from ropewalk.searching.model.report import report
 from ropewalk.searching.model.results import PRESENT, Leg, SearchResult
 from ropewalk.searching.model.settings import SearchSettings, check_target, legs_of, space_of
 from ropewalk.searching.space import Space
-from ropewalk.untrusted import parse_json
+from ropewalk.torchrun import Ranks
 
 Journals = Callable[[str], Journal | None]
 """A journal by its name, or None to keep nothing."""
@@ -54,7 +53,7 @@ def search_model(
     *,
     chat: Chat | None = None,
     journal: Journals = lambda name: None,
-    ranks: SearchRanks | None = None,
+    ranks: Ranks | None = None,
     progress: Progress = silent,
     notice: Notice = log_notice,
 ) -> SearchResult:
@@ -64,7 +63,7 @@ def search_model(
     one of what is measured besides. All ranks are called with the same arguments, and all return
     the same.
     """
-    reader = reader_of(model)
+    reader, ranks = reader_of(model), ranks or Ranks()
     present = reader.present_plan
     layer = present.extended_layer
     check_target(present.longest(layer), settings)
@@ -95,20 +94,18 @@ def search_model(
         leg = search.over(ranks, journal, progress)
         if leg is not None:
             legs.append(leg)
-    helps = ranks is not None and ranks.rank > 0
-    found = None if helps else SearchResult(_plan(present, layer, legs, settings), tuple(legs))
-    if ranks is None:
-        assert found is not None
-        return found
-    text = ranks.share(None if found is None else json.dumps(found.to_json()))
-    return found or SearchResult.from_json(parse_json(text, source="rank 0"))
+    if ranks.rank > 0:
+        return SearchResult.from_json(ranks.broadcast(None))
+    result = SearchResult(_plan(present, layer, legs, settings), tuple(legs))
+    ranks.broadcast(result.to_json())
+    return result
 
 
 def check_search(
     model: LoadedModel | PlantedReader,
     documents: Sequence[Document],
     settings: SearchSettings,
-    ranks: SearchRanks | None = None,
+    ranks: Ranks | None = None,
     chat: Chat | None = None,
 ) -> None:
     """Refuse a target, a corpus too short for it, or a budget without room for one evaluation,
@@ -117,7 +114,7 @@ def check_search(
     present = reader.present_plan
     start = present.longest(present.extended_layer)
     check_target(start, settings)
-    reader.check_memory(settings.target_length, ranks)
+    reader.check_memory(settings.target_length, ranks or Ranks())
     encoder = reader.encoder.with_chat(chat)
     for _, own, length in legs_of(start, settings):
         if evaluations_of(settings) != 0:
@@ -150,8 +147,8 @@ class _LegSearch:
     length: int
     notice: Notice
 
-    def over(self, ranks: SearchRanks | None, journal: Journals, progress: Progress) -> Leg | None:
-        """Search on this process alone, or on all ranks; None if this one only helped."""
+    def over(self, ranks: Ranks, journal: Journals, progress: Progress) -> Leg | None:
+        """Search with all ranks; None on those that only measured for the first one."""
         original = self.start.geometry.original_length
         documents = SearchDocuments.of(
             self.corpus, self.encoder, self.length, original, self.settings, self.notice
@@ -166,16 +163,10 @@ class _LegSearch:
         local = self.reader.measure(documents.all, self._plan_of, self.notice, ranks)
         # That installing works is proven by one schedule, the same on all ranks.
         local.prove(next(iter(self._by_hand.values())))
-        if ranks is None:
-            return self._leg(local, documents, journal, progress, at_once=1)
-        ranks = ranks.apart(self.name)
-        if ranks.rank > 0:
-            ranks.serve(local.one)
-            return None
-        shared = ranks.measure(local.one)
-        leg = self._leg(shared, documents, journal, progress, ranks.size)
-        shared.close()
-        return leg
+        with measuring(ranks.apart(self.name), local) as measure:
+            if measure is None:
+                return None
+            return self._leg(measure, documents, journal, progress, ranks.size)
 
     def _plan_of(self, schedule: RotarySchedule) -> ContextPlan:
         return self.reader.present_plan.with_steps(self.layer, (PlanStep(self.length, schedule),))
@@ -189,8 +180,8 @@ class _LegSearch:
         at_once: int,
     ) -> Leg:
         """Measure, choose, report."""
-        kept = Kept(measure, journal(f"{self.name}-measured.jsonl"), at_once)
-        reader = ScheduleReader(kept, self.settings.objective, progress)
+        journaled = JournaledMeasure(measure, journal(f"{self.name}-measured.jsonl"), at_once)
+        reader = ScheduleReader(journaled, self.settings.objective, progress)
         candidates = self._candidates(
             reader, measure, documents, journal(f"{self.name}.jsonl"), at_once
         )
@@ -201,7 +192,7 @@ class _LegSearch:
                 f"the model has no finite score at {self.length:,} tokens under any schedule; "
                 "try float32 (`dtype`), and check that the unmodified model works"
             )
-        if chosen in candidates.by_hand and candidates.finalists:
+        if chosen in candidates.hand_designed and candidates.finalists:
             self.notice(
                 f"search did not beat {chosen} on held-out documents, so {chosen} is used; allow "
                 "more evaluations or documents"
@@ -247,7 +238,7 @@ class _LegSearch:
         # Finalists are numbered, best first, as journals and notices name them.
         finalists = {f"finalist {n}": own for n, (own, _) in enumerate(result.finalists, start=1)}
         return Candidates(
-            by_hand=by_hand,
+            hand_designed=by_hand,
             finalists={name: space.schedule(own) for name, own in finalists.items()},
             at_bounds={name: space.bounds_met(own) for name, own in finalists.items()},
             on_search=on_search,

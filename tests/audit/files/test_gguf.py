@@ -18,7 +18,7 @@ from ropewalk.gguf.sizes import SCALES
 from ropewalk.gguf.tensors import TABLE, problems, unfamiliar, untold
 from ropewalk.models.config import BUNDLED
 from tests.gguf import tiny_architectures
-from tests.gguf.damages import DAMAGES, damaged
+from tests.gguf.damages import DAMAGES, damaged, epsilon
 from tests.gguf.gguf_cases import named_plan, unproven
 from tests.gguf.gguf_files import finished, header_only
 
@@ -53,6 +53,12 @@ def test_a_damaged_file_is_not_well_and_not_run(name: str, whole: Path, tmp_path
         assert UNDECIDED[name] in found.summary()
     else:
         assert found.verdict == "wrong"
+
+
+def test_an_epsilon_larger_than_what_norms_divide_is_wrong(whole: Path, tmp_path: Path) -> None:
+    """llama.cpp loads it, and writes garbage."""
+    path = damaged(whole, tmp_path / "a.gguf", lambda keys, tensors: keys.update(epsilon(4e9)))
+    assert audit(path, run=False).verdict == "wrong"
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

@@ -40,6 +40,7 @@ def refusal(own: Client) -> str:
         ("http://localhost:8000", "http://localhost:8000"),
         ("http://localhost:8000/v1/", "http://localhost:8000"),
         ("https://host/deep/v1", "https://host/deep"),
+        ("https://host/deep/v1/chat/completions", "https://host/deep"),
         ("http://[::1]:80", "http://[::1]:80"),
     ],
 )

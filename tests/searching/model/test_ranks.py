@@ -17,11 +17,13 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore
 
+import ropewalk as rw
 from ropewalk.errors import RopewalkError, Unsupported
 from ropewalk.evaluation.identity import digest_of_weights
 from ropewalk.models import ranks as module
+from ropewalk.models.ranks import StoreRanks
 from ropewalk.searching.model.measure import LocalMeasure
-from ropewalk.searching.model.ranks import SearchRanks
+from ropewalk.searching.model.ranks import SharedMeasure
 from tests.evaluation import tiny
 from tests.forks import Fork, Forks
 from tests.searching.model.test_objectives import DOCUMENTS, SCHEDULES, measure, plan_of
@@ -37,7 +39,8 @@ import torch.distributed as dist
 from ropewalk.searching.model.measure import LocalMeasure
 from ropewalk.evaluation.identity import digest_of_weights
 from tests.evaluation import tiny
-from ropewalk.searching.model.ranks import SearchRanks
+from ropewalk.models.ranks import StoreRanks
+from ropewalk.searching.model.ranks import SharedMeasure, measuring
 from tests.searching.model.test_ranks import ASKED, CPU, DOCUMENTS, TIED, plan_of, torch
 
 torch.set_num_threads(1)
@@ -46,25 +49,26 @@ if per_copy == 1:
     dist.init_process_group("gloo")  # as a process that also trains would have it
 done = []
 
-def one(schedule, document):
-    done.append(document)
-    return local.one(schedule, document)
+class Counted(LocalMeasure):
+    def one(self, schedule, document):
+        done.append(document)
+        return super().one(schedule, document)
 
-with SearchRanks.of_environment(per_copy) as ranks:
+with StoreRanks.of_environment(per_copy) as ranks:
     model = tiny.model(**TIED)
-    ranks.place(model, CPU)
-    local = LocalMeasure(model, DOCUMENTS, plan_of, in_step=per_copy > 1)
+    if per_copy > 1:
+        ranks.by_layers = True
+        ranks.place(model, CPU)
+    local = Counted(model, DOCUMENTS, plan_of, in_step=per_copy > 1)
     local.prove(ASKED[0])
     answers = []
     for series in (ranks.apart("first"), ranks.apart("second")):
-        if ranks.rank > 0:
-            series.serve(one)
-            continue
-        shared = series.measure(one)
-        for _ in range(4):
-            answers.append(shared(ASKED, range(len(DOCUMENTS))).tolist())
-        answers.append(shared(ASKED[:1], [1]).tolist())
-        shared.close()
+        with measuring(series, local) as shared:
+            if shared is None:
+                continue
+            for _ in range(4):
+                answers.append(shared(ASKED, range(len(DOCUMENTS))).tolist())
+            answers.append(shared(ASKED[:1], [1]).tolist())
     held = [getattr(weight, "to_local", lambda: weight)() for weight in model.parameters()]
     result = {
         "answers": answers,
@@ -124,6 +128,36 @@ def test_processes_give_the_bits_of_one_and_share_the_work(
         assert result["fingerprint"] == digest_of_weights(model)
 
 
+def test_ranks_with_other_versions_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = iter([{"torch": "2.0"}, {"torch": "2.1"}])
+    monkeypatch.setattr(module, "versions", lambda: next(found))
+    store = HashStore()
+    first = threading.Thread(target=SearchRanks(store, 0, 2).check_same, args=({"seed": 0},))
+    first.start()
+    store.wait(["ropewalk/configuration/shared"])
+    with pytest.raises(RopewalkError, match="rank 1 sees another version of torch than rank 0"):
+        SearchRanks(store, 1, 2).check_same({"seed": 0})
+    first.join()
+
+
+def test_ranks_with_another_seed_do_not_share_a_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each would score documents of its own, and nothing else would say so."""
+    own = {"WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "1"}
+    for key, value in {**own, "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(key, value)
+    monkeypatch.setattr(module, "_STAYS", 0.05)
+    monkeypatch.setattr(module, "_met", lambda: (HashStore(), 1, 2))
+    monkeypatch.setattr(SearchRanks, "told", lambda *told: {**told[2], "seed": 1})
+    with pytest.raises(RopewalkError, match="rank 1 sees another seed than rank 0"):
+        rw.search(str(tiny.saved(tmp_path)), 256, corpus=tiny.documents(), device="cpu")
+
+
+def test_all_ranks_end_within_a_minute_of_the_last_beat_of_one() -> None:
+    assert module.SILENT + module._GRACE + 2 < 60
+
+
 class Together:
     """A store for one process, in which what is awaited is there or never will be."""
 
@@ -158,7 +192,7 @@ def test_a_failure_on_any_rank_fails_the_schedule_as_it_does_on_one(
         return [s._replace(losses=s.losses * np.nan) for s in scores] if first else scores
 
     monkeypatch.setattr(found._scorer, "score", broken)
-    shared = SearchRanks(Together(), 0, 1).measure(found.one)
+    shared = SharedMeasure(StoreRanks(Together(), 0, 1), found.one)
     np.testing.assert_array_equal(shared(SCHEDULES, [0, 1]), found(SCHEDULES, [0, 1]))
     assert np.isnan(shared(SCHEDULES, [0, 1])).all()
     assert np.isfinite(shared(SCHEDULES, [0, 2])).all()
@@ -168,22 +202,22 @@ def test_a_failure_on_any_rank_fails_the_schedule_as_it_does_on_one(
 def test_who_serves_stops_when_dismissed() -> None:
     store = Together()
     found = measure()
-    shared = SearchRanks(store, 0, 1).measure(found.one)
+    shared = SharedMeasure(StoreRanks(store, 0, 1), found.one)
     shared(SCHEDULES, [0])
     shared.close()
-    SearchRanks(store, 1, 2).serve(found.one)
+    SharedMeasure(StoreRanks(store, 1, 2), found.one).serve()
     assert any(key.endswith("all gone") for key in store.values)
 
 
 def test_whoever_waits_for_one_that_failed_ends_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_STAYS", 0.05)
     store = HashStore()
-    with pytest.raises(KeyError), SearchRanks(store, 0, 2):
+    with pytest.raises(KeyError), StoreRanks(store, 0, 2):
         raise KeyError("whatever")
     found = measure()
     with pytest.raises(RopewalkError, match="rank 0 failed; see its output"):
-        SearchRanks(store, 1, 2).apart("search").serve(found.one)
-    with pytest.raises(RopewalkError, match="rank 0 failed"), SearchRanks(store, 1, 2):
+        SharedMeasure(StoreRanks(store, 1, 2).apart("search"), found.one).serve()
+    with pytest.raises(RopewalkError, match="rank 0 failed"), StoreRanks(store, 1, 2):
         raise RuntimeError("Connection closed by peer")
 
 
@@ -194,14 +228,14 @@ def test_the_rank_that_failed_stays_until_the_others_have_read_of_it(
     store = HashStore()
 
     def fail() -> None:
-        with contextlib.suppress(KeyError), SearchRanks(store, 0, 3):
+        with contextlib.suppress(KeyError), StoreRanks(store, 0, 3):
             raise KeyError("whatever")
 
     failing = threading.Thread(target=fail)
     failing.start()
     for rank in (1, 2):
         assert failing.is_alive()
-        ranks = SearchRanks(store, rank, 3)
+        ranks = StoreRanks(store, rank, 3)
         with pytest.raises(RopewalkError, match="rank 0 failed; see its output"), ranks:
             ranks.awaited("what never comes")
     failing.join(2)
@@ -214,12 +248,12 @@ def test_whoever_waits_ends_when_the_store_is_gone() -> None:
             raise dist.DistNetworkError("Connection was likely closed")
 
     with pytest.raises(RopewalkError, match="rank 0 failed"):
-        SearchRanks(Gone(), 1, 2).serve(measure().one)
+        SharedMeasure(StoreRanks(Gone(), 1, 2), measure().one).serve()
 
 
 def test_a_device_that_ranks_cannot_share_is_refused() -> None:
     with pytest.raises(Unsupported, match="cannot share a copy of the model on mps"):
-        SearchRanks(Together(), 0, 2, per_copy=2).place(tiny.model(), torch.device("mps"))
+        StoreRanks(Together(), 0, 2, per_copy=2).place(tiny.model(), torch.device("mps"))
 
 
 def test_a_shared_model_that_runs_out_of_memory_ends_the_search(

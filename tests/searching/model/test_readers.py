@@ -28,6 +28,7 @@ from ropewalk.progress import unheard
 from ropewalk.schedule import RotarySchedule
 from ropewalk.searching.model.measure import ANSWERS, MATCHED, TEXT
 from ropewalk.searching.model.readers import LlamaCppReader, ModelReader
+from ropewalk.torchrun import Ranks
 from tests.evaluation.served import made
 
 TARGET = 1024
@@ -60,9 +61,9 @@ def test_both_measure_the_same(by_llama_cpp: LlamaCppReader) -> None:
 
     plain = made.plain()
     schedules = [plain, extend(plain, TARGET, "yarn"), extend(plain, TARGET, "ntk")]
-    own = here.measure(planted, plan_of, unheard)(schedules, range(2))
+    own = here.measure(planted, plan_of, unheard, Ranks())(schedules, range(2))
     with by_llama_cpp.counting() as read:
-        found = by_llama_cpp.measure(planted, plan_of, unheard)(schedules, range(2))
+        found = by_llama_cpp.measure(planted, plan_of, unheard, Ranks())(schedules, range(2))
     # Each document is read once under each schedule, and nothing of it again for its questions.
     assert read() == pytest.approx(len(schedules) * 2 * TARGET, rel=0.05)
     np.testing.assert_array_equal(found[..., MATCHED], own[..., MATCHED])

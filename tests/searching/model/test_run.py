@@ -356,16 +356,15 @@ import json, sys
 import torch
 torch.set_num_threads(1)
 from pathlib import Path
-from ropewalk.searching.model.ranks import SearchRanks
+from ropewalk.models.dividing import all_ranks
 from ropewalk.run_directory import Journal
 from tests.searching.model.test_run import SETTINGS, loaded, tiny
 from dataclasses import replace
 from ropewalk.searching.model.run import search_model
-import os
 
 folder, settings = Path(sys.argv[1]), replace(SETTINGS, recover=True)
-ranks = SearchRanks.of_environment() if "RANK" in os.environ else None
-first = ranks is None or ranks.rank == 0
+ranks = all_ranks(1, "search")
+first = ranks.rank == 0
 found = search_model(
     loaded(), tiny.documents(), settings, ranks=ranks,
     journal=lambda name: Journal(folder / name) if first else None,

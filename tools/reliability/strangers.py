@@ -151,7 +151,10 @@ def _nested(depth: int) -> dict[str, object]:
 
 
 def _corpus(name: str, content: bytes) -> Prepare:
-    return lambda folder, _: (folder / name).write_bytes(content) and None
+    def prepare(folder: Path, _: Path) -> None:
+        (folder / name).write_bytes(content)
+
+    return prepare
 
 
 def _split(pattern: str) -> dict[str, object]:

@@ -40,8 +40,14 @@ test: style
 suite: $(INSTALLED)
 	$(BIN)/python -m pytest $(TWO)
 
+# Hours on two cores; PART=NAME runs one of its parts, of ten minutes or so, and PART=list names them.
 test-slow: $(INSTALLED)
-	HYPOTHESIS_PROFILE=full $(BIN)/python -m pytest -m 'not browser' $(TWO)
+ifeq ($(PART),list)
+	@$(BIN)/python -m tests.parts
+else
+	files=$$($(BIN)/python -m tests.parts $(PART)) && HYPOTHESIS_PROFILE=full $(BIN)/python -m pytest \
+	  -m 'not browser' $(if $(PART),--part $(PART) $$files) $(TWO)
+endif
 
 # Chromium comes from Debian's packages, where the user may install them; else the tests are skipped.
 test-browser: $(INSTALLED)

@@ -100,10 +100,11 @@ def closed(space: Space, optimum: Callable[[FloatArray], FloatArray]) -> float:
 
 def blocks() -> dict[str, str]:
     found = json.loads(RESULTS.read_text("utf-8"))
+    where = measured_on(found["machine"], "python -m benchmarks.bowls")
     said = paragraph(
         "Which reading of a mutation is better depends on the optimum. Share of the gap between "
         f"the best seed and the optimum that is closed in {EVALUATIONS:,} evaluations, on bowls "
-        f"of {SCALE:g} times the length ({measured_on(found['machine'], 'python -m benchmarks.bowls')}):"
+        f"of {SCALE:g} times the length ({where}):"
     )
     rows = [f"| a mutation is drawn | {' | '.join(BOWLS)} |", "|---" * (1 + len(BOWLS)) + "|"]
     for reading, own in found["shares"].items():

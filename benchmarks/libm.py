@@ -101,8 +101,8 @@ def sentences() -> list[Sentence]:
     return [
         Sentence(
             "docs/theory.md",
-            "on {} arguments of the kind that occurs: at most {} u for exp, {} u for cos and {} u "
-            "for sin",
+            "against mpmath on {} arguments of the kind that occurs: at most {} u for exp, {} u "
+            "for cos and {} u for sin",
             (f"{results['arguments']:,}", *figures),
             holds=max(worst.values()) < ALLOWED,
         )

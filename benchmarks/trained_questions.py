@@ -411,8 +411,8 @@ def _page(found: Found) -> str:
         differences.append(f"| {arm} minus {other} | {' | '.join(told)} |")
     helps, by_itself = rules(found)
     verdict = (
-        f"Training questions {'help' if helps else 'were not shown to help'} more than plain text with "
-        f"other questions. Training {'may' if by_itself else 'should not'} be a default. "
+        f"Training questions {'help' if helps else 'were not shown to help'} more than plain text "
+        f"with other questions. Training {'may' if by_itself else 'should not'} be a default. "
         f"{_lost(found)}"
     )
     missing = sum(cell not in found and not needless(cell.arm) for cell in every_cell())
@@ -438,7 +438,8 @@ def _lost(found: Found) -> str:
             many = "one model" if len(changes[0]) == 1 else f"{len(changes[0])} models"
             most = max(0.0, -min(map(min, changes)))
             told.append(f"{100 * most:.0f} points at {rate} ({many})")
-    return f"The largest loss of a model in *judged* after plain text, at either length: {', '.join(told)}."
+    rates = ", ".join(told)
+    return f"The largest loss of a model in *judged* after plain text, at either length: {rates}."
 
 
 def _shown(own: dict[str, float] | None) -> str:

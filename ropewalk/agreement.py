@@ -34,7 +34,7 @@ class Agreement(Value):
     max_difference: Unbounded
     tolerance: Unbounded
     tokens: int
-    """The number of positions compared, beyond the trained length as well as below it."""
+    """The number of positions compared."""
     usual: float | None = None
     """The tolerance that was not enough, if `tolerance` is that of the model's own measured
     rounding."""
@@ -44,8 +44,10 @@ class Agreement(Value):
     median_tolerance: float | None = None
     """The largest median allowed: a multiple of the median change that rounding causes."""
     reference: str = "the reference implementation"
+    length: int = 0
+    """The length that they reach to; 0 if that is not recorded."""
 
-    _optional = ("reference",)
+    _optional = ("reference", "length")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -68,9 +70,10 @@ class Agreement(Value):
 
     def __str__(self) -> str:
         near = "equal to" if self.max_difference == 0 else f"within {self.max_difference:.2g} of"
+        reach = f" up to position {self.length:,}" if self.length else ""
         return (
             f"{self.quantity} {near} those of {self.reference} "
-            f"on {self.tokens:,} tokens (allowed difference: {self.allowed}){self.by_median}"
+            f"on {self.tokens:,} tokens{reach} (allowed difference: {self.allowed}){self.by_median}"
         )
 
     @property

@@ -94,7 +94,7 @@ class Section(NamedTuple):
 class Page(NamedTuple):
     title: str
     verdict: str
-    """The outcome of the run, after the word."""
+    """The outcome of the run, after the word: a paragraph a line."""
     reasons: tuple[str, ...]
     sections: tuple[Section, ...]
     missing: tuple[str, ...] = ()
@@ -110,14 +110,14 @@ class Page(NamedTuple):
     to_do: Code | None = None
     """The recommended action, and the command or the code for it."""
     evidence: tuple[Block, ...] = ()
-    """The figures that the verdict rests on."""
+    """The figures that the verdict rests on; the first is next to it."""
     remarks: tuple[tuple[str, str], ...] = ()
-    """On the outcome, such as its price: a name and a sentence each."""
+    """On the outcome, such as its certainty: a name and a sentence each."""
 
     @property
     def told(self) -> str:
         """The verdict in one line."""
-        return ": ".join(filter(None, (self.word, self.verdict)))
+        return ": ".join(filter(None, (self.word, self.verdict.replace("\n", " "))))
 
 
 def sections_of(blocks: Iterable[Block], first: str) -> list[Section]:

@@ -7,9 +7,9 @@ share the arithmetic here: where an axis ends, its ticks, and how far series sta
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 from ropewalk.interval import Interval, written
 from ropewalk.lengths import format_length
@@ -22,6 +22,7 @@ _APART = 0.0145
 _LARGEST = 1e150
 
 Span: TypeAlias = tuple[float, float]
+T = TypeVar("T")
 
 
 class Mark(NamedTuple):
@@ -47,6 +48,8 @@ class Series(NamedTuple):
     """Drawn thick: the one that the chart is about."""
     look: int | None = None
     """The number of its colour, marker and dashes; its place in the chart if none is given."""
+    subject: str = ""
+    """What it is of, such as a method: that has one look in all charts shown together."""
     drawn: Literal["line", "steps", "points", "band"] = "line"
     """The form: steps hold each value until the next one; a band is filled from `low` to `high`."""
 
@@ -149,6 +152,19 @@ class TileGrid(NamedTuple):
     tiles: tuple[tuple[Tile | None, ...], ...]
     """By row, from the top."""
     caption: str = ""
+
+
+def alike(charts: Iterable[T]) -> list[T]:
+    """These charts, with one look for each subject, by its first place in any of them."""
+    looks: dict[str, int] = {}
+
+    def seen(series: Series) -> Series:
+        own = series.subject and looks.setdefault(series.subject, len(looks))
+        return series._replace(look=own) if isinstance(own, int) else series
+
+    return [
+        c._replace(series=tuple(map(seen, c.series))) if isinstance(c, Chart) else c for c in charts
+    ]
 
 
 def words(mark: Mark, axis: Axis) -> str:

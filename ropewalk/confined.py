@@ -68,7 +68,8 @@ def _forked() -> None:
         each._lock, each._owner = threading.Lock(), 0
 
 
-os.register_at_fork(after_in_child=_forked)
+if hasattr(os, "register_at_fork"):  # else the system has no forks
+    os.register_at_fork(after_in_child=_forked)
 
 
 class Confined:

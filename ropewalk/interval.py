@@ -10,7 +10,7 @@ from ropewalk.lengths import format_length
 
 Ends: TypeAlias = tuple[float, float]
 Unit: TypeAlias = Literal[
-    "share", "perplexity", "nats", "difference", "difference in nats", "tokens"
+    "share", "perplexity", "nats", "difference", "difference in nats", "change", "tokens"
 ]
 CONFIDENCE = 0.95
 
@@ -25,6 +25,7 @@ _NUMBERS: Mapping[Unit, Callable[[float], str]] = {
     "nats": "{:.3f}".format,
     "difference": "{:+.3g}".format,
     "difference in nats": "{:+.3f}".format,
+    "change": "{:+.1%}".format,
     "tokens": lambda value: format_length(round(value)),
 }
 
@@ -85,6 +86,10 @@ class Interval:
         if self.ends is None:
             return f"{self.number()} (too few {self.varies} for an interval)"
         return written(self.value, self.ends, _NUMBERS[self.unit])
+
+    def range(self) -> str:
+        """The interval alone, in brackets; empty if there is none."""
+        return "" if self.ends is None else str(self).removeprefix(self.number()).strip()
 
 
 def written(value: float, ends: Ends, number: Callable[[float], str]) -> str:

@@ -20,6 +20,7 @@ import tempfile
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
+from types import ModuleType
 
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, Unsupported
 
@@ -256,9 +257,24 @@ def _umask() -> int:
     return mask
 
 
+def locks() -> ModuleType:
+    """The module of file locks, by which a run or an export knows that it is alone."""
+    try:
+        import fcntl
+    except ImportError:
+        raise Unsupported(
+            "runs and exports need the file locks of POSIX, which this system has not; use Linux, "
+            "macOS, or Windows' subsystem for Linux"
+        ) from None
+    return fcntl
+
+
 def sync_directory(directory: Path) -> None:
     """The rename itself is on disk only when the directory is."""
-    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        descriptor = os.open(directory, os.O_RDONLY)
+    except PermissionError:  # Windows opens no folder
+        return
     try:
         os.fsync(descriptor)
     finally:

@@ -52,7 +52,11 @@ def share(
     progress: Progress, name: str, begin: float = 0.0, size: float = 1.0, detail: str = ""
 ) -> Callable[[float], None]:
     """For code that knows only its share: the progress of one stage, or of a part of one."""
-    return lambda done: progress(Status(name, begin + size * done, detail))
+
+    def of_part(done: float) -> None:
+        progress(Status(name, begin + size * done, detail))
+
+    return of_part
 
 
 PATIENCE = 1.5

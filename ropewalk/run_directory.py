@@ -20,7 +20,6 @@ refused. Only a damaged `events.jsonl`, which holds no number, is put aside as
 
 from __future__ import annotations
 
-import fcntl
 import json
 import math
 import os
@@ -41,6 +40,7 @@ from ropewalk.outputs import (
     TEMPORARY,
     cannot_write,
     check_place,
+    locks,
     sync_directory,
     write_atomically,
 )
@@ -437,6 +437,7 @@ def _is_folder(path: Path) -> bool:
 
 def _hold(path: Path) -> int:
     """Take the lock, or name who has it. The kernel frees it when its holder dies."""
+    fcntl = locks()
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -453,7 +454,10 @@ def _hold(path: Path) -> int:
             f"{path.parent}: is in use by {holder or 'another process'}; "
             "wait for it, or give another directory"
         ) from None
-    return descriptor
+    if os.fstat(descriptor).st_nlink > 0:
+        return descriptor
+    os.close(descriptor)  # a run that gave the directory up has removed it meanwhile
+    return _hold(path)
 
 
 def _line_of() -> str | None:

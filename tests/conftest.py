@@ -33,6 +33,7 @@ from ropewalk.outputs import write_atomically
 from ropewalk.reports import figures
 from tests.examples import FULL
 from tests.forks import Forks
+from tests.parts import is_in
 from tests.stock_process import StockProcess
 
 if TYPE_CHECKING:
@@ -64,7 +65,13 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--part", help="run this part of the slow suite alone (tests/parts.py)")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if part := config.getoption("part"):
+        items[:] = [item for item in items if is_in(part, item.nodeid)]
     items.sort(key=lambda item: not item.nodeid.split("::")[0].endswith(LONG))
 
 

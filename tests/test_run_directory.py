@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import json
 import os
@@ -349,6 +350,25 @@ with RunDirectory(sys.argv[1], "test", {}):
     print("held", flush=True)
     time.sleep(60)
 """
+
+
+def test_a_lock_that_was_removed_while_it_was_opened_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by a run that is refused and gives its directory up at this very moment."""
+    lock, flock = tmp_path / "lock", fcntl.flock
+
+    def late(descriptor: int, how: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", flock)
+        lock.unlink()
+        flock(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with (
+        RunDirectory(tmp_path, "trial", {}),
+        pytest.raises(RopewalkError, match=f"is in use by process {os.getpid()}"),
+    ):
+        RunDirectory(tmp_path, "trial", {})
 
 
 def test_a_second_process_is_refused_naming_the_holder_and_a_dead_holder_is_not_one(

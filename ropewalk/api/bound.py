@@ -25,8 +25,8 @@ from ropewalk.theory.bound import (
     Infimum,
     SafeBase,
     check_islands_length,
-    checked_rotary_dim,
     infima,
+    rotary_dim_of,
     safe_bases,
 )
 from ropewalk.theory.bound import islands as find_islands
@@ -99,6 +99,7 @@ class Bounds(Drawn):
             tuple(map(_cells, self.rows)),
         )
         if any(row.infimum is not None for row in self.rows):
+            # The widest interval of all rows; rounding may have widened one.
             widths = [
                 row.infimum_high / row.infimum_low - 1
                 for row in self.rows
@@ -211,7 +212,7 @@ def bound(
             raise InvalidValue("only", only, rule, "leave out `only` or `islands`")
         if rotary_dim is not None:
             whole_number(rotary_dim, "rotary_dim")
-        turning = checked_rotary_dim(whole_number(head_dim, "head_dim"), wanted, rotary_dim)
+        turning = rotary_dim_of(whole_number(head_dim, "head_dim"), wanted, rotary_dim)
         if islands:
             check_islands_length(wanted)
         lowest: dict[int, Infimum] = {}

@@ -39,17 +39,18 @@ def _made(
     known: tuple[str, ...]
     made: Any = None
     try:
+        # `guarded` names the user's function in whatever it raises or wrongly returns.
         if kind == "method":
             from ropewalk import scaling
 
-            known = scaling.own_names()
+            known = scaling.built_in_names()
             declared = {"identity_at_one": False, "monotone": False, **declared}
             compute = registered.guarded(kind, name, function, RotarySchedule)
             made = scaling.scaling_method(**declared)(compute)
         elif kind == "task":
             from ropewalk.evaluation import tasks
 
-            known = tuple(tasks.own())
+            known = tuple(tasks.built_in())
             name = declared.pop("name", name.replace("_", "-"))
             summary = (function.__doc__ or name).strip().splitlines()[0]
             returns = {"score": Real, "questions": list}
@@ -71,6 +72,7 @@ def _made(
             raise UnknownName("kind", kind, ("method", "task", "objective"))
     except TypeError as error:
         raise InputError(f"{kind} {name}: {error}; see `rw.register`") from None
+    # Last, since a task's name may be declared.
     if name in known:
         raise InputError(f"{kind} {name}: ropewalk has one of that name; choose another")
     return name, made

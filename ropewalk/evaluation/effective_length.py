@@ -109,12 +109,13 @@ def effective_lengths(
     cells = grouped(records, lambda r: (r.subject, r.mode, r.length))
     found = []
     for name, members in groups.items():
-        rates = {key: told for key, cell in cells.items() if (told := rates_of(cell, members))}
+        rates = {key: each for key, cell in cells.items() if (each := rates_of(cell, members))}
         for subject, mode in dict.fromkeys((subject, mode) for subject, mode, _ in rates):
             own = {
                 length: rates[subject, mode, length]
                 for length in sorted(n for s, m, n in rates if (s, m) == (subject, mode))
             }
+            # RULER's fixed threshold is for the mean of its thirteen tasks alone.
             if name == RULER_GROUP:
                 standings = []
                 for length, tasks in own.items():
@@ -124,6 +125,7 @@ def effective_lengths(
                 found.append(
                     EffectiveLength.of(subject, name, mode, "ruler", RULER, tuple(standings))
                 )
+            # The model's own threshold: a share of the unmodified model's score within its window.
             reference = None if base is None else rates.get((base, mode, original_length))
             if reference is not None:
                 standings = [

@@ -33,40 +33,36 @@ class OverRanks(InProcess):
     def answers(self, task: Task, mode: Mode, batches: Batches) -> Iterator[Sequence[Answer]]:
         for batch in batches:
             turn = next(self._turns)
-            found: Sequence[Answer] = [
+            answers: Sequence[Answer] = [
                 Answer(None if mode == "teacher_forced" else "", sample.answer) for sample in batch
             ]
-            if self._is_own(turn):
-                [found] = super().answers(task, mode, [batch])
-                self._give(turn, [[each.text, _listed(each.tokens)] for each in found])
+            if self._is_of_this_copy(turn):
+                [answers] = super().answers(task, mode, [batch])
+                self._send(turn, [[each.text, _listed(each.tokens)] for each in answers])
             elif self.ranks.rank == 0:
-                told = self._got(turn)
-                found = [Answer(text, np.array(tokens, np.int64)) for text, tokens in told]
-            yield found
+                received = self.ranks.received(f"answers/{turn}")
+                answers = [Answer(text, np.array(tokens, np.int64)) for text, tokens in received]
+            yield answers
 
     def losses(self, sequences: Sequence[IntArray], starts: Sequence[int]) -> Sequence[TokenScores]:
         turn = next(self._turns)
-        if self._is_own(turn):
-            own = super().losses(sequences, starts)
-            self._give(turn, [[each.losses.tolist(), _listed(each.chosen)] for each in own])
-            return own
+        if self._is_of_this_copy(turn):
+            scores = super().losses(sequences, starts)
+            self._send(turn, [[each.losses.tolist(), _listed(each.chosen)] for each in scores])
+            return scores
         if self.ranks.rank == 0:
-            told = self._got(turn)
-            return [TokenScores(np.array(a), np.array(b, np.int64)) for a, b in told]
+            received = self.ranks.received(f"answers/{turn}")
+            return [TokenScores(np.array(a), np.array(b, np.int64)) for a, b in received]
         sizes = [len(row) - start for row, start in zip(sequences, starts, strict=True)]
         return [TokenScores(np.zeros(size), np.zeros(size, np.int64)) for size in sizes]
 
-    def _is_own(self, turn: int) -> bool:
+    def _is_of_this_copy(self, turn: int) -> bool:
         return turn % self.ranks.copies == self.ranks.copy
 
-    def _give(self, turn: int, found: object) -> None:
+    def _send(self, turn: int, values: object) -> None:
         """Send rank 0 what it has not computed itself."""
         if self.ranks.copy > 0:
-            self.ranks.send(f"answers/{turn}", found)
-
-    def _got(self, turn: int) -> list[tuple[Any, Any]]:
-        answers: list[tuple[Any, Any]] = self.ranks.received(f"answers/{turn}")
-        return answers
+            self.ranks.send(f"answers/{turn}", values)
 
 
 def _listed(tokens: IntArray | None) -> list[int]:

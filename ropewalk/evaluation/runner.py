@@ -269,6 +269,7 @@ class Questions:
     def _records(
         self, answerer: Answerer, subject: Subject, sample: Sample, answer: Answer
     ) -> Iterator[EvalRecord]:
+        # By tokens, an answer is exact only if it also ends there; by text, its task scores it.
         scores = {}
         if answer.tokens is not None:
             chosen = answer.tokens
@@ -382,6 +383,7 @@ class PerplexityWindows:
                 positions=positions,
             )
 
+        # Means over windows: of the loss, or for tasks defined so, of each window's perplexity.
         losses = scores.losses[window.scored_from - start :]
         loss = float(losses.mean())
         if self.definition.average == "perplexities":
@@ -392,6 +394,7 @@ class PerplexityWindows:
             right = scores.chosen == window.tokens[start:]
             accuracy = float(right[window.scored_from - start :].mean())
             yield record(NEXT_TOKEN_ACCURACY.name, accuracy, window.weight)
+        # The loss by position shows up to which length the context helps.
         for low, high in self.bins:
             part = scores.losses[low - start : high - start]
             yield record(NLL.name, float(part.mean()), len(part), (low, high))

@@ -240,6 +240,7 @@ def agreement_with(
         tolerance,
         sum(len(sequence.ids) for sequence in asked),
         usual,
+        length=max(sequence.length for sequence in asked),
     )
 
 

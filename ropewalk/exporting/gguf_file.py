@@ -286,6 +286,7 @@ def against_flags(
         tolerance=SAME,
         tokens=len(said.positions),
         reference="the source file with the plan as flags",
+        length=said.positions[-1] + 1,
     )
 
 

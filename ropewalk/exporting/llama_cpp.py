@@ -67,9 +67,11 @@ _CHOOSING = (".router", ".gate")
 BEYOND = 500
 """The number of positions beyond the trained length that are compared."""
 MOST_TOKENS = 2048
-"""The longest text on which it is run."""
+"""The longest text on which it is run, unless a CPU reads a longer one in under a minute."""
+_FARTHEST, _BEARABLE = 4 * MOST_TOKENS, 10**12
+"""The longest such text, and its tokens times the parameters of the model at most."""
 _WITHIN = 12
-"""And how many before its end."""
+"""The number of positions before the trained length's end that are compared."""
 _SEED = 8
 _CHECK = "run `ropewalk verify` on the model's folder"
 _VERIFY = "run `ropewalk verify` on it"
@@ -178,8 +180,7 @@ def _agreement(
 ) -> Agreement:
     """Run both on the same tokens: log-probabilities of llama.cpp's likeliest tokens."""
     loaded = load(str(model.checkpoint.folder), dtype="float32", device="cpu")
-    longest = plan.target_length - 1  # it keeps one to write
-    length = min(model.original_length + BEYOND, longest, MOST_TOKENS)
+    length = _compared_length(model.original_length, plan.target_length, loaded.model)
     start = max(0, length - BEYOND - _WITHIN)
     vocabulary = len(loaded.tokenizer)
     tokens = np.random.default_rng(_SEED).integers(vocabulary, size=length)
@@ -201,6 +202,14 @@ def _agreement(
 
     allowed, before = gate.widened(found.max_difference, usual, moved)
     return replace(found, tolerance=allowed, usual=before)
+
+
+def _compared_length(original: int, target: int, model: Any) -> int:
+    """The length of the text: beyond the original one if a CPU reads that in under a minute."""
+    reach = min(original + BEYOND, target - 1)  # llama.cpp keeps one to write
+    parameters = sum(weight.numel() for weight in model.parameters())
+    is_bearable = reach <= _FARTHEST and reach * parameters <= _BEARABLE
+    return reach if is_bearable else min(reach, MOST_TOKENS)
 
 
 def _with_rounding(
@@ -284,6 +293,7 @@ def _compared(planned: NDArray[np.float64], said: LogProbabilities, tolerance: f
         max_difference=float(np.abs(planned - said.values).max()),
         tolerance=tolerance,
         tokens=len(planned),
+        length=said.positions[-1] + 1,
     )
 
 

@@ -9,13 +9,12 @@ delete somebody's notes.
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ropewalk.errors import InputError, InvalidValue
@@ -27,6 +26,7 @@ from ropewalk.outputs import (
     check_place,
     check_room,
     check_unicode,
+    locks,
 )
 
 
@@ -92,9 +92,7 @@ def staged(
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         check_room(out, needs_bytes + SPARE_BYTES, "an export")
-        room = Path(tempfile.mkdtemp(prefix=_prefix(out), suffix=TEMPORARY, dir=out.parent))
-        lock = os.open(room / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        room, lock = _new_room(out)
     except OSError as error:
         raise cannot_write(out, error) from None
     try:
@@ -108,25 +106,55 @@ def staged(
         # What is read was opened before: what fails now is the writing.
         raise cannot_write(out, error) from None
     finally:
-        shutil.rmtree(room, ignore_errors=True)
-        os.close(lock)
+        try:
+            _remove(room)
+        finally:
+            os.close(lock)
+
+
+def _new_room(out: Path) -> tuple[Path, int]:
+    """A room and its lock, held."""
+    fcntl = locks()
+    while True:
+        room = Path(tempfile.mkdtemp(prefix=_prefix(out), suffix=TEMPORARY, dir=out.parent))
+        with suppress(FileNotFoundError):  # another export took it for that of a dead process
+            lock = os.open(room / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if (room / _LOCK).exists():
+                return room, lock
+            os.close(lock)
+
+
+def _remove(room: Path) -> None:
+    """Remove a room, its lock last: one that holds things without a lock is never removed."""
+    with suppress(OSError):
+        for path in room.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            elif path.name != _LOCK:
+                path.unlink()
+        (room / _LOCK).unlink(missing_ok=True)
+        room.rmdir()
 
 
 def _remove_dead_rooms(out: Path) -> None:
     """Remove the leftovers of processes that were killed while they wrote to the same place."""
+    fcntl = locks()
     for room in out.parent.glob(f"{_prefix(out)}*{TEMPORARY}"):
         if room.is_symlink():  # never ours, and what it leads to is not to be removed
             continue
         try:
             lock = os.open(room / _LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError:  # not ours, or just being made
+        except OSError:  # not ours, unless it is empty: its process had no time to lock it
+            with suppress(OSError):
+                room.rmdir()
             continue
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # It may have been killed after it moved the old one away, and before the new one came.
             if os.path.lexists(room / _REPLACED) and not os.path.lexists(out):
                 os.rename(room / _REPLACED, out)
-            shutil.rmtree(room, ignore_errors=True)
+            _remove(room)
         except BlockingIOError:  # its process is alive
             continue
         finally:

@@ -29,14 +29,15 @@ from torch.distributed.rendezvous import rendezvous
 
 from ropewalk.errors import RopewalkError, Unsupported
 from ropewalk.models.sharding import shard
+from ropewalk.run_directory import versions
 from ropewalk.torchrun import Ranks
 
 _STAYS, _STAYS_MET = 30.0, 10.0
 """Seconds for which the rank that failed waits for the others; the second with a process group."""
 _FAILED, _ENDING, _ALL_END = "ropewalk/failed", "ropewalk/ending", "ropewalk/all end"
 
-SILENT = 60.0
-"""Seconds without a beat after which a rank is given up."""
+SILENT = 50.0
+"""Seconds without a beat after which a rank is given up: all end within a minute of its last."""
 _GRACE = 5.0
 """Seconds in which a rank may notice by itself that another is lost, before it is ended: whoever
 waits in a collective for one that was stopped waits for ever."""
@@ -303,13 +304,14 @@ class StoreRanks(Ranks):
         return json.loads(self.awaited(key))
 
     def check_same(self, configuration: Mapping[str, object]) -> None:
-        own = json.loads(json.dumps(configuration))
+        here = {f"version of {name}": version for name, version in versions().items()}
+        own = json.loads(json.dumps({**configuration, **here}))
         theirs = self.broadcast(own)
         other = [key for key in {**own, **theirs} if own.get(key) != theirs.get(key)]
         if other:
             raise RopewalkError(
                 f"rank {self.rank} sees another {', '.join(sorted(other))} than rank 0; give all "
-                "ranks the same files and settings"
+                "ranks the same files, settings and packages"
             )
 
     def put(self, key: str, value: str) -> None:

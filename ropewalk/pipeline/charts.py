@@ -26,14 +26,23 @@ class PlantedFact(NamedTuple):
     document: str
 
 
+def names(chosen: str) -> dict[str, str]:
+    """The unmodified model and the exported schedule, as charts name them."""
+    return {AS_IT_IS: shown_method(AS_IT_IS), chosen: f"{shown_method(chosen)} (exported)"}
+
+
 def before_and_after(
     axis: Axis, value: Callable[[str, int], Mark | None], chosen: str, lengths: Sequence[int]
 ) -> Chart:
     """One value by length, unmodified and under the chosen schedule."""
-    names = {AS_IT_IS: shown_method(AS_IT_IS), chosen: f"{shown_method(chosen)} (exported)"}
     series = tuple(
-        Series(name, tuple(filter(None, (value(method, n) for n in lengths))), method == chosen)
-        for method, name in names.items()
+        Series(
+            name,
+            tuple(filter(None, (value(method, n) for n in lengths))),
+            method == chosen,
+            subject=method,
+        )
+        for method, name in names(chosen).items()
     )
     title = axis.label.capitalize()
     return Chart(title, LENGTH, axis, series, original(lengths[0]), caption=INTERVALS)
@@ -50,7 +59,7 @@ def by_depth(title: str, facts: Mapping[int, Sequence[PlantedFact]]) -> TileGrid
         title,
         LENGTH.label,
         "place in the document",
-        tuple(map(format_length, facts)),
+        tuple(f"{format_length(n)} ({len(own)} facts)" for n, own in facts.items()),
         PLACES,
         tuple(rows),
         f"Each row holds a third of the facts, by depth; the last is {deepest:.0%} into its "
@@ -75,15 +84,24 @@ def _tile(length: int, facts: Sequence[PlantedFact]) -> Tile | None:
     return Tile(cell.rate.value, told, cell.is_vague)
 
 
-def by_documents(looks: Sequence[Look], chosen: str, window: int, length: int) -> Chart:
+def by_documents(
+    looks: Sequence[Look], chosen: str, window: int, length: int, name: str = ""
+) -> Chart:
     """The difference that decides, after each look at the documents."""
     marks = tuple(Mark.of(look.documents, look.difference) for look in looks)
     ends = format_length(window), format_length(length)
     return Chart(
         "Facts retrieved: the difference that decides",
         Axis("documents read"),
-        Axis("points", shown="points"),
-        (Series(f"{chosen} at {ends[1]} minus unmodified at {ends[0]}", marks, True),),
+        Axis("percentage points", shown="points"),
+        (
+            Series(
+                f"{name or chosen} at {ends[1]} minus unmodified at {ends[0]}",
+                marks,
+                True,
+                subject=chosen,
+            ),
+        ),
         (Guide(TO_WORK, f"at least {TO_WORK}"),),
         (Guide(-MARGIN, "limit"),),
         "Facts are planted in documents and asked for; an answer counts if it is exact. The "

@@ -14,9 +14,11 @@ from typing import ClassVar, NamedTuple, TypeVar
 import numpy as np
 
 from ropewalk.audit.files.check import Verdict as Examined
+from ropewalk.blocks import Cell, Table
 from ropewalk.chart import Chart, Mark, TileGrid
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError
+from ropewalk.evaluation.charts import INTERVALS
 from ropewalk.evaluation.planted import text_of
 from ropewalk.evaluation.results import shown_method
 from ropewalk.evaluation.select import Paired, paired
@@ -26,7 +28,14 @@ from ropewalk.evaluation.verdict import JUDGED_FROM, LOOKS, Look, Shares, Verdic
 from ropewalk.exporting.exported import Exported
 from ropewalk.interval import Interval
 from ropewalk.lengths import format_length
-from ropewalk.pipeline.charts import LOSS, RETRIEVED, PlantedFact, before_and_after, by_depth
+from ropewalk.pipeline.charts import (
+    LOSS,
+    RETRIEVED,
+    PlantedFact,
+    before_and_after,
+    by_depth,
+    names,
+)
 from ropewalk.records import AS_IT_IS, EXACT_MATCH
 from ropewalk.run_directory import check_kept
 from ropewalk.runtimes.finding import Finding
@@ -149,17 +158,22 @@ class Judged(Drawn):
     def price(self) -> Paired | None:
         """Nats a token of text that the schedule costs within the window; None before it is read
         there."""
-        return self._change(lambda each: each.text)
+        return self._change(lambda each: each.text, self.window)
 
-    def _change(self, value: Callable[[DocumentRead], float]) -> Paired | None:
-        """The schedule minus the unmodified model, within the window."""
-        before, after = (self.of(method, self.window) for method in (AS_IT_IS, self.chosen))
-        values = [np.array([value(each) for each in own]) for own in (after, before)]
-        return paired(values[0], values[1], _texts(after)) if len(after) == len(before) else None
+    def _change(self, value: Callable[[DocumentRead], float], length: int) -> Paired | None:
+        """The schedule minus the unmodified model, on the documents of a length that both read."""
+        before = {each.source: value(each) for each in self.of(AS_IT_IS, length)}
+        after = [each for each in self.of(self.chosen, length) if each.source in before]
+        values = np.array([[value(each), before[each.source]] for each in after])
+        return paired(values[:, 0], values[:, 1], _texts(after)) if after else None
 
     def costs_more_than(self, limit: float) -> bool:
         """True if documents show that the price is above a limit, in nats a token."""
         return self.price is not None and self.price.difference.is_above(limit)
+
+    def asked(self, method: str, length: int) -> int:
+        """The number of facts that were asked for."""
+        return sum(each.facts for each in self.of(method, length))
 
     def retrieved(self, method: str, length: int) -> str:
         """The share of all facts, with its interval."""
@@ -193,7 +207,7 @@ class Judged(Drawn):
     @property
     def price_in_words(self) -> str:
         """The change in perplexity, and any loss of retrieval, within the original window."""
-        lost = self._change(lambda each: each.retrieved)
+        lost = self._change(lambda each: each.retrieved, self.window)
         if lost is None or not lost.difference.is_below(0):
             return self._text_in_words
         rates = (self.shares(method, self.window).rate for method in (AS_IT_IS, self.chosen))
@@ -252,10 +266,44 @@ class Judged(Drawn):
         """Retrieval by length, and perplexity within the window and at the target, for which the
         few documents in between are too few; before and after."""
         ends = (self.window, self.length)
+        retrieved = before_and_after(RETRIEVED, self._rate, self.chosen, self.lengths or ends)
+        asked = self._counts(self.asked, self.lengths)
         return [
-            before_and_after(RETRIEVED, self._rate, self.chosen, self.lengths or ends),
+            retrieved._replace(caption=f"{retrieved.caption} Facts asked for: {asked}."),
             before_and_after(LOSS, self._perplexity, self.chosen, ends),
         ]
+
+    def _counts(self, count: Callable[[str, int], int], lengths: Sequence[int]) -> str:
+        """Numbers by length, with that of the unmodified model if it is another."""
+        told = []
+        for length in lengths:
+            before, after = (count(method, length) for method in (AS_IT_IS, self.chosen))
+            other = f" ({before} of {shown_method(AS_IT_IS)})" if before != after else ""
+            told.append(f"{after} at {format_length(length)}{other}")
+        return "; ".join(told)
+
+    def perplexities(self) -> Table:
+        """Perplexity before and after, and the change on the documents that both read."""
+        columns = ("length", *names(self.chosen).values(), "change, same texts")
+        rows, lengths = [], (self.window, self.length)
+        for length in lengths:
+            change = self._change(lambda each: each.text, length)
+            rows.append(
+                (
+                    Cell(format_length(length), length),
+                    *(_cell(self._loss(method, length)) for method in (AS_IT_IS, self.chosen)),
+                    _cell(change and change.difference.mapped(math.expm1, "change")),
+                )
+            )
+        read = self._counts(lambda *own: len(self.of(*own)), lengths)
+        return Table(
+            LOSS.label.capitalize(),
+            columns,
+            tuple(rows),
+            "The lower, the better the model predicts the text. The change is that of the texts "
+            "which both read, each compared with itself, so it is surer than the difference of the "
+            f"two columns. {INTERVALS} Documents read: {read}.",
+        )
 
     def by_depth(self) -> list[TileGrid]:
         """Facts found by depth and length, before and after; none of runs without depths."""
@@ -264,7 +312,7 @@ class Judged(Drawn):
             facts = {length: self._facts(method, length) for length in self.lengths}
             if any(facts.values()):
                 grids.append(by_depth(f"Where facts are found: {shown_method(method)}", facts))
-        return [each._replace(caption="") for each in grids[:-1]] + grids[-1:]
+        return [each._replace(caption=grids[-1].caption) for each in grids]
 
     def _facts(self, method: str, length: int) -> list[PlantedFact]:
         return sorted(
@@ -279,11 +327,20 @@ class Judged(Drawn):
         return Mark.of(length, own.estimate()) if own.shares else None
 
     def _perplexity(self, method: str, length: int) -> Mark | None:
+        found = self._loss(method, length)
+        return None if found is None else Mark.of(length, found)
+
+    def _loss(self, method: str, length: int) -> Interval | None:
+        """The perplexity of the texts."""
         text = [each.text for each in self.of(method, length)]
         if not text:
             return None
         loss = Interval.of(math.fsum(text) / len(text), mean_interval(text), "nats", "documents")
-        return Mark.of(length, loss.mapped(math.exp, "perplexity"))
+        return loss.mapped(math.exp, "perplexity")
+
+
+def _cell(found: Interval | None) -> Cell:
+    return Cell("–") if found is None else Cell(found.number(), found.value, quiet=found.range())
 
 
 def _texts(readings: Sequence[DocumentRead]) -> list[str]:

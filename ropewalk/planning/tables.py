@@ -42,9 +42,11 @@ def factors(
         Axis("rescale factor λ", "log2"),
         tuple(
             Series(
-                label if (m := own.attention_scaling) == 1 else f"{label}, attention × {m:.3g}",
+                f"{label}{' (chosen)' * (label == main)}"
+                + (f", attention × {m:.3g}" if (m := own.attention_scaling) != 1 else ""),
                 tuple(Mark(i, float(value)) for i, value in enumerate(own.rescale_factors)),
                 label == main,
+                subject=label,
             )
             for label, own in schedules.items()
         ),

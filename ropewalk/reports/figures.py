@@ -19,6 +19,7 @@ from ropewalk.chart import (
     Series,
     Span,
     TileGrid,
+    alike,
     apart,
     ends,
     ticks,
@@ -55,6 +56,7 @@ def figure(
     """All charts in one figure, at most three in a row. Strips lie below each other on one axis."""
     from matplotlib.figure import Figure
 
+    charts = alike(charts)
     columns = 1 if strips else min(3, len(charts))
     rows = -(-len(charts) // columns)
     wide, high = (8, 4.5) if len(charts) == 1 else (4.6, 3.6)

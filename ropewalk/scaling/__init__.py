@@ -74,21 +74,20 @@ class Method(Generic[P]):
         return replace(result, recipe=(*start.recipe, Recipe(self.name, values)))
 
     @property
-    def is_own(self) -> bool:
+    def is_built_in(self) -> bool:
         """True if it is a file here, not a function that a user registered."""
         return self.compute.__module__.startswith(f"{__name__}.")
 
     @property
     def name(self) -> str:
-        own, module = self.compute.__name__, self.compute.__module__
-        return module.rpartition(".")[2] if self.is_own else own
+        by_file = self.compute.__module__.rpartition(".")[2]
+        return by_file if self.is_built_in else self.compute.__name__
 
     @property
     def summary(self) -> str:
         """The first sentence of the file, or of a registered function."""
-        text = (
-            inspect.getdoc(inspect.getmodule(self.compute) if self.is_own else self.compute) or ""
-        )
+        described = inspect.getmodule(self.compute) if self.is_built_in else self.compute
+        text = inspect.getdoc(described) or ""
         return " ".join(text.partition("\n\n")[0].split())
 
     @cached_property
@@ -228,14 +227,14 @@ def scaling_method(
     return method
 
 
-def own_names() -> tuple[str, ...]:
+def built_in_names() -> tuple[str, ...]:
     """The files of this folder."""
     return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
 
 
 def names() -> tuple[str, ...]:
     """All methods: ropewalk's own, then those that a user registered."""
-    return (*own_names(), *added("method"))
+    return (*built_in_names(), *added("method"))
 
 
 def named(name: str) -> Method[...]:

@@ -138,7 +138,7 @@ def infima(
     """The certified infimum for each length, in the order given; one walk serves them all."""
     from ropewalk.theory import kernels
 
-    rotary_dim = checked_rotary_dim(head_dim, lengths, rotary_dim)
+    rotary_dim = rotary_dim_of(head_dim, lengths, rotary_dim)
     space = kernels.workspace(rotary_dim // 2, (head_dim - rotary_dim) // 2)
     results: dict[int, Infimum] = {}
     frontier, witness = 0.0, -1
@@ -211,7 +211,7 @@ def safe_bases(
     progress: Progress = silent,
 ) -> list[SafeBase]:
     """The safe base for each length, in the order given; certified for lengths to `certify_to`."""
-    rotary_dim = checked_rotary_dim(head_dim, lengths, rotary_dim)
+    rotary_dim = rotary_dim_of(head_dim, lengths, rotary_dim)
     pairs = rotary_dim // 2, (head_dim - rotary_dim) // 2
     results: dict[int, SafeBase] = {}
     safe, witness, first = 0.0, -1, 1
@@ -371,7 +371,7 @@ def islands(
     """
     from ropewalk.theory import kernels
 
-    rotary_dim = checked_rotary_dim(head_dim, [length], rotary_dim)
+    rotary_dim = rotary_dim_of(head_dim, [length], rotary_dim)
     check_islands_length([length])
     space = kernels.workspace(rotary_dim // 2, (head_dim - rotary_dim) // 2)
     if safe is None:
@@ -412,7 +412,7 @@ def check_islands_length(lengths: Sequence[int]) -> None:
             )
 
 
-def checked_rotary_dim(head_dim: int, lengths: Sequence[int], rotary_dim: int | None = None) -> int:
+def rotary_dim_of(head_dim: int, lengths: Sequence[int], rotary_dim: int | None = None) -> int:
     """The number of dimensions that rotate (default: all); refuses heads and lengths out of
     range."""
     if head_dim > MAX_DIM:

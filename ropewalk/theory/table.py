@@ -10,14 +10,7 @@ from functools import cache
 from importlib import resources
 
 from ropewalk.extras import required_by
-from ropewalk.theory.bound import (
-    Infimum,
-    Progress,
-    SafeBase,
-    checked_rotary_dim,
-    safe_bases,
-    silent,
-)
+from ropewalk.theory.bound import Infimum, Progress, SafeBase, rotary_dim_of, safe_bases, silent
 
 FILE = "bounds.json"
 
@@ -55,7 +48,7 @@ def safe_base(
     progress: Progress = silent,
 ) -> SafeBase:
     """The safe base from the table, or computed."""
-    rotary_dim = checked_rotary_dim(head_dim, [length], rotary_dim)
+    rotary_dim = rotary_dim_of(head_dim, [length], rotary_dim)
     known = lookup(head_dim, length) if rotary_dim == head_dim else None
     if known is not None:
         return known[1]

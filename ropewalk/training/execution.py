@@ -190,6 +190,7 @@ def check_step(
             "training does not compute the soft cap that this model has on its attention scores "
             "(`attn_logit_softcapping`), and without it it would be another model"
         )
+    # Without sizes in the config, nothing more can be known before the model is loaded.
     cost = step_cost(config, stage, settings, execution)
     if cost is None:
         return

@@ -124,7 +124,7 @@ def check_seen(told: Mapping[str, object], files: Mapping[str, Path]) -> None:
             raise InputError(
                 f"rank {other} sees another {', '.join(differ[:3])}"
                 f"{', …' if len(differ) > 3 else ''} than the first rank; give all ranks the same "
-                "files and settings"
+                "files, settings and packages"
             )
 
 

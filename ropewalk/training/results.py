@@ -137,6 +137,7 @@ class Trained(Drawn):
             yield Paragraph(f"  {warning}", "warning")
         if self.adapter is not None:
             yield Paragraph(f"the adapter alone: {self.adapter}")
+        # One checkpoint may be lucky, so the last ones are evaluated together.
         line = f"ropewalk evaluate {self.run}/evaluate --checkpoints {len(self.kept)}"
         yield Paragraph(f"the last checkpoints: {line}")
         yield Paragraph(f"load it: {self.exported.load}")

@@ -130,6 +130,7 @@ class TrainingSettings:
                 raise InvalidValue(
                     key, getattr(self, key), "must not be negative", "give 0 for none"
                 )
+        # AdamW multiplies each weight by 1 − rate · decay.
         if self.learning_rate * self.weight_decay >= 1:
             raise InvalidValue(
                 "weight_decay",

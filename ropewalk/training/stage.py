@@ -45,6 +45,7 @@ from ropewalk.models.renamed import recompute_name
 from ropewalk.models.slices import Empty, without_weights
 from ropewalk.models.stock_config import stock_config
 from ropewalk.progress import Notice, Progress, log_notice
+from ropewalk.run_directory import versions
 from ropewalk.torchrun import first
 from ropewalk.training import checkpoint
 from ropewalk.training.callback import KEPT, RopewalkCallback
@@ -227,6 +228,7 @@ def _check_seen(job: StageJob) -> None:
         "settings": asdict(replace(job.settings, shares=None)),
         "stage": asdict(job.stage),
         "execution": asdict(job.execution),
+        **{f"version of {name}": told for name, told in versions().items()},
     }
     check_seen(told, files)
 

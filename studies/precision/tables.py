@@ -74,28 +74,16 @@ def sentences() -> list[Sentence]:
             holds=ratios["bf16 over fp32, 512"][1] > 100
             and arms["bf16"]["loss_change"][2] < 0.001 * arms["bf16"]["loss"][0],
         ),
-        Sentence(PAGE, "Random weights with equally large logits deviate more", holds=stray),
         Sentence(
             PAGE,
-            "its first token does not have the largest part of D",
-            holds=plain["first_token_rank"][1] > 1,
+            "D_logit grows with length where positions have few bits, not where only q and k are "
+            "cast",
+            holds=level and all(arm["growth"][1] > 0 for arm in grows),
         ),
         Sentence(
             PAGE,
-            "its rank and its ratio to the median token rise with the strength of the sink, until "
-            "it has the largest part of all",
-            holds=leads and rises,
-        ),
-        Sentence(
-            PAGE,
-            "D_logit does not grow with length where only q and k are cast: no interval of its "
-            "power lies above 0, and none reaches 0.02",
-            holds=level,
-        ),
-        Sentence(
-            PAGE,
-            "It grows where positions have few bits, and by rounding angles also under `fp32`",
-            holds=all(arm["growth"][1] > 0 for arm in grows),
+            "The first token has the largest part of D only in a model with an attention sink",
+            holds=leads and rises and plain["first_token_rank"][1] > 1,
         ),
         Sentence(
             STUDY,

@@ -22,7 +22,7 @@ from ropewalk.evaluation.haystack import Haystack
 from ropewalk.evaluation.samples import generate
 from ropewalk.exporting import llama_cpp
 from ropewalk.exporting.exported import NotTheSame
-from ropewalk.exporting.llama_cpp import BEYOND, TOLERANCES, export
+from ropewalk.exporting.llama_cpp import BEYOND, MOST_TOKENS, TOLERANCES, export
 from ropewalk.gguf import families, llama_cpp_run, provenance
 from ropewalk.gguf import model as gguf_model
 from ropewalk.gguf.architectures import Architecture, architecture
@@ -398,3 +398,14 @@ def test_a_long_trained_length_is_no_long_comparison(tmp_path: Path) -> None:
     assert agreement is not None
     assert agreement.passed
     assert 64 <= agreement.tokens < 128
+
+
+def test_a_small_model_is_compared_beyond_a_window_of_more_than_the_usual_text(
+    tmp_path: Path,
+) -> None:
+    """The proof says how far it reaches."""
+    folder = tiny_folder(tmp_path / "model", max_position_embeddings=2048)
+    agreement = proven(export(folder, rw.plan(folder, 4096, "linear").plan, tmp_path / "out.gguf"))
+    assert agreement.passed
+    assert agreement.length == 2048 + BEYOND > MOST_TOKENS
+    assert f"up to position {agreement.length:,} " in str(agreement)

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import NoReturn
 
 import pytest
 import torch
@@ -275,6 +276,31 @@ def test_a_link_under_the_name_of_a_temporary_folder_is_not_followed(tmp_path: P
         place.write_text("whole")
     assert out.read_text() == "whole"
     assert sorted(path.name for path in home.iterdir()) == ["lock", "replaced"]
+
+
+def test_a_room_is_removed_at_whatever_moment_its_process_was_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object, **__: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    out = tmp_path / "out"
+    (tmp_path / f"{staging._prefix(out)}x{TEMPORARY}").mkdir()  # before it had a lock
+
+    def replace() -> None:
+        with staged(out, needs_bytes=0) as place:
+            place.mkdir()
+            (place.parent / "replaced").mkdir()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "rmtree", killed)  # while it removed the old export
+        with pytest.raises(KeyboardInterrupt):
+            replace()
+    [room] = tmp_path.glob(f".*{TEMPORARY}")
+    assert {path.name for path in room.iterdir()} == {"lock", "replaced"}
+    with staged(out, needs_bytes=0, overwrite=True) as place:
+        place.mkdir()
+    assert not list(tmp_path.glob(".*"))
 
 
 def test_nothing_comes_along_from_outside_the_model(broken: Path, tmp_path: Path) -> None:

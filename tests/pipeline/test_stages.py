@@ -128,7 +128,9 @@ def test_facts_are_shown_by_depth_and_length_a_third_of_them_a_row() -> None:
         for each in judged.readings
     ]
     before, after = replace(judged, readings=tuple(readings)).by_depth()
-    assert [after.columns, after.rows] == [("128", "256"), ("early", "middle", "late")]
+    assert after.columns == ("128 (42 facts)", "256 (42 facts)")
+    assert after.rows == ("early", "middle", "late")
+    assert before.caption == after.caption
     assert [tile and tile.value for tile in before.tiles[0]] == [1.0, None], "not read there"
     assert [round(row[1].value, 2) for row in after.tiles if row[1]] == [1.0, 0.71, 0.0]
     assert after.tiles[2][1] is not None
@@ -149,15 +151,35 @@ def test_a_model_whose_price_is_above_the_limit_works_at_a_price(
         extend_page, "stage_of", lambda run, name, kind, ending=".json": known.get((name, ending))
     )
     for limit, word, told in (
-        (0.02, "works, at a price", "above the limit of 2%"),
+        (0.02, "works, at a price", "more than the limit of 2%"),
         (0.1, "works", ""),
     ):
         run: Any = SimpleNamespace(path=tmp_path, configuration={"short_limit": limit})
         page = extend_page.page(run)
         assert page.word == word
-        assert told in dict(page.remarks)["Price on short text"]
+        assert told in page.verdict
         assert page.to_do is not None
         assert ("the original for shorter ones" in page.to_do.title) == bool(told)
+
+
+def test_a_change_of_perplexity_is_measured_on_the_texts_that_both_read() -> None:
+    """The chosen schedule reads more at the target, and those are harder."""
+    judged = judged_by(1.0, [1.0] * 32, paid=0.1)
+    readings = [
+        replace(each, text=3.0 + i / 100) if each.length == FAR else each
+        for i, each in enumerate(judged.readings)
+    ]
+    more = [
+        replace(each, method="none", text=each.text + 0.5)
+        for each in readings
+        if each.length == FAR
+    ]
+    both = replace(judged, readings=(*readings, *more[:5]))
+    within, at_target = both.perplexities().rows
+    assert (within[3].text, at_target[3].text) == ("+10.5%", "-39.3%")
+    assert "Documents read: 48 at 128; 32 at 256 (5 of unmodified)." in both.perplexities().caption
+    assert float(at_target[2].text) > 0.65 * float(at_target[1].text), "not so by the means"
+    assert "256 at 256 (40 of unmodified)" in both.charts()[0].caption
 
 
 def test_a_schedule_that_fails_says_up_to_where_it_would_do() -> None:

@@ -23,7 +23,7 @@ from ropewalk.runtimes import targets
 from ropewalk.runtimes.features import matrix
 from ropewalk.runtimes.model_classes import ENGINE_NAMES
 from ropewalk.runtimes.serving import Serving, serving
-from ropewalk.scaling import own_names
+from ropewalk.scaling import built_in_names
 from tests.audit.files.folders import edit
 from tests.gguf.gguf_cases import tiny_folder
 from tests.gguf.tiny_families import TINY
@@ -197,7 +197,7 @@ def plans(source: Path) -> Iterator[tuple[str, ContextPlan]]:
     """A plan by each method that this model can be extended by, and for the same length."""
     present = present_plan(source)
     given: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
-        **{name: (name, {}, {}) for name in own_names()},
+        **{name: (name, {}, {}) for name in built_in_names()},
         "base_change": ("base_change", {"base": 5e7}, {}),
         "searched": ("yarn", SEARCHED, {}),
         "kept positions": ("ntk", {}, {"kept_initial_positions": 2}),

@@ -35,9 +35,10 @@ class Row:
     planned: int
     cases: Callable[[Path, int], Iterator[Case]]
     seconds: float = 120
-    """A case runs in a forked child, which is ended if one takes longer."""
+    """A case runs in a forked child, which is ended if one takes ten times as long by the clock."""
     together: int = 1
-    """Cases for which one child serves, where forking would take longer than they do."""
+    """Cases for which one child serves, where forking would take longer than they do; 0 for none:
+    those that start and end processes themselves."""
     sample: int = 0
     """Cases that the fast suite runs: a few seconds at most."""
     mended: tuple[str, ...] = ()

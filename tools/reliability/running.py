@@ -14,7 +14,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -26,6 +26,10 @@ from tools.reliability.row import FOLDER, CannotRun, Case, Row
 COUNTS = FOLDER / "counts"
 CANNOT = "cannot run: "
 _SHOWN_EVERY = 5.0
+_PATIENCE = 10
+"""Seconds by the clock for each that a case may take: a machine may be busy with other work."""
+ELSEWHERE: list[Callable[[], float]] = []
+"""The seconds of processes that are still running, and of those that these have started."""
 
 
 @dataclass
@@ -66,16 +70,16 @@ def run_row(
     counts = Counts() if again else recorded(row.name, folder)
     if counts.seed != seed or not counts.begun:
         counts = Counts(seed=seed)
-    about = {"machine": str(machine()["cpu"]), "date": f"{datetime.now(UTC):%Y-%m-%d}"}
-    counts = replace(counts, commit=_commit(), **about)
+    counts.machine, counts.commit = str(machine()["cpu"]), _commit()
+    counts.date = f"{datetime.now(UTC):%Y-%m-%d}"
     ends = time.monotonic() + 60 * minutes
     shown, before = 0.0, counts.cpu_seconds
     began = _cpu_seconds()
     with tempfile.TemporaryDirectory(prefix="ropewalk-faults-") as room:
         cases = islice(row.cases(Path(room), seed), counts.begun, max(count, counts.begun))
-        while (batch := list(islice(cases, row.together))) and time.monotonic() < ends:
-            for case, said in zip(batch, in_children(batch, row.seconds), strict=True):
-                _count(counts, case, said)
+        while (batch := list(islice(cases, row.together or 1))) and time.monotonic() < ends:
+            for case, said in zip(batch, _outcomes(row, batch), strict=True):
+                _count(counts, case, said and said.replace(room, "ROOM"))
                 counts.cpu_seconds = round(before + _cpu_seconds() - began, 1)
                 if time.monotonic() > shown + _SHOWN_EVERY or said:
                     shown = time.monotonic()
@@ -119,16 +123,22 @@ def outcome(run: Callable[[], str | None]) -> str | None:
         return f"{type(error).__name__} at {where}: {' '.join(str(error).split())[:300]}"
 
 
+def _outcomes(row: Row, cases: Sequence[Case]) -> Iterator[str | None]:
+    if row.together:
+        return in_children(cases, row.seconds)
+    return (outcome(case.run) for case in cases)
+
+
 def in_children(cases: Sequence[Case], seconds: float) -> Iterator[str | None]:
-    """What each case says. All run in one forked child; if that ends, or is ended after `seconds`
-    for one case, another does those that are left."""
+    """What each case says. All run in one forked child; if that ends, or is ended because one
+    case takes too long, another does those that are left."""
     waiting = list(cases)
     while waiting:
         child, lines = _forked(waiting)
         over = True
         try:
             while waiting:
-                over = bool(select.select([lines], [], [], seconds)[0])
+                over = bool(select.select([lines], [], [], _PATIENCE * seconds)[0])
                 if not over or not (line := lines.readline()):
                     break
                 waiting.pop(0)
@@ -141,7 +151,7 @@ def in_children(cases: Sequence[Case], seconds: float) -> Iterator[str | None]:
         if waiting:
             waiting.pop(0)
             ended = f"its process ended with {os.waitstatus_to_exitcode(status)}"
-            yield ended if over else f"not over after {seconds:g} s"
+            yield ended if over else f"not over after {_PATIENCE * seconds:g} s by the clock"
 
 
 def _forked(cases: Sequence[Case]) -> tuple[int, BinaryIO]:
@@ -164,7 +174,8 @@ def _cpu_seconds() -> float:
     own, ended = (
         resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     )
-    return own.ru_utime + own.ru_stime + ended.ru_utime + ended.ru_stime
+    theirs = sum(seconds() for seconds in ELSEWHERE)
+    return own.ru_utime + own.ru_stime + ended.ru_utime + ended.ru_stime + theirs
 
 
 def _commit() -> str:

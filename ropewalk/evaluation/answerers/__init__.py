@@ -139,6 +139,7 @@ class Asked:
                     "the time of an answer is only known for a model in one process",
                     "give a number of answers, or tokens such as 1e9tok",
                 )
+            # Another timing would give another number, and so another run.
             kept = self._samples_begun()
             if kept is not None:
                 self.notice(f"goes on with the {kept:,} samples of this run, whatever the budget")
@@ -146,6 +147,7 @@ class Asked:
             each = rounds * sum(map(seconds, settings.lengths))
         else:
             lengths = settings.lengths
+            # A sample takes one answer, and about as many tokens as its length.
             each = float(rounds * (sum(lengths) if unit == "tokens" else len(lengths)))
         samples = int(self.budget.amount / each)
         if samples < 1:

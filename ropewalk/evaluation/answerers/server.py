@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -60,6 +61,52 @@ def claims(asked: Asked) -> bool:
 @contextmanager
 def opened(asked: Asked) -> Iterator[Evaluation]:
     """The server, its tokenizer, and the plan that it is said to follow."""
+    client, fingerprint = _client(asked), asked.fingerprint
+    # The tokenizer: a folder's, or the model's, which is then read for a fingerprint too.
+    source, folder = None, asked.tokenizer
+    if asked.model is not None:
+        source = asked.source()
+        folder = source.folder if folder is None else folder
+    elif folder is None:
+        raise InputError(
+            "a server does not state its tokenizer; give the folder that holds it (`tokenizer`), "
+            "or the planned model itself"
+        )
+    elif asked.run is not None:
+        check_run_place(asked.run)
+    encoder = encoder_of(folder)
+    canary = canary_of(encoder, asked.documents)
+    server = Server.open(client, encoder, canary[:16], asked.model_name)
+    # Lengths follow from whatever states one: the plan, the model, the fingerprint, or the server.
+    follows = _plan(asked) or (None if source is None else source.present_plan)
+    known = follows or fingerprint
+    settings = asked.settings(TASKS, "generate", lambda: _doublings(server.info, known))
+    with asking(client, asked.concurrency) as pool:
+        answerer = Served(
+            server,
+            asked.in_chat(encoder),
+            pool,
+            asked.concurrency,
+            subject=served_subject(server.info, follows, fingerprint),
+            identity={
+                "server": server.info.to_json(),
+                "tokenizer_sha256": encoder.sha256,
+                "plan": None if follows is None else follows.to_json(),
+            },
+            original_length=max(settings.lengths) if known is None else known.original_length,
+            canary=canary,
+            compared=partial(_compared, asked, server),
+            files=() if source is None else source.places,
+        )
+        yield Evaluation(answerer, asked.documents, asked.within_budget(settings, 1), asked.notice)
+
+
+def _plan(asked: Asked) -> ContextPlan | None:
+    return (asked.plans or (None,))[0]
+
+
+def _client(asked: Asked) -> Client:
+    """The connection, once all is refused that can be refused without a request."""
     asked.refuse_llama_cpp()
     asked.refuse(
         "methods to",
@@ -80,78 +127,49 @@ def opened(asked: Asked) -> Iterator[Evaluation]:
     client = Client.of(asked.server, asked.timeout)
     if not client.where.is_local and client.key and client.where.scheme == "http":
         asked.notice(f"warning: the key is sent to {client.where.host} unencrypted; use https")
-    plan, own = (asked.plans or (None,))[0], asked.fingerprint
-    if own is not None and plan is not None and own.plan_id != plan.id:
+    # A fingerprint stands for one plan; compared with a server of another, it would name a fault.
+    plan, fingerprint = _plan(asked), asked.fingerprint
+    if fingerprint is not None and plan is not None and fingerprint.plan_id != plan.id:
         raise InputError(
-            f"the fingerprint is that of the plan {own.plan_id}, and the plan given is {plan.id}; "
-            "give the two that belong together"
+            f"the fingerprint is that of the plan {fingerprint.plan_id}, and the plan given is "
+            f"{plan.id}; give the two that belong together"
         )
-    source, folder = None, asked.tokenizer
-    if asked.model is not None:
-        source = asked.source()
-        folder = source.folder if folder is None else folder
-    elif folder is None:
+    return client
+
+
+def _compared(asked: Asked, server: Server, directory: RunDirectory | None) -> Verdict | None:
+    """The verdict on the server, kept in the run; a run that goes on keeps its first one."""
+    given = asked.fingerprint
+    verdict = None if directory is None else result_in(directory.path, VERDICT, Verdict)
+    if verdict is None and (fingerprint := given or _fingerprint(asked)) is not None:
+        verdict = check(server, fingerprint, share(asked.progress, "comparing"))
+        if directory is not None:
+            directory.keep(VERDICT, verdict.to_json())
+    elif verdict is not None and given is not None and verdict.plan_id != given.plan_id:
         raise InputError(
-            "a server does not state its tokenizer; give the folder that holds it (`tokenizer`), "
-            "or the planned model itself"
+            f"the run's verdict is about the plan {verdict.plan_id}, and the fingerprint given "
+            f"is that of the plan {given.plan_id}; give the fingerprint of the former plan, or "
+            "begin another run"
         )
-    elif asked.run is not None:
-        check_run_place(asked.run)
-    encoder = encoder_of(folder)
-    trial = canary_of(encoder, asked.documents)[:16]
-    server = Server.open(client, encoder, trial, asked.model_name)
-    follows = plan or (None if source is None else source.present_plan)
-    known = follows or own
-    settings = asked.settings(TASKS, "generate", lambda: _doublings(server.info, known))
+    if verdict is not None and verdict.status != "same":
+        asked.notice(f"warning: {verdict.summary()}")
+    return verdict
 
-    def made() -> Fingerprint | None:
-        """The one that is given, or that of the given model under the plan."""
-        if own is not None or asked.model is None:
-            return own
-        from ropewalk.evaluation.served import reference
-        from ropewalk.models.load import load
 
-        loaded = load(asked.model, **asked.how._asdict())
-        progress = share(asked.progress, "fingerprint")
-        return reference.fingerprint(
-            loaded, plan, asked.documents, asked.seed, progress=progress, notice=asked.notice
-        )
+def _fingerprint(asked: Asked) -> Fingerprint | None:
+    """The fingerprint of the given model under the plan; None without a model."""
+    if asked.model is None:
+        return None
+    from ropewalk.evaluation.served import reference
+    from ropewalk.models.load import load
 
-    def compared(directory: RunDirectory | None) -> Verdict | None:
-        """The verdict on the server, kept in the run; of a run that goes on, its own."""
-        verdict = None if directory is None else result_in(directory.path, VERDICT, Verdict)
-        if verdict is None and (fingerprint := made()) is not None:
-            verdict = check(server, fingerprint, share(asked.progress, "comparing"))
-            if directory is not None:
-                directory.keep(VERDICT, verdict.to_json())
-        elif verdict is not None and own is not None and verdict.plan_id != own.plan_id:
-            raise InputError(
-                f"the run's verdict is about the plan {verdict.plan_id}, and the fingerprint given "
-                f"is that of the plan {own.plan_id}; give the fingerprint of the former plan, or "
-                "begin another run"
-            )
-        if verdict is not None and verdict.status != "same":
-            asked.notice(f"warning: {verdict.summary()}")
-        return verdict
-
-    with asking(client, asked.concurrency) as pool:
-        answerer = Served(
-            server,
-            asked.in_chat(encoder),
-            pool,
-            asked.concurrency,
-            subject=served_subject(server.info, follows, own),
-            identity={
-                "server": server.info.to_json(),
-                "tokenizer_sha256": encoder.sha256,
-                "plan": None if follows is None else follows.to_json(),
-            },
-            original_length=max(settings.lengths) if known is None else known.original_length,
-            canary=canary_of(encoder, asked.documents),
-            compared=compared,
-            files=() if source is None else source.places,
-        )
-        yield Evaluation(answerer, asked.documents, asked.within_budget(settings, 1), asked.notice)
+    loaded = load(asked.model, **asked.how._asdict())
+    progress = share(asked.progress, "fingerprint")
+    return reference.fingerprint(
+        *(loaded, _plan(asked), asked.documents, asked.seed),
+        progress=progress,
+        notice=asked.notice,
+    )
 
 
 class Served(Answerer):

@@ -166,11 +166,13 @@ class Client:
                 raise ServerError(f"{self.where}: not asked any more")
             try:
                 status, text, asked_wait = self._ask(method, path, body)
+            # A server may be starting, so it is asked again; a wrong certificate stays wrong.
             except (OSError, HTTPException) as error:
                 told = f"{self.where} does not answer ({self.clean(_reason(error))})"
                 if not left or self._stopped.is_set() or isinstance(error, ssl.SSLError):
                     raise ServerError(f"{told}; start it, or check the address") from None
             else:
+                # Some errors pass after the wait that the server asks for; others are final.
                 if status < 300:
                     return self._parsed(text)
                 told = self._told(status, text)

@@ -132,6 +132,7 @@ class Fingerprint(Result):
         ):
             _check(least <= value <= most, key, value, f"must be from {least:,} to {most:,}")
         self._check_probes()
+        # A file may come from anywhere: all answers must be about all probes.
         every = [("answers", self.answers)]
         every += [(f"healthy[{i}]", each) for i, each in enumerate(self.healthy)]
         every += [(f"candidates[{i}].answers", c.answers) for i, c in enumerate(self.candidates)]
@@ -422,6 +423,8 @@ def _cause(fingerprint: Fingerprint, seen: _Compared) -> Cause:
 
     A pair of causes is named only if it leaves less than half of what any single cause leaves.
     """
+    # The squared distance that each candidate leaves. A pair of causes has more freedom to fit, so
+    # it ranks as if it left twice as much.
     left = [float(each.sum()) for each in seen.others]
     pairs = [AND in each.name for each in fingerprint.candidates]
     ranked = [2 * x + _FLOOR if pair else x for x, pair in zip(left, pairs, strict=True)]
@@ -430,6 +433,7 @@ def _cause(fingerprint: Fingerprint, seen: _Compared) -> Cause:
     if len(order):
         best, least = fingerprint.candidates[order[0]], left[order[0]]
         explained = 1 - least / seen.distance
+        # Within rounding of one candidate: it is the cause, with all that lie as near.
         if least <= seen.threshold and explained >= _EXPLAINED:
             likely = [f"answers like the plan {best.told}"]
             names = {best.name}
@@ -440,6 +444,7 @@ def _cause(fingerprint: Fingerprint, seen: _Compared) -> Cause:
                     names.add(other.name)
                     likely.append(other.told)
             return Cause(best.name, ", or ".join(likely), certain=len(likely) == 1)
+    # No rotation reaches a single token at position 0, so a deviation there is one of weights.
     single = np.array([fingerprint.probes[i].kind == "token" for i in seen.places], dtype=bool)
     alone = seen.part(single)
     if len(alone.own) and alone.deviates:
@@ -451,6 +456,7 @@ def _cause(fingerprint: Fingerprint, seen: _Compared) -> Cause:
             "its cache are rounded to fewer than 8 bits, or its weights are slightly others"
         )
         return Cause("weights", told, certain=False)
+    # Else the weights are right. The nearest candidate is named if it explains most.
     where = _begins(fingerprint, seen.part(~single))
     if explained >= _EXPLAINED and least <= _NEAREST * seen.threshold:
         told = f"deviates{where}; the nearest known cause, the plan {best.told}, explains "

@@ -47,7 +47,7 @@ class _Way(NamedTuple):
     """One way of answering: a plan, and how the model is rounded meanwhile."""
 
     name: str
-    told: str
+    words: str
     plan: ContextPlan
     rounded: Callable[[], AbstractContextManager[None]] = nullcontext
     more_bos: int = 0
@@ -60,7 +60,7 @@ def fingerprint(
     seed: int = 0,
     length: int | None = None,
     progress: Callable[[float], None] = lambda done: None,
-    notice: Notice = lambda told: None,
+    notice: Notice = lambda words: None,
     ranks: Ranks | None = None,
 ) -> Fingerprint:
     """The answers of a model under a plan, or unmodified, and under all that may go wrong.
@@ -120,7 +120,7 @@ def fingerprint(
         answers=as_planned,
         healthy=tuple(healthy),
         candidates=tuple(
-            PossibleCause(way.name, way.told, each)
+            PossibleCause(way.name, way.words, each)
             for way, each in zip(ways[3:], others, strict=True)
         ),
     )
@@ -147,8 +147,9 @@ def _ways(model: Any, planned: ContextPlan, present: ContextPlan, encoder: Encod
     rotated = causes(planned, present)
     weights = partial(rounding.rounded_weights, model)
     cache = partial(rounding.rounded_cache, model)
-    told = "with its weights rounded to 4 bits"
-    coarse = [_Way("weights", told, planned, partial(weights, rounding.four_bits))]
+    # Roundings that change answers. The cache is rounded in sdpa, which gets keys and values whole.
+    words = "with its weights rounded to 4 bits"
+    coarse = [_Way("weights", words, planned, partial(weights, rounding.four_bits))]
     if model.config.get_text_config()._attn_implementation == "sdpa":
         kinds = {
             "4 bits": rounding.four_bits,
@@ -158,13 +159,15 @@ def _ways(model: Any, planned: ContextPlan, present: ContextPlan, encoder: Encod
         for kind, rounded in kinds.items():
             way = _Way("cache", f"with a cache of {kind}", planned, partial(cache, rounded))
             coarse.append(way)
+    # A wrong rotation and a coarse rounding together, for rotations whose effect is that small.
     pairs = [
-        _Way(f"{one.name}{AND}{two.name}", f"{one.told}{AND}{two.told}", one.plan, two.rounded)
+        _Way(f"{one.name}{AND}{two.name}", f"{one.words}{AND}{two.words}", one.plan, two.rounded)
         for one in rotated
-        if one.told in ROUNDED
+        if one.words in ROUNDED
         for two in coarse[:2]
     ]
     bos = [_Way("bos", "with one BOS more", planned, more_bos=1)] if encoder.bos else []
+    # Roundings of healthy servers: their distance is what a server may deviate by.
     healthy = (
         partial(weights, rounding.eight_bits, rounding.eight_bits),
         partial(weights, rounding.bfloat16, outputs=rounding.bfloat16),
@@ -187,6 +190,7 @@ class _Asking:
 
     def chosen(self, drafted: ProbeText, planned: ContextPlan) -> list[Probe]:
         """The drafted probes that the planned model answers with whole characters."""
+        # Single tokens, then short texts, then ends of the long text.
         probes: list[Probe] = []
         with self._under(planned, 1):
             for token in drafted.single:

@@ -118,6 +118,7 @@ def discover(client: Client, model: str | None = None) -> ServerInfo:
         raise InvalidValue(
             "model_name", name, f"must have from 1 to {MOST_TEXT} characters", "check the server"
         )
+    # Servers of one kind name themselves as owner of their models, and say more at other addresses.
     entry = next((e for e in models if e["id"] == name), {})
     dialect = next((each for each in dialects() if each.owner == entry.get("owned_by")), _UNCLAIMED)
     found = dict(dialect.describe(client, entry, name))

@@ -126,11 +126,11 @@ def asked_places(depth: float, count: int) -> list[int]:
 
 def every() -> Mapping[str, Task]:
     """All tasks by name: ropewalk's own, then those that a user registered."""
-    return {**own(), **registered} if (registered := added("task")) else own()
+    return {**built_in(), **registered} if (registered := added("task")) else built_in()
 
 
 @cache
-def own() -> Mapping[str, Task]:
+def built_in() -> Mapping[str, Task]:
     """The tasks that the files of this folder list."""
     files = sorted(module.name for module in pkgutil.iter_modules(__path__))
     tasks = [task for f in files for task in importlib.import_module(f"{__name__}.{f}").TASKS]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TypeVar
 
@@ -43,6 +43,7 @@ SUBJECTS = {SEARCHED: "the model under the searched schedule", TRAINED: "the tra
 NAMES = {SEARCHED: "the searched schedule", TRAINED: "the trained model"}
 MODELS = {"bundled": "The small demonstration model of ropewalk"}
 OWN = "For your own model, `ropewalk extend path/to/model --to 128k --dry-run` says what it takes."
+_MEANS = " (a schedule: it slows down the rotation by which the model tells positions apart)"
 NOT_YET = "Not judged yet, so how well the extended model works is unknown."
 
 
@@ -66,11 +67,12 @@ def page(run: RunOnDisk) -> Page:
     limit = _limit_missed(told, run) if told else None
     over = told is not None and told.verdict == "works" and limit is not None
     to_do = _to_do(told, run, exports, over=over) if told else None
+    window, length = (inspected.serves, inspected.target_length) if inspected else (0, 0)
     sections = [
-        *([_exported(run, exports, verified, to_do)] if exports else ()),
+        *([_exported(run, exports, verified, to_do, window, length)] if exports else ()),
         *(judged_section(each, goes_on=True) for each in going_on),
         *(judged_section(each, is_final=each is told) for each in reversed(judged.values())),
-        *([_searched(found, judged.get("first"))] if found else ()),
+        *([_searched(found, judged)] if found else ()),
     ]
     if trained:
         course = (trained.stage.method, trained.stage.steps)
@@ -80,9 +82,8 @@ def page(run: RunOnDisk) -> Page:
         f"{format_length(inspected.serves)} to {format_length(inspected.target_length)} tokens"
         if inspected
         else "A model, extended",
-        _finding(told) if told else NOT_YET,
+        f"{_finding(told)}\n{_priced(told, found, limit)}" if told else NOT_YET,
         (
-            *(f"Example: {each.example}." for each in judged.values() if each.example),
             *(f"{each.chosen} is judged now, by {each.so_far}." for each in going_on),
             *(each.summary() for each in (trained, verified) if each is not None),
             *([OWN] if inspected and inspected.model in MODELS else ()),
@@ -95,7 +96,7 @@ def page(run: RunOnDisk) -> Page:
         ),
         facts=schedules.sizes(run.path / "model"),
         word=told.verdict + ", at a price" * over if told else "",
-        remarks=tuple(_remarks(told, found, limit, run)) if told else (),
+        remarks=tuple(_remarks(told, run)) if told else (),
         to_do=to_do,
         evidence=() if told is None else (told.charts()[0], *told.by_depth()),
     )
@@ -109,53 +110,54 @@ def _limit_missed(judged: Judged, run: RunOnDisk) -> float | None:
     return None
 
 
-def _remarks(
-    judged: Judged, found: SearchResult | None, limit: float | None, run: RunOnDisk
-) -> Iterator[tuple[str, str]]:
-    """The rule, the change within the window, whether others keep its limit, memory and time."""
+def _remarks(judged: Judged, run: RunOnDisk) -> Iterator[tuple[str, str]]:
+    """The rule of the verdict, an example, memory and time."""
     if judged.looks:
         last = judged.looks[-1]
         difference = gain(EXACT_MATCH.name, last.difference).text
         yield (
             "How sure",
-            f"the difference from the original at {format_length(judged.window)} is {difference} "
-            f"({last.difference.level:.0%} interval); it counts as working if the whole interval "
-            f"is above {-100 * MARGIN:.0f}.",
+            f"the share of facts that it retrieves differs by {difference} from that of the "
+            f"original at {format_length(judged.window)} ({last.difference.level:.0%} interval). "
+            f"It counts as working if the whole interval is above {-100 * MARGIN:.0f}.",
         )
-    told = judged.price_in_words
-    if limit is not None:
-        told += f", above the limit of {math.expm1(limit):.0%}"
-        costs = dict(found.legs[0].short_costs) if found else {}
-        if costs and all(cost.difference.value > limit for cost in costs.values()):
-            able = " and ".join(name for name in costs if name != judged.chosen)
-            at = format_length(judged.length)
-            told += f". As good at {at}, but too dear as well: {able}" * bool(able)
-    yield "Price on short text", f"{told}."
+    if judged.example:
+        yield "Example", f"{judged.example}."
     if more := schedules.resources(run.path / "model", judged.window, judged.length):
         yield "Memory and time", more
 
 
+def _priced(judged: Judged, found: SearchResult | None, limit: float | None) -> str:
+    """The change within the window, and whether others keep the limit of the run."""
+    told = f"On short text, {judged.price_in_words}"
+    told += "" if limit is None else f", more than the limit of {math.expm1(limit):.0%}"
+    told += ". Perplexity: the lower, the better the model predicts the text."
+    if limit is None:
+        return told
+    costs = dict(found.legs[0].short_costs) if found else {}
+    if costs and all(cost.difference.value > limit for cost in costs.values()):
+        able = " and ".join(name for name in costs if name != judged.chosen)
+        told += f" Of the methods that do as well at {format_length(judged.length)}, none costs "
+        told += f"less (also tried: {able})." if able else "less."
+    return told
+
+
 def _finding(judged: Judged) -> str:
     """The figures that a verdict rests on, and its rule."""
-    subject = SUBJECTS.get(judged.chosen, f"the model extended by {judged.chosen}")
+    subject = SUBJECTS.get(judged.chosen, f"the model extended by {judged.chosen}{_MEANS}")
     window, length = map(format_length, (judged.window, judged.length))
     if not judged.looks:
         return f"At {length} tokens, {subject} {judged.evidence}."
     own = judged.retrieved(judged.chosen, judged.length)
     told = (
-        f"At {length} tokens, {subject} retrieves {own} of the {_asked(judged, judged.chosen)} "
-        f"facts hidden in {judged.looks[-1].documents} documents. Unmodified, it retrieves "
-        f"{judged.retrieved(AS_IT_IS, judged.length)} of {_asked(judged, AS_IT_IS)} there, and "
-        f"{judged.retrieved(AS_IT_IS, judged.window)} within its own window of {window}."
+        f"At {length} tokens, {subject} retrieves {own} of the "
+        f"{judged.asked(judged.chosen, judged.length)} facts hidden in "
+        f"{judged.looks[-1].documents} documents. Unmodified, it retrieves "
+        f"{judged.retrieved(AS_IT_IS, judged.length)} of {judged.asked(AS_IT_IS, judged.length)} "
+        f"there, and {judged.retrieved(AS_IT_IS, judged.window)} within its own window of {window}."
     )
     doubt = judged.doubt.partition(". ")[0]  # advice follows below
     return f"{told} {doubt[:1].upper()}{doubt[1:]}.".removesuffix(" .")
-
-
-def _asked(judged: Judged, method: str) -> int:
-    """The facts that were asked for at the target."""
-    shares = judged.shares(method, judged.length)
-    return round(shares.facts * len(shares.shares))
 
 
 def _to_do(judged: Judged, run: RunOnDisk, exports: Exports | None, *, over: bool) -> Code:
@@ -198,16 +200,21 @@ def judged_section(judged: Judged, *, is_final: bool = False, goes_on: bool = Fa
     name = NAMES.get(judged.chosen, judged.chosen)
     if is_final or goes_on:
         told = (Paragraph(f"{judged.so_far}; {judged.price_in_words}."),) if goes_on else ()
-        decided = by_documents(judged.looks, name, judged.window, judged.length)
-        shown = (decided, judged.charts()[1])
+        ends = judged.window, judged.length
+        decided = by_documents(judged.looks, judged.chosen, *ends, name)
+        shown = (decided, judged.perplexities())
         return Section(f"How {name} was judged", (*told, *shown))
     verdict = f"{_finding(judged)} Verdict: {judged.verdict}; {judged.price_in_words}."
-    return Section(f"Judged before: {name}", (Paragraph(verdict), *judged.charts()))
+    return Section(
+        f"Judged before: {name}", (Paragraph(verdict), judged.charts()[0], judged.perplexities())
+    )
 
 
-def _searched(found: SearchResult, first: Judged | None) -> Section:
+def _searched(found: SearchResult, judged: Mapping[str, Judged]) -> Section:
     """The methods that were compared, after the reason if their comparison was not asked for."""
-    section, limit = schedules.of_search(found), found.legs[0].short_limit
+    prices = {each.chosen: each.price for each in judged.values() if each.price}
+    section = schedules.of_search(found, prices=prices)
+    first, limit = judged.get("first"), found.legs[0].short_limit
     if found.legs[0].history or not (first and limit and first.costs_more_than(limit)):
         return section
     told = Paragraph(
@@ -218,13 +225,18 @@ def _searched(found: SearchResult, first: Judged | None) -> Section:
 
 
 def _exported(
-    run: RunOnDisk, exports: Exports, verified: Verified | None, to_do: Code | None
+    run: RunOnDisk,
+    exports: Exports,
+    verified: Verified | None,
+    to_do: Code | None,
+    window: int,
+    length: int,
 ) -> Section:
     written = [each.moved(run.path) for each in exports.written]
     folder = next((each.path for each in written if each.target == "transformers"), None)
-    section = schedules.loading(written, folder, to_do.text if to_do else "")
+    section = schedules.loading(written, folder, to_do.text if to_do else "", window, length)
     more = [Paragraph(f"Left out: {why}", "warning") for why in exports.left_out.values()]
     if verified is not None:
         found = [finding for each in verified.verified for finding in each.findings]
         more += [Paragraph(f"{f.what}: {f.consequence}; {f.remedy}", "warning") for f in found]
-    return section._replace(blocks=(*section.blocks, *more))
+    return section._replace(blocks=(*more, *section.blocks))

@@ -12,7 +12,7 @@ from base64 import b64encode
 from collections.abc import Sequence
 from importlib.resources import files
 from io import StringIO
-from itertools import groupby
+from itertools import islice, takewhile
 from pathlib import Path
 from urllib.parse import quote
 
@@ -28,12 +28,14 @@ from ropewalk.blocks import (
     Table,
     Title,
 )
-from ropewalk.chart import Axis, Chart, Mark, TileGrid, words
+from ropewalk.chart import Axis, Chart, Mark, TileGrid, alike, words
 from ropewalk.outputs import UNSIGNED, signed
 from ropewalk.reports.page.markup import Markup, joined, marked, tag
 from ropewalk.reports.page.svg import chart, swatch, tiles
 
 GENERATOR = "ropewalk report"
+NARROW = 5
+"""The columns of a table that fits next to a chart, and on a phone."""
 
 
 def is_page(path: Path) -> bool:
@@ -44,6 +46,7 @@ def is_page(path: Path) -> bool:
 
 def document(page: Page) -> bytes:
     """The whole document, with a checksum of its own content, as all that ropewalk writes."""
+    page = _alike(page)
     style, script = asset("style.css"), asset("page.js")
     policy = f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}"
     head = tag(
@@ -83,25 +86,38 @@ def _hash(content: str) -> str:
 
 def _header(page: Page) -> Markup:
     missing = tag("p", f"Still missing: {'; '.join(page.missing)}.", class_="warning")
+    remarks = (joined(tag("strong", f"{name}: "), marked(told)) for name, told in page.remarks)
+    reasons = [*remarks, *map(marked, page.reasons)]
+    box = (
+        tag("p", page.word, class_="word") if page.word else None,
+        *(tag("p", marked(line)) for line in page.verdict.split("\n")),
+        tag("p", tag("strong", "What to do: "), marked(page.to_do.title)) if page.to_do else None,
+        block_of(page.to_do._replace(title="")) if page.to_do else None,
+    )
     return tag(
         "header",
         tag("h1", page.title),
         tag("p", " · ".join(page.facts), class_="caption") if page.facts else None,
         tag(
             "div",
-            tag("p", page.word, class_="word") if page.word else None,
-            tag("p", marked(page.verdict)),
-            *(tag("p", tag("strong", f"{name}: "), marked(told)) for name, told in page.remarks),
-            tag("p", tag("strong", "What to do: "), marked(page.to_do.title))
-            if page.to_do
-            else None,
-            block_of(page.to_do._replace(title="")) if page.to_do else None,
-            *_drawn(page.evidence),
-            class_="verdict",
-            data_word=page.word,
+            tag("div", *box, class_="verdict", data_word=page.word),
+            *_drawn(page.evidence[:1]),
+            class_="top",
         ),
-        tag("ul", *(tag("li", marked(reason)) for reason in page.reasons), class_="reasons"),
+        *_drawn(page.evidence[1:]),
+        tag("ul", *(tag("li", reason) for reason in reasons), class_="reasons"),
         missing if page.missing else None,
+    )
+
+
+def _alike(page: Page) -> Page:
+    """The page with one look for each subject in all of its charts."""
+    blocks = iter(alike([*page.evidence, *(b for each in page.sections for b in each.blocks)]))
+    return page._replace(
+        evidence=tuple(islice(blocks, len(page.evidence))),
+        sections=tuple(
+            each._replace(blocks=tuple(islice(blocks, len(each.blocks)))) for each in page.sections
+        ),
     )
 
 
@@ -118,19 +134,47 @@ def _section(index: int, section: Section) -> Markup:
 
 
 def _drawn(shown: Sequence[Block]) -> list[Markup]:
-    """Blocks as HTML: charts next to each other, and a caption that all of them have below."""
+    """Blocks as HTML: charts next to each other, and a caption that all of them have below; a
+    narrow table next to the one chart before it."""
     parts: list[Markup] = []
-    for drawn, blocks in groupby(shown, lambda block: isinstance(block, Chart | TileGrid)):
-        own = [*blocks]
-        if not drawn:
-            parts += map(block_of, own)
-            continue
-        captions = {b.caption for b in own if isinstance(b, Chart | TileGrid)}
-        once = captions.pop() if len(own) > 1 and len(captions) == 1 else ""
-        figures = [block_of(b._replace(caption="") if once else b) for b in own]  # type: ignore[call-arg]
-        parts.append(tag("div", *figures, class_="charts"))
+    waiting = [*shown]
+    while waiting:
+        charts = [*takewhile(lambda block: isinstance(block, Chart | TileGrid), waiting)]
+        waiting = waiting[len(charts) :]
+        captions = {b.caption for b in charts if isinstance(b, Chart | TileGrid)}
+        once = captions.pop() if len(charts) > 1 and len(captions) == 1 else ""
+        drawn = [block_of(b._replace(caption="") if once else b) for b in charts]  # type: ignore[call-arg]
+        if len(charts) == 1 and waiting and _is_narrow(waiting[0]):
+            drawn.append(tag("div", block_of(waiting.pop(0))))
+        parts += [tag("div", *drawn, class_="charts")] if drawn else []
         parts += [tag("p", marked(once), class_="caption")] if once else []
+        others = [*takewhile(lambda block: not isinstance(block, Chart | TileGrid), waiting)]
+        waiting = waiting[len(others) :]
+        parts += _with_cards(others)
     return parts
+
+
+def _is_narrow(block: Block) -> bool:
+    return isinstance(block, Table) and len(block.columns) <= NARROW
+
+
+def _with_cards(blocks: Sequence[Block]) -> list[Markup]:
+    """Blocks as HTML: lines to paste next to each other, each with the paragraphs below it."""
+    parts: list[Markup] = []
+    cards: list[Markup] = []
+    for block in blocks:
+        if isinstance(block, Code):
+            cards.append(block_of(block))
+        elif cards and isinstance(block, Paragraph):
+            cards[-1] = joined(cards[-1], block_of(block))
+        else:
+            parts += [*_grid(cards), block_of(block)]
+            cards = []
+    return [*parts, *_grid(cards)]
+
+
+def _grid(cards: Sequence[Markup]) -> list[Markup]:
+    return [tag("div", *(tag("div", each) for each in cards), class_="cards")] if cards else []
 
 
 def block_of(block: Block) -> Markup:
@@ -215,5 +259,5 @@ def _cell(cell: Cell, name: str) -> Markup:
 def _table(columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> Markup:
     head = tag("thead", tag("tr", *(tag("th", name, scope="col") for name in columns)))
     body = tag("tbody", *(tag("tr", *map(_cell, row, columns)) for row in rows))
-    kind = "wide" if len(columns) > 5 else None  # on a phone, each row is a list
+    kind = "wide" if len(columns) > NARROW else None  # on a phone, each row is a list
     return tag("div", tag("table", head, body, class_=kind), class_="scroll", tabindex="0")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
-from ropewalk.blocks import Block, Code, Heading, Paragraph, Section
+from ropewalk.blocks import Block, Code, Paragraph, Section
 from ropewalk.context_plan import ContextPlan
 from ropewalk.costs.estimates import GIB, HALF
 from ropewalk.costs.sizes import sizes_of
 from ropewalk.errors import RopewalkError
+from ropewalk.evaluation.select import Paired
 from ropewalk.exporting.exported import Exported
 from ropewalk.lengths import format_length
 from ropewalk.models.config import load_config
@@ -31,14 +33,24 @@ def of_plans(plans: Mapping[str, ContextPlan]) -> Section:
     return Section("Schedules", tuple(blocks))
 
 
-def of_search(found: SearchResult, said: Sequence[str] = ()) -> Section:
+def of_search(
+    found: SearchResult,
+    said: Sequence[str] = (),
+    prices: Mapping[str, Paired] = MappingProxyType({}),
+) -> Section:
     """The blocks of a search, without sentences that were said: scores, progress and factors."""
     title = "Search" if any(leg.history for leg in found.legs) else "Methods compared"
-    blocks = (block for leg in found.legs for block in leg.blocks())
+    blocks = (block for leg in found.legs for block in leg.blocks(prices))
     return Section(title, tuple(b for b in blocks if getattr(b, "text", None) not in said))
 
 
-def loading(written: Sequence[Exported], folder: Path | None, shown: str = "") -> Section:
+def loading(
+    written: Sequence[Exported],
+    folder: Path | None,
+    shown: str = "",
+    window: int = 0,
+    target: int = 0,
+) -> Section:
     """The lines that load and serve the exports, with proof; `shown` is not repeated."""
     blocks: list[Block] = []
     for each in written:
@@ -46,10 +58,17 @@ def loading(written: Sequence[Exported], folder: Path | None, shown: str = "") -
         tested = "not run here" if each.agreement is None else "tested here"
         if each.agreement is not None:
             proof = f"{each.agreement.runtime} gives {each.agreement}."
-        title = f"{each.target} ({tested})"
-        blocks.append(
-            Heading(f"{title}: the lines at the top") if line == shown else Code(title, line)
-        )
+            reach = each.agreement.length
+            if reach and window:
+                reaches = "beyond" if reach > window else "no farther than"
+                proof += f" This is {reaches} the original window of {format_length(window)}"
+                proof += (
+                    "."
+                    if reach > 0.99 * target
+                    else f"; longer texts, up to {format_length(target)}, were not compared."
+                )
+        title, is_shown = f"{each.target} ({tested})", line == shown
+        blocks.append(Code(title + ": the lines at the top" * is_shown, "" if is_shown else line))
         blocks.append(Paragraph(f"`{each.path.name}`: {proof}", "quiet"))
         blocks += [Paragraph(warning, "warning") for warning in each.warnings]
         if each.elsewhere:

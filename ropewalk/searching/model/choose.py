@@ -13,6 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ropewalk.evaluation.select import Choice, Losses, Paired, choose, paired, remaining
+from ropewalk.evaluation.statistics import mean_interval
+from ropewalk.evaluation.verdict import Shares
+from ropewalk.interval import CONFIDENCE, Interval
 from ropewalk.progress import Progress, share, silent
 from ropewalk.schedule import FloatArray, RotarySchedule
 from ropewalk.searching.driver import Outcome
@@ -37,6 +40,8 @@ class MeasuredSchedule:
     """[documents, entries], as a `Measure` gives them."""
     objective: str
     texts: tuple[str, ...]
+    facts: float
+    """The mean number of facts in a document."""
 
     @property
     def score(self) -> Score:
@@ -44,9 +49,18 @@ class MeasuredSchedule:
         if not np.isfinite(self.values).all():
             return Score(np.inf, np.inf, 0.0, len(self.values))
         loss = float(loss_of(self.values, self.objective).mean())
-        text = float(self.values[:, TEXT].mean())
-        retrieved = float(self.values[:, RETRIEVED].mean())
-        return Score(loss, float(np.exp(text)), retrieved, len(self.values))
+        text = self.values[:, TEXT]
+        nats = Interval.of(float(text.mean()), mean_interval(text), "nats", "documents")
+        retrieved = Shares(self.values[:, RETRIEVED].tolist(), self.facts, self.texts)
+        perplexity = nats.mapped(lambda end: float(np.exp(end)), "perplexity")
+        return Score(
+            loss,
+            perplexity.value,
+            retrieved.rate,
+            len(self.values),
+            perplexity.ends,
+            retrieved.estimate().ends if self.facts else None,  # of plain text nothing is asked
+        )
 
     @property
     def losses(self) -> Losses:
@@ -74,7 +88,8 @@ class ScheduleReader:
         for done, (name, schedule) in enumerate(schedules.items()):
             part = share(self.progress, stage, done / len(schedules), 1 / len(schedules))
             values = self.journaled.measured(schedule, documents.numbers, part)
-            measured[name] = MeasuredSchedule(values, self.objective, documents.texts)
+            facts = float(np.mean([len(each.answers) for each in documents.documents]))
+            measured[name] = MeasuredSchedule(values, self.objective, documents.texts, facts)
         return measured
 
 
@@ -109,6 +124,8 @@ class Selection:
     """The candidates that saw all documents, and may be best by them."""
     short_costs: Mapping[str, Paired]
     """Nats per token of short text above the present schedule, for those that remain."""
+    level: float
+    """That of the intervals by which others dropped out."""
     by_rule: str | None = None
     """The name that select.py's rule gives, if the choice is that of Algorithm 1."""
 
@@ -122,7 +139,9 @@ def select(
 ) -> Selection:
     """Choose among the candidates on the selection documents, and on the same cut short."""
     schedules = candidates.all
-    measured, still_in = race(reader, documents.selection, schedules, candidates.hand_designed)
+    measured, still_in, level = race(
+        reader, documents.selection, schedules, candidates.hand_designed
+    )
     # The cost on short text, next to the present schedule. There are no such documents, and so no
     # costs, if another schedule serves short text or if nothing limits the cost.
     short_documents = documents.short_selection
@@ -143,19 +162,18 @@ def select(
     # Line 10 of Algorithm 1; finalists are in the order of their scores on the search's documents.
     if settings.as_published and candidates.finalists:
         lowest = next(iter(candidates.finalists))
-        return Selection(
-            choice._replace(chosen=lowest), measured, still_in, costs, by_rule=choice.chosen
-        )
-    return Selection(choice, measured, still_in, costs)
+        choice, rule = choice._replace(chosen=lowest), choice.chosen
+        return Selection(choice, measured, still_in, costs, level, by_rule=rule)
+    return Selection(choice, measured, still_in, costs, level)
 
 
 def race(
     reader: ScheduleReader, documents: DocumentSet, schedules: Schedules, hand_designed: Schedules
-) -> tuple[dict[str, MeasuredSchedule], list[str]]:
+) -> tuple[dict[str, MeasuredSchedule], list[str], float]:
     """Measure all schedules on a few documents, then those that may be best on twice as many, …
 
-    Returns every schedule on the documents that it was measured on, and the names of those that may
-    be best after all documents.
+    Returns every schedule on the documents that it was measured on, the names of those that may be
+    best after all documents, and the level of the intervals by which the others dropped out.
     """
     # The looks: the counts of documents after which schedules drop out.
     count, journaled = len(documents.documents), reader.journaled
@@ -164,6 +182,7 @@ def race(
         looks.append(min(count, 2 * looks[-1]))
     measured: dict[str, MeasuredSchedule] = {}
     still_in, done = list(schedules), 0
+    tests = len(schedules) * len(looks)  # each look at each schedule is a test of its own
     for look in looks:
         # The documents that are new in this look, with the progress over all of them.
         size = (look - done) / count / len(still_in)
@@ -175,6 +194,5 @@ def race(
             "selecting", documents.until(look), {name: schedules[name] for name in still_in}
         )
         losses = {name: measured[name].losses for name in still_in}
-        # Each look at each schedule is one test, so the level is divided by their number.
-        still_in, done = remaining(losses, hand_designed, len(schedules) * len(looks)), look
-    return measured, still_in
+        still_in, done = remaining(losses, hand_designed, tests), look
+    return measured, still_in, 1 - (1 - CONFIDENCE) / tests

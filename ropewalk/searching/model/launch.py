@@ -91,12 +91,13 @@ class SearchLaunch:
             begun = None if self.run is None else self.run / CONFIGURATION
             announce_search(loaded, settings, begun, notice)
         held: AbstractContextManager[RunDirectory | None] = nullcontext()
-        if self.run is not None:
+        if self.run is not None or ranks.size > 1:
             # On every rank: reading shared weights takes all that share them.
             identity = {**run_identity(loaded, self.texts), **asdict(settings)}
             if self.seconds is not None:
                 identity["seconds"] = self.seconds
-            if first():
+            ranks.check_same(identity)
+            if self.run is not None and first():
                 apart_from = self.source.places
                 held = RunDirectory(self.run, "search", identity, apart_from=apart_from)
         with held as directory:

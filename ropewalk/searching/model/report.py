@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ropewalk.evaluation.select import Paired, paired
+from ropewalk.interval import CONFIDENCE
 from ropewalk.schedule import RotarySchedule
 from ropewalk.searching.model.choose import (
     WITHIN,
@@ -93,9 +94,21 @@ def report(
             if candidate in hand_designed or candidate == chosen
         },
         short_limit=settings.short_limit,
+        behind=_behind(selection, hand_designed, baseline),
         by_objective=candidates.by_objective,
         by_rule=_by_rule(selection, candidates),
     )
+
+
+def _behind(selection: Selection, hand_designed: Schedules, baseline: str) -> dict[str, Paired]:
+    """The difference of each hand-designed method from the best, where neither failed."""
+    best, level = selection.measured[baseline], selection.level
+    less = {
+        name: _difference(selection.measured[name], best, level)
+        for name in hand_designed
+        if name != baseline
+    }
+    return {name: difference for name, difference in less.items() if difference is not None}
 
 
 def _by_rule(selection: Selection, candidates: Candidates) -> str | None:
@@ -107,11 +120,15 @@ def _by_rule(selection: Selection, candidates: Candidates) -> str | None:
     return f"the same schedule ({described})" if name == selection.choice.chosen else described
 
 
-def _difference(first: MeasuredSchedule, second: MeasuredSchedule) -> Paired | None:
-    """The first minus the second on the same documents; None if the model failed."""
+def _difference(
+    first: MeasuredSchedule, second: MeasuredSchedule, level: float = CONFIDENCE
+) -> Paired | None:
+    """The first minus the second on the documents that both read; None if the model failed."""
     if first.losses.failed or second.losses.failed:
         return None
-    return paired(first.losses.objective, second.losses.objective, first.texts)
+    texts = min(first.texts, second.texts, key=len)
+    one, other = (each.losses.objective[: len(texts)] for each in (first, second))
+    return paired(one, other, texts, level)
 
 
 def _described(searched: RotarySchedule, hand_designed: Schedules) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from ropewalk.blocks import Block, Cell, Paragraph, Table, Title
 from ropewalk.context_plan import ContextPlan
 from ropewalk.evaluation.select import Paired
+from ropewalk.interval import Ends, Interval, Unit
 from ropewalk.lengths import format_length
 from ropewalk.schedule import Recipe, RotarySchedule
 from ropewalk.searching.driver import Point
@@ -36,6 +38,9 @@ class Score(NamedTuple):
     retrieval: float
     """The share of the facts that were answered exactly."""
     documents: int
+    perplexity_ends: tuple[Unbounded, Unbounded] | None = None
+    retrieval_ends: Ends | None = None
+    """Of 95% intervals; None if the model failed, or there is too little for one."""
 
 
 class ScoredSchedule(NamedTuple):
@@ -97,6 +102,9 @@ class Leg(Value):
     by_objective: Mapping[str, Unbounded] = field(default_factory=dict)
     """The objective of the search, for each hand-designed method: as in `history`, with the loss of
     short text if that counts."""
+    behind: Mapping[str, Paired] = field(default_factory=dict)
+    """The score of each other hand-designed method minus that of the best, on the documents to
+    select by that both read."""
     by_rule: str | None = None
     """The schedule that ropewalk's rule gives, in words, if Algorithm 1's own was taken instead."""
 
@@ -113,29 +121,21 @@ class Leg(Value):
 
     @property
     def arms(self) -> dict[str, ScoredSchedule]:
-        """The chosen schedule, and the hand-designed ones next to it, by their shown names."""
+        """The chosen schedule, and the hand-designed ones next to it."""
         others = {name: arm for name, arm in self.baselines.items() if name != self.chosen}
-        return {self.shown(self.chosen): self.best, **others}
+        return {self.chosen: self.best, **others}
 
-    def shown(self, name: str) -> str:
-        """A schedule's name, with a remark on the chosen one."""
-        return f"{name} (chosen)" if name == self.chosen else name
-
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self, prices: Mapping[str, Paired] = MappingProxyType({})) -> Iterator[Block]:
         """Yield the scores of all arms, the charts, and what was found on short text.
 
-        The scores are those on documents that decided nothing; of a race or search whose choice is
-        judged elsewhere, which keeps none, those on documents that did.
+        `prices` on short text are those of verdicts.
         """
-        at, apart = format_length(self.length), self.best.reporting is not None
-        read = {name: arm.reporting or arm.selection for name, arm in self.arms.items()}
-        title = f"Held-out documents, at {at}" if apart else f"Methods at {at}"
-        yield _scores(title, read, _MEANS if apart else _CHOOSING, self._short)
+        yield self.table(prices)
         yield from self.charts()
+        apart = self.best.reporting is not None
         if self.at_original_length and apart:
             title = "At the original length, on the beginnings of the same documents"
-            short = {self.shown(name): score for name, score in self.at_original_length.items()}
-            yield _scores(title, short, _MEANS)
+            yield _scores(title, self.at_original_length, self.chosen, _MEANS)
         if self.history:  # a race is told by its table
             yield from map(Paragraph, filter(None, _in_words(self)))
         if self.method is None and apart:
@@ -145,13 +145,37 @@ class Leg(Value):
                 "on those of the search; the excess of the second is overfitting and chance."
             )
 
-    @property
-    def _short(self) -> dict[str, str]:
-        """The change of perplexity on short text, by shown name, of those that may be best."""
-        return {
-            self.shown(name): f"{math.expm1(cost.difference.value):+.1%}"
-            for name, cost in self.short_costs.items()
-        }
+    def table(self, prices: Mapping[str, Paired]) -> Table:
+        """The scores of all arms on documents that decided nothing.
+
+        Of a race or search whose choice is judged elsewhere, which keeps none, those on documents
+        that did, with the price on short text that was measured there, and the `prices` of those
+        that were judged.
+        """
+        at, arms = format_length(self.length), self.arms
+        if self.best.reporting is not None:
+            read = {name: arm.reporting or arm.selection for name, arm in arms.items()}
+            return _scores(f"Held-out documents, at {at}", read, self.chosen, _MEANS)
+        read = {name: arm.selection for name, arm in arms.items()}
+        caption, more = _CHOOSING, dict[str, Mapping[str, Cell]]()
+        for first in [*self.behind.values()][:1]:
+            caption += _TIED.format(first.difference.level)
+            more["loss minus the best one's"] = {name: self._against(name) for name in arms}
+        if self.short_costs:
+            more["short text, while choosing"] = _changes(self.short_costs)
+        if prices:
+            more["short text, final"] = _changes(prices)
+        return _scores(f"Methods at {at}", read, self.chosen, caption.strip(), more)
+
+    def _against(self, name: str) -> Cell:
+        """Whether the documents tell a method from the best one, by the rule of the race."""
+        if name == self.best_hand_designed:
+            return Cell("best", 0.0)
+        if name not in self.behind:
+            return Cell("–")
+        mark = "tied" if name in self.remaining else "worse"
+        less = self.behind[name].difference
+        return Cell(f"{mark}, {less.number()}", less.value, quiet=less.range())
 
     def charts(self) -> list[Chart]:
         """Progress and factors."""
@@ -161,7 +185,7 @@ class Leg(Value):
         schedules = {name: arm.schedule for name, arm in self.arms.items()}
         return [
             progress(f"Search at {format_length(self.length)}", self.history, self.by_objective),
-            factors(schedules, "Rescale factors by method", self.shown(self.chosen)),
+            factors(schedules, "Rescale factors by method", self.chosen),
         ]
 
     def gain(self, documents: Literal["search", "reporting"]) -> float:
@@ -173,34 +197,54 @@ class Leg(Value):
         return baseline.score - self.best.scores[documents].score
 
 
-_MEANS = (
-    "Best first, by the loss that the search minimises. Means over few documents, no intervals."
-)
+_MEANS = "Best first, by the loss that the search minimises. Means over few documents."
 _CHOOSING = (
-    "Best first, by the loss of text and answers together, in nats a token. Of the methods that "
-    "may be best, the first within the limit on short text is chosen; if none is, the cheapest. "
-    "These few documents only serve to choose: the verdict and its price are measured on others, "
-    "so the figures differ. A method that falls behind reads fewer documents."
+    "Best first, by the loss: how badly the model predicts text and answers, in nats a token. Of "
+    "the best and those tied with it, the first within the limit on short text is chosen; if none "
+    "is, the one that costs least there. Short text: the change of perplexity within the original "
+    "length. Few documents serve to choose, and a method that falls behind reads fewer; the final "
+    "figure is measured on others, for what was judged. "
+)
+_TIED = (
+    "Tied: not shown to be worse, since the interval of the difference reaches 0. That is a wide "
+    "one ({:.1%}), for many differences are tested; all others are 95% intervals. "
 )
 
 
 def _scores(
-    title: str, read: Mapping[str, Score], caption: str, short: Mapping[str, str] | None = None
+    title: str,
+    read: Mapping[str, Score],
+    chosen: str,
+    caption: str,
+    more: Mapping[str, Mapping[str, Cell]] = MappingProxyType({}),
 ) -> Table:
+    """A row for each schedule, the best first; `more` are columns before the last."""
+    columns = ("method", "loss", "perplexity", "facts retrieved", *more, "documents")
     rows = [
         (
-            Cell(name),
+            Cell(f"{name} (chosen)" if name == chosen else name),
             Cell(_number(score.score, 3), score.score),
-            Cell(_number(score.perplexity, 1), score.perplexity),
-            Cell(f"{score.retrieval:.0%}", score.retrieval),
-            *((Cell(short.get(name, "–")),) if short else ()),
+            _with_ends(score.perplexity, score.perplexity_ends, "perplexity"),
+            _with_ends(score.retrieval, score.retrieval_ends, "share"),
+            *(column.get(name, Cell("–")) for column in more.values()),
             Cell(str(score.documents), score.documents),
         )
         for name, score in sorted(read.items(), key=lambda each: each[1].score)
     ]
-    within = ("on short text, while choosing",) if short else ()
-    columns = ("method", "loss", "perplexity", "facts retrieved", *within, "documents")
     return Table(title, columns, tuple(rows), caption)
+
+
+def _with_ends(value: float, ends: Ends | None, unit: Unit) -> Cell:
+    if math.isinf(value):
+        return Cell("failed", value)
+    found = Interval.of(value, ends, unit)
+    return Cell(found.number(), value, quiet=found.range())
+
+
+def _changes(costs: Mapping[str, Paired]) -> dict[str, Cell]:
+    """Differences of losses as changes of perplexity."""
+    changes = {n: cost.difference.mapped(math.expm1, "change") for n, cost in costs.items()}
+    return {n: Cell(own.number(), own.value, quiet=own.range()) for n, own in changes.items()}
 
 
 def _number(value: float, digits: int) -> str:

@@ -172,7 +172,7 @@ def test_causes_of_an_unmodified_model_and_of_steps() -> None:
     own, plain = made.plan().longest(), PRESENT.longest()
     steps = (PlanStep(512, plain), PlanStep(made.TARGET, own))
     plan = replace(made.plan(), schedules={FULL_ATTENTION: steps})
-    told = [cause.told for cause in causes(plan, PRESENT) if cause.name == "step"]
+    told = [cause.words for cause in causes(plan, PRESENT) if cause.name == "step"]
     assert told == [
         "with its schedule up to 512 at every length",
         "with its schedule up to 1k at every length",

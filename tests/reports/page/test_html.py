@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from base64 import b64encode
 from html.parser import HTMLParser
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ropewalk.blocks import Code, Page, Section
+from ropewalk.blocks import Code, Page, Paragraph, Section
 from ropewalk.chart import Axis, Chart, Mark, Series
 from ropewalk.outputs import is_ours
 from ropewalk.reports.page.html import document
@@ -147,19 +148,42 @@ def test_a_chart_of_two_places_is_a_table_and_one_of_none_is_nothing() -> None:
         assert ("passkey" in read.texts.get("h3", ())) is told
 
 
-def test_the_box_on_top_holds_the_word_its_price_the_command_and_the_evidence() -> None:
+def test_the_top_holds_the_word_its_price_the_command_and_the_evidence() -> None:
     to_do, figures = Code("use it.", "serve a"), (chart_at(1, 2),)
     page = Page(
-        *("p", "94% of facts", (), ()), word="works, at a price", to_do=to_do, evidence=figures,
-        remarks=(("Price", "2% more."),),
+        *("p", "94% of facts\n2% more", (), ()), word="works, at a price", to_do=to_do,
+        evidence=figures, remarks=(("How sure", "Not very."),),
     )  # fmt: skip
     box = document(page).decode().split('<div class="verdict"')[1].split("<nav")[0]
     told = (
-        *(">works, at a price</p>", "94% of facts", "<strong>Price: </strong>2% more.", "use it."),
-        *("<code><span>serve a</span></code>", "<td"),
+        *(">works, at a price</p>", "<p>94% of facts</p>", "<p>2% more</p>", "use it."),
+        *("<code><span>serve a</span></code>", "<table>", "<strong>How sure: </strong>Not very."),
     )
-    assert [box.count(part) for part in told[:-1]] == [1] * 5
+    assert [box.count(part) for part in told] == [1] * 7
+    assert page.told == "works, at a price: 94% of facts 2% more"
     assert sorted(told, key=box.index) == list(told), "in this order"
+
+
+def test_a_method_has_one_colour_in_all_charts_of_a_page() -> None:
+    """Whatever its label and its place in each."""
+    marks = tuple(Mark(n, 0.5) for n in range(3))
+    ntk = Series("ntk", marks, subject="ntk")
+    first = (Series("yarn (exported)", marks, subject="yarn"), ntk)
+    second = (Series("linear", marks, subject="linear"), Series("yarn", marks, subject="yarn"))
+    charts = [Chart("c", Axis("x"), Axis("y"), series) for series in (first, second)]
+    page = Page("p", "v", (), (Section("s", (charts[1],)),), evidence=(charts[0],))
+    legends = re.findall(r'class="mark (s\d)"/></svg><span>(\w+)', document(page).decode())
+    assert [*dict.fromkeys(legends)] == [("s0", "yarn"), ("s1", "ntk"), ("s2", "linear")]
+
+
+def test_lines_to_paste_stand_next_to_each_other_each_with_its_remark() -> None:
+    blocks = (Paragraph("first"), Code("one", "1"), Paragraph("its remark"), Code("two", "2"))
+    drawn = document(Page("p", "v", (), (Section("s", blocks),))).decode()
+    (cards,) = re.findall(r'<div class="cards">(.*)</div></section>', drawn)
+    one, two = re.findall(r"<div>(.*?)</div>", cards)
+    assert "its remark" in one
+    assert "two" in two
+    assert "first" not in cards
 
 
 def test_the_same_page_has_the_same_bytes() -> None:

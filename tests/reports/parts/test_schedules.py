@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
+import pytest
+
+from ropewalk.agreement import Agreement
 from ropewalk.blocks import Table
 from ropewalk.chart import Chart
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
-from ropewalk.reports.parts.schedules import of_search
+from ropewalk.evaluation.select import Paired
+from ropewalk.exporting.exported import Exported
+from ropewalk.interval import Interval
+from ropewalk.reports.parts.schedules import loading, of_search
 from ropewalk.scaling import linear, yarn
 from ropewalk.schedule import RotaryGeometry, RotarySchedule
 from ropewalk.searching.driver import Point
@@ -58,6 +65,51 @@ def test_standings_are_those_on_documents_that_decided_nothing() -> None:
     lines = [chart.horizontals for chart in blocks if isinstance(chart, Chart)]
     [line] = [own for each in lines for own in each]
     assert (line.label, line.at) == ("best hand-designed: yarn", 3.0)
+
+
+def less(value: float, low: float, high: float) -> Paired:
+    return Paired(16, 16, Interval(value, low, high, "difference in nats"))
+
+
+def test_methods_have_intervals_a_mark_of_ties_and_both_prices() -> None:
+    own = ScoredSchedule(PLAIN, None, Score(3.0, 20.0, 0.9, 16, (18.0, 22.5), (0.85, 0.94)), None)
+    race = replace(
+        leg(),
+        chosen="yarn",
+        best=own,
+        baselines={"yarn": own, "llama3": own, "linear": own},
+        remaining=("yarn", "llama3"),
+        history=(),
+        behind={"llama3": less(0.06, -0.02, 0.16), "linear": less(4.7, 4.1, 5.3)},
+        short_costs={"yarn": less(0.026, 0.006, 0.05)},
+    )
+    table = race.table({"yarn": less(0.044, 0.033, 0.056)})
+    rows = {
+        row[0].text: [f"{cell.text} {cell.quiet}".strip() for cell in row] for row in table.rows
+    }
+    assert rows["yarn (chosen)"][2:] == [
+        *("20 (18 to 22.5)", "90% (85 to 94%)", "best"),
+        *("+2.6% (+0.6 to +5.1%)", "+4.5% (+3.4 to +5.8%)", "16"),
+    ]
+    assert rows["llama3"][4:] == ["tied, +0.060 (-0.020 to +0.160)", "–", "–", "16"]
+    assert rows["linear"][4].startswith("worse, +4.700")
+
+
+@pytest.mark.parametrize(
+    ("reach", "told"),
+    [
+        (1012, "beyond the original window of 512; longer texts, up to 2k, were not compared"),
+        (512, "no farther than the original window of 512; longer texts, up to 2k, were not"),
+        (2047, "This is beyond the original window of 512."),
+        (0, "tolerance"),
+    ],
+)
+def test_a_proof_says_how_far_beyond_the_window_it_reaches(reach: int, told: str) -> None:
+    proof = Agreement("llama.cpp", "log-probabilities", 1e-4, 1e-3, 512, length=reach)
+    made = Exported("llama.cpp", Path("model.gguf"), proof, load="llama-cli")
+    lines = [getattr(each, "text", "") for each in loading([made], None, "", 512, 2048).blocks]
+    assert any(told in line for line in lines) == bool(reach)
+    assert any("up to position" in line for line in lines) == bool(reach)
 
 
 def test_a_search_that_scored_nothing_says_so() -> None:

@@ -21,7 +21,7 @@ CURVE = progress("Search at 2k", [(100, 4.0), (200, 3.8)], FAR)
 def test_curves_hold_the_factors_and_name_an_attention_scaling() -> None:
     chart = factors(SCHEDULES, "Rescale factors", "yarn")
     labels = [(series.label, series.main) for series in chart.series]
-    assert labels == [("linear", False), ("yarn, attention × 1.14", True)]
+    assert labels == [("linear", False), ("yarn (chosen), attention × 1.14", True)]
     drawn = [mark.y for mark in chart.series[1].marks]
     np.testing.assert_array_equal(drawn, SCHEDULES["yarn"].rescale_factors)
     [line] = chart.verticals

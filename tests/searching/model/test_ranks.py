@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore
 
+import ropewalk as rw
 from ropewalk.errors import RopewalkError, Unsupported
 from ropewalk.evaluation.identity import digest_of_weights
 from ropewalk.models import ranks as module
@@ -125,6 +126,36 @@ def test_processes_give_the_bits_of_one_and_share_the_work(
     for result in found:
         assert result["held"] == every - layers + layers // per_copy
         assert result["fingerprint"] == digest_of_weights(model)
+
+
+def test_ranks_with_other_versions_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = iter([{"torch": "2.0"}, {"torch": "2.1"}])
+    monkeypatch.setattr(module, "versions", lambda: next(found))
+    store = HashStore()
+    first = threading.Thread(target=StoreRanks(store, 0, 2).check_same, args=({"seed": 0},))
+    first.start()
+    store.wait(["ropewalk/broadcast/0/value"])
+    with pytest.raises(RopewalkError, match="rank 1 sees another version of torch than rank 0"):
+        StoreRanks(store, 1, 2).check_same({"seed": 0})
+    first.join()
+
+
+def test_ranks_with_another_seed_do_not_share_a_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each would score documents of its own, and nothing else would say so."""
+    own = {"WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "1"}
+    for key, value in {**own, "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(key, value)
+    monkeypatch.setattr(module, "_STAYS", 0.05)
+    monkeypatch.setattr(module, "_met", lambda: (HashStore(), 1, 2))
+    monkeypatch.setattr(StoreRanks, "broadcast", lambda self, value: {**value, "seed": 1})
+    with pytest.raises(RopewalkError, match="rank 1 sees another seed than rank 0"):
+        rw.search(str(tiny.saved(tmp_path)), 256, corpus=tiny.documents(), device="cpu")
+
+
+def test_all_ranks_end_within_a_minute_of_the_last_beat_of_one() -> None:
+    assert module.SILENT + module._GRACE + 2 < 60
 
 
 class Together:

@@ -24,7 +24,7 @@ class Status(NamedTuple):
     """A detail worth knowing now, such as the best score so far."""
 
 
-Progress: TypeAlias = Callable[[Status], object]
+Progress: TypeAlias = Callable[[Status], None]
 Notice: TypeAlias = Callable[[str], None]
 """Takes what the user should know and is no reason to stop."""
 
@@ -52,7 +52,11 @@ def share(
     progress: Progress, name: str, begin: float = 0.0, size: float = 1.0, detail: str = ""
 ) -> Callable[[float], None]:
     """For code that knows only its share: the progress of one stage, or of a part of one."""
-    return lambda done: progress(Status(name, begin + size * done, detail))
+
+    def of_part(done: float) -> None:
+        progress(Status(name, begin + size * done, detail))
+
+    return of_part
 
 
 PATIENCE = 1.5
@@ -142,6 +146,9 @@ def _lines(work: str) -> Iterator[Progress]:
     """A line every half minute, also while one step takes longer than that."""
     over, pace = threading.Event(), _Pace(work)
 
+    def show(status: Status) -> None:
+        pace.take(status)
+
     def tell() -> None:
         while not over.wait(EVERY):
             if pace.latest.stage:
@@ -150,7 +157,7 @@ def _lines(work: str) -> Iterator[Progress]:
     thread = threading.Thread(target=tell, daemon=True)
     thread.start()
     try:
-        yield pace.take
+        yield show
     finally:
         over.set()
         thread.join()

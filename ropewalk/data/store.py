@@ -154,6 +154,11 @@ class _Build:
             for i, record in enumerate(self._journal.records)
         ]
         self._tokens = 0
+        if len({shard.texts_sha256 for shard in self._done}) < len(self._done):
+            raise InputError(
+                f"{self._journal.path}: has a shard twice, which no build writes; restore it, or "
+                "build into a new directory"
+            )
 
     def run(self, *, weighted: bool) -> None:
         for number, shard in enumerate(self._done):

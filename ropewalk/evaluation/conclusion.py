@@ -84,15 +84,15 @@ class Evaluated(ComparedTogether):
     def from_json(cls, value: object, path: str = "") -> Self:
         """The value made from this JSON; for a served model, an `EvaluatedServer`."""
         if cls is Evaluated and isinstance(value, dict) and "server" in value:
-            found = EvaluatedServer.from_json(value, path)
-            assert isinstance(found, cls)
-            return found
+            result = EvaluatedServer.from_json(value, path)
+            assert isinstance(result, cls)
+            return result
         return super().from_json(value, path)
 
     def summary(self) -> str:
-        told = "; ".join(f"{name}: {standing}" for name, standing in self.standings.items())
+        standings = "; ".join(f"{name}: {standing}" for name, standing in self.standings.items())
         at = format_length(self.longest)
-        return " ".join([f"{self.model} at {at} tokens: {told}.", *self.remarks()])
+        return " ".join([f"{self.model} at {at} tokens: {standings}.", *self.remarks()])
 
     @property
     def longest(self) -> int:
@@ -106,15 +106,15 @@ class Evaluated(ComparedTogether):
 
     def remarks(self) -> list[str]:
         """What a reader should know of all these figures."""
-        told = []
+        remarks = []
         if self.comparisons:
-            told.append(
+            remarks.append(
                 f"{len(self.significant)} of {len(self.comparisons)} paired differences are "
                 "significant at 5% after Holm's correction."
             )
         if self.untested:
-            told.append(f"{self.untested} have too few samples for a test.")
-        return told
+            remarks.append(f"{self.untested} have too few samples for a test.")
+        return remarks
 
     def _standing(self, subject: Subject, length: int) -> str:
         """One subject at one length: the mean over all answers or each task's, and perplexity."""
@@ -220,12 +220,12 @@ def measure(
                 "give longer lengths, more text, or another `evaluator`"
             )
         # Only rank 0 has all records, and so the results.
-        found = concluded(evaluation, records) if root else None
-        shared = ranks.broadcast(None if found is None else found.to_json())
-        found = found or Evaluated.from_json(shared)
+        result = concluded(evaluation, records) if root else None
+        shared = ranks.broadcast(None if result is None else result.to_json())
+        result = result or Evaluated.from_json(shared)
         if directory is not None:
-            directory.keep(RESULTS, found.to_json())
-    return found, records
+            directory.keep(RESULTS, result.to_json())
+    return result, records
 
 
 def concluded(evaluation: Evaluation, records: Sequence[EvalRecord]) -> Evaluated:
@@ -233,10 +233,12 @@ def concluded(evaluation: Evaluation, records: Sequence[EvalRecord]) -> Evaluate
     answerer, settings, evaluator = evaluation.answerer, evaluation.settings, evaluation.evaluator
     groups = groups_of(settings.tasks, settings.mode)
     longest, original = max(settings.lengths), answerer.original_length
-    own = (r.subject for r in records if r.method in (AS_IT_IS, AS_SERVED) and r.plan_id != UNKNOWN)
-    base = next(own, None)
+    unmodified = (
+        r.subject for r in records if r.method in (AS_IT_IS, AS_SERVED) and r.plan_id != UNKNOWN
+    )
+    base = next(unmodified, None)
     retrieved = dict.fromkeys(r.task for r in records if r.depth is not None)
-    found = Evaluated(
+    result = Evaluated(
         model=answerer.model,
         results=tuple(summarise(records)),
         means=tuple(means(records, groups)),
@@ -252,25 +254,25 @@ def concluded(evaluation: Evaluation, records: Sequence[EvalRecord]) -> Evaluate
         same_choices=tuple(same_choices(records)),
     )
     if answerer.server is None:
-        return found
-    return EvaluatedServer(**vars(found), server=answerer.server, verdict=answerer.verdict)
+        return result
+    return EvaluatedServer(**vars(result), server=answerer.server, verdict=answerer.verdict)
 
 
 def evaluated(run: RunOnDisk) -> Evaluated | None:
     """Its result, if it is finished. Files of two models in one folder are refused, and a result
     that does not follow from its records."""
-    found = run.result(RESULTS, Evaluated)
-    own = run.configuration.get("weights_sha256")
-    for name, scored in ((RECORDS, run.records), (RESULTS, found.results if found else ())):
-        others = (s.weights for s in scored if isinstance(own, str))
-        if other := next((each for each in others if not str(own).startswith(each)), None):
+    result = run.result(RESULTS, Evaluated)
+    weights = run.configuration.get("weights_sha256")
+    for name, scored in ((RECORDS, run.records), (RESULTS, result.results if result else ())):
+        others = (s.weights for s in scored if isinstance(weights, str))
+        if other := next((each for each in others if not str(weights).startswith(each)), None):
             raise InputError(
                 f"{run.path / name}: holds scores of the weights {other}…, but the run is of the "
-                f"weights {str(own)[:16]}…; restore the file, or evaluate again"
+                f"weights {str(weights)[:16]}…; restore the file, or evaluate again"
             )
-    if found is not None and not follow(found.results, run.records):
+    if result is not None and not follow(result.results, run.records):
         raise InputError(
             f"{run.path}: is damaged: {RESULTS} does not follow from {RECORDS}; restore the files, "
             "or evaluate again"
         )
-    return found
+    return result

@@ -68,8 +68,8 @@ def estimate(group: Sequence[EvalRecord]) -> Interval:
         return Interval.of(sum(scores) / len(scores), ends, "share")
     weights = [r.weight for r in group]
     mean = float(np.average(scores, weights=weights))
-    found = Interval.of(mean, mean_interval(scores, weights, layouts), "share")
-    return found.mapped(math.exp, "perplexity") if group[0].metric == NLL.name else found
+    interval = Interval.of(mean, mean_interval(scores, weights, layouts), "share")
+    return interval.mapped(math.exp, "perplexity") if group[0].metric == NLL.name else interval
 
 
 def in_words(result: EvalResult) -> str:
@@ -84,7 +84,7 @@ def means(records: Iterable[EvalRecord], groups: Mapping[str, Sequence[str]]) ->
     different tasks.
     """
     by_cell = grouped(records, lambda r: (r.subject, r.mode, r.length))
-    found = []
+    results = []
     for name, members in groups.items():
         for (subject, mode, length), cell in by_cell.items():
             tasks = rates_of(cell, members)
@@ -92,16 +92,22 @@ def means(records: Iterable[EvalRecord], groups: Mapping[str, Sequence[str]]) ->
                 continue
             mean = Interval.of(mean_rate(tasks), mean_rate_interval(tasks), "share")
             samples = sum(len(scores) for scores, _ in tasks)
-            found.append(EvalResult.of(subject, name, mode, length, MEAN_SCORE.name, mean, samples))
-    return found
+            results.append(
+                EvalResult.of(subject, name, mode, length, MEAN_SCORE.name, mean, samples)
+            )
+    return results
 
 
 def rates_of(records: Iterable[EvalRecord], members: Sequence[str]) -> Rates | None:
     """By task of a group, the scores of its answers and layouts; None if a task lacks them."""
-    own = grouped((r for r in records if r.task in members and is_main_answer(r)), lambda r: r.task)
-    if len(own) < len(members):
+    by_task = grouped(
+        (r for r in records if r.task in members and is_main_answer(r)), lambda r: r.task
+    )
+    if len(by_task) < len(members):
         return None
-    return [([r.score for r in own[task]], [r.layout for r in own[task]]) for task in members]
+    return [
+        ([r.score for r in by_task[task]], [r.layout for r in by_task[task]]) for task in members
+    ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,29 +186,29 @@ def compare_pairs(
 
     p-values are Holm's, over all of them.
     """
-    found: list[tuple[str, Mode, str, int, Subject, Subject, PairedComparison]] = []
+    compared: list[tuple[str, Mode, str, int, Subject, Subject, PairedComparison]] = []
     for first, a, second, b in pairs:
         scores = {(r.mode, r.metric, r.sample): r for r in b if r.positions is None}
         both = (
-            (own, scores.get((own.mode, own.metric, own.sample)))
-            for own in a
-            if own.positions is None
+            (mine, scores.get((mine.mode, mine.metric, mine.sample)))
+            for mine in a
+            if mine.positions is None
         )
         shared = grouped(
-            ((own, other) for own, other in both if other is not None),
+            ((mine, other) for mine, other in both if other is not None),
             lambda pair: (pair[0].task, pair[0].mode, pair[0].metric, pair[0].length),
         )
-        for (task, mode, metric, length), own in shared.items():
-            found.append((task, mode, metric, length, first, second, _compare(own)))
+        for (task, mode, metric, length), scored in shared.items():
+            compared.append((task, mode, metric, length, first, second, _compare(scored)))
         for mode, length in dict.fromkeys((mode, length) for _, mode, _, length in shared):
             cell = [p for key, own in shared.items() if key[1::2] == (mode, length) for p in own]
             for name, members in (groups or {}).items():
                 one, two = (rates_of([p[i] for p in cell], members) for i in (0, 1))
                 if one is not None and two is not None:
-                    told = compare_mean_rates(one, two)
-                    found.append((name, mode, MEAN_SCORE.name, length, first, second, told))
-    adjusted = holm([comparison.p_value for *_, comparison in found])
-    return [MethodComparison(*own, p) for own, p in zip(found, adjusted, strict=True)]
+                    rates = compare_mean_rates(one, two)
+                    compared.append((name, mode, MEAN_SCORE.name, length, first, second, rates))
+    adjusted = holm([comparison.p_value for *_, comparison in compared])
+    return [MethodComparison(*row, p) for row, p in zip(compared, adjusted, strict=True)]
 
 
 def _compare(pairs: Sequence[tuple[EvalRecord, EvalRecord]]) -> PairedComparison:
@@ -250,15 +256,15 @@ class Spread(NamedTuple):
 
 def spreads(models: Iterable[Iterable[EvalResult]]) -> list[Spread]:
     """The mean and range of each score that is shown and that all models have."""
-    found: dict[tuple[str, str, Mode, int, str], list[float]] = {}
+    values_of: dict[tuple[str, str, Mode, int, str], list[float]] = {}
     count = 0
     for results in models:
         count += 1
         for r in filter(is_main, results):
-            found.setdefault((r.method, r.task, r.mode, r.length, r.metric), []).append(r.value)
+            values_of.setdefault((r.method, r.task, r.mode, r.length, r.metric), []).append(r.value)
     return [
         Spread(*key, tuple(values), fmean(values), min(values), max(values))
-        for key, values in found.items()
+        for key, values in values_of.items()
         if len(values) == count
     ]
 
@@ -279,20 +285,20 @@ def shown_method(method: str) -> str:
 def labels(subjects: Iterable[Subject]) -> dict[Subject, str]:
     """A label per subject, in the order given: its method, and more only if methods coincide."""
     known = list(dict.fromkeys(subjects))
-    found = {}
+    labels_of = {}
     for subject in known:
         namesakes = [other for other in known if other.method == subject.method]
         parts = [
-            own[:6]
-            for own, all_of_them in (
+            each[:6]
+            for each, all_of_them in (
                 (subject.plan_id, {other.plan_id for other in namesakes}),
                 (subject.weights, {other.weights for other in namesakes}),
             )
             if len(all_of_them) > 1
         ]
         name = shown_method(subject.method)
-        found[subject] = f"{name} ({', '.join(parts)})" if parts else name
-    return found
+        labels_of[subject] = f"{name} ({', '.join(parts)})" if parts else name
+    return labels_of
 
 
 def follow(stored: Sequence[EvalResult], records: Iterable[EvalRecord]) -> bool:

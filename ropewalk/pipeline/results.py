@@ -328,7 +328,7 @@ class Judged(Drawn):
 
     def _perplexity(self, method: str, length: int) -> Mark | None:
         found = self._loss(method, length)
-        return found and Mark.of(length, found)
+        return None if found is None else Mark.of(length, found)
 
     def _loss(self, method: str, length: int) -> Interval | None:
         """The perplexity of the texts."""

@@ -100,8 +100,8 @@ def _known(
     alone = ContextPlan(plan.model, {FULL_ATTENTION: (PlanStep(plan.target_length, own),)})
     plain = (PlanStep(plan.target_length, RotarySchedule.plain(own.geometry)),)
     for cause in causes(alone, ContextPlan(plan.model, {FULL_ATTENTION: plain})):
-        told = cause.told.partition(_NOT_GIVEN)[0]
-        yield f"{cause.name}: the plan {told}", cause.plan.longest()
+        words = cause.words.partition(_NOT_GIVEN)[0]
+        yield f"{cause.name}: the plan {words}", cause.plan.longest()
 
 
 def _measured(sample: SampledRotation, own: RotarySchedule) -> Iterator[tuple[str, RotarySchedule]]:

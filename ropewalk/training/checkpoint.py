@@ -143,8 +143,8 @@ def _writing(path: Path) -> Iterator[None]:
 
 def check(folder: Path) -> None:
     """Compare every file with its checksum, on all ranks together, each its share of them."""
-    found = on_all(lambda: _problem(folder))
-    problem = next((each for each in found if each is not None), None)
+    problems = on_all(lambda: _problem(folder))
+    problem = next((each for each in problems if each is not None), None)
     if problem is not None:
         raise InputError(f"{problem}; remove this checkpoint to resume from the one before it")
 
@@ -173,9 +173,9 @@ def load_state(folder: Path) -> dict[str, Any]:
 
 def load_weights(folder: Path, model: nn.Module) -> None:
     """The trained weights, in place."""
-    own = weights(model)
-    _check_fit(folder, _WEIGHT, own)
-    _read(folder, own)
+    expected = weights(model)
+    _check_fit(folder, _WEIGHT, expected)
+    _read(folder, expected)
 
 
 def load_optimizer(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
@@ -194,9 +194,9 @@ def load_optimizer(folder: Path, model: nn.Module, optimizer: torch.optim.Optimi
                 else torch.zeros(shape, dtype=dtype)
             )
             optimizer.state[parameter][key.rpartition("|")[2]] = state.detach()
-    own = _optimizer_state(model, optimizer)
-    _check_fit(folder, _OPTIMIZER, own)
-    _read(folder, own)
+    expected = _optimizer_state(model, optimizer)
+    _check_fit(folder, _OPTIMIZER, expected)
+    _read(folder, expected)
     for group, kept in zip(optimizer.param_groups, groups, strict=True):
         group.update({key: tuple(v) if isinstance(v, list) else v for key, v in kept.items()})
 
@@ -209,9 +209,9 @@ def load_own(folder: Path) -> dict[str, Tensor]:
     known = _known(folder, f"{_RANK}{rank()}.")
     tensors = {key: torch.empty(shape, dtype=dtype) for key, (shape, dtype) in known.items()}
     _read(folder, tensors)
-    own = {key.rpartition(".")[2]: value for key, value in tensors.items()}
-    _set_random(own)
-    return own
+    of_rank = {key.rpartition(".")[2]: value for key, value in tensors.items()}
+    _set_random(of_rank)
+    return of_rank
 
 
 def keep_last(run: Path, count: int) -> None:
@@ -249,20 +249,20 @@ def is_checkpoint(folder: Path) -> bool:
 
 def checkpoints_in(run: Path) -> list[Path]:
     """Whole checkpoints, in the order of their steps."""
-    found = [
+    checkpoints = [
         (int(path.name.removeprefix(PREFIX)), path)
         for path in run.glob(f"{PREFIX}*")
         if path.name.removeprefix(PREFIX).isdecimal() and is_checkpoint(path)
     ]
-    return [path for _, path in sorted(found)]
+    return [path for _, path in sorted(checkpoints)]
 
 
 def weights(model: nn.Module) -> dict[str, Tensor]:
     """The weights that are trained."""
     return {
-        f"{_WEIGHT}{name}": own.detach()
-        for name, own in model.named_parameters()
-        if own.requires_grad
+        f"{_WEIGHT}{name}": weight.detach()
+        for name, weight in model.named_parameters()
+        if weight.requires_grad
     }
 
 
@@ -278,7 +278,7 @@ def _written(folder: Path) -> Fields:
 def _trained(
     model: nn.Module, optimizer: torch.optim.Optimizer
 ) -> Iterator[tuple[str, nn.Parameter]]:
-    theirs = {id(own) for group in optimizer.param_groups for own in group["params"]}
+    theirs = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
     for name, parameter in model.named_parameters():
         if id(parameter) in theirs:
             yield name, parameter
@@ -316,15 +316,15 @@ def _random() -> dict[str, Tensor]:
     return states
 
 
-def _set_random(own: Mapping[str, Tensor]) -> None:
-    gauss = float(own["python_gauss"])
-    random.setstate((3, tuple(own["python"].tolist()), None if np.isnan(gauss) else gauss))
-    place, has_gauss, cached = own["numpy_rest"].tolist()
-    words = own["numpy"].numpy().astype(np.uint32)
+def _set_random(states: Mapping[str, Tensor]) -> None:
+    gauss = float(states["python_gauss"])
+    random.setstate((3, tuple(states["python"].tolist()), None if np.isnan(gauss) else gauss))
+    place, has_gauss, cached = states["numpy_rest"].tolist()
+    words = states["numpy"].numpy().astype(np.uint32)
     np.random.set_state(("MT19937", words, int(place), int(has_gauss), cached))  # noqa: NPY002
-    torch.random.set_rng_state(own["torch"])
-    if "cuda" in own and torch.cuda.is_available():
-        torch.cuda.set_rng_state(own["cuda"])
+    torch.random.set_rng_state(states["torch"])
+    if "cuda" in states and torch.cuda.is_available():
+        torch.cuda.set_rng_state(states["cuda"])
 
 
 Known = dict[str, tuple[tuple[int, ...], torch.dtype]]
@@ -332,24 +332,24 @@ Known = dict[str, tuple[tuple[int, ...], torch.dtype]]
 
 def _known(folder: Path, prefix: str) -> Known:
     """Shape and type of a checkpoint's tensors whose names begin so."""
-    found = _reader(folder).read_metadata().state_dict_metadata
+    kept = _reader(folder).read_metadata().state_dict_metadata
     return {
-        key: (tuple(own.size), own.properties.dtype)  # type: ignore[union-attr]
-        for key, own in found.items()
+        key: (tuple(each.size), each.properties.dtype)  # type: ignore[union-attr]
+        for key, each in kept.items()
         if key.startswith(prefix)
     }
 
 
-def _check_fit(folder: Path, prefix: str, own: Mapping[str, Tensor]) -> None:
+def _check_fit(folder: Path, prefix: str, expected: Mapping[str, Tensor]) -> None:
     """Refuse another model's checkpoint: torch would read what has the same name."""
     known = _known(folder, prefix)
-    here = {key: (tuple(value.shape), value.dtype) for key, value in own.items()}
-    differ = sorted(key for key in {*known, *here} if known.get(key) != here.get(key))
+    shapes = {key: (tuple(value.shape), value.dtype) for key, value in expected.items()}
+    differ = sorted(key for key in {*known, *shapes} if known.get(key) != shapes.get(key))
     if differ:
         raise InputError(
             f"{folder}: does not fit this model and its optimizer, in {len(differ)} of "
             f"{len(known)} tensors: {differ[0]} is {_shape(known, differ[0])} there, and "
-            f"{_shape(here, differ[0])} here; give the model and the settings that it was saved "
+            f"{_shape(shapes, differ[0])} here; give the model and the settings that it was saved "
             "with"
         )
 

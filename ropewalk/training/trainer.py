@@ -69,10 +69,10 @@ class RopewalkTrainer(Trainer):  # type: ignore[misc]
         **others: Any,
     ) -> None:
         _check_arguments(args)
-        own = division or Division.of_world(args.world_size)
-        _check_others(others, shards=own.ranks > 1)
-        self.place = Place(own, args.device.type)
-        self._shards = own.ranks > 1
+        division = division or Division.of_world(args.world_size)
+        _check_others(others, shards=division.ranks > 1)
+        self.place = Place(division, args.device.type)
+        self._shards = division.ranks > 1
         causal = self._causal = causal_of(model)
         _check_adapter(model)
         if self._shards:
@@ -82,7 +82,7 @@ class RopewalkTrainer(Trainer):  # type: ignore[misc]
             check_sharded(model)
         model.to(args.device)  # of a model that is cut: buffers
         mixers = keep_apart(causal)
-        if mixers and own.sequence > 1:
+        if mixers and division.sequence > 1:
             raise Unsupported(
                 f"{shortened(mixers)} of {type(causal).__name__} mix tokens outside attention: "
                 "their states run through a document, so ranks cannot share its window; train with "
@@ -96,7 +96,7 @@ class RopewalkTrainer(Trainer):  # type: ignore[misc]
             model=model,
             args=args,
             train_dataset=train_dataset,
-            data_collator=WindowCollator(own.sequence, self.place.stretch, weighted=True),
+            data_collator=WindowCollator(division.sequence, self.place.stretch, weighted=True),
             **others,
         )
         self.model_accepts_loss_kwargs = True  # so that targets are counted
@@ -147,8 +147,8 @@ class RopewalkTrainer(Trainer):  # type: ignore[misc]
 
     def get_total_train_batch_size(self, args: TrainingArguments) -> int:
         """Windows of a step."""
-        own = args.per_device_train_batch_size * args.gradient_accumulation_steps
-        return int(own * self.place.division.readers)
+        per_rank = args.per_device_train_batch_size * args.gradient_accumulation_steps
+        return int(per_rank * self.place.division.readers)
 
     # What is computed.
 
@@ -186,8 +186,8 @@ class RopewalkTrainer(Trainer):  # type: ignore[misc]
     ) -> tuple[list[Any], Any]:
         """The stock trainer counts targets; those with weights count as what they weigh."""
         batches, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
-        own = [_targets(batch["shift_labels"], batch.get("weights")) for batch in batches]
-        count = torch.stack(own).sum().to(device) if own else None
+        targets = [_targets(batch["shift_labels"], batch.get("weights")) for batch in batches]
+        count = torch.stack(targets).sum().to(device) if targets else None
         return batches, count if count is None else self.accelerator.gather(count).sum()
 
     def training_step(self, *args: Any, **others: Any) -> Tensor:
@@ -212,18 +212,19 @@ class RopewalkTrainer(Trainer):  # type: ignore[misc]
         bad = torch.stack(everyone).isfinite().logical_not().nonzero()
         if not len(bad) and norm.isfinite():
             return
-        size, own = self.args.per_device_train_batch_size, self.place.division
+        size, division = self.args.per_device_train_batch_size, self.place.division
         count = self.get_total_train_batch_size(self.args)
-        first, found = self.state.global_step * count, f"gradient's norm is {norm.item()}"
+        first, problem = self.state.global_step * count, f"gradient's norm is {norm.item()}"
         if self._targets == 0:
-            found = "loss has no targets"
+            problem = "loss has no targets"
         elif len(bad):
             rank, batch = bad[0].tolist()
-            found = f"loss is {everyone[rank][batch].item()}"
-            first, count = first + (batch * own.readers + rank // own.sequence) * size, size
+            problem = f"loss is {everyone[rank][batch].item()}"
+            batches_before = batch * division.readers + rank // division.sequence
+            first, count = first + batches_before * size, size
         windows = f"window {first}" if count == 1 else f"windows {first} to {first + count - 1}"
         raise NotFinite(
-            f"step {self.state.global_step + 1}: the {found} in {windows}; the update was not "
+            f"step {self.state.global_step + 1}: the {problem} in {windows}; the update was not "
             f"made, and the checkpoints in {self.args.output_dir} are from before; look at what "
             "was read, or lower the learning rate"
         )
@@ -264,7 +265,7 @@ class RopewalkTrainer(Trainer):  # type: ignore[misc]
     def _frozen(self) -> str:
         """A digest of the weights that are not trained, and therefore in no checkpoint."""
         named = self.model.named_parameters()
-        return weights_digest((name, own) for name, own in named if not own.requires_grad)
+        return weights_digest((name, weight) for name, weight in named if not weight.requires_grad)
 
     def _state_as_json(self) -> object:
         """The state as the stock Trainer keeps it, with that of callbacks and control."""
@@ -277,7 +278,8 @@ class RopewalkTrainer(Trainer):  # type: ignore[misc]
     def _check_room(self) -> None:
         """Refuse a disk without room for the checkpoints, before the first step."""
         trained = checkpoint.weights(self.model).values()
-        one = sum(own.numel() * (own.element_size() * 3) for own in trained)  # AdamW's two means
+        # With AdamW's two means, each as large as the weight.
+        one = sum(weight.numel() * (weight.element_size() * 3) for weight in trained)
         steps, every = self.args.max_steps, self.args.save_steps
         if self.args.save_strategy == "no" or steps <= 0 or every < 1:
             many = 1
@@ -287,7 +289,7 @@ class RopewalkTrainer(Trainer):  # type: ignore[misc]
             many = min(many, self.args.save_total_limit + 1)
 
         run = Path(self.args.output_dir)
-        held = [path for own in checkpoint.checkpoints_in(run) for path in own.iterdir()]
+        held = [path for folder in checkpoint.checkpoints_in(run) for path in folder.iterdir()]
         models = sum(callback.bytes_written(self.model) for callback in self._ours())
         missing = one * many + models - sum(path.stat().st_size for path in held)
         kept = f"room for {many} checkpoints and the models that are kept"
@@ -304,11 +306,11 @@ class RopewalkTrainer(Trainer):  # type: ignore[misc]
         if given is None or given is False:
             return None
         if given is True:
-            own = checkpoint.checkpoints_in(run)
-            stock = get_last_checkpoint(str(run)) if run.is_dir() and not own else None
-            if not own and (stock is None or not _is_stock(Path(stock))):
+            kept = checkpoint.checkpoints_in(run)
+            stock = get_last_checkpoint(str(run)) if run.is_dir() and not kept else None
+            if not kept and (stock is None or not _is_stock(Path(stock))):
                 raise InputError(f"{run}: holds no checkpoint; start without resuming")
-            return own[-1] if own else Path(str(stock))
+            return kept[-1] if kept else Path(str(stock))
         folder = Path(given)
         if not checkpoint.is_checkpoint(folder) and not _is_stock(folder):
             there = ", ".join(path.name for path in checkpoint.checkpoints_in(folder.parent))
@@ -359,9 +361,9 @@ class RopewalkTrainer(Trainer):  # type: ignore[misc]
         if folder is None or not checkpoint.is_checkpoint(Path(folder)):
             super()._load_rng_state(folder)
             return
-        own = checkpoint.load_own(Path(folder))
-        if own:  # the losses since the last line of the log, so that the next says the same
-            self._tr_loss = own["loss"].to(self.args.device)
+        state = checkpoint.load_own(Path(folder))
+        if state:  # the losses since the last line of the log, so that the next says the same
+            self._tr_loss = state["loss"].to(self.args.device)
             self._total_loss_scalar -= float(self.accelerator.gather(self._tr_loss).mean())
             self._globalstep_last_logged = checkpoint.load_state(Path(folder))["logged"]
 
@@ -464,7 +466,7 @@ def _check_others(others: dict[str, Any], *, shards: bool) -> None:
 
 def _check_adapter(model: Any) -> None:
     kinds = getattr(model, "peft_config", None)
-    if isinstance(kinds, dict) and any(own.is_prompt_learning for own in kinds.values()):
+    if isinstance(kinds, dict) and any(each.is_prompt_learning for each in kinds.values()):
         raise Unsupported(
             "adapters that add tokens to a prompt move positions, which layouts do not take into "
             "account; use LoRA"

@@ -16,6 +16,7 @@ from ropewalk.data import store
 from ropewalk.data.corpora import Document, Weighted
 from ropewalk.data.store import TokenStore, build
 from ropewalk.errors import InputError
+from ropewalk.run_directory import Journal, read_journal
 
 TEXTS = {
     "code": ["def f():\n    return 1\n" * n for n in (1, 5, 0, 30)],
@@ -296,3 +297,16 @@ def test_an_edited_manifest_is_not_built_upon(tmp_path: Path) -> None:
     path.unlink()
     built(tmp_path / "store")
     assert path.read_text() == kept
+
+
+def test_a_shard_that_is_sealed_twice_is_named(tmp_path: Path) -> None:
+    """Not the texts, which are the same."""
+    built(tmp_path / "store")
+    path = tmp_path / "store" / store.SHARDS
+    records = read_journal(path)
+    path.unlink()
+    journal = Journal(path)
+    journal.append([*records, records[-1]])
+    journal.close()
+    with pytest.raises(InputError, match=r"shards\.jsonl: has a shard twice"):
+        built(tmp_path / "store")

@@ -59,7 +59,7 @@ def make() -> None:
     from ropewalk.reports import figures
     from tests.evaluation import tiny
 
-    figures.PICTURES = ()  # which carry the versions of their libraries
+    figures.PICTURES = ()  # type: ignore[assignment]  # which carry the versions of their libraries
     tiny.folder_of(tiny.model(), Path("model"))
     text = "\n".join(document.text for document in tiny.documents(4))
     Path("corpus.txt").write_text(text, encoding="utf-8")

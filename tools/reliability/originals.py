@@ -91,7 +91,7 @@ def make_heavy(room: Path) -> None:
     """A model in several states, and what verbs make of it."""
     from tests.evaluation import tiny
 
-    figures.PICTURES = ()  # which take longer than all the rest
+    figures.PICTURES = ()  # type: ignore[assignment]  # which take longer than all the rest
     plain = tiny.folder_of(tiny.model(), room / "plain")
     text = "\n".join(document.text for document in tiny.documents(4))
     corpus = room / "corpus.txt"

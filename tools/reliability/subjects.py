@@ -141,12 +141,17 @@ class Stage:
         inputs["CONFIG"] = str(ROOT / "tests" / "golden" / "configs" / "command-r.json")
         return [inputs.get(word, word) for word in subject.line.split()]
 
-    def start(self, subject: Subject, folder: Path, *more: str, **how: Any) -> Call:
-        """Begin a call, with further words behind its own."""
+    def prepare(self, subject: Subject) -> None:
+        """Start its process and write its inputs, if that is still to be done."""
         if not subject.light and not (self.room / "plan.json").exists():
             made = calls(light=False).run(["tools.reliability.subjects:make", self.room], self.room)
             if made.status != 0:
                 raise RuntimeError(made.errors)
+        calls(light=subject.light)
+
+    def start(self, subject: Subject, folder: Path, *more: str, **how: Any) -> Call:
+        """Begin a call, with further words behind its own."""
+        self.prepare(subject)
         how["changed"] = {**subject.changed, **how.get("changed", {})}
         words = [*self.words(subject), *more]
         return calls(light=subject.light).start(words, folder, **how)
@@ -158,6 +163,7 @@ class Stage:
         """A call that was left alone, made once."""
         if subject.name not in self.known:
             folder = self.room / f"{subject.name}-whole"
+            self.prepare(subject)
             began = time.monotonic()
             ended = self.run(subject, folder)
             if ended.status not in (0, 3):

@@ -35,7 +35,7 @@ ROUNDED = {
 
 
 Named = Iterator[tuple[str, str, RotarySchedule]]
-"""Schedules of causes, each with the name of its cause and what is told of it."""
+"""Schedules of causes, each with the name of its cause and its description."""
 
 
 class CausePlan(NamedTuple):
@@ -43,7 +43,7 @@ class CausePlan(NamedTuple):
 
     name: str
     """The kind of cause: several causes may be of one kind."""
-    told: str
+    words: str
     """Goes on after "answers like the plan "."""
     plan: ContextPlan
 
@@ -54,37 +54,38 @@ def causes(plan: ContextPlan, present: ContextPlan) -> list[CausePlan]:
     `present` is the plan that the unmodified model follows.
     """
     layer = plan.extended_layer
-    own = plan.longest(layer)
-    found: list[CausePlan] = []
-    seen = {_computed(own)}
+    right = plan.longest(layer)
+    known: list[CausePlan] = []
+    seen = {_computed(right)}
     start = present.longest(layer)
-    for name, told, schedule in (*_schedules(own, start), *_pairs(own, start)):
+    for name, words, schedule in (*_schedules(right, start), *_pairs(right, start)):
         if _computed(schedule) not in seen:
             seen.add(_computed(schedule))
             step = PlanStep(plan.target_length, replace(schedule, length=plan.target_length))
             changed = plan.with_steps(layer, (step,))
-            found.append(CausePlan(name, told, changed))
+            known.append(CausePlan(name, words, changed))
     if len(plan.steps(layer)) > 1:
         for step in plan.steps(layer):
-            told = f"with its schedule up to {format_length(step.up_to_length)} at every length"
+            words = f"with its schedule up to {format_length(step.up_to_length)} at every length"
             only = PlanStep(plan.target_length, step.schedule)
             changed = replace(plan, schedules={**plan.schedules, layer: (only,)})
-            found.append(CausePlan("step", told, changed))
-    return found
+            known.append(CausePlan("step", words, changed))
+    return known
 
 
-def _schedules(own: RotarySchedule, present: RotarySchedule) -> Named:
-    plain = RotarySchedule.plain(own.geometry)
-    m = own.attention_scaling
+def _schedules(right: RotarySchedule, present: RotarySchedule) -> Named:
+    """Single causes, of a server that does not follow the `right` schedule."""
+    plain = RotarySchedule.plain(right.geometry)
+    m = right.attention_scaling
     # The setting, or one half of it, dropped or applied twice.
     yield "no scaling", "without any scaling", present
     yield "no scaling", "without any scaling", plain
-    yield "attention factor", "without its attention factor", replace(own, attention_scaling=1.0)
-    yield "attention factor", "with its attention factor twice", _times(own, attention=m)
+    yield "attention factor", "without its attention factor", replace(right, attention_scaling=1.0)
+    yield "attention factor", "with its attention factor twice", _times(right, attention=m)
     yield (
         "attention factor",
         "with the square root of its attention factor",
-        replace(own, attention_scaling=m**0.5),
+        replace(right, attention_scaling=m**0.5),
     )
     yield (
         "factors dropped",
@@ -97,94 +98,98 @@ def _schedules(own: RotarySchedule, present: RotarySchedule) -> Named:
         replace(present, attention_scaling=m * present.attention_scaling),
     )
     # A fingerprint of the unmodified model: the server may follow a plan that was not given.
-    if _computed(own) == _computed(present):
+    if _computed(right) == _computed(present):
         for method in METHODS:
             for ratio in RATIOS[2:]:
-                for schedule in _extended(plain, own, method, round(own.length * ratio)):
-                    told = f"by {method} to {format_length(schedule.length)}, which was not given"
-                    yield FORGOTTEN, f"{told} for this fingerprint (`plan`)", schedule
+                for schedule in _extended(plain, right, method, round(right.length * ratio)):
+                    words = f"by {method} to {format_length(schedule.length)}, which was not given"
+                    yield FORGOTTEN, f"{words} for this fingerprint (`plan`)", schedule
     # The setting read wrongly: twice, as another method's, or with other values.
-    yield from _twice(own)
+    yield from _twice(right)
     for method in METHODS:
-        if method != own.method:
-            for schedule in _extended(plain, own, method, own.length):
+        if method != right.method:
+            for schedule in _extended(plain, right, method, right.length):
                 yield "another method", f"by {method} instead", schedule
-    yield from _other_factors(own, plain, RATIOS)
-    yield from _other_lengths(own)
-    yield from _bases(own, BASES, BASE_RATIOS)
+    yield from _other_factors(right, plain, RATIOS)
+    yield from _other_lengths(right)
+    yield from _bases(right, BASES, BASE_RATIOS)
 
 
-def _pairs(own: RotarySchedule, present: RotarySchedule) -> Named:
+def _pairs(right: RotarySchedule, present: RotarySchedule) -> Named:
     """Two causes at once: a config that was lost loses the base and the scaling."""
-    plain = RotarySchedule.plain(own.geometry)
-    bare = replace(own, attention_scaling=1.0)
+    plain = RotarySchedule.plain(right.geometry)
+    bare = replace(right, attention_scaling=1.0)
     no_attention = ("attention factor", "without its attention factor")
-    factors = list(_other_factors(own, plain, _PAIRED))
-    for name, told, schedule in factors:
+    factors = list(_other_factors(right, plain, _PAIRED))
+    for name, words, schedule in factors:
         without = replace(schedule, attention_scaling=1.0)
-        yield f"{name}{AND}{no_attention[0]}", f"{told}{AND}{no_attention[1]}", without
-    for name, told, schedule in (
+        yield f"{name}{AND}{no_attention[0]}", f"{words}{AND}{no_attention[1]}", without
+    for name, words, schedule in (
         ("no scaling", "without any scaling", present),
         (*no_attention, bare),
         *factors,
     ):
         for other, also, changed in _bases(schedule, BASES[1:], _PAIRED):
-            yield f"{name}{AND}{other}", f"{told}{AND}{also}", changed
+            yield f"{name}{AND}{other}", f"{words}{AND}{also}", changed
 
 
-def _bases(own: RotarySchedule, bases: Sequence[float], ratios: Sequence[float]) -> Named:
+def _bases(right: RotarySchedule, bases: Sequence[float], ratios: Sequence[float]) -> Named:
     for base in bases:
-        yield "base", f"with base {base:,.0f}", _with_base(own, base)
+        yield "base", f"with base {base:,.0f}", _with_base(right, base)
     for ratio in ratios:
-        yield "base", f"with {ratio:g} times its base", _with_base(own, own.geometry.base * ratio)
+        yield (
+            "base",
+            f"with {ratio:g} times its base",
+            _with_base(right, right.geometry.base * ratio),
+        )
 
 
-def _twice(own: RotarySchedule) -> Named:
-    factors, m = own.rescale_factors, own.attention_scaling
+def _twice(right: RotarySchedule) -> Named:
+    factors, m = right.rescale_factors, right.attention_scaling
     if (factors**2 <= MAX_FACTOR).all():
-        yield "applied twice", "applied twice", _times(own, factors, m)
-        yield "applied twice", "with its factors twice", _times(own, factors)
-    scale = own.length / own.geometry.original_length
+        yield "applied twice", "applied twice", _times(right, factors, m)
+        yield "applied twice", "with its factors twice", _times(right, factors)
+    scale = right.length / right.geometry.original_length
     if scale > 1:
         linear = np.full(len(factors), scale)
-        yield "applied twice", f"with linear scaling by {scale:g} on top", _times(own, linear)
+        yield "applied twice", f"with linear scaling by {scale:g} on top", _times(right, linear)
 
 
-def _other_factors(own: RotarySchedule, plain: RotarySchedule, ratios: Sequence[float]) -> Named:
-    original = own.geometry.original_length
+def _other_factors(right: RotarySchedule, plain: RotarySchedule, ratios: Sequence[float]) -> Named:
+    original = right.geometry.original_length
     for ratio in ratios:
-        told = f"with {ratio:g} times its factor"
-        if len(own.recipe) == 1:
-            target = round(own.length * ratio)
+        words = f"with {ratio:g} times its factor"
+        if len(right.recipe) == 1:
+            target = round(right.length * ratio)
             if target > original:
-                for schedule in _extended(plain, own, own.method, target):
-                    yield "factor", told, schedule
+                for schedule in _extended(plain, right, right.method, target):
+                    yield "factor", words, schedule
         else:  # of a schedule of no known method, the slowest pair is as slow as its factor
-            power = 1 + np.log(ratio) / np.log(max(own.rescale_factors.max(), np.e))
-            yield "factor", told, replace(own, rescale_factors=own.rescale_factors**power)
+            power = 1 + np.log(ratio) / np.log(max(right.rescale_factors.max(), np.e))
+            yield "factor", words, replace(right, rescale_factors=right.rescale_factors**power)
 
 
-def _other_lengths(own: RotarySchedule) -> Named:
+def _other_lengths(right: RotarySchedule) -> Named:
     """The same factor from another original length, which moves a ramp over the pairs."""
-    lengths = [round(own.geometry.original_length * ratio) for ratio in RATIOS]
+    lengths = [round(right.geometry.original_length * ratio) for ratio in RATIOS]
     # A loader that is told of none takes the length that the file states, which is the target.
-    for length in dict.fromkeys([*lengths, own.length]):
-        scale = own.length / own.geometry.original_length
-        geometry = replace(own.geometry, original_length=length)
-        told = f"with original length {length:,}"
+    for length in dict.fromkeys([*lengths, right.length]):
+        scale = right.length / right.geometry.original_length
+        geometry = replace(right.geometry, original_length=length)
+        words = f"with original length {length:,}"
         start, target = RotarySchedule.plain(geometry), round(length * scale)
-        for schedule in _extended(start, own, own.method, target):
-            yield "original length", told, replace(schedule, geometry=own.geometry)
+        for schedule in _extended(start, right, right.method, target):
+            yield "original length", words, replace(schedule, geometry=right.geometry)
 
 
 def _extended(
-    start: RotarySchedule, own: RotarySchedule, method: str, target: int
+    start: RotarySchedule, right: RotarySchedule, method: str, target: int
 ) -> list[RotarySchedule]:
     """The start extended, with the schedule's own parameters for its own method."""
     parameters = {}
-    if method == own.method and len(own.recipe) == 1:
+    if method == right.method and len(right.recipe) == 1:
         free = ("target_length", "factor")
-        parameters = {k: v for k, v in own.recipe[0].parameters.items() if k not in free}
+        parameters = {k: v for k, v in right.recipe[0].parameters.items() if k not in free}
     try:
         return [extend(start, target, method, parameters)]
     except InputError:  # not every method fits every start
@@ -192,23 +197,23 @@ def _extended(
 
 
 def _times(
-    own: RotarySchedule, factors: np.ndarray | float = 1.0, attention: float = 1.0
+    right: RotarySchedule, factors: np.ndarray | float = 1.0, attention: float = 1.0
 ) -> RotarySchedule:
     return replace(
-        own,
-        rescale_factors=np.minimum(own.rescale_factors * factors, MAX_FACTOR),
-        attention_scaling=own.attention_scaling * attention,
+        right,
+        rescale_factors=np.minimum(right.rescale_factors * factors, MAX_FACTOR),
+        attention_scaling=right.attention_scaling * attention,
         recipe=(),
     )
 
 
-def _with_base(own: RotarySchedule, base: float) -> RotarySchedule:
+def _with_base(right: RotarySchedule, base: float) -> RotarySchedule:
     """The same factors over another base."""
-    geometry = own.geometry
+    geometry = right.geometry
     pairs = np.arange(geometry.pairs)
     moved = (max(base, 1.5) / geometry.base) ** (2 * pairs / geometry.rotary_dim)
-    factors = np.clip(own.rescale_factors * moved, 1 / MAX_FACTOR, MAX_FACTOR)
-    return replace(own, rescale_factors=factors, recipe=())
+    factors = np.clip(right.rescale_factors * moved, 1 / MAX_FACTOR, MAX_FACTOR)
+    return replace(right, rescale_factors=factors, recipe=())
 
 
 def _computed(schedule: RotarySchedule) -> tuple[object, ...]:

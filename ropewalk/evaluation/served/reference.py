@@ -47,7 +47,7 @@ class _Way(NamedTuple):
     """One way of answering: a plan, and how the model is rounded meanwhile."""
 
     name: str
-    told: str
+    words: str
     plan: ContextPlan
     rounded: Callable[[], AbstractContextManager[None]] = nullcontext
     more_bos: int = 0
@@ -60,7 +60,7 @@ def fingerprint(
     seed: int = 0,
     length: int | None = None,
     progress: Callable[[float], None] = lambda done: None,
-    notice: Notice = lambda told: None,
+    notice: Notice = lambda words: None,
     ranks: Ranks | None = None,
 ) -> Fingerprint:
     """The answers of a model under a plan, or unmodified, and under all that may go wrong.
@@ -120,7 +120,7 @@ def fingerprint(
         answers=as_planned,
         healthy=tuple(healthy),
         candidates=tuple(
-            PossibleCause(way.name, way.told, each)
+            PossibleCause(way.name, way.words, each)
             for way, each in zip(ways[3:], others, strict=True)
         ),
     )
@@ -161,9 +161,9 @@ def _ways(model: Any, planned: ContextPlan, present: ContextPlan, encoder: Encod
             coarse.append(way)
     # A wrong rotation and a coarse rounding together, for rotations whose effect is that small.
     pairs = [
-        _Way(f"{one.name}{AND}{two.name}", f"{one.told}{AND}{two.told}", one.plan, two.rounded)
+        _Way(f"{one.name}{AND}{two.name}", f"{one.words}{AND}{two.words}", one.plan, two.rounded)
         for one in rotated
-        if one.told in ROUNDED
+        if one.words in ROUNDED
         for two in coarse[:2]
     ]
     bos = [_Way("bos", "with one BOS more", planned, more_bos=1)] if encoder.bos else []

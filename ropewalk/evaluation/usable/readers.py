@@ -303,7 +303,7 @@ class ServedReader(DocumentReader):
         cut; None in between."""
         differ = 0
         for text, other in zip(texts, [*texts[1:], texts[0]], strict=True):
-            part = len(text) // 8
+            part = len(text) // 10  # a cut of less would not make a length fail
             both = (text, other[:part] + text[part:])
             differ += len({self._way.goes_on(each, _GOES_ON) for each in both}) > 1
         return None if differ == 1 else differ > 1

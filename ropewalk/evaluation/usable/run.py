@@ -236,7 +236,7 @@ class _Measuring:
         may_be_cut = any(each.name == "truncation" and not each.certain for each in found)
         if not may_be_cut or not isinstance(self.reader, ServedReader):
             return found
-        length = min(each.length for each in failing)
+        length = max(each.length for each in failing)  # of which most is cut
         if self.plan.is_remote and self._spent + 2 * PAIRS * length > self.plan.tokens:
             return found
         room = self.reader.room(length)

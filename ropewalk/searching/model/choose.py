@@ -51,15 +51,15 @@ class MeasuredSchedule:
         loss = float(loss_of(self.values, self.objective).mean())
         text = self.values[:, TEXT]
         nats = Interval.of(float(text.mean()), mean_interval(text), "nats", "documents")
-        retrieved = Shares(self.values[:, RETRIEVED].tolist(), self.facts, self.texts).estimate()
+        retrieved = Shares(self.values[:, RETRIEVED].tolist(), self.facts, self.texts)
         perplexity = nats.mapped(lambda end: float(np.exp(end)), "perplexity")
         return Score(
             loss,
             perplexity.value,
-            retrieved.value,
+            retrieved.rate,
             len(self.values),
             perplexity.ends,
-            retrieved.ends,
+            retrieved.estimate().ends if self.facts else None,  # of plain text nothing is asked
         )
 
     @property

@@ -132,11 +132,11 @@ def test_ranks_with_other_versions_are_refused(monkeypatch: pytest.MonkeyPatch) 
     found = iter([{"torch": "2.0"}, {"torch": "2.1"}])
     monkeypatch.setattr(module, "versions", lambda: next(found))
     store = HashStore()
-    first = threading.Thread(target=SearchRanks(store, 0, 2).check_same, args=({"seed": 0},))
+    first = threading.Thread(target=StoreRanks(store, 0, 2).check_same, args=({"seed": 0},))
     first.start()
-    store.wait(["ropewalk/configuration/shared"])
+    store.wait(["ropewalk/broadcast/0/value"])
     with pytest.raises(RopewalkError, match="rank 1 sees another version of torch than rank 0"):
-        SearchRanks(store, 1, 2).check_same({"seed": 0})
+        StoreRanks(store, 1, 2).check_same({"seed": 0})
     first.join()
 
 
@@ -149,7 +149,7 @@ def test_ranks_with_another_seed_do_not_share_a_search(
         monkeypatch.setenv(key, value)
     monkeypatch.setattr(module, "_STAYS", 0.05)
     monkeypatch.setattr(module, "_met", lambda: (HashStore(), 1, 2))
-    monkeypatch.setattr(SearchRanks, "told", lambda *told: {**told[2], "seed": 1})
+    monkeypatch.setattr(StoreRanks, "broadcast", lambda self, value: {**value, "seed": 1})
     with pytest.raises(RopewalkError, match="rank 1 sees another seed than rank 0"):
         rw.search(str(tiny.saved(tmp_path)), 256, corpus=tiny.documents(), device="cpu")
 

@@ -91,7 +91,9 @@ def test_its_time_is_predicted_from_forwards_in_llama_cpp(by_llama_cpp: LlamaCpp
     timed = Timed.of(by_llama_cpp.clock, 64, 256)
     assert timed.at == (64, 256)
     [document] = _planted(by_llama_cpp.encoder, 1)
-    measure = by_llama_cpp.measure([document], lambda _: by_llama_cpp.present_plan, unheard)
+    measure = by_llama_cpp.measure(
+        [document], lambda _: by_llama_cpp.present_plan, unheard, Ranks()
+    )
     began = time.perf_counter()
     for _ in range(3):
         measure([made.plain()], [0])

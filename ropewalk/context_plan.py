@@ -155,6 +155,15 @@ class ContextPlan:
         """The same plan, as the nearest to another that its runtime can follow."""
         return replace(self, provenance={**self.provenance, APPROXIMATES: other.id})
 
+    def keeps(self, layer_type: str, schedule: RotarySchedule) -> bool:
+        """True if a layer type turns by this schedule throughout, whatever its original length."""
+
+        def turning(own: RotarySchedule) -> RotarySchedule:
+            geometry = replace(own.geometry, original_length=1)
+            return replace(own, geometry=geometry, length=1, recipe=())
+
+        return all(turning(e.schedule) == turning(schedule) for e in self.steps(layer_type))
+
     def rotates_like(self, other: ContextPlan) -> bool:
         """True if each layer type has the same steps, apart from their lengths and recipes."""
         return self._rotations() == other._rotations()

@@ -118,7 +118,7 @@ class OfSubject(Value):
 class EvalRecord(OfSubject):
     """One scored sample by one metric."""
 
-    _optional = ("prompt", "server")  # which only a chat or a server has
+    _optional = ("prompt", "server", "choices")  # which only a chat, a server or a reading has
 
     task: str
     mode: Mode
@@ -144,6 +144,8 @@ class EvalRecord(OfSubject):
     """A SHA-256 of the tokens of a prompt that a chat template put; None if it was text."""
     server: str | None = None
     """The server that ran the model, with what it says of itself; None if it ran in process."""
+    choices: tuple[int, ...] | None = None
+    """The first choice in the place of each token of the answers, of a document of facts."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

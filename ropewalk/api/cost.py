@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from ropewalk.api.common import AllowDownload, ModelToRead
@@ -153,12 +154,12 @@ def cost(
         present = source.present_plan
         length = present.target_length if to is None else as_length(to, "to")
         if source.kind == "GGUF file":
-            settings = None
+            reading = {}
             if present.target_length < length <= MAX_MEASURED_LENGTH:
                 from ropewalk.pipeline.settings import settings_for
 
-                settings = settings_for(present, length)
-            return of_file(source, length, machine(on), settings)
+                reading = read_by_extend(present, settings_for(present, length))
+            return of_file(source, length, machine(on), reading)
         return calculated(source, length, on, lambda work: _ways(work, present))
 
 
@@ -190,9 +191,12 @@ def _work(source: Source, length: int, on: str) -> Workload:
 
 
 def of_file(
-    source: Source, length: int, on: Machine, settings: ExtendSettings | None = None
+    source: Source,
+    length: int,
+    on: Machine,
+    reading: Mapping[str, Sequence[Forwards]] = MappingProxyType({}),
 ) -> Cost:
-    """Serving a GGUF file by llama.cpp, by type of cache, and extending it by these settings."""
+    """Serving a GGUF file by llama.cpp, by type of cache, and work that reads so many texts."""
     found = LlamaCppCost.of(source.header, on)
     if found is None:
         raise Unsupported(
@@ -210,8 +214,12 @@ def of_file(
         )
         for kind, way in ways.items()
     ]
-    if first is not None and settings is not None:
-        rows += _extending(source.present_plan.target_length, settings, found, first)
+    for told, texts in reading.items():
+        if first is None:
+            break
+        seconds = [one * n for length, n in texts if (one := found.seconds(length))]
+        what = f"{told}, at most {sum(each.times for each in texts)} texts"
+        rows.append(CostRow(what, first.bytes, first.parts, sum(seconds) or None, None, None))
     always = estimates.with_allowance({}, on.devices) / GIB
     return Cost(
         model=source.name,
@@ -233,19 +241,19 @@ def of_file(
     )
 
 
-def _extending(
-    window: int, settings: ExtendSettings, cost: LlamaCppCost, way: Way
-) -> Iterator[CostRow]:
-    """The first verdict of `extend`, and all that it does if that fails, a text at a time."""
+def read_by_extend(present: ContextPlan, settings: ExtendSettings) -> dict[str, list[Forwards]]:
+    """The texts of the first verdict of `extend`, and of all that it does if that fails."""
     from ropewalk.pipeline.stages import stages
 
-    reading = [stage for stage in stages(settings) if stage.over_ranks]
-    for told, some in (("first verdict", reading[:1]), ("if that fails", reading)):
-        texts = [each for stage in some for each in stage.needs(window).forwards]
-        times = [cost.seconds(each.length) for each in texts]
-        seconds = [one * each.times for one, each in zip(times, texts, strict=True) if one]
-        what = f"extend, {told}, at most {sum(each.times for each in texts)} texts"
-        yield CostRow(what, way.bytes, way.parts, sum(seconds) or None, None, None)
+    needs = [
+        stage.needs(present.target_length).forwards
+        for stage in stages(settings)
+        if stage.over_ranks
+    ]
+    return {
+        "extend, first verdict": list(needs[0]),
+        "extend, if that fails": [each for forwards in needs for each in forwards],
+    }
 
 
 def _ways(work: Workload, present: ContextPlan) -> dict[str, Callable[[Workload], Iterator[Way]]]:

@@ -24,7 +24,7 @@ from ropewalk.api.common import (
     Threads,
     ThroughChat,
 )
-from ropewalk.api.cost import Cost, calculated, check_divided, of_file
+from ropewalk.api.cost import Cost, calculated, check_divided, of_file, read_by_extend
 from ropewalk.api.report import keep_report
 from ropewalk.arguments import Length, as_length, as_path
 from ropewalk.budget import as_budget
@@ -79,7 +79,8 @@ def _estimate(
 
     # llama.cpp's forwards have formulas of their own.
     if source.kind == "GGUF file":
-        return of_file(source, settings.target_length, machine(asked.on or HERE), settings)
+        reading = read_by_extend(source.present_plan, settings)
+        return of_file(source, settings.target_length, machine(asked.on or HERE), reading)
 
     # For another machine: the most that the stages may take, and the least, as some may end early.
     from ropewalk.pipeline.cost import ways

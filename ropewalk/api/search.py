@@ -3,35 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from ropewalk.api.common import (
+    GGUF,
     AllowDownload,
     CorpusToUse,
     Device,
     Dtype,
-    ModelToRun,
+    GpuLayers,
+    LlamaServer,
     OnMachine,
     RanksPerCopy,
     ShortLimit,
     Strict,
     TargetLength,
     TextField,
+    Threads,
 )
-from ropewalk.api.cost import Cost, by_length, calculated
+from ropewalk.api.cost import Cost, by_length, calculated, of_file
 from ropewalk.arguments import as_length, as_path
 from ropewalk.budget import Budget, as_budget, check_over_ranks, counted
 from ropewalk.context_plan import PLAN
 from ropewalk.costs.estimates import searching
-from ropewalk.costs.machines import machine
+from ropewalk.costs.machines import HERE, machine
 from ropewalk.data.documents import as_documents
 from ropewalk.errors import InvalidValue
 from ropewalk.evaluation.select import SHORT_LIMIT
+from ropewalk.gguf.llama_cpp_run import CACHES, Engine
 from ropewalk.lengths import format_length
-from ropewalk.models.source import Loading, resolve, runnable
+from ropewalk.models.source import Loading, Model, resolve, runnable
 from ropewalk.options import (
     Advanced,
+    Argument,
     Option,
     RunFolder,
     called,
@@ -62,6 +68,8 @@ def _preview(
     present = source.present_plan
     forwards = forwards_of(present.longest(present.extended_layer), settings)
     longest = max(length for length, _ in forwards)
+    if source.kind == "GGUF file":
+        return of_file(source, longest, machine(on or HERE), {"search": forwards})
     return calculated(
         source, longest, on, lambda _: by_length(searching, forwards, ranks_per_copy), dtype
     )
@@ -84,18 +92,21 @@ def _usual_run(given: Mapping[str, Any]) -> Path:
 )
 @previewed_by(_preview)
 def search(
-    model: ModelToRun,
+    model: Annotated[
+        Model, Argument("A model's folder, a GGUF file (run in llama.cpp), or `bundled`.", "MODEL")
+    ],
     to: TargetLength,
     *,
     corpus: CorpusToUse = "held-out",
     field: TextField = "text",
     strategy: Annotated[
-        str,
+        str | None,
         Advanced(
-            "adaptive, ropewalk's own search; yarn, over YaRN's own parameters; or evolution, "
-            "LongRoPE's algorithm in ropewalk's space."
+            "adaptive, ropewalk's own search (default); yarn, over YaRN's own parameters (default "
+            "for a GGUF file, which takes no other); or evolution, LongRoPE's algorithm in "
+            "ropewalk's space."
         ),
-    ] = "adaptive",
+    ] = None,
     budget: Annotated[
         int | str | None,
         Option(
@@ -143,6 +154,12 @@ def search(
     dtype: Dtype = "auto",
     device: Device = "auto",
     ranks_per_copy: RanksPerCopy = 1,
+    cache: Annotated[
+        str, Option("Type of llama.cpp's cache, such as f16, q8_0 or q4_0.", "TYPE", group=GGUF)
+    ] = CACHES[0],
+    llama_server: LlamaServer = None,
+    threads: Threads = None,
+    gpu_layers: GpuLayers = None,
     on: OnMachine = None,
     allow_download: AllowDownload = False,
     strict: Strict = False,
@@ -162,43 +179,62 @@ def search(
     may be a function of a document's text loss, answer loss (nats a token) and share of answers
     retrieved: the search minimises its mean.
 
+    A `model` that is a GGUF file is read by llama.cpp, started anew for each schedule with other
+    flags. These give YaRN's ramp, and neither a factor for each pair nor another attention factor
+    of YaRN, so the search is over the ramp alone (`strategy` yarn).
+
     `search.preview(…)` calculates what the forwards would take, here or `on` another machine, by
     the formulas of `cost`; a config is enough for it.
     """
     values = locals()
     with called("search", search, values) as (_, progress):
         check_previewed(on)
-        from ropewalk.searching.model.settings import SearchSettings, check_target, published
+        from ropewalk.searching.model.settings import check_target
 
         # The limits and settings, before any file is read.
         limit = None if budget is None else as_budget(budget)
-        settings = request(
-            SearchSettings,
-            search,
-            values,
-            target_length=as_length(to, "to"),
-            objective=_named(objective),
-            evaluations=counted(limit, "evaluations"),
-            tokens=counted(limit, "tokens"),
-            as_published=False,
-        )
-        settings = published(settings) if as_published else settings
+        settings = _settings(values, limit)
+        program = None if llama_server is None else as_path(llama_server, "llama_server")
+        engine = Engine(program, threads, gpu_layers)
         run = None if run is None else as_path(run, "run")
         check_ranks(ranks_per_copy, "search", None if on is None else machine(on).devices)
         # The model's files, which a preview needs no weights of, and the texts.
         how, real = Loading(dtype, device, allow_download), not is_preview()
-        source = runnable(model, how, strict=strict, notice=notice, run=run, weights=real)
+        source = runnable(
+            model, how, strict=strict, notice=notice, run=run, weights=real, by_llama_cpp=True
+        )
+        if source.kind == "GGUF file" and strategy is None and not as_published:
+            settings = replace(settings, strategy="yarn")
         check_target(source.present_plan.longest(source.present_plan.extended_layer), settings)
         seconds = _seconds(limit)
         texts = as_documents(corpus, field, notice)
         preview_ends(source, settings, ranks_per_copy, dtype, on)
         from ropewalk.searching.model.launch import SearchLaunch
 
-        launch = SearchLaunch(model, source, texts, settings, seconds, run, how, ranks_per_copy)
+        ran = (run, how, ranks_per_copy, engine, cache)
+        launch = SearchLaunch(model, source, texts, settings, seconds, *ran)
         found = launch.searched(progress, notice)
         if run is not None and first():
             keep_figures(found.pictures(), run / "figures", notice)
         return found
+
+
+def _settings(values: Mapping[str, Any], limit: Budget | None) -> SearchSettings:
+    """The settings that the arguments ask for; those of the published search, if that is asked."""
+    from ropewalk.searching.model.settings import SearchSettings, published
+
+    settings = request(
+        SearchSettings,
+        search,
+        values,
+        target_length=as_length(values["to"], "to"),
+        strategy=values["strategy"] or "adaptive",
+        objective=_named(values["objective"]),
+        evaluations=counted(limit, "evaluations"),
+        tokens=counted(limit, "tokens"),
+        as_published=False,
+    )
+    return published(settings) if values["as_published"] else settings
 
 
 def _seconds(limit: Budget | None) -> float | None:

@@ -59,7 +59,7 @@ class GGUFFile:
     def _plan_next_to(self) -> tuple[ContextPlan | None, tuple[str, ...]]:
         """The plan.json in its folder, unless it is of another model."""
         plan = ContextPlan.read(self.path.parent / PLAN)
-        if set(plan.schedules) == {FULL_ATTENTION}:
+        if FULL_ATTENTION in plan.schedules:
             planned, own = plan.longest().geometry, self.geometry
             if (planned.head_dim, planned.pairs) == (own.head_dim, own.pairs):
                 return plan, (f"compared with the {PLAN} next to it",)

@@ -45,6 +45,12 @@ class LlamaCppCost:
         layers = layer_caches(header)
         return None if layers is None else cls(header, machine, layers)
 
+    @classmethod
+    def here(cls, header: GGUFHeader) -> LlamaCppCost:
+        """On this machine; layers that keep something else count as if they compared all."""
+        every = (LayerCache(0, None),) * (header.count("block_count") or 1)
+        return cls(header, machine(HERE), layer_caches(header) or every)
+
     @cached_property
     def _weights(self) -> int:
         return tensor_bytes(self.header)
@@ -105,23 +111,23 @@ class LlamaCppCost:
         """The time in which a text is read once, if the speed of the machine is known."""
         if self.machine.operations is None:
             return None
-        return self._operations(length) / (COMPUTING * self.machine.operations)
+        products = self.active * length + self.compared(length)
+        return 2 * products / (COMPUTING * self.machine.operations)
 
-    def _operations(self, length: int) -> float:
-        """Multiplications and additions of one forward over a text."""
+    def compared(self, length: int) -> float:
+        """Products of positions in one forward over a text, for scores and for values."""
         heads = self.header.count("attention.head_count") or max(
             self.header.counts("attention.head_count"), default=0
         )
         width = self.header.count("embedding_length") or 0
         across = heads * (self.header.count("attention.key_length") or width // max(1, heads))
-        compared = sum(
+        return sum(
             2 * across * Layer("full", 0, window=layer.window, width=across).pairs(length)
             for layer in self.layers
         )
-        return 2 * (self._active * length + compared)
 
-    @property
-    def _active(self) -> float:
+    @cached_property
+    def active(self) -> float:
         """Weights that a token is multiplied by: not a table that is only looked up, and of experts
         the share that is chosen."""
         tensors, count = self.header.tensors, self.header.count("expert_count") or 1

@@ -16,11 +16,13 @@ from ropewalk.evaluation.effective_length import EffectiveLength, effective_leng
 from ropewalk.evaluation.results import (
     ComparedTogether,
     MethodComparison,
+    SameChoices,
     compare_methods,
     follow,
     in_words,
     labels,
     means,
+    same_choices,
     summarise,
 )
 from ropewalk.evaluation.runner import Evaluation
@@ -73,7 +75,10 @@ class Evaluated(ComparedTogether):
     key_tokens: str = field(default="", kw_only=True)
     """The rule of the key tokens of LongPPL and the model that chose them, if they were asked."""
 
-    _optional = ("key_tokens",)
+    same_choices: tuple[SameChoices, ...] = field(default=(), kw_only=True)
+    """Each pair of types of cache under one plan: how often they choose the same token first."""
+
+    _optional = ("key_tokens", "same_choices")
 
     @classmethod
     def from_json(cls, value: object, path: str = "") -> Self:
@@ -145,6 +150,8 @@ class Evaluated(ComparedTogether):
             if self.untested:
                 yield Paragraph(f"{self.untested} pairs have too few samples for a test")
             yield Paragraph(tables.HOW_COMPARED, "quiet")
+        if self.same_choices:
+            yield tables.agreement(self.same_choices)
 
     def charts(self) -> Charts:
         """Each task by context length, one curve per subject."""
@@ -244,6 +251,7 @@ def concluded(evaluation: Evaluation, records: Sequence[EvalRecord]) -> Evaluate
         dtype=answerer.dtype,
         device=answerer.device,
         key_tokens="" if evaluator is None else evaluator.told(original),
+        same_choices=tuple(same_choices(records)),
     )
     if answerer.server is None:
         return result

@@ -13,18 +13,16 @@ as short, and the repetitions as few, as keep the timing itself within a minute.
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ropewalk.evaluation.answering import at_once
 from ropewalk.progress import Notice
-
-if TYPE_CHECKING:
-    from ropewalk.evaluation.scoring import Scorer
 
 REPEATS, FEWEST_REPEATS = 5, 2
 BESIDES = 1.5
@@ -116,6 +114,42 @@ class Arithmetic:
         return Rates(tuple(by_weight), tuple(by_position))
 
 
+class Clock(ABC):
+    """A model whose forwards can be timed."""
+
+    @property
+    @abstractmethod
+    def arithmetic(self) -> Arithmetic:
+        """The multiplications of a forward."""
+
+    @abstractmethod
+    def seconds(self, length: int, batch: int = 1) -> float:
+        """The time of a forward over so many sequences of this length."""
+
+
+class ModelClock(Clock):
+    """A model in this process."""
+
+    def __init__(self, model: Any) -> None:
+        from ropewalk.evaluation.scoring import Scorer
+
+        self._model, self._scorer = model, Scorer(model)
+
+    @property
+    def arithmetic(self) -> Arithmetic:
+        return Arithmetic.of(self._model)
+
+    def seconds(self, length: int, batch: int = 1) -> float:
+        tokens = [np.zeros(length, dtype=np.int64)] * batch
+        began = time.perf_counter()
+        self._scorer.score(tokens, [length - 1] * batch)
+        return time.perf_counter() - began
+
+
+def _clock_of(model: Any) -> Clock:
+    return model if isinstance(model, Clock) else ModelClock(model)
+
+
 @dataclass(frozen=True)
 class Timed:
     """A model's forwards, as they were timed here."""
@@ -127,22 +161,17 @@ class Timed:
 
     @classmethod
     def of(cls, model: Any, window: int, target: int) -> Timed:
-        """Time a model that serves `window` tokens and is to be read at `target`."""
-        from ropewalk.evaluation.scoring import Scorer
-
-        arithmetic, scorer = Arithmetic.of(model), Scorer(model)
-        lengths = _timed_lengths(scorer, window, target)
-        rates = arithmetic.fitted([(length, _timed(scorer, length)) for length in lengths])
-        return cls(arithmetic, rates, lengths)
+        """Time a model, or a clock, that serves `window` tokens and is to be read at `target`."""
+        clock = _clock_of(model)
+        lengths = _timed_lengths(clock, window, target)
+        rates = clock.arithmetic.fitted([(length, _timed(clock, length)) for length in lengths])
+        return cls(clock.arithmetic, rates, lengths)
 
     @classmethod
     def at_once(cls, model: Any, target: int) -> Timed:
         """The same by one short forward, at one rate for both kinds of multiplication."""
-        from ropewalk.evaluation.scoring import Scorer
-
-        arithmetic = Arithmetic.of(model)
-        length = _probed(target)
-        seconds = _once(Scorer(model), length)
+        clock, length = _clock_of(model), _probed(target)
+        arithmetic, seconds = clock.arithmetic, _once(clock, length)
         rate = seconds / (arithmetic.by_weight(length) + arithmetic.by_position(length))
         return cls(arithmetic, Rates((rate,), (rate,)), (length, length))
 
@@ -173,10 +202,11 @@ def announce(
     if begun is not None and begun.is_file():
         return
     longest = max(length for length, _ in forwards)
-    timed = Timed.at_once(model, longest)
+    clock = _clock_of(model)
+    timed = Timed.at_once(clock, longest)
     if timed.range(forwards).high < LONG:
         return
-    timed = Timed.of(model, window, longest)
+    timed = Timed.of(clock, window, longest)
     expected = timed.range(forwards)
     if expected.high < LONG:
         return
@@ -197,11 +227,11 @@ def announce(
     )
 
 
-def _timed_lengths(scorer: Scorer, window: int, target: int) -> tuple[int, int]:
+def _timed_lengths(clock: Clock, window: int, target: int) -> tuple[int, int]:
     """The lengths to time: as long as is bearable, and at least twice the probe."""
     long = min(target, max(LONGEST_TIMED, 2 * min(window, LONGEST_TIMED)))
     probed = _probed(long)
-    seconds = _once(scorer, probed)
+    seconds = _once(clock, probed)
     while long >= 4 * probed and seconds * long / probed > PATIENCE:
         long //= 2
     return min(window, long // 2), long
@@ -211,29 +241,22 @@ def _probed(longest: int) -> int:
     return max(2, min(PROBED, longest // 2))
 
 
-def _once(scorer: Scorer, length: int) -> float:
+def _once(clock: Clock, length: int) -> float:
     """Seconds of one forward over one sequence, after a first one, which is slow."""
-    _score(scorer, length)
-    return _score(scorer, length)
+    clock.seconds(length)
+    return clock.seconds(length)
 
 
-def _timed(scorer: Scorer, length: int) -> list[float]:
+def _timed(clock: Clock, length: int) -> list[float]:
     """Seconds for one sequence, in a batch as large as an evaluation's if that is quick."""
     began = time.perf_counter()
-    one = _once(scorer, length)
+    one = _once(clock, length)
     batch = max(1, min(at_once(length), int(PATIENCE / one)))
     if batch > 1:
-        _score(scorer, length, batch)  # the first call of a shape is slow
+        clock.seconds(length, batch)  # the first call of a shape is slow
     seconds: list[float] = []
     while len(seconds) < FEWEST_REPEATS or (
         len(seconds) < REPEATS and time.perf_counter() - began < PATIENCE
     ):
-        seconds.append(_score(scorer, length, batch) / batch)
+        seconds.append(clock.seconds(length, batch) / batch)
     return seconds
-
-
-def _score(scorer: Scorer, length: int, batch: int = 1) -> float:
-    tokens = [np.zeros(length, dtype=np.int64)] * batch
-    began = time.perf_counter()
-    scorer.score(tokens, [length - 1] * batch)
-    return time.perf_counter() - began

@@ -8,19 +8,23 @@ the next token alone: a text is read once, and each token that is scored is one 
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from ropewalk.context_plan import ContextPlan
+from ropewalk.context_plan import ContextPlan, PlanStep
+from ropewalk.costs.llama_cpp import LlamaCppCost
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, Unsupported, printable
 from ropewalk.evaluation.answering import Answer, Answerer, Batches, TokenScores
 from ropewalk.evaluation.conditions import Condition
 from ropewalk.evaluation.encoding import Encoder, IntArray
+from ropewalk.evaluation.forward_time import PROBED, Arithmetic, Clock
 from ropewalk.evaluation.planted import Planted
 from ropewalk.evaluation.samples import Sample
 from ropewalk.evaluation.served.llama_cpp_tokens import encoder_of
@@ -44,6 +48,9 @@ _TOKENIZER = "tokenizer.ggml."
 _TOKENS = "tokenizer.ggml.tokens"
 SCORED = 128
 """The most tokens of a document's text that are scored, each by a step of its own."""
+STEPS = 192
+"""About as many tokens of a planted document are scored: those, and of its answers."""
+TIMED_STEPS = 8
 USED = "used"
 """The event of the tokens that llama.cpp has read."""
 
@@ -301,6 +308,58 @@ class InLlamaCpp(Answerer):
         if directory is not None:
             directory.event(USED, tokens=self.file.read)
         self._notice(f"llama.cpp has read {self.file.read:,} tokens")
+
+
+@dataclass(frozen=True)
+class ReadInSteps(Arithmetic):
+    """The multiplications of a planted document: of its tokens, and of a step for each that is
+    scored, which takes as long as several tokens that are read at once."""
+
+    cost: LlamaCppCost
+    stepped: float
+    """All steps, in tokens of the document's end."""
+
+    def by_weight(self, length: int) -> float:
+        return self.weights * (length + self.stepped)
+
+    def by_position(self, length: int) -> float:
+        whole = self.cost.compared(length)
+        return whole + self.stepped * (whole - self.cost.compared(length - 1))
+
+
+class FileClock(Clock):
+    """The time in which llama.cpp reads a planted document, and scores its tokens."""
+
+    def __init__(self, file: FileInLlamaCpp, length: int, cache: str) -> None:
+        self._file, self._length, self._cache = file, length, cache
+
+    @property
+    def _llama(self) -> RunningLlamaCpp:
+        """One server for all lengths, as large as that of the run."""
+        length, present = self._length, self._file.present_plan
+        layer = present.extended_layer
+        served = present.with_steps(layer, (PlanStep(length, present.longest(layer)),))
+        setting = self._file.setting(served, length, self._cache, present.methods)
+        return self._file.run(setting, length)
+
+    @cached_property
+    def arithmetic(self) -> ReadInSteps:
+        cost, tried = LlamaCppCost.here(self._file.header), min(PROBED, self._length)
+        self._once(tried)  # the first forward is slow
+        reading, step = self._once(tried)
+        return ReadInSteps(int(cost.active), 0, cost, STEPS * step / (reading / tried))
+
+    def seconds(self, length: int, batch: int = 1) -> float:
+        reading, step = self._once(length)
+        return batch * (reading + STEPS * step)
+
+    def _once(self, length: int) -> tuple[float, float]:
+        """The seconds of reading so many tokens, and of a step after them."""
+        at = [time.perf_counter()]
+        steps = min(TIMED_STEPS, length - 1)
+        places = range(length - steps, length)
+        self._llama.scores([0] * length, places, lambda: at.append(time.perf_counter()))
+        return at[1] - at[0], (at[-1] - at[1]) / max(1, steps - 1)
 
 
 def scores_of(

@@ -83,14 +83,16 @@ class Planted:
         *own, after = chosen[: answer.stop - answer.start + 1]
         return np.array_equal(own, self.tokens[answer]) and not self.goes_on(int(after))
 
-    def first_choices(self, scores: TokenScores) -> float:
-        """The share of the answers' tokens that were the first choice in their places."""
-        right = [
-            scores.chosen[each.start - self.scored_from : each.stop - self.scored_from]
-            == self.tokens[each]
-            for each in self.answers
-        ]
-        return float(np.concatenate(right).mean())
+    def choices(self, scores: TokenScores) -> IntArray:
+        """The first choice in the place of each token of the answers."""
+        begin = self.scored_from
+        parts = [scores.chosen[each.start - begin : each.stop - begin] for each in self.answers]
+        return np.concatenate(parts)
+
+    @property
+    def answered(self) -> IntArray:
+        """The tokens of all answers."""
+        return np.concatenate([self.tokens[each] for each in self.answers])
 
     def measured(self, scores: TokenScores) -> DocumentScores:
         """The scores of text and answers, by those of the tokens."""

@@ -126,6 +126,41 @@ class MethodComparison(Value):
     """Holm's, over all comparisons made together; None if there are too few samples for one."""
 
 
+@dataclass(frozen=True, eq=False)
+class SameChoices(Value):
+    """How often two subjects of one plan choose the same token first in the place of an answer's.
+
+    They differ in rounding alone: in the type of their cache.
+    """
+
+    task: str
+    length: int
+    first: Subject
+    second: Subject
+    share: Interval
+    documents: int
+
+
+def same_choices(records: Iterable[EvalRecord]) -> list[SameChoices]:
+    """Every pair of subjects of one plan, by length, on the documents that both have read."""
+    cells = grouped(
+        (r for r in records if r.choices is not None),
+        lambda r: (r.task, r.length, r.plan_id, r.weights),
+    )
+    found = []
+    for (task, length, *_), cell in cells.items():
+        for (first, a), (second, b) in combinations(grouped(cell, lambda r: r.subject).items(), 2):
+            other = {r.sample: r.choices or () for r in b}
+            both = [r for r in a if r.sample in other]
+            shares = [fmean(map(int.__eq__, r.choices or (), other[r.sample])) for r in both]
+            if shares:
+                weights, layouts = [r.weight for r in both], [r.layout for r in both]
+                ends = mean_interval(shares, weights, layouts)
+                mean = Interval.of(float(np.average(shares, weights=weights)), ends, "share")
+                found.append(SameChoices(task, length, first, second, mean, len(shares)))
+    return found
+
+
 def compare_methods(
     records: Iterable[EvalRecord], groups: Mapping[str, Sequence[str]] | None = None
 ) -> list[MethodComparison]:

@@ -19,7 +19,7 @@ from ropewalk.errors import InputError
 from ropewalk.evaluation import facts, perplexity, tasks
 from ropewalk.evaluation.answering import Answer, Answerer, TokenScores, at_once
 from ropewalk.evaluation.drawing import drawn
-from ropewalk.evaluation.encoding import Encoder
+from ropewalk.evaluation.encoding import Encoder, IntArray
 from ropewalk.evaluation.haystack import Haystack
 from ropewalk.evaluation.key_tokens import Evaluator, Mask
 from ropewalk.evaluation.perplexity import Definition, ScoredWindow, Text
@@ -414,7 +414,7 @@ class FactDocuments:
     def keys(self, answerer: Answerer, subject: Subject) -> list[set[Key]]:
         """The identities of the records of each batch."""
         return [
-            {r.key for each in batch for r in self._records(subject, *each, _BLANK, 0.0)}
+            {r.key for each in batch for r in self._records(subject, *each, _BLANK, None)}
             for batch in self.batches
         ]
 
@@ -425,20 +425,24 @@ class FactDocuments:
             if not keys[step - 1] <= done:
                 [(document, name)] = batch
                 scores = answerer.read(document)
-                first = document.first_choices(scores)
-                yield (
-                    step,
-                    list(self._records(subject, document, name, document.measured(scores), first)),
-                )
+                values, chosen = document.measured(scores), document.choices(scores)
+                yield step, list(self._records(subject, document, name, values, chosen))
 
     def _records(
-        self, subject: Subject, document: Planted, name: str, values: DocumentScores, first: float
+        self,
+        subject: Subject,
+        document: Planted,
+        name: str,
+        values: DocumentScores,
+        chosen: IntArray | None,
     ) -> Iterator[EvalRecord]:
-        answers = sum(each.stop - each.start for each in document.answers)
+        tokens = document.answered
+        first = 0.0 if chosen is None else float((chosen == tokens).mean())
+        made = None if chosen is None else tuple(map(int, chosen))
         for metric, score, weight in (
             (EXACT_MATCH, values.retrieved, 1),
-            (NLL, values.answers, answers),
-            (NEXT_TOKEN_ACCURACY, first, answers),
+            (NLL, values.answers, len(tokens)),
+            (NEXT_TOKEN_ACCURACY, first, len(tokens)),
         ):
             yield EvalRecord(
                 **subject._asdict(),
@@ -450,6 +454,7 @@ class FactDocuments:
                 layout=document.source,
                 score=score,
                 weight=weight,
+                choices=made if metric == NEXT_TOKEN_ACCURACY else None,
             )
 
 

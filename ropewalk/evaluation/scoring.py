@@ -82,16 +82,35 @@ class Scorer:
     ) -> Iterator[NDArray[np.float64]]:
         """The distribution after each of these beginnings of a sequence, in order of rising ends.
 
-        One row over the vocabulary each, made as it is taken.
+        One row over the vocabulary each.
         """
+        return self.distributions(self.after(sequence, ends), max(ends))
+
+    @torch.no_grad()
+    def distributions(self, hidden: Tensor, longest: int) -> Iterator[NDArray[np.float64]]:
+        """The distributions of some hidden states, of sequences up to a length; as many at once as
+        memory has room for, since each call of the head reads all of its weights."""
+        size = max(1, self.logits_at_once // self._head.vocabulary // 2)  # in float64
+        for part in torch.split(hidden, size):
+            for logits in self._head.logits(part).double():
+                if not logits.isfinite().any():
+                    raise not_numbers(self.model, longest)
+                row: NDArray[np.float64] = logits.log_softmax(-1).cpu().numpy()
+                yield row
+
+    @torch.no_grad()
+    def after(self, sequence: IntArray, ends: Sequence[int]) -> Tensor:
+        """The hidden states after these beginnings of a sequence, in order of rising ends."""
         assert list(ends) == sorted(ends)
         assert all(0 < end <= len(sequence) for end in ends)
-        for hidden in self._after(torch.from_numpy(sequence[: max(ends)])[None], ends):
-            logits = self._head.logits(hidden).double()
-            if not logits.isfinite().any():
-                raise not_numbers(self.model, max(ends))
-            row: NDArray[np.float64] = logits.log_softmax(-1)[0].cpu().numpy()
-            yield row
+        return torch.cat(list(self._after(torch.from_numpy(sequence[: max(ends)])[None], ends)))
+
+    @torch.no_grad()
+    def last(self, sequences: Sequence[IntArray]) -> Tensor:
+        """The hidden states after short sequences, which are read as one batch."""
+        padded = pad_sequence([torch.from_numpy(row) for row in sequences], batch_first=True)
+        hidden = self._reader.whole(padded)
+        return torch.stack([hidden[i, len(row) - 1] for i, row in enumerate(sequences)])
 
     def _after(self, tokens_BL: Tensor, ends: Sequence[int]) -> Iterator[Tensor]:
         """The hidden states of the last tokens of these beginnings, one row each."""

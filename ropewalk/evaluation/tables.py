@@ -8,7 +8,7 @@ from typing import TypeVar
 from ropewalk.blocks import Block, Cell, Paragraph, Table, cells
 from ropewalk.evaluation.effective_length import EffectiveLength
 from ropewalk.evaluation.gains import gain_of
-from ropewalk.evaluation.results import MethodComparison, Spread, labels
+from ropewalk.evaluation.results import MethodComparison, SameChoices, Spread, labels
 from ropewalk.evaluation.statistics import is_significant, p_in_words
 from ropewalk.interval import Interval, written
 from ropewalk.lengths import format_length
@@ -165,6 +165,25 @@ def compared(comparisons: Sequence[MethodComparison], caption: str = GAIN) -> Ta
         ),
         caption,
         brief=differ,
+    )
+
+
+def agreement(pairs: Sequence[SameChoices]) -> Table:
+    """How often pairs that differ in rounding alone choose the same token."""
+    names = labels(subject for each in pairs for subject in (each.first, each.second))
+    return Table(
+        "The same first choice",
+        ("task", "length", "first", "second", "tokens of the answers", "documents"),
+        tuple(
+            (
+                Cell(each.task),
+                Cell(format_length(each.length), each.length),
+                *cells(names[each.first], names[each.second], str(each.share), str(each.documents)),
+            )
+            for each in pairs
+        ),
+        "The share of the answers' tokens in whose place both choose the same token first, right "
+        "or wrong.",
     )
 
 

@@ -90,7 +90,8 @@ def export(
         progress(Status("export", 0.0, "measuring the nearest plan that it can express"))
         schedule, setting, near = _nearest(parts, schedule, error, approximate=approximate)
         warnings += near
-        schedules = {FULL_ATTENTION: (PlanStep(plan.target_length, schedule),)}
+        step = PlanStep(plan.target_length, schedule)
+        schedules = {**plan.schedules, FULL_ATTENTION: (step,)}
         plan = replace(plan, schedules=schedules).approximating(plan)
     # Only metadata and factors are new; every other byte is copied.
     changes = settings.changes(

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ropewalk.gguf.header import MOST_LAYERS, GGUFHeader
-from ropewalk.gguf.settings import window_of
+from ropewalk.gguf.rotation import window_of
 
 TYPES = {"f16": 2.0, "q8_0": 34 / 32, "q4_0": 18 / 32}
 """The bytes of a value in the types that --cache-type-k and --cache-type-v name; the first is

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ropewalk.gguf.cache import windowed
 from ropewalk.gguf.header import GGUFHeader
-from ropewalk.gguf.settings import base_of_windows, window_of
+from ropewalk.gguf.rotation import base_of_windows, window_of
 from ropewalk.gguf.sizes import NAMES, bytes_of
 from ropewalk.values import Value
 

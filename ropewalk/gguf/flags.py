@@ -19,12 +19,11 @@ import numpy as np
 
 from ropewalk.errors import Unsupported
 from ropewalk.gguf.header import FREQUENCIES, LONG, SHORT, GGUFHeader
-from ropewalk.gguf.rotation import factor_of
+from ropewalk.gguf.rotation import factor_of, has_own_windows
 from ropewalk.gguf.settings import (
     GGUFSetting,
     check_windows_unscaled,
     flags_reach_all_layers,
-    has_own_windows,
     setting_in,
     usable,
 )

@@ -282,7 +282,7 @@ def serving(
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=complaints,
-            env={**os.environ, "GGML_NO_BACKTRACE": "1"},  # else a debugger writes first
+            env=_environment(),
         )
         with process:  # waits for its end, and closes its pipes
             served = LlamaServer(f"http://127.0.0.1:{port}", process, complaints)
@@ -297,6 +297,13 @@ def serving(
                     process.stdin.close()  # its own child ends with it
                 if engine.program is None:
                     process.kill()
+
+
+def _environment() -> dict[str, str]:
+    """The environment of a server: a user's own options of his build, but no key or other path."""
+    others = ("LLAMA_API_KEY", "LLAMA_ARG_API_KEY_FILE", "LLAMA_ARG_API_PREFIX")
+    own = {name: value for name, value in os.environ.items() if name not in others}
+    return own | {"GGML_NO_BACKTRACE": "1"}  # else a debugger writes first
 
 
 def _words(
@@ -377,9 +384,15 @@ class RunningLlamaCpp:
             ),
         )
 
-    def scores(self, tokens: Sequence[int] | NDArray[np.int64], positions: Sequence[int]) -> Scored:
+    def scores(
+        self,
+        tokens: Sequence[int] | NDArray[np.int64],
+        positions: Sequence[int],
+        scored: Callable[[], None] = lambda: None,
+    ) -> Scored:
         """The losses of some tokens, each given all before it, and the first choices there.
 
+        `scored` is called after each.
         The first request reads all that stands before, so nothing depends on what was asked
         earlier; each further one reads what is new. llama.cpp is made to write the token itself,
         whose probability it then tells, before any bias. Of a token that is no whole text it
@@ -401,6 +414,7 @@ class RunningLlamaCpp:
             values = found[0]["logprob"], found[0]["top_logprobs"][0]["id"]
             losses.append(np.nan if values[0] is None else -float(values[0]))
             chosen.append(int(values[1]))
+            scored()
         return Scored(np.array(losses), np.array(chosen, dtype=np.int64))
 
     @cached_property

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
+from ropewalk.context_plan import FULL_ATTENTION, SLIDING_ATTENTION, ContextPlan, PlanStep
 from ropewalk.errors import InputError, InvalidValue, Unsupported
 from ropewalk.gguf.architectures import architecture
 from ropewalk.gguf.header import F32, FREQUENCIES, LONG, SHORT, GGUFHeader
@@ -30,6 +30,8 @@ LLAMA_CPP_FACTORS = frozenset(CONVERTED["take_factors"])
 _KEYS = table_in(Path(__file__).with_name("keys.json"))
 """The file's keys by our names, and those of numbers and of whole numbers."""
 _FACTORS = ("rope.scale_linear", "rope.scaling.factor")
+_OWN_WINDOWS = {"gemma2": 4096, "llama4": 8192}
+"""The windows that llama.cpp takes if a file of these states none."""
 _SCALING_TYPES = ("none", "linear", "yarn", "longrope")
 """The scaling types that llama.cpp loads."""
 _LOADED_AS = {FREQUENCIES: "rope_freqs", LONG: "rope_factors", SHORT: "rope_factors"}
@@ -152,6 +154,39 @@ def assumptions(header: GGUFHeader) -> tuple[str, ...]:
     )
 
 
+def window_of(header: GGUFHeader) -> int | None:
+    """The sliding window that some layers have."""
+    if header.get("attention.sliding_window") is None:
+        return _OWN_WINDOWS.get(header.architecture)
+    return header.count("attention.sliding_window")
+
+
+def has_own_windows(header: GGUFHeader) -> bool:
+    """True if some layers have a window and a base of their own."""
+    return architecture(header.architecture).windows == "own" and window_of(header) is not None
+
+
+def base_of_windows(header: GGUFHeader) -> float | None:
+    """The base of layers with a sliding window, if they have their own and it is known."""
+    if not has_own_windows(header):
+        return None
+    usual = DEFAULT_BASE if header.architecture == "gemma3" else None
+    return header.number("rope.freq_base_swa") or usual
+
+
+def of_windows(header: GGUFHeader) -> RotarySchedule | None:
+    """The schedule of layers with a sliding window that keep a base of their own: they are never
+    scaled, only multiplied."""
+    base, geometry = base_of_windows(header), geometry_of(header)
+    if base is None:
+        return None
+    head = header.count("attention.key_length_swa") or geometry.head_dim
+    turning = header.count("rope.dimension_count_swa") or min(head, geometry.rotary_dim)
+    own = replace(geometry, base=base, head_dim=head, rotary_dim=turning)
+    attention = header.number("rope.scaling.attn_factor") or 1.0
+    return replace(RotarySchedule.plain(own), attention_scaling=attention)
+
+
 def present_plan(header: GGUFHeader, model: str) -> ContextPlan:
     """The plan that llama.cpp makes this file follow."""
     geometry = geometry_of(header)
@@ -171,16 +206,18 @@ def _plan(header: GGUFHeader, model: str, geometry: RotaryGeometry) -> ContextPl
         steps = [(context, FREQUENCIES)]
     # A guessed length is below the context that the file states, and plans start from it.
     trained = lengths_of(header).trained
-    return ContextPlan(
-        model,
-        {
-            FULL_ATTENTION: tuple(
-                PlanStep(length, _divided_by(header, name, schedule, min(length, trained)))
-                for length, name in steps
-            )
-        },
-        {"source": "gguf", "model_type": header.architecture},
-    )
+    schedules = {
+        FULL_ATTENTION: tuple(
+            PlanStep(length, _divided_by(header, name, schedule, min(length, trained)))
+            for length, name in steps
+        )
+    }
+    if (windows := of_windows(header)) is not None:
+        end = steps[-1][0]
+        served = replace(windows, length=min(end, trained))
+        schedules[SLIDING_ATTENTION] = (PlanStep(end, served),)
+    told = {"source": "gguf", "model_type": header.architecture}
+    return ContextPlan(model, schedules, told)
 
 
 def _scaled(header: GGUFHeader, plain: RotarySchedule, context: int) -> RotarySchedule:

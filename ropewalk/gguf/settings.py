@@ -11,16 +11,18 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ropewalk.context_plan import FULL_ATTENTION, ContextPlan
+from ropewalk.context_plan import FULL_ATTENTION, SLIDING_ATTENTION, ContextPlan
 from ropewalk.errors import InvalidValue, Unsupported
 from ropewalk.gguf.architectures import Architecture, architecture, build
 from ropewalk.gguf.header import FREQUENCIES, LONG, SHORT, GGUFHeader
 from ropewalk.gguf.rewriting import Changes, number, text
 from ropewalk.gguf.rotation import (
-    DEFAULT_BASE,
     default_yarn,
     geometry_of,
+    has_own_windows,
     lengths_of,
+    of_windows,
+    window_of,
 )
 from ropewalk.scaling import log_growth, yarn
 from ropewalk.schedule import FloatArray, RotaryGeometry, RotarySchedule
@@ -34,8 +36,7 @@ _REPLACED = (
     *("rope.scale_linear", "rope.scaling.yarn_ext_factor", "rope.scaling.yarn_attn_factor"),
 )
 """The file's rotary keys, which a plan replaces as a whole."""
-_OWN_WINDOWS = {"gemma2": 4096, "llama4": 8192}
-"""The windows that llama.cpp takes if a file of these states none."""
+_LAYERS = {FULL_ATTENTION, SLIDING_ATTENTION}
 _CLOSE = 1e-6
 """The tolerance of a base stored in float32."""
 _PLAIN = "the plain frequencies"
@@ -193,12 +194,16 @@ def flags_reach_all_layers(header: GGUFHeader) -> bool:
 
 
 def check_plan(header: GGUFHeader, plan: ContextPlan) -> RotarySchedule:
-    """The one schedule of a plan that is of this model."""
-    if set(plan.schedules) != {FULL_ATTENTION}:
+    """The one schedule of a plan that is of this model, and leaves its windows alone."""
+    kept = of_windows(header)
+    windows = plan.schedules.get(SLIDING_ATTENTION)
+    unchanged = windows is None or (kept is not None and plan.keeps(SLIDING_ATTENTION, kept))
+    if not unchanged or not {FULL_ATTENTION} <= {*plan.schedules} <= _LAYERS:
         raise InvalidValue(
             "plan.schedules",
             sorted(plan.schedules),
-            "the plan has settings by layer type, and a GGUF file has one setting for all layers",
+            "the plan has settings by layer type, and a GGUF file has one setting for all layers "
+            "but those with a sliding window and a base of their own, which keep it",
             "create the plan from this file",
         )
     geometry, planned = geometry_of(header), plan.longest().geometry
@@ -283,26 +288,6 @@ def warnings(header: GGUFHeader, setting: GGUFSetting) -> tuple[str, ...]:
     if setting.factors is not None:
         said += ", as far as the file gives them the factors"
     return (f"the layers with a sliding window of {window:,} {said}, by llama.cpp's rules",)
-
-
-def window_of(header: GGUFHeader) -> int | None:
-    """The sliding window that some layers have."""
-    if header.get("attention.sliding_window") is None:
-        return _OWN_WINDOWS.get(header.architecture)
-    return header.count("attention.sliding_window")
-
-
-def has_own_windows(header: GGUFHeader) -> bool:
-    """True if some layers have a window and a base of their own."""
-    return architecture(header.architecture).windows == "own" and window_of(header) is not None
-
-
-def base_of_windows(header: GGUFHeader) -> float | None:
-    """The base of layers with a sliding window, if they have their own and it is known."""
-    if not has_own_windows(header):
-        return None
-    usual = DEFAULT_BASE if header.architecture == "gemma3" else None
-    return header.number("rope.freq_base_swa") or usual
 
 
 def usable(header: GGUFHeader) -> Architecture:

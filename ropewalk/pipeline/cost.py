@@ -117,7 +117,7 @@ class TimedHere:
 
     @classmethod
     def of(cls, reader: PlantedReader, target: int) -> Self:
-        timed = Timed.of(reader.model, reader.present_plan.target_length, target)
+        timed = Timed.of(reader.clock, reader.present_plan.target_length, target)
         began = time.perf_counter()
         subprocess.run([sys.executable, "-c", _IMPORTS], capture_output=True, check=False)
         return cls(timed, time.perf_counter() - began)
@@ -176,9 +176,7 @@ def within(
     window = reader.present_plan.target_length
     if budget.unit == "evaluations":
         return replace(settings, documents=int(budget.amount))
-    most = settings
-    if reader.searches:
-        most = replace(settings, evaluations=settings.evaluations or EVALUATIONS)
+    most = replace(settings, evaluations=settings.evaluations or EVALUATIONS)
     if budget.unit == "tokens":
         found = fitted(most, budget, lambda own: tokens_of(own, window))
     elif (run / CONFIGURATION).is_file():

@@ -8,18 +8,16 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from ropewalk.data.corpora import corpus_digest
-from ropewalk.errors import Unsupported
 from ropewalk.evaluation.answerers.in_process import load_to_read
 from ropewalk.evaluation.chat import chosen
 from ropewalk.evaluation.forward_time import announce
-from ropewalk.evaluation.in_llama_cpp import FileInLlamaCpp, check_own_types
 from ropewalk.evaluation.verdict import TO_WORK
 from ropewalk.lengths import format_length
 from ropewalk.models.dividing import all_ranks
 from ropewalk.models.load import LoadedModel
 from ropewalk.models.source import Source
 from ropewalk.options import is_preview
-from ropewalk.pipeline.cost import forwards_of, tokens_of, within
+from ropewalk.pipeline.cost import forwards_of, within
 from ropewalk.pipeline.extend import Done, Extended, check, run_stages, used
 from ropewalk.pipeline.request import ExtendRequest, Texts
 from ropewalk.pipeline.results import check_version
@@ -28,7 +26,7 @@ from ropewalk.pipeline.stage import Start, Work
 from ropewalk.pipeline.stages import stages
 from ropewalk.progress import Notice, Progress
 from ropewalk.run_directory import CONFIGURATION, RunDirectory, read_configuration
-from ropewalk.searching.model.readers import LlamaCppReader, PlantedReader, reader_of
+from ropewalk.searching.model.readers import PlantedReader, in_llama_cpp, reader_of
 from ropewalk.torchrun import Ranks, first
 
 
@@ -123,27 +121,17 @@ def _read(
         asked.engine.refuse(asked.cache)
         yield load_to_read(model, source, length, "to", ranks, asked.how, notice)
         return
-    if ranks.size > 1:
-        raise Unsupported(
-            "ranks cannot share a GGUF file, which llama.cpp runs; leave torchrun out"
-        )
-    check_own_types(asked.how.dtype, asked.how.device)
-    with FileInLlamaCpp(source, asked.engine) as file:
-        yield LlamaCppReader(file, length, asked.cache)
+    opened = (source, asked.engine, asked.cache, length, asked.how, ranks)
+    with in_llama_cpp(*opened) as reader:
+        yield reader
 
 
 def _announce(start: Start, settings: ExtendSettings, run: Path, notice: Notice) -> None:
     """Say before the first forward of a long run what it takes and what would fit."""
     window = start.present.target_length
-    if not start.reader.timed:
-        notice(
-            f"this run reads up to {tokens_of(settings, window):,} tokens; `ropewalk cost` "
-            "calculates what that takes"
-        )
-        return
     fewer = replace(settings, documents=TO_WORK, evaluations=None)
     announce(
-        start.reader.model,
+        start.reader.clock,
         window,
         forwards_of(settings, window),
         notice,

@@ -20,6 +20,7 @@ from ropewalk.pipeline.training import TrainingRun, check_store, joined
 from ropewalk.progress import Notice, Progress, silent, unheard
 from ropewalk.run_directory import RESULTS, RunDirectory
 from ropewalk.searching.model.forwards import FEWER, announce_search
+from ropewalk.searching.model.readers import reader_of
 from ropewalk.searching.model.run import check_search, search_model
 from ropewalk.searching.model.settings import SearchSettings, published
 from ropewalk.torchrun import Ranks, first
@@ -158,7 +159,7 @@ class Training:
         loaded = load(str(folder))
         check_search(loaded, self.search_texts, settings)
         begun = directory.path / f"search-{number}-search-measured.jsonl"
-        announce_search(loaded, settings, begun, self.notice, FEWER)
+        announce_search(reader_of(loaded), settings, begun, self.notice, FEWER)
         found = search_model(
             loaded,
             self.search_texts,

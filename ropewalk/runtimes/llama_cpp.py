@@ -15,15 +15,21 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ropewalk.context_plan import FULL_ATTENTION, PLAN, SLIDING_ATTENTION, ContextPlan, PlanStep
+from ropewalk.context_plan import FULL_ATTENTION, PLAN, ContextPlan, PlanStep
 from ropewalk.errors import RopewalkError, Unsupported
 from ropewalk.exporting.exported import Exported, Loss, modelfile
 from ropewalk.gguf import llama_cpp_run, settings
 from ropewalk.gguf.architectures import architecture
 from ropewalk.gguf.families import StatedConfig, family, family_names, followed_by, rotation_of
 from ropewalk.gguf.header import GGUFHeader
-from ropewalk.gguf.rotation import CONVERTED, DEFAULT_BASE, LLAMA_CPP_FACTORS, present_plan
-from ropewalk.gguf.settings import NoFactors, base_of_windows
+from ropewalk.gguf.rotation import (
+    CONVERTED,
+    DEFAULT_BASE,
+    LLAMA_CPP_FACTORS,
+    of_windows,
+    present_plan,
+)
+from ropewalk.gguf.settings import NoFactors
 from ropewalk.models.config import (
     ORIGINAL_LENGTH,
     Config,
@@ -210,7 +216,7 @@ def _llama_cpp(
 
 def _ollama(plan: ContextPlan, source: Source, exported: _Export) -> Serving:
     own = f"by llama.cpp's rules, not tested here; {FILE} is"
-    if plan == source.present_plan and _is_plain(plan):
+    if plan == source.present_plan and _is_plain(plan, of_file=source.kind == "GGUF file"):
         reason = f"{own} an unmodified GGUF file of the model"
         return Serving(OLLAMA, "exact", reason, modelfile(FILE, plan.target_length))
     if exported.refused:
@@ -221,9 +227,10 @@ def _ollama(plan: ContextPlan, source: Source, exported: _Export) -> Serving:
     return Serving.possible(OLLAMA, exported.near, f"{own} the exported file", *lines)
 
 
-def _is_plain(plan: ContextPlan) -> bool:
-    """One schedule for all, which rotates as pretrained."""
-    steps = [step for own in plan.schedules.values() for step in own]
+def _is_plain(plan: ContextPlan, *, of_file: bool = False) -> bool:
+    """One schedule for all, which rotates as pretrained; in a file, windows have a base besides."""
+    each = [plan.steps()] if of_file else plan.schedules.values()
+    steps = [step for own in each for step in own]
     schedule = steps[0].schedule
     return (
         len(steps) == 1
@@ -236,23 +243,26 @@ def _is_plain(plan: ContextPlan) -> bool:
 
 def _flags(plan: ContextPlan, source: Source, file: str) -> str:
     """The llama-server command that makes an unmodified file follow the plan."""
-    length = plan.target_length
-    if set(plan.schedules) != {FULL_ATTENTION} or len(plan.steps()) > 1:
+    length, present = plan.target_length, source.present_plan
+    of_file = source.kind == "GGUF file"
+    name = source.header.architecture if of_file else _architecture_of(source)
+    others = {*plan.schedules} - {FULL_ATTENTION}
+    windows = of_windows(source.header) if of_file else None
+    kept = windows is not None and all(plan.keeps(each, windows) for each in others)
+    if (others and not kept) or len(plan.steps()) > 1:
         raise Unsupported("llama.cpp's flags set one schedule for all layers and lengths")
-    if not _is_plain(source.present_plan):
+    if not _is_plain(present, of_file=of_file):
         raise Unsupported("llama.cpp's flags do not replace a scaling that the file has already")
     flags = _rope_flags(plan.longest())
-    if source.kind == "GGUF file":
-        name = source.header.architecture
+    if of_file:
         reached = settings.flags_reach_all_layers(source.header)
     else:
-        name = _architecture_of(source)
         reached = architecture(name).windows != "same in the file, not by flags"
     if flags and not reached:
         raise Unsupported(
             "llama.cpp's flags leave the layers with a sliding window as they are in the file"
         )
-    if length <= source.present_plan.target_length:
+    if length <= present.target_length:
         return llama_server(file, length, *flags)
     if not name:
         raise Unsupported("llama.cpp's name for this architecture is not known here")
@@ -368,15 +378,9 @@ class LlamaCppRuntime(Target):
 
     def read_file(self, header: GGUFHeader) -> RotaryReading:
         """The rotation of llama.cpp, if it follows its rules."""
-        steps = present_plan(header, str(header.path)).steps()
-        context = header.count("context_length")
-        layers = {FULL_ATTENTION: tuple(map(Effective.of, steps))}
-        if own := base_of_windows(header):  # these layers are never scaled, only multiplied
-            plain = replace(
-                RotarySchedule.plain(replace(steps[-1].schedule.geometry, base=own)),
-                attention_scaling=header.number("rope.scaling.attn_factor") or 1.0,
-            )
-            layers[SLIDING_ATTENTION] = (Effective.of(replace(steps[-1], schedule=plain)),)
+        plan = present_plan(header, str(header.path))
+        steps, context = plan.steps(), header.count("context_length")
+        layers = {name: tuple(map(Effective.of, own)) for name, own in plan.schedules.items()}
         return RotaryReading(
             self.name,
             BY_ITS_RULES,

@@ -129,6 +129,29 @@ def test_methods_and_caches_are_compared_without_a_new_file(
     assert all(c.comparison.pairs == 2 for c in found.comparisons)
 
 
+def test_types_of_cache_are_compared_by_their_first_choices(
+    by_flags: tuple[Evaluated, Path],
+) -> None:
+    """Of one plan, token by token; the unmodified model and YaRN differ in more than rounding."""
+    found, run = by_flags
+    records = [json.loads(line) for line in (run / RECORDS).read_text().splitlines()]
+    chosen: dict[tuple[str, int], list[int]] = {}
+    for each in records:
+        if "choices" in each:
+            chosen.setdefault((each["method"], each["length"]), []).extend(each["choices"])
+    told = {(c.first.method, c.second.method, c.length): c for c in found.same_choices}
+    assert {names[:2] for names in told} == {
+        (f"{method}, f32 cache", f"{method}, q8_0 cache") for method in ("none", "yarn")
+    }
+    for (first, second, length), own in told.items():
+        one, two = chosen[first, length], chosen[second, length]
+        assert own.share.value == pytest.approx(sum(map(int.__eq__, one, two)) / len(one))
+        assert 0.8 < own.share.value <= 1.0
+        assert own.documents == 2
+    rw.report(run, out=run.parent / "report.html")
+    assert "The same first choice" in (run.parent / "report.html").read_text()
+
+
 def test_a_document_is_read_once_for_all_its_questions(by_flags: tuple[Evaluated, Path]) -> None:
     events = [json.loads(line) for line in (by_flags[1] / "events.jsonl").read_text().splitlines()]
     [used] = [each for each in events if each.get("event") == "used"]
@@ -154,15 +177,16 @@ def test_conditions_go_on_to_the_same_bytes(
 def own_server(path: Path, tells: str = "version: 1234 (abcdef)") -> Path:
     """A `llama-server`: the same llama.cpp behind the same flags."""
     script = Path(rw.__file__).parent / "gguf" / "llama_cpp_server.py"
-    run = f'exec {sys.executable} -P {script} "$@"'
+    run = f'[ -n "$LLAMA_API_KEY" ] && exit 3\nexec {sys.executable} -P {script} "$@"'
     path.write_text(f'#!/bin/sh\n[ "$1" = --version ] && {{ echo "{tells}"; exit; }}\n{run}\n')
     path.chmod(0o755)
     return path
 
 
 def test_a_users_own_llama_server_answers_the_same(
-    plain: Path, by_flags: tuple[Evaluated, Path], tmp_path: Path
+    plain: Path, by_flags: tuple[Evaluated, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("LLAMA_API_KEY", "of another server, which would refuse us")
     server = own_server(tmp_path / "llama-server")
     yarn: dict[str, Any] = {
         "methods": ["yarn"],

@@ -24,7 +24,7 @@ from ropewalk.agreement import Agreement
 from ropewalk.api.export import export as export_for
 from ropewalk.api.verify import verify
 from ropewalk.context_plan import FULL_ATTENTION, SLIDING_ATTENTION, ContextPlan, PlanStep
-from ropewalk.errors import InputError, Unsupported
+from ropewalk.errors import InputError, InvalidValue, Unsupported
 from ropewalk.exporting import llama_cpp
 from ropewalk.exporting.exported import Exported, NotTheSame
 from ropewalk.exporting.llama_cpp import TOLERANCES, export
@@ -32,7 +32,9 @@ from ropewalk.gguf import families
 from ropewalk.gguf import model as gguf_model
 from ropewalk.gguf.architectures import Architecture, architecture
 from ropewalk.gguf.families import GGUFFamily, TensorPart, family, family_names
-from ropewalk.gguf.settings import GGUFSetting, setting_in
+from ropewalk.gguf.flags import flags_of
+from ropewalk.gguf.parts import read_model
+from ropewalk.gguf.settings import GGUFSetting, check_plan, setting_in
 from ropewalk.models.config import BUNDLED_FOLDER, present_plan
 from ropewalk.planning.extension import extend_plan
 from ropewalk.schedule import RotarySchedule
@@ -476,3 +478,23 @@ def test_packed_weights_excuse_no_fault(
     monkeypatch.setattr(families, "setting_in", without(setting_in, forgotten))
     with pytest.raises(NotTheSame):
         export(folder, planned(folder, "yarn"), tmp_path / "model.gguf")
+
+
+def test_a_plan_of_a_file_with_windows_serves_its_folder_and_the_reverse(tmp_path: Path) -> None:
+    """The layers with a window keep their base in both, and are in both plans."""
+    folder, file = tiny(tmp_path / "model", "gemma3_text"), tmp_path / "model.gguf"
+    unproven(export)(folder, present_plan(folder), file)
+    header = read_model(file)
+    of_folder, of_file = (rw.plan(each, TARGET, "yarn").plan for each in (folder, file))
+    assert set(of_file.schedules) == {FULL_ATTENTION, SLIDING_ATTENTION}
+    assert of_file.rotates_like(of_folder)
+    settings = [flags_of(header, check_plan(header, plan), TARGET) for plan in (of_file, of_folder)]
+    assert settings[0] == settings[1]
+    again = tmp_path / "again.gguf"
+    unproven(export)(folder, of_file, again)
+    assert fields(again)["gemma3.rope.scaling.type"] == "yarn"
+    scaled = of_folder.longest(SLIDING_ATTENTION)
+    scaled = replace(scaled, rescale_factors=2.0 * scaled.rescale_factors, recipe=())
+    other = of_folder.with_steps(SLIDING_ATTENTION, (PlanStep(TARGET, scaled),))
+    with pytest.raises(InvalidValue, match="a base of their own, which keep it"):
+        check_plan(header, other)

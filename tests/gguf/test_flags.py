@@ -11,8 +11,8 @@ import pytest
 from ropewalk.context_plan import FULL_ATTENTION, PlanStep
 from ropewalk.errors import Unsupported
 from ropewalk.evaluation.scoring import Scorer
-from ropewalk.gguf.flags import flags_of
-from ropewalk.gguf.llama_cpp_run import Scored, running
+from ropewalk.gguf.flags import Flags, flags_of
+from ropewalk.gguf.llama_cpp_run import Engine, Scored, _words, running
 from ropewalk.gguf.parts import read_model
 from ropewalk.models.config import BUNDLED
 from ropewalk.models.install import applied
@@ -77,6 +77,18 @@ def test_answers_are_those_of_the_planned_model(
     np.testing.assert_array_equal(found.chosen, here.chosen)
     unmodified = by_flags(file, replace(plain, length=LENGTH), tokens)
     assert np.abs(unmodified.losses - here.losses).max() > 0.1
+
+
+def test_the_page_lists_each_flag_that_is_passed() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "gguf.md").read_text("utf-8")
+    words = set(Flags(1e4, 0.5, True, 512).words)
+    for exact, keeps in ((True, True), (False, False)):
+        words |= {
+            *_words(Path("a.gguf"), 512, exact, keeps, "q8_0", Engine(threads=1, gpu_layers=1))
+        }
+    passed = {word for word in words if word.startswith("--")} | {"--port"}
+    assert len(passed) > 20
+    assert [flag for flag in sorted(passed) if f"`{flag}`" not in page] == []
 
 
 def test_what_no_flag_says_is_refused_with_the_remedy(file: Path, tmp_path: Path) -> None:

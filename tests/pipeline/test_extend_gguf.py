@@ -53,11 +53,15 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+SAID: list[str] = []
+"""The notices of the run `whole`."""
+
+
 @pytest.fixture(scope="module")
 def whole(file: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Extended, Path]:
     run = tmp_path_factory.mktemp("runs") / "run"
     # No price is too high, so that no race follows.
-    asked: dict[str, Any] = {"budget": DOCUMENTS, "short_limit": 9.0, "notice": unheard}
+    asked: dict[str, Any] = {"budget": DOCUMENTS, "short_limit": 9.0, "notice": SAID.append}
     return rw.extend(file, TARGET, run=run, **asked), run
 
 
@@ -83,6 +87,14 @@ def test_the_verdict_and_the_file_are_those_of_a_folder(whole: tuple[Extended, P
     assert present_plan(header, "").rotates_like(judged.plan)
     assert [each.verdict for each in found.result(Verify).verified] == ["OK"]
     assert "yarn" in (run / "report.html").read_text()
+
+
+def test_few_documents_are_told_once_and_end_in_advice(whole: tuple[Extended, Path]) -> None:
+    [told] = [each for each in SAID if "documents" in each and "used:" not in each]
+    assert f"5 of 512 tokens, of 32 that it may need; 5 of {TARGET:,} tokens" in told
+    assert told.endswith("give more text (`corpus`), or a larger `budget` of documents")
+    assert whole[0].judged.verdict == "undecided"
+    assert whole[0].told.endswith("; read more documents before you rely on yarn")
 
 
 def test_its_card_has_the_figures_of_the_run(whole: tuple[Extended, Path]) -> None:
@@ -188,8 +200,7 @@ def test_it_is_killed_and_ends_with_the_same_bytes(
 def test_what_is_refused_before_anything_is_kept(file: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     refused: tuple[tuple[dict[str, Any], str], ...] = (
-        ({"search": True}, "schedules that llama.cpp takes only as factors in a file"),
-        ({"train_steps": 1}, "llama.cpp runs this GGUF file, and is neither timed nor trained"),
+        ({"train_steps": 1}, "llama.cpp runs this GGUF file, and does not train it"),
     )
     for changes, told in refused:
         with pytest.raises(Unsupported, match=told):

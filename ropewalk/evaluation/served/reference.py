@@ -6,19 +6,21 @@ the longest. Copies of the model on several ranks share the causes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from ropewalk.context_plan import ContextPlan
 from ropewalk.costs.memory import check_memory
 from ropewalk.data.corpora import Document
 from ropewalk.errors import InvalidValue, Unsupported
-from ropewalk.evaluation.encoding import Encoder
+from ropewalk.evaluation.encoding import Encoder, IntArray
 from ropewalk.evaluation.forward_time import announce
 from ropewalk.evaluation.haystack import Haystack
 from ropewalk.evaluation.identity import run_identity
@@ -39,8 +41,6 @@ from ropewalk.models.load import LoadedModel
 from ropewalk.progress import Notice
 from ropewalk.torchrun import Ranks
 from ropewalk.values import encode
-
-Rows = list[NDArray[np.float64]]
 
 
 class _Way(NamedTuple):
@@ -181,6 +181,25 @@ def _ways(model: Any, planned: ContextPlan, present: ContextPlan, encoder: Encod
     ]
 
 
+def _by_step(plan: ContextPlan, lengths: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
+    """The lengths that share a schedule, by their places, and the longest that the plan serves."""
+    left, longest = dict(enumerate(lengths)), plan.target_length
+    for step in plan.steps(plan.extended_layer):
+        upto = step.up_to_length
+        own = [i for i, length in left.items() if length <= upto or upto == longest]
+        left = {i: length for i, length in left.items() if i not in own}
+        if own:
+            yield min(max(lengths[i] for i in own), longest), own
+
+
+def _likeliest(row: NDArray[np.float64]) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    """The tokens that are kept of a distribution, and how likely they are."""
+    least = np.partition(row, -KEPT)[-KEPT] if len(row) > KEPT else -np.inf
+    some = np.flatnonzero(row >= least)  # a vocabulary of 262,144 is slow to sort
+    top = some[np.argsort(-row[some], kind="stable")[:KEPT]]
+    return tuple(top.tolist()), tuple(np.round(np.maximum(row[top], LEAST), 6).tolist())
+
+
 class _Asking:
     """A model that answers probes."""
 
@@ -204,10 +223,12 @@ class _Asking:
                 if suits:
                     probes.append(Probe("text", len(tokens), tokens, text))
         ends = sorted({end for choice in drafted.ends for end in choice})
-        rows = dict(zip(ends, self._along(planned, drafted.tokens, ends), strict=True))
+        hidden = self._along(planned, drafted.tokens, ends)
+        rows = zip(ends, self._scorer.distributions(hidden, ends[-1]), strict=True)
+        textual = {end for end, row in rows if self._is_text(row)}
         taken = set()
         for choice in drafted.ends:
-            end = next((e for e in choice if e not in taken and self._is_text(rows[e])), None)
+            end = next((e for e in choice if e not in taken and e in textual), None)
             if end is not None:
                 taken.add(end)
                 probes.append(Probe("context", end))
@@ -220,38 +241,34 @@ class _Asking:
 
     def answers(self, way: _Way, sequence: tuple[int, ...], probes: Sequence[Probe]) -> Answers:
         bos = self._encoder.bos * way.more_bos
+        short = [i for i, probe in enumerate(probes) if probe.kind != "context"]
+        context = [i for i, probe in enumerate(probes) if probe.kind == "context"]
+        context.sort(key=lambda i: probes[i].length)
         with way.rounded():
-            rows: Rows = []
-            ends = sorted(probe.length + len(bos) for probe in probes if probe.kind == "context")
+            ends = [probes[i].length + len(bos) for i in context]
+            own = [np.array((*bos, *probes[i].tokens), dtype=np.int64) for i in short]
             along = self._along(way.plan, (*bos, *sequence), ends)
-            context = dict(zip(ends, along, strict=True))
-            for probe in probes:
-                if probe.kind == "context":
-                    rows.append(context[probe.length + len(bos)])
-                else:
-                    with self._under(way.plan, probe.length):
-                        rows.append(self._row((*bos, *probe.tokens)))
-        kept = [np.argsort(-row, kind="stable")[:KEPT] for row in rows]
-        return Answers(
-            tokens=tuple(tuple(top.tolist()) for top in kept),
-            log_probabilities=tuple(
-                tuple(np.round(np.maximum(rows[i][top], LEAST), 6).tolist())
-                for i, top in enumerate(kept)
-            ),
-        )
+            hidden = torch.stack([*self._short(way.plan, own), *along])
+            # All at once: a head that is rounded is rounded anew for each call.
+            rows = map(_likeliest, self._scorer.distributions(hidden, ends[-1]))
+            kept = dict(zip((*short, *context), rows, strict=True))
+        return Answers(*zip(*(kept[i] for i in range(len(probes))), strict=True))
 
-    def _along(self, plan: ContextPlan, sequence: tuple[int, ...], ends: Sequence[int]) -> Rows:
-        """Rows after beginnings of a sequence, each under the schedule of its own length."""
-        tokens, found = np.array(sequence, dtype=np.int64), Rows()
-        left, longest = list(ends), plan.target_length
-        for step in plan.steps(plan.extended_layer):
-            upto = step.up_to_length
-            own = [end for end in left if end <= upto or upto == longest]
-            left = left[len(own) :]
-            if own:
-                with self._under(plan, min(own[-1], longest)):
-                    found += self._scorer.log_probabilities(tokens, own)
-        return found
+    def _short(self, plan: ContextPlan, prompts: Sequence[IntArray]) -> list[Tensor]:
+        """Hidden states after short prompts, each under the schedule of its own length."""
+        found = dict[int, Tensor]()
+        for length, own in _by_step(plan, list(map(len, prompts))):
+            with self._under(plan, length):
+                found |= zip(own, self._scorer.last([prompts[i] for i in own]), strict=True)
+        return [found[i] for i in range(len(prompts))]
+
+    def _along(self, plan: ContextPlan, sequence: tuple[int, ...], ends: Sequence[int]) -> Tensor:
+        """Hidden states after beginnings of a sequence, each under that of its own length."""
+        tokens, found = np.array(sequence, dtype=np.int64), []
+        for length, own in _by_step(plan, ends):
+            with self._under(plan, length):
+                found.append(self._scorer.after(tokens, [ends[i] for i in own]))
+        return torch.cat(found)
 
     def _row(self, tokens: tuple[int, ...]) -> NDArray[np.float64]:
         (row,) = self._scorer.log_probabilities(np.array(tokens, dtype=np.int64), [len(tokens)])

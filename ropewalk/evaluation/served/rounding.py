@@ -83,8 +83,15 @@ def rounded_weights(
 ) -> Iterator[None]:
     """Round all layers' weights, inputs and outputs, within a `with` block."""
     kept: dict[nn.Module, Tensor] = {}
+    padded: dict[Any, int | None] = {}
 
     def before(module: Any, given: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
+        if isinstance(module, nn.Embedding) and not isinstance(module.weight.data, DTensor):
+            # Of a large vocabulary, a text looks up a few rows, and each is rounded by itself.
+            rows, numbers = torch.unique(given[0], return_inverse=True)
+            kept[module] = _set(module, weights(_part(module)[rows]))
+            padded[module], module.padding_idx = module.padding_idx, None  # a row that may lack
+            return (numbers, *given[1:])
         kept[module] = _set(module, weights(_part(module)))
         if inputs is None or isinstance(module, nn.Embedding):
             return None
@@ -92,6 +99,8 @@ def rounded_weights(
 
     def after(module: Any, _: object, output: Tensor) -> Tensor:
         _set(module, kept.pop(module))
+        if module in padded:
+            module.padding_idx = padded.pop(module)
         return output if outputs is None else outputs(output)
 
     handles = []
@@ -104,6 +113,8 @@ def rounded_weights(
             handle.remove()
         for module, weight in kept.items():  # a forward failed between the two
             _set(module, weight)
+        for module, index in padded.items():
+            module.padding_idx = index
 
 
 def check_blocks(model: nn.Module, ranks: int) -> None:

@@ -132,8 +132,10 @@ class Judge(Stage[Judged]):
         self, start: Start, window: int, notice: Notice = unheard
     ) -> tuple[list[Planted], list[Planted], list[Planted]]:
         encoder = _encoder(start)
-        short = self._stretches(start, encoder, window, min(self.documents, WITHIN), notice)
-        long = self._stretches(start, encoder, self.target_length, self.documents, notice)
+        wanted = {window: min(self.documents, WITHIN), self.target_length: self.documents}
+        found = {n: self._stretches(start, encoder, n, count) for n, count in wanted.items()}
+        _tell_few({length: len(own) for length, own in found.items()}, wanted, notice)
+        short, long = found.values()
 
         def planted(length: int, own: Sequence[Stretch]) -> list[Planted]:
             return [
@@ -148,22 +150,13 @@ class Judge(Stage[Judged]):
         ]
         return planted(window, short), planted(self.target_length, long), between
 
-    def _stretches(
-        self, start: Start, encoder: Encoder, length: int, wanted: int, notice: Notice
-    ) -> list[Stretch]:
+    def _stretches(self, start: Start, encoder: Encoder, length: int, wanted: int) -> list[Stretch]:
         found, _ = stretches_of(start.to_report, encoder, length, wanted, self.seed)
         if len(found) < FEWEST:
             raise InputError(
                 f"the text for the verdict holds {len(found)} disjoint documents of {length:,} "
                 f"tokens, and at least {FEWEST} are needed for an interval; give more or longer "
                 "documents (`corpus`), or a shorter target (`to`)"
-            )
-        enough = max(wanted, TO_WORK)
-        if len(found) < enough:
-            notice(
-                f"the verdict has {len(found)} disjoint documents of {length:,} tokens, and may "
-                f"need {enough}; fewer than {TO_WORK} of the target cannot show that a schedule "
-                "works: give more text (`corpus`), or a larger `budget` of documents"
             )
         return found
 
@@ -289,6 +282,22 @@ class _Reader:
                 if name != AS_IT_IS or begin == first:
                     found += self.read(name, schedule, length, numbers, may_fail=True)
         return found
+
+
+def _tell_few(found: Mapping[int, int], wanted: Mapping[int, int], notice: Notice) -> None:
+    """Say, once for all lengths, that documents are too few for some verdicts."""
+    enough = {length: max(count, TO_WORK) for length, count in wanted.items()}
+    few = [
+        f"{count} of {length:,} tokens, of {enough[length]} that it may need"
+        for length, count in found.items()
+        if count < enough[length]
+    ]
+    if few:
+        notice(
+            f"the verdict has few disjoint documents: {'; '.join(few)}. Fewer than {TO_WORK} of "
+            "the target cannot show that a schedule works: give more text (`corpus`), or a larger "
+            "`budget` of documents"
+        )
 
 
 def doublings_between(window: int, target: int) -> list[int]:

@@ -14,7 +14,7 @@ from ropewalk.schedule import RotarySchedule
 from ropewalk.searching.model.settings import SearchSettings, legs_of
 
 if TYPE_CHECKING:
-    from ropewalk.models.load import LoadedModel
+    from ropewalk.searching.model.readers import PlantedReader
 
 QUICK, PUBLISHED = 40, 1344
 """Evaluations if no budget is given: for the adaptive strategy, and what Algorithm 1 takes."""
@@ -76,7 +76,7 @@ def forwards_of(start: RotarySchedule, settings: SearchSettings) -> list[Forward
 
 
 def announce_search(
-    loaded: LoadedModel,
+    reader: PlantedReader,
     settings: SearchSettings,
     begun: Path | None,
     notice: Notice,
@@ -88,7 +88,7 @@ def announce_search(
     """
     from ropewalk.evaluation.forward_time import announce
 
-    present = loaded.present_plan
+    present = reader.present_plan
     start = present.longest(present.extended_layer)
 
     # Smaller searches to propose; of the published one, no smaller one is the same.
@@ -109,7 +109,7 @@ def announce_search(
                 said += f" and `strategy` {own.strategy}"
             smaller.append((said, forwards_of(start, own)))
     announce(
-        loaded.model,
+        reader.clock,
         present.target_length,
         forwards_of(start, settings),
         notice,

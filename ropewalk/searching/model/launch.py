@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from ropewalk.context_plan import PLAN
-from ropewalk.data.corpora import Document
+from ropewalk.data.corpora import Document, corpus_digest
 from ropewalk.evaluation.answerers.in_process import load_to_read
 from ropewalk.evaluation.forward_time import Timed
-from ropewalk.evaluation.identity import run_identity
+from ropewalk.gguf.llama_cpp_run import Engine
 from ropewalk.models.dividing import all_ranks, by_heads
 from ropewalk.models.load import LoadedModel, load, load_stock_config
 from ropewalk.models.source import Loading, Model, Source
 from ropewalk.progress import Notice, Progress, unheard
 from ropewalk.run_directory import CONFIGURATION, RESULTS, RunDirectory, read_configuration
 from ropewalk.searching.model.forwards import announce_search
+from ropewalk.searching.model.readers import PlantedReader, in_llama_cpp, reader_of
 from ropewalk.searching.model.results import Searched, SearchResult
 from ropewalk.searching.model.run import check_search, search_model
 from ropewalk.searching.model.settings import SearchSettings
@@ -39,24 +40,41 @@ class SearchLaunch:
     run: Path | None
     how: Loading
     ranks_per_copy: int
+    engine: Engine
+    """The llama.cpp that runs a GGUF file."""
+    cache: str
 
     def searched(self, progress: Progress, notice: Notice) -> Searched:
         """Load the model on all ranks, search, and keep the results. All ranks return the same."""
         began = time.monotonic()
-        with all_ranks(self.ranks_per_copy, "search") as ranks:
-            _divide(ranks, self.source, notice if first() else unheard)
-            loaded = self._loaded(ranks, notice)
-            settings = self.settings
+        with (
+            all_ranks(self.ranks_per_copy, "search") as ranks,
+            self._reader(ranks, notice) as reader,
+        ):
+            settings, model = self.settings, reader.loaded
             if self.seconds is not None:
-                settings = replace(settings, tokens=self._tokens_in(self.seconds, loaded))
-            found = self._found(loaded, settings, ranks, progress, notice)
+                settings = replace(settings, tokens=self._tokens_in(self.seconds, reader))
+            found = self._found(reader, settings, ranks, progress, notice)
         return Searched(
             *(found.plan, found.legs),
-            model=loaded.name,
-            dtype=loaded.dtype,
-            device=loaded.device,
+            model=model.name,
+            dtype=model.dtype,
+            device=model.device,
             seconds=round(time.monotonic() - began, 3),
         )
+
+    @contextmanager
+    def _reader(self, ranks: Ranks, notice: Notice) -> Iterator[PlantedReader]:
+        """The model in this process, or the llama.cpp that runs a GGUF file."""
+        if self.source.kind == "GGUF file":
+            length = self.settings.target_length
+            opened = (self.source, self.engine, self.cache, length, self.how, ranks)
+            with in_llama_cpp(*opened) as reader:
+                yield reader
+            return
+        self.engine.refuse(self.cache)
+        _divide(ranks, self.source, notice if first() else unheard)
+        yield reader_of(self._loaded(ranks, notice))
 
     def _loaded(self, ranks: Ranks, notice: Notice) -> LoadedModel:
         """The model, or this rank's part: of the heads, or else of every layer."""
@@ -66,19 +84,19 @@ class SearchLaunch:
         how = self.how._replace(device=device_of_rank(self.how.device))
         return load(self.model, **how._asdict(), place=ranks.place)
 
-    def _tokens_in(self, seconds: float, loaded: LoadedModel) -> int:
+    def _tokens_in(self, seconds: float, reader: PlantedReader) -> int:
         """The tokens that can be read at the target in a time, or those that a run began with."""
         if self.run is not None and (self.run / CONFIGURATION).is_file():
             _, kept = read_configuration(self.run)
             if kept.get("tokens") is not None:
                 return int(decode(int, kept["tokens"], "tokens"))
         length = self.settings.target_length
-        timed = Timed.of(loaded.model, loaded.present_plan.target_length, length)
+        timed = Timed.of(reader.clock, reader.present_plan.target_length, length)
         return max(1, int(seconds / timed.range([(length, 1)]).high * length))
 
     def _found(
         self,
-        loaded: LoadedModel,
+        reader: PlantedReader,
         settings: SearchSettings,
         ranks: Ranks,
         progress: Progress,
@@ -86,14 +104,15 @@ class SearchLaunch:
     ) -> SearchResult:
         """Search; the first rank keeps the result in the run directory, if there is one."""
         # All refusals come before anything is kept.
-        check_search(loaded, self.texts, settings, ranks)
+        check_search(reader, self.texts, settings, ranks)
         if ranks.size == 1:  # each rank would time its own
             begun = None if self.run is None else self.run / CONFIGURATION
-            announce_search(loaded, settings, begun, notice)
+            announce_search(reader, settings, begun, notice)
         held: AbstractContextManager[RunDirectory | None] = nullcontext()
         if self.run is not None or ranks.size > 1:
             # On every rank: reading shared weights takes all that share them.
-            identity = {**run_identity(loaded, self.texts), **asdict(settings)}
+            own = {**reader.identity, "corpus_sha256": corpus_digest(self.texts)}
+            identity = own | asdict(settings)
             if self.seconds is not None:
                 identity["seconds"] = self.seconds
             ranks.check_same(identity)
@@ -102,7 +121,7 @@ class SearchLaunch:
                 held = RunDirectory(self.run, "search", identity, apart_from=apart_from)
         with held as directory:
             found = search_model(
-                loaded,
+                reader,
                 self.texts,
                 settings,
                 journal=(lambda name: None) if directory is None else directory.journal,

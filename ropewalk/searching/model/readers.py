@@ -8,18 +8,28 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
 
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import Unsupported
 from ropewalk.evaluation.encoding import Encoder
-from ropewalk.evaluation.in_llama_cpp import FileInLlamaCpp, LlamaCppSetting
+from ropewalk.evaluation.in_llama_cpp import (
+    FileClock,
+    FileInLlamaCpp,
+    LlamaCppSetting,
+    check_own_types,
+)
 from ropewalk.evaluation.planted import Planted
+from ropewalk.gguf.llama_cpp_run import Engine
 from ropewalk.models.load import LoadedModel
+from ropewalk.models.source import Loading, Source
 from ropewalk.progress import Notice
+from ropewalk.scaling import log_growth
 from ropewalk.searching.model.measure import DocumentMeasure, LlamaCppMeasure, LocalMeasure, PlanOf
+from ropewalk.searching.space import Space
+from ropewalk.searching.strategies import yarn
 from ropewalk.torchrun import Ranks
 
 _SHORT = 256
@@ -29,10 +39,8 @@ _SHORT = 256
 class PlantedReader(Protocol):
     """A model that reads documents under one schedule after the other."""
 
-    searches: bool
-    """True if it follows any factors, and so what a search finds."""
-    timed: bool
-    """True if its forwards can be timed here."""
+    loaded: LoadedModel | FileInLlamaCpp
+    """The model, with its name, dtype and device."""
 
     @property
     @abstractmethod
@@ -58,6 +66,10 @@ class PlantedReader(Protocol):
         """Refuse a plan that it cannot follow."""
 
     @abstractmethod
+    def followed(self, space: Space, strategy: str) -> Space:
+        """The part of a strategy's space that it can follow; refused if there is none."""
+
+    @abstractmethod
     def measure(
         self,
         documents: Sequence[Planted],
@@ -67,6 +79,11 @@ class PlantedReader(Protocol):
     ) -> DocumentMeasure:
         """A measurement of schedules on these documents."""
 
+    @property
+    @abstractmethod
+    def clock(self) -> Any:
+        """A model, or a clock, whose forwards can be timed."""
+
     @abstractmethod
     def counting(self) -> Any:
         """A context whose value, called, tells the tokens that were read within."""
@@ -74,7 +91,7 @@ class PlantedReader(Protocol):
     @property
     @abstractmethod
     def model(self) -> Any:
-        """The model of torch, which is timed and trained; what has none refuses by name."""
+        """The model of torch, which is trained; what has none refuses by name."""
 
     def follows(self, plan: ContextPlan) -> bool:
         """True if it can follow a plan."""
@@ -95,8 +112,6 @@ class ModelReader(PlantedReader):
     """A model in this process, or the part of it that this rank holds."""
 
     loaded: LoadedModel
-
-    searches = timed = True
 
     @property
     def present_plan(self) -> ContextPlan:
@@ -123,6 +138,9 @@ class ModelReader(PlantedReader):
 
     def check_follows(self, plan: ContextPlan) -> None:
         return  # installing any is proven when the first one is measured
+
+    def followed(self, space: Space, strategy: str) -> Space:
+        return space
 
     def measure(
         self,
@@ -155,14 +173,15 @@ class ModelReader(PlantedReader):
     def model(self) -> Any:
         return self.loaded.model
 
+    clock = model
+
 
 class LlamaCppReader(PlantedReader):
     """A GGUF file in a llama.cpp of its own, which is started anew for another schedule."""
 
-    searches = timed = False
-
     def __init__(self, file: FileInLlamaCpp, length: int, cache: str) -> None:
-        self._file, self._length, self._cache = file, length, cache
+        self.loaded = self._file = file
+        self._length, self._cache = length, cache
         file.run(LlamaCppSetting(None, cache), _SHORT)
 
     @property
@@ -187,6 +206,18 @@ class LlamaCppReader(PlantedReader):
     def check_follows(self, plan: ContextPlan) -> None:
         self._file.setting(plan, self._length, self._cache, plan.methods)
 
+    def followed(self, space: Space, strategy: str) -> Space:
+        # With its ramp, llama.cpp takes YaRN's own attention factor, whatever the flag says.
+        found = replace(space, attention_scaling=log_growth(space.scale))
+        if strategy == "yarn" and yarn.candidates(found):
+            return found
+        raise Unsupported(
+            f"{self._file.name}: llama.cpp follows only a search of YaRN's ramp in place of the "
+            "model's plain frequencies, and takes factors by pair only from a file; search by the "
+            "strategy yarn from the unmodified file, or search on the folder of safetensors that "
+            "it was converted from"
+        )
+
     def measure(
         self,
         documents: Sequence[Planted],
@@ -205,10 +236,27 @@ class LlamaCppReader(PlantedReader):
         before = self._file.read
         yield lambda: self._file.read - before
 
+    @cached_property
+    def clock(self) -> FileClock:
+        return FileClock(self._file, self._length, self._cache)
+
     @property
     def model(self) -> Any:
         raise Unsupported(
-            f"{self._file.name}: llama.cpp runs this GGUF file, and is neither timed nor trained "
-            "here; `ropewalk cost` calculates its time, and training needs the folder of "
-            "safetensors that it was converted from"
+            f"{self._file.name}: llama.cpp runs this GGUF file, and does not train it; training "
+            "needs the folder of safetensors that it was converted from"
         )
+
+
+@contextmanager
+def in_llama_cpp(
+    source: Source, engine: Engine, cache: str, length: int, how: Loading, ranks: Ranks
+) -> Iterator[LlamaCppReader]:
+    """The llama.cpp that reads a GGUF file up to a length, until the end of the `with` block."""
+    if ranks.size > 1:
+        raise Unsupported(
+            "ranks cannot share a GGUF file, which llama.cpp runs; leave torchrun out"
+        )
+    check_own_types(how.dtype, how.device)
+    with FileInLlamaCpp(source, engine) as file:
+        yield LlamaCppReader(file, length, cache)

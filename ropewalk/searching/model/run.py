@@ -16,7 +16,7 @@ from functools import cached_property
 
 from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.data.corpora import Document
-from ropewalk.errors import InvalidValue, RopewalkError, Unsupported
+from ropewalk.errors import InvalidValue, RopewalkError
 from ropewalk.evaluation.chat import Chat
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.planted import split_corpus
@@ -115,13 +115,10 @@ def check_search(
     start = present.longest(present.extended_layer)
     check_target(start, settings)
     reader.check_memory(settings.target_length, ranks or Ranks())
-    if not reader.searches and evaluations_of(settings) != 0:
-        raise Unsupported(
-            "a search tries schedules that llama.cpp takes only as factors in a file; leave the "
-            "search out, or search on the folder that the GGUF file was converted from"
-        )
     encoder = reader.encoder.with_chat(chat)
     for _, own, length in legs_of(start, settings):
+        if evaluations_of(settings) != 0:
+            reader.followed(space_of(own, length, settings), settings.strategy)
         sets = split_corpus(documents, encoder, length, settings.sizes, settings.seed)
         least = len(sets.search) * length
         if settings.limited and length > own.geometry.original_length:
@@ -222,6 +219,8 @@ class _LegSearch:
             baselines[name] += float(short.losses.text.mean())
         # The strategy's objective counts short text if its cost may decide.
         space = space_of(self.start, self.length, self.settings)
+        if evaluations_of(self.settings) != 0:
+            space = self.reader.followed(space, self.settings.strategy)
         short_search = documents.short_search.numbers
         original_length = self.start.geometry.original_length
         objective = ModelObjective(

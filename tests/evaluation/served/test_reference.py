@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import partial
 
 import gguf
 import numpy as np
@@ -93,7 +94,8 @@ def test_a_probe_at_the_end_of_a_step_is_asked_under_that_step(bundled: LoadedMo
     tokens = np.random.default_rng(0).integers(2, 1024, 600)
     asking = _Asking(bundled, Encoder(bundled.tokenizer))
     found = asking._along(plan, tuple(tokens.tolist()), [512, 513])
-    for row, end in zip(found, (512, 513), strict=True):
+    rows = asking._scorer.distributions(found, 513)
+    for row, end in zip(rows, (512, 513), strict=True):
         with applied(bundled.model, plan, length=end):
             [expected] = Scorer(bundled.model).log_probabilities(tokens, [end])
         np.testing.assert_allclose(row, expected, atol=1e-4)
@@ -143,6 +145,33 @@ def test_rounded_weights_are_put_back(bundled: LoadedModel) -> None:
     assert not torch.allclose(own, cached, atol=0.1)
 
 
+def test_a_vocabulary_is_rounded_once_for_all_probes(bundled: LoadedModel) -> None:
+    """One of 262,144 tokens took an hour, a rounding for each probe."""
+    rounded = 0
+
+    def counting(values: torch.Tensor) -> torch.Tensor:
+        nonlocal rounded
+        rounded += values.numel()
+        return rounding.four_bits(values)
+
+    model, width = bundled.model, bundled.model.config.hidden_size
+    tokens = tuple(np.random.default_rng(0).integers(2, 1024, 64).tolist())
+    probes = [Probe("token", 1, tokens[:1]), Probe("text", 8, tokens[:8], "a text")]
+    probes += [Probe("context", end) for end in (20, 40, 60)]
+    asking = _Asking(bundled, Encoder(bundled.tokenizer))
+    way = _Way("", "", PRESENT, partial(rounding.rounded_weights, model, counting))
+    found = asking.answers(way, tokens, probes)
+    head = model.get_output_embeddings().weight.numel()
+    every = sum(each.weight.numel() for each in rounding._layers(model))
+    layers = every - 2 * head
+    assert rounded <= 2 * layers + head + 2 * 64 * width
+    # The same as each probe alone.
+    with rounding.rounded_weights(model, rounding.four_bits):
+        rows = [asking._row(each.tokens or tokens[: each.length]) for each in probes]
+    for row, ids, values in zip(rows, found.tokens, found.log_probabilities, strict=True):
+        np.testing.assert_allclose(values, row[list(ids)], atol=1e-4)
+
+
 def test_causes_differ_from_the_plan_and_each_other() -> None:
     found = causes(made.plan(), PRESENT)
     ids = [cause.plan.id for cause in found]
@@ -151,15 +180,15 @@ def test_causes_differ_from_the_plan_and_each_other() -> None:
     names = {cause.name for cause in found}
     assert {"no scaling", "attention factor", "base", "factor", "original length"} <= names
     assert {"another method", "applied twice", "factors dropped"} <= names
-    by_told = {cause.told: cause.plan.longest() for cause in found}
+    by_words = {cause.words: cause.plan.longest() for cause in found}
     own = made.plan().longest()
-    assert by_told["without its attention factor"].attention_scaling == 1
-    base = by_told["with base 500,000"]
+    assert by_words["without its attention factor"].attention_scaling == 1
+    base = by_words["with base 500,000"]
     expected = replace(own, geometry=replace(own.geometry, base=5e5)).inverse_frequencies
     np.testing.assert_allclose(base.inverse_frequencies, expected)
     twice = extend_plan(PRESENT, 2 * made.TARGET, "yarn").longest()
     np.testing.assert_allclose(
-        by_told["with 2 times its factor"].rescale_factors, twice.rescale_factors
+        by_words["with 2 times its factor"].rescale_factors, twice.rescale_factors
     )
 
 

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from ropewalk.budget import as_budget
 from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.data.documents import as_documents
-from ropewalk.errors import Unsupported
+from ropewalk.errors import InvalidValue, Unsupported
+from ropewalk.evaluation.encoding import Encoder
+from ropewalk.evaluation.forward_time import Timed
 from ropewalk.evaluation.in_llama_cpp import SCORED, FileInLlamaCpp
-from ropewalk.evaluation.planted import plant, stretches_of
+from ropewalk.evaluation.planted import Planted, plant, stretches_of
 from ropewalk.gguf.llama_cpp_run import Engine
 from ropewalk.models.config import BUNDLED
 from ropewalk.models.load import load
 from ropewalk.models.source import resolve
+from ropewalk.pipeline.cost import within
+from ropewalk.pipeline.settings import EVALUATIONS, ExtendSettings
 from ropewalk.planning.extension import extend
 from ropewalk.progress import unheard
 from ropewalk.schedule import RotarySchedule
@@ -34,16 +41,19 @@ def by_llama_cpp(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LlamaCppR
         yield LlamaCppReader(file, TARGET, "f32")
 
 
+def _planted(encoder: Encoder, count: int) -> list[Planted]:
+    texts = as_documents("held-out", "text", unheard)
+    stretches, _ = stretches_of(texts, encoder, TARGET, count, 0)
+    return [
+        plant(each, encoder, TARGET, i, 0, mixed_within=512).with_scored(SCORED)
+        for i, each in enumerate(stretches)
+    ]
+
+
 def test_both_measure_the_same(by_llama_cpp: LlamaCppReader) -> None:
     here = ModelReader(load(BUNDLED, dtype="float32", device="cpu"))
     assert by_llama_cpp.encoder.pieces("a b").tolist() == here.encoder.pieces("a b").tolist()
-    stretches, _ = stretches_of(
-        as_documents("held-out", "text", unheard), here.encoder, TARGET, 2, 0
-    )
-    planted = [
-        plant(each, here.encoder, TARGET, i, 0, mixed_within=512).with_scored(SCORED)
-        for i, each in enumerate(stretches)
-    ]
+    planted = _planted(here.encoder, 2)
 
     def plan_of(schedule: RotarySchedule) -> ContextPlan:
         step = PlanStep(TARGET, schedule)
@@ -72,5 +82,32 @@ def test_what_llama_cpp_cannot_follow_is_told_apart(by_llama_cpp: LlamaCppReader
 
     assert by_llama_cpp.follows(planned("linear"))
     assert not by_llama_cpp.follows(planned("llama3"))
-    with pytest.raises(Unsupported, match=r"llama\.cpp runs this GGUF file.*`ropewalk cost`"):
+    with pytest.raises(Unsupported, match=r"llama\.cpp runs this GGUF file, and does not train it"):
         by_llama_cpp.model  # noqa: B018
+
+
+def test_its_time_is_predicted_from_forwards_in_llama_cpp(by_llama_cpp: LlamaCppReader) -> None:
+    """Documents of four times the timed length; a busy machine gives a timing ten times another."""
+    timed = Timed.of(by_llama_cpp.clock, 64, 256)
+    assert timed.at == (64, 256)
+    [document] = _planted(by_llama_cpp.encoder, 1)
+    measure = by_llama_cpp.measure(
+        [document], lambda _: by_llama_cpp.present_plan, unheard, Ranks()
+    )
+    began = time.perf_counter()
+    for _ in range(3):
+        measure([made.plain()], [0])
+    took = time.perf_counter() - began
+    told = timed.range([(TARGET, 3)])
+    assert told.low / 20 < took < 20 * told.high
+
+
+def test_a_run_is_planned_to_fit_a_time_by_these_forwards(
+    by_llama_cpp: LlamaCppReader, tmp_path: Path
+) -> None:
+    settings, said = ExtendSettings(TARGET), list[str]()
+    found = within(as_budget("40h"), settings, by_llama_cpp, tmp_path, said.append)
+    assert (found.evaluations, found.documents) == (EVALUATIONS, settings.documents)
+    assert said[-1].startswith("within 2400m: up to 64 documents for a verdict, a search of")
+    with pytest.raises(InvalidValue, match=r"too small for any decision; give [\d.]+[smh] or more"):
+        within(as_budget("1s"), settings, by_llama_cpp, tmp_path, said.append)

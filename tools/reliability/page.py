@@ -46,7 +46,7 @@ def _lines() -> Iterator[str]:
             yield from ("", title, "", *lines)
     mended = [f"- {name}: {each}" for name, row in rows.items() for each in row.mended]
     if mended:
-        yield from ("", "Found by these runs, and mended with a test each:", "", *mended)
+        yield from ("", "Found by these runs or while they were written, and mended with a test each:", "", *mended)
 
 
 def _plain(said: str) -> str:

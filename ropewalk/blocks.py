@@ -80,7 +80,8 @@ class Code(NamedTuple):
 class Details(NamedTuple):
     """Blocks that few people need: a terminal shows them if it is asked to."""
 
-    blocks: tuple[Title | Heading | Table | Paragraph | Code, ...]
+    blocks: tuple[Title | Heading | Table | Paragraph | Code | Chart, ...]
+    title: str = "Details"
 
 
 Block: TypeAlias = Title | Heading | Chart | TileGrid | Table | Paragraph | Code | Details
@@ -89,6 +90,15 @@ Block: TypeAlias = Title | Heading | Chart | TileGrid | Table | Paragraph | Code
 class Section(NamedTuple):
     title: str
     blocks: tuple[Block, ...]
+
+
+class KeyFigure(NamedTuple):
+    """A number that a verdict rests on, such as `94%`."""
+
+    value: str
+    label: str
+    ends: str = ""
+    """Its interval."""
 
 
 class Page(NamedTuple):
@@ -112,12 +122,16 @@ class Page(NamedTuple):
     evidence: tuple[Block, ...] = ()
     """The figures that the verdict rests on; the first is next to it."""
     remarks: tuple[tuple[str, str], ...] = ()
-    """On the outcome, such as its certainty: a name and a sentence each."""
+    """On the outcome, such as the text that was read: a name and a sentence each."""
+    figures: tuple[KeyFigure, ...] = ()
+    """The numbers of the verdict, before its sentences."""
 
     @property
     def told(self) -> str:
         """The verdict in one line."""
-        return ": ".join(filter(None, (self.word, self.verdict.replace("\n", " "))))
+        figures = "; ".join(f"{each.value} {each.label}" for each in self.figures)
+        said = ". ".join(filter(None, (figures, self.verdict.replace("\n", " "))))
+        return ": ".join(filter(None, (self.word, said)))
 
 
 def sections_of(blocks: Iterable[Block], first: str) -> list[Section]:

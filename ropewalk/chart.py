@@ -34,6 +34,8 @@ class Mark(NamedTuple):
     high: float | None = None
     name: str = ""
     """Written next to it."""
+    is_rough: bool = False
+    """True if it rests on few samples: drawn hollow."""
 
     @classmethod
     def of(cls, x: float, found: Interval) -> Mark:
@@ -138,7 +140,13 @@ class Tile(NamedTuple):
     value: float
     words: str
     is_vague: bool = False
-    """True if its interval is too wide to say anything: drawn without a colour."""
+    """True if too few samples tell it: drawn with dashes around."""
+    shown: str = ""
+    """Written in it; a percentage if empty."""
+
+    @property
+    def text(self) -> str:
+        return self.shown or f"{self.value:.0%}{'?' * self.is_vague}"
 
 
 class TileGrid(NamedTuple):

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from ropewalk.chart import Axis, Chart, Guide, Mark, Series, Tile, TileGrid
-from ropewalk.evaluation.charts import INTERVALS, LENGTH, RATE, WIDE, DepthCell, original
+from ropewalk.evaluation.charts import INTERVALS, LENGTH, RATE, original
 from ropewalk.evaluation.results import shown_method
-from ropewalk.evaluation.statistics import shares_interval
 from ropewalk.evaluation.verdict import CONFIDENCE, LOOKS, MARGIN, TO_WORK, Look
-from ropewalk.interval import Interval
 from ropewalk.lengths import format_length
 from ropewalk.records import AS_IT_IS, PERPLEXITY
 
 RETRIEVED = RATE._replace(label="facts retrieved")
 LOSS = Axis(PERPLEXITY.label, "log10")
-PLACES = ("early", "middle", "late")
+PLACES = 3
+"""The rows of a grid by depth."""
+FEW = 30
+"""A tile of fewer facts says their number, with dashes around."""
 
 
 class PlantedFact(NamedTuple):
@@ -28,7 +30,12 @@ class PlantedFact(NamedTuple):
 
 def names(chosen: str) -> dict[str, str]:
     """The unmodified model and the exported schedule, as charts name them."""
-    return {AS_IT_IS: shown_method(AS_IT_IS), chosen: f"{shown_method(chosen)} (exported)"}
+    return {AS_IT_IS: shown_method(AS_IT_IS), chosen: extended(chosen)}
+
+
+def extended(chosen: str) -> str:
+    """The extended model, as all of a page names it."""
+    return f"extended ({shown_method(chosen)})"
 
 
 def before_and_after(
@@ -49,54 +56,49 @@ def before_and_after(
 
 
 def by_depth(title: str, facts: Mapping[int, Sequence[PlantedFact]]) -> TileGrid:
-    """The share of facts that were found, by length, and by their place: a third of them a row."""
-    rows = []
-    for i in range(len(PLACES)):
-        thirds = {n: own[len(own) * i // 3 : len(own) * (i + 1) // 3] for n, own in facts.items()}
-        rows.append(tuple(_tile(length, own) for length, own in thirds.items()))
+    """The share of facts that were found, by length, and by their depth in the document."""
     deepest = max(fact.depth for own in facts.values() for fact in own)
+    edges = [deepest * (i / PLACES) for i in range(PLACES + 1)]
+    rows = [
+        tuple(
+            _tile(n, [f for f in own if low < f.depth <= high or f.depth == low == 0])
+            for n, own in facts.items()
+        )
+        for low, high in pairwise(edges)
+    ]
     return TileGrid(
         title,
         LENGTH.label,
-        "place in the document",
+        "depth",
         tuple(f"{format_length(n)} ({len(own)} facts)" for n, own in facts.items()),
-        PLACES,
+        tuple(f"{100 * low:.0f}–{high:.0%}" for low, high in pairwise(edges)),
         tuple(rows),
-        f"Each row holds a third of the facts, by depth; the last is {deepest:.0%} into its "
-        "document, and the questions are at the end. A question mark: the 95% interval is wider "
-        f"than {100 * WIDE:.0f} points.",
+        "Depth: how far into its document a fact is hidden; 0% is the beginning, and the questions "
+        f"are at the end. Dashes around a count: fewer than {FEW} facts, too few for a percentage.",
     )
 
 
 def _tile(length: int, facts: Sequence[PlantedFact]) -> Tile | None:
     if not facts:
         return None
-    found: dict[str, list[bool]] = {}
-    for fact in facts:
-        found.setdefault(fact.document, []).append(fact.found)
-    ends = shares_interval([sum(own) / len(own) for own in found.values()], len(facts) / len(found))
+    count = f"{sum(fact.found for fact in facts)} of {len(facts)}"
     rate = sum(fact.found for fact in facts) / len(facts)
-    cell = DepthCell(Interval.of(rate, ends, "share"), len(facts))
-    told = (
-        f"{format_length(length)}, {facts[0].depth:.0%} to {facts[-1].depth:.0%} into a document: "
-        f"{cell.right:.0f} of {cell.total}"
-    )
-    return Tile(cell.rate.value, told, cell.is_vague)
+    at = f"{facts[0].depth:.0%} to {facts[-1].depth:.0%} into a document"
+    few = len(facts) < FEW
+    return Tile(rate, f"{format_length(length)}, {at}: {count}", few, count if few else "")
 
 
-def by_documents(
-    looks: Sequence[Look], chosen: str, window: int, length: int, name: str = ""
-) -> Chart:
+def by_documents(looks: Sequence[Look], chosen: str, window: int, length: int) -> Chart:
     """The difference that decides, after each look at the documents."""
     marks = tuple(Mark.of(look.documents, look.difference) for look in looks)
     ends = format_length(window), format_length(length)
     return Chart(
         "Facts retrieved: the difference that decides",
         Axis("documents read"),
-        Axis("percentage points", shown="points"),
+        Axis(f"percentage points, with {CONFIDENCE:.0%} intervals", shown="points"),
         (
             Series(
-                f"{name or chosen} at {ends[1]} minus unmodified at {ends[0]}",
+                f"{extended(chosen)} at {ends[1]} minus unmodified at {ends[0]}",
                 marks,
                 True,
                 subject=chosen,

@@ -18,13 +18,12 @@ from ropewalk.blocks import Cell, Table
 from ropewalk.chart import Chart, Mark, TileGrid
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError
-from ropewalk.evaluation.charts import INTERVALS
 from ropewalk.evaluation.planted import text_of
 from ropewalk.evaluation.results import shown_method
 from ropewalk.evaluation.select import Paired, paired
 from ropewalk.evaluation.statistics import mean_interval
 from ropewalk.evaluation.tables import gain
-from ropewalk.evaluation.verdict import JUDGED_FROM, LOOKS, Look, Shares, Verdict, looks_of
+from ropewalk.evaluation.verdict import JUDGED_FROM, LOOKS, TO_WORK, Look, Shares, Verdict, looks_of
 from ropewalk.exporting.exported import Exported
 from ropewalk.interval import Interval
 from ropewalk.lengths import format_length
@@ -267,42 +266,48 @@ class Judged(Drawn):
         few documents in between are too few; before and after."""
         ends = (self.window, self.length)
         retrieved = before_and_after(RETRIEVED, self._rate, self.chosen, self.lengths or ends)
-        asked = self._counts(self.asked, self.lengths)
+        told = f"{retrieved.caption} Facts asked for: {self._asked_in_words()}."
+        if any(mark.is_rough for series in retrieved.series for mark in series.marks):
+            told += f" Hollow: fewer than {TO_WORK} documents, a spot check."
         return [
-            retrieved._replace(caption=f"{retrieved.caption} Facts asked for: {asked}."),
+            retrieved._replace(caption=told),
             before_and_after(LOSS, self._perplexity, self.chosen, ends),
         ]
 
-    def _counts(self, count: Callable[[str, int], int], lengths: Sequence[int]) -> str:
+    def _asked_in_words(self) -> str:
         """Numbers by length, with that of the unmodified model if it is another."""
         told = []
-        for length in lengths:
-            before, after = (count(method, length) for method in (AS_IT_IS, self.chosen))
+        for length in self.lengths:
+            before, after = (self.asked(method, length) for method in (AS_IT_IS, self.chosen))
             other = f" ({before} of {shown_method(AS_IT_IS)})" if before != after else ""
             told.append(f"{after} at {format_length(length)}{other}")
         return "; ".join(told)
 
     def perplexities(self) -> Table:
         """Perplexity before and after, and the change on the documents that both read."""
-        columns = ("length", *names(self.chosen).values(), "change, same texts")
+        columns = ("length", *names(self.chosen).values(), "change, on texts that both read")
         rows, lengths = [], (self.window, self.length)
         for length in lengths:
             change = self._change(lambda each: each.text, length)
             rows.append(
                 (
                     Cell(format_length(length), length),
-                    *(_cell(self._loss(method, length)) for method in (AS_IT_IS, self.chosen)),
-                    _cell(change and change.difference.mapped(math.expm1, "change")),
+                    *(
+                        _cell(self._loss(method, length), len(self.of(method, length)))
+                        for method in (AS_IT_IS, self.chosen)
+                    ),
+                    _cell(
+                        change and change.difference.mapped(math.expm1, "change"),
+                        change.documents if change else 0,
+                    ),
                 )
             )
-        read = self._counts(lambda *own: len(self.of(*own)), lengths)
         return Table(
-            LOSS.label.capitalize(),
+            f"{LOSS.label.capitalize()}, with 95% intervals",
             columns,
             tuple(rows),
-            "The lower, the better the model predicts the text. The change is that of the texts "
-            "which both read, each compared with itself, so it is surer than the difference of the "
-            f"two columns. {INTERVALS} Documents read: {read}.",
+            "The lower, the better the model predicts the text. Each text is compared with itself "
+            "in the last column, so its interval is narrower.",
         )
 
     def by_depth(self) -> list[TileGrid]:
@@ -311,7 +316,8 @@ class Judged(Drawn):
         for method in (AS_IT_IS, self.chosen):
             facts = {length: self._facts(method, length) for length in self.lengths}
             if any(facts.values()):
-                grids.append(by_depth(f"Where facts are found: {shown_method(method)}", facts))
+                title = f"Where facts are found: {names(self.chosen)[method]}"
+                grids.append(by_depth(title, facts))
         return [each._replace(caption=grids[-1].caption) for each in grids]
 
     def _facts(self, method: str, length: int) -> list[PlantedFact]:
@@ -324,7 +330,9 @@ class Judged(Drawn):
 
     def _rate(self, method: str, length: int) -> Mark | None:
         own = self.shares(method, length)
-        return Mark.of(length, own.estimate()) if own.shares else None
+        if not own.shares:
+            return None
+        return Mark.of(length, own.estimate())._replace(is_rough=len(own.shares) < TO_WORK)
 
     def _perplexity(self, method: str, length: int) -> Mark | None:
         found = self._loss(method, length)
@@ -339,8 +347,12 @@ class Judged(Drawn):
         return loss.mapped(math.exp, "perplexity")
 
 
-def _cell(found: Interval | None) -> Cell:
-    return Cell("–") if found is None else Cell(found.number(), found.value, quiet=found.range())
+def _cell(found: Interval | None, documents: int) -> Cell:
+    """A value with its interval and the number of documents that tell it."""
+    if found is None:
+        return Cell("–")
+    read = f"{documents} document{'s' * (documents != 1)}"
+    return Cell(found.number(), found.value, quiet=f"{found.range()} {read}".strip())
 
 
 def _texts(readings: Sequence[DocumentRead]) -> list[str]:

@@ -176,6 +176,11 @@ def _series(axes: Axes, shown: Chart, series: Series, look: int, moved: float) -
         transform=place,
     )
     for m in marks:
+        if m.is_rough:
+            axes.plot(
+                [m.x], [m.y], marker=_MARKERS[look % len(_MARKERS)], color=color, zorder=4,
+                markerfacecolor="white", markersize=6 if series.main else 4, transform=place,
+            )  # fmt: skip
         if m.name:
             left = any(m.x < n.x < 2.2 * m.x and n.y == m.y for n in marks)
             axes.annotate(
@@ -193,11 +198,13 @@ def _tiles(axes: Axes, shown: TileGrid) -> None:
         for x, tile in enumerate(row):
             if tile is None:
                 continue
-            color = "0.85" if tile.is_vague else colors(tile.value)
-            ink = "black" if tile.is_vague or tile.value > 0.5 else "white"
+            color, ink = colors(tile.value), "black" if tile.value > 0.5 else "white"
             axes.fill([x, x + 1, x + 1, x], [y, y, y + 1, y + 1], color=color, linewidth=0)
-            told = f"{tile.value:.0%}{'?' * tile.is_vague}"
-            axes.text(x + 0.5, y + 0.5, told, color=ink, size=7, ha="center", va="center")
+            if tile.is_vague:
+                left, right, top, low = x + 0.03, x + 0.97, y + 0.07, y + 0.93
+                around = [left, right, right, left, left], [top, top, low, low, top]
+                axes.plot(*around, color=ink, linewidth=0.8, linestyle="--")
+            axes.text(x + 0.5, y + 0.5, tile.text, color=ink, size=7, ha="center", va="center")
     axes.set_xlim(0, len(shown.columns))
     axes.set_ylim(len(shown.rows), 0)
     axes.set_xticks([i + 0.5 for i in range(len(shown.columns))], shown.columns, fontsize=8)

@@ -113,10 +113,10 @@ def test_the_chart_of_a_verdict_ends_in_the_interval_that_decides() -> None:
 
 def test_the_picture_names_the_exported_schedule(tmp_path: Path) -> None:
     save(judged_by(1.0, [0.5] * 8).figure(), tmp_path / "extend.svg")
-    assert "yarn (exported)" in (tmp_path / "extend.svg").read_text()
+    assert "extended (yarn)" in (tmp_path / "extend.svg").read_text()
 
 
-def test_facts_are_shown_by_depth_and_length_a_third_of_them_a_row() -> None:
+def test_facts_are_shown_by_depth_and_length_with_a_count_where_they_are_few() -> None:
     judged = judged_by(1.0, [0.5] * 6, documents=6)
     early, late = (0.1, 0.2, 0.3, 0.4), (0.5, 0.6, 0.7)
     readings = [
@@ -129,12 +129,13 @@ def test_facts_are_shown_by_depth_and_length_a_third_of_them_a_row() -> None:
     ]
     before, after = replace(judged, readings=tuple(readings)).by_depth()
     assert after.columns == ("128 (42 facts)", "256 (42 facts)")
-    assert after.rows == ("early", "middle", "late")
+    assert after.rows == ("0–23%", "23–47%", "47–70%")
     assert before.caption == after.caption
     assert [tile and tile.value for tile in before.tiles[0]] == [1.0, None], "not read there"
-    assert [round(row[1].value, 2) for row in after.tiles if row[1]] == [1.0, 0.71, 0.0]
+    assert [row[1].text for row in after.tiles if row[1]] == ["12 of 12", "12 of 12", "0 of 18"]
     assert after.tiles[2][1] is not None
-    assert after.tiles[2][1].words == "256, 50% to 70% into a document: 0 of 14"
+    assert after.tiles[2][1].words == "256, 50% to 70% into a document: 0 of 18"
+    assert after.tiles[2][1].is_vague
     assert judged.by_depth() == [], "a run of before depths were kept"
 
 
@@ -154,12 +155,16 @@ def test_a_model_whose_price_is_above_the_limit_works_at_a_price(
         (0.02, "works, at a price", "more than the limit of 2%"),
         (0.1, "works", ""),
     ):
-        run: Any = SimpleNamespace(path=tmp_path, configuration={"short_limit": limit})
+        run: Any = SimpleNamespace(
+            path=tmp_path, command="extend", configuration={"short_limit": limit}
+        )
         page = extend_page.page(run)
         assert page.word == word
         assert told in page.verdict
         assert page.to_do is not None
         assert ("the original for shorter ones" in page.to_do.title) == bool(told)
+        assert ("--train-steps" in dict(page.remarks).get("To lower the price", "")) == bool(told)
+        assert [each.value for each in page.figures] == ["100%", "100% → 100%", "+6.2%"]
 
 
 def test_a_change_of_perplexity_is_measured_on_the_texts_that_both_read() -> None:
@@ -177,7 +182,11 @@ def test_a_change_of_perplexity_is_measured_on_the_texts_that_both_read() -> Non
     both = replace(judged, readings=(*readings, *more[:5]))
     within, at_target = both.perplexities().rows
     assert (within[3].text, at_target[3].text) == ("+10.5%", "-39.3%")
-    assert "Documents read: 48 at 128; 32 at 256 (5 of unmodified)." in both.perplexities().caption
+    assert within[1].quiet.endswith(" 48 documents")
+    read = [cell.quiet.rpartition(") ")[2] for cell in at_target[1:]]
+    assert read == ["5 documents", "32 documents", "5 documents"]
+    rough = {s.subject: [mark.is_rough for mark in s.marks] for s in both.charts()[0].series}
+    assert rough == {"none": [False, True], "yarn": [False, False]}
     assert float(at_target[2].text) > 0.65 * float(at_target[1].text), "not so by the means"
     assert "256 at 256 (40 of unmodified)" in both.charts()[0].caption
 

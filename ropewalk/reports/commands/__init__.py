@@ -29,11 +29,16 @@ def again(run: RunOnDisk, *changes: str) -> str:
 
 def model_of(run: RunOnDisk) -> str:
     """The model as the command named it, if it did."""
+    return argument(run, "model") or "path/to/model"
+
+
+def argument(run: RunOnDisk, name: str) -> str:
+    """An argument of the command, if it is a text; else empty."""
     try:
-        named = read_arguments(run.path, run.command).get("model")
+        given = read_arguments(run.path, run.command).get(name)
     except InputError:  # of a version that recorded no arguments
-        named = None
-    return named if isinstance(named, str) else "path/to/model"
+        given = None
+    return given if isinstance(given, str) else ""
 
 
 def index_of(folder: Path) -> Page:

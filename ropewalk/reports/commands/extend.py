@@ -8,11 +8,24 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TypeVar
 
-from ropewalk.blocks import Code, Page, Paragraph, Section
+from ropewalk.blocks import (
+    Chart,
+    Code,
+    Details,
+    KeyFigure,
+    Page,
+    Paragraph,
+    Section,
+    Table,
+    cells,
+)
+from ropewalk.evaluation.planted import text_of
+from ropewalk.evaluation.results import shown_method
+from ropewalk.evaluation.select import SHORT_LIMIT
 from ropewalk.evaluation.tables import gain
 from ropewalk.evaluation.verdict import MARGIN
 from ropewalk.lengths import format_length
-from ropewalk.pipeline.charts import by_documents
+from ropewalk.pipeline.charts import by_documents, extended
 from ropewalk.pipeline.results import (
     IN_FOLDER,
     SO_FAR,
@@ -27,11 +40,12 @@ from ropewalk.pipeline.results import (
     read_result,
     run_id,
 )
+from ropewalk.pipeline.settings import SHIPPED_UP_TO
 from ropewalk.records import AS_IT_IS, EXACT_MATCH
-from ropewalk.reports.commands import again
+from ropewalk.reports.commands import again, argument
 from ropewalk.reports.parts import schedules
 from ropewalk.run_on_disk import RunOnDisk
-from ropewalk.searching.model.results import SEARCHED, SearchResult
+from ropewalk.searching.model.results import SearchResult
 from ropewalk.training.journal import curves
 from ropewalk.values import Result
 
@@ -39,11 +53,10 @@ R = TypeVar("R", bound=Result)
 JUDGES = ("first", "verdict", "trained")
 CONDITIONAL = ("search", "verdict")
 """The stages that what others found may make needless."""
-SUBJECTS = {SEARCHED: "the model under the searched schedule", TRAINED: "the trained model"}
-NAMES = {SEARCHED: "the searched schedule", TRAINED: "the trained model"}
 MODELS = {"bundled": "The small demonstration model of ropewalk"}
 OWN = "For your own model, `ropewalk extend path/to/model --to 128k --dry-run` says what it takes."
-_MEANS = " (a schedule: it slows down the rotation by which the model tells positions apart)"
+SHOWN = 4
+"""The texts of a corpus that a page names."""
 NOT_YET = "Not judged yet, so how well the extended model works is unknown."
 
 
@@ -66,7 +79,8 @@ def page(run: RunOnDisk) -> Page:
     asked = [str(name) for name in names] if isinstance(names, list) else []
     limit = _limit_missed(told, run) if told else None
     over = told is not None and told.verdict == "works" and limit is not None
-    to_do = _to_do(told, run, exports, over=over) if told else None
+    original = inspected.model if inspected else ""
+    to_do = _to_do(told, run, exports, over=over, original=original) if told else None
     window, length = (inspected.serves, inspected.target_length) if inspected else (0, 0)
     sections = [
         *([_exported(run, exports, verified, to_do, window, length)] if exports else ()),
@@ -82,7 +96,7 @@ def page(run: RunOnDisk) -> Page:
         f"{format_length(inspected.serves)} to {format_length(inspected.target_length)} tokens"
         if inspected
         else "A model, extended",
-        f"{_finding(told)}\n{_priced(told, found, limit)}" if told else NOT_YET,
+        f"{_ruled(told)}\n{_priced(told, found, limit)}" if told else NOT_YET,
         (
             *(f"{each.chosen} is judged now, by {each.so_far}." for each in going_on),
             *(each.summary() for each in (trained, verified) if each is not None),
@@ -96,33 +110,88 @@ def page(run: RunOnDisk) -> Page:
         ),
         facts=schedules.sizes(run.path / "model"),
         word=told.verdict + ", at a price" * over if told else "",
-        remarks=tuple(_remarks(told, run)) if told else (),
+        remarks=tuple(_remarks(told, run, over=over)) if told else (),
         to_do=to_do,
-        evidence=() if told is None else (told.charts()[0], *told.by_depth()),
+        evidence=() if told is None else (told.charts()[0], *told.by_depth(), *_example(told)),
+        figures=tuple(_figures(told, _limit(run))) if told else (),
     )
 
 
 def _limit_missed(judged: Judged, run: RunOnDisk) -> float | None:
     """The limit of a run on short text, if the price is above it."""
+    limit = _limit(run)
+    return limit if limit and judged.costs_more_than(limit) else None
+
+
+def _limit(run: RunOnDisk) -> float:
+    """The limit on short text; 0 for none."""
     limit = run.configuration.get("short_limit")
-    if isinstance(limit, float) and limit > 0 and judged.costs_more_than(limit):
-        return limit
-    return None
+    return max(0.0, limit) if isinstance(limit, float) else 0.0
 
 
-def _remarks(judged: Judged, run: RunOnDisk) -> Iterator[tuple[str, str]]:
-    """The rule of the verdict, an example, memory and time."""
-    if judged.looks:
-        last = judged.looks[-1]
-        difference = gain(EXACT_MATCH.name, last.difference).text
-        yield (
-            "How sure",
-            f"the share of facts that it retrieves differs by {difference} from that of the "
-            f"original at {format_length(judged.window)} ({last.difference.level:.0%} interval). "
-            f"It counts as working if the whole interval is above {-100 * MARGIN:.0f}.",
+def _figures(judged: Judged, limit: float) -> Iterator[KeyFigure]:
+    """Facts retrieved at the target and within the window, and the price, before and after."""
+    if not judged.looks:
+        return
+    window, length = judged.window, judged.length
+    at, within = ([judged.shares(m, n) for m in (AS_IT_IS, judged.chosen)] for n in (length, window))
+    own, asked = at[1].estimate(), [judged.asked(m, length) for m in (AS_IT_IS, judged.chosen)]
+    label, ends = f"of {asked[1]} facts retrieved at {format_length(length)}", own.range()
+    if at[0].shares:
+        before = at[0].estimate()
+        label += f"; unmodified {before.number()} of {asked[0]}"
+        ends += f"; unmodified {before.range()}"
+    yield KeyFigure(own.number(), label, ends)
+    if all(each.shares for each in within):
+        both = [each.estimate() for each in within]
+        yield KeyFigure(
+            " → ".join(each.number() for each in both),
+            f"of the facts at {format_length(window)}, unmodified → {extended(judged.chosen)}",
+            " → ".join(each.range() for each in both),
         )
-    if judged.example:
-        yield "Example", f"{judged.example}."
+    if judged.price is not None:
+        price = judged.price.difference.mapped(math.expm1, "change")
+        told = f"perplexity at {format_length(window)}, on the same texts"
+        told += f"; limit {math.expm1(limit):+.0%}" if limit else ""
+        yield KeyFigure(price.number(), told, price.range())
+
+
+def _example(judged: Judged) -> Iterator[Table]:
+    """One fact of the first document, with both answers."""
+    if (own := judged.example) is not None:
+        rows = (
+            (f"hidden {own.depth:.0%} into it", f"`{own.question}`, followed by `{own.answer}`"),
+            ("prompt at its end", f"`{own.question}`"),
+            (f"answer, {shown_method(AS_IT_IS)}", f"`{own.before}`"),
+            (f"answer, {extended(judged.chosen)}", f"`{own.after}`"),
+        )
+        length = format_length(judged.length)
+        title = f"One fact, from the first document of {length} tokens"
+        yield Table(title, ("", "as the model reads and writes it"), tuple(cells(*r) for r in rows))
+
+
+def _remarks(judged: Judged, run: RunOnDisk, *, over: bool) -> Iterator[tuple[str, str]]:
+    """The text and its facts, what might lower the price, memory and time."""
+    own = judged.of(judged.chosen, judged.length)
+    if own:
+        corpus = argument(run, "corpus")
+        corpus = corpus or ("held-out" if judged.length <= SHIPPED_UP_TO else "python")
+        texts = sorted({text_of(each.source) for each in own})
+        more = ", …" if len(texts) > SHOWN else ""
+        yield (
+            "The text",
+            f"{len(own)} documents of {format_length(judged.length)} tokens, cut from "
+            f"the corpus `{corpus}`: {len(texts)} texts ({', '.join(texts[:SHOWN])}"
+            f"{more}). None of these documents chose the method.",
+        )
+        yield (
+            "The facts",
+            f"each document hides {own[0].facts}, spread over its depth, and asks for all of them "
+            "at its end. An answer counts if it is exactly the hidden one.",
+        )
+    if over and judged.chosen != TRAINED:
+        more = again(run, "--train-steps", "200")
+        yield "To lower the price", f"training under this schedule may; not tried here: `{more}`"
     if more := schedules.resources(run.path / "model", judged.window, judged.length):
         yield "Memory and time", more
 
@@ -130,21 +199,46 @@ def _remarks(judged: Judged, run: RunOnDisk) -> Iterator[tuple[str, str]]:
 def _priced(judged: Judged, found: SearchResult | None, limit: float | None) -> str:
     """The change within the window, and whether others keep the limit of the run."""
     told = f"On short text, {judged.price_in_words}"
-    told += "" if limit is None else f", more than the limit of {math.expm1(limit):.0%}"
+    if limit is not None:
+        default = "the default of" if limit == SHORT_LIMIT else "set by"
+        told += f", more than the limit of {math.expm1(limit):.0%} ({default} `--short-limit`)"
     told += ". Perplexity: the lower, the better the model predicts the text."
     if limit is None:
         return told
+    if "falls from" not in told:
+        told += " The price is in perplexity alone: no loss of facts is shown there."
     costs = dict(found.legs[0].short_costs) if found else {}
-    if costs and all(cost.difference.value > limit for cost in costs.values()):
-        able = " and ".join(name for name in costs if name != judged.chosen)
-        told += f" Of the methods that do as well at {format_length(judged.length)}, none costs "
-        told += f"less (also tried: {able})." if able else "less."
+    own = costs.pop(judged.chosen, None)
+    for name, cost in costs.items() if own else ():
+        first, second = (c.difference.mapped(math.expm1, "change") for c in (cost, own))
+        apart = first.ends and second.ends and first.is_above(second.ends[1])
+        told += (
+            f" Also tried: {name}, not shown to be worse at {format_length(judged.length)}; on the "
+            f"{cost.documents} documents that chose, its price is {first}, that of {judged.chosen} "
+            f"{second}{'' if apart else ': the intervals overlap'}."
+        )
     return told
+
+
+def _ruled(judged: Judged) -> str:
+    """The difference that decides, with its rule; the figures stand before it."""
+    if not judged.looks:
+        return _finding(judged)
+    last, name = judged.looks[-1], extended(judged.chosen)
+    difference = gain(EXACT_MATCH.name, last.difference).text
+    told = (
+        f"{name.capitalize()} at {format_length(judged.length)} retrieves {difference} against the "
+        f"unmodified model at {format_length(judged.window)} ({last.difference.level:.0%} "
+        f"interval, {last.documents} documents). The rule: it works if the whole interval is above "
+        f"{-100 * MARGIN:.0f} points."
+    )
+    doubt = judged.doubt.partition(". ")[0]  # advice follows below
+    return f"{told} {doubt[:1].upper()}{doubt[1:]}.".removesuffix(" .")
 
 
 def _finding(judged: Judged) -> str:
     """The figures that a verdict rests on, and its rule."""
-    subject = SUBJECTS.get(judged.chosen, f"the model extended by {judged.chosen}{_MEANS}")
+    subject = extended(judged.chosen)
     window, length = map(format_length, (judged.window, judged.length))
     if not judged.looks:
         return f"At {length} tokens, {subject} {judged.evidence}."
@@ -160,14 +254,18 @@ def _finding(judged: Judged) -> str:
     return f"{told} {doubt[:1].upper()}{doubt[1:]}.".removesuffix(" .")
 
 
-def _to_do(judged: Judged, run: RunOnDisk, exports: Exports | None, *, over: bool) -> Code:
+def _to_do(
+    judged: Judged, run: RunOnDisk, exports: Exports | None, *, over: bool, original: str = ""
+) -> Code:
     """Advice on the exported model, and the command that follows it."""
     if judged.verdict == "works":
         line = schedules.pasted(exports.written[0].moved(run.path)) if exports else ""
         window, length = map(format_length, (judged.window, judged.length))
-        short = f"over {window} tokens and up to {length}, and the original for shorter ones"
+        named = f" (`{original}`)" if original else ""
+        short = f"over {window} tokens and up to {length}, and the original{named} for shorter ones"
         told = short if over else f"up to {length} tokens"
-        return Code(f"use it for texts of {told}; longer ones were not tested.", line)
+        checked = f"judged at {length}{_between(judged)}; longer ones were not tested"
+        return Code(f"use it for texts of {told}. It was {checked}.", line)
     if judged.verdict == "cannot be judged":
         model = exports.written[0].path.name if exports else "model"
         easier = ("ropewalk", "evaluate", str(run.path / model), "--tasks", "passkey,perplexity")
@@ -180,6 +278,16 @@ def _to_do(judged: Judged, run: RunOnDisk, exports: Exports | None, *, over: boo
         return Code(f"{IN_FOLDER}, or extend less far{_reach(judged)}.", "")
     advice = f"train under it, or extend less far{_reach(judged)}."
     return Code(advice, again(run, "--train-steps", "200"))
+
+
+def _between(judged: Judged) -> str:
+    """The lengths in between, for which few facts were asked."""
+    told = [
+        f"{format_length(n)} ({judged.retrieved(judged.chosen, n)} of {count} facts)"
+        for n in judged.lengths
+        if judged.window < n < judged.length and (count := judged.asked(judged.chosen, n))
+    ]
+    return f", and only spot-checked at {' and '.join(told)}" if told else ""
 
 
 def _reach(judged: Judged) -> str:
@@ -197,11 +305,11 @@ def _reach(judged: Judged) -> str:
 
 def judged_section(judged: Judged, *, is_final: bool = False, goes_on: bool = False) -> Section:
     """The difference after each look; the figures of a verdict that others replaced."""
-    name = NAMES.get(judged.chosen, judged.chosen)
+    name = extended(judged.chosen)
     if is_final or goes_on:
         told = (Paragraph(f"{judged.so_far}; {judged.price_in_words}."),) if goes_on else ()
         ends = judged.window, judged.length
-        decided = by_documents(judged.looks, judged.chosen, *ends, name)
+        decided = by_documents(judged.looks, judged.chosen, *ends)
         shown = (decided, judged.perplexities())
         return Section(f"How {name} was judged", (*told, *shown))
     verdict = f"{_finding(judged)} Verdict: {judged.verdict}; {judged.price_in_words}."
@@ -212,8 +320,10 @@ def judged_section(judged: Judged, *, is_final: bool = False, goes_on: bool = Fa
 
 def _searched(found: SearchResult, judged: Mapping[str, Judged]) -> Section:
     """The methods that were compared, after the reason if their comparison was not asked for."""
-    prices = {each.chosen: each.price for each in judged.values() if each.price}
-    section = schedules.of_search(found, prices=prices)
+    section = schedules.of_search(found)
+    *shown, last = section.blocks
+    if isinstance(last, Chart):  # of factors, which few people need
+        section = section._replace(blocks=(*shown, Details((last,), last.title)))
     first, limit = judged.get("first"), found.legs[0].short_limit
     if found.legs[0].history or not (first and limit and first.costs_more_than(limit)):
         return section

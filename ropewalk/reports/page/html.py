@@ -22,6 +22,7 @@ from ropewalk.blocks import (
     Code,
     Details,
     Heading,
+    KeyFigure,
     Page,
     Paragraph,
     Section,
@@ -31,7 +32,7 @@ from ropewalk.blocks import (
 from ropewalk.chart import Axis, Chart, Mark, TileGrid, alike, words
 from ropewalk.outputs import UNSIGNED, signed
 from ropewalk.reports.page.markup import Markup, joined, marked, tag
-from ropewalk.reports.page.svg import chart, swatch, tiles
+from ropewalk.reports.page.svg import chart, has_names, swatch, tiles
 
 GENERATOR = "ropewalk report"
 NARROW = 5
@@ -69,6 +70,7 @@ def document(page: Page) -> bytes:
             tag("details", tag("summary", "Configuration and checksums"), *folded)
             if (folded := [tag("p", note) for note in page.folded])
             else None,
+            tag("p", " · ".join(page.folded), class_="printed") if page.folded else None,
         ),
         tag("script", Markup(script)),
     )
@@ -90,10 +92,11 @@ def _header(page: Page) -> Markup:
     reasons = [*remarks, *map(marked, page.reasons)]
     box = (
         tag("p", page.word, class_="word") if page.word else None,
+        tag("div", *map(_figure, page.figures), class_="figures") if page.figures else None,
         *(tag("p", marked(line)) for line in page.verdict.split("\n")),
         tag("p", tag("strong", "What to do: "), marked(page.to_do.title)) if page.to_do else None,
-        block_of(page.to_do._replace(title="")) if page.to_do else None,
     )
+    paste = block_of(page.to_do._replace(title="")) if page.to_do else None
     return tag(
         "header",
         tag("h1", page.title),
@@ -101,6 +104,7 @@ def _header(page: Page) -> Markup:
         tag(
             "div",
             tag("div", *box, class_="verdict", data_word=page.word),
+            tag("div", paste, class_="paste-first") if paste else None,
             *_drawn(page.evidence[:1]),
             class_="top",
         ),
@@ -108,6 +112,11 @@ def _header(page: Page) -> Markup:
         tag("ul", *(tag("li", reason) for reason in reasons), class_="reasons"),
         missing if page.missing else None,
     )
+
+
+def _figure(figure: KeyFigure) -> Markup:
+    ends = tag("small", figure.ends) if figure.ends else None
+    return tag("p", tag("strong", figure.value), tag("span", figure.label), ends)
 
 
 def _alike(page: Page) -> Page:
@@ -185,7 +194,7 @@ def block_of(block: Block) -> Markup:
         case Heading():
             return tag("h3", block.text)
         case Details():
-            return tag("details", tag("summary", "Details"), *map(block_of, block.blocks))
+            return tag("details", tag("summary", block.title), *map(block_of, block.blocks))
         case Chart() if len(block.places) < 3:  # a table says more than a line of two points
             told = Table(block.title, *values_of(block), block.caption)
             return tag("figure", block_of(told)) if block.places else Markup("")
@@ -194,7 +203,7 @@ def block_of(block: Block) -> Markup:
                 "figure",
                 tag("h3", block.title),
                 chart(block),
-                _legend(block),
+                None if has_names(block) else _legend(block),
                 tag("figcaption", marked(block.caption)) if block.caption else None,
                 tag("details", tag("summary", "Values"), _table(*values_of(block)))
                 if len(block.places) <= 60  # not of a curve of a search or a training
@@ -253,11 +262,17 @@ def _value(mark: Mark | None, axis: Axis) -> Cell:
 def _cell(cell: Cell, name: str) -> Markup:
     shown = tag("a", cell.text, href=quote(cell.link)) if cell.link else marked(cell.text)
     quiet = tag("small", f" {cell.quiet}") if cell.quiet else None
-    return tag("td", shown, quiet, data_key=cell.key, data_name=name)
+    kind = "number" if cell.key is not None or cell.text == "–" else None
+    return tag("td", shown, quiet, data_key=cell.key, data_name=name, class_=kind)
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> Markup:
-    head = tag("thead", tag("tr", *(tag("th", name, scope="col") for name in columns)))
+    numbers = [{row[i].key for row in rows if row[i].key is not None} for i in range(len(columns))]
+    kinds = ["number" if found else None for found in numbers]
+    heads = (
+        tag("th", name, scope="col", class_=own) for name, own in zip(columns, kinds, strict=True)
+    )
+    head = tag("thead", tag("tr", *heads))
     body = tag("tbody", *(tag("tr", *map(_cell, row, columns)) for row in rows))
     kind = "wide" if len(columns) > NARROW else None  # on a phone, each row is a list
     return tag("div", tag("table", head, body, class_=kind), class_="scroll", tabindex="0")

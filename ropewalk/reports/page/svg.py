@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 
 from ropewalk.chart import (
     Chart,
@@ -36,6 +36,7 @@ LEFT, RIGHT, TOP, BOTTOM = 52, 10, 20, 42  # above, for the names of lines
 _ROOM = 26  # units that a number in a tile needs
 _NEAR = 14  # units between the labels of two lines
 _UPWARDS = 225  # units that a text along the left side of a chart has
+_FEW, _SHORT = 4, 18  # lines, and letters of their names, that are written at their ends
 _WIDE = 6.0  # units that a letter takes, at most on average
 
 Scale = Callable[[float], float]
@@ -48,6 +49,8 @@ def chart(shown: Chart) -> Markup:
         return tag("p", "No value can be drawn.", class_="caption")
     x_at, y_at = fractions(shown.x, spans[0]), fractions(shown.y, spans[1])
     left, right = LEFT + 12, WIDTH - RIGHT - 12
+    if named := has_names(shown):
+        right -= _WIDE * max(len(series.label) for series in shown.series)
     moved = apart(shown, spans[0])
 
     def x(value: float) -> float:
@@ -61,7 +64,25 @@ def chart(shown: Chart) -> Markup:
         offset = moved * (i - (len(shown.series) - 1) / 2) * (right - left)
         look = i if series.look is None else series.look
         parts.append(_series(series, look, lambda v, o=offset: x(v) + o, y, shown))  # type: ignore[misc]
+        if named:
+            last = series.marks[-1]
+            at = x(last.x) + offset + 9, y(last.y) + 4
+            parts.append(_text(series.label, *at, "start", f"end s{look % SERIES}"))
     return _picture(shown.title, described(shown), HEIGHT, parts)
+
+
+def has_names(shown: Chart) -> bool:
+    """True if the lines of a chart are few and end apart, so that each is named at its end."""
+    spans = ends([shown])
+    drawn = [s for s in shown.series if s.drawn == "line" and s.marks and shown.shows(s.marks[-1])]
+    if spans is None or len(drawn) != len(shown.series) or not 2 <= len(drawn) <= _FEW:
+        return False
+    at = fractions(shown.y, spans[1])
+    last = sorted(at(s.marks[-1].y) * (HEIGHT - BOTTOM - TOP) for s in drawn)
+    short = all(len(s.label) <= _SHORT for s in drawn)
+    named = any(mark.name for s in drawn for mark in s.marks[-1:])
+    together = len({s.marks[-1].x for s in drawn}) == 1
+    return short and together and not named and all(b - a > _NEAR for a, b in pairwise(last))
 
 
 def tiles(shown: TileGrid) -> Markup:
@@ -79,13 +100,12 @@ def tiles(shown: TileGrid) -> Markup:
             if tile is None:
                 continue
             left, top = left_edge + column * width, TOP + row * height
-            kind = "vague" if tile.is_vague else f"heat{round(tile.value * 10)}"
-            frame = f"M{left:.0f} {top:.0f}h{width - 1:.0f}v{height - 1:.0f}h{1 - width:.0f}z"
+            kind = f"heat{round(tile.value * 10)}" + " vague" * tile.is_vague
+            frame = f"M{left + 1:.0f} {top + 1:.0f}h{width - 3:.0f}v{height - 3:.0f}h{3 - width:.0f}z"
             parts.append(tag("path", tag("title", tile.words), d=frame, class_=kind))
             if width > _ROOM:
                 at = left + width / 2, top + height / 2 + 3.5
-                number = f"{tile.value:.0%}{'?' * tile.is_vague}"
-                parts.append(_text(number, *at, "middle"))
+                parts.append(_text(tile.text, *at, "middle"))
     every = max(1, math.ceil(columns * 30 / (WIDTH - left_edge)))
     for i, name in enumerate(shown.columns[::every]):
         parts.append(_text(name, left_edge + (i * every + 0.5) * width, bottom + 13, "middle"))
@@ -93,12 +113,27 @@ def tiles(shown: TileGrid) -> Markup:
         parts.append(_text(name, left_edge - 4, TOP + (i + 0.5) * height + 3.5, "end"))
     parts.append(_text(shown.x_label, (left_edge + WIDTH) / 2, bottom + 30, "middle", "label"))
     parts.append(_up(shown.y_label, (TOP + bottom) / 2))
+    parts += _key(bottom + 22)
     lines = (
         f"{name}: {', '.join(tile.words for tile in line if tile is not None)}"
         for name, line in zip(shown.rows, shown.tiles, strict=True)
     )
     words = f"{shown.y_label} by {shown.x_label}. {'; '.join(lines)}."
     return _picture(shown.title, words, bottom + BOTTOM - 6, parts)
+
+
+def _key(top: float) -> list[Markup]:
+    """The colours of tiles, from 0 to 100%, at the right end below them."""
+    left, step = WIDTH - RIGHT - 94, 5
+    boxes = [
+        tag("path", d=f"M{left + step * i} {top:.0f}h{step}v8h-{step}z", class_=f"heat{i}")
+        for i in range(11)
+    ]
+    return [
+        _text("0%", left - 4, top + 8, "end", "note"),
+        tag("g", *boxes),
+        _text("100%", left + 11 * step + 4, top + 8, "start", "note"),
+    ]
 
 
 def _picture(title: str, words: str, height: float, parts: Sequence[Markup]) -> Markup:
@@ -166,7 +201,8 @@ def _series(series: Series, index: int, x: Scale, y: Scale, shown: Chart) -> Mar
             told = f"{series.label}, {shown.x.text(mark.x)}: {words(mark, shown.y)}"
             size = 4.5 if series.main else 3.2
             shape = _marker(index, left, top, size)
-            parts.append(tag("path", tag("title", told), d=shape, class_=f"{seen} {kind}"))
+            hollow = " hollow" * mark.is_rough
+            parts.append(tag("path", tag("title", told), d=shape, class_=f"{seen} {kind}{hollow}"))
         if mark.name:
             parts.append(_text(mark.name, left + 6, top + 4, "start", "note"))
     return tag("g", *parts)

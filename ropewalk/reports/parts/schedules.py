@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 
 from ropewalk.blocks import Block, Code, Paragraph, Section
 from ropewalk.context_plan import ContextPlan
 from ropewalk.costs.estimates import GIB, HALF
 from ropewalk.costs.sizes import sizes_of
 from ropewalk.errors import RopewalkError
-from ropewalk.evaluation.select import Paired
 from ropewalk.exporting.exported import Exported
 from ropewalk.lengths import format_length
 from ropewalk.models.config import load_config
@@ -33,14 +31,10 @@ def of_plans(plans: Mapping[str, ContextPlan]) -> Section:
     return Section("Schedules", tuple(blocks))
 
 
-def of_search(
-    found: SearchResult,
-    said: Sequence[str] = (),
-    prices: Mapping[str, Paired] = MappingProxyType({}),
-) -> Section:
+def of_search(found: SearchResult, said: Sequence[str] = ()) -> Section:
     """The blocks of a search, without sentences that were said: scores, progress and factors."""
     title = "Search" if any(leg.history for leg in found.legs) else "Methods compared"
-    blocks = (block for leg in found.legs for block in leg.blocks(prices))
+    blocks = (block for leg in found.legs for block in leg.blocks())
     return Section(title, tuple(b for b in blocks if getattr(b, "text", None) not in said))
 
 
@@ -55,10 +49,11 @@ def loading(
     blocks: list[Block] = []
     for each in written:
         line, proof = pasted(each), "It was not run here."
-        tested = "not run here" if each.agreement is None else "tested here"
+        tested = "not run here"
         if each.agreement is not None:
             proof = f"{each.agreement.runtime} gives {each.agreement}."
             reach = each.agreement.length
+            tested = f"compared up to position {reach:,}" if reach else "compared here"
             if reach and window:
                 reaches = "beyond" if reach > window else "no farther than"
                 proof += f" This is {reaches} the original window of {format_length(window)}"
@@ -120,7 +115,7 @@ def served(folder: Path) -> list[Block]:
 
 def _predicted(row: Serving) -> str:
     """How well a runtime follows a folder, by rules alone."""
-    told = "not run here; by its source code it loads this schedule"
+    told = "its code supports this schedule; not run here"
     if row.fit != "exact":
         told = f"not run here; {row.fit}"
     reason = row.reason.rpartition(NOT_RUN)[2].strip("; ")

@@ -125,12 +125,9 @@ class Leg(Value):
         others = {name: arm for name, arm in self.baselines.items() if name != self.chosen}
         return {self.chosen: self.best, **others}
 
-    def blocks(self, prices: Mapping[str, Paired] = MappingProxyType({})) -> Iterator[Block]:
-        """Yield the scores of all arms, the charts, and what was found on short text.
-
-        `prices` on short text are those of verdicts.
-        """
-        yield self.table(prices)
+    def blocks(self) -> Iterator[Block]:
+        """Yield the scores of all arms, the charts, and what was found on short text."""
+        yield self.table()
         yield from self.charts()
         apart = self.best.reporting is not None
         if self.at_original_length and apart:
@@ -145,27 +142,36 @@ class Leg(Value):
                 "on those of the search; the excess of the second is overfitting and chance."
             )
 
-    def table(self, prices: Mapping[str, Paired]) -> Table:
+    def table(self) -> Table:
         """The scores of all arms on documents that decided nothing.
 
         Of a race or search whose choice is judged elsewhere, which keeps none, those on documents
-        that did, with the price on short text that was measured there, and the `prices` of those
-        that were judged.
+        that did, with the price on short text that was measured there.
         """
         at, arms = format_length(self.length), self.arms
         if self.best.reporting is not None:
             read = {name: arm.reporting or arm.selection for name, arm in arms.items()}
             return _scores(f"Held-out documents, at {at}", read, self.chosen, _MEANS)
         read = {name: arm.selection for name, arm in arms.items()}
-        caption, more = _CHOOSING, dict[str, Mapping[str, Cell]]()
+        caption, more = f"{self._only_fluent()}{_CHOOSING}", dict[str, Mapping[str, Cell]]()
         for first in [*self.behind.values()][:1]:
             caption += _TIED.format(first.difference.level)
-            more["loss minus the best one's"] = {name: self._against(name) for name in arms}
+            more[_BEHIND] = {name: self._against(name) for name in arms}
         if self.short_costs:
-            more["short text, while choosing"] = _changes(self.short_costs)
-        if prices:
-            more["short text, final"] = _changes(prices)
+            more["perplexity of short text"] = _changes(self.short_costs)
         return _scores(f"Methods at {at}", read, self.chosen, caption.strip(), more)
+
+    def _only_fluent(self) -> str:
+        """The methods that predict the text as well as the chosen one and find half as much."""
+        own = self.best.selection
+        told = [
+            f"{name} ({each.perplexity:.3g}, {each.retrieval:.0%} of facts)"
+            for name, each in ((n, arm.selection) for n, arm in self.baselines.items())
+            if each.perplexity < 1.02 * own.perplexity and each.retrieval < own.retrieval / 2
+        ]
+        if not told:
+            return ""
+        return f"Perplexity alone does not show the failure of {' and '.join(told)}. "
 
     def _against(self, name: str) -> Cell:
         """Whether the documents tell a method from the best one, by the rule of the race."""
@@ -197,17 +203,20 @@ class Leg(Value):
         return baseline.score - self.best.scores[documents].score
 
 
-_MEANS = "Best first, by the loss that the search minimises. Means over few documents."
+_MEANS = "Best first, by the score: the loss that the search minimises. Means over few documents."
 _CHOOSING = (
-    "Best first, by the loss: how badly the model predicts text and answers, in nats a token. Of "
-    "the best and those tied with it, the first within the limit on short text is chosen; if none "
-    "is, the one that costs least there. Short text: the change of perplexity within the original "
-    "length. Few documents serve to choose, and a method that falls behind reads fewer; the final "
-    "figure is measured on others, for what was judged. "
+    "Best first, by the score: the loss that chooses, in nats a token; unless another was asked "
+    "for, it is that of the text plus that of the answers. Of the best and those tied with it, the "
+    "first within the limit on short text is chosen; if none is, the one that costs least there. "
+    "Short text: the change of perplexity within the original length, before and after. Few "
+    "documents serve to choose, and none of them is judged by. "
 )
+_BEHIND = "score minus that of the best, on documents that both read"
 _TIED = (
-    "Tied: not shown to be worse, since the interval of the difference reaches 0. That is a wide "
-    "one ({:.1%}), for many differences are tested; all others are 95% intervals. "
+    "A method that falls behind reads fewer documents, so the differences are not those of the "
+    "scores in the table. Tied: not shown to be worse, since the interval of the difference "
+    "reaches 0. That is a wide one ({:.1%}), for many differences are tested; all others are 95% "
+    "intervals. "
 )
 
 
@@ -219,13 +228,13 @@ def _scores(
     more: Mapping[str, Mapping[str, Cell]] = MappingProxyType({}),
 ) -> Table:
     """A row for each schedule, the best first; `more` are columns before the last."""
-    columns = ("method", "loss", "perplexity", "facts retrieved", *more, "documents")
+    columns = ("method", "facts retrieved", "perplexity of the text", "score", *more, "documents")
     rows = [
         (
             Cell(f"{name} (chosen)" if name == chosen else name),
-            Cell(_number(score.score, 3), score.score),
-            _with_ends(score.perplexity, score.perplexity_ends, "perplexity"),
             _with_ends(score.retrieval, score.retrieval_ends, "share"),
+            _with_ends(score.perplexity, score.perplexity_ends, "perplexity"),
+            Cell(_number(score.score, 3), score.score),
             *(column.get(name, Cell("–")) for column in more.values()),
             Cell(str(score.documents), score.documents),
         )

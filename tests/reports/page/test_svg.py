@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ropewalk.chart import Axis, Chart, Mark, Series, Tile, TileGrid, ticks
-from ropewalk.reports.page.svg import HEIGHT, SERIES, WIDTH, chart, tiles
+from ropewalk.reports.page.svg import HEIGHT, SERIES, WIDTH, chart, has_names, tiles
 
 NUMBERS = st.floats(-1e9, 1e9, allow_nan=False)
 POSITIVE = st.floats(1e-6, 1e9)
@@ -104,13 +104,13 @@ def test_no_two_series_are_told_apart_by_colour_alone() -> None:
     assert len(relative) == SERIES
 
 
-def test_a_tile_says_its_number_in_words_and_a_vague_one_has_no_colour() -> None:
+def test_a_tile_says_its_number_in_words_and_a_vague_one_has_dashes_and_its_colour() -> None:
     grid = TileGrid(
         "t", "x", "y", ("1k", "2k"), ("0%",), ((Tile(1, "all", False), Tile(0, "few", True)),)
     )
     root = ElementTree.fromstring(tiles(grid))
     kinds = {path.findtext("title"): path.attrib["class"] for path in root.findall("path")}
-    assert kinds == {"all": "heat10", "few": "vague"}
+    assert kinds == {"all": "heat10", "few": "heat0 vague"}
 
 
 def test_a_long_label_along_the_side_is_narrowed_to_fit_and_a_short_one_left() -> None:
@@ -152,3 +152,17 @@ def test_a_long_curve_shows_its_values_under_the_pointer() -> None:
     drawn = chart(Chart("c", Axis("x"), Axis("y"), (Series("s", marks),)))
     assert drawn.count('class="mark hidden') == 80
     assert "<title>s, 5: 5</title>" in drawn
+
+
+def test_two_lines_that_end_apart_are_named_there_and_others_in_a_legend() -> None:
+    ends = {"unmodified": 0.0, "extended (yarn)": 0.94, "close": 0.93}
+    lines = [
+        Series(name, (Mark(1, 1.0), Mark(2, 0.9, is_rough=True), Mark(3, end)))
+        for name, end in ends.items()
+    ]
+    y = Axis("facts retrieved", shown="percent")
+    for own, named in ((lines[:2], True), (lines, False), (lines[:1], False)):
+        shown = Chart("t", Axis("x"), y, tuple(own))
+        texts = [each.text for each in ElementTree.fromstring(chart(shown)).iter("text")]
+        assert has_names(shown) == named == ("unmodified" in texts)
+        assert chart(shown).count(" hollow") == len(own)

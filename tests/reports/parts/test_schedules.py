@@ -59,7 +59,7 @@ def test_standings_are_those_on_documents_that_decided_nothing() -> None:
     plan = ContextPlan("m", {FULL_ATTENTION: (PlanStep(2048, yarn.schedule(PLAIN, 2048)),)})
     blocks = of_search(SearchResult(plan, (leg(),))).blocks
     [table] = [block for block in blocks if isinstance(block, Table)]
-    scores = {row[0].text: row[1].text for row in table.rows}
+    scores = {row[0].text: row[3].text for row in table.rows}
     told = [("search (chosen)", "2.500"), ("yarn", "3.500"), ("linear", "4.500")]
     assert [*scores.items()] == told, "the best first"
     lines = [chart.horizontals for chart in blocks if isinstance(chart, Chart)]
@@ -71,7 +71,7 @@ def less(value: float, low: float, high: float) -> Paired:
     return Paired(16, 16, Interval(value, low, high, "difference in nats"))
 
 
-def test_methods_have_intervals_a_mark_of_ties_and_both_prices() -> None:
+def test_methods_have_intervals_a_mark_of_ties_and_the_price_while_choosing() -> None:
     own = ScoredSchedule(PLAIN, None, Score(3.0, 20.0, 0.9, 16, (18.0, 22.5), (0.85, 0.94)), None)
     race = replace(
         leg(),
@@ -83,16 +83,19 @@ def test_methods_have_intervals_a_mark_of_ties_and_both_prices() -> None:
         behind={"llama3": less(0.06, -0.02, 0.16), "linear": less(4.7, 4.1, 5.3)},
         short_costs={"yarn": less(0.026, 0.006, 0.05)},
     )
-    table = race.table({"yarn": less(0.044, 0.033, 0.056)})
+    table = race.table()
     rows = {
         row[0].text: [f"{cell.text} {cell.quiet}".strip() for cell in row] for row in table.rows
     }
-    assert rows["yarn (chosen)"][2:] == [
-        *("20 (18 to 22.5)", "90% (85 to 94%)", "best"),
-        *("+2.6% (+0.6 to +5.1%)", "+4.5% (+3.4 to +5.8%)", "16"),
+    assert rows["yarn (chosen)"][1:] == [
+        *("90% (85 to 94%)", "20 (18 to 22.5)", "3.000", "best", "+2.6% (+0.6 to +5.1%)", "16"),
     ]
-    assert rows["llama3"][4:] == ["tied, +0.060 (-0.020 to +0.160)", "–", "–", "16"]
+    assert rows["llama3"][4:] == ["tied, +0.060 (-0.020 to +0.160)", "–", "16"]
     assert rows["linear"][4].startswith("worse, +4.700")
+    assert "alone" not in table.caption
+    lost = own._replace(selection=own.selection._replace(retrieval=0.0))
+    fluent = replace(race, baselines={**race.baselines, "ntk_mixed": lost}).table().caption
+    assert fluent.startswith("Perplexity alone does not show the failure of ntk_mixed (20, 0% of")
 
 
 @pytest.mark.parametrize(

@@ -134,7 +134,9 @@ def _figures(judged: Judged, limit: float) -> Iterator[KeyFigure]:
     if not judged.looks:
         return
     window, length = judged.window, judged.length
-    at, within = ([judged.shares(m, n) for m in (AS_IT_IS, judged.chosen)] for n in (length, window))
+    at, within = (
+        [judged.shares(m, n) for m in (AS_IT_IS, judged.chosen)] for n in (length, window)
+    )
     own, asked = at[1].estimate(), [judged.asked(m, length) for m in (AS_IT_IS, judged.chosen)]
     label, ends = f"of {asked[1]} facts retrieved at {format_length(length)}", own.range()
     if at[0].shares:

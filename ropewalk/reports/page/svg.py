@@ -101,7 +101,9 @@ def tiles(shown: TileGrid) -> Markup:
                 continue
             left, top = left_edge + column * width, TOP + row * height
             kind = f"heat{round(tile.value * 10)}" + " vague" * tile.is_vague
-            frame = f"M{left + 1:.0f} {top + 1:.0f}h{width - 3:.0f}v{height - 3:.0f}h{3 - width:.0f}z"
+            frame = (
+                f"M{left + 1:.0f} {top + 1:.0f}h{width - 3:.0f}v{height - 3:.0f}h{3 - width:.0f}z"
+            )
             parts.append(tag("path", tag("title", tile.words), d=frame, class_=kind))
             if width > _ROOM:
                 at = left + width / 2, top + height / 2 + 3.5

@@ -187,8 +187,8 @@ def _remarks(judged: Judged, run: RunOnDisk, *, over: bool) -> Iterator[tuple[st
         )
         yield (
             "The facts",
-            f"each document hides {own[0].facts}, spread over its depth, and asks for all of them "
-            "at its end. An answer counts if it is exactly the hidden one.",
+            f"each document hides {own[0].facts}, at the depths shown above, and asks for all at "
+            "its end. An answer counts if it is exactly the hidden one.",
         )
     if over and judged.chosen != TRAINED:
         more = again(run, "--train-steps", "200")

@@ -33,7 +33,7 @@ PACKAGES = {
     "evaluation": "attention costs data exporting gguf models planning runtimes scaling",
     "rotation": "evaluation models scaling",
     "searching": "scaling",
-    "searching.model": "costs data evaluation models planning scaling searching",
+    "searching.model": "costs data evaluation gguf models planning scaling searching",
     "number_formats": "data evaluation models",
     "training": "attention costs data evaluation exporting models planning runtimes scaling",
     "audit": "exporting gguf models rotation runtimes runtimes.trials scaling theory",

@@ -114,7 +114,7 @@ class Arithmetic:
         return Rates(tuple(by_weight), tuple(by_position))
 
 
-class Clock(ABC):
+class ForwardClock(ABC):
     """A model whose forwards can be timed."""
 
     @property
@@ -127,7 +127,7 @@ class Clock(ABC):
         """The time of a forward over so many sequences of this length."""
 
 
-class ModelClock(Clock):
+class ModelClock(ForwardClock):
     """A model in this process."""
 
     def __init__(self, model: Any) -> None:
@@ -146,8 +146,8 @@ class ModelClock(Clock):
         return time.perf_counter() - began
 
 
-def _clock_of(model: Any) -> Clock:
-    return model if isinstance(model, Clock) else ModelClock(model)
+def _clock_of(model: Any) -> ForwardClock:
+    return model if isinstance(model, ForwardClock) else ModelClock(model)
 
 
 @dataclass(frozen=True)
@@ -227,7 +227,7 @@ def announce(
     )
 
 
-def _timed_lengths(clock: Clock, window: int, target: int) -> tuple[int, int]:
+def _timed_lengths(clock: ForwardClock, window: int, target: int) -> tuple[int, int]:
     """The lengths to time: as long as is bearable, and at least twice the probe."""
     long = min(target, max(LONGEST_TIMED, 2 * min(window, LONGEST_TIMED)))
     probed = _probed(long)
@@ -241,13 +241,13 @@ def _probed(longest: int) -> int:
     return max(2, min(PROBED, longest // 2))
 
 
-def _once(clock: Clock, length: int) -> float:
+def _once(clock: ForwardClock, length: int) -> float:
     """Seconds of one forward over one sequence, after a first one, which is slow."""
     clock.seconds(length)
     return clock.seconds(length)
 
 
-def _timed(clock: Clock, length: int) -> list[float]:
+def _timed(clock: ForwardClock, length: int) -> list[float]:
     """Seconds for one sequence, in a batch as large as an evaluation's if that is quick."""
     began = time.perf_counter()
     one = _once(clock, length)

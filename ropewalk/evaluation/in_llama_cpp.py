@@ -24,7 +24,7 @@ from ropewalk.errors import InputError, InvalidValue, RopewalkError, Unsupported
 from ropewalk.evaluation.answering import Answer, Answerer, Batches, TokenScores
 from ropewalk.evaluation.conditions import Condition
 from ropewalk.evaluation.encoding import Encoder, IntArray
-from ropewalk.evaluation.forward_time import PROBED, Arithmetic, Clock
+from ropewalk.evaluation.forward_time import PROBED, Arithmetic, ForwardClock
 from ropewalk.evaluation.planted import Planted
 from ropewalk.evaluation.samples import Sample
 from ropewalk.evaluation.served.llama_cpp_tokens import encoder_of
@@ -327,7 +327,7 @@ class ReadInSteps(Arithmetic):
         return whole + self.stepped * (whole - self.cost.compared(length - 1))
 
 
-class FileClock(Clock):
+class FileClock(ForwardClock):
     """The time in which llama.cpp reads a planted document, and scores its tokens."""
 
     def __init__(self, file: FileInLlamaCpp, length: int, cache: str) -> None:

@@ -250,11 +250,16 @@ def _check_is_text_model(folder: Path) -> None:
 
 def load_tokenizer(folder: Path) -> Any:
     """The tokenizer of a model folder, which a child has loaded before (confined.py)."""
-    from transformers import AutoTokenizer
+    from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
     trial(folder)
     try:
-        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        found = AutoTokenizer.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=False
+        )
+        if not isinstance(found, PreTrainedTokenizerBase):  # any class can be named
+            raise TypeError(f"its tokenizer_class, {type(found).__name__}, is no tokenizer")
+        return found
     except Exception as error:  # whatever the many tokenizer classes raise for missing files
         if (folder / "config.json").is_file():
             load_stock_config(folder)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-PICTURES = ("png", "svg")
+PICTURES: tuple[str, ...] = ("png", "svg")
 """The formats of each figure that a run directory keeps."""
 _MARKERS = "osD^vPX*"
 _METADATA = {"png": {"ropewalk": UNSIGNED}, "svg": {"Date": None, "Description": UNSIGNED}}

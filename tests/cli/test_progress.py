@@ -109,6 +109,7 @@ def test_the_time_left_is_that_of_work_of_this_session(
         now = 60.0 * step
         pace.take(Status("reading", resumed + step / 100))
     left = pace.left()
+    assert left is not None
     assert left == pytest.approx(60 * 100 * (1 - resumed - 0.2))
     assert f"about {progress._clock(left)} left" in pace.line()
 

@@ -203,6 +203,11 @@ def lose_tokenizer(folder: Path) -> None:
         path.unlink()
 
 
+def other_class(folder: Path) -> None:
+    """Any class of transformers can be named as that of the tokenizer."""
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "PretrainedConfig"}')
+
+
 @pytest.mark.parametrize(
     ("damage", "error", "says"),
     [
@@ -227,6 +232,7 @@ def lose_tokenizer(folder: Path) -> None:
         (padding_beyond, InputError, "transformers cannot load it: AssertionError: Padding_idx"),
         (types_in_a_list, InvalidValue, "config.json: model_type = .* must be a string"),
         (lose_tokenizer, InputError, "its tokenizer cannot be loaded"),
+        (other_class, InputError, "its tokenizer_class, PreTrainedConfig, is no tokenizer"),
     ],
 )
 def test_a_folder_that_is_no_whole_model_is_refused_in_one_line(

@@ -217,8 +217,10 @@ def _text(path: Path) -> str:
 
 PROGRAMS = ("__main__", "confined_work", "stock_run")
 """Modules that are programs."""
-LIGHT = ("cli", "exporting.staging", "data.store", "searching.driver", "searching.strategies")
-LIGHT += ("planning", "scaling", "runtimes", "models.config", "reports")
+LIGHT = (
+    *("cli", "exporting.staging", "data.store", "searching.driver", "searching.strategies"),
+    *("planning", "scaling", "runtimes", "models.config", "reports"),
+)
 """Packages and modules that need no torch."""
 
 
@@ -338,7 +340,7 @@ def _serve() -> None:
     fresh_process.run_script = _forked_script
     for module in list(sys.modules.values()):
         if hasattr(module, "keep_figures"):  # drawing takes longer than all else
-            module.keep_figures = lambda *_: None
+            setattr(module, "keep_figures", lambda *_: None)  # noqa: B010
     gc.freeze()
     for line in sys.stdin:
         asked = json.loads(line)

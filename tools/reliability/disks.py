@@ -15,8 +15,11 @@ from tools.reliability.calls import Ended, content, difference
 from tools.reliability.row import CannotRun, Case, Row
 from tools.reliability.subjects import SUBJECTS, Stage, Subject
 
-NAMES = 2 * ("driver", "store", "run-directory", "staging", "plan")
-NAMES += 4 * ("evaluate", "data") + ("train", "search")
+NAMES = (
+    *(2 * ("driver", "store", "run-directory", "staging", "plan")),
+    *(4 * ("evaluate", "data")),
+    *("train", "search"),
+)
 ROOM = 64 * 2**20
 """Bytes of a disk with enough room."""
 PAGE = 4096

@@ -112,7 +112,7 @@ ROWS = (
         mended=(
             "Ranks with other versions of ropewalk or torch worked together.",
             "A search did not compare the settings, weights and text of its ranks.",
-            "A rank that was stopped was named after 66 seconds.",
+            "A rank that was stopped could be named only after 66 seconds.",
         ),
     ),
 )

@@ -46,7 +46,8 @@ def _lines() -> Iterator[str]:
             yield from ("", title, "", *lines)
     mended = [f"- {name}: {each}" for name, row in rows.items() for each in row.mended]
     if mended:
-        yield from ("", "Found by these runs, and mended with a test each:", "", *mended)
+        title = "Found by these runs or while they were written, and mended with a test each:"
+        yield from ("", title, "", *mended)
 
 
 def _plain(said: str) -> str:

@@ -85,6 +85,7 @@ def run_row(
                     shown = time.monotonic()
                     keep(row.name, counts, folder)
                     _show(row, counts, count, said and f"{case.name}: {said}")
+    counts.cpu_seconds = round(before + _cpu_seconds() - began, 1)  # with those of the last child
     keep(row.name, counts, folder)
     _show(row, counts, count, None)
     return counts

@@ -192,7 +192,7 @@ class UsableLength(Drawn):
         claimed = format_length(self.claimed)
         if self.usable is None:
             return f"not judged of {claimed}"
-        more = self.need is not None and self.need <= self.bounds.works  # no longer one was read
+        more = (self.need or self.claimed) < self.claimed and self.status == "met"
         return f"{'at least ' * more}{self.usable.number()} of {claimed}"
 
     def badge(self) -> str:

@@ -47,12 +47,14 @@ class SearchLaunch:
     def searched(self, progress: Progress, notice: Notice) -> Searched:
         """Load the model on all ranks, search, and keep the results. All ranks return the same."""
         began = time.monotonic()
-        with all_ranks(self.ranks_per_copy, "search") as ranks:
-            with self._reader(ranks, notice) as reader:
-                settings, model = self.settings, reader.loaded
-                if self.seconds is not None:
-                    settings = replace(settings, tokens=self._tokens_in(self.seconds, reader))
-                found = self._found(reader, settings, ranks, progress, notice)
+        with (
+            all_ranks(self.ranks_per_copy, "search") as ranks,
+            self._reader(ranks, notice) as reader,
+        ):
+            settings, model = self.settings, reader.loaded
+            if self.seconds is not None:
+                settings = replace(settings, tokens=self._tokens_in(self.seconds, reader))
+            found = self._found(reader, settings, ranks, progress, notice)
         return Searched(
             *(found.plan, found.legs),
             model=model.name,

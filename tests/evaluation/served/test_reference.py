@@ -180,15 +180,15 @@ def test_causes_differ_from_the_plan_and_each_other() -> None:
     names = {cause.name for cause in found}
     assert {"no scaling", "attention factor", "base", "factor", "original length"} <= names
     assert {"another method", "applied twice", "factors dropped"} <= names
-    by_told = {cause.told: cause.plan.longest() for cause in found}
+    by_words = {cause.words: cause.plan.longest() for cause in found}
     own = made.plan().longest()
-    assert by_told["without its attention factor"].attention_scaling == 1
-    base = by_told["with base 500,000"]
+    assert by_words["without its attention factor"].attention_scaling == 1
+    base = by_words["with base 500,000"]
     expected = replace(own, geometry=replace(own.geometry, base=5e5)).inverse_frequencies
     np.testing.assert_allclose(base.inverse_frequencies, expected)
     twice = extend_plan(PRESENT, 2 * made.TARGET, "yarn").longest()
     np.testing.assert_allclose(
-        by_told["with 2 times its factor"].rescale_factors, twice.rescale_factors
+        by_words["with 2 times its factor"].rescale_factors, twice.rescale_factors
     )
 
 

@@ -55,9 +55,8 @@ def before_and_after(
     return Chart(title, LENGTH, axis, series, original(lengths[0]), caption=INTERVALS)
 
 
-def by_depth(title: str, facts: Mapping[int, Sequence[PlantedFact]]) -> TileGrid:
+def by_depth(title: str, facts: Mapping[int, Sequence[PlantedFact]], deepest: float) -> TileGrid:
     """The share of facts that were found, by length, and by their depth in the document."""
-    deepest = max(fact.depth for own in facts.values() for fact in own)
     edges = [deepest * (i / PLACES) for i in range(PLACES + 1)]
     rows = [
         tuple(

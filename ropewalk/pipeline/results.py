@@ -312,13 +312,16 @@ class Judged(Drawn):
 
     def by_depth(self) -> list[TileGrid]:
         """Facts found by depth and length, before and after; none of runs without depths."""
-        grids = []
-        for method in (AS_IT_IS, self.chosen):
-            facts = {length: self._facts(method, length) for length in self.lengths}
-            if any(facts.values()):
-                title = f"Where facts are found: {names(self.chosen)[method]}"
-                grids.append(by_depth(title, facts))
-        return [each._replace(caption=grids[-1].caption) for each in grids]
+        facts = {
+            name: {length: self._facts(method, length) for length in self.lengths}
+            for method, name in names(self.chosen).items()
+        }
+        depths = [f.depth for own in facts.values() for each in own.values() for f in each]
+        return [
+            by_depth(f"Where facts are found: {name}", own, max(depths))
+            for name, own in facts.items()
+            if any(own.values())
+        ]
 
     def _facts(self, method: str, length: int) -> list[PlantedFact]:
         return sorted(
@@ -352,7 +355,7 @@ def _cell(found: Interval | None, documents: int) -> Cell:
     if found is None:
         return Cell("–")
     read = f"{documents} document{'s' * (documents != 1)}"
-    return Cell(found.number(), found.value, quiet=f"{found.range()} {read}".strip())
+    return Cell(found.number(), found.value, quiet=f"{found.range()}\n{read}".strip())
 
 
 def _texts(readings: Sequence[DocumentRead]) -> list[str]:

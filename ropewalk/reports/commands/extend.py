@@ -9,7 +9,6 @@ from functools import partial
 from typing import TypeVar
 
 from ropewalk.blocks import (
-    Chart,
     Code,
     Details,
     KeyFigure,
@@ -19,11 +18,12 @@ from ropewalk.blocks import (
     Table,
     cells,
 )
+from ropewalk.chart import Chart
 from ropewalk.evaluation.planted import text_of
 from ropewalk.evaluation.results import shown_method
 from ropewalk.evaluation.select import SHORT_LIMIT
 from ropewalk.evaluation.tables import gain
-from ropewalk.evaluation.verdict import MARGIN
+from ropewalk.evaluation.verdict import MARGIN, TO_WORK
 from ropewalk.lengths import format_length
 from ropewalk.pipeline.charts import by_documents, extended
 from ropewalk.pipeline.results import (
@@ -96,7 +96,7 @@ def page(run: RunOnDisk) -> Page:
         f"{format_length(inspected.serves)} to {format_length(inspected.target_length)} tokens"
         if inspected
         else "A model, extended",
-        f"{_ruled(told)}\n{_priced(told, found, limit)}" if told else NOT_YET,
+        f"{_ruled(told)}\n{_priced(told, limit)}" if told else NOT_YET,
         (
             *(f"{each.chosen} is judged now, by {each.so_far}." for each in going_on),
             *(each.summary() for each in (trained, verified) if each is not None),
@@ -134,10 +134,9 @@ def _figures(judged: Judged, limit: float) -> Iterator[KeyFigure]:
     if not judged.looks:
         return
     window, length = judged.window, judged.length
-    at, within = (
-        [judged.shares(m, n) for m in (AS_IT_IS, judged.chosen)] for n in (length, window)
-    )
-    own, asked = at[1].estimate(), [judged.asked(m, length) for m in (AS_IT_IS, judged.chosen)]
+    both = (AS_IT_IS, judged.chosen)
+    at, within = ([judged.shares(method, n) for method in both] for n in (length, window))
+    own, asked = at[1].estimate(), [judged.asked(method, length) for method in both]
     label, ends = f"of {asked[1]} facts retrieved at {format_length(length)}", own.range()
     if at[0].shares:
         before = at[0].estimate()
@@ -145,11 +144,11 @@ def _figures(judged: Judged, limit: float) -> Iterator[KeyFigure]:
         ends += f"; unmodified {before.range()}"
     yield KeyFigure(own.number(), label, ends)
     if all(each.shares for each in within):
-        both = [each.estimate() for each in within]
+        rates = [each.estimate() for each in within]
         yield KeyFigure(
-            " → ".join(each.number() for each in both),
+            " → ".join(each.number() for each in rates),
             f"of the facts at {format_length(window)}, unmodified → {extended(judged.chosen)}",
-            " → ".join(each.range() for each in both),
+            " → ".join(each.range() for each in rates),
         )
     if judged.price is not None:
         price = judged.price.difference.mapped(math.expm1, "change")
@@ -188,8 +187,8 @@ def _remarks(judged: Judged, run: RunOnDisk, *, over: bool) -> Iterator[tuple[st
         )
         yield (
             "The facts",
-            f"each document hides {own[0].facts}, spread over its depth, and asks for all of them "
-            "at its end. An answer counts if it is exactly the hidden one.",
+            f"each document hides {own[0].facts}, at the depths shown above, and asks for all at "
+            "its end. An answer counts if it is exactly the hidden one.",
         )
     if over and judged.chosen != TRAINED:
         more = again(run, "--train-steps", "200")
@@ -198,27 +197,15 @@ def _remarks(judged: Judged, run: RunOnDisk, *, over: bool) -> Iterator[tuple[st
         yield "Memory and time", more
 
 
-def _priced(judged: Judged, found: SearchResult | None, limit: float | None) -> str:
-    """The change within the window, and whether others keep the limit of the run."""
+def _priced(judged: Judged, limit: float | None) -> str:
+    """The change within the window, and the limit of the run if it misses that."""
     told = f"On short text, {judged.price_in_words}"
     if limit is not None:
         default = "the default of" if limit == SHORT_LIMIT else "set by"
         told += f", more than the limit of {math.expm1(limit):.0%} ({default} `--short-limit`)"
     told += ". Perplexity: the lower, the better the model predicts the text."
-    if limit is None:
-        return told
-    if "falls from" not in told:
+    if limit is not None and "falls from" not in told:
         told += " The price is in perplexity alone: no loss of facts is shown there."
-    costs = dict(found.legs[0].short_costs) if found else {}
-    own = costs.pop(judged.chosen, None)
-    for name, cost in costs.items() if own else ():
-        first, second = (c.difference.mapped(math.expm1, "change") for c in (cost, own))
-        apart = first.ends and second.ends and first.is_above(second.ends[1])
-        told += (
-            f" Also tried: {name}, not shown to be worse at {format_length(judged.length)}; on the "
-            f"{cost.documents} documents that chose, its price is {first}, that of {judged.chosen} "
-            f"{second}{'' if apart else ': the intervals overlap'}."
-        )
     return told
 
 
@@ -229,10 +216,10 @@ def _ruled(judged: Judged) -> str:
     last, name = judged.looks[-1], extended(judged.chosen)
     difference = gain(EXACT_MATCH.name, last.difference).text
     told = (
-        f"{name.capitalize()} at {format_length(judged.length)} retrieves {difference} against the "
-        f"unmodified model at {format_length(judged.window)} ({last.difference.level:.0%} "
-        f"interval, {last.documents} documents). The rule: it works if the whole interval is above "
-        f"{-100 * MARGIN:.0f} points."
+        f"From the unmodified model at {format_length(judged.window)} to {name} at "
+        f"{format_length(judged.length)}, the share of facts that it retrieves changes by "
+        f"{difference} ({last.difference.level:.0%} interval). The rule: it works if the whole "
+        f"interval is above {-100 * MARGIN:.0f}, after {TO_WORK} documents or more."
     )
     doubt = judged.doubt.partition(". ")[0]  # advice follows below
     return f"{told} {doubt[:1].upper()}{doubt[1:]}.".removesuffix(" .")
@@ -332,8 +319,25 @@ def _searched(found: SearchResult, judged: Mapping[str, Judged]) -> Section:
     told = Paragraph(
         f"Others were tried, since {first.chosen} raises perplexity within "
         f"{format_length(first.window)} by more than the limit of {math.expm1(limit):.0%}."
+        f"{_others(found)}"
     )
     return section._replace(blocks=(told, *section.blocks))
+
+
+def _others(found: SearchResult) -> str:
+    """The prices of methods that were not shown to be worse than the chosen one."""
+    leg, told = found.legs[0], ""
+    costs = {n: c.difference.mapped(math.expm1, "change") for n, c in leg.short_costs.items()}
+    if (own := costs.pop(leg.chosen, None)) is None:
+        return ""
+    for name, price in costs.items():
+        apart = own.high is not None and price.is_above(own.high)
+        told += (
+            f" {name} is not shown to be worse at {format_length(leg.length)}; on the "
+            f"{leg.short_costs[name].documents} documents that chose, its price is {price}, that "
+            f"of {leg.chosen} {own}{'' if apart else ': the intervals overlap'}."
+        )
+    return told
 
 
 def _exported(

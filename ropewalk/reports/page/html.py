@@ -261,7 +261,7 @@ def _value(mark: Mark | None, axis: Axis) -> Cell:
 
 def _cell(cell: Cell, name: str) -> Markup:
     shown = tag("a", cell.text, href=quote(cell.link)) if cell.link else marked(cell.text)
-    quiet = tag("small", f" {cell.quiet}") if cell.quiet else None
+    quiet = joined(*(tag("small", f" {line}") for line in cell.quiet.split("\n") if line))
     kind = "number" if cell.key is not None or cell.text == "–" else None
     return tag("td", shown, quiet, data_key=cell.key, data_name=name, class_=kind)
 

@@ -37,7 +37,7 @@ _ROOM = 26  # units that a number in a tile needs
 _NEAR = 14  # units between the labels of two lines
 _UPWARDS = 225  # units that a text along the left side of a chart has
 _FEW, _SHORT = 4, 18  # lines, and letters of their names, that are written at their ends
-_WIDE = 6.0  # units that a letter takes, at most on average
+_WIDE, _BOLD = 6.0, 6.8  # units that a letter takes, at most on average
 
 Scale = Callable[[float], float]
 
@@ -48,9 +48,9 @@ def chart(shown: Chart) -> Markup:
     if spans is None:
         return tag("p", "No value can be drawn.", class_="caption")
     x_at, y_at = fractions(shown.x, spans[0]), fractions(shown.y, spans[1])
-    left, right = LEFT + 12, WIDTH - RIGHT - 12
+    left, right = LEFT + 12.0, WIDTH - RIGHT - 12.0
     if named := has_names(shown):
-        right -= _WIDE * max(len(series.label) for series in shown.series)
+        right -= _BOLD * max(len(series.label) for series in shown.series)
     moved = apart(shown, spans[0])
 
     def x(value: float) -> float:
@@ -101,9 +101,8 @@ def tiles(shown: TileGrid) -> Markup:
                 continue
             left, top = left_edge + column * width, TOP + row * height
             kind = f"heat{round(tile.value * 10)}" + " vague" * tile.is_vague
-            frame = (
-                f"M{left + 1:.0f} {top + 1:.0f}h{width - 3:.0f}v{height - 3:.0f}h{3 - width:.0f}z"
-            )
+            across, down = width - 3, height - 3
+            frame = f"M{left + 1:.0f} {top + 1:.0f}h{across:.0f}v{down:.0f}h{-across:.0f}z"
             parts.append(tag("path", tag("title", tile.words), d=frame, class_=kind))
             if width > _ROOM:
                 at = left + width / 2, top + height / 2 + 3.5

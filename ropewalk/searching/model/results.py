@@ -211,12 +211,12 @@ _CHOOSING = (
     "Short text: the change of perplexity within the original length, before and after. Few "
     "documents serve to choose, and none of them is judged by. "
 )
-_BEHIND = "score minus that of the best, on documents that both read"
+_BEHIND = "difference, on documents both read"
 _TIED = (
-    "A method that falls behind reads fewer documents, so the differences are not those of the "
-    "scores in the table. Tied: not shown to be worse, since the interval of the difference "
-    "reaches 0. That is a wide one ({:.1%}), for many differences are tested; all others are 95% "
-    "intervals. "
+    "The difference from the score of the best; a method that falls behind reads fewer documents, "
+    "so it is not that of the scores in the table. Tied: not shown to be worse, since the interval "
+    "of the difference reaches 0. That is a wide one ({:.1%}), for many differences are tested; "
+    "all others are 95% intervals. "
 )
 
 

@@ -182,8 +182,8 @@ def test_a_change_of_perplexity_is_measured_on_the_texts_that_both_read() -> Non
     both = replace(judged, readings=(*readings, *more[:5]))
     within, at_target = both.perplexities().rows
     assert (within[3].text, at_target[3].text) == ("+10.5%", "-39.3%")
-    assert within[1].quiet.endswith(" 48 documents")
-    read = [cell.quiet.rpartition(") ")[2] for cell in at_target[1:]]
+    assert within[1].quiet.endswith("\n48 documents")
+    read = [cell.quiet.rpartition("\n")[2] for cell in at_target[1:]]
     assert read == ["5 documents", "32 documents", "5 documents"]
     rough = {s.subject: [mark.is_rough for mark in s.marks] for s in both.charts()[0].series}
     assert rough == {"none": [False, True], "yarn": [False, False]}

@@ -73,7 +73,8 @@ def by_depth(title: str, facts: Mapping[int, Sequence[PlantedFact]], deepest: fl
         tuple(f"{100 * low:.0f}–{high:.0%}" for low, high in pairwise(edges)),
         tuple(rows),
         "Depth: how far into its document a fact is hidden; 0% is the beginning, and the questions "
-        f"are at the end. Dashes around a count: fewer than {FEW} facts, too few for a percentage.",
+        f"are at the end. Dashes around a count: fewer than {FEW} facts in a cell, too few for a "
+        "percentage.",
     )
 
 

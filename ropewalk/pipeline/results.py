@@ -306,8 +306,8 @@ class Judged(Drawn):
             f"{LOSS.label.capitalize()}, with 95% intervals",
             columns,
             tuple(rows),
-            "The lower, the better the model predicts the text. Each text is compared with itself "
-            "in the last column, so its interval is narrower.",
+            "The lower, the better the model predicts the text. The rows have other texts, and "
+            "their columns may have: only the last one compares the same texts.",
         )
 
     def by_depth(self) -> list[TileGrid]:

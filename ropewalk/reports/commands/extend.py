@@ -108,13 +108,19 @@ def page(run: RunOnDisk) -> Page:
             for name in asked
             if not (run.path / f"{name}.json").exists() and name not in CONDITIONAL
         ),
-        facts=schedules.sizes(run.path / "model"),
+        facts=(*schedules.sizes(run.path / "model"), *_untrained(told)),
         word=told.verdict + ", at a price" * over if told else "",
         remarks=tuple(_remarks(told, run, over=over)) if told else (),
         to_do=to_do,
         evidence=() if told is None else (told.charts()[0], *told.by_depth(), *_example(told)),
         figures=tuple(_figures(told, _limit(run))) if told else (),
     )
+
+
+def _untrained(judged: Judged | None) -> Iterator[str]:
+    """What was done to the model, where no weight was touched."""
+    if judged is not None and judged.chosen not in (AS_IT_IS, TRAINED):
+        yield f"not trained: its rotary embedding follows {judged.chosen}, its weights are the same"
 
 
 def _limit_missed(judged: Judged, run: RunOnDisk) -> float | None:
@@ -215,10 +221,11 @@ def _ruled(judged: Judged) -> str:
         return _finding(judged)
     last, name = judged.looks[-1], extended(judged.chosen)
     difference = gain(EXACT_MATCH.name, last.difference).text
+    window, length = map(format_length, (judged.window, judged.length))
     told = (
-        f"From the unmodified model at {format_length(judged.window)} to {name} at "
-        f"{format_length(judged.length)}, the share of facts that it retrieves changes by "
-        f"{difference} ({last.difference.level:.0%} interval). The rule: it works if the whole "
+        f"At {length}, the share of facts that {name} retrieves differs by {difference} from that "
+        f"of the unmodified model at {window} "
+        f"({last.difference.level:.0%} interval). The rule: it works if the whole "
         f"interval is above {-100 * MARGIN:.0f}, after {TO_WORK} documents or more."
     )
     doubt = judged.doubt.partition(". ")[0]  # advice follows below
@@ -319,9 +326,17 @@ def _searched(found: SearchResult, judged: Mapping[str, Judged]) -> Section:
     told = Paragraph(
         f"Others were tried, since {first.chosen} raises perplexity within "
         f"{format_length(first.window)} by more than the limit of {math.expm1(limit):.0%}."
-        f"{_others(found)}"
+        f"{_others(found)}{_judged_price(found, first)}"
     )
     return section._replace(blocks=(told, *section.blocks))
+
+
+def _judged_price(found: SearchResult, first: Judged) -> str:
+    """The price of the chosen method on documents that did not choose it, if it was judged."""
+    if first.price is None or found.legs[0].chosen != first.chosen:
+        return ""
+    price, count = first.price.difference.mapped(math.expm1, "change"), first.price.documents
+    return f" On the {count} documents that judge it, that of {first.chosen} is {price}."
 
 
 def _others(found: SearchResult) -> str:

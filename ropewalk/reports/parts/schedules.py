@@ -141,9 +141,9 @@ def resources(folder: Path, window: int, length: int) -> str:
     short, long = (_bytes(HALF * own.cache(n)) for n in (window, length))
     times = own.operations(length) / own.operations(window)
     return (
-        f"a text of {format_length(length)} tokens takes {long} of cache ({short} at "
-        f"{format_length(window)}) and {times:.1f} times the computation to read; a text of the "
-        "same length costs what it did. Calculated for 16-bit numbers, not measured."
+        f"a text of {format_length(length)} tokens takes {long} of cache, one of "
+        f"{format_length(window)} {short}, and {times:.1f} times as much computation. The same "
+        "text costs as much as before. Calculated for 16-bit numbers, not measured."
     )
 
 

@@ -158,8 +158,8 @@ class Leg(Value):
             caption += _TIED.format(first.difference.level)
             more[_BEHIND] = {name: self._against(name) for name in arms}
         if self.short_costs:
-            more["perplexity of short text"] = _changes(self.short_costs)
-        return _scores(f"Methods at {at}", read, self.chosen, caption.strip(), more)
+            more["change on short text"] = _changes(self.short_costs)
+        return _scores(f"Methods at {at}, while choosing", read, self.chosen, caption.strip(), more)
 
     def _only_fluent(self) -> str:
         """The methods that predict the text as well as the chosen one and find half as much."""
@@ -216,7 +216,7 @@ _TIED = (
     "The difference from the score of the best; a method that falls behind reads fewer documents, "
     "so it is not that of the scores in the table. Tied: not shown to be worse, since the interval "
     "of the difference reaches 0. That is a wide one ({:.1%}), for many differences are tested; "
-    "all others are 95% intervals. "
+    "all others of this table are 95% intervals. "
 )
 
 

@@ -50,10 +50,10 @@ class Series(NamedTuple):
     """Drawn thick: the one that the chart is about."""
     look: int | None = None
     """The number of its colour, marker and dashes; its place in the chart if none is given."""
-    subject: str = ""
-    """What it is of, such as a method: that has one look in all charts shown together."""
     drawn: Literal["line", "steps", "points", "band"] = "line"
     """The form: steps hold each value until the next one; a band is filled from `low` to `high`."""
+    subject: str = ""
+    """What it is of, such as a method: that has one look in all charts shown together."""
 
 
 class Axis(NamedTuple):

@@ -17,16 +17,16 @@ BUDGET = {
     "ropewalk/gguf": 2880,
     "ropewalk/models": 4166,
     "ropewalk/number_formats": 1114,
-    "ropewalk/pipeline": 2172,
+    "ropewalk/pipeline": 2173,
     "ropewalk/planning": 1111,
-    "ropewalk/reports": 1917,
+    "ropewalk/reports": 1926,
     "ropewalk/rotation": 542,
     "ropewalk/runtimes": 3771,
     "ropewalk/scaling": 592,
     "ropewalk/searching": 2589,
     "ropewalk/theory": 787,
     "ropewalk/training": 2780,
-    "tests": 42942,
+    "tests": 42944,
 }
 """As `python -m tools.size` counts: no blank lines, comments or docstrings."""
 

@@ -35,6 +35,7 @@ LLAMA = {**load_config(GOLDEN / "llama-3.1-8b.json"), "vocab_size": 128256}
 QWEN3 = load_config(CONFIGS / "dspark-qwen3-8b.json") | {
     "architectures": ["Qwen3ForCausalLM"],
     "num_hidden_layers": 36,
+    "layer_types": ["full_attention"] * 36,
 }
 QWEN35 = load_config(CONFIGS / "mtp-qwen3.5-0.8b.json")
 FORMS = {

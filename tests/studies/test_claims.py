@@ -144,7 +144,7 @@ def test_a_claim_compares_arms_on_the_same_weights(study: claims.Study) -> None:
 
 
 def test_seeds_of_one_shape_are_the_units_of_an_interval() -> None:
-    differences = dict(zip(superficial.MODELS, PRECISE.by_model.values(), strict=True))
+    differences = dict(zip(superficial.MODELS[:5], PRECISE.by_model.values(), strict=True))
     own = Difference(differences)
     assert own.interval == t_interval(list(differences.values()))
     assert Difference(dict([*differences.items()][:4])).interval is None

@@ -135,7 +135,7 @@ def sentences() -> list[Sentence]:
             PAGE,
             "a tenth of the least base costs less than 0.03 nats of text and {} points of "
             "retrieval ({} to {})",
-            tuple(f"{100 * each:.0f}" for each in (lost.mean, *lost.interval)),
+            tuple(f"{100 * each:.0f}" for each in (lost.mean, *(lost.interval or ()))),
             holds=all(said[each] == "seen" for each in said if each.startswith("below the bound")),
         ),
         Sentence(

@@ -95,7 +95,11 @@ class Call:
             if time.monotonic() > until:
                 self.send(signal.SIGKILL)
             time.sleep(0.005)
-        self.send(signal.SIGKILL)  # what it left behind
+        self.send(signal.SIGKILL)  # what it left behind, which may hold a lock until it is gone
+        with contextlib.suppress(ProcessLookupError):
+            for _ in range(1000):
+                os.killpg(self.pid, 0)
+                time.sleep(0.005)
         said = [_text(self._room / name) for name in ("out", "errors", "changes")]
         shutil.rmtree(self._room, ignore_errors=True)
         return Ended(self._status or 0, *said)

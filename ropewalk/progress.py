@@ -124,7 +124,10 @@ class _Pace:
         if begins:
             self._began, self._seen = time.monotonic(), []
         self.latest = status
-        self._seen.append((time.monotonic() - self._began, status.done))
+        now = time.monotonic() - self._began
+        if len(self._seen) > 1 and now - self._seen[-2][0] < OFTEN:
+            self._seen.pop()  # a stage may report millions of times
+        self._seen.append((now, status.done))
         return begins
 
     def line(self) -> str:
@@ -165,16 +168,12 @@ def _lines(work: str) -> Iterator[Progress]:
 
 def line(status: Status, seconds: float, left: float | None) -> str:
     """A status in words, `seconds` after its stage began."""
-    told = [f"{status.done:.0%} after {_clock(seconds)}"]
-    if left is not None:
-        told.append(_left(left))
-    if status.detail:
-        told.append(status.detail)
-    return printable(f"{status.stage}: {', '.join(told)}")
+    told = (f"{status.done:.0%} after {_clock(seconds)}", _left(left), status.detail)
+    return printable(f"{status.stage}: {', '.join(filter(None, told))}")
 
 
-def _left(seconds: float) -> str:
-    return f"about {_clock(seconds)} left"
+def _left(seconds: float | None) -> str:
+    return "" if seconds is None else f"about {_clock(seconds)} left"
 
 
 def _clock(seconds: float) -> str:
@@ -203,9 +202,8 @@ def _bar() -> Iterator[Progress]:
         def show(status: Status) -> None:
             if pace.take(status):  # the time left is that of the stage
                 bar.reset(task, description=printable(status.stage))
-            left = pace.left()
-            told = "" if left is None else _left(left)
-            bar.update(task, completed=status.done, detail=printable(status.detail), left=told)
+            left = _left(pace.left())
+            bar.update(task, completed=status.done, detail=printable(status.detail), left=left)
 
         yield show
 

@@ -1,4 +1,4 @@
-"""How a server is asked about a document: as text that it continues, or in a conversation.
+"""Questions to a server about a document: as text that it continues, or in a conversation.
 
     user: text, instruction, question 1 │ assistant: answer 1 │ user: question 2 │ …
 
@@ -40,8 +40,10 @@ class Continuation:
 
     thoughts = around = 0
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, longest: int) -> None:
+        """Refused by a server that does not offer this."""
         self._server = server
+        self.tokens_of("a")
 
     def tokens_of(self, text: str) -> int:
         """The tokens that the server reads of a text."""
@@ -110,26 +112,19 @@ class Conversation:
 
 def asked_by(server: Server, longest: int) -> Continuation | Conversation:
     """Ask for continuations if a server offers them, and in conversations otherwise."""
-    way = Continuation(server)
-    try:
-        way.tokens_of("a")
-    except Refused as error:
-        if error.status not in _NOT_OFFERED:
-            raise
-        first = error
-    else:
-        return way
-    try:
-        return Conversation(server, longest)
-    except Refused as error:
-        if error.status not in _NOT_OFFERED:
-            raise
-        told = [f"{each.status} {each.said}".strip() for each in (first, error)]
-        raise ServerError(
-            f"{server.client.where}: continues no text (/v1/completions answers {told[0]}) and "
-            f"does not chat (/v1/chat/completions answers {told[1]}); check the address, the "
-            "model's name, and the server's log"
-        ) from None
+    refusals = []
+    for way in (Continuation, Conversation):
+        try:
+            return way(server, longest)
+        except Refused as error:
+            if error.status not in _NOT_OFFERED:
+                raise
+            refusals.append(f"{error.status} {error.said}".strip())
+    raise ServerError(
+        f"{server.client.where}: continues no text (/v1/completions answers {refusals[0]}) and "
+        f"does not chat (/v1/chat/completions answers {refusals[1]}); check the address, the "
+        "model's name, and the server's log"
+    )
 
 
 def messages(asking: Asking, number: int) -> Messages:

@@ -172,6 +172,9 @@ Caches: TypeAlias = Annotated[
         convert=as_caches,
     ),
 ]
+CacheType: TypeAlias = Annotated[
+    str, Option("Type of llama.cpp's cache, such as f16, q8_0 or q4_0.", "TYPE", group=GGUF)
+]
 LlamaServer: TypeAlias = Annotated[
     str | Path | None,
     Option(

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from ropewalk.api.card import keep_card
 from ropewalk.api.common import (
-    GGUF,
     AllowDownload,
+    CacheType,
     Device,
     Dtype,
     GpuLayers,
@@ -169,9 +169,7 @@ def extend(
     dtype: Dtype = "auto",
     device: Device = "auto",
     ranks_per_copy: RanksPerCopy = 1,
-    cache: Annotated[
-        str, Option("Type of llama.cpp's cache, such as f16, q8_0 or q4_0.", "TYPE", group=GGUF)
-    ] = CACHES[0],
+    cache: CacheType = CACHES[0],
     llama_server: LlamaServer = None,
     threads: Threads = None,
     gpu_layers: GpuLayers = None,

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from ropewalk.api.common import (
-    GGUF,
     AllowDownload,
+    CacheType,
     CorpusToUse,
     Device,
     Dtype,
@@ -154,9 +154,7 @@ def search(
     dtype: Dtype = "auto",
     device: Device = "auto",
     ranks_per_copy: RanksPerCopy = 1,
-    cache: Annotated[
-        str, Option("Type of llama.cpp's cache, such as f16, q8_0 or q4_0.", "TYPE", group=GGUF)
-    ] = CACHES[0],
+    cache: CacheType = CACHES[0],
     llama_server: LlamaServer = None,
     threads: Threads = None,
     gpu_layers: GpuLayers = None,

@@ -53,7 +53,7 @@ class Series(NamedTuple):
     drawn: Literal["line", "steps", "points", "band"] = "line"
     """The form: steps hold each value until the next one; a band is filled from `low` to `high`."""
     subject: str = ""
-    """What it is of, such as a method: that has one look in all charts shown together."""
+    """Its subject, such as a method, which has one look in all charts shown together."""
 
 
 class Axis(NamedTuple):

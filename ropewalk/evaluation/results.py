@@ -128,7 +128,7 @@ class MethodComparison(Value):
 
 @dataclass(frozen=True, eq=False)
 class SameChoices(Value):
-    """How often two subjects of one plan choose the same token first in the place of an answer's.
+    """The share of answers' tokens for which two subjects of one plan choose the same token first.
 
     They differ in rounding alone: in the type of their cache.
     """

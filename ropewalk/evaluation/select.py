@@ -19,6 +19,7 @@ the cheapest of them is taken.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
@@ -67,6 +68,11 @@ class Paired(NamedTuple):
     difference: Interval
     detectable: float | None = None
     """The smallest difference that such documents would show in four cases of five."""
+
+    @property
+    def change(self) -> Interval:
+        """The difference of losses as a change of perplexity."""
+        return self.difference.mapped(math.expm1, "change")
 
     @property
     def verdict(self) -> str:

@@ -169,7 +169,7 @@ def compared(comparisons: Sequence[MethodComparison], caption: str = GAIN) -> Ta
 
 
 def agreement(pairs: Sequence[SameChoices]) -> Table:
-    """How often pairs that differ in rounding alone choose the same token."""
+    """The shares of tokens that pairs choose alike which differ in rounding alone."""
     names = labels(subject for each in pairs for subject in (each.first, each.second))
     return Table(
         "The same first choice",

@@ -204,10 +204,15 @@ class Judged(Drawn):
         )
 
     @property
+    def loses_facts(self) -> bool:
+        """True if documents show that fewer facts are retrieved within the original window."""
+        lost = self._change(lambda each: each.retrieved, self.window)
+        return lost is not None and lost.difference.is_below(0)
+
+    @property
     def price_in_words(self) -> str:
         """The change in perplexity, and any loss of retrieval, within the original window."""
-        lost = self._change(lambda each: each.retrieved, self.window)
-        if lost is None or not lost.difference.is_below(0):
+        if not self.loses_facts:
             return self._text_in_words
         rates = (self.shares(method, self.window).rate for method in (AS_IT_IS, self.chosen))
         told = " to ".join(f"{rate:.0%}" for rate in rates)
@@ -286,22 +291,15 @@ class Judged(Drawn):
     def perplexities(self) -> Table:
         """Perplexity before and after, and the change on the documents that both read."""
         columns = ("length", *names(self.chosen).values(), "change, on texts that both read")
-        rows, lengths = [], (self.window, self.length)
-        for length in lengths:
+        rows = []
+        for length in (self.window, self.length):
+            read = [
+                _cell(self._loss(method, length), len(self.of(method, length)))
+                for method in (AS_IT_IS, self.chosen)
+            ]
             change = self._change(lambda each: each.text, length)
-            rows.append(
-                (
-                    Cell(format_length(length), length),
-                    *(
-                        _cell(self._loss(method, length), len(self.of(method, length)))
-                        for method in (AS_IT_IS, self.chosen)
-                    ),
-                    _cell(
-                        change and change.difference.mapped(math.expm1, "change"),
-                        change.documents if change else 0,
-                    ),
-                )
-            )
+            both = _cell(change.change, change.documents) if change else Cell("–")
+            rows.append((Cell(format_length(length), length), *read, both))
         return Table(
             f"{LOSS.label.capitalize()}, with 95% intervals",
             columns,

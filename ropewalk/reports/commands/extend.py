@@ -8,16 +8,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TypeVar
 
-from ropewalk.blocks import (
-    Code,
-    Details,
-    KeyFigure,
-    Page,
-    Paragraph,
-    Section,
-    Table,
-    cells,
-)
+from ropewalk.blocks import Code, Details, KeyFigure, Page, Paragraph, Section, Table, cells
 from ropewalk.chart import Chart
 from ropewalk.evaluation.planted import text_of
 from ropewalk.evaluation.results import shown_method
@@ -118,7 +109,7 @@ def page(run: RunOnDisk) -> Page:
 
 
 def _untrained(judged: Judged | None) -> Iterator[str]:
-    """What was done to the model, where no weight was touched."""
+    """The part of the model that was changed, where no weight was touched."""
     if judged is not None and judged.chosen not in (AS_IT_IS, TRAINED):
         yield f"not trained: its rotary embedding follows {judged.chosen}, its weights are the same"
 
@@ -157,7 +148,7 @@ def _figures(judged: Judged, limit: float) -> Iterator[KeyFigure]:
             " → ".join(each.range() for each in rates),
         )
     if judged.price is not None:
-        price = judged.price.difference.mapped(math.expm1, "change")
+        price = judged.price.change
         told = f"perplexity at {format_length(window)}, on the same texts"
         told += f"; limit {math.expm1(limit):+.0%}" if limit else ""
         yield KeyFigure(price.number(), told, price.range())
@@ -210,7 +201,7 @@ def _priced(judged: Judged, limit: float | None) -> str:
         default = "the default of" if limit == SHORT_LIMIT else "set by"
         told += f", more than the limit of {math.expm1(limit):.0%} ({default} `--short-limit`)"
     told += ". Perplexity: the lower, the better the model predicts the text."
-    if limit is not None and "falls from" not in told:
+    if limit is not None and not judged.loses_facts:
         told += " The price is in perplexity alone: no loss of facts is shown there."
     return told
 
@@ -228,8 +219,7 @@ def _ruled(judged: Judged) -> str:
         f"({last.difference.level:.0%} interval). The rule: it works if the whole "
         f"interval is above {-100 * MARGIN:.0f}, after {TO_WORK} documents or more."
     )
-    doubt = judged.doubt.partition(". ")[0]  # advice follows below
-    return f"{told} {doubt[:1].upper()}{doubt[1:]}.".removesuffix(" .")
+    return f"{told}{_doubt(judged)}"
 
 
 def _finding(judged: Judged) -> str:
@@ -246,8 +236,13 @@ def _finding(judged: Judged) -> str:
         f"{judged.retrieved(AS_IT_IS, judged.length)} of {judged.asked(AS_IT_IS, judged.length)} "
         f"there, and {judged.retrieved(AS_IT_IS, judged.window)} within its own window of {window}."
     )
-    doubt = judged.doubt.partition(". ")[0]  # advice follows below
-    return f"{told} {doubt[:1].upper()}{doubt[1:]}.".removesuffix(" .")
+    return f"{told}{_doubt(judged)}"
+
+
+def _doubt(judged: Judged) -> str:
+    """The sentence that would settle an open verdict, without its advice, which stands below."""
+    doubt = judged.doubt.partition(". ")[0]
+    return f" {doubt[:1].upper()}{doubt[1:]}." if doubt else ""
 
 
 def _to_do(
@@ -335,14 +330,14 @@ def _judged_price(found: SearchResult, first: Judged) -> str:
     """The price of the chosen method on documents that did not choose it, if it was judged."""
     if first.price is None or found.legs[0].chosen != first.chosen:
         return ""
-    price, count = first.price.difference.mapped(math.expm1, "change"), first.price.documents
+    price, count = first.price.change, first.price.documents
     return f" On the {count} documents that judge it, that of {first.chosen} is {price}."
 
 
 def _others(found: SearchResult) -> str:
     """The prices of methods that were not shown to be worse than the chosen one."""
     leg, told = found.legs[0], ""
-    costs = {n: c.difference.mapped(math.expm1, "change") for n, c in leg.short_costs.items()}
+    costs = {name: cost.change for name, cost in leg.short_costs.items()}
     if (own := costs.pop(leg.chosen, None)) is None:
         return ""
     for name, price in costs.items():

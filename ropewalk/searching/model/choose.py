@@ -125,7 +125,7 @@ class Selection:
     short_costs: Mapping[str, Paired]
     """Nats per token of short text above the present schedule, for those that remain."""
     level: float
-    """That of the intervals by which others dropped out."""
+    """The level of the intervals by which others dropped out."""
     by_rule: str | None = None
     """The name that select.py's rule gives, if the choice is that of Algorithm 1."""
 

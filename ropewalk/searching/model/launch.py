@@ -111,8 +111,8 @@ class SearchLaunch:
         held: AbstractContextManager[RunDirectory | None] = nullcontext()
         if self.run is not None or ranks.size > 1:
             # On every rank: reading shared weights takes all that share them.
-            own = {**reader.identity, "corpus_sha256": corpus_digest(self.texts)}
-            identity = own | asdict(settings)
+            texts = {"corpus_sha256": corpus_digest(self.texts)}
+            identity = {**reader.identity, **texts, **asdict(settings)}
             if self.seconds is not None:
                 identity["seconds"] = self.seconds
             ranks.check_same(identity)

@@ -40,7 +40,7 @@ class Score(NamedTuple):
     documents: int
     perplexity_ends: tuple[Unbounded, Unbounded] | None = None
     retrieval_ends: Ends | None = None
-    """Of 95% intervals; None if the model failed, or there is too little for one."""
+    """In 95% intervals; None if the model failed, or there is too little for one."""
 
 
 class ScoredSchedule(NamedTuple):
@@ -174,7 +174,7 @@ class Leg(Value):
         return f"Perplexity alone does not show the failure of {' and '.join(told)}. "
 
     def _against(self, name: str) -> Cell:
-        """Whether the documents tell a method from the best one, by the rule of the race."""
+        """The mark of a method next to the best one, by the rule of the race."""
         if name == self.best_hand_designed:
             return Cell("best", 0.0)
         if name not in self.behind:
@@ -252,7 +252,7 @@ def _with_ends(value: float, ends: Ends | None, unit: Unit) -> Cell:
 
 def _changes(costs: Mapping[str, Paired]) -> dict[str, Cell]:
     """Differences of losses as changes of perplexity."""
-    changes = {n: cost.difference.mapped(math.expm1, "change") for n, cost in costs.items()}
+    changes = {name: cost.change for name, cost in costs.items()}
     return {n: Cell(own.number(), own.value, quiet=own.range()) for n, own in changes.items()}
 
 

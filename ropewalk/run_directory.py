@@ -29,6 +29,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 
 from ropewalk import __version__
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, printable
@@ -46,6 +47,7 @@ from ropewalk.outputs import (
 )
 from ropewalk.registered import code_in
 from ropewalk.untrusted import Fields, parse_json, read_json
+from ropewalk.values import decode
 
 FORMAT = RUN_FORMAT
 CONFIGURATION, EVENTS, RECORDS, LOCK = RUN_FILE, "events.jsonl", "records.jsonl", "lock"
@@ -58,6 +60,8 @@ KEPT = "kept"
 """The event of a result, with its checksum."""
 # What decides the numbers of a run besides its configuration.
 PACKAGES = ("numpy", "safetensors", "tokenizers", "torch", "transformers")
+
+T = TypeVar("T")
 
 MAX_LINE = 16 * 2**20
 _CHECKSUM = len(',"sha256":""}') + 64
@@ -284,7 +288,7 @@ def edited_files(run: Path) -> tuple[str, ...]:
 
 def check_configuration(run: Path, events: Iterable[Mapping[str, object]]) -> None:
     """Refuse a run.json that was edited since the run began: its records have another one's."""
-    signed = {event[CONFIGURATION] for event in events if CONFIGURATION in event}
+    signed = {str(event[CONFIGURATION]) for event in events if CONFIGURATION in event}
     if signed and _digest((run / CONFIGURATION).read_bytes()) not in signed:
         raise InputError(
             f"{run / CONFIGURATION}: was edited since the run began, so it is not the "
@@ -511,6 +515,13 @@ class Journal:
             ) from None
         self._size, self._last = self._size + len(data), last
         self.records += added
+
+    def read(self, kind: type[T]) -> list[T]:
+        """The records as values: whoever can edit a line can also compute its checksum."""
+        return [
+            decode(kind, record, f"{self.path}: line {number}: ")
+            for number, record in enumerate(self.records, start=1)
+        ]
 
     @property
     def sealed(self) -> list[object]:

@@ -106,6 +106,9 @@ def test_the_configuration_of_another_run_is_refused(tmp_path: Path) -> None:
         RunOnDisk.read(tmp_path / "run")
     with pytest.raises(InputError, match="was edited since the run began"):
         RunDirectory(tmp_path / "run", "search", {"seed": 7})
+    _append(tmp_path / "run" / "events.jsonl", {"run.json": []})
+    with pytest.raises(InputError, match="was edited since the run began"):
+        RunOnDisk.read(tmp_path / "run")
 
 
 def test_a_journal_whose_lines_name_no_line_before_them_is_refused(journal: Path) -> None:

@@ -113,6 +113,10 @@ ROWS = (
         partial(_cases_of, KILLS),
         together=0,
         sample=3,
+        mended=(
+            "An export that was killed while its page or card was written could not be replaced: "
+            "the file that was half written was taken for a stranger's.",
+        ),
     ),
     Row(
         "io-errors",

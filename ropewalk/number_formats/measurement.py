@@ -242,7 +242,7 @@ class Measurement:
         return list(journal.records)
 
 
-class Point(NamedTuple):
+class ShiftPoint(NamedTuple):
     """A shift of a sequence, as the journal keeps it."""
 
     first: int
@@ -262,7 +262,7 @@ class Line(Members):
     kind: Literal["shifts", "traps"]
     arm: str = ""
     sequence: int = 0
-    points: tuple[Point, ...] = ()
+    points: tuple[ShiftPoint, ...] = ()
     gains: tuple[Gain, ...] = ()
 
 

@@ -293,6 +293,8 @@ def decode(hint: Any, value: object, path: str) -> Any:
     if (leaf := _LEAVES.get(hint)) is not None:
         return leaf(value, path)
     origin, arguments = get_origin(hint), get_args(hint)
+    if hasattr(origin, "__value__"):  # an alias by `type`, as numpy's NDArray is from 2.5 on
+        return decode(origin.__value__[arguments], value, path)
     if origin is Annotated:
         if value is None and _INFINITE in arguments:
             return math.inf

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ropewalk.agreement import Agreement
-from ropewalk.blocks import Table
+from ropewalk.blocks import Code, Details, Table
 from ropewalk.chart import Chart
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.evaluation.select import Paired
 from ropewalk.exporting.exported import Exported
 from ropewalk.interval import Interval
+from ropewalk.reports.parts import schedules
 from ropewalk.reports.parts.schedules import loading, of_search
 from ropewalk.scaling import linear, yarn
 from ropewalk.schedule import RotaryGeometry, RotarySchedule
@@ -83,19 +85,46 @@ def test_methods_have_intervals_a_mark_of_ties_and_the_price_while_choosing() ->
         behind={"llama3": less(0.06, -0.02, 0.16), "linear": less(4.7, 4.1, 5.3)},
         short_costs={"yarn": less(0.026, 0.006, 0.05)},
     )
-    table = race.table()
-    rows = {
-        row[0].text: [f"{cell.text} {cell.quiet}".strip() for cell in row] for row in table.rows
-    }
+    table, details = race.tables()
+    assert isinstance(table, Table)
+    assert isinstance(details, Details)
+    [every] = details.blocks
+    assert isinstance(every, Table)
+    few, rows = (
+        {row[0].text: [f"{cell.text} {cell.quiet}".strip() for cell in row] for row in own.rows}
+        for own in (table, every)
+    )
+    assert few["yarn (chosen)"][1:] == ["90% (85 to 94%)", "best"]
+    assert few["llama3"][1:] == ["90% (85 to 94%)", "tied, +0.060 (-0.020 to +0.160)"]
+    assert few["linear"][2].startswith("worse, +4.700")
     assert rows["yarn (chosen)"][1:] == [
         *("90% (85 to 94%)", "20 (18 to 22.5)", "3.000", "best", "+2.6% (+0.6 to +5.1%)", "16"),
     ]
-    assert rows["llama3"][4:] == ["tied, +0.060 (-0.020 to +0.160)", "–", "16"]
-    assert rows["linear"][4].startswith("worse, +4.700")
+    assert rows["llama3"][5:] == ["–", "16"]
+    assert len(table.caption.split()) < 50
     assert "alone" not in table.caption
     lost = own._replace(selection=own.selection._replace(retrieval=0.0))
-    fluent = replace(race, baselines={**race.baselines, "ntk_mixed": lost}).table().caption
-    assert fluent.startswith("Perplexity alone does not show the failure of ntk_mixed (20, 0% of")
+    fluent = next(replace(race, baselines={**race.baselines, "ntk_mixed": lost}).tables())
+    assert isinstance(fluent, Table)
+    assert "Perplexity alone does not show the failure of ntk_mixed (20, 0% of" in fluent.caption
+
+
+def test_the_settings_that_lines_load_are_shown_and_a_list_of_factors_is_one_line(
+    tmp_path: Path,
+) -> None:
+    rope = {"rope_type": "longrope", "long_factor": [1.0, 2.5, 4.0]}
+    config = {"model_type": "llama", "max_position_embeddings": 2048, "rope_parameters": rope}
+    (tmp_path / "config.json").write_text(json.dumps({**config, "hidden_size": 64}))
+    made = Exported("transformers", tmp_path, None, load="AutoModel.from_pretrained('x')")
+    drawn = loading([made], tmp_path).blocks
+    [pasted] = [each.text for each in drawn if isinstance(each, Code) and "rope_type" in each.text]
+    assert json.loads(pasted) == {k: v for k, v in config.items() if k != "model_type"}
+    assert "[ 1.0, 2.5, 4.0 ]" in pasted
+    lines = schedules.pasted(made)
+    again = loading([made], tmp_path, lines).blocks
+    assert not any("rope_type" in getattr(each, "text", "") for each in again), "at the top"
+    assert [block.text for block in schedules.settings(tmp_path)[:1]] == [pasted]
+    assert schedules.settings(tmp_path / "elsewhere") == []
 
 
 @pytest.mark.parametrize(

@@ -83,8 +83,8 @@ def page(run: RunOnDisk) -> Page:
     written = [each.moved(run.path) for each in exports.written] if exports else []
     line = schedules.pasted(written[0]) if written else ""
     original = f" (`{PATHS.get(inspected.model, inspected.model)}`)" if inspected else ""
-    to_do = _to_do(told, run, line, exports, over=over, original=original) if told else None
-    is_line = to_do is not None and to_do.text == line != ""
+    to_do = _to_do(told, run, exports, over=over, line=line, original=original) if told else None
+    is_line = line and to_do and to_do.text == line
     window, length = (inspected.serves, inspected.target_length) if inspected else (0, 0)
     sections = [
         *([_exported(exports, written, verified, to_do, window, length)] if exports else ()),
@@ -186,8 +186,8 @@ def _tested(judged: Judged, run: RunOnDisk) -> list[Section]:
         ]
     if (one := judged.example) is not None:
         rows += [
-            (f"a hidden line, {one.depth:.0%} into its document", f"`{one.lines or one.question}`"),
-            ("the prompt for it, at the end", f"`{one.question}`"),
+            (f"a hidden line, {one.depth:.0%} into its text", f"`{one.lines or one.question}`"),
+            ("its prompt, at the end", f"`{one.question}`"),
             (f"answer, {shown_method(AS_IT_IS)}", f"`{one.before}`"),
             (f"answer, {extended(judged.chosen)}", f"`{one.after}`"),
         ]
@@ -228,7 +228,13 @@ def _ruled(judged: Judged) -> str:
 
 
 def _to_do(
-    judged: Judged, run: RunOnDisk, line: str, exports: Exports | None, *, over: bool, original: str
+    judged: Judged,
+    run: RunOnDisk,
+    exports: Exports | None,
+    *,
+    over: bool,
+    line: str = "",
+    original: str = "",
 ) -> Code:
     """Advice on the exported model, and the command that follows it."""
     if judged.verdict == "works":
@@ -258,9 +264,8 @@ def _reach(judged: Judged) -> str:
     kept = [n for n in kept if judged.shares(judged.chosen, n).rate >= least]
     if not kept:
         return ""
-    return (
-        f": at {format_length(kept[-1])} it retrieves {judged.retrieved(judged.chosen, kept[-1])}"
-    )
+    at = kept[-1]
+    return f": at {format_length(at)} it retrieves {judged.retrieved(judged.chosen, at)}"
 
 
 def judged_section(judged: Judged, *, is_final: bool = False, goes_on: bool = False) -> Section:

@@ -154,7 +154,7 @@ def _drawn(shown: Sequence[Block]) -> list[Markup]:
         drawn = [block_of(b._replace(caption="") if once else b) for b in charts]  # type: ignore[call-arg]
         if len(charts) == 1 and waiting and _is_narrow(waiting[0]):
             drawn.append(tag("div", block_of(waiting.pop(0))))
-        parts += [tag("div", *drawn, class_="charts")] if drawn else []
+        parts += [tag("div", *drawn, class_="charts")] if any(drawn) else []
         parts += [tag("p", marked(once), class_="caption")] if once else []
         others = [*takewhile(lambda block: not isinstance(block, Chart | TileGrid), waiting)]
         waiting = waiting[len(others) :]

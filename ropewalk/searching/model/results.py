@@ -211,7 +211,7 @@ class Leg(Value):
 
 
 _MEANS = "Best first, by the score: the loss that the search minimises. Means over few documents."
-_BEHIND = "loss, from the best"
+_BEHIND = "loss above the best"
 _CHOOSING = (
     "Best first, by the loss that chooses, in nats a token; unless another was asked for, it is "
     "that of the text plus that of the answers. Of the best and those tied with it, the first "

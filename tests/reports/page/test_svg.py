@@ -117,28 +117,22 @@ def test_a_tile_says_its_number_in_words_and_a_vague_one_has_dashes_and_its_colo
     assert max(b - a for a, b in pairwise(shades)) < 0.06, "colours without steps"
 
 
-def test_a_tile_without_room_for_its_text_has_the_percentage() -> None:
-    cell = Tile(0.93, "93 of 100", shown="93% of 100")
-    for columns, shown in ((3, "93% of 100"), (7, "93%")):
-        names = tuple(map(str, range(columns)))
-        grid = TileGrid("t", "x", "y", names, ("0%",), ((cell,) * columns,))
-        texts = [each.text for each in ElementTree.fromstring(tiles(grid)).iter("text")]
-        assert texts.count(shown) == columns
+@pytest.mark.parametrize(("columns", "shown"), [(3, "93% of 100"), (7, "93%")])
+def test_a_tile_without_room_for_its_text_has_the_percentage(columns: int, shown: str) -> None:
+    row = (Tile(0.93, "93 of 100", shown="93% of 100"),) * columns
+    grid = TileGrid("t", "x", "y", tuple("0123456"[:columns]), ("0%",), (row,))
+    assert tiles(grid).count(f">{shown}<") == columns
 
 
-def test_a_name_of_a_mark_stands_within_the_frame_and_apart_from_its_line() -> None:
-    marks = tuple(Mark(x, y, y - 1, y + 1, name) for x, y, name in ((1, 0, "no"), (2, 9, "passes")))
-    limit = (Guide(3, "limit"),)
-    shown = Chart("t", Axis("x"), Axis("y"), (Series("s", marks),), horizontals=limit)
+def test_a_name_of_a_mark_stands_within_the_frame_and_not_on_its_line() -> None:
+    marks = Mark(1, 0, name="no"), Mark(2, 9, name="passes")
+    shown = Chart("t", Axis("x"), Axis("y"), (Series("s", marks),), (), (Guide(3, "limit"),))
     root = ElementTree.fromstring(chart(shown))
-    at = {
-        each.text: (float(each.get("x") or 0), float(each.get("y") or 0))
-        for each in root.iter("text")
-    }
-    own = coordinates(root.findall("g/path")[0].attrib["d"])
+    at = {e.text: (float(e.get("x", 0)), float(e.get("y", 0))) for e in root.iter("text")}
+    first, last = coordinates(root.findall("g/path")[0].attrib["d"])
     assert at["passes"][0] + 4.5 * len("passes") <= WIDTH
-    assert at["no"][1] > own[0][1], "below a line that rises"
-    assert at["passes"][1] < own[1][1]
+    assert at["no"][1] > first[1], "below a line that rises"
+    assert at["passes"][1] < last[1]
     assert "rule limit" in chart(shown)
 
 

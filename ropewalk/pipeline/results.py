@@ -288,8 +288,8 @@ class Judged(Drawn):
         few, many = (len(self.of(method, self.length)) for method in (AS_IT_IS, self.chosen))
         if 0 < few < many:
             told += (
-                f" The unmodified model reads {few} of the {many} documents of "
-                f"{format_length(self.length)}: enough to show that it fails, for less time."
+                f" At {format_length(self.length)}, the unmodified model reads {few} of the {many} "
+                "documents, to save time: enough to show whether it fails."
             )
         return [
             retrieved._replace(caption=told),

@@ -82,7 +82,7 @@ def page(run: RunOnDisk) -> Page:
     same = [SAME.format(told.chosen)] if told and told.chosen not in (AS_IT_IS, TRAINED) else []
     written = [each.moved(run.path) for each in exports.written] if exports else []
     line = schedules.pasted(written[0]) if written else ""
-    original = f" (`{PATHS.get(inspected.model, inspected.model)}`)" if inspected else ""
+    original = f", `{PATHS.get(inspected.model, inspected.model)}`," if inspected else ""
     to_do = _to_do(told, run, exports, over=over, line=line, original=original) if told else None
     is_line = line and to_do and to_do.text == line
     window, length = (inspected.serves, inspected.target_length) if inspected else (0, 0)

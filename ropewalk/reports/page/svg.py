@@ -97,6 +97,7 @@ def tiles(shown: TileGrid) -> Markup:
     width = (WIDTH - left_edge - RIGHT) / max(1, columns)
     height = min(28.0, (HEIGHT - BOTTOM) / max(1, rows))
     bottom = TOP + height * rows
+    longest = max((len(t.text) for line in shown.tiles for t in line if t), default=0)
     drawn = []
     for row, line in enumerate(shown.tiles):
         for column, tile in enumerate(line):
@@ -111,9 +112,8 @@ def tiles(shown: TileGrid) -> Markup:
                 drawn.append(tag("path", d=inside, class_=f"vague{kind}"))
             if width > _ROOM:
                 at = left + width / 2, top + height / 2 + 3.5
-                fits = _WIDE * len(tile.text) < width - 6
-                told_there = tile.text if fits else f"{tile.value:.0%}"
-                drawn.append(_text(told_there, *at, "middle", kind.strip() or None))
+                written = tile.text if _WIDE * longest < width - 6 else f"{tile.value:.0%}"
+                drawn.append(_text(written, *at, "middle", kind.strip() or None))
     parts = [tag("g", *drawn, class_="tiles")]
     every = max(1, math.ceil(columns * 30 / (WIDTH - left_edge)))
     for i, name in enumerate(shown.columns[::every]):

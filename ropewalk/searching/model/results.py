@@ -172,13 +172,14 @@ class Leg(Value):
         """The methods that predict the text as well as the chosen one and find half as much."""
         own = self.best.selection
         told = [
-            f"{name} ({each.perplexity:.3g}, {each.retrieval:.0%} of facts)"
+            f"{name} ({each.perplexity:.3g}, with {each.retrieval:.0%} of facts)"
             for name, each in ((n, arm.selection) for n, arm in self.baselines.items())
             if each.perplexity < 1.02 * own.perplexity and each.retrieval < own.retrieval / 2
         ]
         if not told:
             return ""
-        return f" Perplexity alone does not show the failure of {' and '.join(told)}."
+        chosen = f"that of {self.chosen} is {own.perplexity:.3g}"
+        return f" Perplexity alone ({chosen}) does not show the failure of {' and '.join(told)}."
 
     def _against(self, name: str) -> Cell:
         """The mark of a method next to the best one, by the rule of the race."""

@@ -239,7 +239,7 @@ def _scores(
             Cell(f"{name} (chosen)" if name == chosen else name),
             _with_ends(score.retrieval, score.retrieval_ends, "share"),
             _with_ends(score.perplexity, score.perplexity_ends, "perplexity"),
-            Cell(_number(score.score, 3), score.score),
+            _with_ends(score.score, None, "nats"),
             *(column.get(name, Cell("–")) for column in more.values()),
             Cell(str(score.documents), score.documents),
         )
@@ -259,10 +259,6 @@ def _changes(costs: Mapping[str, Paired]) -> dict[str, Cell]:
     """Differences of losses as changes of perplexity."""
     changes = {name: cost.change for name, cost in costs.items()}
     return {n: Cell(own.number(), own.value, quiet=own.range()) for n, own in changes.items()}
-
-
-def _number(value: float, digits: int) -> str:
-    return f"{value:.{digits}f}" if value < float("inf") else "failed"
 
 
 @dataclass(frozen=True, eq=False)

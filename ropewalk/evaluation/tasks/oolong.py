@@ -1,7 +1,7 @@
 """Oolong's synthetic half (Bertsch et al., 2025): records to classify, count and compare.
 
 Source: the paper (arXiv 2511.02817) and the scorer of its repository. Records are sentences of our
-own about four topics, each with a date and a user as there; docs/evaluation.md lists the
+own about four topics, each with a date and a user as there; studies/papers.md lists the
 differences.
 """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import get_args
 
 from typer.core import TyperGroup, TyperOption
 from typer.main import get_command
@@ -42,8 +43,8 @@ def _of_most(options: Mapping[str, Iterable[TyperOption]]) -> str:
 
 def _row(option: TyperOption) -> str:
     names = ", ".join([*option.opts, *option.secondary_opts])
-    value = option.metavar or "|".join(getattr(option.type, "choices", ()))
-    return f"| `{_cell(f'{names} {value}')}` | {_cell(option.help or '')} |"
+    choices = "|".join(get_args(option.type_descriptor.annotation))
+    return f"| `{_cell(f'{names} {option.metavar or choices}')}` | {_cell(option.help or '')} |"
 
 
 def _cell(text: str) -> str:

@@ -43,7 +43,9 @@ def _of_most(options: Mapping[str, Iterable[TyperOption]]) -> str:
 
 def _row(option: TyperOption) -> str:
     names = ", ".join([*option.opts, *option.secondary_opts])
-    choices = "|".join(get_args(option.type_descriptor.annotation))
+    choices = "|".join(
+        each for each in get_args(option.type_descriptor.annotation) if isinstance(each, str)
+    )
     return f"| `{_cell(f'{names} {option.metavar or choices}')}` | {_cell(option.help or '')} |"
 
 

@@ -1,6 +1,10 @@
 """The weights of a folder: every file whole, every tensor where the index says, as the config asks.
 
 Headers are compared with the config. Then every tensor is read once: are its numbers finite?
+
+- `weights-damaged`: a file of weights is empty, cut off, or does not match its header
+- `weights-misplaced`: the index names a file or tensor that is not there, or omits one
+- `weights-differ`: config and weights are of different models
 """
 
 from __future__ import annotations

@@ -467,12 +467,12 @@ class RunningLlamaCpp:
                 answer = json.loads(connection.getresponse().read())
         except (OSError, HTTPException, ValueError) as error:
             if (reason := self._served.end()) is not None:
-                told = f"llama.cpp ended while it ran: {reason}"
+                told = f"llama.cpp stopped unexpectedly: {reason}"
             else:
                 said = f"{type(error).__name__}: {shortened(str(error))}"
-                told = f"llama.cpp runs, and its answer cannot be read ({said})"
+                told = f"llama.cpp is running, but its answer cannot be read ({said})"
             raise RopewalkError(
-                f"{self._path}: {told}; the same command goes on from its `run`, if it has one; "
+                f"{self._path}: {told}; run the same command again (it resumes from its `run`), and "
                 "give shorter lengths if memory ran out"
             ) from None
         if "error" in answer:

@@ -258,8 +258,8 @@ class Judged(Drawn):
         if self.verdict != "undecided" or not self.looks:
             return ""
         if (more := self.looks[-1].more) is None:
-            return "no number of documents in reach would tell"
-        return f"about {more:,} more would tell"
+            return "no reachable number of documents would decide"
+        return f"about {more:,} more documents would decide"
 
     @property
     def lengths(self) -> list[int]:

@@ -346,7 +346,7 @@ def test_an_end_of_llama_cpp_is_told_and_loses_nothing(file: Path, tmp_path: Pat
         os.kill(llama, signal.SIGKILL)
         _, said = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert "planned.gguf: llama.cpp ended while it ran: no reason given, ended by SIGKILL" in said
+    assert "planned.gguf: llama.cpp stopped unexpectedly: no reason given, ended by SIGKILL" in said
     assert len(list(asked(run))) >= 3
 
 

@@ -148,7 +148,7 @@ def _compared(files: Mapping[Path, Mapping[str, Stored]], config: Config) -> Wei
     if not tensors:
         return Weights(wrong("weights", _damaged("the files hold no tensor")), tuple(files))
     where = SINGLE if len(files) == 1 else f"{len(files)} files"
-    said = f"{len(tensors):,} tensors in {where}, whole by their headers"
+    said = f"{len(tensors):,} tensors in {where}, complete"
     try:
         compared = check_shapes(tensors, config)
     except RopewalkError as error:
@@ -168,7 +168,7 @@ def _compared(files: Mapping[Path, Mapping[str, Stored]], config: Config) -> Wei
         remedy = "run it in transformers, which compares them (leave --no-run away)"
         checked = unknown("weights", f"{said}; {compared.unknown}", remedy)
     else:
-        checked = passed("weights", f"{said}, with the shapes that the config asks for")
+        checked = passed("weights", f"{said}, shapes match the config")
     return Weights(checked, tuple(files), compared.rows)
 
 

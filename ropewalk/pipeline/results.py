@@ -223,7 +223,7 @@ class Judged(Drawn):
     def _text_in_words(self) -> str:
         price, turned = self.price, "rises"
         if price is None or (ends := price.difference.ends) is None:
-            return f"what it costs on short text was {NOT_MEASURED}"
+            return f"its effect on short text was {NOT_MEASURED}"
         low, high = sorted(abs(math.expm1(end)) for end in ends)
         told = f"{abs(math.expm1(price.difference.value)):.1%} ({100 * low:.1f} to {high:.1%})"
         if price.difference.is_below(0):

@@ -84,8 +84,8 @@ class Planned(Drawn):
         if target <= (trained := self.present.longest(self.layers[0]).length):
             return (
                 f"{self.present.model} already handles {length}: it was trained at "
-                f"{format_length(trained)}, and this plan changes nothing but the stated length. To "
-                f"extend it, plan for more than {format_length(trained)}."
+                f"{format_length(trained)}. This plan changes nothing but the stated length; to "
+                f"extend the model, plan for more than {format_length(trained)}."
             )
         geometry = self.schedule.geometry
         met = coverage(self.schedule, target, trained=RotarySchedule.plain(geometry))

@@ -204,7 +204,7 @@ def test_what_is_no_llama_server_is_refused(plain: Path, tmp_path: Path) -> None
     text = tmp_path / "text"
     text.write_text("hello")
     for path, told in (
-        (other, "is no llama-server: `--version` tells 'GNU coreutils 9.1'"),
+        (other, "is not a llama-server: `--version` prints 'GNU coreutils 9.1'"),
         (text, r"cannot be run \(Permission denied\)"),
         (tmp_path / "absent", r"cannot be run \(No such file or directory\)"),
     ):

@@ -202,7 +202,7 @@ def _priced(judged: Judged, limit: float | None) -> str:
         told += f", more than the limit of {math.expm1(limit):.0%} ({default} `--short-limit`)"
     told += ". Perplexity: the lower, the better the model predicts the text."
     if limit is not None and not judged.loses_facts:
-        told += " The price is in perplexity alone: no loss of facts is shown there."
+        told += " Only perplexity is worse there: no loss of facts is shown."
     return told
 
 

@@ -99,7 +99,7 @@ def generation_limit(subject: ExaminedModel) -> Iterator[Finding]:
             "generation-limit",
             ("transformers",),
             f"generation_config.json has max_length = {limit}",
-            f"generate() stops at {format_length(limit)}, prompt included, unless told otherwise",
+            f"generate() stops at {format_length(limit)}, prompt included, by default",
             f"write max_length = {subject.length} there, or remove it (ropewalk export raises it)",
             wrong=subject.planned,
         )

@@ -420,8 +420,8 @@ def verdict_in_words(leg: Leg) -> str:
             return f"{said}: the searched schedule is better."
         case "worse":
             return (
-                f"{said}: the searched schedule is worse there, against what the selection "
-                f"documents showed. The other plan is that of {leg.best_hand_designed}."
+                f"{said}: the searched schedule is worse there, unlike on the selection documents. "
+                f"The other plan is that of {leg.best_hand_designed}."
             )
     return f"{said}: inconclusive on these documents."
 
@@ -434,9 +434,7 @@ def limited_in_words(leg: Leg) -> str:
     own = leg.short_costs[leg.chosen]
     name = leg.method or "the searched schedule"
     if own.difference.value > leg.short_limit:
-        return (
-            f"Every good schedule exceeds {limit}; {name} exceeds it least, at {own}."
-        )
+        return f"Every good schedule exceeds {limit}; {name} exceeds it least, at {own}."
     over = [
         f"{other} ({cost})"
         for other, cost in leg.short_costs.items()

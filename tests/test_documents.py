@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import ropewalk as rw
 from docs import make_tree
-from docs.figures import pages
+from docs.figures import BLOCK, pages
 from ropewalk import scaling
 from ropewalk.cli import command_line
 
@@ -121,6 +121,17 @@ def test_the_python_example_of_the_readme_runs_in_five_lines(
 
 def test_the_readme_can_be_read_in_a_few_minutes() -> None:
     assert len(README.split()) <= 900
+
+
+def test_the_documentation_can_be_read_in_an_afternoon() -> None:
+    """Words of text and tables that people write, without code, of all pages but the developers'."""
+    written = {
+        page: re.sub(r"(?ms)```.*?```|^ {4}[^\n]*", "", BLOCK.sub("", text))
+        for page, text in pages().items()
+        if page.startswith("docs/") and Path(page).stem not in ("architecture", "log")
+    }
+    words = {page: len(re.findall(r"\S*\w\S*", text)) for page, text in written.items()}
+    assert sum(words.values()) <= 17_000, sorted(words.items(), key=lambda each: -each[1])
 
 
 def test_the_readme_shows_what_happens_to_a_lost_setting(

@@ -136,8 +136,8 @@ TASKS = tuple(
         ends=r"\S[^\n]*\n",
     )
     for draft, summary in (
-        (count, "How many of many records are about a topic."),
-        (most, "The topic that most of many records have."),
-        (compare, "Which of two topics more of many records have."),
+        (count, "The number of records about a topic, of many."),
+        (most, "The most common topic of many records."),
+        (compare, "The more common of two topics of many records."),
     )
 )

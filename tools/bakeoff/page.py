@@ -149,12 +149,12 @@ def _told(found: dict[str, Any]) -> str:
     ran = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
     return (
         f"Of {len(new)} new faults stock tools report {sum(map(by_stock, new))}, and ropewalk "
-        f"{sum(map(by_ropewalk, new))}. For folders, `verify` had the plan that was meant, which "
-        f"no stock tool takes; without a plan it reports {sum(map(alone, folders))} of the "
-        f"{len(folders)} new ones, and stock tools {sum(map(by_stock, folders))}. "
-        f"{sum(by_stock(row) and not by_ropewalk(row) for row in new)} of all new ones only stock "
-        f"tools report. ropewalk was judged at commit {found['ropewalk']}; the list of new faults, "
-        f"at commit {found['list']}, is younger. Run with {ran}."
+        f"{sum(map(by_ropewalk, new))}. For folders, `verify` had the intended plan, which no stock "
+        f"tool takes; without a plan it reports {sum(map(alone, folders))} of the {len(folders)} "
+        f"new ones, and stock tools {sum(map(by_stock, folders))}. Only stock tools report "
+        f"{sum(by_stock(row) and not by_ropewalk(row) for row in new)} of all new ones. ropewalk "
+        f"was judged at commit {found['ropewalk']}; the list of new faults was committed later, "
+        f"at {found['list']}. Run with {ran}."
     )
 
 

@@ -233,7 +233,7 @@ class Judged(Drawn):
     def _text_in_words(self) -> str:
         price, turned = self.price, "rises"
         if price is None or (ends := price.difference.ends) is None:
-            return f"what it costs on short text was {NOT_MEASURED}"
+            return f"its effect on short text was {NOT_MEASURED}"
         low, high = sorted(abs(math.expm1(end)) for end in ends)
         told = f"{abs(math.expm1(price.difference.value)):.1%} ({100 * low:.1f} to {high:.1%})"
         if price.difference.is_below(0):
@@ -268,8 +268,8 @@ class Judged(Drawn):
         if self.verdict != "undecided" or not self.looks:
             return ""
         if (more := self.looks[-1].more) is None:
-            return "no number of documents in reach would tell"
-        return f"about {more:,} more would tell"
+            return "no reachable number of documents would decide"
+        return f"about {more:,} more documents would decide"
 
     @property
     def lengths(self) -> list[int]:

@@ -67,8 +67,8 @@ def judged_by(
         (1.0, [0.25, 0.5] * 3, "does not work", "6 documents"),
         # Not the absolute rate: this model finds seven of ten facts anywhere.
         (0.7, [0.75] * 64, "works", "points against the unmodified model within 128"),
-        (1.0, [0.875] * 8, "undecided", "more would tell"),
-        (1.0, [0.9] * 64, "undecided", "no number of documents in reach would tell"),
+        (1.0, [0.875] * 8, "undecided", "more documents would decide"),
+        (1.0, [0.9] * 64, "undecided", "no reachable number of documents would decide"),
         (0.25, [0.25] * 6, "cannot be judged", "`evaluate` with `tasks` passkey,perplexity"),
         (1.0, [], "undecided", "not measured"),
     ],

@@ -383,7 +383,7 @@ def tried_in_words(leg: Leg) -> str:
     if not leg.history:
         return "the budget ended before a schedule was scored"
     if leg.selection is None:
-        return "each searched schedule failed, or is clearly worse in the text or the answers"
+        return "no searched schedule was as good on both text and answers"
     told = f"loss difference {leg.selection} for the best searched schedule, {leg.best_searched}"
     if leg.selection_text is not None and leg.selection_answers is not None:
         told += f"; in the text {leg.selection_text}, in the answers {leg.selection_answers}"
@@ -394,7 +394,7 @@ def tried_in_words(leg: Leg) -> str:
 
 def compared_in_words(leg: Leg) -> str:
     *others, last = leg.baselines
-    return f"Compared were {', '.join(others)} and {last}."
+    return f"Also compared: {', '.join(others)} and {last}."
 
 
 def _failures(leg: Leg) -> str:
@@ -421,8 +421,8 @@ def verdict_in_words(leg: Leg) -> str:
             return f"{said}: the searched schedule is better."
         case "worse":
             return (
-                f"{said}: the searched schedule is worse there, against what the selection "
-                f"documents showed. The other plan is that of {leg.best_hand_designed}."
+                f"{said}: the searched schedule is worse there, unlike on the selection documents. "
+                f"The other plan is that of {leg.best_hand_designed}."
             )
     return f"{said}: inconclusive on these documents."
 
@@ -431,14 +431,11 @@ def limited_in_words(leg: Leg) -> str:
     """The effect of the limit on short text; empty if it left all schedules in."""
     if leg.short_limit is None or leg.chosen not in leg.short_costs:
         return ""
-    limit = f"the limit of {leg.short_limit:g} nats a token of text at the original length"
+    limit = f"`short_limit` ({leg.short_limit:g} nats per token of text at the original length)"
     own = leg.short_costs[leg.chosen]
     name = leg.method or "the searched schedule"
     if own.difference.value > leg.short_limit:
-        return (
-            f"No schedule that may be best keeps to {limit}: {name} is the cheapest, at {own}, and "
-            f"misses it by {own.difference.value - leg.short_limit:.3f}."
-        )
+        return f"Every good schedule exceeds {limit}; {name} exceeds it least, at {own}."
     over = [
         f"{other} ({cost})"
         for other, cost in leg.short_costs.items()

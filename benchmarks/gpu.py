@@ -499,16 +499,21 @@ def _fact(scale: Scale, place: Path) -> dict[str, Any]:
     return {"rates": rates, "fact": known[0] if known else None}
 
 
-def _retrieved(scale: Scale, place: Path, name: str, model: str, **how: Any) -> Any:
+def _known_fact(scale: Scale, place: Path) -> str:
     fact = _fact(scale, place)["fact"]
     if fact is None:
         raise ValueError("no fact has a rate within the rule's; see the item before")
-    return _asked(scale, model, place / name, (fact,), scale.target, scale.samples[1], **how)
+    return str(fact)
+
+
+def _retrieved(scale: Scale, place: Path, name: str, model: str, **how: Any) -> Any:
+    tasks, count = (_known_fact(scale, place),), scale.samples[1]
+    return _asked(scale, model, place / name, tasks, scale.target, count, **how)
 
 
 def _rates(found: Any, by: str) -> dict[str, Any]:
     return {
-        getattr(own, by): {"rate": own.value, "low": own.low, "high": own.high}
+        getattr(own, by): {"rate": own.value, "low": own.estimate.low, "high": own.estimate.high}
         for own in found.results
         if is_main_answer(own)
     }
@@ -530,6 +535,7 @@ def methods(scale: Scale, place: Path, found: Mapping[str, Any]) -> Iterator[Ite
 
 
 def layouts(scale: Scale, place: Path, found: Mapping[str, Any]) -> Iterator[Item]:
+    yield "fact", partial(_known_fact, scale, place)  # before training: without one it is in vain
     yield "steps", lambda: max(TIMED, int(scale.seconds / _seconds_of_a_step(scale, place)))
     for layout in LAYOUTS:
         yield f"trained, {layout}", partial(_run, scale, place, layout, lambda: found["steps"])

@@ -288,6 +288,8 @@ def flat(value: object, path: str = "") -> dict[str, Any]:
 def decode(hint: Any, value: object, path: str) -> Any:
     """The value of a type that this JSON stands for."""
     origin, arguments = get_origin(hint), get_args(hint)
+    if hasattr(origin, "__value__"):  # an alias by `type`, as numpy's NDArray is from 2.5 on
+        return decode(origin.__value__[arguments], value, path)
     if origin is Annotated:
         if value is None and _INFINITE in arguments:
             return math.inf

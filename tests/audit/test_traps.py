@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from huggingface_hub.errors import StrictDataclassClassValidationError
 from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from ropewalk.audit import examination
 from ropewalk.audit.examination import audit
@@ -207,20 +207,31 @@ def test_a_computation_that_fails_in_transformers_is_refused(
     [
         ("yarn", "partial_rotary_factor", None),
         ("llama3", "factor", ...),
+        ("longrope", "long_mscale", ...),
+        ("longrope", "short_mscale", [1.0]),
     ],
 )
 def test_a_rope_setting_that_no_class_loads_is_refused_by_engines_too(
     kind: str, key: str, value: object, tmp_path: Path
 ) -> None:
     """They load configs by transformers' classes, though their own rotary modules have defaults."""
-    rope = {"rope_type": kind, "rope_theta": 1e4, "factor": 4.0}
-    rope |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0} if kind == "llama3" else {}
+    rope: dict[str, Any] = {"rope_type": kind, "rope_theta": 1e4, "factor": 4.0}
+    rope |= {
+        "llama3": {"low_freq_factor": 1.0, "high_freq_factor": 4.0},
+        "longrope": {
+            **dict.fromkeys(("short_factor", "long_factor"), [2.0] * 8),
+            **dict.fromkeys(("short_mscale", "long_mscale"), 1.0),
+        },
+    }.get(kind, {})
     rope["original_max_position_embeddings"] = 16
-    rope = {own: given for own, given in {**rope, key: value}.items() if given is not ...}
-    config = tiny_config("llama", max_position_embeddings=64).to_dict() | {"rope_parameters": rope}
+    family = "phimoe" if kind == "longrope" else "llama"
+    config = tiny_config(family, max_position_embeddings=64).to_dict() | {"rope_parameters": rope}
+    assert "refused" not in named(verified(tmp_path, config, "vllm").wrong)
+    rope.pop(key, None)
+    rope |= {} if value is ... else {key: value}
     assert "refused" in named(verified(tmp_path, config, "vllm").wrong)
-    with pytest.raises((KeyError, TypeError)):
-        LlamaRotaryEmbedding(CONFIG_MAPPING["llama"](**config))
+    with pytest.raises((KeyError, TypeError, StrictDataclassClassValidationError)):
+        model_of(CONFIG_MAPPING[family](**config))
 
 
 @pytest.mark.parametrize(

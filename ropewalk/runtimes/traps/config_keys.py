@@ -431,13 +431,17 @@ def _bad_rope(kind: str, rope: Config) -> str:
     if named in rope and (not rope[named] or not isinstance(rope[named], str)):
         return f"{named} = {shortened(rope[named])} in a rope setting: must be text"
     needed = _NEEDED.get(kind_of(rope), set()) if kind in _NUMBER_OF else set()
+    if kind_of(rope) == "longrope":  # whose factors `factor_count` looks at
+        needed = _NEEDED.get(kind, set())
     if missing := sorted(needed - rope.keys()):
         return f"a rope setting of type {kind_of(rope)!r} lacks {', '.join(missing)}"
     counted = needed | {"partial_rotary_factor"} | ({ORIGINAL_LENGTH} if needed else set())
-    null = sorted(key for key in counted & rope.keys() if rope[key] is None)
-    if kind_of(rope) == "yarn" and "factor" in null:  # which it takes from the lengths
-        null.remove("factor")
-    return f"{null[0]} = null in a rope setting: must be a number" if needed and null else ""
+    strange = sorted(key for key in counted & rope.keys() if number(rope[key]) is None)
+    if kind_of(rope) == "yarn" and rope.get("factor", 1) is None:  # it takes the lengths' ratio
+        strange.remove("factor")
+    if not needed or not strange:
+        return ""
+    return f"{strange[0]} = {shortened(rope[strange[0]])} in a rope setting: must be a number"
 
 
 def _bad_kind(subject: ExaminedModel) -> str:

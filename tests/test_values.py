@@ -9,17 +9,18 @@ import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typing_extensions import TypeAliasType, TypeVar
 
 import ropewalk as rw
 from ropewalk.errors import InvalidValue
 from ropewalk.schedule import FloatArray, RotaryGeometry
-from ropewalk.values import SHOWN, Result, Unbounded, Value
+from ropewalk.values import SHOWN, Result, Unbounded, Value, decode
 from tests.strategies import geometries
 
 
@@ -178,6 +179,15 @@ def test_what_has_the_wrong_type_is_named_by_its_key(
 ) -> None:
     with pytest.raises(InvalidValue, match=message):
         Everything.from_json(edited(path, value))
+
+
+_Kind = TypeVar("_Kind", bound=np.generic)
+
+
+def test_an_array_is_read_where_its_type_is_an_alias() -> None:
+    """As numpy's NDArray is from 2.5 on, under Python 3.12 and later."""
+    given: Any = TypeAliasType("given", np.ndarray[Any, np.dtype[_Kind]], type_params=cast(Any, (_Kind,)))
+    assert decode(given[np.float64], [1.0, 2.5], "factors").tolist() == [1.0, 2.5]
 
 
 @pytest.mark.parametrize("key", SAMPLE.to_json())

@@ -233,9 +233,9 @@ def _two_servers(followed: ContextPlan) -> tuple[str, ...]:
         return ()
     short = min(steps[0].up_to_length for steps in switching)
     return (
-        f"this server turns short text by the long list too; another, of the same weights, with "
-        f"--max-model-len {short} takes the short list, and sequences that stay within {short} "
-        "belong there (`fingerprint` tells which list a server takes, and calls it a deviation)",
+        f"this server applies the long list to short text too; for sequences within {short}, start "
+        f"another of the same weights with --max-model-len {short}, which takes the short list "
+        "(`fingerprint` shows which list a server takes, and reports it as a deviation)",
     )
 
 

@@ -372,13 +372,6 @@ def test_every_trap_stands_in_the_document_and_no_other() -> None:
     assert {broken.trap for broken in BROKEN.values()} <= documented
 
 
-@pytest.mark.parametrize("path", sorted(Path(traps.__file__).parent.glob("[!_]*.py")))
-def test_a_file_of_traps_opens_with_their_names(path: Path) -> None:
-    document = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-    listed = document.split("\n\n")[1].rstrip(".").replace("\n", " ").split(", ")
-    assert set(listed) == _found_in(path)
-
-
 def _found_in(path: Path) -> set[str]:
     """The names that a file gives to findings."""
     written = path.read_text(encoding="utf-8")

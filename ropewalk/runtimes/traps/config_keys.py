@@ -1,8 +1,25 @@
 """Traps in the keys of a config, in the assumptions made in reading them, and in loading it.
 
-ignored-key, no-rope-type, factor-count, theta-missing, original-length-missing, factor-recomputed,
-truncate-ignored, window-missing, assumption, theta-conflict, scaling-conflict, not-causal, refused,
-remote-code.
+- `factor-count`: the number of factors is not the number of pairs; transformers only warns
+- `ignored-key`: no runtime reads this key under this rope type; it is often misspelt
+- `no-rope-type`: a rope setting without its type is taken for plain RoPE
+- `theta-missing`: the config states no base, and each runtime has its own default
+- `theta-conflict`: `rope_theta` differs from the value in `rope_parameters`: transformers 4 and 5
+  disagree
+- `scaling-conflict`: `rope_scaling` and `rope_parameters` differ
+- `original-length-missing`: the extended length is taken for the original length
+- `factor-recomputed`: (note) exllamav3 and transformers up to 4.55 compute another YaRN factor,
+  max_position_embeddings / original length
+- `truncate-ignored`: yarn's ramp still begins and ends at whole pairs: llama.cpp, and
+  transformers if `truncate` is inside a layer type
+- `not-causal`: config (`is_causal`, `use_bidirectional_attention`) or file (`attention.causal`)
+  lets tokens see later ones; a note for encoders
+- `window-missing`: `layer_types` has layers with a sliding window, but no window is stated,
+  switched on or read
+- `refused`: the runtime refuses to load it, or a value lets it compute nothing of use
+- `assumption`: (note) the config leaves open how the model rotates, and ropewalk assumes
+  one reading
+- `remote-code`: (note) the config names custom code, which was not run
 """
 
 from __future__ import annotations

@@ -630,7 +630,6 @@ def _good_lines(content: bytes, path: Path) -> tuple[list[bytes], int, str]:
 
     good: list[bytes] = []
     last = ""
-    size = 0
     bad: int | None = None
     # What stands behind the last end was still being written, whatever its checksum says.
     for number, line in enumerate(content.split(b"\n")[:-1], start=1):
@@ -656,8 +655,7 @@ def _good_lines(content: bytes, path: Path) -> tuple[list[bytes], int, str]:
             )
         last = digest[:16]
         good.append(line)
-        size += len(line) + 1
-    return good, size, last
+    return good, sum(map(len, good)) + len(good), last
 
 
 def _warn_of_torn_tail(path: Path, size: int) -> None:

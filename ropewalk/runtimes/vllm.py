@@ -22,10 +22,16 @@ from typing import Any
 
 from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.errors import InvalidValue, Unsupported, shortened
-from ropewalk.models.config import ORIGINAL_LENGTH, Config, ConfigReader, drafter_layers, rope_type
+from ropewalk.models.config import (
+    ORIGINAL_LENGTH,
+    STATED_SCALED,
+    Config,
+    ConfigReader,
+    drafter_layers,
+    rope_type,
+)
 from ropewalk.runtimes.drafters import beyond_overrides
 from ropewalk.runtimes.engine import (
-    STATED_SCALED,
     ServingEngine,
     one_base,
     passed_on,

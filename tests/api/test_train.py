@@ -647,7 +647,7 @@ def test_a_run_killed_in_its_export_goes_on(done: Trained, model: Path, tmp_path
 
 def test_a_plan_that_cannot_serve_or_be_exported_is_refused(model: Path, tmp_path: Path) -> None:
     plan = rw.plan(str(model), 256, "linear").plan
-    with pytest.raises(InvalidValue, match="is shorter than the windows of 512"):
+    with pytest.raises(InvalidValue, match="is shorter than the 512"):
         trained(model, tmp_path / "run", plan=plan, method=None, to=512)
     with pytest.raises(InputError, match="give a plan or a method, not both"):
         trained(model, tmp_path / "run", plan=plan)

@@ -299,6 +299,32 @@ def position_scaling_lost(subject: ExaminedModel) -> Iterator[Finding]:
             )
 
 
+def growth_differs(subject: ExaminedModel) -> Iterator[Finding]:
+    """Queries that grow otherwise than in the plan, which no reading of the rotation shows."""
+    if not (subject.planned and subject.plan and subject.config):
+        return
+    for layer_type, rope in subject.ropes.items():
+        steps = subject.plan.schedules.get(layer_type)
+        if not steps or not subject.reader.family.steps_log_n:
+            continue
+        want = steps[-1].schedule.log_n
+        want = want if want is not None and want.form == "steps" else None
+        try:
+            got = subject.reader.steps(rope)[-1].schedule.log_n
+            same, why = got == want, f"{got or 'none'}"
+        except RopewalkError as error:
+            same, why = False, str(error)
+        if not same:
+            yield Finding(
+                "position-scaling-lost",
+                (),
+                f"{layer_type}: the plan scales queries by {want or 'no growth'}; in the config: "
+                f"{why}",
+                "attention beyond the original length is not as sharp as planned",
+                _REWRITE,
+            )
+
+
 def _other_steps(subject: ExaminedModel) -> Iterator[Finding]:
     """SGLang takes the length of a step next to rope_parameters, whatever these contain."""
     taken = subject.inner.get(ORIGINAL_LENGTH, _STEP_IN_SGLANG)

@@ -243,6 +243,12 @@ def write_atomically(path: str | Path, content: str | bytes) -> None:
         raise cannot_write(path, error) from None
 
 
+def is_left_over(path: Path) -> bool:
+    """True for a file that a process was writing when it was killed."""
+    is_folder = path.is_dir() and not path.is_symlink()
+    return path.name.startswith(".") and path.name.endswith(TEMPORARY) and not is_folder
+
+
 def sha256_of(path: Path) -> str:
     """The SHA-256 of a file, in hexadecimal."""
     import hashlib  # slow to import, and `--help` needs none

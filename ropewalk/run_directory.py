@@ -26,9 +26,11 @@ import os
 import shlex
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
 from ropewalk import __version__
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, printable
@@ -37,15 +39,16 @@ from ropewalk.outputs import (
     FULL,
     RUN_FILE,
     RUN_FORMAT,
-    TEMPORARY,
     cannot_write,
     check_place,
+    is_left_over,
     locks,
     sync_directory,
     write_atomically,
 )
 from ropewalk.registered import code_in
 from ropewalk.untrusted import Fields, parse_json, read_json
+from ropewalk.values import decode
 
 FORMAT = RUN_FORMAT
 CONFIGURATION, EVENTS, RECORDS, LOCK = RUN_FILE, "events.jsonl", "records.jsonl", "lock"
@@ -58,6 +61,8 @@ KEPT = "kept"
 """The event of a result, with its checksum."""
 # What decides the numbers of a run besides its configuration.
 PACKAGES = ("numpy", "safetensors", "tokenizers", "torch", "transformers")
+
+T = TypeVar("T")
 
 MAX_LINE = 16 * 2**20
 _CHECKSUM = len(',"sha256":""}') + 64
@@ -215,10 +220,8 @@ class RunDirectory:
         Folders of that name are exports and checkpoints, whose own code removes them, or puts back
         what it had moved into them.
         """
-        for name in os.listdir(self.path):
-            path = self.path / name
-            if name.startswith(".") and name.endswith(TEMPORARY) and not _is_folder(path):
-                path.unlink(missing_ok=True)
+        for path in filter(is_left_over, list(self.path.iterdir())):
+            path.unlink(missing_ok=True)
 
     @property
     def events(self) -> list[dict[str, object]]:
@@ -284,7 +287,7 @@ def edited_files(run: Path) -> tuple[str, ...]:
 
 def check_configuration(run: Path, events: Iterable[Mapping[str, object]]) -> None:
     """Refuse a run.json that was edited since the run began: its records have another one's."""
-    signed = {event[CONFIGURATION] for event in events if CONFIGURATION in event}
+    signed = {str(event[CONFIGURATION]) for event in events if CONFIGURATION in event}
     if signed and _digest((run / CONFIGURATION).read_bytes()) not in signed:
         raise InputError(
             f"{run / CONFIGURATION}: was edited since the run began, so it is not the "
@@ -326,7 +329,7 @@ def _changed(run: Path, journals: object) -> tuple[str, str, bool] | None:
 
 
 def _lines_in(journal: Path) -> int:
-    return len(read_journal(journal)) if journal.exists() else 0
+    return len(_whole_lines(journal)) if journal.exists() else 0
 
 
 def _seal_in(journal: Path, count: int) -> str:
@@ -480,7 +483,7 @@ class Journal:
         check_place(self.path, key="journal")
         try:
             content = self.path.read_bytes() if self.path.exists() else b""
-            self.records, self._size, self._last = _good_lines(content, self.path)
+            self._read, self._size, self._last = _good_lines(content, self.path)
             self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             if self._size < len(content):
                 _warn_of_torn_tail(self.path, len(content) - self._size)
@@ -490,9 +493,16 @@ class Journal:
         except OSError as error:
             raise cannot_write(path, error) from None
 
+    @cached_property
+    def records(self) -> list[dict[str, object]]:
+        """All records. They are parsed when somebody asks: of a million, that takes a while."""
+        records = _records(self._read, self.path)
+        self._read = []
+        return records
+
     def append(self, records: Iterable[Mapping[str, object]]) -> None:
         """Add records. If the disk is full, the file stays as it was and the error says so."""
-        added = [dict(record) for record in records]
+        known, added = self.records, [dict(record) for record in records]
         data, last = b"", self._last
         for record in added:
             line = _line(record, last)
@@ -510,7 +520,14 @@ class Journal:
                 "room and start again to resume"
             ) from None
         self._size, self._last = self._size + len(data), last
-        self.records += added
+        known += added
+
+    def read(self, kind: type[T]) -> list[T]:
+        """The records as values: whoever can edit a line can also compute its checksum."""
+        return [
+            decode(kind, record, f"{self.path}: line {number}: ")
+            for number, record in enumerate(self.records, start=1)
+        ]
 
     @property
     def sealed(self) -> list[object]:
@@ -523,16 +540,31 @@ class Journal:
 
 def read_journal(path: str | Path) -> list[dict[str, object]]:
     """The records of a journal, without opening it for writing."""
-    path = Path(path)
+    return _records(_whole_lines(Path(path)), path)
+
+
+def _whole_lines(path: Path) -> list[bytes]:
+    """The lines of a journal, without a torn tail."""
     if path.exists() and not path.is_file():  # a pipe would be waited for
         raise InputError(f"{path}: is not a file; restore it")
     try:
         content = path.read_bytes()
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); check the path") from None
-    records, size, _ = _good_lines(content, path)
+    lines, size, _ = _good_lines(content, path)
     if size < len(content):
         _warn_of_torn_tail(path, len(content) - size)
+    return lines
+
+
+def _records(lines: Iterable[bytes], path: object) -> list[dict[str, object]]:
+    records = []
+    for number, line in enumerate(lines, start=1):
+        body = line[:-_CHECKSUM].decode(errors="replace") + "}"
+        record = parse_json(body, source=f"{path}: line {number}")
+        assert isinstance(record, dict), "it ends with a member"
+        del record[_FOLLOWS]
+        records.append(record)
     return records
 
 
@@ -587,29 +619,25 @@ def _seal(line: bytes) -> str:
     return line[-64 - len('"}') :][:16].decode()
 
 
-def _record(line: bytes, source: str) -> dict[str, object] | None:
-    """The record of a line, or None if the checksum does not hold."""
-    if not len("{}") + _CHECKSUM <= len(line) <= MAX_LINE:
-        return None
-    body = line[:-_CHECKSUM] + b"}"
-    if line[-_CHECKSUM:] != _checksum(body):
-        return None
-    record = parse_json(body.decode(errors="replace"), source=source)
-    return record if isinstance(record, dict) else None
+def _is_sealed(line: bytes) -> bool:
+    """True if the checksum of a line holds."""
+    return line.endswith(_checksum(line[:-_CHECKSUM] + b"}"))
 
 
-def _good_lines(content: bytes, path: Path) -> tuple[list[dict[str, object]], int, str]:
-    """The records up to the torn tail, how many bytes they take, and the seal of the last."""
-    records: list[dict[str, object]] = []
+def _good_lines(content: bytes, path: Path) -> tuple[list[bytes], int, str]:
+    """The lines up to the torn tail, how many bytes they take, and the seal of the last."""
+    from hashlib import sha256
+
+    good: list[bytes] = []
     last = ""
-    size = position = 0
+    size = 0
     bad: int | None = None
-    for number, line in enumerate(_lines(content), start=1):
-        position += len(line) + 1
-        record = _record(line, f"{path}: line {number}")
-        # A line without its end was still being written, whatever its checksum says.
-        if record is None or position > len(content):
-            if line.endswith(b"\r") and _record(line[:-1], str(path)) is not None:
+    # What stands behind the last end was still being written, whatever its checksum says.
+    for number, line in enumerate(content.split(b"\n")[:-1], start=1):
+        digest = sha256(line[:-_CHECKSUM] + b"}").hexdigest()
+        is_next = line.endswith(f',"{_FOLLOWS}":"{last}","sha256":"{digest}"}}'.encode())
+        if len(line) > MAX_LINE or not (is_next or _is_sealed(line)):
+            if line.endswith(b"\r") and _is_sealed(line[:-1]):
                 raise DamagedJournal(
                     f"{path}: line {number} ends in CR and LF, as a copy in text mode leaves it; "
                     "restore the file, or remove the CRs (dos2unix)"
@@ -621,20 +649,15 @@ def _good_lines(content: bytes, path: Path) -> tuple[list[dict[str, object]], in
                 f"{path}: line {bad} is damaged and line {number} is not, so this is no "
                 "interrupted write; restore the file, or start a new run"
             )
-        if record.pop(_FOLLOWS, None) != last:
+        if not is_next:
             raise DamagedJournal(
                 f"{path}: line {number} does not follow the line before it, so lines were removed, "
                 "repeated or moved; restore the file, or start a new run"
             )
-        last = _seal(line)
-        records.append(record)
-        size = position
-    return records, size, last
-
-
-def _lines(content: bytes) -> Iterator[bytes]:
-    lines = content.split(b"\n")
-    yield from lines if lines[-1] else lines[:-1]
+        last = digest[:16]
+        good.append(line)
+        size += len(line) + 1
+    return good, size, last
 
 
 def _warn_of_torn_tail(path: Path, size: int) -> None:

@@ -98,6 +98,9 @@ class FrozenList(list[Any]):
         return FrozenList, (list(self),)
 
 
+_IMMUTABLE = (str, int, float, bool, type(None), FrozenDict)
+
+
 class Members:
     """A frozen dataclass whose JSON form is its fields."""
 
@@ -245,7 +248,7 @@ def check_member(member: object, members: Collection[object], key: str) -> None:
 
 def frozen(value: Any, lists: type[Any] = tuple) -> Any:
     """A value with the same content that cannot be changed; a list becomes one of `lists`."""
-    if isinstance(value, FrozenDict):
+    if type(value) in _IMMUTABLE:
         return value
     if isinstance(value, Mapping):
         return FrozenDict({key: frozen(item, FrozenList) for key, item in value.items()})
@@ -287,6 +290,8 @@ def flat(value: object, path: str = "") -> dict[str, Any]:
 
 def decode(hint: Any, value: object, path: str) -> Any:
     """The value of a type that this JSON stands for."""
+    if (leaf := _LEAVES.get(hint)) is not None:
+        return leaf(value, path)
     origin, arguments = get_origin(hint), get_args(hint)
     if hasattr(origin, "__value__"):  # an alias by `type`, as numpy's NDArray is from 2.5 on
         return decode(origin.__value__[arguments], value, path)
@@ -294,8 +299,6 @@ def decode(hint: Any, value: object, path: str) -> Any:
         if value is None and _INFINITE in arguments:
             return math.inf
         return decode(arguments[0], value, path)
-    if hint in _LEAVES:
-        return _LEAVES[hint](value, path)
     if origin in (Union, types.UnionType):
         if value is None and type(None) in arguments:
             return None

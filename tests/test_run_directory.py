@@ -106,6 +106,9 @@ def test_the_configuration_of_another_run_is_refused(tmp_path: Path) -> None:
         RunOnDisk.read(tmp_path / "run")
     with pytest.raises(InputError, match="was edited since the run began"):
         RunDirectory(tmp_path / "run", "search", {"seed": 7})
+    _append(tmp_path / "run" / "events.jsonl", {"run.json": []})
+    with pytest.raises(InputError, match="was edited since the run began"):
+        RunOnDisk.read(tmp_path / "run")
 
 
 def test_a_journal_whose_lines_name_no_line_before_them_is_refused(journal: Path) -> None:
@@ -152,6 +155,24 @@ def test_a_changed_byte_is_never_accepted(
             kept = read_journal(path)
         assert kept == RECORDS[: len(kept)]
         assert len(kept) < len(RECORDS)
+
+
+def test_a_line_that_is_sealed_but_is_no_json_is_refused_when_it_is_read(tmp_path: Path) -> None:
+    """Opening compares checksums alone: to parse a million lines takes ten times as long."""
+    journal = tmp_path / "records.jsonl"
+    body = b'{"a":1,"a":2,"follows":""}'
+    journal.write_bytes(
+        body[:-1] + b',"sha256":"%b"}\n' % hashlib.sha256(body).hexdigest().encode()
+    )
+    opened = Journal(journal)
+    for read in (
+        lambda: opened.records,
+        lambda: opened.append(RECORDS),
+        lambda: read_journal(journal),
+    ):
+        with pytest.raises(InputError, match=r"line 1: a .*stands twice"):
+            read()
+    opened.close()
 
 
 def test_zeros_at_the_end_are_a_torn_tail(journal: Path) -> None:

@@ -149,10 +149,7 @@ class _Build:
         )
         self._digest = hashlib.sha256()
         self._journal = self.directory.journal(SHARDS)
-        self._done = [
-            Shard.from_json(record, f"{self._journal.path}[{i}]")
-            for i, record in enumerate(self._journal.records)
-        ]
+        self._done = self._journal.read(Shard)
         self._tokens = 0
         if len({shard.texts_sha256 for shard in self._done}) < len(self._done):
             raise InputError(

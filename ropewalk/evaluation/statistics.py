@@ -154,7 +154,9 @@ def _clustered_mean(
     trace = float(a @ (1 - 2 * share + even))
     crossed = even**2 * s0**2 + 2 * s2 * s0 - 4 * even * s1 * s0 + 2 * s1**2
     own = float(a**2 @ ((1 - 2 * share + even) ** 2 - (even - 2 * share) ** 2))
-    return _Mean(mean, error, trace**2 / (crossed + own), count, _skewness(changes))
+    # Where one cluster has nearly all weight, rounding takes what is left of the differences above.
+    degrees = 1.0 if share.max() > 0.999 else trace**2 / (crossed + own)
+    return _Mean(mean, error, degrees, count, _skewness(changes))
 
 
 def _mixed_mean(values: ArrayLike, clusters: Sequence[Hashable] | None) -> _Mean:

@@ -26,6 +26,7 @@ from ropewalk.outputs import (
     check_place,
     check_room,
     check_unicode,
+    is_left_over,
     locks,
 )
 
@@ -64,7 +65,8 @@ def check_export_place(
 def _foreign(folder: Path) -> str | None:
     """Something in a folder that its manifest does not list; None if an export wrote all of it."""
     manifest = Manifest.read(folder) if (folder / MANIFEST).exists() else Manifest({})
-    return next(iter(manifest.unlisted(folder)), None)
+    names = manifest.unlisted(folder)
+    return next((name for name in names if not is_left_over(folder / name)), None)
 
 
 _LOCK, _REPLACED = "lock", "replaced"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ropewalk.data.corpora import Document
-from ropewalk.errors import InvalidValue
+from ropewalk.errors import InputError, InvalidValue
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.forward_time import announce
 from ropewalk.evaluation.identity import run_identity
@@ -28,7 +28,7 @@ from ropewalk.number_formats.traps import find_traps, gain_of
 from ropewalk.progress import Notice, Progress, share
 from ropewalk.run_directory import CONFIGURATION, RESULTS, Journal, RunDirectory
 from ropewalk.untrusted import whole_number
-from ropewalk.values import Charts
+from ropewalk.values import Charts, Members
 
 MEASUREMENTS = "measurements.jsonl"
 """The journal of a measurement in its run directory."""
@@ -183,7 +183,7 @@ class Measurement:
     ) -> Precision:
         """Run everything; what the journal holds already is not computed again."""
         settings = self.settings
-        records: list[dict[str, Any]] = [] if journal is None else list(journal.records)
+        records = [] if journal is None else self._lines(journal)
         known = {(r["arm"], r["sequence"]) for r in records if r["kind"] == "shifts"}
         units = [(arm, i) for arm in settings.arms for i in range(settings.sequences)]
         missing = [unit for unit in units if unit not in known]
@@ -224,6 +224,46 @@ class Measurement:
             arms=summarise([by_unit[unit] for unit in units]),
             traps=tuple(Gain(**g) for r in records if r["kind"] == "traps" for g in r["gains"]),
         )
+
+    def _lines(self, journal: Journal) -> list[dict[str, Any]]:
+        """The lines of a journal, refused if this measurement does not write such ones."""
+        lines, settings = journal.read(Line), self.settings
+        ends = tuple(sorted({*settings.lengths, settings.length}))
+        grid = [(first, ends, len(ends), len(ends)) for first in settings.shifts]
+        units = [(line.kind, line.arm, line.sequence) for line in lines]
+        for number, line in enumerate(lines, start=1):
+            own = [(p.first, p.lengths, len(p.attention), len(p.logit)) for p in line.points]
+            is_known = units[number - 1] in units[: number - 1]
+            if is_known or own != (grid if line.kind == "shifts" else []):
+                raise InputError(
+                    f"{journal.path}: line {number} is not one that this measurement writes; "
+                    "restore the file, or give another directory"
+                )
+        return list(journal.records)
+
+
+class ShiftPoint(NamedTuple):
+    """A shift of a sequence, as the journal keeps it."""
+
+    first: int
+    second: int
+    lengths: tuple[int, ...]
+    attention: tuple[float, ...]
+    logit: tuple[float, ...]
+    losses: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Line(Members):
+    """A line of the journal: a sequence under an arm, or the traps."""
+
+    _optional = ("arm", "sequence", "points", "gains")
+
+    kind: Literal["shifts", "traps"]
+    arm: str = ""
+    sequence: int = 0
+    points: tuple[ShiftPoint, ...] = ()
+    gains: tuple[Gain, ...] = ()
 
 
 def point_of(found: ShiftDifference) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from ropewalk.run_directory import Journal
 from ropewalk.schedule import FloatArray
 from ropewalk.searching.objective import Objective
 from ropewalk.searching.space import Candidate, Space
+from ropewalk.values import decode
 
 
 class ScoreRequest(NamedTuple):
@@ -222,7 +223,10 @@ class Ledger:
         losses = record.get("losses")
         if record | self._line(unit, state) != record or not isinstance(losses, list):
             raise self._of_another_search()
-        self._enter(unit, np.array([np.inf if x is None else x for x in losses], dtype=np.float64))
+        losses = decode(tuple[float | None, ...], losses, "losses")
+        if len(losses) != len(unit.documents):
+            raise self._of_another_search()
+        self._enter(unit, np.array([np.inf if x is None else x for x in losses]))
         return True
 
     def _score(self, units: list[Unit], state: str) -> None:

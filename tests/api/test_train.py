@@ -425,7 +425,7 @@ def test_domain_tags_begin_the_documents_that_are_trained_on(model: Path, tmp_pa
     tokenizer = tiny.tokenizer()
     tags = {name: tokenizer.encode(name, add_special_tokens=False) for name in corpus}
     assert record["data"]["windows"]["tags"] == tags
-    with pytest.raises(InputError, match="tell domains apart, and there is one"):
+    with pytest.raises(InputError, match="needs several domains, and there is one"):
         previewed(model, tmp_path / "other", domain_tags=True)
 
 

@@ -121,6 +121,23 @@ def test_a_weight_is_as_many_equal_values_of_a_cluster() -> None:
     assert mean_interval(values, weights) == pytest.approx(repeated)
 
 
+@pytest.mark.parametrize("size", [1e4, 1e6, 1e9, 1e12])
+@pytest.mark.parametrize("count", [5, 6, 20])
+def test_a_cluster_with_nearly_all_weight_leaves_one_degree_of_freedom(
+    size: float, count: int
+) -> None:
+    values, weights = np.arange(count) % 3.0, np.array([size, *[1.0] * (count - 1)])
+    low, high = known(mean_interval(values, weights, list(range(count))))
+    mean = np.average(values, weights=weights)
+    without = [
+        np.average(np.delete(values, i), weights=np.delete(weights, i)) for i in range(count)
+    ]
+    error = math.sqrt(sum((x - mean) ** 2 for x in without) * (count - 1) / count)
+    assert (low, high) == pytest.approx(
+        (mean - t_quantile(1) * error, mean + t_quantile(1) * error), rel=1e-3
+    )
+
+
 def test_a_cluster_that_outweighs_the_others_leaves_few_degrees_of_freedom() -> None:
     values = np.random.default_rng(3).normal(size=12)
     even, uneven = (mean_interval(values, [1.0] * 11 + [last]) for last in (1.0, 40.0))

@@ -143,6 +143,7 @@ def test_only_exports_are_replaced_and_never_a_source(source: Path, tmp_path: Pa
             staged(place, needs_bytes=0, overwrite=True, sources=(source,)),
         ):
             pass
+    (home / f".ropewalk-1{TEMPORARY}").write_text("killed while it wrote thi")
     with staged(home, needs_bytes=0, overwrite=True) as place:
         place.mkdir()
     assert list(home.iterdir()) == []

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ropewalk.data.corpora import Document
-from ropewalk.errors import InvalidValue
+from ropewalk.errors import InputError, InvalidValue
 from ropewalk.models.load import LoadedModel, load
 from ropewalk.number_formats.measurement import (
     MEASUREMENTS,
@@ -22,7 +22,7 @@ from ropewalk.number_formats.measurement import (
 )
 from ropewalk.number_formats.request import PrecisionRequest
 from ropewalk.number_formats.results import Precision
-from ropewalk.run_directory import RunDirectory
+from ropewalk.run_directory import Journal, RunDirectory, read_journal
 from tests.number_formats import test_traps
 
 TEXT = [Document("text", "def f(x):\n    return x + 1\n" * 120)]
@@ -73,6 +73,30 @@ def test_a_finished_run_computes_nothing_again(loaded: LoadedModel, tmp_path: Pa
     assert passes[-1] == 2 * 2 * 3
     _, passes = measured(loaded, tmp_path / "run")
     assert passes == [0, 0]
+
+
+def test_a_line_that_was_edited_and_sealed_again_is_refused(
+    loaded: LoadedModel, tmp_path: Path
+) -> None:
+    measured(loaded, tmp_path)
+    file = tmp_path / MEASUREMENTS
+    records: list[Any] = read_journal(file)
+    [one, *others] = records
+    [first, *points] = one["points"]
+    for changed, told in (
+        ([*others, others[-1]], "line 5 is not one that"),
+        ([{**one, "points": [{**first, "logit": []}, *points]}], "line 1 is not one that"),
+        ([{**one, "points": points}], "line 1 is not one that"),
+        ([{**one, "kind": "other"}], "line 1: kind"),
+        ([{**one, "points": [{**first, "losses": [1.0]}]}], "line 1: points.0..losses"),
+        ([{key: own for key, own in one.items() if key != "kind"}], "line 1: kind .*is missing"),
+    ):
+        file.unlink()
+        journal = Journal(file)
+        journal.append(changed)
+        journal.close()
+        with pytest.raises(InputError, match=told):
+            measured(loaded, tmp_path)
 
 
 def test_progress_reaches_its_total(loaded: LoadedModel) -> None:

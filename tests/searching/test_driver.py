@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ropewalk.errors import InputError, InvalidValue, RopewalkError
-from ropewalk.run_directory import Journal
+from ropewalk.run_directory import Journal, read_journal
 from ropewalk.schedule import FloatArray
 from ropewalk.searching.driver import Outcome, Progress, Requests, ScoreRequest, Strategy, search
 from ropewalk.searching.space import Candidate, Space
@@ -127,6 +127,22 @@ def test_a_journal_answers_for_the_objective(tmp_path: Path) -> None:
     assert all((one == other).all() for one, other in zip(heard, heard_again, strict=True))
     assert bowl.asked == []
     assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("losses", [[1.0, "2"], [1.0], None])
+def test_losses_that_were_edited_and_sealed_again_are_refused(
+    tmp_path: Path, losses: list[object] | None
+) -> None:
+    request = ScoreRequest((ONE,), (0, 3))
+    path = tmp_path / "search.jsonl"
+    journalled(path, request)
+    [record] = read_journal(path)
+    path.unlink()
+    journal = Journal(path)
+    journal.append([{**record, "losses": losses}])
+    journal.close()
+    with pytest.raises(InputError, match=r"losses|another search"):
+        journalled(path, request)
 
 
 def test_a_failure_is_a_failure_in_the_journal_too(tmp_path: Path) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tools.reliability.row import CannotRun, Case, Row, all_rows
-from tools.reliability.running import CANNOT, recorded, run_row
+from tools.reliability.running import CANNOT, recorded, run_finds, run_row
 
 ROWS = all_rows()
 
@@ -38,6 +39,11 @@ def _cases(room: Path, seed: int) -> Iterator[Case]:
     yield Case("good again", lambda: None)
 
 
+def _mended(room: Path, seed: int) -> Iterator[Case]:
+    for case in _cases(room, seed):
+        yield Case(case.name, lambda name=case.name: "still" if name == "hangs" else None)  # type: ignore[misc]
+
+
 def test_outcomes_are_counted_and_a_second_run_goes_on(tmp_path: Path) -> None:
     row = Row("row", "a fault", "nothing bad", 7, _cases, seconds=0.05)
     first = run_row(row, 3, 0, 10, tmp_path)
@@ -53,4 +59,6 @@ def test_outcomes_are_counted_and_a_second_run_goes_on(tmp_path: Path) -> None:
         next(said for said in second.finds if "ZeroDivisionError" in said),
     }
     assert recorded("row", tmp_path) == second
+    third = run_finds(replace(row, cases=_mended), tmp_path)
+    assert (third.done, third.not_run, third.finds) == (6, second.not_run, {"hangs: still": 1})
     assert not any(said.startswith(CANNOT) for said in second.finds)

@@ -12,7 +12,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from tools.reliability.page import write_page
 from tools.reliability.row import all_rows
-from tools.reliability.running import run_row
+from tools.reliability.running import run_finds, run_row
 
 
 def main(words: list[str] | None = None) -> int:
@@ -23,6 +23,7 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=float("inf"), help="at most, for each row")
     parser.add_argument("--again", action="store_true", help="from the first case on")
+    parser.add_argument("--finds", action="store_true", help="those that were not as expected")
     given = parser.parse_args(words)
     for name in given.rows or rows:
         if name not in rows:
@@ -31,7 +32,10 @@ def main(words: list[str] | None = None) -> int:
     for name in given.rows or rows:
         row = rows[name]
         count = row.planned if given.count is None else given.count
-        counts = run_row(row, count, given.seed, given.minutes, again=given.again)
+        if given.finds:
+            counts = run_finds(row)
+        else:
+            counts = run_row(row, count, given.seed, given.minutes, again=given.again)
         print(file=sys.stderr)
         wrong += sum(counts.finds.values())
     write_page()

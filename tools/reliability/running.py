@@ -91,6 +91,21 @@ def run_row(
     return counts
 
 
+def run_finds(row: Row, folder: Path = COUNTS) -> Counts:
+    """The cases that were not as expected once more, alone, as after a mend."""
+    counts = recorded(row.name, folder)
+    with tempfile.TemporaryDirectory(prefix="ropewalk-faults-") as room:
+        for case in islice(row.cases(Path(room), counts.seed), counts.begun):
+            for find in [find for find in counts.finds if find.startswith(f"{case.name}: ")]:
+                [said] = _outcomes(row, [case])
+                counts.done -= counts.finds.pop(find)
+                _count(counts, case, said and said.replace(room, "ROOM"))
+                _show(row, counts, counts.begun, said and f"{case.name}: {said}")
+    counts.commit = _commit()
+    keep(row.name, counts, folder)
+    return counts
+
+
 def _count(counts: Counts, case: Case, said: str | None) -> None:
     if said and said.startswith(CANNOT):
         what = said.removeprefix(CANNOT)

@@ -88,6 +88,13 @@ SUBJECTS = {
             results=("results.json",),
         ),
         Subject(
+            "precision",
+            "precision MODEL --corpus TEXTS --length 48 --shifts 0,16 --sequences 2 --device cpu "
+            "--run run",
+            journals=("measurements.jsonl", "events.jsonl"),
+            results=("results.json",),
+        ),
+        Subject(
             "fingerprint",
             "fingerprint MODEL --plan PLAN --length 64 --corpus TEXTS --device cpu -o run.json",
         ),

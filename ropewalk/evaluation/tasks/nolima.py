@@ -2,7 +2,7 @@
 
 Source: the paper (arXiv 2502.05167) and its repository. The published pairs are for research that
 is not commercial, so these are our own, in two forms as there: one step of knowledge leads from the
-fact to the question, or two. docs/evaluation.md lists the differences.
+fact to the question, or two. studies/papers.md lists the differences.
 """
 
 from __future__ import annotations

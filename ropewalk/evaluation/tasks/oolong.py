@@ -1,7 +1,7 @@
 """Oolong's synthetic half (Bertsch et al., 2025): records to classify, count and compare.
 
 Source: the paper (arXiv 2511.02817) and the scorer of its repository. Records are sentences of our
-own about four topics, each with a date and a user as there; docs/evaluation.md lists the
+own about four topics, each with a date and a user as there; studies/papers.md lists the
 differences.
 """
 
@@ -136,8 +136,8 @@ TASKS = tuple(
         ends=r"\S[^\n]*\n",
     )
     for draft, summary in (
-        (count, "How many of many records are about a topic."),
-        (most, "The topic that most of many records have."),
-        (compare, "Which of two topics more of many records have."),
+        (count, "The number of records about a topic, of many."),
+        (most, "The most common topic of many records."),
+        (compare, "The more common of two topics of many records."),
     )
 )

@@ -89,8 +89,7 @@ class _Measuring:
     _spent: int = 0
 
     def __post_init__(self) -> None:
-        for line in () if self.journal is None else self.journal.records:
-            own = DocumentAnswers.from_json(line, f"{JOURNAL}: ")
+        for own in () if self.journal is None else self.journal.read(DocumentAnswers):
             self._known[own.degree, own.length, own.number] = own
         self._library = Library(
             self.asked.documents, self.subject.small, self.asked.seed, self.reader.count

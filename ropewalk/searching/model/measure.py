@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -167,6 +167,14 @@ class LocalMeasure(DocumentMeasure):
         raise AssertionError("the second try returns")
 
 
+class MeasuredDocument(NamedTuple):
+    """A line of the journal of a measure."""
+
+    of: str
+    """The identity of a schedule and a document."""
+    measured: tuple[float | None, ...]
+
+
 class JournaledMeasure:
     """A measure that keeps its values in a journal, one line for a schedule and a document.
 
@@ -176,10 +184,9 @@ class JournaledMeasure:
     def __init__(self, measure: Measure, journal: Journal | None, at_once: int) -> None:
         self._measure, self._journal, self._at_once = measure, journal, at_once
         self._known: dict[str, FloatArray] = {}
-        for record in journal.records if journal else ():
-            values = np.array(record["measured"], dtype=np.float64)  # null becomes NaN
-            if values.size == len(ENTRIES):  # older journals hold fewer; those are read again
-                self._known[str(record["of"])] = values.ravel()
+        for line in journal.read(MeasuredDocument) if journal else ():
+            if len(line.measured) == len(ENTRIES):  # older ones hold fewer; those are read again
+                self._known[line.of] = np.array(line.measured, np.float64)  # None becomes NaN
 
     def measured(
         self,

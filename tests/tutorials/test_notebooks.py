@@ -54,6 +54,7 @@ def test_a_notebook_is_short_and_shows_its_results(place: Path) -> None:
 @each_notebook
 def test_a_notebook_runs(place: Path, tmp_path: Path) -> None:
     run = Path(shutil.copy(place, tmp_path))
-    command = [sys.executable, "-m", "nbconvert", "--to", "notebook", "--execute", "--inplace", run]
-    subprocess.run(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": f"{ROOT}"}, check=True)
+    execute = ["-m", "nbconvert", "--to", "notebook", "--execute", "--inplace"]
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}"}
+    subprocess.run([sys.executable, *execute, run], cwd=tmp_path, env=environment, check=True)
     assert shape(run) == shape(place)

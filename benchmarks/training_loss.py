@@ -111,7 +111,7 @@ def sentence(found: dict[str, Any]) -> str:
         f"| transformers, `labels=` | {stock['mib']:,.0f} MiB | {stock['cpu_seconds']:.2g} |",
         f"| ropewalk, in parts | {parts['mib']:,.0f} MiB | {parts['cpu_seconds']:.2g} |",
         "",
-        f"That is {stock['mib'] / parts['mib']:.1f} times less memory.",
+        f"That is 1/{stock['mib'] / parts['mib']:.0f} of the memory.",
     ]
     return "\n".join(lines)
 

@@ -90,8 +90,8 @@ def blocks() -> dict[str, str]:
             "`extend` end in *works* or *does not work* within 30 minutes (one seed each, models "
             f"in turn): {works} in *works*. They retrieve {rates[0]:.0%} to {rates[-1]:.0%} after "
             f"{documents[0]} to {documents[-1]} documents. Most also compare methods, since YaRN "
-            f"costs more text than the limit. They read {tokens[0]:,} to {tokens[-1]:,} tokens "
-            f"(median {statistics.median(tokens):,.0f})."
+            f"raises the loss of text by more than the limit. They read {tokens[0]:,} to "
+            f"{tokens[-1]:,} tokens (median {statistics.median(tokens):,.0f})."
         )
     ]
     missing = len(SEEDS) - len(found)

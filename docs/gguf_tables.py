@@ -84,7 +84,8 @@ def _architectures() -> str:
     for said, belongs in groups:
         own = [row for row in known if belongs(row)]
         names = [_named(row, tested) for row in own if row.name in tested or len(own) < MANY]
-        names += [f"and {len(own) - len(names)} that were read alone"] * (len(names) < len(own))
+        if len(names) < len(own):
+            names.append(f"and {len(own) - len(names)} checked only in the source")
         lines += [f"- {said}: {', '.join(names)}"]
     features: Groups = (
         ("an attention factor has no effect", lambda a: not a.attn_factor),

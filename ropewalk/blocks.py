@@ -120,7 +120,7 @@ class Page(NamedTuple):
     to_do: Code | None = None
     """The recommended action, and the command or the code for it."""
     evidence: tuple[Block, ...] = ()
-    """The figures that the verdict rests on; the first is next to it."""
+    """The figures that the verdict rests on; the first is next to it, others follow the command."""
     remarks: tuple[tuple[str, str], ...] = ()
     """On the outcome, such as the text that was read: a name and a sentence each."""
     figures: tuple[KeyFigure, ...] = ()

@@ -57,7 +57,7 @@ def _origin_of(code: Callable[..., object]) -> tuple[str, str]:
         content = file.read_bytes() if file.is_file() else inspect.getsource(code).encode()
     except (OSError, TypeError):
         raise InputError(
-            f"{code!r}: has no source, so no run could tell it from another; define it in a file "
+            f"{code!r}: has no source, by which a run could recognise it; define it in a file "
             "or in a cell of a notebook"
         ) from None
     origin = file.name if file.is_file() else code.__module__

@@ -16,12 +16,13 @@ from typer.testing import CliRunner
 
 import ropewalk as rw
 from docs import make_tree
-from docs.figures import pages
+from docs.figures import BLOCK, pages
 from ropewalk import scaling
 from ropewalk.cli import command_line
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+GENERATED_OR_FOR_DEVELOPERS = ("architecture", "families", "log")
 
 
 def test_every_module_says_what_it_is_for() -> None:
@@ -55,7 +56,10 @@ def test_the_site_shows_every_page_of_the_documentation_once() -> None:
     )
     assert len(shown) == len(set(shown))
     assert {page for page in pages() if page.startswith("docs/")} <= set(shown)
-    assert all((ROOT / page).exists() for page in shown)
+    notebooks = [page for page in shown if page.startswith("docs/notebooks/")]
+    there = {path.stem for path in ROOT.glob("docs/notebooks/*.ipynb")}
+    assert {Path(page).stem for page in notebooks} == there
+    assert all((ROOT / page).exists() for page in shown if page not in notebooks)
 
 
 def calls(text: str) -> list[str]:
@@ -121,6 +125,17 @@ def test_the_python_example_of_the_readme_runs_in_five_lines(
 
 def test_the_readme_can_be_read_in_a_few_minutes() -> None:
     assert len(README.split()) <= 900
+
+
+def test_the_documentation_can_be_read_in_an_afternoon() -> None:
+    """Words of text and tables that people write, without code and the pages for developers."""
+    written = {
+        page: re.sub(r"(?ms)```.*?```|^ {4}[^\n]*", "", BLOCK.sub("", text))
+        for page, text in pages().items()
+        if page.startswith("docs/") and Path(page).stem not in GENERATED_OR_FOR_DEVELOPERS
+    }
+    words = {page: len(re.findall(r"\S*\w\S*", text)) for page, text in written.items()}
+    assert sum(words.values()) <= 17_000, sorted(words.items(), key=lambda each: -each[1])
 
 
 def test_the_readme_shows_what_happens_to_a_lost_setting(

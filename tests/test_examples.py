@@ -1,13 +1,23 @@
-"""The scripts of examples/ run, as they are, and print what they promise."""
+"""The scripts of examples/ run, as they are, and print what they promise.
+
+`serve.py` is run by the tutorial (tests/tutorials), and waits until it is ended.
+"""
 
 from __future__ import annotations
 
+import ast
+import os
+import re
 import runpy
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
+ROOT = Path(__file__).parents[1]
+TRAIN = ROOT / "examples" / "train.py"
 PRINTS = {
     "evaluate_methods": "bundled at 2k tokens: unmodified: ",
     "export_and_verify": "(transformers folder, for 1k): OK",
@@ -18,6 +28,8 @@ PRINTS = {
     "plan_a_model": "exact vllm serve meta-llama/Meta-Llama-3-8B",
 }
 QUICK = ("lost_setting", "own_method", "plan_a_model")
+ELSEWHERE = ("serve", "train")
+EXAMPLES = sorted(each for each in TRAIN.parent.glob("*.py") if each.stem not in ELSEWHERE)
 
 
 @pytest.mark.parametrize(
@@ -34,3 +46,33 @@ def test_an_example_runs(
     monkeypatch.chdir(tmp_path)  # some write there
     runpy.run_path(str(script), run_name="__main__")
     assert PRINTS[script.stem] in capsys.readouterr().out
+
+
+def test_the_example_of_a_training_needs_two_modules_of_ropewalk() -> None:
+    tree = ast.walk(ast.parse(TRAIN.read_text("utf-8")))
+    named = {each.module or "" for each in tree if isinstance(each, ast.ImportFrom)}
+    assert {name for name in named if name.startswith("ropewalk")} == {"ropewalk.training"}
+
+
+@pytest.mark.slow
+def test_the_example_of_a_training_goes_on_where_it_was(tmp_path: Path) -> None:
+    """The last logged steps are the same again, and the result follows its plan."""
+    whole = trained(tmp_path)
+    losses = re.findall(r"'loss': '([\d.]+)'", whole)
+    assert len(losses) == 4
+    for name in ("checkpoint-20", "model"):
+        shutil.rmtree(tmp_path / "runs" / "trained" / name)
+    again = trained(tmp_path)
+    assert re.findall(r"'loss': '([\d.]+)'", again) == losses[2:]
+    for printed in (whole, again):
+        assert "runs/trained/model (transformers folder, for 1k): OK" in printed
+
+
+def trained(room: Path) -> str:
+    """The output of the script with its defaults."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, TRAIN], cwd=room, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout

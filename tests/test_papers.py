@@ -7,7 +7,7 @@ from pathlib import Path
 from ropewalk import scaling
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "papers.md"
+PAGE = ROOT / "studies" / "papers.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 
 

@@ -121,7 +121,7 @@ def fits(row: CostRow) -> str:
         return "yes"
     told = f"no room for {_PARTS.get(row.breaks, row.breaks)}"
     if row.change is None:
-        return f"{told}, and no change of ours makes it"
+        return f"{told}; no option of ropewalk makes it fit"
     return f"{told}; {row.change.told} fits ({row.change.bytes / GIB:,.1f} GiB)"
 
 

@@ -56,7 +56,7 @@ def _hints(result: Planned, details: bool, saved: bool) -> Iterator[str]:
     "plan",
     "From a config alone",
     example="ropewalk plan llama-3-8b --to 32k --method yarn -o plan.json",
-    output="the plan here; - prints it alone",
+    output="the plan here; - prints only the plan",
     plot="the factors",
     details="Show every list of factors whole, all pairs of a method, and without --method the "
     "theory of each, and those left out.",

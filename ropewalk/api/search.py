@@ -86,7 +86,7 @@ def _usual_run(given: Mapping[str, Any]) -> Path:
     "search",
     "On a model",
     example="ropewalk search path/to/model --to 32k --run runs/search",
-    output="the plan here too; - prints it alone",
+    output="the plan here too; - prints only the plan",
     kept=f"wrote {{run}}/{PLAN}",
     usual_run=_usual_run,
 )

@@ -39,7 +39,7 @@ def verify(
     runtimes: Annotated[
         Sequence[str],
         Option(
-            "Judge by this runtime alone, such as vllm, vllm==0.33.0 or llama.cpp; an unknown name "
+            "Judge by this runtime only, such as vllm, vllm==0.33.0 or llama.cpp; an unknown name "
             "lists all (default: the one that the export was written for; without a manifest "
             "transformers, vllm and sglang; for a GGUF file, llama.cpp).",
             "RUNTIME",

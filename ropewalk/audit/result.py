@@ -1,4 +1,7 @@
-"""The result of a verification: a verdict for each runtime, and one over all."""
+"""The result of a verification: a verdict for each runtime, and one over all.
+
+- `drafter-short`: the drafter does not reach the length
+"""
 
 from __future__ import annotations
 

@@ -72,8 +72,8 @@ def spreads(found: Sequence[Spread], count: int) -> Table:
     methods = list(dict.fromkeys(s.method for s in found))
     at = {((s.task, s.metric), s.length, s.method): _spread(s) for s in found}
     caption = (
-        f"mean and range of {count} checkpoints; the range is no interval, but the JSON of this "
-        "result has the intervals of each checkpoint"
+        f"mean and range of {count} checkpoints; the range is not an interval; the JSON has the "
+        "interval of each checkpoint"
     )
     return Table("", ("task", "length", *methods), _by_task(at, methods), caption, groups=True)
 

@@ -192,7 +192,7 @@ def _version_of(program: Path) -> str:
             "llama_server", str(program), f"cannot be run ({reason})", remedy
         ) from None
     if (found := re.search(r"^version: (.+)$", said, re.MULTILINE)) is None:
-        rule = f"is no llama-server: `--version` tells {shortened(said.partition(chr(10))[0])}"
+        rule = f"is not a llama-server: `--version` prints {shortened(said.partition(chr(10))[0])}"
         raise InvalidValue("llama_server", str(program), rule, remedy)
     return printable(found[1])
 
@@ -467,12 +467,12 @@ class RunningLlamaCpp:
                 answer = json.loads(connection.getresponse().read())
         except (OSError, HTTPException, ValueError) as error:
             if (reason := self._served.end()) is not None:
-                told = f"llama.cpp ended while it ran: {reason}"
+                told = f"llama.cpp stopped unexpectedly: {reason}"
             else:
                 said = f"{type(error).__name__}: {shortened(str(error))}"
-                told = f"llama.cpp runs, and its answer cannot be read ({said})"
+                told = f"llama.cpp is running, but its answer cannot be read ({said})"
             raise RopewalkError(
-                f"{self._path}: {told}; the same command goes on from its `run`, if it has one; "
+                f"{self._path}: {told}; run the same command again (it resumes from its `run`); "
                 "give shorter lengths if memory ran out"
             ) from None
         if "error" in answer:

@@ -25,11 +25,18 @@ _ALLOWED = table_in(TABLE.with_name("optional_tensors.json"))
 which feed_forward_length is not the width of each tensor of a feed-forward layer."""
 _ENDINGS = ("", "weight", "bias", "scale", "input_scale")
 _EPSILONS = ("attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon")
-_LOADED = (
+_PATTERN = "attention.sliding_window_pattern"
+_COUNTS = (
     *("attention.head_count_kv", "attention.value_length", "block_count", "context_length"),
-    *("expert_count", "expert_used_count", "feed_forward_length", *_EPSILONS),
+    *("expert_count", "expert_used_count", "expert_group_count", "expert_group_used_count"),
+    *("feed_forward_length", _PATTERN),
 )
-"""Numbers that llama.cpp loads in all architectures, next to those of the rotation."""
+_LOADED = {
+    **dict.fromkeys(_COUNTS, "uint32"),
+    **dict.fromkeys(_EPSILONS, "float32"),
+    **dict.fromkeys(("attention.causal", "rope.scaling.finetuned"), "bool"),
+}
+"""What llama.cpp loads in all architectures, next to the numbers of the rotation, by its type."""
 _NO_WEIGHTS = {24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64"}
 _SHOWN = 3
 
@@ -48,9 +55,13 @@ def untold(header: GGUFHeader) -> str:
 
 def problems(header: GGUFHeader) -> Iterator[str]:
     """Each thing for which llama.cpp refuses the file, or computes garbage."""
-    for key in _LOADED:
-        if form := header.mistyped(key, whole=key not in _EPSILONS):
-            yield f"{key} must be stored as {form} to be loaded"
+    for key, kind in _LOADED.items():
+        listed = key in (*_PER_LAYER, _PATTERN) and f"{header.architecture}.{key}" in header.lengths
+        if not listed and header.mistyped(key, kind):
+            yield f"{key} must be stored as {kind} to be loaded"
+    experts, used = (header.number(key) or 0 for key in ("expert_count", "expert_used_count"))
+    if not min(experts, 1) <= used <= experts:
+        yield f"expert_used_count = {used:g}, and expert_count = {experts:g}"
     width, place = header.count("embedding_length"), header.tensors.get(EMBEDDING)
     if place is None and EMBEDDING in table_in(TABLE).get(header.architecture, [[]])[0]:
         yield f"there is no tensor {EMBEDDING}"

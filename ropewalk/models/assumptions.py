@@ -13,7 +13,13 @@ from typing import NamedTuple
 
 from ropewalk.errors import shortened
 from ropewalk.models.config import Config, ConfigReader
-from ropewalk.models.config.keys import ALIASES, ORIGINAL_LENGTH, named_in, rope_type
+from ropewalk.models.config.keys import (
+    ALIASES,
+    LENGTH_BESIDE,
+    ORIGINAL_LENGTH,
+    named_in,
+    rope_type,
+)
 from ropewalk.models.families import FAMILIES
 from ropewalk.models.lengths import STATE_IT
 from ropewalk.untrusted import real_number
@@ -66,7 +72,8 @@ def _all(reader: ConfigReader) -> Iterator[Assumption]:
     for find in (_model_type, _two_settings, _two_bases, _one_base, _two_names, _two_levels):
         yield from find(reader)
     yield from _beside_the_rope(reader, "two-names", "partial_rotary_factor", "second")
-    yield from _beside_the_rope(reader, "two-original-lengths", ORIGINAL_LENGTH, "first")
+    first = "first" if reader.model_type in LENGTH_BESIDE else "second"
+    yield from _beside_the_rope(reader, "two-original-lengths", ORIGINAL_LENGTH, first)
     for find in (_length_of_linear, _layout, _unread, _own_code):
         yield from find(reader)
 

@@ -317,7 +317,7 @@ def _named(name: str, allow_download: bool) -> Source:
         hint = f"; the closest known names are {', '.join(close)}" if close else ""
         raise InputError(
             f"{name}: there is no such file or folder, and no known model of that name{hint}; "
-            "to fetch a model of that name from the Hugging Face hub, allow it (`allow_download`)"
+            "to fetch it from the Hugging Face hub, add `allow_download`"
         ) from None
     return Source(name, "catalogue", value=entry, allow_download=allow_download)
 

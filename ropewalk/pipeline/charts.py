@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from ropewalk.chart import Axis, Chart, Guide, Mark, Series, Tile, TileGrid
-from ropewalk.evaluation.charts import INTERVALS, LENGTH, RATE, original
+from ropewalk.evaluation.charts import LENGTH, RATE, original
 from ropewalk.evaluation.results import shown_method
 from ropewalk.evaluation.verdict import CONFIDENCE, LOOKS, MARGIN, TO_WORK, Look
 from ropewalk.lengths import format_length
@@ -18,7 +18,9 @@ LOSS = Axis(PERPLEXITY.label, "log10")
 PLACES = 3
 """The rows of a grid by depth."""
 FEW = 30
-"""A tile of fewer facts says their number, with dashes around."""
+"""A tile of fewer facts has dashes around."""
+_MARKS = {"works": "passes", "does not work": "fails"}
+"""Verdicts after some of the documents, as a chart marks them."""
 
 
 class PlantedFact(NamedTuple):
@@ -42,17 +44,12 @@ def before_and_after(
     axis: Axis, value: Callable[[str, int], Mark | None], chosen: str, lengths: Sequence[int]
 ) -> Chart:
     """One value by length, unmodified and under the chosen schedule."""
-    series = tuple(
-        Series(
-            name,
-            tuple(filter(None, (value(method, n) for n in lengths))),
-            method == chosen,
-            subject=method,
-        )
-        for method, name in names(chosen).items()
-    )
-    title = axis.label.capitalize()
-    return Chart(title, LENGTH, axis, series, original(lengths[0]), caption=INTERVALS)
+    series = []
+    for method, name in names(chosen).items():
+        marks = tuple(filter(None, (value(method, n) for n in lengths)))
+        series.append(Series(name, marks, method == chosen, subject=method))
+    title, caption = axis.label.capitalize(), "95% intervals over documents."
+    return Chart(title, LENGTH, axis, tuple(series), original(lengths[0]), caption=caption)
 
 
 def by_depth(title: str, facts: Mapping[int, Sequence[PlantedFact]], deepest: float) -> TileGrid:
@@ -69,12 +66,12 @@ def by_depth(title: str, facts: Mapping[int, Sequence[PlantedFact]], deepest: fl
         title,
         LENGTH.label,
         "depth",
-        tuple(f"{format_length(n)} ({len(own)} facts)" for n, own in facts.items()),
+        tuple(map(format_length, facts)),
         tuple(f"{100 * low:.0f}–{high:.0%}" for low, high in pairwise(edges)),
         tuple(rows),
-        "Depth: how far into its document a fact is hidden; 0% is the beginning, and the questions "
-        f"are at the end. Dashes around a count: fewer than {FEW} facts in a cell, too few for a "
-        "percentage.",
+        "Each cell: the share found, of so many facts. Dashed: fewer than "
+        f"{FEW} facts, too few to compare cells. Depth: how far into its document a fact is "
+        "hidden; the questions are at the end.",
     )
 
 
@@ -84,30 +81,26 @@ def _tile(length: int, facts: Sequence[PlantedFact]) -> Tile | None:
     count = f"{sum(fact.found for fact in facts)} of {len(facts)}"
     rate = sum(fact.found for fact in facts) / len(facts)
     at = f"{facts[0].depth:.0%} to {facts[-1].depth:.0%} into a document"
-    few = len(facts) < FEW
-    return Tile(rate, f"{format_length(length)}, {at}: {count}", few, count if few else "")
+    shown = f"{rate:.0%} of {len(facts)}"
+    return Tile(rate, f"{format_length(length)}, {at}: {count}", len(facts) < FEW, shown)
 
 
 def by_documents(looks: Sequence[Look], chosen: str, window: int, length: int) -> Chart:
     """The difference that decides, after each look at the documents."""
-    marks = tuple(Mark.of(look.documents, look.difference) for look in looks)
+    marks = tuple(
+        Mark.of(look.documents, look.difference)._replace(name=_MARKS.get(look.verdict, "not yet"))
+        for look in looks
+    )
     ends = format_length(window), format_length(length)
+    label = f"{extended(chosen)} at {ends[1]} minus unmodified at {ends[0]}"
     return Chart(
         "Facts retrieved: the difference that decides",
         Axis("documents read"),
         Axis(f"percentage points, with {CONFIDENCE:.0%} intervals", shown="points"),
-        (
-            Series(
-                f"{extended(chosen)} at {ends[1]} minus unmodified at {ends[0]}",
-                marks,
-                True,
-                subject=chosen,
-            ),
-        ),
+        (Series(label, marks, True, subject=chosen),),
         (Guide(TO_WORK, f"at least {TO_WORK}"),),
-        (Guide(-MARGIN, "limit"),),
-        "Facts are planted in documents and asked for; an answer counts if it is exact. The "
-        f"model works if the whole interval is above {-100 * MARGIN:.0f} points after {TO_WORK} "
-        f"documents or more. This is checked up to {len(LOOKS)} times, so each interval is a wide "
-        f"one: {CONFIDENCE:.0%}.",
+        (Guide(-MARGIN, f"limit: {-100 * MARGIN:.0f} points"),),
+        f"It passes if the whole interval is above the limit after {TO_WORK} documents or more. "
+        f"This is checked up to {len(LOOKS)} times, so each interval is a wide one: "
+        f"{CONFIDENCE:.0%}.",
     )

@@ -19,7 +19,6 @@ from ropewalk.chart import Chart, Mark, TileGrid
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError
 from ropewalk.evaluation.planted import text_of
-from ropewalk.evaluation.results import shown_method
 from ropewalk.evaluation.select import Paired, paired
 from ropewalk.evaluation.statistics import mean_interval
 from ropewalk.evaluation.tables import gain
@@ -97,8 +96,11 @@ class DocumentRead:
     """The depths of the others."""
 
 
-class Example(NamedTuple):
+@dataclass(frozen=True)
+class Example:
     """A question to a document of the target length, with what the model answers."""
+
+    _optional: ClassVar = ("lines",)  # which earlier runs did not keep
 
     question: str
     answer: str
@@ -106,6 +108,8 @@ class Example(NamedTuple):
     after: str
     depth: float
     """The depth of the fact that is asked for."""
+    lines: str = ""
+    """Its line in the document, between its neighbours."""
 
     def __str__(self) -> str:
         return (
@@ -159,12 +163,18 @@ class Judged(Drawn):
         there."""
         return self._change(lambda each: each.text, self.window)
 
+    def _both(self, length: int) -> list[tuple[DocumentRead, DocumentRead]]:
+        """The documents of a length that the unmodified model and the schedule read."""
+        after = {each.source: each for each in self.of(self.chosen, length)}
+        before = self.of(AS_IT_IS, length)
+        return [(each, after[each.source]) for each in before if each.source in after]
+
     def _change(self, value: Callable[[DocumentRead], float], length: int) -> Paired | None:
         """The schedule minus the unmodified model, on the documents of a length that both read."""
-        before = {each.source: value(each) for each in self.of(AS_IT_IS, length)}
-        after = [each for each in self.of(self.chosen, length) if each.source in before]
-        values = np.array([[value(each), before[each.source]] for each in after])
-        return paired(values[:, 0], values[:, 1], _texts(after)) if after else None
+        both = self._both(length)
+        values = np.array([[value(each) for each in pair] for pair in both])
+        texts = _texts([after for _, after in both])
+        return paired(values[:, 1], values[:, 0], texts) if both else None
 
     def costs_more_than(self, limit: float) -> bool:
         """True if documents show that the price is above a limit, in nats a token."""
@@ -223,7 +233,7 @@ class Judged(Drawn):
     def _text_in_words(self) -> str:
         price, turned = self.price, "rises"
         if price is None or (ends := price.difference.ends) is None:
-            return f"what it costs on short text was {NOT_MEASURED}"
+            return f"its effect on short text was {NOT_MEASURED}"
         low, high = sorted(abs(math.expm1(end)) for end in ends)
         told = f"{abs(math.expm1(price.difference.value)):.1%} ({100 * low:.1f} to {high:.1%})"
         if price.difference.is_below(0):
@@ -258,8 +268,8 @@ class Judged(Drawn):
         if self.verdict != "undecided" or not self.looks:
             return ""
         if (more := self.looks[-1].more) is None:
-            return "no number of documents in reach would tell"
-        return f"about {more:,} more would tell"
+            return "no reachable number of documents would decide"
+        return f"about {more:,} more documents would decide"
 
     @property
     def lengths(self) -> list[int]:
@@ -271,41 +281,36 @@ class Judged(Drawn):
         few documents in between are too few; before and after."""
         ends = (self.window, self.length)
         retrieved = before_and_after(RETRIEVED, self._rate, self.chosen, self.lengths or ends)
-        told = f"{retrieved.caption} Facts asked for: {self._asked_in_words()}."
+        asked = (f"{self.asked(self.chosen, n)} at {format_length(n)}" for n in self.lengths)
+        told = f"{retrieved.caption} Facts asked for: {', '.join(asked)}."
         if any(mark.is_rough for series in retrieved.series for mark in series.marks):
-            told += f" Hollow: fewer than {TO_WORK} documents, a spot check."
+            told += f" Hollow: a spot check of fewer than {TO_WORK} documents."
+        few, many = (len(self.of(method, self.length)) for method in (AS_IT_IS, self.chosen))
+        if 0 < few < many:
+            told += (
+                f" At {format_length(self.length)}, the unmodified model reads {few} of the {many} "
+                "documents, to save time: enough to show whether it fails."
+            )
         return [
             retrieved._replace(caption=told),
             before_and_after(LOSS, self._perplexity, self.chosen, ends),
         ]
 
-    def _asked_in_words(self) -> str:
-        """Numbers by length, with that of the unmodified model if it is another."""
-        told = []
-        for length in self.lengths:
-            before, after = (self.asked(method, length) for method in (AS_IT_IS, self.chosen))
-            other = f" ({before} of {shown_method(AS_IT_IS)})" if before != after else ""
-            told.append(f"{after} at {format_length(length)}{other}")
-        return "; ".join(told)
-
     def perplexities(self) -> Table:
-        """Perplexity before and after, and the change on the documents that both read."""
-        columns = ("length", *names(self.chosen).values(), "change, on texts that both read")
+        """Perplexity before and after, and the change, on the documents that both read."""
         rows = []
         for length in (self.window, self.length):
-            read = [
-                _cell(self._loss(method, length), len(self.of(method, length)))
-                for method in (AS_IT_IS, self.chosen)
-            ]
-            change = self._change(lambda each: each.text, length)
-            both = _cell(change.change, change.documents) if change else Cell("–")
-            rows.append((Cell(format_length(length), length), *read, both))
+            if (change := self._change(lambda each: each.text, length)) is None:
+                continue
+            read = [_perplexity(own) for own in zip(*self._both(length), strict=True)]
+            told = f"{change.documents} documents"
+            row = (_cell(each) for each in (*read, change.change))
+            rows.append((Cell(format_length(length), length, quiet=told), *row))
         return Table(
-            f"{LOSS.label.capitalize()}, with 95% intervals",
-            columns,
+            f"{LOSS.label.capitalize()} of the same texts, with 95% intervals",
+            ("length", *names(self.chosen).values(), "change"),
             tuple(rows),
-            "The lower, the better the model predicts the text. The rows have other texts, and "
-            "their columns may have: only the last one compares the same texts.",
+            "Lower is better. Compare along a row: each length has other texts.",
         )
 
     def by_depth(self) -> list[TileGrid]:
@@ -316,7 +321,7 @@ class Judged(Drawn):
         }
         depths = [f.depth for own in facts.values() for each in own.values() for f in each]
         return [
-            by_depth(f"Where facts are found: {name}", own, max(depths))
+            by_depth(name.capitalize(), own, max(depths))
             for name, own in facts.items()
             if any(own.values())
         ]
@@ -336,24 +341,18 @@ class Judged(Drawn):
         return Mark.of(length, own.estimate())._replace(is_rough=len(own.shares) < TO_WORK)
 
     def _perplexity(self, method: str, length: int) -> Mark | None:
-        found = self._loss(method, length)
-        return None if found is None else Mark.of(length, found)
-
-    def _loss(self, method: str, length: int) -> Interval | None:
-        """The perplexity of the texts."""
-        text = [each.text for each in self.of(method, length)]
-        if not text:
-            return None
-        loss = Interval.of(math.fsum(text) / len(text), mean_interval(text), "nats", "documents")
-        return loss.mapped(math.exp, "perplexity")
+        own = self.of(method, length)
+        return Mark.of(length, _perplexity(own)) if own else None
 
 
-def _cell(found: Interval | None, documents: int) -> Cell:
-    """A value with its interval and the number of documents that tell it."""
-    if found is None:
-        return Cell("–")
-    read = f"{documents} document{'s' * (documents != 1)}"
-    return Cell(found.number(), found.value, quiet=f"{found.range()}\n{read}".strip())
+def _perplexity(read: Sequence[DocumentRead]) -> Interval:
+    text = [each.text for each in read]
+    loss = Interval.of(math.fsum(text) / len(text), mean_interval(text), "nats", "documents")
+    return loss.mapped(math.exp, "perplexity")
+
+
+def _cell(found: Interval) -> Cell:
+    return Cell(found.number(), found.value, quiet=found.range())
 
 
 def _texts(readings: Sequence[DocumentRead]) -> list[str]:

@@ -50,7 +50,7 @@ class MeasuredMethod(NamedTuple):
     def warning(self) -> str:
         """For whoever takes the method all the same."""
         return (
-            f"{self.method} retrieved less than half of what the best method did on {self.refuted} "
+            f"{self.method} retrieved less than half as much as the best method on {self.refuted} "
             f"of {self.models} small models ({self}); evaluate the model before you rely on it"
         )
 

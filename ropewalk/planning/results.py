@@ -83,8 +83,9 @@ class Planned(Drawn):
         target, length = self.target_length, format_length(self.target_length)
         if target <= (trained := self.present.longest(self.layers[0]).length):
             return (
-                f"{length} is within the {format_length(trained)} that {self.present.model} was "
-                "trained at: this plan changes nothing but the stated length."
+                f"{self.present.model} already handles {length}: it was trained at "
+                f"{format_length(trained)}. This plan changes nothing but the stated length; to "
+                f"extend the model, plan for more than {format_length(trained)}."
             )
         geometry = self.schedule.geometry
         met = coverage(self.schedule, target, trained=RotarySchedule.plain(geometry))

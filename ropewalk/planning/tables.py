@@ -143,7 +143,7 @@ def ranking(
         rows,
         "untrained, fine-tuned: rank by the mean over all models and lengths of the study, and the "
         f"share that small models retrieved{_where(candidates)}\n"
-        "*: less than half of what the best method retrieved, on most of these models",
+        "*: less than half as much as the best method, on most of these models",
     )
 
 

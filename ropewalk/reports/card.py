@@ -113,7 +113,7 @@ def card(export: Path, run: RunOnDisk | None, base_model: str) -> Card:
     judged = None if run is None else _judged(run, export, plan)
     if is_file and judged is None:
         raise InputError(
-            f"{export}: is not of a run of `extend`, which alone gives a GGUF file a card"
+            f"{export}: is not the export of a run of `extend`; only those GGUF files get a card"
         )
     name = (base_model or plan.model).rstrip("/").rpartition("/")[2]
     title = f"{name}, extended to {format_length(plan.target_length)} tokens"

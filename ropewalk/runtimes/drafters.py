@@ -144,7 +144,7 @@ def form_of(config: Config) -> str:
 def as_drafter(config: Config) -> str:
     """Describe a model as a drafter; empty if it is no more than a model."""
     if (form := form_of(config)) not in ("", MODEL):
-        return f"a drafter ({form}): `ropewalk verify TARGET --drafter` tells how far it drafts"
+        return f"a drafter ({form}): `ropewalk verify TARGET --drafter` shows how far it drafts"
     layers = drafter_layers(config)
     return f"its {layers} MTP layers can draft for it" if layers else ""
 

@@ -48,8 +48,6 @@ if TYPE_CHECKING:
     from ropewalk.exporting.folder import Job
 
 
-STATED_SCALED = ("su", "longrope", "llama3", "yarn")
-"""Rope types whose config states the scaled length."""
 _ONE_LENGTH = ("dbrx",)
 """Model types whose config class keeps their own name and max_position_embeddings as one value."""
 _MOVED = dict.fromkeys(("qwen2_vl", "qwen2_5_vl"), ("text_config",))

@@ -26,10 +26,9 @@ from dataclasses import replace
 from typing import Any
 
 from ropewalk.context_plan import ContextPlan, PlanStep
-from ropewalk.models.config import ORIGINAL_LENGTH, Config, ConfigReader, rope_type
+from ropewalk.models.config import ORIGINAL_LENGTH, STATED_SCALED, Config, ConfigReader, rope_type
 from ropewalk.models.stock_config import changes, rope_settings
 from ropewalk.runtimes.engine import (
-    STATED_SCALED,
     ServingEngine,
     in_parts,
     one_base,

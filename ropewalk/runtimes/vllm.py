@@ -22,10 +22,16 @@ from typing import Any
 
 from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.errors import InvalidValue, Unsupported, shortened
-from ropewalk.models.config import ORIGINAL_LENGTH, Config, ConfigReader, drafter_layers, rope_type
+from ropewalk.models.config import (
+    ORIGINAL_LENGTH,
+    STATED_SCALED,
+    Config,
+    ConfigReader,
+    drafter_layers,
+    rope_type,
+)
 from ropewalk.runtimes.drafters import beyond_overrides
 from ropewalk.runtimes.engine import (
-    STATED_SCALED,
     ServingEngine,
     one_base,
     passed_on,
@@ -227,9 +233,9 @@ def _two_servers(followed: ContextPlan) -> tuple[str, ...]:
         return ()
     short = min(steps[0].up_to_length for steps in switching)
     return (
-        f"this server turns short text by the long list too; another, of the same weights, with "
-        f"--max-model-len {short} takes the short list, and sequences that stay within {short} "
-        "belong there (`fingerprint` tells which list a server takes, and calls it a deviation)",
+        f"this server applies the long list to short text too; for sequences within {short}, start "
+        f"another of the same weights with --max-model-len {short}, which takes the short list "
+        "(`fingerprint` shows which list a server takes, and reports it as a deviation)",
     )
 
 

@@ -1,7 +1,7 @@
 """Base change: a new base, λᵢ = (base/b)^(2i/d), as in ABF and in most continued pre-training.
 
 The bound of the theory says how large it must be for a length. A smaller base is allowed: it avoids
-new angles too, and the base-bound paper shows its cost.
+new angles too, but then random keys beat similar ones (the base-bound paper).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""NTK-RoPE-fixed: one base for all digits, and the period of every digit grows with it.
+"""NTK-RoPE-fixed: a single larger base; all wavelengths grow, the shortest included.
 
 Eq. 5 of the mixture-of-bases article: λᵢ = s^(2(i+1)/d). Unlike `ntk_old`, the slowest pair is
 stretched by s in full, and the fastest by s^(2/d).

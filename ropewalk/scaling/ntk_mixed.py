@@ -1,4 +1,4 @@
-"""NTK-RoPE-mixed: a mixture of bases that stretches the fast digits more than one base would.
+"""NTK-RoPE-mixed: a mixture of bases, which slows the fast pairs more than a single base would.
 
 If pairs are read as the digits of a number, each digit may have its own base. With
 λᵢ = exp(a (i+1)^b) and a = ln s / (d/2)^b, the bases fall from the first digit to the last, and

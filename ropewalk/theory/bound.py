@@ -408,7 +408,7 @@ def check_islands_length(lengths: Sequence[int]) -> None:
                 "length",
                 length,
                 f"must be at most {format_length(MAX_CERTIFIED_SAFE_LENGTH)} for a list of islands",
-                "a longer list takes hours; ask for the infimum and the safe base alone",
+                "a longer list takes hours; ask only for the infimum and the safe base",
             )
 
 

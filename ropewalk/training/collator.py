@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ropewalk.attention.ulysses import stretch
 from ropewalk.data.windows import IGNORED, Window
-from ropewalk.errors import InvalidValue, Unsupported
+from ropewalk.errors import Unsupported
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,11 @@ class WindowCollator:
         weights = [window.weights for window in windows if window.weights is not None]
         found: dict[str, Any] = {}
         if weights:
-            self._check(windows)
+            if not self.weighted:
+                raise Unsupported(
+                    "these windows have weights, which the loss of this trainer would leave out; "
+                    "train with ropewalk's, or build the tokens without weights"
+                )
             found["weights"] = self._stacked(weights, 0)
         return found | {
             "input_ids": self._stacked([window.tokens for window in windows], 0),
@@ -44,22 +48,6 @@ class WindowCollator:
             "shift_labels": labels,
             "layout": layouts,
         }
-
-    def _check(self, windows: Sequence[Window]) -> None:
-        if not self.weighted:
-            raise Unsupported(
-                "these windows have weights, which the loss of this trainer would leave out; train "
-                "with ropewalk's, or build the tokens without weights"
-            )
-        for window in windows:
-            own = None if window.weights is None else window.weights.shape
-            if own != window.labels.shape:
-                raise InvalidValue(
-                    "weights",
-                    own,
-                    f"must be {window.labels.size} numbers, one per label",
-                    "give exactly one weight per label",
-                )
 
     def _stacked(self, rows: list[Any], fill: int) -> Tensor:
         whole = torch.from_numpy(np.stack(rows))

@@ -47,8 +47,6 @@ class Division:
     @classmethod
     def of_world(cls, ranks: int, *, replicate: int = 1, sequence: int = 1) -> Division:
         """All ranks, those left over for `shard`."""
-        check_count(replicate, "replicate")
-        check_count(sequence, "sequence")
         if ranks % (replicate * sequence):
             raise InvalidValue(
                 "sequence_parallel" if sequence > 1 else "replicate",
@@ -153,13 +151,6 @@ def check_stage(
 
     `source` is the model that the stage begins with, or the config that it will have.
     """
-    if plan.target_length < stage.window:
-        raise InvalidValue(
-            "plan",
-            f"up to {format_length(plan.target_length)}",
-            f"is shorter than the windows of {format_length(stage.window)}",
-            "give a plan for that length, or shorter windows (`window`)",
-        )
     if plan.target_length < stage.length:
         raise InvalidValue(
             "plan",

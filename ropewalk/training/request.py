@@ -112,7 +112,7 @@ class TrainRequest:
         check_domains(self.settings.shares or {}, self.text.domains)
         if self.domain_tags and len(self.text.domains) == 1:
             raise InputError(
-                "`domain_tags` tell domains apart, and there is one; name the domain of each "
+                "`domain_tags` needs several domains, and there is one; name the domain of each "
                 "corpus, or leave it out"
             )
         if self.execution.on is None:

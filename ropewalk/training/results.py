@@ -136,7 +136,7 @@ class Trained(Drawn):
         for warning in self.exported.warnings:
             yield Paragraph(f"  {warning}", "warning")
         if self.adapter is not None:
-            yield Paragraph(f"the adapter alone: {self.adapter}")
+            yield Paragraph(f"the adapter: {self.adapter}")
         # One checkpoint may be lucky, so the last ones are evaluated together.
         line = f"ropewalk evaluate {self.run}/evaluate --checkpoints {len(self.kept)}"
         yield Paragraph(f"the last checkpoints: {line}")

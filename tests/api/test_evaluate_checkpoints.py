@@ -126,7 +126,7 @@ def test_the_command_prints_what_the_function_returns(trained: Path, corpus: Pat
     done = result_of("evaluate", trained, "--checkpoints", 5, *words)
     assert "checkpoint-90, checkpoint-100, checkpoint-1000" in done.stdout
     assert "holds 3 checkpoints, not 5" in done.stderr
-    assert "the range is no interval" in done.stdout
+    assert "the range is not an interval" in done.stdout
 
 
 def test_a_folder_without_checkpoints_is_refused(tmp_path: Path, trained: Path) -> None:

@@ -204,7 +204,7 @@ def test_what_is_no_llama_server_is_refused(plain: Path, tmp_path: Path) -> None
     text = tmp_path / "text"
     text.write_text("hello")
     for path, told in (
-        (other, "is no llama-server: `--version` tells 'GNU coreutils 9.1'"),
+        (other, "is not a llama-server: `--version` prints 'GNU coreutils 9.1'"),
         (text, r"cannot be run \(Permission denied\)"),
         (tmp_path / "absent", r"cannot be run \(No such file or directory\)"),
     ):
@@ -346,7 +346,7 @@ def test_an_end_of_llama_cpp_is_told_and_loses_nothing(file: Path, tmp_path: Pat
         os.kill(llama, signal.SIGKILL)
         _, said = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert "planned.gguf: llama.cpp ended while it ran: no reason given, ended by SIGKILL" in said
+    assert "planned.gguf: llama.cpp stopped unexpectedly: no reason given, ended by SIGKILL" in said
     assert len(list(asked(run))) >= 3
 
 

@@ -425,7 +425,7 @@ def test_domain_tags_begin_the_documents_that_are_trained_on(model: Path, tmp_pa
     tokenizer = tiny.tokenizer()
     tags = {name: tokenizer.encode(name, add_special_tokens=False) for name in corpus}
     assert record["data"]["windows"]["tags"] == tags
-    with pytest.raises(InputError, match="tell domains apart, and there is one"):
+    with pytest.raises(InputError, match="needs several domains, and there is one"):
         previewed(model, tmp_path / "other", domain_tags=True)
 
 
@@ -647,7 +647,7 @@ def test_a_run_killed_in_its_export_goes_on(done: Trained, model: Path, tmp_path
 
 def test_a_plan_that_cannot_serve_or_be_exported_is_refused(model: Path, tmp_path: Path) -> None:
     plan = rw.plan(str(model), 256, "linear").plan
-    with pytest.raises(InvalidValue, match="is shorter than the windows of 512"):
+    with pytest.raises(InvalidValue, match="is shorter than the 512"):
         trained(model, tmp_path / "run", plan=plan, method=None, to=512)
     with pytest.raises(InputError, match="give a plan or a method, not both"):
         trained(model, tmp_path / "run", plan=plan)

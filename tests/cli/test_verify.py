@@ -26,8 +26,7 @@ def test_a_model_that_is_well_is_told_in_a_few_lines(tmp_path: Path) -> None:
         f"{folder} (transformers folder, for 512): OK",
         "  vllm: OK (by its rules, not tested here): full_attention: 16 pairs, slowest period "
         "35,333; accepts up to 512",
-        "  weights: OK, 29 tensors in model.safetensors, whole by their headers, with the shapes "
-        "that the config asks for",
+        "  weights: OK, 29 tensors in model.safetensors, complete, shapes match the config",
         "  tokenizer: OK, tokenizer.json loads, its largest id 1,023 of 1,024",
         "  bytes not compared: no manifest",
     ]

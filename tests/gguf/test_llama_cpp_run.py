@@ -144,7 +144,7 @@ def test_a_file_that_is_none_is_refused_in_llama_cpps_words(tmp_path: Path, file
 def test_an_end_of_its_process_is_an_error_of_ours(file: Path) -> None:
     with running(file, length=LENGTH) as llama:
         llama._served.process.kill()
-        with pytest.raises(RopewalkError, match=r"llama\.cpp ended while it ran: .*by SIGKILL"):
+        with pytest.raises(RopewalkError, match=r"llama\.cpp stopped unexpectedly: .*by SIGKILL"):
             llama.generate([0], 1)
 
 
@@ -161,7 +161,7 @@ def test_a_broken_answer_is_no_end_of_its_process(file: Path) -> None:
         port = broken.getsockname()[1]
         broken.close()  # nobody answers there
         served = llama._served._replace(address=f"http://127.0.0.1:{port}")
-        with pytest.raises(RopewalkError, match=r"llama\.cpp runs, and .*ConnectionRefused"):
+        with pytest.raises(RopewalkError, match=r"llama\.cpp is running, but .*ConnectionRefused"):
             RunningLlamaCpp(file, served).generate([0], 1)
         assert llama.generate([0], 1)
 

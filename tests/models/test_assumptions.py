@@ -60,7 +60,7 @@ def stated(config: dict[str, Any]) -> dict[str, str]:
                 "rope_scaling": {**YARN, "original_max_position_embeddings": 128},
             },
             "two-original-lengths",
-            "original_max_position_embeddings is 256, and rope_scaling states 128; the first",
+            "original_max_position_embeddings is 256, and rope_scaling states 128; the second",
         ),
         (
             {"model_type": "olmo3"},

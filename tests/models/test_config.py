@@ -18,6 +18,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from ropewalk.context_plan import FULL_ATTENTION, SLIDING_ATTENTION
 from ropewalk.errors import InputError, Unsupported
 from ropewalk.models import catalogue
+from ropewalk.models.assumptions import assumptions
 from ropewalk.models.config import load_config, present_plan, rope_types
 from ropewalk.models.stock_config import with_plan
 from ropewalk.planning.extension import extend_plan
@@ -202,10 +203,12 @@ def test_of_two_original_lengths_the_one_inside_counts_except_for_phi3(model_typ
         "original_max_position_embeddings": 512,
     }
     stated = {**config, "rope_parameters": rope, "original_max_position_embeddings": 1024}
+    [told] = [text for name, text in assumptions(stated) if name == "two-original-lengths"]
     read = CONFIG_MAPPING[model_type].from_dict(stated)
     original = present_plan(stated).longest().geometry.original_length
     assert original == read.rope_parameters["original_max_position_embeddings"]
     assert original == (1024 if model_type == "phi3" else 512)
+    assert ("the first is followed" in told) == (model_type == "phi3")
 
 
 @pytest.mark.parametrize("model_type", CHECKED)

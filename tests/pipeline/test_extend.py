@@ -142,6 +142,8 @@ def test_the_result_is_a_value_that_tells_what_was_achieved(done: Extended, run:
     # Both models are asked the same question, and one answer is in the document.
     assert first.example is not None
     assert first.example.answer.isdecimal()
+    said = f"{first.example.question}{first.example.answer}"
+    assert first.example.lines.split("\n")[1] == said, "as it stands in its document"
     said = f"answers {first.example.before!r}, the extended one {first.example.after!r}"
     assert said in done.lines[0]
 

@@ -63,17 +63,12 @@ def judged_by(
 @pytest.mark.parametrize(
     ("within", "at_target", "verdict", "told"),
     [
-        (
-            1.0,
-            [1.0] * 32,
-            "works",
-            "retrieves 100% (99 to 100%) of the facts in 32 documents, +0.0 (",
-        ),
+        (1.0, [1.0] * 32, "works", "retrieves 100% (99 to 100%) of the facts in 32 documents, +0"),
         (1.0, [0.25, 0.5] * 3, "does not work", "6 documents"),
         # Not the absolute rate: this model finds seven of ten facts anywhere.
         (0.7, [0.75] * 64, "works", "points against the unmodified model within 128"),
-        (1.0, [0.875] * 8, "undecided", "more would tell"),
-        (1.0, [0.9] * 64, "undecided", "no number of documents in reach would tell"),
+        (1.0, [0.875] * 8, "undecided", "more documents would decide"),
+        (1.0, [0.9] * 64, "undecided", "no reachable number of documents would decide"),
         (0.25, [0.25] * 6, "cannot be judged", "`evaluate` with `tasks` passkey,perplexity"),
         (1.0, [], "undecided", "not measured"),
     ],
@@ -109,6 +104,9 @@ def test_the_chart_of_a_verdict_ends_in_the_interval_that_decides() -> None:
     assert last.low is not None
     assert last.low > limit.at
     assert all(mark.x < chart.verticals[0].at for mark in before), "too few to work"
+    assert [mark.name for mark in (*before, last)] == ["not yet", "not yet", "passes"]
+    [*_, failed] = by_documents(judged_by(1.0, [0.5] * 6).looks, "yarn", NONE, FAR).series[0].marks
+    assert failed.name == "fails"
 
 
 def test_the_picture_names_the_exported_schedule(tmp_path: Path) -> None:
@@ -116,7 +114,7 @@ def test_the_picture_names_the_exported_schedule(tmp_path: Path) -> None:
     assert "extended (yarn)" in (tmp_path / "extend.svg").read_text()
 
 
-def test_facts_are_shown_by_depth_and_length_with_a_count_where_they_are_few() -> None:
+def test_facts_are_shown_by_depth_and_length_with_their_number_in_every_cell() -> None:
     judged = judged_by(1.0, [0.5] * 6, documents=6)
     early, late = (0.1, 0.2, 0.3, 0.4), (0.5, 0.6, 0.7)
     readings = [
@@ -128,14 +126,18 @@ def test_facts_are_shown_by_depth_and_length_with_a_count_where_they_are_few() -
         for each in judged.readings
     ]
     before, after = replace(judged, readings=tuple(readings)).by_depth()
-    assert after.columns == ("128 (42 facts)", "256 (42 facts)")
+    assert after.columns == ("128", "256")
     assert after.rows == ("0–23%", "23–47%", "47–70%")
     assert before.caption == after.caption
     assert [tile and tile.value for tile in before.tiles[0]] == [1.0, None], "not read there"
-    assert [row[1].text for row in after.tiles if row[1]] == ["12 of 12", "12 of 12", "0 of 18"]
+    assert [row[1].text for row in after.tiles if row[1]] == [
+        "100% of 12",
+        "100% of 12",
+        "0% of 18",
+    ]
     assert after.tiles[2][1] is not None
     assert after.tiles[2][1].words == "256, 50% to 70% into a document: 0 of 18"
-    assert after.tiles[2][1].is_vague
+    assert after.tiles[2][1].is_vague, "of few facts"
     assert judged.by_depth() == [], "a run of before depths were kept"
 
 
@@ -165,6 +167,7 @@ def test_a_model_whose_price_is_above_the_limit_works_at_a_price(
         assert ("the original for shorter ones" in page.to_do.title) == bool(told)
         assert ("--train-steps" in dict(page.remarks).get("To lower the price", "")) == bool(told)
         assert [each.value for each in page.figures] == ["100%", "100% → 100%", "+6.2%"]
+        assert page.figures[1].ends.startswith("of 384; 95% intervals 99 to 100%, 99 to 100%")
 
 
 def test_a_change_of_perplexity_is_measured_on_the_texts_that_both_read() -> None:
@@ -182,13 +185,12 @@ def test_a_change_of_perplexity_is_measured_on_the_texts_that_both_read() -> Non
     both = replace(judged, readings=(*readings, *more[:5]))
     within, at_target = both.perplexities().rows
     assert (within[3].text, at_target[3].text) == ("+10.5%", "-39.3%")
-    assert within[1].quiet.endswith("\n48 documents")
-    read = [cell.quiet.rpartition("\n")[2] for cell in at_target[1:]]
-    assert read == ["5 documents", "32 documents", "5 documents"]
+    assert (within[0].quiet, at_target[0].quiet) == ("48 documents", "5 documents")
+    assert float(at_target[2].text) < 0.62 * float(at_target[1].text), "on the same texts"
     rough = {s.subject: [mark.is_rough for mark in s.marks] for s in both.charts()[0].series}
     assert rough == {"none": [False, True], "yarn": [False, False]}
-    assert float(at_target[2].text) > 0.65 * float(at_target[1].text), "not so by the means"
-    assert "256 at 256 (40 of unmodified)" in both.charts()[0].caption
+    assert "At 256, the unmodified model reads 5 of the 32 documents" in both.charts()[0].caption
+    assert "to save time" not in judged.charts()[0].caption
 
 
 def test_a_schedule_that_fails_says_up_to_where_it_would_do() -> None:
@@ -240,31 +242,20 @@ def test_an_export_that_nothing_here_can_run_is_told_too() -> None:
     assert "not tested here" in Exports((unproven,), {}, {}).summary()
 
 
-@pytest.mark.parametrize(
-    ("verdicts", "said"),
-    [
-        (("OK",), "model was read back from disk and holds the schedule that was judged."),
-        (
-            ("OK", "OK"),
-            "model and model.gguf were read back from disk and hold the schedule that was judged.",
-        ),
-        (
-            ("OK", "not established"),
-            "model was read back from disk and holds the schedule that was judged. "
-            "Whether model.gguf holds that schedule was not established. "
-            "Not established: no runtime.",
-        ),
-    ],
-)
-def test_what_was_read_back_from_disk_is_told_in_sentences(
-    verdicts: tuple[Any, ...], said: str
-) -> None:
-    names = [Path("run/model"), Path("run/model.gguf")]
-    files = tuple(
-        VerifiedFile(path, verdict, (), () if verdict == "OK" else ("no runtime",))
-        for path, verdict in zip(names, verdicts, strict=False)
+def test_what_was_read_back_from_disk_is_told_in_sentences() -> None:
+    def told(*verdicts: Any) -> str:
+        paths = Path("run/model"), Path("run/model.gguf")
+        lacking = {"OK": (), "not established": ("no runtime",)}
+        read = [(p, v, (), lacking[v]) for p, v in zip(paths, verdicts, strict=False)]
+        return Verified(tuple(VerifiedFile(*each) for each in read)).summary()
+
+    holds = "read back from disk and hold{} the schedule that was judged."
+    assert told("OK") == f"model was {holds.format('s')}"
+    assert told("OK", "OK") == f"model and model.gguf were {holds.format('')}"
+    left = (
+        "Whether model.gguf holds that schedule was not established. Not established: no runtime."
     )
-    assert Verified(files).summary() == said
+    assert told("OK", "not established") == f"model was {holds.format('s')} {left}"
 
 
 def test_a_mean_loss_has_the_interval_of_its_steps() -> None:

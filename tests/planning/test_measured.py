@@ -27,7 +27,7 @@ def test_refuted_on_most_models_is_refuted() -> None:
     assert row.is_refuted
     assert not row._replace(refuted=2).is_refuted
     assert "0% retrieved, by the best method 20 to 90%" in str(row)
-    assert "linear retrieved less than half of what the best method did on 3 of 5" in row.warning
+    assert "linear retrieved less than half as much as the best method on 3 of 5" in row.warning
 
 
 @pytest.mark.parametrize(("method", "warned"), [("linear", True), ("yarn", False)])

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, get_args
 
-import numpy as np
 import peft
 import pytest
 import torch
@@ -68,10 +67,6 @@ def test_weights_that_a_loss_would_leave_out_are_refused(store: Path) -> None:
     windows = tiny.weighted(tiny.stream(store), 2)
     with pytest.raises(Unsupported, match="weights"):
         WindowCollator()(windows)
-    short = windows[1]._replace(weights=np.ones(7, np.float32))
-    for other in (short, windows[1]._replace(weights=None)):
-        with pytest.raises(InvalidValue, match="must be 96 numbers, one per label"):
-            WindowCollator(weighted=True)([windows[0], other])
 
 
 def saved(folder: Path, windows: Any, steps: int = 3, **changes: Any) -> Any:

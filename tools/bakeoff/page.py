@@ -147,14 +147,15 @@ def _told(found: dict[str, Any]) -> str:
     new = rows_of(found, "new")
     folders = rows_of(found, "new", "folder")
     ran = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
+    missed = sum(by_stock(row) and not by_ropewalk(row) for row in new)
     return (
         f"Of {len(new)} new faults stock tools report {sum(map(by_stock, new))}, and ropewalk "
-        f"{sum(map(by_ropewalk, new))}. For folders, `verify` had the plan that was meant, which "
-        f"no stock tool takes; without a plan it reports {sum(map(alone, folders))} of the "
-        f"{len(folders)} new ones, and stock tools {sum(map(by_stock, folders))}. "
-        f"{sum(by_stock(row) and not by_ropewalk(row) for row in new)} of all new ones only stock "
-        f"tools report. ropewalk was judged at commit {found['ropewalk']}; the list of new faults, "
-        f"at commit {found['list']}, is younger. Run with {ran}."
+        f"{sum(map(by_ropewalk, new))}. For folders, `verify` had the intended plan, which no "
+        f"stock tool takes; without it, it reports {sum(map(alone, folders))} of the "
+        f"{len(folders)} new ones, and stock tools {sum(map(by_stock, folders))}. The number of "
+        f"new faults that only stock tools report is {missed}. ropewalk was judged at "
+        f"commit {found['ropewalk']}; the list of new faults was committed later, at "
+        f"{found['list']}. Run with {ran}."
     )
 
 

@@ -1,4 +1,8 @@
-"""Every byte of an export, compared with the manifest or the digest that it carries."""
+"""Every byte of an export, compared with the manifest or the digest that it carries.
+
+- `bytes-changed`: a file is missing, or differs from the exported one
+- `not-in-manifest`: (note) a file was added after the export
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,9 @@
 A float is NaN or infinite if all bits of its exponent are set. A model computes in float32 at most,
 in which larger numbers of float64 are infinite. Of blocks only the scales are floats. A hole in a
 file is zeros and is not read.
+
+- `weights-zero`: matrices hold only zeros; a note unless the embedding or a quarter of them do
+- `weights-not-finite`: a tensor holds NaN or values that are infinite in float32
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from ropewalk.errors import shortened
 from ropewalk.gguf.tensors import times
 from ropewalk.models.config import Config, ConfigReader, text_config
 from ropewalk.runtimes.reading import whole
+from ropewalk.runtimes.traps.config_keys import CHOSEN, EXPERTS
 
 Shape = tuple[int, ...]
 Shapes = Mapping[str, Shape]
@@ -34,7 +35,6 @@ _EXPERT = re.compile(
     r"(?:.*\.)?experts\.(?P<number>[0-9]{1,5})\."
     r"(?:(?P<up>gate_proj|up_proj|w1|w3)|down_proj|w2)\.weight"
 )
-_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
 _WHICH = ("first_k_dense_replace", "mlp_layer_types", "mlp_only_layers", "decoder_sparse_step")
 """Keys that say which layers have experts."""
 _BIASED = ("q_proj", "k_proj", "v_proj")
@@ -148,12 +148,17 @@ class _Model:
         if any(self.count(key) is None for key in ("vocab_size", "num_hidden_layers")):
             return "the vocabulary or the number of layers"
         expert = {n for n, own in self.layers.items() if any(".experts." in name for name in own)}
-        if expert and not any(map(self.count, _EXPERTS)):
+        deep = self.reader.model_type.startswith("deepseek")  # whose classes differ in their own
+        if expert and not any(map(self.count, EXPERTS)):
             return "the number of experts"
         if expert and not any(map(self.count, ("moe_intermediate_size", "intermediate_size"))):
             return "the width of experts"
+        if expert and self.count(CHOSEN) is None:
+            return "the number of experts for a token"
+        greedy = self.reader.config.get("topk_method") == "greedy"
+        if expert and deep and not greedy and self.count("n_group") is None:
+            return "the grouping of experts"
         chosen = any(self.reader.config.get(key) is not None for key in _WHICH)
-        deep = self.reader.model_type.startswith("deepseek")  # whose classes differ in it
         if expert and not chosen and (deep or len(expert) < len(self.layers)):
             return "which layers have experts"
         wanted = self._by_name()
@@ -195,7 +200,7 @@ class _Model:
         """Experts of which each has tensors of its own: how many, and how wide."""
         hidden = self.count("hidden_size")
         inner = self.count("moe_intermediate_size") or self.count("intermediate_size")
-        stated = next(filter(None, map(self.count, _EXPERTS)), None)
+        stated = next(filter(None, map(self.count, EXPERTS)), None)
         for number, own in sorted(self.layers.items()):
             found = {name: match for name in own if (match := _EXPERT.fullmatch(name))}
             there = len({match["number"] for match in found.values()})
@@ -237,6 +242,10 @@ class _Model:
             "mlp.gate_up_proj": (times(2, inner), hidden),
             **dict.fromkeys(("input_layernorm", "post_attention_layernorm"), (hidden,)),
         }
+        if shared := times(self.count("n_shared_experts"), self.count("moe_intermediate_size")):
+            part = "mlp.shared_experts."
+            weights |= dict.fromkeys((f"{part}gate_proj", f"{part}up_proj"), (shared, hidden))
+            weights[f"{part}down_proj"] = (hidden, shared)
         biases = {f"self_attn.{part}.bias": weights[f"self_attn.{part}"][:1] for part in _BIASED}
         return {f"{name}.weight": shape for name, shape in weights.items()} | biases
 

@@ -2,6 +2,9 @@
 
 `tokenizer.json` is loaded by the library `tokenizers`, without torch. What there is in its place in
 older folders is loaded by transformers, as any user of it would.
+
+- `tokenizer-broken`: the tokenizer does not load, or makes no tokens
+- `token-beyond-vocabulary`: the tokenizer has an id for which the embedding has no row
 """
 
 from __future__ import annotations

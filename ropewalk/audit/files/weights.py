@@ -1,6 +1,10 @@
 """The weights of a folder: every file whole, every tensor where the index says, as the config asks.
 
 Headers are compared with the config. Then every tensor is read once: are its numbers finite?
+
+- `weights-damaged`: a file of weights is empty, cut off, or does not match its header
+- `weights-misplaced`: the index names a file or tensor that is not there, or omits one
+- `weights-differ`: config and weights are of different models
 """
 
 from __future__ import annotations
@@ -144,7 +148,7 @@ def _compared(files: Mapping[Path, Mapping[str, Stored]], config: Config) -> Wei
     if not tensors:
         return Weights(wrong("weights", _damaged("the files hold no tensor")), tuple(files))
     where = SINGLE if len(files) == 1 else f"{len(files)} files"
-    said = f"{len(tensors):,} tensors in {where}, whole by their headers"
+    said = f"{len(tensors):,} tensors in {where}, complete"
     try:
         compared = check_shapes(tensors, config)
     except RopewalkError as error:
@@ -164,7 +168,7 @@ def _compared(files: Mapping[Path, Mapping[str, Stored]], config: Config) -> Wei
         remedy = "run it in transformers, which compares them (leave --no-run away)"
         checked = unknown("weights", f"{said}; {compared.unknown}", remedy)
     else:
-        checked = passed("weights", f"{said}, with the shapes that the config asks for")
+        checked = passed("weights", f"{said}, shapes match the config")
     return Weights(checked, tuple(files), compared.rows)
 
 

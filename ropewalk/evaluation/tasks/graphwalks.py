@@ -1,7 +1,7 @@
 """GraphWalks (OpenAI, 2025): the nodes at a distance from one node, or those that lead to it.
 
 Source: the card of the data set `openai/graphwalks`, with its rule of scoring. Graphs, names of
-nodes and the wording are ours; docs/evaluation.md lists the differences.
+nodes and the wording are ours; studies/papers.md lists the differences.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A dialogue holds several replies to one and the same request, and asks for one of them again, after
 a given prefix. Source: the card of the data set `openai/mrcr`, with its rule of scoring. Replies
-are passages of the corpus, so that a needle reads like everything around it; docs/evaluation.md
+are passages of the corpus, so that a needle reads like everything around it; studies/papers.md
 lists the differences.
 """
 

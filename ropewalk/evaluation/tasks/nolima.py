@@ -2,7 +2,7 @@
 
 Source: the paper (arXiv 2502.05167) and its repository. The published pairs are for research that
 is not commercial, so these are our own, in two forms as there: one step of knowledge leads from the
-fact to the question, or two. docs/evaluation.md lists the differences.
+fact to the question, or two. studies/papers.md lists the differences.
 """
 
 from __future__ import annotations
@@ -64,8 +64,11 @@ def _without(lines: Sequence[str], words: Sequence[str]) -> list[str]:
 
 
 def contains(written: str, references: tuple[str, ...]) -> float:
-    """The published rule: the name occurs in the answer."""
-    return float(any(reference.strip() in written for reference in references))
+    """The published rule, the name occurs in the answer, and no other name does: a list of all
+    characters is no answer."""
+    own = [reference.strip() for reference in references]
+    others = set(re.findall(r"\w+", written)) & {*FIRST_NAMES} - {*own}
+    return float(not others and any(name in written for name in own))
 
 
 TASKS = tuple(

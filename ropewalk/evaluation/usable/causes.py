@@ -65,7 +65,7 @@ def causes_of(
     elif not found:
         told = "nothing was cut: the model itself, or a setting of the server"
         if verdict is None:
-            told += "; give the model's folder or fingerprint (`against`) to tell which"
+            told += "; give the model's folder or fingerprint (`against`) to find out which"
         found.append(Cause("unknown", told, certain=False))
     return tuple(found)
 

@@ -24,6 +24,7 @@ from ropewalk.models.config.keys import MAX_WIDTH as MAX_WIDTH
 from ropewalk.models.config.keys import ORIGINAL_LENGTH as ORIGINAL_LENGTH
 from ropewalk.models.config.keys import QUERY_GROWTH as QUERY_GROWTH
 from ropewalk.models.config.keys import SPECULATORS as SPECULATORS
+from ropewalk.models.config.keys import STATED_SCALED as STATED_SCALED
 from ropewalk.models.config.keys import Config as Config
 from ropewalk.models.config.keys import ConfigKeys
 from ropewalk.models.config.keys import config_file as config_file

@@ -28,6 +28,10 @@ BUNDLED_FOLDERS = {
 """The same model, trained from three seeds: so that it shows how much models differ."""
 MAX_CONFIG_BYTES = 2**20
 """Published configs have a few kilobytes, and with the names of 20,000 classes less than this."""
+STATED_SCALED = ("su", "longrope", "llama3", "yarn")
+"""Rope types whose config states the scaled length."""
+LENGTH_BESIDE = ("phi3", "phi4_multimodal")
+"""Model types that always have an original length next to the setting, where it has priority."""
 SPECULATORS = "transformer_layer_config"
 """The part of a config of vllm-project/speculators that describes the drafter's layers."""
 # Where a model of several parts keeps the part that reads text.

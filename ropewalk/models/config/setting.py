@@ -11,6 +11,7 @@ from ropewalk.lengths import MAX_LENGTH
 from ropewalk.models.config.geometry import geometry
 from ropewalk.models.config.keys import (
     KNOWN_KEYS,
+    LENGTH_BESIDE,
     METHOD_KEYS,
     ORIGINAL_LENGTH,
     QUERY_GROWTH,
@@ -177,9 +178,8 @@ def _log_n(setting: RopeSetting) -> LogN | None:
 
 def _original_length(keys: ConfigKeys, rope: Config, place: str) -> tuple[int | None, str]:
     """The original length, if it is stated, and the key that states the length."""
-    # Phi-3 and 4 always have one next to the setting, and there it has priority.
     own, key = rope.get(ORIGINAL_LENGTH), f"{place}.{ORIGINAL_LENGTH}"
-    if own is not None and keys.model_type not in ("phi3", "phi4_multimodal"):
+    if own is not None and keys.model_type not in LENGTH_BESIDE:
         return counted(own, key, MAX_LENGTH), key
     if keys.get(ORIGINAL_LENGTH) is not None:
         return keys.count(ORIGINAL_LENGTH, MAX_LENGTH), keys.written(ORIGINAL_LENGTH)

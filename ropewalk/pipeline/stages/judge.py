@@ -40,6 +40,8 @@ WITHIN = 48
 UNMODIFIED = BETWEEN = FEWEST
 """The documents of the target that the unmodified model reads, to show that it fails, and those of
 each length in between."""
+AROUND = 80
+"""The tokens on either side of a fact's beginning that an example decodes for its lines."""
 EXAMPLE = 2
 """The readings of a document, by the model before and after, that show an answer of both."""
 
@@ -318,7 +320,11 @@ def _example(work: Work, local: DocumentMeasure, number: int, schedule: RotarySc
     asked, answer, told_before, told_after = (_encoder(work).text(part).strip() for part in parts)
     # Before the first question stands what a chat asks for.
     question = asked.rpartition("\n")[2]
-    return Example(question, answer, told_before, told_after, document.depths[farthest])
+    at = round(document.depths[farthest] * len(document.tokens))
+    around = (document.tokens[max(0, at - AROUND) : at], document.tokens[at : at + AROUND])
+    above, below = (_encoder(work).text(part).strip("\n").split("\n") for part in around)
+    lines = "\n".join((above[-1], *below[:2]))
+    return Example(question, answer, told_before, told_after, document.depths[farthest], lines)
 
 
 def _encoder(start: Start) -> Encoder:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -15,7 +15,10 @@ from ropewalk.evaluation.results import shown_method
 from ropewalk.evaluation.select import SHORT_LIMIT
 from ropewalk.evaluation.tables import gain
 from ropewalk.evaluation.verdict import MARGIN, TO_WORK
+from ropewalk.exporting.exported import Exported
+from ropewalk.interval import Interval
 from ropewalk.lengths import format_length
+from ropewalk.models.config import BUNDLED, BUNDLED_FOLDERS
 from ropewalk.pipeline.charts import by_documents, extended
 from ropewalk.pipeline.results import (
     IN_FOLDER,
@@ -44,10 +47,15 @@ R = TypeVar("R", bound=Result)
 JUDGES = ("first", "verdict", "trained")
 CONDITIONAL = ("search", "verdict")
 """The stages that what others found may make needless."""
-MODELS = {"bundled": "The small demonstration model of ropewalk"}
+MODELS = {BUNDLED: "The small demonstration model of ropewalk"}
+PATHS = {name: f"ropewalk/models/{folder.name}" for name, folder in BUNDLED_FOLDERS.items()}
+"""Where they are among the installed packages."""
 OWN = "For your own model, `ropewalk extend path/to/model --to 128k --dry-run` says what it takes."
 SHOWN = 4
 """The texts of a corpus that a page names."""
+TRAIN = "--train-steps", "200"
+CHEAPER, MAY = "To lower the price", "training under this schedule may; not tried here:"
+SAME = "not trained: its rotary embedding follows {}, its weights are the same"
 NOT_YET = "Not judged yet, so how well the extended model works is unknown."
 
 
@@ -68,15 +76,21 @@ def page(run: RunOnDisk) -> Page:
     going_on = [own for name in JUDGES if (own := stage(name, Judged, SO_FAR)) is not None]
     names = run.configuration.get("stages")
     asked = [str(name) for name in names] if isinstance(names, list) else []
-    limit = _limit_missed(told, run) if told else None
-    over = told is not None and told.verdict == "works" and limit is not None
-    original = inspected.model if inspected else ""
-    to_do = _to_do(told, run, exports, over=over, original=original) if told else None
+    limit = _limit(run)
+    missed = told is not None and limit > 0 and told.costs_more_than(limit)
+    over = told is not None and told.verdict == "works" and missed
+    same = [SAME.format(told.chosen)] if told and told.chosen not in (AS_IT_IS, TRAINED) else []
+    written = [each.moved(run.path) for each in exports.written] if exports else []
+    line = schedules.pasted(written[0]) if written else ""
+    original = f", `{PATHS.get(inspected.model, inspected.model)}`," if inspected else ""
+    to_do = _to_do(told, run, exports, over=over, line=line, original=original) if told else None
+    is_line = line and to_do and to_do.text == line
     window, length = (inspected.serves, inspected.target_length) if inspected else (0, 0)
     sections = [
-        *([_exported(run, exports, verified, to_do, window, length)] if exports else ()),
+        *([_exported(exports, written, verified, to_do, window, length)] if exports else ()),
         *(judged_section(each, goes_on=True) for each in going_on),
         *(judged_section(each, is_final=each is told) for each in reversed(judged.values())),
+        *(_tested(told, run) if told else ()),
         *([_searched(found, judged)] if found else ()),
     ]
     if trained:
@@ -87,10 +101,10 @@ def page(run: RunOnDisk) -> Page:
         f"{format_length(inspected.serves)} to {format_length(inspected.target_length)} tokens"
         if inspected
         else "A model, extended",
-        f"{_ruled(told)}\n{_priced(told, limit)}" if told else NOT_YET,
+        f"{_ruled(told)}\n{_priced(told, limit if missed else 0.0)}" if told else NOT_YET,
         (
             *(f"{each.chosen} is judged now, by {each.so_far}." for each in going_on),
-            *(each.summary() for each in (trained, verified) if each is not None),
+            *([trained.summary()] if trained else ()),
             *([OWN] if inspected and inspected.model in MODELS else ()),
         ),
         tuple(section for section in sections if section.blocks),
@@ -99,25 +113,16 @@ def page(run: RunOnDisk) -> Page:
             for name in asked
             if not (run.path / f"{name}.json").exists() and name not in CONDITIONAL
         ),
-        facts=(*schedules.sizes(run.path / "model"), *_untrained(told)),
+        facts=(*schedules.sizes(run.path / "model"), *same),
         word=told.verdict + ", at a price" * over if told else "",
-        remarks=tuple(_remarks(told, run, over=over)) if told else (),
+        remarks=((CHEAPER, f"{MAY} `{again(run, *TRAIN)}`"),) if over and not trained else (),
         to_do=to_do,
-        evidence=() if told is None else (told.charts()[0], *told.by_depth(), *_example(told)),
-        figures=tuple(_figures(told, _limit(run))) if told else (),
+        evidence=(
+            *(told.charts()[:1] if told else ()),
+            *(schedules.settings(written[0].path) if is_line else ()),
+        ),
+        figures=tuple(_figures(told, limit)) if told else (),
     )
-
-
-def _untrained(judged: Judged | None) -> Iterator[str]:
-    """The part of the model that was changed, where no weight was touched."""
-    if judged is not None and judged.chosen not in (AS_IT_IS, TRAINED):
-        yield f"not trained: its rotary embedding follows {judged.chosen}, its weights are the same"
-
-
-def _limit_missed(judged: Judged, run: RunOnDisk) -> float | None:
-    """The limit of a run on short text, if the price is above it."""
-    limit = _limit(run)
-    return limit if limit and judged.costs_more_than(limit) else None
 
 
 def _limit(run: RunOnDisk) -> float:
@@ -130,133 +135,113 @@ def _figures(judged: Judged, limit: float) -> Iterator[KeyFigure]:
     """Facts retrieved at the target and within the window, and the price, before and after."""
     if not judged.looks:
         return
-    window, length = judged.window, judged.length
-    both = (AS_IT_IS, judged.chosen)
-    at, within = ([judged.shares(method, n) for method in both] for n in (length, window))
-    own, asked = at[1].estimate(), [judged.asked(method, length) for method in both]
-    label, ends = f"of {asked[1]} facts retrieved at {format_length(length)}", own.range()
-    if at[0].shares:
-        before = at[0].estimate()
-        label += f"; unmodified {before.number()} of {asked[0]}"
-        ends += f"; unmodified {before.range()}"
-    yield KeyFigure(own.number(), label, ends)
-    if all(each.shares for each in within):
-        rates = [each.estimate() for each in within]
+    for length in (judged.length, judged.window):
+        own = [
+            (method, judged.shares(method, length).estimate())
+            for method in (AS_IT_IS, judged.chosen)
+            if judged.of(method, length)
+        ]
+        asked = dict.fromkeys(judged.asked(method, length) for method, _ in own)
+        label = f"facts retrieved at {format_length(length)}"
+        if len(own) > 1 and length == judged.length:
+            label += ", unmodified → extended"
         yield KeyFigure(
-            " → ".join(each.number() for each in rates),
-            f"of the facts at {format_length(window)}, unmodified → {extended(judged.chosen)}",
-            " → ".join(each.range() for each in rates),
+            " → ".join(rate.number() for _, rate in own),
+            label,
+            f"of {' and '.join(map(str, asked))}; {_ends(*(rate for _, rate in own))}",
         )
     if judged.price is not None:
         price = judged.price.change
-        told = f"perplexity at {format_length(window)}, on the same texts"
+        told = f"perplexity at {format_length(judged.window)}"
         told += f"; limit {math.expm1(limit):+.0%}" if limit else ""
-        yield KeyFigure(price.number(), told, price.range())
+        yield KeyFigure(price.number(), told, f"{judged.price.documents} texts; {_ends(price)}")
 
 
-def _example(judged: Judged) -> Iterator[Table]:
-    """One fact of the first document, with both answers."""
-    if (own := judged.example) is not None:
-        rows = (
-            (f"hidden {own.depth:.0%} into it", f"`{own.question}`, followed by `{own.answer}`"),
-            ("prompt at its end", f"`{own.question}`"),
-            (f"answer, {shown_method(AS_IT_IS)}", f"`{own.before}`"),
-            (f"answer, {extended(judged.chosen)}", f"`{own.after}`"),
-        )
-        length = format_length(judged.length)
-        title = f"One fact, from the first document of {length} tokens"
-        yield Table(title, ("", "as the model reads and writes it"), tuple(cells(*r) for r in rows))
+def _ends(*found: Interval) -> str:
+    told = ", ".join(each.range().strip("()") for each in found)
+    return f"95% interval{'s' * (len(found) > 1)} {told}"
 
 
-def _remarks(judged: Judged, run: RunOnDisk, *, over: bool) -> Iterator[tuple[str, str]]:
-    """The text and its facts, what might lower the price, memory and time."""
-    own = judged.of(judged.chosen, judged.length)
+def _tested(judged: Judged, run: RunOnDisk) -> list[Section]:
+    """Facts by depth; the text, and one of its facts with both answers; memory and time."""
+    own, length = judged.of(judged.chosen, judged.length), format_length(judged.length)
+    rows = []
     if own:
         corpus = argument(run, "corpus")
         corpus = corpus or ("held-out" if judged.length <= SHIPPED_UP_TO else "python")
         texts = sorted({text_of(each.source) for each in own})
         more = ", …" if len(texts) > SHOWN else ""
-        yield (
-            "The text",
-            f"{len(own)} documents of {format_length(judged.length)} tokens, cut from "
-            f"the corpus `{corpus}`: {len(texts)} texts ({', '.join(texts[:SHOWN])}"
-            f"{more}). None of these documents chose the method.",
-        )
-        yield (
-            "The facts",
-            f"each document hides {own[0].facts}, at the depths shown above, and asks for all at "
-            "its end. An answer counts if it is exactly the hidden one.",
-        )
-    if over and judged.chosen != TRAINED:
-        more = again(run, "--train-steps", "200")
-        yield "To lower the price", f"training under this schedule may; not tried here: `{more}`"
+        rows = [
+            (
+                "text",
+                f"{len(own)} documents of {length} tokens from the corpus `{corpus}`: "
+                f"{len(texts)} texts ({', '.join(texts[:SHOWN])}{more}). None of them chose the "
+                "method.",
+            ),
+            (
+                "facts",
+                f"{own[0].facts} hidden in each document, and all asked for at its end. An "
+                "answer counts if it is exactly the hidden one.",
+            ),
+        ]
+    if (one := judged.example) is not None:
+        rows += [
+            (f"a hidden line, {one.depth:.0%} into its text", f"`{one.lines or one.question}`"),
+            ("its prompt, at the end", f"`{one.question}`"),
+            (f"answer, {shown_method(AS_IT_IS)}", f"`{one.before}`"),
+            (f"answer, {extended(judged.chosen)}", f"`{one.after}`"),
+        ]
     if more := schedules.resources(run.path / "model", judged.window, judged.length):
-        yield "Memory and time", more
+        rows.append(("memory and time", more))
+    table = Table("", ("part", "in this run"), tuple(cells(*row) for row in rows))
+    return [
+        Section("Where facts are found", tuple(judged.by_depth())),
+        Section("What was tested", (table,) if rows else ()),
+    ]
 
 
-def _priced(judged: Judged, limit: float | None) -> str:
+def _priced(judged: Judged, limit: float) -> str:
     """The change within the window, and the limit of the run if it misses that."""
     told = f"On short text, {judged.price_in_words}"
-    if limit is not None:
+    if limit:
         default = "the default of" if limit == SHORT_LIMIT else "set by"
         told += f", more than the limit of {math.expm1(limit):.0%} ({default} `--short-limit`)"
-    told += ". Perplexity: the lower, the better the model predicts the text."
-    if limit is not None and not judged.loses_facts:
-        told += " The price is in perplexity alone: no loss of facts is shown there."
-    return told
+        if not judged.loses_facts:
+            told += "; no loss of facts is shown there"
+    return f"{told}. Lower perplexity is better."
 
 
 def _ruled(judged: Judged) -> str:
     """The difference that decides, with its rule; the figures stand before it."""
+    window, length = map(format_length, (judged.window, judged.length))
     if not judged.looks:
-        return _finding(judged)
-    last, name = judged.looks[-1], extended(judged.chosen)
+        return f"At {length} tokens, {extended(judged.chosen)} {judged.evidence}."
+    last = judged.looks[-1]
     difference = gain(EXACT_MATCH.name, last.difference).text
-    window, length = map(format_length, (judged.window, judged.length))
+    doubt = judged.doubt.partition(". ")[0]  # the advice stands below
     told = (
-        f"At {length}, the share of facts that {name} retrieves differs by {difference} from that "
-        f"of the unmodified model at {window} "
-        f"({last.difference.level:.0%} interval). The rule: it works if the whole "
-        f"interval is above {-100 * MARGIN:.0f}, after {TO_WORK} documents or more."
+        f"Facts retrieved at {length}, minus those of the unmodified model at {window}: "
+        f"{difference} ({last.difference.level:.0%} interval). It works if the whole interval is "
+        f"above {-100 * MARGIN:.0f}, after {TO_WORK} documents or more."
     )
-    return f"{told}{_doubt(judged)}"
-
-
-def _finding(judged: Judged) -> str:
-    """The figures that a verdict rests on, and its rule."""
-    subject = extended(judged.chosen)
-    window, length = map(format_length, (judged.window, judged.length))
-    if not judged.looks:
-        return f"At {length} tokens, {subject} {judged.evidence}."
-    own = judged.retrieved(judged.chosen, judged.length)
-    told = (
-        f"At {length} tokens, {subject} retrieves {own} of the "
-        f"{judged.asked(judged.chosen, judged.length)} facts hidden in "
-        f"{judged.looks[-1].documents} documents. Unmodified, it retrieves "
-        f"{judged.retrieved(AS_IT_IS, judged.length)} of {judged.asked(AS_IT_IS, judged.length)} "
-        f"there, and {judged.retrieved(AS_IT_IS, judged.window)} within its own window of {window}."
-    )
-    return f"{told}{_doubt(judged)}"
-
-
-def _doubt(judged: Judged) -> str:
-    """The sentence that would settle an open verdict, without its advice, which stands below."""
-    doubt = judged.doubt.partition(". ")[0]
-    return f" {doubt[:1].upper()}{doubt[1:]}." if doubt else ""
+    return f"{told} {doubt[:1].upper()}{doubt[1:]}{'.' * bool(doubt)}".rstrip()
 
 
 def _to_do(
-    judged: Judged, run: RunOnDisk, exports: Exports | None, *, over: bool, original: str = ""
+    judged: Judged,
+    run: RunOnDisk,
+    exports: Exports | None,
+    *,
+    over: bool,
+    line: str = "",
+    original: str = "",
 ) -> Code:
     """Advice on the exported model, and the command that follows it."""
     if judged.verdict == "works":
-        line = schedules.pasted(exports.written[0].moved(run.path)) if exports else ""
         window, length = map(format_length, (judged.window, judged.length))
-        named = f" (`{original}`)" if original else ""
-        short = f"over {window} tokens and up to {length}, and the original{named} for shorter ones"
-        told = short if over else f"up to {length} tokens"
-        checked = f"judged at {length}{_between(judged)}; longer ones were not tested"
-        return Code(f"use it for texts of {told}. It was {checked}.", line)
+        short = f"over {window} and up to {length} tokens, and the original{original} for shorter"
+        told = f"{short} ones" if over else f"up to {length} tokens"
+        return Code(f"use it for texts of {told}. Longer texts were not tested.", line)
     if judged.verdict == "cannot be judged":
         model = exports.written[0].path.name if exports else "model"
         easier = ("ropewalk", "evaluate", str(run.path / model), "--tasks", "passkey,perplexity")
@@ -268,17 +253,7 @@ def _to_do(
     if exports and exports.of_gguf:
         return Code(f"{IN_FOLDER}, or extend less far{_reach(judged)}.", "")
     advice = f"train under it, or extend less far{_reach(judged)}."
-    return Code(advice, again(run, "--train-steps", "200"))
-
-
-def _between(judged: Judged) -> str:
-    """The lengths in between, for which few facts were asked."""
-    told = [
-        f"{format_length(n)} ({judged.retrieved(judged.chosen, n)} of {count} facts)"
-        for n in judged.lengths
-        if judged.window < n < judged.length and (count := judged.asked(judged.chosen, n))
-    ]
-    return f", and only spot-checked at {' and '.join(told)}" if told else ""
+    return Code(advice, again(run, *TRAIN))
 
 
 def _reach(judged: Judged) -> str:
@@ -289,24 +264,19 @@ def _reach(judged: Judged) -> str:
     kept = [n for n in kept if judged.shares(judged.chosen, n).rate >= least]
     if not kept:
         return ""
-    return (
-        f": at {format_length(kept[-1])} it retrieves {judged.retrieved(judged.chosen, kept[-1])}"
-    )
+    at = kept[-1]
+    return f": at {format_length(at)} it retrieves {judged.retrieved(judged.chosen, at)}"
 
 
 def judged_section(judged: Judged, *, is_final: bool = False, goes_on: bool = False) -> Section:
     """The difference after each look; the figures of a verdict that others replaced."""
-    name = extended(judged.chosen)
+    name, perplexities = extended(judged.chosen), judged.perplexities()
     if is_final or goes_on:
         told = (Paragraph(f"{judged.so_far}; {judged.price_in_words}."),) if goes_on else ()
-        ends = judged.window, judged.length
-        decided = by_documents(judged.looks, judged.chosen, *ends)
-        shown = (decided, judged.perplexities())
-        return Section(f"How {name} was judged", (*told, *shown))
-    verdict = f"{_finding(judged)} Verdict: {judged.verdict}; {judged.price_in_words}."
-    return Section(
-        f"Judged before: {name}", (Paragraph(verdict), judged.charts()[0], judged.perplexities())
-    )
+        decided = by_documents(judged.looks, judged.chosen, judged.window, judged.length)
+        return Section(f"How {name} was judged", (*told, decided, perplexities))
+    told = (Paragraph(f"{judged.summary()}; {judged.price_in_words}."),)
+    return Section(f"Judged before: {name}", (*told, judged.charts()[0], perplexities))
 
 
 def _searched(found: SearchResult, judged: Mapping[str, Judged]) -> Section:
@@ -331,7 +301,7 @@ def _judged_price(found: SearchResult, first: Judged) -> str:
     if first.price is None or found.legs[0].chosen != first.chosen:
         return ""
     price, count = first.price.change, first.price.documents
-    return f" On the {count} documents that judge it, that of {first.chosen} is {price}."
+    return f" On the {count} documents that judge it, {first.chosen} costs {price}."
 
 
 def _others(found: SearchResult) -> str:
@@ -343,26 +313,26 @@ def _others(found: SearchResult) -> str:
     for name, price in costs.items():
         apart = own.high is not None and price.is_above(own.high)
         told += (
-            f" {name} is not shown to be worse at {format_length(leg.length)}; on the "
-            f"{leg.short_costs[name].documents} documents that chose, its price is {price}, that "
-            f"of {leg.chosen} {own}{'' if apart else ': the intervals overlap'}."
+            f" {name} ties with it at {format_length(leg.length)}. On the "
+            f"{leg.short_costs[name].documents} documents that choose, the price of {name} is "
+            f"{price}, that of {leg.chosen} {own}{'' if apart else ': the intervals overlap'}."
         )
     return told
 
 
 def _exported(
-    run: RunOnDisk,
     exports: Exports,
+    written: Sequence[Exported],
     verified: Verified | None,
     to_do: Code | None,
     window: int,
     length: int,
 ) -> Section:
-    written = [each.moved(run.path) for each in exports.written]
     folder = next((each.path for each in written if each.target == "transformers"), None)
     section = schedules.loading(written, folder, to_do.text if to_do else "", window, length)
     more = [Paragraph(f"Left out: {why}", "warning") for why in exports.left_out.values()]
     if verified is not None:
+        more.append(Paragraph(verified.summary()))
         found = [finding for each in verified.verified for finding in each.findings]
         more += [Paragraph(f"{f.what}: {f.consequence}; {f.remedy}", "warning") for f in found]
     return section._replace(blocks=(*more, *section.blocks))

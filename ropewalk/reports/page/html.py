@@ -96,7 +96,7 @@ def _header(page: Page) -> Markup:
         *(tag("p", marked(line)) for line in page.verdict.split("\n")),
         tag("p", tag("strong", "What to do: "), marked(page.to_do.title)) if page.to_do else None,
     )
-    paste = block_of(page.to_do._replace(title="")) if page.to_do else None
+    pasted = [page.to_do._replace(title="")] if page.to_do and page.to_do.text else []
     return tag(
         "header",
         tag("h1", page.title),
@@ -104,11 +104,10 @@ def _header(page: Page) -> Markup:
         tag(
             "div",
             tag("div", *box, class_="verdict", data_word=page.word),
-            tag("div", paste, class_="paste-first") if paste else None,
             *_drawn(page.evidence[:1]),
             class_="top",
         ),
-        *_drawn(page.evidence[1:]),
+        *_drawn([*pasted, *page.evidence[1:]]),
         tag("ul", *(tag("li", reason) for reason in reasons), class_="reasons"),
         missing if page.missing else None,
     )
@@ -155,7 +154,7 @@ def _drawn(shown: Sequence[Block]) -> list[Markup]:
         drawn = [block_of(b._replace(caption="") if once else b) for b in charts]  # type: ignore[call-arg]
         if len(charts) == 1 and waiting and _is_narrow(waiting[0]):
             drawn.append(tag("div", block_of(waiting.pop(0))))
-        parts += [tag("div", *drawn, class_="charts")] if drawn else []
+        parts += [tag("div", *drawn, class_="charts")] if any(drawn) else []
         parts += [tag("p", marked(once), class_="caption")] if once else []
         others = [*takewhile(lambda block: not isinstance(block, Chart | TileGrid), waiting)]
         waiting = waiting[len(others) :]

@@ -37,7 +37,8 @@ _ROOM = 26  # units that a number in a tile needs
 _NEAR = 14  # units between the labels of two lines
 _UPWARDS = 225  # units that a text along the left side of a chart has
 _FEW, _SHORT = 4, 18  # lines, and letters of their names, that are written at their ends
-_WIDE, _BOLD = 6.0, 6.8  # units that a letter takes, at most on average
+_WIDE, _BOLD, _NOTE = 6.0, 6.8, 4.5  # units that a letter takes, at most on average
+_DARK = 0.7  # the share from which a tile has the other ink
 
 Scale = Callable[[float], float]
 
@@ -51,6 +52,8 @@ def chart(shown: Chart) -> Markup:
     left, right = LEFT + 12.0, WIDTH - RIGHT - 12.0
     if named := has_names(shown):
         right -= _BOLD * max(len(series.label) for series in shown.series)
+    longest = max((len(mark.name) for s in shown.series for mark in s.marks), default=0)
+    right -= min(_NOTE * longest, WIDTH / 4)
     moved = apart(shown, spans[0])
 
     def x(value: float) -> float:
@@ -94,25 +97,30 @@ def tiles(shown: TileGrid) -> Markup:
     width = (WIDTH - left_edge - RIGHT) / max(1, columns)
     height = min(28.0, (HEIGHT - BOTTOM) / max(1, rows))
     bottom = TOP + height * rows
-    parts = []
+    longest = max((len(t.text) for line in shown.tiles for t in line if t), default=0)
+    drawn = []
     for row, line in enumerate(shown.tiles):
         for column, tile in enumerate(line):
             if tile is None:
                 continue
             left, top = left_edge + column * width, TOP + row * height
-            kind = f"heat{round(tile.value * 10)}" + " vague" * tile.is_vague
-            across, down = width - 3, height - 3
-            frame = f"M{left + 1:.0f} {top + 1:.0f}h{across:.0f}v{down:.0f}h{-across:.0f}z"
-            parts.append(tag("path", tag("title", tile.words), d=frame, class_=kind))
+            frame, told = _box(left + 1, top + 1, width - 3, height - 3), tag("title", tile.words)
+            drawn.append(tag("path", told, d=frame, opacity=_shade(tile.value)))
+            kind = " dark" * (tile.value > _DARK)
+            if tile.is_vague:
+                inside = _box(left + 3, top + 3, width - 7, height - 7)
+                drawn.append(tag("path", d=inside, class_=f"vague{kind}"))
             if width > _ROOM:
                 at = left + width / 2, top + height / 2 + 3.5
-                parts.append(_text(tile.text, *at, "middle"))
+                written = tile.text if _WIDE * longest < width - 6 else f"{tile.value:.0%}"
+                drawn.append(_text(written, *at, "middle", kind.strip() or None))
+    parts = [tag("g", *drawn, class_="tiles")]
     every = max(1, math.ceil(columns * 30 / (WIDTH - left_edge)))
     for i, name in enumerate(shown.columns[::every]):
         parts.append(_text(name, left_edge + (i * every + 0.5) * width, bottom + 13, "middle"))
     for i, name in enumerate(shown.rows):
         parts.append(_text(name, left_edge - 4, TOP + (i + 0.5) * height + 3.5, "end"))
-    parts.append(_text(shown.x_label, (left_edge + WIDTH) / 2, bottom + 30, "middle", "label"))
+    parts.append(_text(shown.x_label, left_edge, bottom + 30, "start", "label"))
     parts.append(_up(shown.y_label, (TOP + bottom) / 2))
     parts += _key(bottom + 22)
     lines = (
@@ -125,16 +133,25 @@ def tiles(shown: TileGrid) -> Markup:
 
 def _key(top: float) -> list[Markup]:
     """The colours of tiles, from 0 to 100%, at the right end below them."""
-    left, step = WIDTH - RIGHT - 94, 5
-    boxes = [
-        tag("path", d=f"M{left + step * i} {top:.0f}h{step}v8h-{step}z", class_=f"heat{i}")
-        for i in range(11)
-    ]
+    left, wide = WIDTH - RIGHT - 100, 66
+    boxes = (
+        tag("path", d=_box(left + i, top, 3, 8), opacity=_shade(i / wide))
+        for i in range(0, wide, 3)
+    )
     return [
         _text("0%", left - 4, top + 8, "end", "note"),
-        tag("g", *boxes),
-        _text("100%", left + 11 * step + 4, top + 8, "start", "note"),
+        tag("g", *boxes, class_="tiles"),
+        _text("100%", left + wide + 4, top + 8, "start", "note"),
     ]
+
+
+def _shade(share: float) -> float:
+    """The colour of a share, which none of them lacks."""
+    return round(0.08 + 0.92 * share, 2)
+
+
+def _box(left: float, top: float, wide: float, high: float) -> str:
+    return f"M{left:.0f} {top:.0f}h{wide:.0f}v{high:.0f}h{-wide:.0f}z"
 
 
 def _picture(title: str, words: str, height: float, parts: Sequence[Markup]) -> Markup:
@@ -204,8 +221,9 @@ def _series(series: Series, index: int, x: Scale, y: Scale, shown: Chart) -> Mar
             shape = _marker(index, left, top, size)
             hollow = " hollow" * mark.is_rough
             parts.append(tag("path", tag("title", told), d=shape, class_=f"{seen} {kind}{hollow}"))
-        if mark.name:
-            parts.append(_text(mark.name, left + 6, top + 4, "start", "note"))
+        if mark.name:  # not in the way of the line to the next
+            rises = i + 1 < len(own) and own[i + 1].y > mark.y
+            parts.append(_text(mark.name, left + 6, top + (13 if rises else -6), "start", "note"))
     return tag("g", *parts)
 
 
@@ -248,23 +266,16 @@ def _lines(shown: Chart, x: Scale, y: Scale) -> list[Markup]:
         at = x(line.at)
         parts.append(tag("path", d=f"M{at:.1f} {TOP}V{HEIGHT - BOTTOM}", class_="rule"))
         if at - last > 5 * _NEAR:
-            left = at > WIDTH * 0.7
-            parts.append(
-                _text(
-                    line.label,
-                    at - 3 if left else at + 3,
-                    TOP - 6,
-                    "end" if left else "start",
-                    "note",
-                )
-            )
+            side = (at - 3, TOP - 6, "end") if at > WIDTH * 0.7 else (at + 3, TOP - 6, "start")
+            parts.append(_text(line.label, *side, "note"))
             last = at
     last = -math.inf
     for line in sorted(shown.horizontals):
         at = y(line.at)
-        parts.append(tag("path", d=f"M{LEFT} {at:.1f}H{WIDTH - RIGHT}", class_="rule"))
+        parts.append(tag("path", d=f"M{LEFT} {at:.1f}H{WIDTH - RIGHT}", class_="rule limit"))
         if abs(at - last) > _NEAR:
-            parts.append(_text(line.label, WIDTH - RIGHT - 2, at - 3, "end", "note"))
+            below = 11 if at + _NEAR < HEIGHT - BOTTOM else -3
+            parts.append(_text(line.label, WIDTH - RIGHT - 2, at + below, "end", "note"))
             last = at
     return parts
 

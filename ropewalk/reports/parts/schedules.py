@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -56,16 +58,15 @@ def loading(
             tested = f"compared up to position {reach:,}" if reach else "compared here"
             if reach and window:
                 reaches = "beyond" if reach > window else "no farther than"
+                rest = f"; longer texts, up to {format_length(target)}, were not compared"
                 proof += f" This is {reaches} the original window of {format_length(window)}"
-                proof += (
-                    "."
-                    if reach > 0.99 * target
-                    else f"; longer texts, up to {format_length(target)}, were not compared."
-                )
+                proof += f"{rest * (reach <= 0.99 * target)}."
         title, is_shown = f"{each.target} ({tested})", line == shown
         blocks.append(Code(title + ": the lines at the top" * is_shown, "" if is_shown else line))
         blocks.append(Paragraph(f"`{each.path.name}`: {proof}", "quiet"))
         blocks += [Paragraph(warning, "warning") for warning in each.warnings]
+        if each.path == folder and not is_shown:
+            blocks += settings(folder)
         if each.elsewhere:
             blocks.append(Code("Ollama (not run here; the same file)", "\n".join(each.elsewhere)))
         if each.overrides:
@@ -75,6 +76,20 @@ def loading(
     return Section("Load and serve", tuple(blocks))
 
 
+def settings(folder: Path) -> list[Block]:
+    """The RoPE settings in a folder's config, which the lines next to them load."""
+    try:
+        config = load_config(folder)
+    except RopewalkError:
+        return []
+    own = {key: config[key] for key in _ROPE if config.get(key)}
+    # A list of factors stands on one line.
+    told = re.sub(r"\[[^]]*\]", lambda at: " ".join(at[0].split()), json.dumps(own, indent=2))
+    said = f"The RoPE settings that these lines load, in `{folder / 'config.json'}`."
+    return [Code("", told), Paragraph(said, "quiet")]
+
+
+_ROPE = "max_position_embeddings", "rope_theta", "rope_parameters", "rope_scaling"
 _IN_PYTHON = """\
 from transformers import AutoModelForCausalLM, AutoTokenizer
 

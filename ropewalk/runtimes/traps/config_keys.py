@@ -1,8 +1,25 @@
 """Traps in the keys of a config, in the assumptions made in reading them, and in loading it.
 
-ignored-key, no-rope-type, factor-count, theta-missing, original-length-missing, factor-recomputed,
-truncate-ignored, window-missing, assumption, theta-conflict, scaling-conflict, not-causal, refused,
-remote-code.
+- `factor-count`: the number of factors is not the number of pairs; transformers only warns
+- `ignored-key`: no runtime reads this key under this rope type; it is often misspelt
+- `no-rope-type`: a rope setting without its type is taken for plain RoPE
+- `theta-missing`: the config states no base, and each runtime has its own default
+- `theta-conflict`: `rope_theta` differs from the value in `rope_parameters`: transformers 4 and 5
+  disagree
+- `scaling-conflict`: `rope_scaling` and `rope_parameters` differ
+- `original-length-missing`: the extended length is taken for the original length
+- `factor-recomputed`: (note) exllamav3 and transformers up to 4.55 compute another YaRN factor,
+  max_position_embeddings / original length
+- `truncate-ignored`: yarn's ramp still begins and ends at whole pairs: llama.cpp, and
+  transformers if `truncate` is inside a layer type
+- `not-causal`: config (`is_causal`, `use_bidirectional_attention`) or file (`attention.causal`)
+  lets tokens see later ones; a note for encoders
+- `window-missing`: `layer_types` has layers with a sliding window, but no window is stated,
+  switched on or read
+- `refused`: the runtime refuses to load it, or a value lets it compute nothing of use
+- `assumption`: (note) the config leaves open how the model rotates, and ropewalk assumes
+  one reading
+- `remote-code`: (note) the config names custom code, which was not run
 """
 
 from __future__ import annotations
@@ -15,7 +32,14 @@ from pathlib import Path
 from ropewalk.context_plan import FULL_ATTENTION, SLIDING_ATTENTION
 from ropewalk.errors import RopewalkError, shortened
 from ropewalk.lengths import format_length
-from ropewalk.models.config import MAX_EPSILON, QUERY_GROWTH, Config
+from ropewalk.models.config import (
+    MAX_EPSILON,
+    ORIGINAL_LENGTH,
+    QUERY_GROWTH,
+    STATED_SCALED,
+    Config,
+    ConfigReader,
+)
 from ropewalk.models.families import ENCODERS, UNKNOWN
 from ropewalk.runtimes.finding import ExaminedModel, Finding
 from ropewalk.runtimes.model_classes import ENGINE_NAMES
@@ -24,6 +48,8 @@ from ropewalk.runtimes.reading import STOCK, kind_of, number, whole
 _TABLE = json.loads(Path(__file__).with_name("config_keys.json").read_text(encoding="utf-8"))
 # What at least one runtime reads, by rope type.
 _READ = {kind: set(keys) for kind, keys in _TABLE["read"].items()}
+# What the classes ask for as they load a setting of a rope type.
+_NEEDED = {kind: set(keys) for kind, keys in _TABLE["needed"].items()}
 # What other types take where a setting leaves these out: written anyway, they ask for nothing.
 _NEUTRAL = _TABLE["neutral"]
 # Model types whose class forgets the window unless `use_sliding_window` is true.
@@ -37,6 +63,7 @@ _OF_THE_WIDTH = set(_TABLE["of_the_width"])
 # What the classes take, and check when they load; both engines load configs with these classes.
 KINDS = Path(__file__).with_name("config_kinds.json")
 _TAKEN = json.loads(KINDS.read_text(encoding="utf-8"))
+_WORDS_OF = {**_TAKEN["words"], **_TABLE["words"]}
 _NUMBER_OF = {kind: number for number, kind in enumerate(_TAKEN["types"])}
 _WORDS = {
     "NoneType": "null",
@@ -50,6 +77,7 @@ _WORDS = {
 _WORD_KEYS = {
     **dict.fromkeys(("hidden_act", "hidden_activation"), "activation"),
     **dict.fromkeys(("dtype", "torch_dtype"), "dtype"),
+    "topk_method": "routing",
 }
 _SCALES = {"factor", "short_factor", "long_factor", "beta_fast", "low_freq_factor"}
 
@@ -308,6 +336,8 @@ def _writes_text(subject: ExaminedModel) -> bool:
 
 
 LAYERS, HEADS, KEYS = "num_hidden_layers", "num_attention_heads", "num_key_value_heads"
+CHOSEN = "num_experts_per_tok"
+EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
 
 
 def remote_code(subject: ExaminedModel) -> Iterator[Finding]:
@@ -344,13 +374,13 @@ def refused(subject: ExaminedModel) -> Iterator[Finding]:
                 "it does not load",
                 "correct that value, or export the model again",
             )
-        elif reading.runtime == STOCK and _lacks_growth(subject):
+        elif reading.runtime == STOCK and (key := _lacking_growth(subject)):
             yield Finding(
                 "refused",
                 (STOCK,),
-                f"a rope setting has no {QUERY_GROWTH}, with which the class computes",
+                f"a rope setting has no {key}, with which the class computes",
                 "it fails when it runs",
-                "write it, 0 for none (ropewalk export does)",
+                "write it (ropewalk export does)",
             )
         elif reading.runtime == STOCK and subject.config.get("return_dict") is False:
             yield Finding(
@@ -362,19 +392,28 @@ def refused(subject: ExaminedModel) -> Iterator[Finding]:
             )
 
 
-def _lacks_growth(subject: ExaminedModel) -> bool:
-    grows = bool(subject.config) and subject.reader.family.steps_log_n
-    return grows and any(rope.get(QUERY_GROWTH) is None for rope in subject.ropes.values())
+def _lacking_growth(subject: ExaminedModel) -> str:
+    """The key without which a class whose queries grow by position cannot compute."""
+    if not subject.config or not subject.reader.family.steps_log_n:
+        return ""
+    for rope in subject.ropes.values():
+        filled = (ORIGINAL_LENGTH,) if kind_of(rope) in STATED_SCALED else ()
+        for key in (QUERY_GROWTH, ORIGINAL_LENGTH):
+            if rope.get(key) is None and key not in filled:
+                return key
+    return ""
 
 
 def _bad_counts(subject: ExaminedModel) -> str:
     """Counts with which no model runs, though transformers builds some without a word."""
     if not subject.config:
         return ""
-    counts = {key: whole(subject.reader.get(key)) for key in (LAYERS, HEADS, KEYS)}
+    counts = {key: whole(subject.reader.get(key)) for key in (LAYERS, HEADS, KEYS, CHOSEN)}
     for key, count in counts.items():
         if count is not None and count < 1:
             return f"{key} = {count}: must be at least 1"
+    if told := _bad_routing(subject.reader):
+        return told
     heads, keys = counts[HEADS], counts[KEYS]
     wide, own = whole(subject.reader.get("hidden_size")), whole(subject.reader.get("head_dim"))
     scaled = any(kind_of(rope) != "default" for rope in subject.ropes.values())
@@ -384,6 +423,42 @@ def _bad_counts(subject: ExaminedModel) -> str:
     if heads is None or keys is None or heads % keys == 0:
         return ""
     return f"{HEADS} = {heads} is not divisible by {KEYS} = {keys}, and heads share keys evenly"
+
+
+def _bad_routing(reader: ConfigReader) -> str:
+    """A choice of more experts for a token than there are, or than its groups of them have."""
+    experts = next(filter(None, (whole(reader.get(key)) for key in EXPERTS)), None)
+    chosen = whole(reader.get(CHOSEN)) or 0
+    if experts is None or chosen > experts:
+        return f"{CHOSEN} = {chosen}, and there are {experts} experts" if experts else ""
+    groups, taken = whole(reader.get("n_group")), whole(reader.get("topk_group"))
+    if groups is None or not _kinds(reader.model_type, "n_group"):
+        return ""
+    if groups < 1 or experts % groups:
+        return f"n_group = {groups} does not divide the {experts} experts"
+    if taken is not None and not -(-chosen * groups // experts) <= taken <= groups:
+        return f"topk_group = {taken}: of {groups} groups, which hold {CHOSEN} = {chosen} experts"
+    return ""
+
+
+def _bad_rope(kind: str, rope: Config) -> str:
+    """A setting that a class of transformers does not load: a type that is no text, or a key that
+    it needs and that is missing or null."""
+    named = "rope_type" if "rope_type" in rope else "type"
+    if named in rope and (not rope[named] or not isinstance(rope[named], str)):
+        return f"{named} = {shortened(rope[named])} in a rope setting: must be text"
+    needed = _NEEDED.get(kind_of(rope), set()) if kind in _NUMBER_OF else set()
+    if kind_of(rope) == "longrope":  # whose factors `factor_count` looks at
+        needed = _NEEDED.get(kind, set())
+    if missing := sorted(needed - rope.keys()):
+        return f"a rope setting of type {kind_of(rope)!r} lacks {', '.join(missing)}"
+    counted = needed | {"partial_rotary_factor"} | ({ORIGINAL_LENGTH} if needed else set())
+    strange = sorted(key for key in counted & rope.keys() if number(rope[key]) is None)
+    if kind_of(rope) == "yarn" and rope.get("factor", 1) is None:  # it takes the lengths' ratio
+        strange.remove("factor")
+    if not needed or not strange:
+        return ""
+    return f"{strange[0]} = {shortened(rope[strange[0]])} in a rope setting: must be a number"
 
 
 def _bad_kind(subject: ExaminedModel) -> str:
@@ -398,9 +473,8 @@ def _bad_kind(subject: ExaminedModel) -> str:
                 return f"{prefix}{key} = {shortened(value)}: {rule}"
     for rope in subject.stated_settings:
         for own in (rope, *(value for value in rope.values() if isinstance(value, Mapping))):
-            key = "rope_type" if "rope_type" in own else "type"
-            if key in own and (not own[key] or not isinstance(own[key], str)):
-                return f"{key} = {shortened(own[key])} in a rope setting: must be text"
+            if told := _bad_rope(reader.model_type, dict(own)):
+                return told
     layers = whole(reader.get(LAYERS))
     for key in ("layer_types", "mlp_layer_types"):
         kinds = reader.config.get(key)
@@ -421,7 +495,7 @@ def _broken_rule(kind: str, key: str, value: object) -> str:
         words = (", each item ".join(map(_WORDS.__getitem__, k.split(" of "))) for k in kinds)
         return f"must be {' or '.join(dict.fromkeys(words))}"
     word = _WORD_KEYS.get(key, "")
-    if word and value not in (None, *_TAKEN["words"][word]):
+    if word and (declared or word != "routing") and value not in (None, *_WORDS_OF[word]):
         return f"is no {word} that transformers knows"
     if (given := number(value)) is None:
         return ""

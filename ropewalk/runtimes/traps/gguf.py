@@ -1,7 +1,6 @@
 """Traps inside a GGUF file, found in its header.
 
-factors-ignored, factor-count, theta-missing, attention-factor-squared, factors-dropped,
-not-causal.
+- `factors-ignored`: llama.cpp does not read the file's tensor of factors for this architecture
 """
 
 from __future__ import annotations

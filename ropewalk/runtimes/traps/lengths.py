@@ -1,7 +1,17 @@
 """Traps in the length that a model states or serves.
 
-unscaled-length, not-extended, tokenizer-limit, generation-limit, window-in-every-layer,
-length-limit, length-multiplied, short-by-default.
+- `tokenizer-limit`: the tokenizer's `model_max_length` is below the length: transformers cuts
+  longer text if truncation is on
+- `generation-limit`: `max_length` of generation_config.json is below the length: `generate()`
+  stops there; without a plan, a note
+- `window-in-every-layer`: (note) every layer attends to a sliding window shorter than the length
+- `short-by-default`: (note) Ollama serves 4k, 32k or 256k unless `num_ctx` says otherwise
+- `length-limit`: the runtime accepts only shorter sequences
+- `length-multiplied`: vLLM and SGLang multiply a length that is already extended by linear's
+  factor
+- `not-extended`: the model's setting serves less than the requested length
+- `unscaled-length`: a long length over plain frequencies of a small base: at most a twentieth of
+  the bound for that length (Men et al. 2024)
 """
 
 from __future__ import annotations
@@ -89,7 +99,7 @@ def generation_limit(subject: ExaminedModel) -> Iterator[Finding]:
             "generation-limit",
             ("transformers",),
             f"generation_config.json has max_length = {limit}",
-            f"generate() stops at {format_length(limit)}, prompt included, unless told otherwise",
+            f"generate() stops at {format_length(limit)}, prompt included, by default",
             f"write max_length = {subject.length} there, or remove it (ropewalk export raises it)",
             wrong=subject.planned,
         )

@@ -1,9 +1,32 @@
 """Traps in the rotation of a runtime, compared with the plan's, and in what else positions decide.
 
-factors-dropped, factors-doubled, frequencies-differ, theta-lost, truncate-ignored, wrong-step,
-short-text-taxed, attention-factor-dropped, attention-factor-squared, attention-factor-ignored,
-softmax-scaling-differs, dropped-on-cpu, kept-positions-lost, log-n-lost, position-scaling-lost,
-dual-chunk, eight-bit-keys, drafter-unscaled, switches-with-cache, one-position-lost.
+- `factors-dropped`: pairs turn at their plain frequencies: the scaling is missing, or its keys
+  are not read
+- `dropped-on-cpu`: (note) SGLang's class for Gemma 3 drops the scaling on a CPU with AMX
+- `frequencies-differ`: the frequencies differ for a reason that no other trap covers
+- `factors-doubled`: the factors are applied twice
+- `theta-lost`: the runtime uses another base
+- `drafter-unscaled`: (note) vLLM's drafter of MTP layers ignores `--hf-overrides`: use an export
+- `attention-factor-dropped`: cos and sin are multiplied by 1
+- `attention-factor-squared`: the attention factor is applied twice: `attn_factor` in SGLang's
+  yarn and in a GGUF file of type yarn
+- `attention-factor-ignored`: the runtime uses its own formula: yarn in SGLang, and with `mscale`
+  in vLLM before 2026; longrope without `short_mscale` and `long_mscale` in both
+- `softmax-scaling-differs`: the runtime multiplies all logits by another factor than the plan:
+  `mscale_all_dim` of DeepSeek's family
+- `switches-with-cache`: factors change with the current length (two lists, dynamic NTK), but
+  cached keys keep the old ones; in transformers a note
+- `short-text-taxed`: short sequences are rotated by the long factors
+- `one-position-lost`: (note) when decoding, SGLang rotates the token at longrope's original
+  length as position 0
+- `wrong-step`: the runtime uses the factors of another length of the plan; transformers with
+  Phi-3.5-MoE always takes the short list
+- `position-scaling-lost`: queries that grow with their position: transformers reads
+  `llama_4_scaling_beta`, vLLM `llama_4_scaling`, and the config has the other
+- `dual-chunk`: `dual_chunk_attention_config` (Qwen2.5-1M): no released runtime has that attention
+  any more
+- `eight-bit-keys`: (note) the config requests keys and values in 8 bits
+- `kept-positions-lost`, `log-n-lost`: the plan needs something that no stock runtime supports
 """
 
 from __future__ import annotations
@@ -273,6 +296,32 @@ def position_scaling_lost(subject: ExaminedModel) -> Iterator[Finding]:
                 f"write {missing} too (ropewalk export does, for vLLM)"
                 if key
                 else "serve it in a runtime that reads it",
+            )
+
+
+def growth_differs(subject: ExaminedModel) -> Iterator[Finding]:
+    """Queries that grow otherwise than in the plan, which no reading of the rotation shows."""
+    if not (subject.planned and subject.plan and subject.config):
+        return
+    for layer_type, rope in subject.ropes.items():
+        steps = subject.plan.schedules.get(layer_type)
+        if not steps or not subject.reader.family.steps_log_n:
+            continue
+        want = steps[-1].schedule.log_n
+        want = want if want is not None and want.form == "steps" else None
+        try:
+            got = subject.reader.steps(rope)[-1].schedule.log_n
+            same, why = got == want, f"{got or 'none'}"
+        except RopewalkError as error:
+            same, why = False, str(error)
+        if not same:
+            yield Finding(
+                "position-scaling-lost",
+                (),
+                f"{layer_type}: the plan scales queries by {want or 'no growth'}; in the config: "
+                f"{why}",
+                "attention beyond the original length is not as sharp as planned",
+                _REWRITE,
             )
 
 

@@ -4,6 +4,9 @@ Whether a setting takes effect is seen, not believed: a copy of the file in whic
 setting is neutralised must give other log-probabilities. Where it gives the same, the setting is a
 silent no-op in this llama.cpp. And where the file's weights can be put into a stock transformers
 model, that model with the schedule installed must give the same log-probabilities as llama.cpp.
+
+- `no-effect`: llama.cpp computes the same result without the setting
+- `model-differs`: with its weights loaded, the model does not follow the plan
 """
 
 from __future__ import annotations

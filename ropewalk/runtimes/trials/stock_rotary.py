@@ -35,7 +35,7 @@ from ropewalk.runtimes.reading import (
     RotaryReading,
     check_counts,
 )
-from ropewalk.schedule import FloatArray
+from ropewalk.schedule import MAX_DIM, FloatArray
 
 
 def measure(config: Config, layer_types: Sequence[str], lengths: Sequence[int]) -> RotaryReading:
@@ -92,8 +92,10 @@ def _rotaries(config: Config) -> list[Any]:
         model: nn.Module = auto.from_config(stock, trust_remote_code=False)
     found: list[Any] = []
     for module in model.modules():
-        names = [name for name, _ in module.named_buffers(recurse=False)]
-        if any(INVERSE_FREQUENCIES.fullmatch(name) for name in names):
+        buffers = dict(module.named_buffers(recurse=False))
+        if own := [buffers[name] for name in buffers if INVERSE_FREQUENCIES.fullmatch(name)]:
+            if max(each.numel() for each in own) > MAX_DIM:  # built for real, it would fill memory
+                raise ValueError(f"its heads would turn as more than {MAX_DIM} pairs")
             try:
                 found.append(type(module)(module.config))
             except (AttributeError, TypeError):

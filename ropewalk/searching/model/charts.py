@@ -20,7 +20,7 @@ def progress(
     above = sorted({*hand_designed} - {name for s, name in known if s <= highest})
     marks = tuple(Mark(tokens, score) for tokens, score in history)
     return Chart(
-        f"{title}{'; above the picture: ' if above else ''}{', '.join(above)}",
+        f"{title}{'; off the scale: ' if above else ''}{', '.join(above)}",
         Axis("tokens scored"),
         Axis("loss (lower is better)", highest=highest),
         (Series("searched schedules: the best so far", marks, True, drawn="steps"),),
@@ -29,6 +29,5 @@ def progress(
             for i, (s, name) in enumerate(known)
             if s <= highest
         ),
-        caption="On the documents of the search, whose best is low by selection too: the scores on "
-        "other documents compare without this bias.",
+        caption="Scores on the search documents are optimistic; compare on held-out documents.",
     )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from ropewalk.blocks import Block, Cell, Paragraph, Table, Title
+from ropewalk.blocks import Block, Cell, Details, Paragraph, Table, Title
 from ropewalk.context_plan import ContextPlan
 from ropewalk.evaluation.select import Paired
 from ropewalk.interval import Ends, Interval, Unit
@@ -127,7 +127,7 @@ class Leg(Value):
 
     def blocks(self) -> Iterator[Block]:
         """Yield the scores of all arms, the charts, and what was found on short text."""
-        yield self.table()
+        yield from self.tables()
         yield from self.charts()
         apart = self.best.reporting is not None
         if self.at_original_length and apart:
@@ -142,7 +142,7 @@ class Leg(Value):
                 "on those of the search; the excess of the second is overfitting and chance."
             )
 
-    def table(self) -> Table:
+    def tables(self) -> Iterator[Table | Details]:
         """The scores of all arms on documents that decided nothing.
 
         Of a race or search whose choice is judged elsewhere, which keeps none, those on documents
@@ -151,27 +151,35 @@ class Leg(Value):
         at, arms = format_length(self.length), self.arms
         if self.best.reporting is not None:
             read = {name: arm.reporting or arm.selection for name, arm in arms.items()}
-            return _scores(f"Held-out documents, at {at}", read, self.chosen, _MEANS)
+            yield _scores(f"Held-out documents, at {at}", read, self.chosen, _MEANS)
+            return
         read = {name: arm.selection for name, arm in arms.items()}
-        caption, more = f"{self._only_fluent()}{_CHOOSING}", dict[str, Mapping[str, Cell]]()
-        for first in [*self.behind.values()][:1]:
-            caption += _TIED.format(first.difference.level)
-            more[_BEHIND] = {name: self._against(name) for name in arms}
-        if self.short_costs:
-            more["change on short text"] = _changes(self.short_costs)
-        return _scores(f"Methods at {at}, while choosing", read, self.chosen, caption.strip(), more)
+        more = {"change on short text": _changes(self.short_costs)} if self.short_costs else {}
+        title = f"Methods at {at}, on the documents that choose"
+        if not self.behind:
+            yield _scores(title, read, self.chosen, _CHOOSING, more)
+            return
+        level = next(iter(self.behind.values())).difference.level
+        more = {_BEHIND: {name: self._against(name) for name in arms}, **more}
+        every = _scores("", read, self.chosen, _CHOOSING, more)
+        few = [every.columns.index(name) for name in ("method", "facts retrieved", _BEHIND)]
+        rows = tuple(tuple(row[i] for i in few) for row in every.rows)
+        caption = f"{_TIED.format(level)}{self._only_fluent()}"
+        yield Table(title, tuple(every.columns[i] for i in few), rows, caption)
+        yield Details((every,), "All figures of each method")
 
     def _only_fluent(self) -> str:
         """The methods that predict the text as well as the chosen one and find half as much."""
         own = self.best.selection
         told = [
-            f"{name} ({each.perplexity:.3g}, {each.retrieval:.0%} of facts)"
+            f"{name} ({each.perplexity:.3g}, with {each.retrieval:.0%} of facts)"
             for name, each in ((n, arm.selection) for n, arm in self.baselines.items())
             if each.perplexity < 1.02 * own.perplexity and each.retrieval < own.retrieval / 2
         ]
         if not told:
             return ""
-        return f"Perplexity alone does not show the failure of {' and '.join(told)}. "
+        chosen = f"that of {self.chosen} is {own.perplexity:.3g}"
+        return f" Perplexity alone ({chosen}) does not show the failure of {' and '.join(told)}."
 
     def _against(self, name: str) -> Cell:
         """The mark of a method next to the best one, by the rule of the race."""
@@ -204,19 +212,16 @@ class Leg(Value):
 
 
 _MEANS = "Best first, by the score: the loss that the search minimises. Means over few documents."
+_BEHIND = "loss above the best"
 _CHOOSING = (
-    "Best first, by the score: the loss that chooses, in nats a token; unless another was asked "
-    "for, it is that of the text plus that of the answers. Of the best and those tied with it, the "
-    "first within the limit on short text is chosen; if none is, the one that costs least there. "
-    "Short text: the change of perplexity within the original length, before and after. Few "
-    "documents serve to choose, and none of them is judged by. "
+    "Best first, by the loss that chooses, in nats a token; unless another was asked for, it is "
+    "that of the text plus that of the answers. Of the best and those tied with it, the first "
+    "within the limit on short text is chosen; if none is, the one that costs least there. Short "
+    "text: the change of perplexity within the original length. 95% intervals."
 )
-_BEHIND = "difference, on documents both read"
 _TIED = (
-    "The difference from the score of the best; a method that falls behind reads fewer documents, "
-    "so it is not that of the scores in the table. Tied: not shown to be worse, since the interval "
-    "of the difference reaches 0. That is a wide one ({:.1%}), for many differences are tested; "
-    "all others of this table are 95% intervals. "
+    "Best first. Loss: nats a token of text and answers, on the documents that both read, with "
+    "{:.1%} intervals, for many are tested; tied: the interval reaches 0. Facts: 95% intervals."
 )
 
 
@@ -234,7 +239,7 @@ def _scores(
             Cell(f"{name} (chosen)" if name == chosen else name),
             _with_ends(score.retrieval, score.retrieval_ends, "share"),
             _with_ends(score.perplexity, score.perplexity_ends, "perplexity"),
-            Cell(_number(score.score, 3), score.score),
+            _with_ends(score.score, None, "nats"),
             *(column.get(name, Cell("–")) for column in more.values()),
             Cell(str(score.documents), score.documents),
         )
@@ -254,10 +259,6 @@ def _changes(costs: Mapping[str, Paired]) -> dict[str, Cell]:
     """Differences of losses as changes of perplexity."""
     changes = {name: cost.change for name, cost in costs.items()}
     return {n: Cell(own.number(), own.value, quiet=own.range()) for n, own in changes.items()}
-
-
-def _number(value: float, digits: int) -> str:
-    return f"{value:.{digits}f}" if value < float("inf") else "failed"
 
 
 @dataclass(frozen=True, eq=False)
@@ -382,7 +383,7 @@ def tried_in_words(leg: Leg) -> str:
     if not leg.history:
         return "the budget ended before a schedule was scored"
     if leg.selection is None:
-        return "each searched schedule failed, or is clearly worse in the text or the answers"
+        return "no searched schedule was as good on both text and answers"
     told = f"loss difference {leg.selection} for the best searched schedule, {leg.best_searched}"
     if leg.selection_text is not None and leg.selection_answers is not None:
         told += f"; in the text {leg.selection_text}, in the answers {leg.selection_answers}"
@@ -393,7 +394,7 @@ def tried_in_words(leg: Leg) -> str:
 
 def compared_in_words(leg: Leg) -> str:
     *others, last = leg.baselines
-    return f"Compared were {', '.join(others)} and {last}."
+    return f"Also compared: {', '.join(others)} and {last}."
 
 
 def _failures(leg: Leg) -> str:
@@ -420,8 +421,8 @@ def verdict_in_words(leg: Leg) -> str:
             return f"{said}: the searched schedule is better."
         case "worse":
             return (
-                f"{said}: the searched schedule is worse there, against what the selection "
-                f"documents showed. The other plan is that of {leg.best_hand_designed}."
+                f"{said}: the searched schedule is worse there, unlike on the selection documents. "
+                f"The other plan is that of {leg.best_hand_designed}."
             )
     return f"{said}: inconclusive on these documents."
 
@@ -430,14 +431,11 @@ def limited_in_words(leg: Leg) -> str:
     """The effect of the limit on short text; empty if it left all schedules in."""
     if leg.short_limit is None or leg.chosen not in leg.short_costs:
         return ""
-    limit = f"the limit of {leg.short_limit:g} nats a token of text at the original length"
+    limit = f"`short_limit` ({leg.short_limit:g} nats per token of text at the original length)"
     own = leg.short_costs[leg.chosen]
     name = leg.method or "the searched schedule"
     if own.difference.value > leg.short_limit:
-        return (
-            f"No schedule that may be best keeps to {limit}: {name} is the cheapest, at {own}, and "
-            f"misses it by {own.difference.value - leg.short_limit:.3f}."
-        )
+        return f"Every good schedule exceeds {limit}; {name} exceeds it least, at {own}."
     over = [
         f"{other} ({cost})"
         for other, cost in leg.short_costs.items()

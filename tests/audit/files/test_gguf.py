@@ -61,6 +61,16 @@ def test_an_epsilon_larger_than_what_norms_divide_is_wrong(whole: Path, tmp_path
     assert audit(path, run=False).verdict == "wrong"
 
 
+@pytest.mark.parametrize(("experts", "used"), [(0, 2), (2, 0), (2, 3)])
+def test_experts_are_chosen_from_those_that_are_there(
+    experts: int, used: int, tmp_path: Path
+) -> None:
+    """Otherwise llama.cpp ends its process."""
+    keys = {"block_count": 1, "expert_count": experts, "expert_used_count": used}
+    told = list(problems(read_header(header_only(tmp_path / "a.gguf", keys=keys))))
+    assert any("expert_used_count" in text for text in told)
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("kind", ["F32", "F16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"])
 def test_numbers_that_are_none_are_found_in_each_type(

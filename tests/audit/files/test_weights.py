@@ -60,8 +60,7 @@ def test_a_whole_model_is_well(folder: Path) -> None:
     assert found.verdict == "OK"
     assert found.verdict_in("vllm") == "OK"
     assert [str(check) for check in found.checks] == [
-        "weights: 29 tensors in model.safetensors, whole by their headers, with the shapes that "
-        "the config asks for",
+        "weights: 29 tensors in model.safetensors, complete, shapes match the config",
         "tokenizer: tokenizer.json loads, its largest id 1,023 of 1,024",
         "bytes: not compared: no manifest",
     ]
@@ -505,17 +504,18 @@ def test_a_size_that_the_config_leaves_to_its_class_is_not_established(key: str)
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("family", "change", "told"),
     [
-        ({"num_local_experts": 8}, "experts, and the config asks for 8"),
-        ({"intermediate_size": 96}, "and the config asks for 96"),
+        ("mixtral", {"num_local_experts": 8}, "experts, and the config asks for 8"),
+        ("mixtral", {"intermediate_size": 96}, "and the config asks for 96"),
+        ("deepseek_v3", {"n_shared_experts": 4}, "and the config asks for 64"),
     ],
 )
 def test_experts_are_as_many_and_as_wide_as_the_config_asks(
-    change: dict[str, int], told: str, tmp_path: Path
+    family: str, change: dict[str, int], told: str, tmp_path: Path
 ) -> None:
     """In the files each expert has tensors of its own, whatever the loaded class holds."""
-    model = tiny_model("mixtral")
+    model = tiny_model(family)
     model.save_pretrained(tmp_path)
     shapes = {
         name: tuple(own.shape)
@@ -525,10 +525,14 @@ def test_experts_are_as_many_and_as_wide_as_the_config_asks(
     assert any("experts.3." in name for name in shapes)
     assert check_shapes(shapes, config).problems == ()
     assert any(told in problem for problem in check_shapes(shapes, config | change).problems)
-    narrow = {key: value for key, value in config.items() if key != "intermediate_size"}
-    assert "leaves the width of experts to its class" in check_shapes(shapes, narrow).unknown
-    del config["num_local_experts"]
-    assert "leaves the number of experts to its class" in check_shapes(shapes, config).unknown
+    for keys, left in (
+        (("intermediate_size", "moe_intermediate_size"), "the width of experts"),
+        (("num_experts_per_tok",), "the number of experts for a token"),
+        (("num_local_experts", "n_routed_experts"), "the number of experts"),
+        *([(("n_group",), "the grouping of experts")] if "n_group" in config else []),
+    ):
+        less = {key: value for key, value in config.items() if key not in keys}
+        assert f"leaves {left} to its class" in check_shapes(shapes, less).unknown
 
 
 def test_nothing_heavy_is_needed(folder: Path) -> None:

@@ -152,14 +152,15 @@ def test_the_top_holds_the_word_its_price_the_command_and_the_evidence() -> None
     to_do, figures = Code("use it.", "serve a"), (chart_at(1, 2),)
     page = Page(
         *("p", "94% of facts\n2% more", (), ()), word="works, at a price", to_do=to_do,
-        evidence=figures, remarks=(("How sure", "Not very."),),
+        evidence=(*figures, Code("", "settings")), remarks=(("How sure", "Not very."),),
     )  # fmt: skip
     box = document(page).decode().split('<div class="verdict"')[1].split("<nav")[0]
     told = (
         *(">works, at a price</p>", "<p>94% of facts</p>", "<p>2% more</p>", "use it."),
-        *("<code><span>serve a</span></code>", "<table>", "<strong>How sure: </strong>Not very."),
+        *("<table>", "<code><span>serve a</span></code>", "<code><span>settings</span></code>"),
+        "<strong>How sure: </strong>Not very.",
     )
-    assert [box.count(part) for part in told] == [1] * 7
+    assert [box.count(part) for part in told] == [1] * 8
     assert page.told == "works, at a price: 94% of facts 2% more"
     assert sorted(told, key=box.index) == list(told), "in this order"
 

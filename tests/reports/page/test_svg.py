@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import re
+from itertools import pairwise
 from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ropewalk.chart import Axis, Chart, Mark, Series, Tile, TileGrid, ticks
+from ropewalk.chart import Axis, Chart, Guide, Mark, Series, Tile, TileGrid, ticks
 from ropewalk.reports.page.svg import HEIGHT, SERIES, WIDTH, chart, has_names, tiles
 
 NUMBERS = st.floats(-1e9, 1e9, allow_nan=False)
@@ -109,8 +110,30 @@ def test_a_tile_says_its_number_in_words_and_a_vague_one_has_dashes_and_its_colo
         "t", "x", "y", ("1k", "2k"), ("0%",), ((Tile(1, "all", False), Tile(0, "few", True)),)
     )
     root = ElementTree.fromstring(tiles(grid))
-    kinds = {path.findtext("title"): path.attrib["class"] for path in root.findall("path")}
-    assert kinds == {"all": "heat10", "few": "heat0 vague"}
+    own, key = root.findall("g")
+    found = [(p.findtext("title"), p.get("class"), p.get("opacity")) for p in own.findall("path")]
+    assert found == [("all", None, "1"), ("few", None, "0.08"), (None, "vague", None)]
+    shades = [float(p.get("opacity") or 0) for p in key]
+    assert max(b - a for a, b in pairwise(shades)) < 0.06, "colours without steps"
+
+
+@pytest.mark.parametrize(("columns", "shown"), [(3, "93% of 100"), (7, "93%")])
+def test_a_tile_without_room_for_its_text_has_the_percentage(columns: int, shown: str) -> None:
+    row = (Tile(0.93, "93 of 100", shown="93% of 100"),) * columns
+    grid = TileGrid("t", "x", "y", tuple("0123456"[:columns]), ("0%",), (row,))
+    assert tiles(grid).count(f">{shown}<") == columns
+
+
+def test_a_name_of_a_mark_stands_within_the_frame_and_not_on_its_line() -> None:
+    marks = Mark(1, 0, name="no"), Mark(2, 9, name="passes")
+    shown = Chart("t", Axis("x"), Axis("y"), (Series("s", marks),), (), (Guide(3, "limit"),))
+    root = ElementTree.fromstring(chart(shown))
+    at = {e.text: (float(e.get("x", 0)), float(e.get("y", 0))) for e in root.iter("text")}
+    first, last = coordinates(root.findall("g/path")[0].attrib["d"])
+    assert at["passes"][0] + 4.5 * len("passes") <= WIDTH
+    assert at["no"][1] > first[1], "below a line that rises"
+    assert at["passes"][1] < last[1]
+    assert "rule limit" in chart(shown)
 
 
 def test_a_long_label_along_the_side_is_narrowed_to_fit_and_a_short_one_left() -> None:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ropewalk.agreement import Agreement
-from ropewalk.blocks import Table
+from ropewalk.blocks import Details, Table
 from ropewalk.chart import Chart
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.evaluation.select import Paired
 from ropewalk.exporting.exported import Exported
 from ropewalk.interval import Interval
+from ropewalk.reports.parts import schedules
 from ropewalk.reports.parts.schedules import loading, of_search
 from ropewalk.scaling import linear, yarn
 from ropewalk.schedule import RotaryGeometry, RotarySchedule
@@ -83,19 +85,41 @@ def test_methods_have_intervals_a_mark_of_ties_and_the_price_while_choosing() ->
         behind={"llama3": less(0.06, -0.02, 0.16), "linear": less(4.7, 4.1, 5.3)},
         short_costs={"yarn": less(0.026, 0.006, 0.05)},
     )
-    table = race.table()
-    rows = {
-        row[0].text: [f"{cell.text} {cell.quiet}".strip() for cell in row] for row in table.rows
-    }
+    table, details = race.tables()
+    assert isinstance(table, Table)
+    assert isinstance(details, Details)
+    few, rows = (
+        {row[0].text: [f"{cell.text} {cell.quiet}".strip() for cell in row] for row in own.rows}
+        for own in (table, *details.blocks)
+        if isinstance(own, Table)
+    )
+    assert few["yarn (chosen)"][1:] == ["90% (85 to 94%)", "best"]
+    assert few["llama3"][1:] == ["90% (85 to 94%)", "tied, +0.060 (-0.020 to +0.160)"]
+    assert few["linear"][2].startswith("worse, +4.700")
     assert rows["yarn (chosen)"][1:] == [
         *("90% (85 to 94%)", "20 (18 to 22.5)", "3.000", "best", "+2.6% (+0.6 to +5.1%)", "16"),
     ]
-    assert rows["llama3"][4:] == ["tied, +0.060 (-0.020 to +0.160)", "–", "16"]
-    assert rows["linear"][4].startswith("worse, +4.700")
+    assert rows["llama3"][5:] == ["–", "16"]
+    assert len(table.caption.split()) < 50
     assert "alone" not in table.caption
     lost = own._replace(selection=own.selection._replace(retrieval=0.0))
-    fluent = replace(race, baselines={**race.baselines, "ntk_mixed": lost}).table().caption
-    assert fluent.startswith("Perplexity alone does not show the failure of ntk_mixed (20, 0% of")
+    fluent = next(replace(race, baselines={**race.baselines, "ntk_mixed": lost}).tables())
+    assert isinstance(fluent, Table)
+    said = "Perplexity alone (that of yarn is 20) does not show the failure of ntk_mixed (20, with"
+    assert said in fluent.caption
+
+
+def test_the_settings_that_lines_load_stand_once_and_a_list_on_one_line(tmp_path: Path) -> None:
+    rope = {"rope_type": "longrope", "long_factor": [1.0, 2.5, 4.0]}
+    shown = {"max_position_embeddings": 2048, "rope_parameters": rope}
+    (tmp_path / "config.json").write_text(json.dumps({**shown, "model_type": "llama"}))
+    made = Exported("transformers", tmp_path, None, load="AutoModel.from_pretrained('x')")
+    for at_the_top in ("", schedules.pasted(made)):
+        texts = [getattr(b, "text", "") for b in loading([made], tmp_path, at_the_top).blocks]
+        found = [text for text in texts if "rope_type" in text]
+        assert [json.loads(text) for text in found] == [shown] * (not at_the_top)
+    assert "[ 1.0, 2.5, 4.0 ]" in getattr(schedules.settings(tmp_path)[0], "text", "")
+    assert schedules.settings(tmp_path / "elsewhere") == []
 
 
 @pytest.mark.parametrize(
@@ -117,6 +141,6 @@ def test_a_proof_says_how_far_beyond_the_window_it_reaches(reach: int, told: str
 
 def test_a_search_that_scored_nothing_says_so() -> None:
     tried = tried_in_words(leg())
-    assert tried == "each searched schedule failed, or is clearly worse in the text or the answers"
+    assert tried == "no searched schedule was as good on both text and answers"
     ended = tried_in_words(replace(leg(), history=()))
     assert ended == "the budget ended before a schedule was scored"

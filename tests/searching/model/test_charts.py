@@ -45,6 +45,6 @@ def test_little_to_draw_is_drawn_too(chart: Chart, tmp_path: Path) -> None:
 def test_what_lies_far_above_is_named_and_not_drawn(tmp_path: Path) -> None:
     save(figure([CURVE]), tmp_path / "progress.svg")
     text = (tmp_path / "progress.svg").read_text()
-    assert "above the picture: linear, ntk" in text
+    assert "off the scale: linear, ntk" in text
     [line] = CURVE.horizontals
     assert (line.label, line.at) == ("best hand-designed: yarn", 3.9)

@@ -186,7 +186,9 @@ _Kind = TypeVar("_Kind", bound=np.generic)
 
 def test_an_array_is_read_where_its_type_is_an_alias() -> None:
     """As numpy's NDArray is from 2.5 on, under Python 3.12 and later."""
-    given: Any = TypeAliasType("given", np.ndarray[Any, np.dtype[_Kind]], type_params=cast(Any, (_Kind,)))
+    given: Any = TypeAliasType(
+        "given", np.ndarray[Any, np.dtype[_Kind]], type_params=cast(Any, (_Kind,))
+    )
     assert decode(given[np.float64], [1.0, 2.5], "factors").tolist() == [1.0, 2.5]
 
 

@@ -205,5 +205,9 @@ ROWS = (
         cases,
         seconds=600,
         sample=1,
+        mended=(
+            "A report of an evaluation in which nearly all records share a layout ended with "
+            "status 70.",
+        ),
     ),
 )

@@ -1,8 +1,8 @@
 """The tensors that llama.cpp asks for in a file, as far as its header can be compared with them.
 
 required_tensors.json is what the real llama.cpp missed in files without tensors, and without keys,
-one architecture after another (tests/gguf/tiny_architectures.py). Experts are left out: which layers have them, and
-beside what, is said by keys of each architecture.
+one architecture after another (tests/gguf/tiny_architectures.py). Experts are left out of it: which
+layers have them, and beside what, is said by keys of each architecture.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MOST_BLOCKS = 10_000
 _PER_LAYER = ("attention.head_count", "attention.head_count_kv", "feed_forward_length")
 """A list under one of these: the layers differ, and some lack what others have."""
 _ALLOWED = table_in(TABLE.with_name("optional_tensors.json"))
-"""Tensors that llama.cpp takes without asking for them; the architectures (`twice_as_wide`) in which
+"""Tensors that llama.cpp takes without asking for them; the architectures (`twice_as_wide`) where
 feed_forward_length is not the width of each tensor of a feed-forward layer; and the key that is the
 width of an expert (`experts`)."""
 _ENDINGS = ("", "weight", "bias", "scale", "input_scale")

@@ -16,7 +16,7 @@ TRL := .venv-trl
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo real gpu test test-slow test-browser test-lm-eval test-trl suite check style types figures study
-.PHONY: figures-check observatory faults site dist ends clean
+.PHONY: figures-check observatory faults site notebooks dist ends clean
 
 # Bytecode is compiled for what is imported, at its first import: for all files it took most of the
 # time of an installation.
@@ -40,8 +40,13 @@ test: style
 suite: $(INSTALLED)
 	$(BIN)/python -m pytest $(TWO)
 
+# Jupyter's forty packages run notebooks, and nothing else needs them.
+$(VENV)/.notebooks: $(INSTALLED)
+	$(BIN)/pip install --quiet --no-compile --constraint constraints.txt nbconvert==7.17.2 ipykernel==7.4.0
+	touch $@
+
 # Hours on two cores; PART=NAME runs one of its parts, of ten minutes or so, and PART=list names them.
-test-slow: $(INSTALLED)
+test-slow: $(VENV)/.notebooks
 ifeq ($(PART),list)
 	@$(BIN)/python -m tests.parts
 else
@@ -82,6 +87,15 @@ $(SITE)/.installed:
 site: $(SITE)/.installed
 	$(PYTHON) -m tools.site
 	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build --quiet --strict
+
+# Runs the notebooks and keeps their results, without times and without warnings of other packages.
+NOTEBOOKS := build/notebooks
+notebooks: $(VENV)/.notebooks
+	rm -rf $(NOTEBOOKS) && mkdir -p build && cp -r docs/notebooks $(NOTEBOOKS)
+	cd $(NOTEBOOKS) && PYTHONWARNINGS=ignore $(CURDIR)/$(BIN)/python -m nbconvert --to notebook \
+	  --execute --inplace --ExecutePreprocessor.record_timing=False \
+	  --ClearMetadataPreprocessor.enabled=True *.ipynb
+	cp $(NOTEBOOKS)/*.ipynb docs/notebooks
 
 check: style types
 

@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from benchmarks.machine import PAGE, machine, measured_on
-from ropewalk.costs.estimates import SINGLE, Way, Workload, evaluating, training
 from ropewalk.costs.machines import GIB, HERE
 from ropewalk.costs.machines import machine as device
+from ropewalk.costs.memory_and_time import SINGLE, Way, Workload, evaluating, training
 from ropewalk.costs.sizes import sizes_of
 
 RESULTS = Path(__file__).parent / "results" / "cost.json"

@@ -23,8 +23,8 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from benchmarks.machine import PAGE
-from ropewalk.costs.estimates import GIB, Workload, step
 from ropewalk.costs.machines import machine
+from ropewalk.costs.memory_and_time import GIB, Workload, step
 from ropewalk.costs.sizes import Sizes, sizes_of
 from ropewalk.models.config import Config, for_stock_class
 from ropewalk.models.renamed import recompute_activations

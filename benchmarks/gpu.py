@@ -37,8 +37,8 @@ import ropewalk as rw
 from benchmarks import attention
 from benchmarks.machine import PAGE, machine
 from ropewalk.attention import ENGINES, AttentionLayout, cached, interface, reference
-from ropewalk.costs.estimates import HALF, SINGLE, Workload, reading, step
 from ropewalk.costs.machines import GIB, Machine
+from ropewalk.costs.memory_and_time import HALF, SINGLE, Workload, reading, step
 from ropewalk.costs.sizes import sizes_of
 from ropewalk.data.windows import Arrangement
 from ropewalk.errors import Unsupported

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from benchmarks.machine import PAGE
-from ropewalk.costs.estimates import Way, Workload, serving, step
 from ropewalk.costs.machines import machine
+from ropewalk.costs.memory_and_time import Way, Workload, serving, step
 from ropewalk.costs.sizes import sizes_of
 from ropewalk.lengths import format_length
 from ropewalk.models import catalogue

@@ -29,9 +29,9 @@ import numpy as np
 
 import ropewalk as rw
 from benchmarks.machine import PAGE, machine, measured_on
-from ropewalk.costs.estimates import SINGLE, Workload, reading
 from ropewalk.costs.machines import HERE
 from ropewalk.costs.machines import machine as device
+from ropewalk.costs.memory_and_time import SINGLE, Workload, reading
 from ropewalk.costs.sizes import sizes_of
 from ropewalk.lengths import format_length, parse_length
 from ropewalk.models.dividing import all_ranks

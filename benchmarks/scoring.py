@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.machine import PAGE, machine
-from ropewalk.costs.estimates import AT_ONCE, HALF, LARGEST, MASKED, SMALLEST
+from ropewalk.costs.memory_and_time import AT_ONCE, HALF, LARGEST, MASKED, SMALLEST
 from ropewalk.evaluation.scoring import LOGITS_AT_ONCE
 from ropewalk.lengths import format_length, parse_length
 from ropewalk.outputs import write_atomically

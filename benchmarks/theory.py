@@ -11,23 +11,18 @@ import json
 import math
 from pathlib import Path
 
-import numpy as np
-
 import ropewalk as rw
 from benchmarks.machine import machine
 from docs.figures import Sentence
 from ropewalk.api.bound import Bound, Bounds
 from ropewalk.lengths import format_length
 from ropewalk.outputs import write_atomically
-from ropewalk.theory.asymptote import first_zero
 from ropewalk.theory.published import MEN_2024, SU_2024
 
 RESULTS = Path(__file__).with_name("results") / "theory.json"
 PAGE = "docs/theory.md"
 WITH_ISLANDS = tuple(1024 << i for i in range(7))
 PARTIAL = (4096, 96)
-TWO_MILLION = 2 * 1024**2
-BASE = 10_000
 
 
 def main() -> None:
@@ -37,7 +32,6 @@ def main() -> None:
         "islands": rw.bound(WITH_ISLANDS, islands=True),
         "partial": rw.bound(length, rotary_dim=rotating),
         "half": rw.bound(length, rotary_dim=64),
-        "far": rw.bound(TWO_MILLION, only="infimum"),
     }
     content = {
         "command": "python -m benchmarks.theory",
@@ -78,13 +72,12 @@ def _table(rows: tuple[Bound, ...]) -> list[str]:
 def sentences() -> list[Sentence]:
     found = results()
     widest = found["islands"].rows[-1]
-    (partial,), (half,), (far,) = (found[name].rows for name in ("partial", "half", "far"))
+    (partial,), (half,) = (found[name].rows for name in ("partial", "half"))
     full = next(row for row in found["bounds"].rows if row.length == partial.length)
     infima = {row.length: _known(row.infimum) for row in found["bounds"].rows}
     below = [n for n, value in infima.items() if _two_digits(value) < MEN_2024[n]]
     rows = found["bounds"].rows
     times = [_known(row.infimum) / _known(row.asymptotic) for row in (rows[0], rows[-1])]
-    golden, plastic = ((1 + 5**0.5) / 2) ** 32, _plastic_number() ** 64
     return [
         Sentence(
             PAGE,
@@ -122,29 +115,7 @@ def sentences() -> list[Sentence]:
             "base {} times (at 1k) to {} times (at 1M) as large as L/x₀",
             (f"{times[0]:.1f}", f"{times[1]:.0f}"),
         ),
-        Sentence(
-            PAGE,
-            "With base 10,000 this is m = {}. B(m) first falls below zero at {} with 64 pairs (a "
-            "head of 128), at {} with 1,024 and at {} with 16,384",
-            (
-                f"{BASE * first_zero():,.0f}",
-                *(f"{_first_below_zero(pairs):,}" for pairs in (64, 1024, 16_384)),
-            ),
-        ),
-        Sentence(
-            PAGE,
-            "the golden base φ³² = {} lies on the first island of 128k, and the plastic base ρ⁶⁴ = "
-            "{} three parts in a million above the infimum of 2M, {}.",
-            (f"{golden:,.0f}", f"{plastic:,.0f}", f"{_known(far.infimum):,.0f}"),
-            holds=round(1e6 * (plastic / _known(far.infimum) - 1)) == 3,
-        ),
     ]
-
-
-def _first_below_zero(pairs: int) -> int:
-    """The first distance at which the cosines of many pairs sum to less than zero."""
-    frequencies = BASE ** (-np.arange(pairs) / pairs)
-    return next(m for m in range(BASE) if np.cos(m * frequencies).sum() < 0)
 
 
 def _known(value: float | None) -> float:
@@ -160,12 +131,6 @@ def _covered(row: Bound) -> float:
     """The islands' share of the logarithmic range between infimum and safe base."""
     covered = math.fsum(math.log(high / low) for low, high in row.islands or ())
     return covered / math.log(_known(row.safe) / _known(row.infimum))
-
-
-def _plastic_number() -> float:
-    """The real root of r³ = r + 1."""
-    root = math.sqrt(69)
-    return math.cbrt((9 + root) / 18) + math.cbrt((9 - root) / 18)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,8 @@ from benchmarks.attention import layouts
 from benchmarks.machine import PAGE
 from docs.figures import ROOT, Picture, Sentence, paragraph
 from ropewalk.api.cost import Cost, CostRow, fits, parts
-from ropewalk.costs.estimates import (
+from ropewalk.costs.machines import GIB, machine
+from ropewalk.costs.memory_and_time import (
     COMPUTING,
     RECOMPUTING,
     Workload,
@@ -19,7 +20,6 @@ from ropewalk.costs.estimates import (
     serving,
     training,
 )
-from ropewalk.costs.machines import GIB, machine
 from ropewalk.costs.sizes import sizes_of
 from ropewalk.lengths import format_length
 from ropewalk.models import catalogue

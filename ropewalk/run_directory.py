@@ -65,7 +65,7 @@ PACKAGES = ("numpy", "safetensors", "tokenizers", "torch", "transformers")
 T = TypeVar("T")
 
 MAX_LINE = 16 * 2**20
-_CHECKSUM = len(',"sha256":""}') + 64
+_CHECKSUM = len(',"sha256":""}\n') + 64
 _FOLLOWS = "follows"
 """The member of a line that names the one before."""
 
@@ -482,11 +482,11 @@ class Journal:
         self.path = Path(path)
         check_place(self.path, key="journal")
         try:
-            content = self.path.read_bytes() if self.path.exists() else b""
-            self._read, self._size, self._last = _good_lines(content, self.path)
+            lines = _lines_of(self.path) if self.path.exists() else []
+            self._read, self._size, self._last = _good_lines(lines, self.path)
             self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            if self._size < len(content):
-                _warn_of_torn_tail(self.path, len(content) - self._size)
+            if torn := sum(map(len, lines)) - self._size:
+                _warn_of_torn_tail(self.path, torn)
                 os.ftruncate(self._descriptor, self._size)
                 os.fsync(self._descriptor)
             sync_directory(self.path.parent)
@@ -548,13 +548,19 @@ def _whole_lines(path: Path) -> list[bytes]:
     if path.exists() and not path.is_file():  # a pipe would be waited for
         raise InputError(f"{path}: is not a file; restore it")
     try:
-        content = path.read_bytes()
+        lines = _lines_of(path)
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); check the path") from None
-    lines, size, _ = _good_lines(content, path)
-    if size < len(content):
-        _warn_of_torn_tail(path, len(content) - size)
-    return lines
+    good, size, _ = _good_lines(lines, path)
+    if torn := sum(map(len, lines)) - size:
+        _warn_of_torn_tail(path, torn)
+    return good
+
+
+def _lines_of(path: Path) -> list[bytes]:
+    """The lines of a file with their ends: faster than all of it, split, if there are a million."""
+    with path.open("rb", buffering=2**20) as file:
+        return file.readlines()
 
 
 def _records(lines: Iterable[bytes], path: object) -> list[dict[str, object]]:
@@ -606,12 +612,12 @@ def _line(record: Mapping[str, object], last: str) -> bytes:
     assert record, "a record has at least one member"
     assert not {"sha256", _FOLLOWS} & record.keys(), "the journal adds them"
     body = json.dumps({**record, _FOLLOWS: last}, allow_nan=False, separators=(",", ":")).encode()
-    return body[:-1] + _checksum(body) + b"\n"
+    return body[:-1] + _checksum(body)
 
 
 def _checksum(body: bytes) -> bytes:
-    """The end of a line whose record is this object."""
-    return f',"sha256":"{_digest(body)}"}}'.encode()
+    """The end of the line whose record is this object."""
+    return f',"sha256":"{_digest(body)}"}}\n'.encode()
 
 
 def _seal(line: bytes) -> str:
@@ -624,20 +630,19 @@ def _is_sealed(line: bytes) -> bool:
     return line.endswith(_checksum(line[:-_CHECKSUM] + b"}"))
 
 
-def _good_lines(content: bytes, path: Path) -> tuple[list[bytes], int, str]:
+def _good_lines(lines: Iterable[bytes], path: Path) -> tuple[list[bytes], int, str]:
     """The lines up to the torn tail, how many bytes they take, and the seal of the last."""
     from hashlib import sha256
 
     good: list[bytes] = []
     last = ""
-    size = 0
     bad: int | None = None
-    # What stands behind the last end was still being written, whatever its checksum says.
-    for number, line in enumerate(content.split(b"\n")[:-1], start=1):
+    # A line without its end was still being written, whatever its checksum says.
+    for number, line in enumerate(lines, start=1):
         digest = sha256(line[:-_CHECKSUM] + b"}").hexdigest()
-        is_next = line.endswith(f',"{_FOLLOWS}":"{last}","sha256":"{digest}"}}'.encode())
+        is_next = line.endswith(f',"{_FOLLOWS}":"{last}","sha256":"{digest}"}}\n'.encode())
         if len(line) > MAX_LINE or not (is_next or _is_sealed(line)):
-            if line.endswith(b"\r") and _is_sealed(line[:-1]):
+            if line.endswith(b"\r\n") and _is_sealed(line[:-2] + b"\n"):
                 raise DamagedJournal(
                     f"{path}: line {number} ends in CR and LF, as a copy in text mode leaves it; "
                     "restore the file, or remove the CRs (dos2unix)"
@@ -656,8 +661,7 @@ def _good_lines(content: bytes, path: Path) -> tuple[list[bytes], int, str]:
             )
         last = digest[:16]
         good.append(line)
-        size += len(line) + 1
-    return good, size, last
+    return good, sum(map(len, good)), last
 
 
 def _warn_of_torn_tail(path: Path, size: int) -> None:

@@ -9,7 +9,7 @@ import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 import pytest
@@ -181,11 +181,15 @@ def test_what_has_the_wrong_type_is_named_by_its_key(
         Everything.from_json(edited(path, value))
 
 
+_Kind = TypeVar("_Kind", bound=np.generic)
+
+
 def test_an_array_is_read_where_its_type_is_an_alias() -> None:
     """As numpy's NDArray is from 2.5 on, under Python 3.12 and later."""
-    kind = TypeVar("kind", bound=np.generic)
-    alias: Any = TypeAliasType("alias", np.ndarray[Any, np.dtype[kind]], type_params=(kind,))
-    assert decode(alias[np.float64], [1.0, 2.5], "factors").tolist() == [1.0, 2.5]
+    given: Any = TypeAliasType(
+        "given", np.ndarray[Any, np.dtype[_Kind]], type_params=cast(Any, (_Kind,))
+    )
+    assert decode(given[np.float64], [1.0, 2.5], "factors").tolist() == [1.0, 2.5]
 
 
 @pytest.mark.parametrize("key", SAMPLE.to_json())

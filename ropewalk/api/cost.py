@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 from ropewalk.api.common import AllowDownload, ModelToRead
 from ropewalk.arguments import Length, as_length
 from ropewalk.blocks import Block, Paragraph, Table, cells
-from ropewalk.costs import estimates
-from ropewalk.costs.estimates import GIB, UseCost, Way, Workload, duration
+from ropewalk.costs import memory_and_time as estimates
 from ropewalk.costs.forwards import Forwards
 from ropewalk.costs.llama_cpp import LlamaCppCost
 from ropewalk.costs.machines import HERE, Machine, machine
+from ropewalk.costs.memory_and_time import GIB, UseCost, Way, Workload, duration
 from ropewalk.costs.sizes import config_of, sizes_of
 from ropewalk.errors import Unsupported
 from ropewalk.gguf.cache import TYPES

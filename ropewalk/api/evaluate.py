@@ -33,9 +33,9 @@ from ropewalk.api.fingerprint import TIMEOUT, as_fingerprint
 from ropewalk.api.report import keep_report
 from ropewalk.arguments import Length, as_lengths, as_list, as_path
 from ropewalk.budget import as_budget
-from ropewalk.costs.estimates import Way, Workload, answering
 from ropewalk.costs.forwards import Forwards
 from ropewalk.costs.machines import HERE, machine
+from ropewalk.costs.memory_and_time import Way, Workload, answering
 from ropewalk.data.documents import as_documents
 from ropewalk.evaluation.answerers import Asked, check_in_process, opened
 from ropewalk.evaluation.conclusion import Evaluated, measure

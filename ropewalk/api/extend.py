@@ -28,8 +28,8 @@ from ropewalk.api.cost import Cost, calculated, check_divided, of_file, read_by_
 from ropewalk.api.report import keep_report
 from ropewalk.arguments import Length, as_length, as_path
 from ropewalk.budget import as_budget
-from ropewalk.costs.estimates import Way, Workload, duration
 from ropewalk.costs.machines import HERE, machine
+from ropewalk.costs.memory_and_time import Way, Workload, duration
 from ropewalk.data.documents import Corpus
 from ropewalk.evaluation.select import SHORT_LIMIT
 from ropewalk.evaluation.verdict import LOOKS, TO_WORK

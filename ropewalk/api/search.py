@@ -27,8 +27,8 @@ from ropewalk.api.cost import Cost, by_length, calculated, of_file
 from ropewalk.arguments import as_length, as_path
 from ropewalk.budget import Budget, as_budget, check_over_ranks, counted
 from ropewalk.context_plan import PLAN
-from ropewalk.costs.estimates import searching
 from ropewalk.costs.machines import HERE, machine
+from ropewalk.costs.memory_and_time import searching
 from ropewalk.data.documents import as_documents
 from ropewalk.errors import InvalidValue
 from ropewalk.evaluation.select import SHORT_LIMIT

@@ -267,11 +267,11 @@ def train(
     one for each), or the plan of `method`, or the one that `plan` would choose, each from the model
     that the stage before left. `search` as a method searches each stage's schedule,
     `search_between` those after the first. `recipe` has a paper's values for what is not given;
-    `steps` has none without one. A `window` is as long as the stage's length unless it is given.
+    without a recipe, give `steps`. A `window` is as long as the stage's length unless it is given.
 
     The directory `run` (by default `runs/train-MODEL-LENGTH`) keeps everything; called again with
-    the same arguments, an interrupted run resumes. Under `torchrun`, weights are sharded over the
-    ranks that `sequence_parallel` and `replicate` leave.
+    the same arguments, an interrupted run resumes. Under `torchrun`, weights are sharded over all
+    ranks but those that share a window (`sequence_parallel`) or hold a copy (`replicate`).
 
     `train.preview(…)` calculates what a run would take, here or `on` another machine, by the
     formulas of `cost`; a config is enough for it.
@@ -291,13 +291,13 @@ def train(
         known = {"source": source, "text": text, "execution": execution, "given": given}
         asked = request(TrainRequest, train, values, **known)
         asked.check(notice)
-        preview_ends(asked)
+        preview_ends(asked)  # a preview leaves the function here, with what it calculated
         searches = asked.planner.searches
         search_texts = as_documents(search_corpus, field, notice, corpus) if searches else []
-        from ropewalk.pipeline.trained import Training
+        from ropewalk.pipeline.trained import Training  # needs torch, which a preview does not
 
         trained = Training(asked, search_texts, progress, notice).run(ranks)
-        if first():
+        if first():  # of the ranks
             keep_figures({"training": trained.charts()}, asked.path / "figures", notice)
             keep_report(asked.path, notice)
         return trained

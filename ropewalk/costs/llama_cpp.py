@@ -12,8 +12,8 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from functools import cached_property
 
-from ropewalk.costs.estimates import COMPUTING, GIB, HALF, SINGLE, Way
 from ropewalk.costs.machines import HERE, Machine, machine, main_memory
+from ropewalk.costs.memory_and_time import COMPUTING, GIB, HALF, SINGLE, Way
 from ropewalk.costs.sizes import Layer
 from ropewalk.gguf.cache import AT_ONCE, TYPES, LayerCache, cache_bytes, layer_caches
 from ropewalk.gguf.facts import tensor_bytes

@@ -23,7 +23,7 @@ from transformers.masking_utils import sdpa_mask
 
 from ropewalk.attention import cached
 from ropewalk.attention.interface import DeferredMask
-from ropewalk.costs.estimates import AT_ONCE, LARGEST, MASKED, SMALLEST
+from ropewalk.costs.memory_and_time import AT_ONCE, LARGEST, MASKED, SMALLEST
 from ropewalk.errors import Unsupported
 from ropewalk.models.modes import attending
 from ropewalk.models.renamed import cache_name

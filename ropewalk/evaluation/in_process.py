@@ -73,7 +73,7 @@ class InProcess(Answerer):
         return Scorer(self.loaded.model, in_chunks=True)
 
     def check(self, settings: EvaluationSettings) -> None:
-        from ropewalk.costs.memory import check_memory
+        from ropewalk.costs.refusals import check_memory
 
         longest, ranks = max(settings.lengths), self.ranks.per_copy
         check_memory(self.loaded.model, longest, "lengths", in_chunks=True, ranks=ranks)

@@ -37,6 +37,7 @@ MOST_LAYERS = 4096
 _STRING, _ARRAY = 8, 9
 _SCALARS = {kind: f"<{form}" for kind, form in enumerate("BbHhIif?  Qqd") if form != " "}
 """How numbers are stored, by GGUF's number of their type."""
+_FORMS = {"uint32": "<I", "float32": "<f", "bool": "<?"}
 
 
 @dataclass(frozen=True)
@@ -78,11 +79,11 @@ class GGUFHeader:
         """A value of this architecture: `rope.freq_base`."""
         return self.values.get(f"{self.architecture}.{key}")
 
-    def mistyped(self, key: str, *, whole: bool) -> str:
-        """The type that llama.cpp loads a key from, if it is stored as another."""
-        place = self.places.get(f"{self.architecture}.{key}")
-        form, name = ("<I", "uint32") if whole else ("<f", "float32")
-        return name if place is not None and place[1] != form else ""
+    def mistyped(self, key: str, kind: str) -> bool:
+        """True if a key is stored as another type than the one llama.cpp loads, or as a list."""
+        stated = f"{self.architecture}.{key}"
+        place, form = self.places.get(stated), _FORMS[kind]
+        return stated in self.lengths or (place is not None and place[1] != form)
 
     def number(self, key: str) -> float | None:
         value = self.get(key)

@@ -32,6 +32,8 @@ _KEYS = table_in(Path(__file__).with_name("keys.json"))
 _FACTORS = ("rope.scale_linear", "rope.scaling.factor")
 _OWN_WINDOWS = {"gemma2": 4096, "llama4": 8192}
 """The windows that llama.cpp takes if a file of these states none."""
+_BY_LAYER = "attention.head_count"
+"""The one of these keys that may be a list, one number for each layer."""
 _SCALING_TYPES = ("none", "linear", "yarn", "longrope")
 """The scaling types that llama.cpp loads."""
 _LOADED_AS = {FREQUENCIES: "rope_freqs", LONG: "rope_factors", SHORT: "rope_factors"}
@@ -113,16 +115,17 @@ def lengths_of(header: GGUFHeader) -> Lengths:
 def _check_values(header: GGUFHeader) -> None:
     """Refuse what is stated and cannot be meant, in place of taking a default."""
     for key in (*_KEYS["numbers"], *_KEYS["counts"]):
-        value = header.get(key)
-        if value is None:
+        value, whole = header.get(key), key in _KEYS["counts"]
+        form = "uint32" if whole else "float32"
+        if value is None and (key == _BY_LAYER or not header.mistyped(key, form)):
             continue
-        whole = key in _KEYS["counts"]
+        value = "a list" if value is None else value
         number = isinstance(value, int | float) and not isinstance(value, bool)
         rule = "must be a whole number" if whole else "must be a finite number"
         fits = (
             number and np.isfinite(float(str(value))) and not (whole and isinstance(value, float))
         )
-        if fits and (form := header.mistyped(key, whole=whole)):
+        if fits and header.mistyped(key, form):
             fits, rule = False, f"must be stored as {form} to be loaded"
         elif fits:
             none, least = key in _KEYS["none_by_zero"], 1 if whole or key in _FACTORS else 0

@@ -1,8 +1,8 @@
 """The tensors that llama.cpp asks for in a file, as far as its header can be compared with them.
 
-required_tensors.json is what the real llama.cpp missed in files without tensors, one architecture
-after another (tests/gguf/tiny_architectures.py). Experts are left out: which layers have them, and
-beside what, is said by keys of each architecture.
+required_tensors.json is what the real llama.cpp missed in files without tensors, and without keys,
+one architecture after another (tests/gguf/tiny_architectures.py). Experts are left out of it: which
+layers have them, and beside what, is said by keys of each architecture.
 """
 
 from __future__ import annotations
@@ -15,21 +15,29 @@ from ropewalk.models.config import MAX_EPSILON
 from ropewalk.values import table_in
 
 TABLE = Path(__file__).with_name("required_tensors.json")
-"""By architecture: the tensors of the whole model, and those of each block."""
+"""By architecture: the tensors of the whole model, those of each block, and the keys."""
 EMBEDDING = "token_embd.weight"
 _MOST_BLOCKS = 10_000
 _PER_LAYER = ("attention.head_count", "attention.head_count_kv", "feed_forward_length")
 """A list under one of these: the layers differ, and some lack what others have."""
 _ALLOWED = table_in(TABLE.with_name("optional_tensors.json"))
-"""Tensors that llama.cpp takes without asking for them; and the architectures (`twice_as_wide`) in
-which feed_forward_length is not the width of each tensor of a feed-forward layer."""
+"""Tensors that llama.cpp takes without asking for them; the architectures (`twice_as_wide`) where
+feed_forward_length is not the width of each tensor of a feed-forward layer; and the key that is the
+width of an expert (`experts`)."""
 _ENDINGS = ("", "weight", "bias", "scale", "input_scale")
 _EPSILONS = ("attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon")
-_LOADED = (
+_PATTERN = "attention.sliding_window_pattern"
+_COUNTS = (
     *("attention.head_count_kv", "attention.value_length", "block_count", "context_length"),
-    *("expert_count", "expert_used_count", "feed_forward_length", *_EPSILONS),
+    *("expert_count", "expert_used_count", "expert_group_count", "expert_group_used_count"),
+    *("feed_forward_length", _PATTERN),
 )
-"""Numbers that llama.cpp loads in all architectures, next to those of the rotation."""
+_LOADED = {
+    **dict.fromkeys(_COUNTS, "uint32"),
+    **dict.fromkeys(_EPSILONS, "float32"),
+    **dict.fromkeys(("attention.causal", "rope.scaling.finetuned"), "bool"),
+}
+"""What llama.cpp loads in all architectures, next to the numbers of the rotation, by its type."""
 _NO_WEIGHTS = {24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64"}
 _SHOWN = 3
 
@@ -48,9 +56,13 @@ def untold(header: GGUFHeader) -> str:
 
 def problems(header: GGUFHeader) -> Iterator[str]:
     """Each thing for which llama.cpp refuses the file, or computes garbage."""
-    for key in _LOADED:
-        if form := header.mistyped(key, whole=key not in _EPSILONS):
-            yield f"{key} must be stored as {form} to be loaded"
+    for key, kind in _LOADED.items():
+        listed = key in (*_PER_LAYER, _PATTERN) and f"{header.architecture}.{key}" in header.lengths
+        if not listed and header.mistyped(key, kind):
+            yield f"{key} must be stored as {kind} to be loaded"
+    experts, used = (header.number(key) or 0 for key in ("expert_count", "expert_used_count"))
+    if not min(experts, 1) <= used <= experts:
+        yield f"expert_used_count = {used:g}, and expert_count = {experts:g}"
     width, place = header.count("embedding_length"), header.tensors.get(EMBEDDING)
     if place is None and EMBEDDING in table_in(TABLE).get(header.architecture, [[]])[0]:
         yield f"there is no tensor {EMBEDDING}"
@@ -71,7 +83,7 @@ def unfamiliar(header: GGUFHeader) -> str:
     """A tensor that llama.cpp may not ask for, and then refuses the file; empty without one."""
     if untold(header):
         return ""
-    after, inside = table_in(TABLE)[header.architecture]
+    after, inside, _ = table_in(TABLE)[header.architecture]
     blocks: dict[str, set[str]] = {}
     for name in header.tensors:
         known = name in (*after, *_ALLOWED["optional"])
@@ -94,16 +106,18 @@ def unfamiliar(header: GGUFHeader) -> str:
 
 def _keys(header: GGUFHeader) -> Iterator[str]:
     """Keys without which no file of these architectures loads."""
-    _, inside = table_in(TABLE)[header.architecture]
+    _, inside, asked = table_in(TABLE)[header.architecture]
     wanted = ["embedding_length", "block_count", "attention.head_count"]
     if "ffn_up.weight" in inside and not header.number("expert_count"):
         wanted.append("feed_forward_length")
     for key in wanted if "attn_output.weight" in inside else ():
         if header.count(key) is None:
             yield f"{key} is missing, or is not a number of things"
-    epsilons = [own for key in _EPSILONS if (own := header.get(key)) is not None]
-    if not epsilons or not all(isinstance(e, float) and 0 <= e <= MAX_EPSILON for e in epsilons):
-        yield f"{' or '.join(_EPSILONS)} must be there, a number from 0 to {MAX_EPSILON}"
+    for key in asked:
+        epsilon = key in _EPSILONS and header.number(key)
+        if header.get(key) is None or epsilon is None or not 0 <= epsilon <= MAX_EPSILON:
+            rule = f", a number from 0 to {MAX_EPSILON}" if key in _EPSILONS else ""
+            yield f"{key} must be there{rule}: architecture {header.architecture} asks for it"
     if header.number("expert_count") and not any("ffn_gate_inp" in n for n in header.tensors):
         yield f"expert_count = {header.get('expert_count')}, and no block chooses among experts"
 
@@ -120,7 +134,7 @@ def _mistyped(header: GGUFHeader) -> Iterator[str]:
 
 
 def _missing(header: GGUFHeader, blocks: int) -> Iterator[str]:
-    after, inside = table_in(TABLE)[header.architecture]
+    after, inside, _ = table_in(TABLE)[header.architecture]
     if header.number("expert_count"):
         inside = [name for name in inside if not name.startswith(("ffn_", "exp_"))]
     wanted = [*after, *(f"blk.{i}.{name}" for i in range(blocks) for name in inside)]
@@ -156,7 +170,10 @@ def _misshapen(header: GGUFHeader, blocks: int) -> Iterator[str]:
     values = _stated(header, "attention.value_length", own)
     groups = _stated(header, "attention.head_count_kv", heads)
     inner = header.count("feed_forward_length")
-    if header.architecture in _ALLOWED["twice_as_wide"] or header.number("expert_count"):
+    experts, key = header.count("expert_count"), _ALLOWED["experts"].get(header.architecture)
+    default = 0 if key == "feed_forward_length" else None
+    expert = _stated(header, key, default) if key else None
+    if header.architecture in _ALLOWED["twice_as_wide"] or experts:
         inner = None
     # The shapes that follow; one with an unknown size is not compared.
     shapes = {
@@ -166,6 +183,8 @@ def _misshapen(header: GGUFHeader, blocks: int) -> Iterator[str]:
         "attn_output.weight": (times(heads, values), width),
         **dict.fromkeys(("ffn_gate.weight", "ffn_up.weight"), (width, inner)),
         "ffn_down.weight": (inner, width),
+        **dict.fromkeys(("ffn_gate_exps.weight", "ffn_up_exps.weight"), (width, expert, experts)),
+        "ffn_down_exps.weight": (expert, width, experts),
     }
     norms = ("attn_norm", "ffn_norm", "post_attention_norm", "post_ffw_norm")
     all_shapes: dict[str, tuple[int | None, ...]] = {

@@ -1,7 +1,7 @@
 """The cost of a run of `extend`, and the settings that fit a budget.
 
 Every answer follows from the forwards of the stages: tokens by adding up, seconds by the model's
-own timing here, memory and seconds of another machine by the formulas of costs/estimates.py.
+own timing here, memory and seconds of another machine by the formulas of costs/memory_and_time.py.
 
 A stage also draws samples, puts plans in and out, and draws figures. That is not modelled: the
 upper end of the range allows half of the forwards' time for it, and benchmarks/cost_estimate.py
@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from ropewalk.blocks import Block, Paragraph
 from ropewalk.budget import Budget
-from ropewalk.costs import estimates
-from ropewalk.costs.estimates import Way, Workload
+from ropewalk.costs import memory_and_time
 from ropewalk.costs.forwards import Forwards, Needs, tokens_in
+from ropewalk.costs.memory_and_time import Way, Workload
 from ropewalk.errors import InvalidValue
 from ropewalk.evaluation.forward_time import Range, Timed
 from ropewalk.evaluation.verdict import LOOKS, TO_WORK
@@ -159,10 +159,10 @@ def ways(
         if isinstance(stage, Train) and not ends_early:
             windows = stage.steps * stage.settings.batch  # which refuses what no training takes
             told = f"{stage.name}, {stage.steps:,} steps"
-            found[told] = estimates.training_alone(windows, settings.target_length)
+            found[told] = memory_and_time.training_alone(windows, settings.target_length)
         elif forwards and stage.over_ranks:
             told = f"{stage.name}, {sum(each.times for each in forwards):,} forwards"
-            found[told] = estimates.searching(forwards, ranks)
+            found[told] = memory_and_time.searching(forwards, ranks)
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from base64 import b64encode
 from io import BytesIO
 
-from ropewalk.chart import Chart
+from ropewalk.chart import Chart, TileGrid
 from ropewalk.errors import MissingExtra
 from ropewalk.reports.page.html import block_of
 from ropewalk.reports.page.markup import joined, tag
@@ -13,8 +13,12 @@ from ropewalk.values import Drawn, Result
 
 
 def html(found: Result) -> str:
-    """The result as one fragment; without matplotlib, without the picture."""
-    shown = joined(*(block_of(each) for each in found.blocks() if not isinstance(each, Chart)))
+    """The result as one fragment; without matplotlib, without the picture.
+
+    A notebook has no style sheet of the page, without which its charts would be black.
+    """
+    words = (each for each in found.blocks() if not isinstance(each, Chart | TileGrid))
+    shown = joined(*map(block_of, words))
     if not isinstance(found, Drawn):
         return shown
     picture = BytesIO()

@@ -49,6 +49,10 @@ _ROTATES = re.compile("rotary|rope", re.IGNORECASE)
 _ASIDE = re.compile(r"(^|\.)(vis|vit|image|audio|speech|\w*(tower|indexer))")
 
 
+OF_A_PLAN = "plan "
+"""How the name of a plan that is in memory begins."""
+
+
 @dataclass(frozen=True, eq=False)
 class Reading:
     """One rotation, and the layers that share it."""
@@ -82,7 +86,7 @@ class Live:
 def read(live: Any) -> Live:
     """Read the rotation of an object."""
     if isinstance(live, ContextPlan):
-        return _of_plan(live, f"plan {live.id}")
+        return _of_plan(live, f"{OF_A_PLAN}{live.id}")
     if isinstance(live, str | Path):
         path = Path(live)
         if path.suffix == ".json" and path.name != "config.json":

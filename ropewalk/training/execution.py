@@ -11,9 +11,9 @@ from math import prod
 from pathlib import Path
 
 from ropewalk.context_plan import ContextPlan, PlanStep
-from ropewalk.costs.estimates import BYTES, HALF, Way, Workload, step
 from ropewalk.costs.machines import Machine, of_main_memory
-from ropewalk.costs.memory import accelerated, check_training, memory_of, sizes_where_known
+from ropewalk.costs.memory_and_time import BYTES, HALF, Way, Workload, step
+from ropewalk.costs.refusals import accelerated, check_training, memory_of, sizes_where_known
 from ropewalk.errors import InvalidValue, UnknownName, Unsupported
 from ropewalk.exporting.plan_check import check_plan
 from ropewalk.lengths import format_length

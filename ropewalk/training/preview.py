@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ropewalk.blocks import Block, Paragraph, Table, cells
-from ropewalk.costs.estimates import GIB, SINGLE, duration
+from ropewalk.costs.memory_and_time import GIB, SINGLE, duration
 from ropewalk.costs.sizes import config_of, sizes_of
 from ropewalk.lengths import format_length
 from ropewalk.training.execution import bytes_on_disk, step_cost

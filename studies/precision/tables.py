@@ -76,8 +76,7 @@ def sentences() -> list[Sentence]:
         ),
         Sentence(
             PAGE,
-            "D_logit grows with length where positions have few bits, not where only q and k are "
-            "cast",
+            "D_logit grows with length if positions have few bits, not if only q and k are cast",
             holds=level and all(arm["growth"][1] > 0 for arm in grows),
         ),
         Sentence(

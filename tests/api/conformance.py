@@ -75,6 +75,7 @@ def check_result(result: R) -> R:
         _DRAWN.add(type(result))
         shown = result._repr_html_()
         assert "data:image/png;base64," in shown
+        assert "<svg" not in shown, "the style sheet that colours it is not there"
     return result
 
 

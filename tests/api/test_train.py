@@ -23,7 +23,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 import ropewalk as rw
 from ropewalk.context_plan import ContextPlan
-from ropewalk.costs import memory
+from ropewalk.costs import refusals
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, Unsupported
 from ropewalk.evaluation import forward_time
 from ropewalk.models.config import BUNDLED_FOLDER
@@ -690,13 +690,13 @@ def test_a_step_that_the_memory_has_no_room_for_is_refused_with_what_would_fit(
     told = rw.train.preview(str(model), corpus=TEXTS, to=TARGET, steps=2, run=run)
     assert told.peak_bytes
     assert "GiB a rank, on this machine." in told.summary()
-    monkeypatch.setattr(memory, "main_memory", lambda: 2**20)
+    monkeypatch.setattr(refusals, "main_memory", lambda: 2**20)
     with pytest.raises(InvalidValue, match=f"window = {TARGET}: a step takes .*GiB; give shorter"):
         rw.train(str(model), corpus=TEXTS, to=TARGET, steps=2, run=run)
-    monkeypatch.setattr(memory, "main_memory", lambda: 12 * 2**30)
+    monkeypatch.setattr(refusals, "main_memory", lambda: 12 * 2**30)
     with pytest.raises(InvalidValue, match=r"a step takes at least .*; --recompute would fit"):
         rw.train(str(model), corpus=TEXTS, to="4M", method="linear", steps=2, run=run)
-    monkeypatch.setattr(memory, "main_memory", lambda: 2**20)
+    monkeypatch.setattr(refusals, "main_memory", lambda: 2**20)
     with pytest.raises(InvalidValue):
         rw.extend(str(model), TARGET, train_steps=2, corpus=TEXTS, run=run)
     assert not run.exists()

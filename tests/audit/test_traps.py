@@ -216,13 +216,14 @@ def test_a_rope_setting_that_no_class_loads_is_refused_by_engines_too(
 ) -> None:
     """They load configs by transformers' classes, though their own rotary modules have defaults."""
     rope: dict[str, Any] = {"rope_type": kind, "rope_theta": 1e4, "factor": 4.0}
-    rope |= {
+    more: dict[str, dict[str, Any]] = {
         "llama3": {"low_freq_factor": 1.0, "high_freq_factor": 4.0},
         "longrope": {
             **dict.fromkeys(("short_factor", "long_factor"), [2.0] * 8),
             **dict.fromkeys(("short_mscale", "long_mscale"), 1.0),
         },
-    }.get(kind, {})
+    }
+    rope |= more.get(kind, {})
     rope["original_max_position_embeddings"] = 16
     family = "phimoe" if kind == "longrope" else "llama"
     config = tiny_config(family, max_position_embeddings=64).to_dict() | {"rope_parameters": rope}

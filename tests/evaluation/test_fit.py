@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import ropewalk as rw
-from ropewalk.costs.memory import check_memory
+from ropewalk.costs.refusals import check_memory
 from ropewalk.errors import InputError, InvalidValue
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.models.load import LoadedModel, load

@@ -17,7 +17,7 @@ import pytest
 
 import ropewalk as rw
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
-from ropewalk.costs import memory
+from ropewalk.costs import refusals
 from ropewalk.errors import InputError, InvalidValue, Unsupported
 from ropewalk.evaluation.answerers.in_process import load_to_read
 from ropewalk.evaluation.served.fingerprint import Answers, Fingerprint
@@ -387,7 +387,7 @@ def test_a_length_is_refused_before_loading_with_the_cache_of_a_rank(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Half of a cache that is divided, and all of one that stays whole, of 512 MiB each."""
-    monkeypatch.setattr(memory, "main_memory", lambda: 700 * 2**20)
+    monkeypatch.setattr(refusals, "main_memory", lambda: 700 * 2**20)
     told: list[str] = []
 
     def read(family: str, ranks: int) -> None:
@@ -416,7 +416,7 @@ def test_quantised_weights_count_with_the_bytes_of_their_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By its sizes the model would take 16 GiB; its file is small."""
-    monkeypatch.setattr(memory, "main_memory", lambda: 700 * 2**20)
+    monkeypatch.setattr(refusals, "main_memory", lambda: 700 * 2**20)
     model = tiny.model(num_attention_heads=4, num_key_value_heads=2)
     folder = tiny.folder_of(model, tmp_path / "model")
     config = json.loads((folder / "config.json").read_text()) | {"vocab_size": 2**26}

@@ -102,7 +102,9 @@ def test_one_folder_serves_short_text_by_its_own_list(tmp_path: Path) -> None:
     made = targets()["vllm"].write(source, plan, tmp_path / "out")
     assert proven(made).passed
     window = plan.steps()[0].up_to_length
-    assert any(f"--max-model-len {window} takes the short list" in said for said in made.warnings)
+    assert any(
+        f"--max-model-len {window}, which takes the short list" in said for said in made.warnings
+    )
     read = targets()["vllm"].read(load_config(tmp_path / "out"))
     assert read.switches == "by the declared length"
     for step, got in zip(plan.steps(), read.layers["full_attention"], strict=True):

@@ -38,6 +38,19 @@ DAMAGES: dict[str, tuple[Change, str]] = {
         lambda k, t: k.update({"llama.block_count": struct.pack("<IQ", 10, 3)}),
         "wrong type u64",
     ),
+    "a count as a list": (lambda k, t: k.update(listed("expert_count", 0)), "wrong type arr"),
+    "an epsilon as a list": (
+        lambda k, t: k.update(listed("attention.layer_norm_rms_epsilon", 0)),
+        "wrong type arr",
+    ),
+    "a switch that is a number": (
+        lambda k, t: k.update({"llama.attention.causal": uint32(1)}),
+        "wrong type u32",
+    ),
+    "groups of two bytes": (
+        lambda k, t: k.update({"llama.expert_group_count": struct.pack("<IH", 2, 1)}),
+        "wrong type u16",
+    ),
     "values of no size": (
         lambda k, t: k.update({"llama.attention.value_length": uint32(0)}),
         "attn_v.*shape",
@@ -53,6 +66,11 @@ DAMAGES: dict[str, tuple[Change, str]] = {
     "NaN": (lambda k, t: _not_a_number(t[QUERIES], np.nan), "attn_q.*invalid data.*nan"),
     "infinite": (lambda k, t: _not_a_number(t["token_embd.weight"], np.inf), "invalid data.*inf"),
 }
+
+
+def listed(key: str, value: int) -> dict[str, bytes]:
+    """A list of one whole number, where one number stands in other files."""
+    return {f"llama.{key}": struct.pack("<IIQI", 9, 4, 1, value)}
 
 
 def epsilon(value: float) -> dict[str, bytes]:

@@ -186,6 +186,10 @@ CASES: dict[str, tuple[Callable[[Path], Path], str]] = {
         with_keys(attention__key_length=struct.pack("<Iq", 11, 16)),
         "attention.key_length = 16: must be stored as uint32 to be loaded",
     ),
+    "a list of factors": (
+        with_keys(rope__scaling__factor=struct.pack("<IIQf", 9, 6, 1, 4.0)),
+        "rope.scaling.factor = 'a list': must be a finite number",
+    ),
     "a scaling of tomorrow": (
         with_keys(rope__scaling__type="spiral"),
         "rope.scaling.type = 'spiral': must be one of none, linear, yarn, longrope",

@@ -55,6 +55,9 @@ for line in sys.stdin:
         os._exit(0)
 """
 _MISSING = re.compile(r"tensor '([\w.]+)' not found|missing tensor '([\w.]+)'")
+_KEY = re.compile(r"key not found in model: [\w-]+\.([\w.]+)")
+_GIVEN = ("block_count", "attention.head_count", "expert_count", "expert_used_count")
+"""Keys that a file has from the beginning, as those that it asks for depend on them."""
 _SHAPE = re.compile(r"tensor '([\w.]+)' has wrong shape; expected([ \d,]+), got")
 
 
@@ -129,8 +132,10 @@ def known() -> tuple[str, ...]:
 
 
 def discovered(architecture: str) -> dict[str, Any] | str:
-    """The keys and tensors with which llama.cpp loads an architecture, or what it says instead."""
-    keys, tensors = keys_of(architecture), dict[str, list[int]]()
+    """The keys and tensors with which llama.cpp loads an architecture, and the keys that it asks
+    for; or what it says instead."""
+    every, tensors, asked = keys_of(architecture), dict[str, list[int]](), list[str]()
+    keys = {key: every[key] for key in _GIVEN if key in every}
     with tempfile.TemporaryDirectory() as room:
         complaints = Path(room) / "complaints"
         with (
@@ -155,8 +160,13 @@ def discovered(architecture: str) -> dict[str, Any] | str:
                     return complaints.read_text("utf-8", errors="replace").strip()[-600:]
                 complaint = json.loads(answer[1:])
                 if not complaint:
-                    return {"keys": keys, "tensors": tensors}
-                if not _mended(complaint, tensors):
+                    return {"asked": sorted(asked), "keys": keys, "tensors": tensors}
+                if (missing := _KEY.search(complaint)) and missing[1] in every:
+                    asked.append(missing[1])
+                    keys[missing[1]] = every[missing[1]]
+                elif len(keys) < len(every):
+                    keys = every
+                elif not _mended(complaint, tensors):
                     return str(complaint.strip().splitlines()[0])
             return "it never loads"
 
@@ -179,7 +189,7 @@ def _mended(complaint: str, tensors: dict[str, list[int]]) -> bool:
 
 
 def required() -> dict[str, list[list[str]]]:
-    """The tensors that each architecture asks for: of the model, and of each block."""
+    """The tensors that each architecture asks for, of the model and of each block; and its keys."""
     found = {}
     for name, made in json.loads(TABLE.read_text("utf-8")).items():
         blocks: dict[str, list[str]] = {}
@@ -191,7 +201,7 @@ def required() -> dict[str, list[list[str]]]:
             else:
                 blocks.setdefault(block[1], []).append(block[2])
         every = [own for own in blocks["0"] if all(own in names for names in blocks.values())]
-        found[name] = [sorted(whole), sorted(every)]
+        found[name] = [sorted(whole), sorted(every), made["asked"]]
     return found
 
 

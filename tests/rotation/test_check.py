@@ -26,6 +26,8 @@ from transformers import (
 )
 
 import ropewalk as rw
+from ropewalk.context_plan import ContextPlan
+from ropewalk.errors import InvalidValue
 from ropewalk.exporting.llama_cpp import export
 from ropewalk.models import families
 from ropewalk.models.anatomy import INVERSE_FREQUENCIES
@@ -62,6 +64,18 @@ def test_what_a_fault_is_called_says_where_and_by_how_much() -> None:
     assert difference.error == pytest.approx(m - 1)
     assert not found.same
     assert rw.RotationCheck.from_json(json.loads(json.dumps(found.to_json()))) == found
+
+
+@pytest.mark.parametrize("edited", [{"head_dim": 128}, {"pair_layout": "interleaved"}])
+def test_a_plan_of_other_heads_is_refused(edited: dict[str, Any]) -> None:
+    """Its cos and sin are the same, so they would agree."""
+    plan, model = plan_of(), llama()
+    value: Any = plan.to_json()
+    for steps in value["schedules"].values():
+        for step in steps:
+            step["schedule"]["geometry"] |= edited
+    with applied(model, plan), pytest.raises(InvalidValue, match="this model has"):
+        rw.same_rotation(model, ContextPlan.from_json(value))
 
 
 def test_layers_that_are_swapped_are_named() -> None:
@@ -278,17 +292,17 @@ class TestNotRead:
 
     def test_a_plan_for_other_layers(self) -> None:
         plan = present_plan(tiny_model("gemma3_text").config)
-        with pytest.raises(rw.InvalidValue, match="this model has the layer types"):
+        with pytest.raises(InvalidValue, match="this model has the layer types"):
             rw.assert_rotation(llama(), plan)
 
     def test_what_is_no_model(self) -> None:
         with pytest.raises(rw.InputError, match="3: is nothing whose rotation can be read"):
             rw.same_rotation(3, plan_of())
-        with pytest.raises(rw.InvalidValue, match="the plan serves sequences up to 32768"):
+        with pytest.raises(InvalidValue, match="the plan serves sequences up to 32768"):
             rw.assert_rotation(llama(), plan_of(), lengths=(TARGET + 1,))
-        with pytest.raises(rw.InvalidValue, match="lengths"):
+        with pytest.raises(InvalidValue, match="lengths"):
             rw.assert_rotation(llama(), plan_of(), lengths=(0,))
-        with pytest.raises(rw.InvalidValue, match=r"lengths = 64: must be a list; write \[64\]"):
+        with pytest.raises(InvalidValue, match=r"lengths = 64: must be a list; write \[64\]"):
             rw.assert_rotation(llama(), plan_of(), lengths=64)  # type: ignore[arg-type]
 
 

@@ -11,6 +11,7 @@ import io
 import os
 import re
 import struct
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,7 @@ from ropewalk.run_directory import Journal
 from tools.reliability.row import Case, Row
 
 EVALUATIONS, RECORDS, LAYERS, SIZE = 5_000, 1_000_000, 200, 40 * 2**30
+REPORTED_RECORDS = 100_000
 RESUMED, REPORTED, GROWTH = 2.0, 10.0, 100 * 2**20
 
 
@@ -89,7 +91,7 @@ def long_search(room: Path) -> str | None:
 
 
 def many_records(room: Path) -> str | None:
-    """An evaluation of a million records: its journal opened, and its report."""
+    """An evaluation of a million records: its journal opened, and the report of a tenth of it."""
     from tests.evaluation import tiny
 
     model = tiny.folder_of(tiny.model(), room / "model")
@@ -100,28 +102,31 @@ def many_records(room: Path) -> str | None:
              "--corpus", str(corpus), "--run", str(run_folder))  # fmt: skip
     _called(*asked)()
     journal = Journal(run_folder / "records.jsonl")
+    (run_folder / "results.json").unlink()
     first = dict(journal.records[-1])
     for start in range(0, RECORDS, 500):
+        if start == REPORTED_RECORDS:
+            reported = _seconds(_called("report", str(run_folder)))
         journal.append(_more(first, start))
         journal.records.clear()
     journal.close()
-    sizes: list[int] = [_memory()]
-    opened: list[Journal] = []
-    seconds = _seconds(lambda: opened.append(Journal(run_folder / "records.jsonl")))
-    grown = _memory() - sizes[0]
-    count = len(opened[0].records)
+    before = _memory()
+    opened = [Journal(run_folder / "records.jsonl")]
+    grown = _memory() - before
     opened.pop().close()
-    (run_folder / "results.json").unlink()
-    reported = _seconds(_called("report", str(run_folder)))
-    told = f"{count:,} records: opened in {seconds:.1f} s with {grown >> 20} MiB, reported in"
-    if seconds > RESUMED or reported > REPORTED or grown > 20 * GROWTH:
-        return f"{told} {reported:.1f} s; {RESUMED:g} s and {REPORTED:g} s are allowed"
-    return None
+    # The least of several: the caches of the processor are shared with other work.
+    seconds = min(_seconds(lambda: Journal(run_folder / "records.jsonl").close()) for _ in range(3))
+    print(f"\nopened in {seconds:.2f} s with {grown >> 20} MiB, reported in {reported:.1f} s",
+          file=sys.stderr)  # fmt: skip
+    if grown > 10 * GROWTH:
+        return f"memory grows by {grown >> 20} MiB"
+    return _too_slow("opening", seconds, RESUMED) or _too_slow("a report", reported, REPORTED)
 
 
 def _more(first: Mapping[str, object], start: int) -> Iterator[dict[str, object]]:
     for number in range(start, start + 500):
-        yield {**first, "sample": hashlib.sha256(b"%d" % number).hexdigest()}
+        name = hashlib.sha256(b"%d" % number).hexdigest()
+        yield {**first, "sample": name, "layout": name, "score": number % 2}
 
 
 def sparse_gguf(room: Path) -> str | None:
@@ -194,10 +199,15 @@ ROWS = (
         "large",
         "5,000 evaluations of a search, a journal of a million records, a sparse GGUF file of "
         "40 GB, a model of 200 layers",
-        "memory flat, a start on resume under 2 s, a report under 10 s, of the processor's time",
+        "memory flat; a search goes on, and a journal is opened, in 2 s; a report, of 100,000 "
+        "records too, takes at most 10 s, of the processor's time",
         4,
         cases,
         seconds=600,
         sample=1,
+        mended=(
+            "A report of an evaluation in which nearly all records share a layout ended with "
+            "status 70.",
+        ),
     ),
 )

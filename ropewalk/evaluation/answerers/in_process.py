@@ -175,7 +175,7 @@ def load_to_read(
     how = how._replace(device=device_of_rank(how.device))
     parts = ranks.per_copy
     if isinstance(model, str | Path):
-        from ropewalk.costs.memory import check_config
+        from ropewalk.costs.refusals import check_config
         from ropewalk.models.dividing import check_divides
         from ropewalk.models.load import checked_weights, load_stock_config, placement
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ropewalk.context_plan import ContextPlan
-from ropewalk.costs.memory import check_memory
+from ropewalk.costs.refusals import check_memory
 from ropewalk.data.corpora import Document
 from ropewalk.errors import InvalidValue, Unsupported
 from ropewalk.evaluation.encoding import Encoder, IntArray

@@ -64,8 +64,11 @@ def _without(lines: Sequence[str], words: Sequence[str]) -> list[str]:
 
 
 def contains(written: str, references: tuple[str, ...]) -> float:
-    """The published rule: the name occurs in the answer."""
-    return float(any(reference.strip() in written for reference in references))
+    """The published rule, the name occurs in the answer, and no other name does: a list of all
+    characters is no answer."""
+    own = [reference.strip() for reference in references]
+    others = set(re.findall(r"\w+", written)) & {*FIRST_NAMES} - {*own}
+    return float(not others and any(name in written for name in own))
 
 
 TASKS = tuple(

@@ -24,6 +24,7 @@ USERS = 50
 LEAST = 8
 """Records of the shortest list."""
 INTRODUCTION = PROMPTS["oolong"].format(topics=", ".join(LABELS))
+PHRASES = ("more common", "less common", "same frequency")
 MORE, LESS, SAME = "more common than", "less common than", "same frequency as"
 
 
@@ -102,8 +103,8 @@ def parsed(response: str) -> str:
     found = response.rsplit(":", 1)[1].strip().translate(str.maketrans("", "", "*[]"))
     if len(found) < 20:
         return found
-    phrases = ("more common", "less common", "same frequency")
-    return next((phrase for phrase in phrases if phrase in found), found)
+    said = [phrase for phrase in PHRASES if phrase in found]
+    return said[0] if len(said) == 1 else found  # to name several is no answer
 
 
 def graded(response: str, gold: str, *, number: bool = False) -> float:
@@ -111,11 +112,11 @@ def graded(response: str, gold: str, *, number: bool = False) -> float:
     found = parsed(response)
     if found == gold:
         return 1.0
-    if found in ("more common", "less common", "same frequency"):
+    if found in PHRASES:
         return float(found in gold)
     try:
         return 0.75 ** abs(int(gold) - int(found)) if number else 0.0
-    except ValueError:
+    except (ValueError, OverflowError):  # no number, or one of hundreds of digits
         return 0.0
 
 

@@ -5,18 +5,36 @@ People, firms and towns are made up. A small model gets lines of one fact, and t
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from ropewalk.evaluation.haystack import insert
-from ropewalk.evaluation.prose import TRADES, person, surname, town
+from ropewalk.evaluation.prose import (
+    BEGINNINGS,
+    NAME_ENDINGS,
+    PLACE_ENDINGS,
+    TRADES,
+    person,
+    surname,
+    town,
+)
 from ropewalk.evaluation.references import string_match_part
 from ropewalk.evaluation.tasks import PROMPTS, Draft, Scene, published
 from ropewalk.evaluation.vocabulary import ADJECTIVES, NOUNS
 
 INTRODUCTION = PROMPTS["ruler_questions"]
-
-
 WORKS = " Works"
+_TOWN, _TRADE, _NAME, _NOUN = map("|".join, (PLACE_ENDINGS, TRADES, NAME_ENDINGS, NOUNS))
+_BEGUN = rf"\b(?:{'|'.join(BEGINNINGS)})"
+_KINDS = tuple(
+    re.compile(form, re.IGNORECASE)
+    for form in (
+        rf"{_BEGUN}(?:{_TOWN})",
+        rf"\b(?:{_TRADE})",
+        rf"{_BEGUN}(?:{_NAME}) (?:{_NOUN})(?:{WORKS})?",
+    )
+)
+"""Towns, trades and firms."""
 
 
 class Person(NamedTuple):
@@ -89,6 +107,13 @@ def two_paragraphs(scene: Scene, units: int) -> Draft:
     return _draft(prompt, values, (own.town,), f"The {own.name}")
 
 
+def first_named(written: str, references: tuple[str, ...]) -> float:
+    """RULER's rule, up to the first value that the text names: a list of all is no answer."""
+    kind = next((each for each in _KINDS if each.fullmatch(references[0])), None)
+    first = kind and kind.search(written)
+    return string_match_part(written[: first.end()] if first else written, references)
+
+
 def _people(scene: Scene, count: int) -> list[Person]:
     """People of different names; the first is the same however many there are."""
     found: dict[str, Person] = {}
@@ -134,8 +159,9 @@ TASKS = tuple(
         name,
         summary,
         draft,
-        string_match_part,
+        first_named,
         *("ruler-syn", "ruler-11-syn"),
+        metric="string_match_part",
         allowance=32,
     )
     for name, summary, draft in (

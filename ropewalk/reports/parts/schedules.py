@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ropewalk.blocks import Block, Code, Paragraph, Section
 from ropewalk.context_plan import ContextPlan
-from ropewalk.costs.estimates import GIB, HALF
+from ropewalk.costs.memory_and_time import GIB, HALF
 from ropewalk.costs.sizes import sizes_of
 from ropewalk.errors import RopewalkError
 from ropewalk.exporting.exported import Exported

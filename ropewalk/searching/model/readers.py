@@ -131,7 +131,7 @@ class ModelReader(PlantedReader):
         return identity_of(self.loaded, digest_of_weights(self.loaded.model))
 
     def check_memory(self, length: int, ranks: Ranks) -> None:
-        from ropewalk.costs.memory import check_memory
+        from ropewalk.costs.refusals import check_memory
 
         heads, parts = ranks.by_heads, ranks.per_copy if ranks.by_heads else 1
         check_memory(self.loaded.model, length, "to", in_chunks=heads, ranks=parts)

@@ -17,6 +17,7 @@ from ropewalk.gguf.header import read_header
 from ropewalk.gguf.sizes import SCALES
 from ropewalk.gguf.tensors import TABLE, problems, unfamiliar, untold
 from ropewalk.models.config import BUNDLED
+from ropewalk.values import table_in
 from tests.gguf import tiny_architectures
 from tests.gguf.damages import DAMAGES, damaged, epsilon
 from tests.gguf.gguf_cases import named_plan, unproven
@@ -59,6 +60,16 @@ def test_an_epsilon_larger_than_what_norms_divide_is_wrong(whole: Path, tmp_path
     """llama.cpp loads it, and writes garbage."""
     path = damaged(whole, tmp_path / "a.gguf", lambda keys, tensors: keys.update(epsilon(4e9)))
     assert audit(path, run=False).verdict == "wrong"
+
+
+@pytest.mark.parametrize(("experts", "used"), [(0, 2), (2, 0), (2, 3)])
+def test_experts_are_chosen_from_those_that_are_there(
+    experts: int, used: int, tmp_path: Path
+) -> None:
+    """Otherwise llama.cpp ends its process."""
+    keys = {"block_count": 1, "expert_count": experts, "expert_used_count": used}
+    told = list(problems(read_header(header_only(tmp_path / "a.gguf", keys=keys))))
+    assert any("expert_used_count" in text for text in told)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -108,6 +119,19 @@ def test_the_table_is_that_of_the_tiny_files() -> None:
 def test_what_llama_cpp_loads_is_found_whole(name: str, tmp_path: Path) -> None:
     header = read_header(tiny_architectures.made(tmp_path / "a.gguf", name))
     assert (list(problems(header)), untold(header), unfamiliar(header)) == ([], "", "")
+
+
+@pytest.mark.parametrize("name", ["llama", "command-r", "phimoe", "gpt-oss"])
+def test_what_llama_cpp_asks_for_is_missed(name: str, tmp_path: Path) -> None:
+    """The files have both epsilons, of which an architecture reads one; experts have a width."""
+    made = json.loads(tiny_architectures.TABLE.read_text("utf-8"))[name]
+    cases = [(key, None) for key in made["asked"]]
+    width = table_in(TABLE.with_name("optional_tensors.json"))["experts"].get(name)
+    cases += [(width, value) for value in (0, 80)] if width else []
+    for key, value in cases:
+        keys = {k: v for k, v in {**made["keys"], key: value}.items() if v is not None}
+        path = tiny_architectures.write(tmp_path / "a.gguf", name, keys, made["tensors"])
+        assert list(problems(read_header(path))), key
 
 
 @pytest.mark.parametrize(("rows", "right"), [(32, True), (64, False)])

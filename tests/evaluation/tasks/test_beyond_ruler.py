@@ -11,6 +11,7 @@ import pytest
 from ropewalk.data.corpora import Document
 from ropewalk.errors import Unsupported
 from ropewalk.evaluation.haystack import Haystack
+from ropewalk.evaluation.prose import FIRST_NAMES
 from ropewalk.evaluation.randomness import Stream
 from ropewalk.evaluation.tasks import Draft, Scene, graphwalks, mrcr, named, nolima, oolong
 from tests.evaluation import tiny
@@ -143,6 +144,21 @@ def test_nolima_is_scored_by_the_rule_of_its_repository() -> None:
     """Metric `contains`; the answer is that of the example of the paper's first figure."""
     assert nolima.contains("It is Yuki, of course.", (" Yuki",)) == 1
     assert nolima.contains("It is yuki.", (" Yuki",)) == nolima.contains("", (" Yuki",)) == 0
+    first, second, *_ = FIRST_NAMES
+    assert nolima.contains(f"{first}, {second}", (f" {first}",)) == 0
+    assert nolima.contains(f"{first}. {first} does", (f" {first}",)) == 1
+
+
+@pytest.mark.parametrize("written", ["9" * 400, "-" + "9" * 400, "9" * 5000])
+def test_a_number_beyond_all_floats_scores_nothing_in_oolong(written: str) -> None:
+    assert oolong.oolong_score(written, (" 12",)) == 0
+
+
+@pytest.mark.parametrize("gold", [oolong.MORE, oolong.LESS, oolong.SAME])
+def test_an_answer_with_all_phrases_scores_nothing_in_oolong(gold: str) -> None:
+    written = f"{oolong.MORE}, {oolong.LESS}, {oolong.SAME}"
+    assert oolong.oolong_score(written, (gold,)) == 0
+    assert oolong.oolong_score(f"clearly {gold} the other topic", (gold,)) == 1
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -152,6 +152,7 @@ def test_written_answers_are_scored_by_ruler_s_rule_and_carry_its_name(name: str
     [
         *(("vt-syn", False), ("fwe-syn", False), ("fwe-syn", True), ("cwe-syn", False)),
         *((f"niah-multikey-{i}-syn", small) for i in (1, 2, 3) for small in (False, True)),
+        *((f"qa-{i}-syn", small) for i in (1, 2) for small in (False, True)),
     ],
 )
 def test_a_list_of_all_words_of_a_prompt_is_no_answer(name: str, small: bool) -> None:

@@ -10,8 +10,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ropewalk.costs.estimates import GIB, Way, Workload, cheapest, evaluating, reading, training
 from ropewalk.costs.machines import Machine, main_memory, of_main_memory
+from ropewalk.costs.memory_and_time import (
+    GIB,
+    Way,
+    Workload,
+    cheapest,
+    evaluating,
+    reading,
+    training,
+)
 from ropewalk.costs.sizes import Sizes, sizes_of
 from ropewalk.errors import InvalidValue, RopewalkError
 from ropewalk.models.config import Config

@@ -6,8 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from ropewalk.costs.estimates import Way, Workload, cheapest, evaluating, rows, serving, training
 from ropewalk.costs.machines import GIB, machine, of_main_memory
+from ropewalk.costs.memory_and_time import (
+    Way,
+    Workload,
+    cheapest,
+    evaluating,
+    rows,
+    serving,
+    training,
+)
 from ropewalk.costs.sizes import sizes_of
 from ropewalk.models import catalogue
 

@@ -17,7 +17,7 @@ from ropewalk.lengths import format_length
 _TICKS = 6
 _NEAR = 0.08
 """Labels of lengths nearer than this, as a share of the axis, are left out."""
-_APART = 0.0145
+_APART = 0.036
 """The distance of two series at one length, as a share of the axis."""
 _LARGEST = 1e150
 
@@ -73,7 +73,7 @@ class Axis(NamedTuple):
         if self.shown == "percent":
             return f"{value:.0%}"
         if self.shown == "points":
-            return f"{100 * value:+z.0f}" if round(100 * value) else "0"
+            return f"{100 * value:+z.1f}"
         if self.shown == "length" and value == int(value) and value >= 1:
             return format_length(int(value))
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
@@ -82,14 +82,14 @@ class Axis(NamedTuple):
         """The labels of ticks, each unlike the others: with more digits where they need them."""
         if self.names:
             return list(self.names)
-        labels = [self.text(value) for value in values]
-        for digits in (1, 2, 3):
-            if len(set(labels)) == len(values) or self.shown not in ("percent", "points"):
+        if self.shown not in ("percent", "points"):
+            return [self.text(value) for value in values]
+        scale, by = (1, ".{}%") if self.shown == "percent" else (100, "+z.{}f")
+        for digits in range(4):
+            labels = [f"{scale * value:{by.format(digits)}}" for value in values]
+            if len(set(labels)) == len(values):
                 break
-            by = f".{digits}%" if self.shown == "percent" else f"+z.{digits}f"
-            scale = 1 if self.shown == "percent" else 100
-            labels = [f"{scale * value:{by}}" for value in values]
-        return labels
+        return ["0" if label == "+0" else label for label in labels]
 
     def holds(self, value: float) -> bool:
         """True if the axis can show a value."""

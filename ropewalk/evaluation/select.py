@@ -28,11 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ropewalk.errors import InvalidValue
-from ropewalk.evaluation.statistics import (
-    FEWEST,
-    detectable,
-    skewed_mean_interval,
-)
+from ropewalk.evaluation.statistics import detectable, enough, skewed_mean_interval
 from ropewalk.interval import CONFIDENCE, Interval
 
 SHORT_LIMIT = 0.02
@@ -227,7 +223,7 @@ def paired(
         )
     differences = first - second
     count = len(set(texts)) if texts else len(differences)
-    clusters = texts if texts and count >= FEWEST else None
+    clusters = enough(texts)
     ends = skewed_mean_interval(differences, clusters, confidence)
     mean = float(differences.mean())
     shown = Interval.of(mean, ends, "difference in nats", "documents", confidence)

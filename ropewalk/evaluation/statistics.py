@@ -62,10 +62,16 @@ def mean_interval(
     return _students(_clustered_mean(values, weights, clusters))
 
 
-def mixed_mean_interval(values: ArrayLike, clusters: Sequence[Hashable]) -> Ends | None:
+def mixed_mean_interval(values: ArrayLike, clusters: Sequence[Hashable] | None) -> Ends | None:
     """Student's interval of a mean, where clusters count as far as they differ more than their
     values do (`_mixed_mean`). None for fewer than five clusters."""
     return _students(_mixed_mean(values, clusters))
+
+
+def enough(texts: Sequence[Hashable]) -> Sequence[Hashable] | None:
+    """The texts of documents, as clusters; None of fewer than five, for which an interval is over
+    documents and speaks of those texts alone."""
+    return texts if len(set(texts)) >= FEWEST else None
 
 
 def _students(mean: _Mean) -> Ends | None:

@@ -28,7 +28,7 @@ from collections.abc import Hashable, Sequence
 from functools import partial
 from typing import Literal, NamedTuple
 
-from ropewalk.evaluation.statistics import FEWEST, SIGNIFICANT, shares_interval
+from ropewalk.evaluation.statistics import SIGNIFICANT, enough, shares_interval
 from ropewalk.interval import CONFIDENCE as STATED
 from ropewalk.interval import Interval
 
@@ -63,8 +63,7 @@ class Shares(NamedTuple):
 
     def estimate(self, level: float = STATED) -> Interval:
         """The rate, with its interval."""
-        clusters = self.texts if len(set(self.texts)) >= FEWEST else None
-        ends = shares_interval(self.shares, self.facts, clusters, level)
+        ends = shares_interval(self.shares, self.facts, enough(self.texts), level)
         return Interval.of(self.rate, ends, "share", "documents", level)
 
 

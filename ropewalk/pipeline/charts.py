@@ -69,9 +69,10 @@ def by_depth(title: str, facts: Mapping[int, Sequence[PlantedFact]], deepest: fl
         tuple(map(format_length, facts)),
         tuple(f"{100 * low:.0f}–{high:.0%}" for low, high in pairwise(edges)),
         tuple(rows),
-        "Each cell: the share found, of so many facts. Dashed: fewer than "
+        "Each cell: facts found, of those asked for. Dashed: fewer than "
         f"{FEW} facts, too few to compare cells. Depth: how far into its document a fact is "
-        "hidden; the questions are at the end.",
+        f"hidden. None is deeper than {deepest:.0%}: a document ends in text that measures "
+        "perplexity, and the questions.",
     )
 
 
@@ -81,7 +82,7 @@ def _tile(length: int, facts: Sequence[PlantedFact]) -> Tile | None:
     count = f"{sum(fact.found for fact in facts)} of {len(facts)}"
     rate = sum(fact.found for fact in facts) / len(facts)
     at = f"{facts[0].depth:.0%} to {facts[-1].depth:.0%} into a document"
-    shown = f"{rate:.0%} of {len(facts)}"
+    shown = f"{count} ({rate:.0%})"
     return Tile(rate, f"{format_length(length)}, {at}: {count}", len(facts) < FEW, shown)
 
 
@@ -95,7 +96,7 @@ def by_documents(looks: Sequence[Look], chosen: str, window: int, length: int) -
     label = f"{extended(chosen)} at {ends[1]} minus unmodified at {ends[0]}"
     return Chart(
         "Facts retrieved: the difference that decides",
-        Axis("documents read"),
+        Axis("documents read", "log2", "length"),
         Axis(f"percentage points, with {CONFIDENCE:.0%} intervals", shown="points"),
         (Series(label, marks, True, subject=chosen),),
         (Guide(TO_WORK, f"at least {TO_WORK}"),),

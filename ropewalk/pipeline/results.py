@@ -20,20 +20,13 @@ from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError
 from ropewalk.evaluation.planted import text_of
 from ropewalk.evaluation.select import Paired, paired
-from ropewalk.evaluation.statistics import mean_interval
+from ropewalk.evaluation.statistics import enough, mixed_mean_interval
 from ropewalk.evaluation.tables import gain
 from ropewalk.evaluation.verdict import JUDGED_FROM, LOOKS, TO_WORK, Look, Shares, Verdict, looks_of
 from ropewalk.exporting.exported import Exported
 from ropewalk.interval import Interval
 from ropewalk.lengths import format_length
-from ropewalk.pipeline.charts import (
-    LOSS,
-    RETRIEVED,
-    PlantedFact,
-    before_and_after,
-    by_depth,
-    names,
-)
+from ropewalk.pipeline.charts import LOSS, RETRIEVED, PlantedFact, before_and_after, by_depth, names
 from ropewalk.records import AS_IT_IS, EXACT_MATCH
 from ropewalk.run_directory import check_kept
 from ropewalk.runtimes.finding import Finding
@@ -213,24 +206,24 @@ class Judged(Drawn):
             f"{self.retrieved(AS_IT_IS, self.window)} within its own {format_length(self.window)}"
         )
 
-    @property
-    def loses_facts(self) -> bool:
-        """True if documents show that fewer facts are retrieved within the original window."""
-        lost = self._change(lambda each: each.retrieved, self.window)
-        return lost is not None and lost.difference.is_below(0)
+    @cached_property
+    def kept(self) -> Paired | None:
+        """The change in the share of facts that are retrieved within the original window."""
+        return self._change(lambda each: each.retrieved, self.window)
 
     @property
     def price_in_words(self) -> str:
         """The change in perplexity, and any loss of retrieval, within the original window."""
-        if not self.loses_facts:
-            return self._text_in_words
+        if self.kept is None or not self.kept.difference.is_below(0):
+            return self.text_in_words
         rates = (self.shares(method, self.window).rate for method in (AS_IT_IS, self.chosen))
         told = " to ".join(f"{rate:.0%}" for rate in rates)
         window = format_length(self.window)
-        return f"{self._text_in_words}; retrieval within {window} falls from {told}"
+        return f"{self.text_in_words}; retrieval within {window} falls from {told}"
 
     @property
-    def _text_in_words(self) -> str:
+    def text_in_words(self) -> str:
+        """The change in perplexity alone."""
         price, turned = self.price, "rises"
         if price is None or (ends := price.difference.ends) is None:
             return f"its effect on short text was {NOT_MEASURED}"
@@ -282,7 +275,10 @@ class Judged(Drawn):
         ends = (self.window, self.length)
         retrieved = before_and_after(RETRIEVED, self._rate, self.chosen, self.lengths or ends)
         asked = (f"{self.asked(self.chosen, n)} at {format_length(n)}" for n in self.lengths)
-        told = f"{retrieved.caption} Facts asked for: {', '.join(asked)}."
+        told = (
+            "95% Wilson intervals over facts, wider if documents or their texts differ by more "
+            f"than chance. Facts asked for: {', '.join(asked)}."
+        )
         if any(mark.is_rough for series in retrieved.series for mark in series.marks):
             told += f" Hollow: a spot check of fewer than {TO_WORK} documents."
         few, many = (len(self.of(method, self.length)) for method in (AS_IT_IS, self.chosen))
@@ -303,7 +299,7 @@ class Judged(Drawn):
             if (change := self._change(lambda each: each.text, length)) is None:
                 continue
             read = [_perplexity(own) for own in zip(*self._both(length), strict=True)]
-            told = f"{change.documents} documents"
+            told = f"{change.documents} documents{', a spot check' * (change.documents < TO_WORK)}"
             row = (_cell(each) for each in (*read, change.change))
             rows.append((Cell(format_length(length), length, quiet=told), *row))
         return Table(
@@ -347,7 +343,8 @@ class Judged(Drawn):
 
 def _perplexity(read: Sequence[DocumentRead]) -> Interval:
     text = [each.text for each in read]
-    loss = Interval.of(math.fsum(text) / len(text), mean_interval(text), "nats", "documents")
+    ends = mixed_mean_interval(text, enough(_texts(read)))
+    loss = Interval.of(math.fsum(text) / len(text), ends, "nats", "documents")
     return loss.mapped(math.exp, "perplexity")
 
 

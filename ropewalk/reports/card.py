@@ -17,17 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from ropewalk.blocks import (
-    Block,
-    Cell,
-    Code,
-    Page,
-    Paragraph,
-    Section,
-    Table,
-    Title,
-    cells,
-)
+from ropewalk.blocks import Block, Cell, Code, Page, Paragraph, Section, Table, Title, cells
 from ropewalk.chart import words
 from ropewalk.context_plan import PLAN, ContextPlan
 from ropewalk.errors import InputError
@@ -35,14 +25,7 @@ from ropewalk.exporting.manifest import SOURCE_CARD, digests_of
 from ropewalk.lengths import format_length
 from ropewalk.models.source import resolve
 from ropewalk.outputs import UNSIGNED
-from ropewalk.pipeline.results import (
-    TRAINED,
-    Exports,
-    Judged,
-    Verified,
-    check_version,
-    final,
-)
+from ropewalk.pipeline.results import TRAINED, Exports, Judged, Verified, check_version, final
 from ropewalk.reports.commands.extend import JUDGES, judged_section, stage_of
 from ropewalk.reports.markdown import escaped, markdown
 from ropewalk.reports.parts import places, schedules

@@ -18,17 +18,7 @@ from rich.segment import Segment
 from rich.table import Table as Grid
 from rich.text import Text
 
-from ropewalk.blocks import (
-    LIST,
-    Block,
-    Cell,
-    Code,
-    Details,
-    Heading,
-    Paragraph,
-    Table,
-    Title,
-)
+from ropewalk.blocks import LIST, Block, Cell, Code, Details, Heading, Paragraph, Table, Title
 from ropewalk.chart import Chart, TileGrid
 from ropewalk.errors import printable
 

@@ -25,6 +25,7 @@ from ropewalk.pipeline.results import (
     TrainingResult,
     Verified,
     VerifiedFile,
+    _perplexity,
 )
 from ropewalk.pipeline.settings import settings_for
 from ropewalk.pipeline.stage import Start
@@ -131,13 +132,14 @@ def test_facts_are_shown_by_depth_and_length_with_their_number_in_every_cell() -
     assert before.caption == after.caption
     assert [tile and tile.value for tile in before.tiles[0]] == [1.0, None], "not read there"
     assert [row[1].text for row in after.tiles if row[1]] == [
-        "100% of 12",
-        "100% of 12",
-        "0% of 18",
+        "12 of 12 (100%)",
+        "12 of 12 (100%)",
+        "0 of 18 (0%)",
     ]
     assert after.tiles[2][1] is not None
     assert after.tiles[2][1].words == "256, 50% to 70% into a document: 0 of 18"
     assert after.tiles[2][1].is_vague, "of few facts"
+    assert "None is deeper than 70%" in after.caption
     assert judged.by_depth() == [], "a run of before depths were kept"
 
 
@@ -149,12 +151,13 @@ def test_a_model_whose_price_is_above_the_limit_works_at_a_price(
         replace(each, text=each.text + (0.05, 0.07)[i % 2]) if each.method == "yarn" else each
         for i, each in enumerate(judged.readings)
     ]
-    known = {("first", ".json"): replace(judged, readings=tuple(readings))}
+    between = [DocumentRead("yarn", 192, f"{i}@9", 3.0, 1.0, 1.0, 8) for i in range(5)]
+    known = {("first", ".json"): replace(judged, readings=(*readings, *between))}
     monkeypatch.setattr(
         extend_page, "stage_of", lambda run, name, kind, ending=".json": known.get((name, ending))
     )
     for limit, word, told in (
-        (0.02, "works, at a price", "more than the limit of 2%"),
+        (0.02, "works, at a price", "more than the limit (the default of"),
         (0.1, "works", ""),
     ):
         run: Any = SimpleNamespace(
@@ -165,6 +168,11 @@ def test_a_model_whose_price_is_above_the_limit_works_at_a_price(
         assert told in page.verdict
         assert page.to_do is not None
         assert ("the original for shorter ones" in page.to_do.title) == bool(told)
+        assert "judged at 256; spot-checked with 40 facts at 192" in page.to_do.title
+        assert "facts retrieved there do not change. Lower" in page.verdict
+        [tested] = [each for each in page.sections if each.title == "What was tested"]
+        assert "48 documents of 256 tokens, cut from 48 texts" in str(tested.blocks)
+        assert ("rises by" in page.verdict and "6.2%" in page.verdict) == (not told), "told once"
         assert ("--train-steps" in dict(page.remarks).get("To lower the price", "")) == bool(told)
         assert [each.value for each in page.figures] == ["100%", "100% → 100%", "+6.2%"]
         assert page.figures[1].ends.startswith("of 384; 95% intervals 99 to 100%, 99 to 100%")
@@ -185,12 +193,26 @@ def test_a_change_of_perplexity_is_measured_on_the_texts_that_both_read() -> Non
     both = replace(judged, readings=(*readings, *more[:5]))
     within, at_target = both.perplexities().rows
     assert (within[3].text, at_target[3].text) == ("+10.5%", "-39.3%")
-    assert (within[0].quiet, at_target[0].quiet) == ("48 documents", "5 documents")
+    assert (within[0].quiet, at_target[0].quiet) == ("48 documents", "5 documents, a spot check")
     assert float(at_target[2].text) < 0.62 * float(at_target[1].text), "on the same texts"
     rough = {s.subject: [mark.is_rough for mark in s.marks] for s in both.charts()[0].series}
     assert rough == {"none": [False, True], "yarn": [False, False]}
     assert "At 256, the unmodified model reads 5 of the 32 documents" in both.charts()[0].caption
     assert "to save time" not in judged.charts()[0].caption
+
+
+def test_documents_of_few_texts_tell_less_of_perplexity_than_as_many_texts_would() -> None:
+    def width(texts: int) -> float:
+        readings = [
+            replace(each, source=f"{i % texts}@{i}", text=3.0 + i % 6 / 10)
+            for i, each in enumerate(judged_by(1.0, [1.0] * 48).of("yarn", FAR))
+        ]
+        own = _perplexity(readings)
+        assert own.ends is not None
+        return own.ends[1] - own.ends[0]
+
+    assert width(6) > 2 * width(48), "which differ from text to text"
+    assert width(4) == width(48), "too few texts: the interval speaks of these alone"
 
 
 def test_a_schedule_that_fails_says_up_to_where_it_would_do() -> None:

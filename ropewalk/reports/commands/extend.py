@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -51,6 +52,8 @@ MODELS = {BUNDLED: "The small demonstration model of ropewalk"}
 PATHS = {name: f"ropewalk/models/{folder.name}" for name, folder in BUNDLED_FOLDERS.items()}
 """Where they are among the installed packages."""
 OWN = "For your own model, `ropewalk extend path/to/model --to 128k --dry-run` says what it takes."
+PART = re.compile(r" from (\d+)$")
+"""The end of the name of a text whose beginning others may see."""
 SHOWN = 4
 """The texts of a corpus that a page names."""
 TRAIN = "--train-steps", "200"
@@ -154,7 +157,8 @@ def _figures(judged: Judged, limit: float) -> Iterator[KeyFigure]:
         price = judged.price.change
         told = f"perplexity at {format_length(judged.window)}"
         told += f"; limit {math.expm1(limit):+.0%}" if limit else ""
-        yield KeyFigure(price.number(), told, f"{judged.price.documents} texts; {_ends(price)}")
+        read = f"{judged.price.documents} documents"
+        yield KeyFigure(price.number(), told, f"{read}; {_ends(price)}")
 
 
 def _ends(*found: Interval) -> str:
@@ -169,13 +173,13 @@ def _tested(judged: Judged, run: RunOnDisk) -> list[Section]:
     if own:
         corpus = argument(run, "corpus")
         corpus = corpus or ("held-out" if judged.length <= SHIPPED_UP_TO else "python")
-        texts = sorted({text_of(each.source) for each in own})
-        more = ", …" if len(texts) > SHOWN else ""
+        texts = sorted({PART.sub(_from, text_of(each.source)) for each in own})
+        more = "; …" if len(texts) > SHOWN else ""
         rows = [
             (
                 "text",
-                f"{len(own)} documents of {length} tokens from the corpus `{corpus}`: "
-                f"{len(texts)} texts ({', '.join(texts[:SHOWN])}{more}). None of them chose the "
+                f"{len(own)} documents of {length} tokens, cut from {len(texts)} texts of the "
+                f"corpus `{corpus}` ({'; '.join(texts[:SHOWN])}{more}). None of them chose the "
                 "method.",
             ),
             (
@@ -200,15 +204,22 @@ def _tested(judged: Judged, run: RunOnDisk) -> list[Section]:
     ]
 
 
+def _from(cut: re.Match[str]) -> str:
+    return f", from character {int(cut[1]):,}"
+
+
 def _priced(judged: Judged, limit: float) -> str:
     """The change within the window, and the limit of the run if it misses that."""
-    told = f"On short text, {judged.price_in_words}"
-    if limit:
+    told = judged.text_in_words
+    if limit:  # both figures stand before the sentence
         default = "the default of" if limit == SHORT_LIMIT else "set by"
-        told += f", more than the limit of {math.expm1(limit):.0%} ({default} `--short-limit`)"
-        if not judged.loses_facts:
-            told += "; no loss of facts is shown there"
-    return f"{told}. Lower perplexity is better."
+        told = f"perplexity rises by more than the limit ({default} `--short-limit`)"
+    if judged.kept is not None:
+        change = judged.kept.difference
+        same = change.low == change.high == 0
+        kept = "do not change" if same else f"change by {gain(EXACT_MATCH.name, change).text}"
+        told += f"; facts retrieved there {kept}"
+    return f"On short text, {told}. Lower perplexity is better."
 
 
 def _ruled(judged: Judged) -> str:
@@ -220,9 +231,10 @@ def _ruled(judged: Judged) -> str:
     difference = gain(EXACT_MATCH.name, last.difference).text
     doubt = judged.doubt.partition(". ")[0]  # the advice stands below
     told = (
-        f"Facts retrieved at {length}, minus those of the unmodified model at {window}: "
-        f"{difference} ({last.difference.level:.0%} interval). It works if the whole interval is "
-        f"above {-100 * MARGIN:.0f}, after {TO_WORK} documents or more."
+        "Facts are short keys and numbers hidden in text: no reasoning or generation was tested. "
+        f"Retrieved at {length}, minus unmodified at {window}: {difference} "
+        f"({last.difference.level:.0%} interval). It works if all of that is above "
+        f"{-100 * MARGIN:.0f}, ropewalk's fixed limit, after {TO_WORK} documents or more."
     )
     return f"{told} {doubt[:1].upper()}{doubt[1:]}{'.' * bool(doubt)}".rstrip()
 
@@ -241,7 +253,11 @@ def _to_do(
         window, length = map(format_length, (judged.window, judged.length))
         short = f"over {window} and up to {length} tokens, and the original{original} for shorter"
         told = f"{short} ones" if over else f"up to {length} tokens"
-        return Code(f"use it for texts of {told}. Longer texts were not tested.", line)
+        between = [n for n in judged.lengths if judged.window < n < judged.length]
+        checks = (f"{judged.asked(judged.chosen, n)} facts at {format_length(n)}" for n in between)
+        checked = f"; spot-checked with {', '.join(checks)}" if between else ""
+        advice = f"use it for texts of {told}. It was judged at {length}{checked}"
+        return Code(f"{advice}. Longer texts were not tested.", line)
     if judged.verdict == "cannot be judged":
         model = exports.written[0].path.name if exports else "model"
         easier = ("ropewalk", "evaluate", str(run.path / model), "--tasks", "passkey,perplexity")
@@ -301,21 +317,17 @@ def _judged_price(found: SearchResult, first: Judged) -> str:
     if first.price is None or found.legs[0].chosen != first.chosen:
         return ""
     price, count = first.price.change, first.price.documents
-    return f" On the {count} documents that judge it, {first.chosen} costs {price}."
+    return f" On the {count} other documents that judge it, {first.chosen} costs {price}."
 
 
 def _others(found: SearchResult) -> str:
     """The prices of methods that were not shown to be worse than the chosen one."""
     leg, told = found.legs[0], ""
-    costs = {name: cost.change for name, cost in leg.short_costs.items()}
-    if (own := costs.pop(leg.chosen, None)) is None:
-        return ""
-    for name, price in costs.items():
-        apart = own.high is not None and price.is_above(own.high)
+    for name, more in leg.short_behind.items():
         told += (
-            f" {name} ties with it at {format_length(leg.length)}. On the "
-            f"{leg.short_costs[name].documents} documents that choose, the price of {name} is "
-            f"{price}, that of {leg.chosen} {own}{'' if apart else ': the intervals overlap'}."
+            f" {name} ties with it at {format_length(leg.length)}; its perplexity on short text is "
+            f"{more.change} against that of {leg.chosen}, on the same {more.documents} documents "
+            f"of {more.texts} texts."
         )
     return told
 

@@ -21,15 +21,8 @@ def page(run: RunOnDisk) -> Page:
     leg = found.legs[-1]
     target, verdict = format_length(leg.length), leg.held_out and leg.held_out.verdict
     said = found.sentences()[:2]
-    measure = (
-        "ropewalk",
-        "evaluate",
-        model_of(run),
-        "--method",
-        "none",
-        "--plan",
-        str(run.path / PLAN),
-    )
+    options = "--method", "none", "--plan", str(run.path / PLAN)
+    measure = ("ropewalk", "evaluate", model_of(run), *options)
     return Page(
         f"{found.plan.model}: a search at {target} tokens",
         " ".join(said),

@@ -37,7 +37,8 @@ _ROOM = 26  # units that a number in a tile needs
 _NEAR = 14  # units between the labels of two lines
 _UPWARDS = 225  # units that a text along the left side of a chart has
 _FEW, _SHORT = 4, 18  # lines, and letters of their names, that are written at their ends
-_WIDE, _BOLD, _NOTE = 6.0, 6.8, 4.5  # units that a letter takes, at most on average
+_WIDE, _BOLD, _NOTE = 6.0, 7.8, 5.5  # units that a letter takes, at most on average
+_TILE = 7.0  # units that a letter of a grid takes on a phone
 _DARK = 0.7  # the share from which a tile has the other ink
 
 Scale = Callable[[float], float]
@@ -52,7 +53,7 @@ def chart(shown: Chart) -> Markup:
     left, right = LEFT + 12.0, WIDTH - RIGHT - 12.0
     if named := has_names(shown):
         right -= _BOLD * max(len(series.label) for series in shown.series)
-    longest = max((len(mark.name) for s in shown.series for mark in s.marks), default=0)
+    longest = max((len(mark.name) for s in shown.series for mark in s.marks[-1:]), default=0)
     right -= min(_NOTE * longest, WIDTH / 4)
     moved = apart(shown, spans[0])
 
@@ -90,11 +91,9 @@ def has_names(shown: Chart) -> bool:
 
 def tiles(shown: TileGrid) -> Markup:
     """A grid of shares, each cell with its number."""
-    # Room for the names of rows, and the label beside them.
-    named = LEFT / 2 + _WIDE * max(map(len, shown.rows), default=0)
-    left_edge = min(max(LEFT + 26, named), WIDTH / 3)
+    left_edge = min(16 + _TILE * max(map(len, shown.rows), default=0), WIDTH / 3)
     columns, rows = len(shown.columns), len(shown.rows)
-    width = (WIDTH - left_edge - RIGHT) / max(1, columns)
+    width = (WIDTH - left_edge - 2) / max(1, columns)
     height = min(28.0, (HEIGHT - BOTTOM) / max(1, rows))
     bottom = TOP + height * rows
     longest = max((len(t.text) for line in shown.tiles for t in line if t), default=0)
@@ -112,7 +111,7 @@ def tiles(shown: TileGrid) -> Markup:
                 drawn.append(tag("path", d=inside, class_=f"vague{kind}"))
             if width > _ROOM:
                 at = left + width / 2, top + height / 2 + 3.5
-                written = tile.text if _WIDE * longest < width - 6 else f"{tile.value:.0%}"
+                written = tile.text if _TILE * longest < width - 2 else f"{tile.value:.0%}"
                 drawn.append(_text(written, *at, "middle", kind.strip() or None))
     parts = [tag("g", *drawn, class_="tiles")]
     every = max(1, math.ceil(columns * 30 / (WIDTH - left_edge)))
@@ -121,7 +120,7 @@ def tiles(shown: TileGrid) -> Markup:
     for i, name in enumerate(shown.rows):
         parts.append(_text(name, left_edge - 4, TOP + (i + 0.5) * height + 3.5, "end"))
     parts.append(_text(shown.x_label, left_edge, bottom + 30, "start", "label"))
-    parts.append(_up(shown.y_label, (TOP + bottom) / 2))
+    parts.append(_text(shown.y_label, left_edge - 4, TOP - 6, "end", "label"))
     parts += _key(bottom + 22)
     lines = (
         f"{name}: {', '.join(tile.words for tile in line if tile is not None)}"
@@ -223,7 +222,7 @@ def _series(series: Series, index: int, x: Scale, y: Scale, shown: Chart) -> Mar
             parts.append(tag("path", tag("title", told), d=shape, class_=f"{seen} {kind}{hollow}"))
         if mark.name:  # not in the way of the line to the next
             rises = i + 1 < len(own) and own[i + 1].y > mark.y
-            parts.append(_text(mark.name, left + 6, top + (13 if rises else -6), "start", "note"))
+            parts.append(_text(mark.name, left + 5, top + (13 if rises else -6), "start", "note"))
     return tag("g", *parts)
 
 

@@ -61,9 +61,10 @@ def loading(
                 rest = f"; longer texts, up to {format_length(target)}, were not compared"
                 proof += f" This is {reaches} the original window of {format_length(window)}"
                 proof += f"{rest * (reach <= 0.99 * target)}."
-        title, is_shown = f"{each.target} ({tested})", line == shown
-        blocks.append(Code(title + ": the lines at the top" * is_shown, "" if is_shown else line))
-        blocks.append(Paragraph(f"`{each.path.name}`: {proof}", "quiet"))
+        is_shown = line == shown
+        blocks.append(Code(f"{each.target} ({tested})", "" if is_shown else line))
+        above = "Load it by the lines at the top. " * is_shown
+        blocks.append(Paragraph(f"{above}`{each.path.name}`: {proof}", "quiet"))
         blocks += [Paragraph(warning, "warning") for warning in each.warnings]
         if each.path == folder and not is_shown:
             blocks += settings(folder)
@@ -148,17 +149,17 @@ def sizes(folder: Path) -> tuple[str, ...]:
 
 
 def resources(folder: Path, window: int, length: int) -> str:
-    """The memory and arithmetic of a text of a length, next to one of the window, by the config."""
+    """The memory and arithmetic of a text of the window and one of a length, by the config."""
     try:
         own = sizes_of(load_config(folder))
     except RopewalkError:
         return ""
+    near, far = (f"{format_length(n)} tokens" for n in (window, length))
     short, long = (_bytes(HALF * own.cache(n)) for n in (window, length))
     times = own.operations(length) / own.operations(window)
     return (
-        f"a text of {format_length(length)} tokens takes {long} of cache, one of "
-        f"{format_length(window)} {short}, and {times:.1f} times as much computation. The same "
-        "text costs as much as before. Calculated for 16-bit numbers, not measured."
+        f"KV cache: {short} at {near}, {long} at {far}. Reading {far} takes {times:.1f} times the "
+        f"computation of {near}. Calculated for 16-bit numbers, not measured."
     )
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ropewalk.evaluation.select import Choice, Losses, Paired, choose, paired, remaining
-from ropewalk.evaluation.statistics import mean_interval
+from ropewalk.evaluation.statistics import enough, mixed_mean_interval
 from ropewalk.evaluation.verdict import Shares
 from ropewalk.interval import CONFIDENCE, Interval
 from ropewalk.progress import Progress, share, silent
@@ -50,7 +50,8 @@ class MeasuredSchedule:
             return Score(np.inf, np.inf, 0.0, len(self.values))
         loss = float(loss_of(self.values, self.objective).mean())
         text = self.values[:, TEXT]
-        nats = Interval.of(float(text.mean()), mean_interval(text), "nats", "documents")
+        ends = mixed_mean_interval(text, enough(self.texts))
+        nats = Interval.of(float(text.mean()), ends, "nats", "documents")
         retrieved = Shares(self.values[:, RETRIEVED].tolist(), self.facts, self.texts)
         perplexity = nats.mapped(lambda end: float(np.exp(end)), "perplexity")
         return Score(
@@ -124,6 +125,8 @@ class Selection:
     """The candidates that saw all documents, and may be best by them."""
     short_costs: Mapping[str, Paired]
     """Nats per token of short text above the present schedule, for those that remain."""
+    short_behind: Mapping[str, Paired]
+    """The same above the chosen schedule."""
     level: float
     """The level of the intervals by which others dropped out."""
     by_rule: str | None = None
@@ -145,13 +148,18 @@ def select(
     # The cost on short text, next to the present schedule. There are no such documents, and so no
     # costs, if another schedule serves short text or if nothing limits the cost.
     short_documents = documents.short_selection
-    at_present = reader.read(WITHIN, short_documents, {PRESENT: present})
-    short = reader.read(WITHIN, short_documents, {name: schedules[name] for name in still_in})
-    costs = {
-        name: paired(on_short.losses.text, at_present[PRESENT].losses.text, short_documents.texts)
-        for name, on_short in short.items()
-        if not on_short.losses.failed
-    }
+    left = {name: schedules[name] for name in still_in}
+    short = reader.read(WITHIN, short_documents, {PRESENT: present, **left})
+    losses = {n: own.losses for n, own in short.items() if n == PRESENT or not own.losses.failed}
+
+    def above(other: str) -> dict[str, Paired]:
+        return {
+            name: paired(own.text, losses[other].text, short_documents.texts)
+            for name, own in losses.items()
+            if other in losses and name not in (PRESENT, other)
+        }
+
+    costs = above(PRESENT)
     choice = choose(
         {name: measured[name].losses for name in still_in},
         candidates.hand_designed,
@@ -159,12 +167,11 @@ def select(
         costs,
         settings.short_limit or 0,
     )
+    rule = None
     # Line 10 of Algorithm 1; finalists are in the order of their scores on the search's documents.
     if settings.as_published and candidates.finalists:
-        lowest = next(iter(candidates.finalists))
-        choice, rule = choice._replace(chosen=lowest), choice.chosen
-        return Selection(choice, measured, still_in, costs, level, by_rule=rule)
-    return Selection(choice, measured, still_in, costs, level)
+        choice, rule = choice._replace(chosen=next(iter(candidates.finalists))), choice.chosen
+    return Selection(choice, measured, still_in, costs, above(choice.chosen), level, rule)
 
 
 def race(

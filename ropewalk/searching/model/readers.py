@@ -194,11 +194,7 @@ class LlamaCppReader(PlantedReader):
 
     @property
     def identity(self) -> Mapping[str, object]:
-        return {
-            **self._file.identity,
-            "present_plan": self.present_plan.id,
-            "cache": self._cache,
-        }
+        return {**self._file.identity, "present_plan": self.present_plan.id, "cache": self._cache}
 
     def check_memory(self, length: int, ranks: Ranks) -> None:
         self._file.check_memory(length, self._cache, "to")

@@ -98,6 +98,8 @@ class Leg(Value):
     short_costs: Mapping[str, Paired] = field(default_factory=dict)
     """Nats a token of text, at the original length, above the unmodified model: of the schedules
     that may be best at the target, on the documents that decided."""
+    short_behind: Mapping[str, Paired] = field(default_factory=dict)
+    """The same of hand-designed methods, above the chosen schedule on the same documents."""
     short_limit: float | None = None
     by_objective: Mapping[str, Unbounded] = field(default_factory=dict)
     """The objective of the search, for each hand-designed method: as in `history`, with the loss of
@@ -154,7 +156,11 @@ class Leg(Value):
             yield _scores(f"Held-out documents, at {at}", read, self.chosen, _MEANS)
             return
         read = {name: arm.selection for name, arm in arms.items()}
-        more = {"change on short text": _changes(self.short_costs)} if self.short_costs else {}
+        more = (
+            {"change on short text, while choosing": _changes(self.short_costs)}
+            if self.short_costs
+            else {}
+        )
         title = f"Methods at {at}, on the documents that choose"
         if not self.behind:
             yield _scores(title, read, self.chosen, _CHOOSING, more)
@@ -213,15 +219,18 @@ class Leg(Value):
 
 _MEANS = "Best first, by the score: the loss that the search minimises. Means over few documents."
 _BEHIND = "loss above the best"
+_RULE = (
+    "Of the best and those tied, the first within the limit on short text is chosen, else the "
+    "cheapest there."
+)
 _CHOOSING = (
-    "Best first, by the loss that chooses, in nats a token; unless another was asked for, it is "
-    "that of the text plus that of the answers. Of the best and those tied with it, the first "
-    "within the limit on short text is chosen; if none is, the one that costs least there. Short "
-    "text: the change of perplexity within the original length. 95% intervals."
+    "Best first, by the loss that chooses, in nats a token; unless another was asked for, that of "
+    f"text plus answers. {_RULE} Short text: the change of perplexity within the original length. "
+    "95% intervals."
 )
 _TIED = (
-    "Best first. Loss: nats a token of text and answers, on the documents that both read, with "
-    "{:.1%} intervals, for many are tested; tied: the interval reaches 0. Facts: 95% intervals."
+    "Best first. Loss: nats a token of text and answers, on documents that both read, with "
+    f"{{:.1%}} intervals, for many are tested (facts: 95%); tied: it reaches 0. {_RULE}"
 )
 
 

@@ -142,11 +142,14 @@ def test_a_long_label_along_the_side_is_narrowed_to_fit_and_a_short_one_left() -
         assert ('textLength="225"' in shown) == fitted
 
 
-def test_no_row_of_a_grid_stands_in_the_label_along_the_side() -> None:
+def test_the_names_of_rows_and_tiles_of_a_grid_have_room_on_a_phone() -> None:
     grid = TileGrid("g", "length", "depth", ("512",), ("50–100%",), ((Tile(0.5, "w"),),))
     texts = ElementTree.fromstring(tiles(grid)).iter("text")
     [row] = [each for each in texts if each.text == "50–100%"]
-    assert float(row.get("x") or 0) - 7.5 * 7 > 12 + 6, "as wide as seven wide letters"
+    assert float(row.get("x") or 0) >= 8.3 * 5 + 6.5 + 12.4, "wide letters of 13 px"
+    shown = "105 of 107 (98%)"
+    three = ((Tile(0.98, "w", shown=shown),) * 3,)
+    assert shown in tiles(TileGrid("g", "length", "depth", ("1", "2", "4"), ("24–48%",), three))
 
 
 def test_a_picture_is_told_in_words() -> None:
@@ -160,7 +163,9 @@ def test_a_picture_is_told_in_words() -> None:
 
 def test_points_are_hundredths_with_a_sign() -> None:
     axis = Axis("change", shown="points")
-    assert [axis.text(v) for v in (-0.15, 0.8, 0, -0.001)] == ["-15", "+80", "0", "0"]
+    assert [axis.text(v) for v in (-0.15, 0.8, 0, -0.001)] == ["-15.0", "+80.0", "+0.0", "-0.1"]
+    assert axis.text(-0.103) == "-10.3", "below a limit of -10, which whole numbers would hide"
+    assert axis.texts([-0.15, 0, 0.8]) == ["-15", "0", "+80"]
 
 
 def test_no_two_ticks_read_the_same() -> None:

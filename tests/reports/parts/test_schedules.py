@@ -15,6 +15,7 @@ from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.evaluation.select import Paired
 from ropewalk.exporting.exported import Exported
 from ropewalk.interval import Interval
+from ropewalk.reports.commands.extend import PART, _from, _others
 from ropewalk.reports.parts import schedules
 from ropewalk.reports.parts.schedules import loading, of_search
 from ropewalk.scaling import linear, yarn
@@ -102,6 +103,10 @@ def test_methods_have_intervals_a_mark_of_ties_and_the_price_while_choosing() ->
     assert rows["llama3"][5:] == ["–", "16"]
     assert len(table.caption.split()) < 50
     assert "alone" not in table.caption
+    both = replace(race, short_behind={"llama3": less(0.019, -0.002, 0.045)})
+    plan = ContextPlan("m", {FULL_ATTENTION: (PlanStep(2048, yarn.schedule(PLAIN, 2048)),)})
+    said = _others(SearchResult(plan, (both,)))
+    assert "is +1.9% (-0.2 to +4.6%) against that of yarn, on the same 16 documents" in said
     lost = own._replace(selection=own.selection._replace(retrieval=0.0))
     fluent = next(replace(race, baselines={**race.baselines, "ntk_mixed": lost}).tables())
     assert isinstance(fluent, Table)
@@ -137,6 +142,11 @@ def test_a_proof_says_how_far_beyond_the_window_it_reaches(reach: int, told: str
     lines = [getattr(each, "text", "") for each in loading([made], None, "", 512, 2048).blocks]
     assert any(told in line for line in lines) == bool(reach)
     assert any("up to position" in line for line in lines) == bool(reach)
+
+
+def test_the_part_of_a_text_is_named_in_words() -> None:
+    assert PART.sub(_from, "datetime.txt from 24383") == "datetime.txt, from character 24,383"
+    assert PART.sub(_from, "notes from home.txt") == "notes from home.txt"
 
 
 def test_a_search_that_scored_nothing_says_so() -> None:

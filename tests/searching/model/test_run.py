@@ -491,6 +491,10 @@ def test_what_costs_too_much_on_short_text_is_not_chosen_if_another_costs_less()
     assert {leg.chosen, leg.best_hand_designed} <= leg.short_costs.keys()
     assert all(cost.documents == 2 for cost in leg.short_costs.values())
     own = leg.short_costs[leg.chosen].difference.value
+    assert leg.short_behind.keys() == leg.short_costs.keys() - {leg.chosen}
+    for name, more in leg.short_behind.items():
+        apart = leg.short_costs[name].difference.value - own
+        assert more.difference.value == pytest.approx(apart), "on the same documents"
     over = [name for name, cost in leg.short_costs.items() if cost.difference.value > 0]
     if own > 0:  # all do
         assert own == min(cost.difference.value for cost in leg.short_costs.values())

@@ -36,7 +36,7 @@ from ropewalk.lengths import format_length
 from ropewalk.models.checkpoint import Checkpoint
 from ropewalk.models.load import load_stock_config
 from ropewalk.models.source import resolve
-from ropewalk.outputs import check_room, write_atomically
+from ropewalk.outputs import check_room
 from ropewalk.progress import Notice, Progress, Status
 from ropewalk.run_directory import RunDirectory, check_kept
 from ropewalk.runtimes import targets
@@ -131,6 +131,7 @@ class TrainingRun:
             nonlocal job
             file = place / PLAN
             if file.is_file():
+                check_kept(file, self.path)
                 plan = ContextPlan.read(file)
             else:
                 plan = replace(self.plan_of(number, source, stage), model=self.asked.source.name)
@@ -138,8 +139,8 @@ class TrainingRun:
             if not (job.done or _is_exported(job)):
                 self._check_before(job, number)
             if not file.is_file():
-                place.mkdir(parents=True, exist_ok=True)
-                write_atomically(file, plan.dumps())
+                assert self.directory is not None, "the first rank holds it"
+                self.directory.seal(str(file.relative_to(self.path)), plan.dumps())
 
         on_first(decide)
         return job or of(ContextPlan.read(place / PLAN))

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ropewalk.context_plan import ContextPlan, PlanStep
-from ropewalk.errors import InvalidValue, RopewalkError, Unsupported, shortened
+from ropewalk.errors import InvalidValue, MissingExtra, RopewalkError, Unsupported, shortened
 from ropewalk.exporting.exported import Lines
+from ropewalk.extras import required_by
 from ropewalk.models.config import ORIGINAL_LENGTH, Config, ConfigReader, text_config
 from ropewalk.models.source import Source
 from ropewalk.models.stock_config import (
@@ -35,6 +36,7 @@ from ropewalk.runtimes.model_classes import (
     GROWTH_IN_ROPE,
     SHARE,
     ModelClass,
+    engine_table,
     model_class,
     recorded,
 )
@@ -65,6 +67,18 @@ class ServingEngine(FolderTarget):
     @abstractmethod
     def command(self, model: str, length: int, overrides: Config | None = None) -> str:
         """The line that serves a folder up to a length, with changes to its config."""
+
+    def measured(self, config: Config, lengths: Sequence[int]) -> RotaryReading:
+        """By its rules; but it loads a config by transformers' class, if it has none of its own."""
+        reading, own = self.known_reading(config), engine_table(self.name)["configs"]
+        if reading.refused or reading.unread or ConfigReader(config).model_type in own:
+            return reading
+        try:
+            with required_by("asking transformers' class"):
+                from ropewalk.runtimes.trials import stock_rotary
+        except MissingExtra:
+            return reading
+        return replace(reading, refused=stock_rotary.refusal(config))
 
     def release(self) -> str:
         return recorded(self.name)

@@ -124,7 +124,7 @@ def test_each_step_stands_once_and_in_order(
         rw.report(run)
 
 
-@pytest.mark.parametrize("name", ["results.json", "export.json"])
+@pytest.mark.parametrize("name", ["results.json", "export.json", "plan.json"])
 def test_an_edited_digit_of_a_training_is_refused(
     done: Trained, model: Path, tmp_path: Path, name: str
 ) -> None:

@@ -235,6 +235,24 @@ def test_a_rope_setting_that_no_class_loads_is_refused_by_engines_too(
         model_of(CONFIG_MAPPING[family](**config))
 
 
+@pytest.mark.parametrize("runtime", ["vllm", "sglang"])
+@pytest.mark.parametrize(
+    ("family", "changed"),
+    [
+        ("deepseek_v3", {"head_dim": 7}),
+        ("phi3", {"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": None}}),
+    ],
+)
+def test_a_config_that_transformers_class_refuses_is_refused_by_engines_too(
+    family: str, changed: dict[str, Any], runtime: str, tmp_path: Path
+) -> None:
+    config = tiny_config(family).to_dict()
+    assert not verified(tmp_path, config, runtime).wrong
+    assert "refused" in named(verified(tmp_path, config | changed, runtime).wrong)
+    with pytest.raises(StrictDataclassClassValidationError):
+        CONFIG_MAPPING[family](**config | changed)
+
+
 @pytest.mark.parametrize(
     "rope",
     [{"llama_4_scaling_beta": 0.6}, {"llama_4_scaling_beta": [0.3]}, {"llama_4_scaling_beta": 0}],

@@ -83,6 +83,19 @@ def stock_config(config: Config) -> Any:
     return AutoConfig.for_model(kind, **for_stock_class(own))  # a copy: it writes into settings
 
 
+def refusal(config: Config) -> str | None:
+    """The reason for which transformers' class refuses a config; None if it takes it, or is not
+    known here."""
+    try:
+        with quiet():
+            stock_config(config)
+    except (RopewalkError, ImportError):
+        return None
+    except Exception as error:  # whatever the class raises
+        return first_line(error)
+    return None
+
+
 def _rotaries(config: Config) -> list[Any]:
     stock = stock_config(config)
     inner = stock.get_text_config()  # the language model alone: towers turn patches, not positions

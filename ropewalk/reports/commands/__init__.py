@@ -24,7 +24,7 @@ def commands() -> tuple[str, ...]:
 def again(run: RunOnDisk, *changes: str) -> str:
     """The command that repeats a run in another directory, with these changes."""
     known = ("ropewalk", run.command, "--config", str(run.path / CONFIGURATION))
-    return shlex.join((*known, *changes, "--run", f"{run.path.name}-more"))
+    return shlex.join((*known, *changes, "--run", f"{run.path}-more"))
 
 
 def model_of(run: RunOnDisk) -> str:

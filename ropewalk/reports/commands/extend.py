@@ -218,6 +218,7 @@ def _priced(judged: Judged, limit: float) -> str:
         change = judged.kept.difference
         same = change.low == change.high == 0
         kept = "do not change" if same else f"change by {gain(EXACT_MATCH.name, change).text}"
+        kept += "" if same else f" ({change.level:.0%} interval)"
         told += f"; facts retrieved there {kept}"
     return f"On short text, {told}. Lower perplexity is better."
 
@@ -231,10 +232,10 @@ def _ruled(judged: Judged) -> str:
     difference = gain(EXACT_MATCH.name, last.difference).text
     doubt = judged.doubt.partition(". ")[0]  # the advice stands below
     told = (
-        "Facts are short keys and numbers hidden in text: no reasoning or generation was tested. "
-        f"Retrieved at {length}, minus unmodified at {window}: {difference} "
-        f"({last.difference.level:.0%} interval). It works if all of that is above "
-        f"{-100 * MARGIN:.0f}, ropewalk's fixed limit, after {TO_WORK} documents or more."
+        "Facts are short keys and numbers hidden in text; no reasoning and no long answer was "
+        f"tested. Facts retrieved at {length}, minus those of the unmodified model at {window}: "
+        f"{difference} ({last.difference.level:.0%} interval). It works if the whole interval is "
+        f"above {-100 * MARGIN:.0f}, ropewalk's fixed limit, after {TO_WORK} documents or more."
     )
     return f"{told} {doubt[:1].upper()}{doubt[1:]}{'.' * bool(doubt)}".rstrip()
 
@@ -256,7 +257,7 @@ def _to_do(
         between = [n for n in judged.lengths if judged.window < n < judged.length]
         checks = (f"{judged.asked(judged.chosen, n)} facts at {format_length(n)}" for n in between)
         checked = f"; spot-checked with {', '.join(checks)}" if between else ""
-        advice = f"use it for texts of {told}. It was judged at {length}{checked}"
+        advice = f"use it for texts, with the answer, of {told}. It was judged at {length}{checked}"
         return Code(f"{advice}. Longer texts were not tested.", line)
     if judged.verdict == "cannot be judged":
         model = exports.written[0].path.name if exports else "model"
@@ -322,14 +323,16 @@ def _judged_price(found: SearchResult, first: Judged) -> str:
 
 def _others(found: SearchResult) -> str:
     """The prices of methods that were not shown to be worse than the chosen one."""
-    leg, told = found.legs[0], ""
+    leg = found.legs[0]
+    compared = [name for name in leg.short_costs if name in (leg.chosen, *leg.short_behind)]
+    costs = ", ".join(f"{name} {leg.short_costs[name].change}" for name in compared)
+    sentences = [f" While choosing, against the unmodified model: {costs}."] if costs else []
     for name, more in leg.short_behind.items():
-        told += (
-            f" {name} ties with it at {format_length(leg.length)}; its perplexity on short text is "
-            f"{more.change} against that of {leg.chosen}, on the same {more.documents} documents "
-            f"of {more.texts} texts."
+        sentences.append(
+            f" {name} ties with {leg.chosen} at {format_length(leg.length)}; between the two, on "
+            f"the same {more.documents} documents of {more.texts} texts: {more.change}."
         )
-    return told
+    return "".join(sentences)
 
 
 def _exported(

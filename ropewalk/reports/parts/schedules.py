@@ -86,8 +86,7 @@ def settings(folder: Path) -> list[Block]:
     own = {key: config[key] for key in _ROPE if config.get(key)}
     # A list of factors stands on one line.
     told = re.sub(r"\[[^]]*\]", lambda at: " ".join(at[0].split()), json.dumps(own, indent=2))
-    said = f"The RoPE settings that these lines load, in `{folder / 'config.json'}`."
-    return [Code("", told), Paragraph(said, "quiet")]
+    return [Code(f"These RoPE settings are in {folder / 'config.json'}: nothing to paste.", told)]
 
 
 _ROPE = "max_position_embeddings", "rope_theta", "rope_parameters", "rope_scaling"

@@ -125,7 +125,7 @@ def test_what_llama_cpp_loads_is_found_whole(name: str, tmp_path: Path) -> None:
 def test_what_llama_cpp_asks_for_is_missed(name: str, tmp_path: Path) -> None:
     """The files have both epsilons, of which an architecture reads one; experts have a width."""
     made = json.loads(tiny_architectures.TABLE.read_text("utf-8"))[name]
-    cases = [(key, None) for key in made["asked"]]
+    cases: list[tuple[str, int | None]] = [(key, None) for key in made["asked"]]
     width = table_in(TABLE.with_name("optional_tensors.json"))["experts"].get(name)
     cases += [(width, value) for value in (0, 80)] if width else []
     for key, value in cases:

@@ -106,7 +106,8 @@ def test_methods_have_intervals_a_mark_of_ties_and_the_price_while_choosing() ->
     both = replace(race, short_behind={"llama3": less(0.019, -0.002, 0.045)})
     plan = ContextPlan("m", {FULL_ATTENTION: (PlanStep(2048, yarn.schedule(PLAIN, 2048)),)})
     said = _others(SearchResult(plan, (both,)))
-    assert "is +1.9% (-0.2 to +4.6%) against that of yarn, on the same 16 documents" in said
+    assert "against the unmodified model: yarn +2.6% (+0.6 to +5.1%)." in said
+    assert "the same 16 documents of 16 texts: +1.9% (-0.2 to +4.6%)" in said
     lost = own._replace(selection=own.selection._replace(retrieval=0.0))
     fluent = next(replace(race, baselines={**race.baselines, "ntk_mixed": lost}).tables())
     assert isinstance(fluent, Table)

@@ -174,8 +174,8 @@ class Library:
         return [
             Fact(
                 f"Indeed, {PAIRS[pairs[i]].fact.format(names[j])}\n",
-                f"Which character {(asked := PAIRS[pairs[i]].one)}?\n"
-                f"The name of the character who {asked} is",
+                f"Which character {(clue := PAIRS[pairs[i]].one)}?\n"
+                f"The name of the character who {clue} is",
                 f" {names[j]}",
                 ".\n",
             )

@@ -69,10 +69,10 @@ def by_length(
     effective: Sequence[EffectiveLength] = (),
 ) -> list[Chart]:
     """One chart per task and metric, one series per subject, and the thresholds of means."""
-    found: dict[tuple[str, str, str, str], dict[str, list[Mark]]] = {}
+    charts: dict[tuple[str, str, str, str], dict[str, list[Mark]]] = {}
     names = labels(result.subject for result in results)
     for r in filter(is_main, results):
-        series = found.setdefault((r.task, r.mode, r.metric, metric_of(r).label), {})
+        series = charts.setdefault((r.task, r.mode, r.metric, metric_of(r).label), {})
         series.setdefault(names[r.subject], []).append(Mark.of(r.length, r.estimate))
     return [
         Chart(
@@ -81,7 +81,7 @@ def by_length(
             Axis(f"{label}{IN_MODE[mode]}", "log10")
             if metric == PERPLEXITY.name
             else RATE._replace(label=f"{label}{IN_MODE[mode]}"),
-            tuple(Series(name, tuple(sorted(own))) for name, own in series.items()),
+            tuple(Series(name, tuple(sorted(marks))) for name, marks in series.items()),
             original(original_length),
             tuple(
                 dict.fromkeys(
@@ -92,7 +92,7 @@ def by_length(
             ),
             INTERVALS,
         )
-        for (task, mode, metric, label), series in found.items()
+        for (task, mode, metric, label), series in charts.items()
     ]
 
 
@@ -112,14 +112,14 @@ def depth_grids(records: Sequence[EvalRecord], task: str) -> list[DepthGrid]:
         return []
     rows = max(1, min(MOST_ROWS, min(counts) // SAMPLES_PER_CELL))
     grids = []
-    for (subject, mode), own in by_subject.items():
-        cells = grouped(own, lambda r: (min(int((r.depth or 0.0) * rows), rows - 1), r.length))
+    for (subject, mode), group in by_subject.items():
+        cells = grouped(group, lambda r: (min(int((r.depth or 0.0) * rows), rows - 1), r.length))
         grids.append(
             DepthGrid(
                 names[subject],
                 task,
                 mode,
-                metric_of(own[0]).label,
+                metric_of(group[0]).label,
                 lengths,
                 tuple(
                     tuple(_cell(cells.get((row, length), [])) for length in lengths)
@@ -174,8 +174,8 @@ def by_depth(records: Sequence[EvalRecord]) -> dict[str, list[TileGrid]]:
     None of one row, for which there are too few samples: the chart by length shows the same.
     """
     tasks = dict.fromkeys(r.task for r in records if r.depth is not None)
-    found = {task: depth_grids(records, task) for task in tasks}
-    return {task: [tiles(g) for g in grids if len(g.rows) > 1] for task, grids in found.items()}
+    grids_of = {task: depth_grids(records, task) for task in tasks}
+    return {task: [tiles(g) for g in grids if len(g.rows) > 1] for task, grids in grids_of.items()}
 
 
 def by_position(records: Sequence[EvalRecord], original_length: int | None = None) -> list[Chart]:
@@ -183,8 +183,8 @@ def by_position(records: Sequence[EvalRecord], original_length: int | None = Non
     by_subject = grouped((r for r in records if r.positions is not None), lambda r: r.subject)
     names = labels(by_subject)
     series = []
-    for subject, own in by_subject.items():
-        bins = grouped(own, lambda r: r.positions or (0, 0))
+    for subject, scored in by_subject.items():
+        bins = grouped(scored, lambda r: r.positions or (0, 0))
         marks = tuple(Mark.of(high, estimate(group)) for (_, high), group in bins.items())
         series.append(Series(names[subject], marks))
     caption = f"Each value stands at the end of its stretch of positions. {INTERVALS}"
@@ -207,19 +207,19 @@ def pictures(
     original_length: int | None = None,
 ) -> dict[str, Sequence[Chart | TileGrid]]:
     """The charts of every picture that these results have something for, by its name."""
-    found: dict[str, Sequence[Chart | TileGrid]] = {
+    by_name: dict[str, Sequence[Chart | TileGrid]] = {
         "by-length": by_length(results, original_length, effective=effective),
         **{f"{task}-by-depth": grids for task, grids in by_depth(records).items()},
         "perplexity-by-position": by_position(records, original_length),
     }
-    return {name: charts for name, charts in found.items() if charts}
+    return {name: charts for name, charts in by_name.items() if charts}
 
 
 def of_spreads(spreads: Sequence[Spread], *, original_length: int) -> list[Chart]:
     """The means over several models by length, with the range as the bar."""
-    found: dict[tuple[str, str, str], dict[str, list[Mark]]] = {}
+    charts: dict[tuple[str, str, str], dict[str, list[Mark]]] = {}
     for s in spreads:
-        series = found.setdefault((s.task, s.mode, s.metric), {})
+        series = charts.setdefault((s.task, s.mode, s.metric), {})
         series.setdefault(s.method, []).append(Mark(s.length, s.mean, s.lowest, s.highest))
     label = "mean and range"
     return [
@@ -227,34 +227,34 @@ def of_spreads(spreads: Sequence[Spread], *, original_length: int) -> list[Chart
             f"{task}{IN_MODE[mode]}",
             LENGTH,
             Axis(label, "log10") if metric == PERPLEXITY.name else RATE._replace(label=label),
-            tuple(Series(name, tuple(sorted(own))) for name, own in series.items()),
+            tuple(Series(name, tuple(sorted(marks))) for name, marks in series.items()),
             original(original_length),
         )
-        for (task, mode, metric), series in found.items()
+        for (task, mode, metric), series in charts.items()
     ]
 
 
-def by_checkpoint(found: Sequence[tuple[int, Sequence[EvalResult]]]) -> list[Chart]:
+def by_checkpoint(checkpoints: Sequence[tuple[int, Sequence[EvalResult]]]) -> list[Chart]:
     """Every score at the longest length over the steps of a training, perplexity apart.
 
     Fig. 4 of Wang et al. 2024: scores of answers move where perplexity no longer does.
     """
-    longest = max(r.length for _, results in found for r in results)
+    longest = max(r.length for _, results in checkpoints for r in results)
     series: dict[bool, dict[str, list[Mark]]] = {False: {}, True: {}}
-    for step, results in found:
+    for step, results in checkpoints:
         for r in results:
             if r.length == longest and is_main(r):
-                own = series[r.metric == PERPLEXITY.name]
-                own.setdefault(f"{r.method}, {r.task}", []).append(Mark.of(step, r.estimate))
+                group = series[r.metric == PERPLEXITY.name]
+                group.setdefault(f"{r.method}, {r.task}", []).append(Mark.of(step, r.estimate))
     at = f"at {format_length(longest)}, over training"
     return [
         Chart(
             f"{'Perplexity' if is_loss else 'Answers'} {at}",
             Axis("step"),
             Axis("perplexity", "log10") if is_loss else RATE,
-            tuple(Series(name, tuple(marks)) for name, marks in own.items()),
+            tuple(Series(name, tuple(marks)) for name, marks in group.items()),
             caption=INTERVALS,
         )
-        for is_loss, own in series.items()
-        if own
+        for is_loss, group in series.items()
+        if group
     ]

@@ -41,9 +41,9 @@ class Chat:
         begun = draft.begun
         if begun is None:
             begun = last if lines else ""
-        asked = draft.prompt.removesuffix(begun).strip()
+        question = draft.prompt.removesuffix(begun).strip()
         begun = begun.strip()
-        prompt = f"{self.before}{asked}{self.after}{begun}"
+        prompt = f"{self.before}{question}{self.after}{begun}"
         return draft._replace(prompt=prompt, answer=draft.answer if begun else draft.answer.strip())
 
     def to_json(self) -> dict[str, str]:
@@ -69,14 +69,14 @@ def chat_of(render: Rendered, system: str | None) -> Chat:
             + ("leave out `system`, or " if system is not None else "")
             + "measure without it (`chat` off)"
         ) from None
-    before, asked, after = prompt.partition(_ASKED)
+    before, question, after = prompt.partition(_ASKED)
     _, answer, end = whole.partition(_AGAIN)[0].partition(_ANSWERED)
     if system is not None and system.strip() not in before:
         raise InputError(
             "the model's chat template drops the system text; leave out `system`, or measure "
             "without the template (`chat` off)"
         )
-    if not asked or not answer or _ASKED in after:
+    if not question or not answer or _ASKED in after:
         raise InputError(
             "the model's chat template does not leave a question and its answer unchanged; measure "
             "without it (`chat` off)"

@@ -114,11 +114,11 @@ class Reader:
             expected = self.whole(tokens)[:, 3:]
             cache = self._roomy(8)
             self.step(tokens[:, :3], cache)
-            found = [self.step(tokens[:, 3:], branch(cache)).last_hidden_state for _ in range(2)]
+            states = [self.step(tokens[:, 3:], branch(cache)).last_hidden_state for _ in range(2)]
         except _FAILURES:
             return False
         near = float(expected.abs().max()) * torch.finfo(expected.dtype).eps ** 0.5
-        return all(bool((each - expected).abs().max() <= near) for each in found)
+        return all(bool((each - expected).abs().max() <= near) for each in states)
 
     def _roomy(self, length: int) -> Any:
         cache = DynamicCache(config=self._model.config)
@@ -170,9 +170,9 @@ def branch(cache: Any) -> Any:
 
     Branches of one cache write to the same place, so each is done before the next one begins.
     """
-    own = copy.copy(cache)
-    own.layers = [copy.copy(layer) for layer in cache.layers]
-    return own
+    copied = copy.copy(cache)
+    copied.layers = [copy.copy(layer) for layer in cache.layers]
+    return copied
 
 
 def attend_without_mask(

@@ -43,10 +43,10 @@ class ComparedRuns(ComparedTogether):
             f"{named_task(c.task, c.metric)} at {format_length(c.length)} {c.comparison}"
             for c in self.significant[:3]
         )
-        told = f" ({shown}{', …' if len(self.significant) > 3 else ''})" if shown else ""
+        examples = f" ({shown}{', …' if len(self.significant) > 3 else ''})" if shown else ""
         parts = [
             f"{len(self.significant)} of {len(self.comparisons)} paired differences are "
-            f"significant at 5% after Holm's correction{told}"
+            f"significant at 5% after Holm's correction{examples}"
         ]
         if self.undecided:
             parts.append(f"{self.undecided} are not significant")
@@ -64,8 +64,8 @@ class ComparedRuns(ComparedTogether):
         yield self._table()
         yield from self.charts()
         yield Paragraph(self.summary(), "verdict")
-        told = f"{tables.HOW_COMPARED}. 95% intervals; p-values are adjusted by Holm"
-        yield Paragraph(told, "quiet")
+        caption = f"{tables.HOW_COMPARED}. 95% intervals; p-values are adjusted by Holm"
+        yield Paragraph(caption, "quiet")
 
     def _table(self) -> Table:
         first, second = (

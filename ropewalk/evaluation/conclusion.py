@@ -118,13 +118,13 @@ class Evaluated(ComparedTogether):
 
     def _standing(self, subject: Subject, length: int) -> str:
         """One subject at one length: the mean over all answers or each task's, and perplexity."""
-        own, over_tasks = (
+        scores, over_tasks = (
             [r for r in results if (r.subject, r.length) == (subject, length)]
             for results in (self.results, self.means)
         )
-        asked = list(filter(is_main_answer, own))
-        of_all = [m for m in over_tasks if m.samples == sum(r.samples for r in asked)]
-        shown = [*(of_all[:1] or asked), *(r for r in own if r.metric == PERPLEXITY.name)]
+        answers = list(filter(is_main_answer, scores))
+        of_all = [m for m in over_tasks if m.samples == sum(r.samples for r in answers)]
+        shown = [*(of_all[:1] or answers), *(r for r in scores if r.metric == PERPLEXITY.name)]
         return ", ".join(map(in_words, shown)) or "no task fits"
 
     def blocks(self) -> Iterator[Block]:
@@ -139,8 +139,8 @@ class Evaluated(ComparedTogether):
             yield Heading("Effective length")
             yield from tables.effective(self.effective_lengths, results, self.original_length)
         if self.depth_grids:
-            asked = [grid.task for grid in self.depth_grids]
-            task = "needle" if "needle" in asked else asked[0]
+            names = [grid.task for grid in self.depth_grids]
+            task = "needle" if "needle" in names else names[0]
             yield from (tiles(grid) for grid in self.depth_grids if grid.task == task)
         if self.comparisons:
             yield Heading("Methods compared")
@@ -206,7 +206,7 @@ def measure(
         answerer.begin(directory)
         records = evaluation.run(journal, share(progress, "scoring"))
         # A record that no question of this run leads to would count in the means.
-        others = (i for i, r in enumerate(records, start=1) if r.key not in evaluation.asked)
+        others = (i for i, r in enumerate(records, start=1) if r.key not in evaluation.keys)
         if directory is not None and (line := next(others, None)) is not None:
             raise InputError(
                 f"{directory.path / RECORDS}: line {line} scores sample {records[line - 1].sample} "
@@ -250,7 +250,7 @@ def concluded(evaluation: Evaluation, records: Sequence[EvalRecord]) -> Evaluate
         original_length=original,
         dtype=answerer.dtype,
         device=answerer.device,
-        key_tokens="" if evaluator is None else evaluator.told(original),
+        key_tokens="" if evaluator is None else evaluator.rule(original),
         same_choices=tuple(same_choices(records)),
     )
     if answerer.server is None:

@@ -46,20 +46,20 @@ def conditions_of(
     target: int | None = None,
 ) -> list[Condition]:
     """One condition per method and per plan; the unmodified model if nothing is named."""
-    found = []
+    conditions = []
     for method in dict.fromkeys(methods) or ([] if plans else [AS_IT_IS]):
         if method == AS_IT_IS:
-            found.append(Condition(AS_IT_IS, present.id, None))
+            conditions.append(Condition(AS_IT_IS, present.id, None))
             continue
         length, layer = _length_for(method, target), present.extended_layer
         plan = extend_plan(present, length, method, layer_types=(layer,))
-        found.append(Condition(method, plan.id, plan))
+        conditions.append(Condition(method, plan.id, plan))
     for plan in {plan.id: plan for plan in plans}.values():
         label = plan.provenance.get("methods") or plan.longest(plan.main_layer).method
-        if any(label == condition.method for condition in found):
+        if any(label == condition.method for condition in conditions):
             label = f"{label} ({plan.id[:6]})"
-        found.append(Condition(label, plan.id, plan))
-    return found
+        conditions.append(Condition(label, plan.id, plan))
+    return conditions
 
 
 def at_length(plan: ContextPlan, length: int) -> ContextPlan:
@@ -67,9 +67,9 @@ def at_length(plan: ContextPlan, length: int) -> ContextPlan:
     for layer_type, steps in plan.schedules.items():
         schedule = steps[-1].schedule
         if schedule.method == "dynamic_ntk" and length > schedule.geometry.original_length:
-            [own] = schedule.recipe
-            here = replace(own, parameters={**own.parameters, "target_length": length})
-            exact = replace(rebuild([here], schedule.geometry), log_n=schedule.log_n)
+            [rule] = schedule.recipe
+            adapted = replace(rule, parameters={**rule.parameters, "target_length": length})
+            exact = replace(rebuild([adapted], schedule.geometry), log_n=schedule.log_n)
             plan = plan.with_steps(layer_type, (PlanStep(length, exact),))
     return plan
 

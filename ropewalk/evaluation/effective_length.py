@@ -79,8 +79,8 @@ class EffectiveLength(OfSubject):
         by_verdict: dict[str, list[str]] = {}
         for s in self.standings:
             by_verdict.setdefault(s.verdict, []).append(format_length(s.length))
-        told = "; ".join(f"{verdict} at {', '.join(at)}" for verdict, at in by_verdict.items())
-        return f"{self._bounds()} ({told})"
+        verdicts = "; ".join(f"{verdict} at {', '.join(at)}" for verdict, at in by_verdict.items())
+        return f"{self._bounds()} ({verdicts})"
 
     def _bounds(self) -> str:
         passed, possible = self.passed, self.possible
@@ -107,22 +107,22 @@ def effective_lengths(
     `base` is the model without any plan; its own threshold needs its scores at `original_length`.
     """
     cells = grouped(records, lambda r: (r.subject, r.mode, r.length))
-    found = []
+    results = []
     for name, members in groups.items():
         rates = {key: each for key, cell in cells.items() if (each := rates_of(cell, members))}
         for subject, mode in dict.fromkeys((subject, mode) for subject, mode, _ in rates):
-            own = {
+            by_length = {
                 length: rates[subject, mode, length]
                 for length in sorted(n for s, m, n in rates if (s, m) == (subject, mode))
             }
             # RULER's fixed threshold is for the mean of its thirteen tasks alone.
             if name == RULER_GROUP:
                 standings = []
-                for length, tasks in own.items():
+                for length, tasks in by_length.items():
                     score = Interval.of(mean_rate(tasks), mean_rate_interval(tasks), "share")
                     margin = score.mapped(lambda value: value - RULER, "difference")
                     standings.append(Standing(length, margin))
-                found.append(
+                results.append(
                     EffectiveLength.of(subject, name, mode, "ruler", RULER, tuple(standings))
                 )
             # The model's own threshold: a share of the unmodified model's score within its window.
@@ -137,8 +137,8 @@ def effective_lengths(
                             "difference",
                         ),
                     )
-                    for length, tasks in own.items()
+                    for length, tasks in by_length.items()
                 ]
                 fields = (name, mode, "own", OWN * mean_rate(reference), tuple(standings))
-                found.append(EffectiveLength.of(subject, *fields))
-    return found
+                results.append(EffectiveLength.of(subject, *fields))
+    return results

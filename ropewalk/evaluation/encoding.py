@@ -85,8 +85,8 @@ class Encoder:
     def spans(self, text: str) -> IntArray:
         """The first character of each token of a text in the middle of a sequence, and the one
         after its last."""
-        found: IntArray = self.tokenizer.spans(text)
-        return found
+        spans: IntArray = self.tokenizer.spans(text)
+        return spans
 
     def batch(self, texts: Sequence[str]) -> list[TokenArray]:
         """The tokens of whole texts; a fast tokenizer uses every core.
@@ -98,10 +98,10 @@ class Encoder:
         encoded = self.tokenizer(
             list(texts), add_special_tokens=False, split_special_tokens=True, verbose=False
         )
-        found = [np.array(ids, dtype=TOKEN) for ids in encoded["input_ids"]]
-        for ids in found:
+        rows = [np.array(ids, dtype=TOKEN) for ids in encoded["input_ids"]]
+        for ids in rows:
             self.check(ids)
-        return found
+        return rows
 
     def sequence(self, text: str) -> IntArray:
         """The tokens of a whole sequence, BOS included."""

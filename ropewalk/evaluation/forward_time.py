@@ -212,7 +212,7 @@ def announce(
         return
     count = sum(times for _, times in forwards)
     hours = f"{NIGHT / 3600:.0f} hours"
-    fits = next((f"; {said} fits" for said, own in smaller if timed.range(own).high <= NIGHT), None)
+    fits = next((f"; {said} fits" for said, run in smaller if timed.range(run).high <= NIGHT), None)
     if expected.high <= NIGHT:
         proposed = ""
     elif fits is not None:

@@ -11,11 +11,11 @@ from ropewalk.interval import Interval
 from ropewalk.records import NLL
 
 
-def gain_of(found: MethodComparison) -> Interval:
+def gain_of(compared: MethodComparison) -> Interval:
     """The gain of the first subject over the second: of losses, the difference with its sign
     turned."""
-    own = found.comparison.difference
-    return -own if found.metric == NLL.name else own
+    difference = compared.comparison.difference
+    return -difference if compared.metric == NLL.name else difference
 
 
 def gains(metric: str) -> Axis:
@@ -27,18 +27,18 @@ def gains(metric: str) -> Axis:
 
 def by_length(comparisons: Sequence[MethodComparison], labels: Sequence[str]) -> list[Chart]:
     """One chart per task, mode and metric, one series per label."""
-    found: dict[tuple[str, str, str], dict[str, list[Mark]]] = {}
+    charts: dict[tuple[str, str, str], dict[str, list[Mark]]] = {}
     for c, label in zip(comparisons, labels, strict=True):
-        series = found.setdefault((c.task, c.mode, c.metric), {})
+        series = charts.setdefault((c.task, c.mode, c.metric), {})
         series.setdefault(label, []).append(Mark.of(c.length, gain_of(c)))
     return [
         Chart(
             f"{task}{IN_MODE[mode]}",
             LENGTH,
             gains(metric),
-            tuple(Series(label, tuple(sorted(own))) for label, own in series.items()),
+            tuple(Series(label, tuple(sorted(marks))) for label, marks in series.items()),
             horizontals=(Guide(0, ""),),
             caption="Above zero the first run is better. Bars are 95% intervals.",
         )
-        for (task, mode, metric), series in found.items()
+        for (task, mode, metric), series in charts.items()
     ]

@@ -68,9 +68,9 @@ def insert(lines: Sequence[str], needles: Iterable[tuple[float, str]]) -> str:
 
     Tokenizers join line breaks, so a needle between two of them would change the text around it.
     """
-    places = [i for i, line in enumerate(lines) if line.strip()] + [len(lines)]
+    lines_at = [i for i, line in enumerate(lines) if line.strip()] + [len(lines)]
     put = sorted(
-        (places[min(int(depth * len(places)), len(places) - 1)], needle)
+        (lines_at[min(int(depth * len(lines_at)), len(lines_at) - 1)], needle)
         for depth, needle in needles
     )
     parts: list[str] = []

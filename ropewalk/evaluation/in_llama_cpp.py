@@ -105,11 +105,11 @@ class FileInLlamaCpp:
     @cached_property
     def sha256(self) -> str:
         """The SHA-256 of the file; of several, that of their digests."""
-        total, before, found = sum(file.stat().st_size for file in self.files), 0, []
+        total, before, sums = sum(file.stat().st_size for file in self.files), 0, []
         for file in self.files:
-            found.append(sha256(file, self._progress, before, total))
+            sums.append(sha256(file, self._progress, before, total))
             before += file.stat().st_size
-        return found[0] if len(found) == 1 else hashlib.sha256("".join(found).encode()).hexdigest()
+        return sums[0] if len(sums) == 1 else hashlib.sha256("".join(sums).encode()).hexdigest()
 
     @property
     def identity(self) -> dict[str, object]:
@@ -134,10 +134,10 @@ class FileInLlamaCpp:
             None if template is None else str(template),
         )
 
-    def post(self, endpoint: str, asked: dict[str, object]) -> Any:
+    def post(self, endpoint: str, body: dict[str, object]) -> Any:
         """An answer of the llama.cpp that runs, under whichever setting."""
         assert self._running is not None, "`run` starts one"
-        return self._running.post(endpoint, asked)
+        return self._running.post(endpoint, body)
 
     @property
     def read(self) -> int:
@@ -269,7 +269,7 @@ class InLlamaCpp(Answerer):
         if mode != "shared_context":
             return [[sample] for sample in samples]
         contexts = dict.fromkeys(sample.context for sample in samples)
-        return [[each for each in samples if each.context == own] for own in contexts]
+        return [[each for each in samples if each.context == context] for context in contexts]
 
     @contextmanager
     def under(self, subject: Subject, length: int) -> Iterator[None]:
@@ -287,8 +287,8 @@ class InLlamaCpp(Answerer):
             [scores] = self.losses([tokens], [len(sample.prompt)])
             return Answer(None, scores.chosen[: sample.allowance])
         written = self._llama.generate(sample.prompt.tolist(), sample.allowance, again=again)
-        own = self.encoder.until_end(np.array(written, dtype=np.int64))
-        return Answer(self.encoder.text(own), own)
+        answer = self.encoder.until_end(np.array(written, dtype=np.int64))
+        return Answer(self.encoder.text(answer), answer)
 
     def losses(self, sequences: Sequence[IntArray], starts: Sequence[int]) -> Sequence[TokenScores]:
         return [
@@ -300,8 +300,8 @@ class InLlamaCpp(Answerer):
         few = document.with_scored(1)  # the answers say all that an evaluation asks
         return self._scores(document.tokens, few.scored.tolist(), document.scored_from)
 
-    def _scores(self, tokens: IntArray, places: Sequence[int], start: int) -> TokenScores:
-        return scores_of(self._llama, tokens, places, start)
+    def _scores(self, tokens: IntArray, positions: Sequence[int], start: int) -> TokenScores:
+        return scores_of(self._llama, tokens, positions, start)
 
     def end(self, directory: RunDirectory | None) -> None:
         self.file.check_unchanged()
@@ -357,25 +357,25 @@ class FileClock(ForwardClock):
         """The seconds of reading so many tokens, and of a step after them."""
         at = [time.perf_counter()]
         steps = min(TIMED_STEPS, length - 1)
-        places = range(length - steps, length)
-        self._llama.scores([0] * length, places, lambda: at.append(time.perf_counter()))
+        positions = range(length - steps, length)
+        self._llama.scores([0] * length, positions, lambda: at.append(time.perf_counter()))
         return at[1] - at[0], (at[-1] - at[1]) / max(1, steps - 1)
 
 
 def scores_of(
-    llama: RunningLlamaCpp, tokens: IntArray, places: Sequence[int], start: int
+    llama: RunningLlamaCpp, tokens: IntArray, positions: Sequence[int], start: int
 ) -> TokenScores:
     """The scores of some places, as of all from a start on; NaN and -1 where none was asked for."""
-    found = llama.scores(tokens, places)
-    if np.isnan(found.losses).any():
+    scores = llama.scores(tokens, positions)
+    if np.isnan(scores.losses).any():
         raise RopewalkError(
             "llama.cpp gives no number for the probability of a token: the model's logits overflow "
             "at that length; check that the unmodified file works there"
         )
     losses = np.full(len(tokens) - start, np.nan)
     chosen = np.full(len(tokens) - start, -1, dtype=np.int64)
-    at = np.array(places) - start
-    losses[at], chosen[at] = found
+    at = np.array(positions) - start
+    losses[at], chosen[at] = scores
     return TokenScores(losses, chosen)
 
 
@@ -396,10 +396,10 @@ def check_own_types(dtype: str, device: str) -> None:
 
 def _check_model(header: GGUFHeader) -> None:
     """Refuse what is no language model that rotates, with a vocabulary."""
-    own = architecture(header.architecture)
-    if own.known and not own.rotates:
+    kind = architecture(header.architecture)
+    if kind.known and not kind.rotates:
         raise Unsupported(
-            f"{header.path}: architecture {own.name} has no rotation, so there is no plan to "
+            f"{header.path}: architecture {kind.name} has no rotation, so there is no plan to "
             "measure; give a model with RoPE"
         )
     if not header.lengths.get(_TOKENS):

@@ -115,7 +115,7 @@ class InProcess(Answerer):
                 chosen[: sample.allowance] for sample, chosen in zip(batch, choices, strict=True)
             ]
             forced = mode == "teacher_forced"
-            yield [Answer(None if forced else self.encoder.text(own), own) for own in kept]
+            yield [Answer(None if forced else self.encoder.text(answer), answer) for answer in kept]
 
     def losses(self, sequences: Sequence[IntArray], starts: Sequence[int]) -> Sequence[TokenScores]:
         return self._scorer.score(sequences, starts)
@@ -134,9 +134,9 @@ class InProcess(Answerer):
         return applied(self.loaded.model, plan, length=length)
 
 
-def _by(own: Sequence[Sample], key: Callable[[Sample], object]) -> list[list[Sample]]:
-    keys = dict.fromkeys(map(key, own))
-    return [[sample for sample in own if key(sample) == one] for one in keys]
+def _by(samples: Sequence[Sample], key: Callable[[Sample], object]) -> list[list[Sample]]:
+    keys = dict.fromkeys(map(key, samples))
+    return [[sample for sample in samples if key(sample) == one] for one in keys]
 
 
 def _shared(prompts: Sequence[IntArray]) -> int:

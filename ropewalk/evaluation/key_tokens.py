@@ -42,14 +42,14 @@ class ContextGain(NamedTuple):
 
     @property
     def is_key(self) -> Mask:
-        found: Mask = (self.gain > ALPHA) & (self.loss < -BETA)
-        return found
+        mask: Mask = (self.gain > ALPHA) & (self.loss < -BETA)
+        return mask
 
     @property
     def weights(self) -> Floats:
         """LongCE's weight of each token."""
-        found: Floats = np.exp(np.minimum(self.gain, np.log(GAMMA)))
-        return found
+        weights: Floats = np.exp(np.minimum(self.gain, np.log(GAMMA)))
+        return weights
 
 
 @dataclass(eq=False)
@@ -74,7 +74,7 @@ class Evaluator:
         method = self.subject.method
         return self.answerer.model + ("" if method == AS_IT_IS else f" under {method}")
 
-    def told(self, original_length: int) -> str:
+    def rule(self, original_length: int) -> str:
         """The rule of the key tokens of a model of this original length, for people."""
         short = short_context(original_length)
         return (
@@ -107,14 +107,14 @@ class Evaluator:
         """
         bos = np.array(self.answerer.encoder.bos, dtype=np.int64)
         short, inner = short_context(self.answerer.original_length), length - len(bos)
-        found = np.ones(len(tokens))
+        weights = np.ones(len(tokens))
         for start in range(0, len(tokens), inner):
             row = np.concatenate([bos, tokens[start : start + inner]])
             if len(row) > short:
-                own = self.gain(row, short).weights
+                gained = self.gain(row, short).weights
                 end = start + len(row) - len(bos)
-                found[end - len(own) : end] = own
-        return found
+                weights[end - len(gained) : end] = gained
+        return weights
 
     def keys(self, window: ScoredWindow, name: str, short: int, encoder: Encoder) -> Mask:
         """The key tokens of a window, whose tokens are the encoder's; `name` is its id."""
@@ -123,22 +123,22 @@ class Evaluator:
         return self._known[name]
 
     def _keys(self, window: ScoredWindow, short: int, encoder: Encoder) -> Mask:
-        own = self.answerer.encoder
-        if own.sha256 == encoder.sha256:
+        marker = self.answerer.encoder
+        if marker.sha256 == encoder.sha256:
             return self._among(window.tokens, short)
         spans = encoder.spans(window.text.text)[window.begin : window.end]
         begin, end = int(spans[0, 0]), int(spans[-1, 1])
         text = window.text.text[begin:end]
-        tokens = own.sequence(text)
-        theirs = np.concatenate([np.zeros((len(own.bos), 2), np.int64), own.spans(text)])
-        found = within(spans - begin, theirs[self._among(tokens, short)])
-        return np.concatenate([np.zeros(len(window.bos), np.bool_), found])
+        tokens = marker.sequence(text)
+        theirs = np.concatenate([np.zeros((len(marker.bos), 2), np.int64), marker.spans(text)])
+        marked = within(spans - begin, theirs[self._among(tokens, short)])
+        return np.concatenate([np.zeros(len(window.bos), np.bool_), marked])
 
     def _among(self, tokens: IntArray, short: int) -> Mask:
-        found = np.zeros(len(tokens), np.bool_)
+        mask = np.zeros(len(tokens), np.bool_)
         if len(tokens) > short:
-            found[short:] = self.gain(tokens, short).is_key
-        return found
+            mask[short:] = self.gain(tokens, short).is_key
+        return mask
 
 
 def within(spans: IntArray, marked: IntArray) -> Mask:
@@ -149,5 +149,5 @@ def within(spans: IntArray, marked: IntArray) -> Mask:
     starts = marked[np.append(True, apart), 0]
     ends = marked[np.append(apart, True), 1]
     at = np.searchsorted(starts, spans[:, 0], side="right") - 1
-    found: Mask = (at >= 0) & (spans[:, 1] <= ends[at])
-    return found
+    inside: Mask = (at >= 0) & (spans[:, 1] <= ends[at])
+    return inside

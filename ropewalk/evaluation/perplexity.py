@@ -79,8 +79,8 @@ class ScoredWindow:
             part = self.text.tokens[self.begin : self.end]
         else:
             back = np.arange(self.begin - self.end, 0) % self.period - self.period
-            places = self.end + back
-            part = self.text.tokens[places]
+            positions = self.end + back
+            part = self.text.tokens[positions]
         return np.concatenate([np.array(self.bos, dtype=np.int64), part])
 
     def __len__(self) -> int:
@@ -201,14 +201,14 @@ def _ending_at(ends: Sequence[tuple[Text, int]], request: Request, read: int) ->
 
 def _stretches(ends: Sequence[tuple[Text, int]], read: int) -> dict[tuple[str, int], str]:
     """The stretch of text that each window lies in: windows that overlap or touch share one."""
-    found: dict[tuple[str, int], str] = {}
+    names: dict[tuple[str, int], str] = {}
     before: tuple[str, int] | None = None
     for place in sorted((text.name, end) for text, end in ends):
         name, end = place
         touches = before is not None and before[0] == name and end - read <= before[1]
-        found[place] = found[before] if touches and before else f"{name}@{end - read}"
+        names[place] = names[before] if touches and before else f"{name}@{end - read}"
         before = place
-    return found
+    return names
 
 
 def _drawn_ends(request: Request, room: int) -> list[tuple[Text, int]]:
@@ -218,16 +218,16 @@ def _drawn_ends(request: Request, room: int) -> list[tuple[Text, int]]:
     scored there: the mean of more windows is surer, although nobody can say by how much.
     """
 
-    def places(step: int) -> list[tuple[Text, int]]:
+    def ends(step: int) -> list[tuple[Text, int]]:
         return [
             (text, end)
             for text in request.texts
             for end in range(len(text.tokens), room - 1, -step)
         ]
 
-    slots = places(room + 1)
+    slots = ends(room + 1)
     if len(slots) < FEWEST:
-        slots = places(request.scored)
+        slots = ends(request.scored)
     if not slots:
         most = max((len(text.tokens) for text in request.texts), default=0)
         raise InputError(

@@ -80,8 +80,8 @@ class Planted:
     def matched(self, scores: TokenScores, answer: slice) -> bool:
         """True if every token of an answer was chosen, and the choice after it ends the answer."""
         chosen = scores.chosen[answer.start - self.scored_from :]
-        *own, after = chosen[: answer.stop - answer.start + 1]
-        return np.array_equal(own, self.tokens[answer]) and not self.goes_on(int(after))
+        *written, after = chosen[: answer.stop - answer.start + 1]
+        return np.array_equal(written, self.tokens[answer]) and not self.goes_on(int(after))
 
     def choices(self, scores: TokenScores) -> IntArray:
         """The first choice in the place of each token of the answers."""
@@ -97,9 +97,9 @@ class Planted:
     def measured(self, scores: TokenScores) -> DocumentScores:
         """The scores of text and answers, by those of the tokens."""
 
-        def losses(places: slice) -> NDArray[np.float64]:
-            own = slice(places.start - self.scored_from, places.stop - self.scored_from)
-            return scores.losses[own]
+        def losses(part: slice) -> NDArray[np.float64]:
+            scored = slice(part.start - self.scored_from, part.stop - self.scored_from)
+            return scores.losses[scored]
 
         text = float(losses(self.text).mean())
         if not self.answers:
@@ -169,21 +169,21 @@ def split_corpus(
     stretches of one long document may stand in different sets, and hold different tokens of it.
     """
     wanted, least = sum(sizes), len([size for size in sizes if size])
-    found, short = stretches_of(documents, encoder, length, wanted, seed)
-    if len(found) < least:
-        raise InputError(_too_short(short, len(found), length, least))
-    if len(found) < wanted:
+    drawn, short = stretches_of(documents, encoder, length, wanted, seed)
+    if len(drawn) < least:
+        raise InputError(_too_short(short, len(drawn), length, least))
+    if len(drawn) < wanted:
         notice(
-            f"the corpus holds only {len(found)} of the {wanted} stretches of {length:,} tokens "
+            f"the corpus holds only {len(drawn)} of the {wanted} stretches of {length:,} tokens "
             "wanted, so there are fewer documents to search, select and report on than asked "
             "for" + (f" ({_named(short)} are too short for one)" if short else "")
         )
-        sizes = _shared(len(found), sizes)
+        sizes = _shared(len(drawn), sizes)
     made = [
         plain(stretch, encoder, length)
         if plain_search and index < sizes[0]
         else plant(stretch, encoder, length, index, seed)
-        for index, stretch in enumerate(found[: sum(sizes)])
+        for index, stretch in enumerate(drawn[: sum(sizes)])
     ]
     first, second = sizes[0], sizes[0] + sizes[1]
     return Split(tuple(made[:first]), tuple(made[first:second]), tuple(made[second:]))
@@ -205,8 +205,8 @@ def plant(
     """
     judges = mixed_within is not None
     random = Stream("judged" if judges else "planted", VERSION, seed, index)
-    places = _line_starts(stretch.tokens, encoder)
-    in_lines = np.count_nonzero(places < length // 2) >= 2 * FACTS
+    starts = _line_starts(stretch.tokens, encoder)
+    in_lines = np.count_nonzero(starts < length // 2) >= 2 * FACTS
     chat = encoder.chat
     opening = np.array(encoder.bos, dtype=np.int64) if chat is None else encoder.pieces(chat.before)
     kinds = [(index + i) % len(KINDS) for i in range(FACTS)] if judges else [NEEDLES] * FACTS
@@ -214,16 +214,16 @@ def plant(
     # Where lines are rare, a fact begins one of its own.
     lines = [encoder.pieces(fact.line if in_lines else f"\n{fact.line}") for fact in facts]
     order = random.sample(len(facts), len(facts))
-    questions, asked = _questions([facts[i] for i in order], encoder)
+    questions, slices = _questions([facts[i] for i in order], encoder)
 
     scored = scored_tokens(length)
     room = length - len(opening) - sum(map(len, lines)) - len(questions)
     text, body = stretch.tokens[:room], room - scored
-    places = places[places < body] if in_lines else np.arange(1, body)
+    starts = starts[starts < body] if in_lines else np.arange(1, body)
     parts, begins, taken = [opening], [], 0
     for i, line in enumerate(lines):
         depth = (i + spread(index, "planted", VERSION, seed, i)) / len(lines)
-        place = int(places[int(depth * len(places))])
+        place = int(starts[int(depth * len(starts))])
         parts += [text[taken:place], line]
         begins.append(sum(map(len, parts)) - len(line))
         taken = place
@@ -233,7 +233,7 @@ def plant(
         source=stretch.source,
         tokens=tokens,
         text=slice(end - scored, end),
-        answers=tuple(slice(end + answer.start, end + answer.stop) for answer in asked),
+        answers=tuple(slice(end + answer.start, end + answer.stop) for answer in slices),
         depths=tuple(begins[i] / length for i in order),
         goes_on=partial(encoder.goes_on, MIXED_CONTINUES if judges else CONTINUES),
     )
@@ -313,10 +313,10 @@ def _questions(facts: Sequence[Fact], encoder: Encoder) -> tuple[IntArray, list[
     tokens: list[int] = encoder.pieces("\n" if chat is None else ASKED + chat.after).tolist()
     answers = []
     for fact in facts:
-        asked = encoder.pieces(fact.question)
+        question = encoder.pieces(fact.question)
         answered = encoder.pieces(fact.question + fact.answer)
         # A token that joins both belongs to the answer: the model must predict it.
-        begin = common_beginning(asked, answered)
+        begin = common_beginning(question, answered)
         answers.append(slice(len(tokens) + begin, len(tokens) + len(answered)))
         tokens += [*answered.tolist(), *encoder.pieces(fact.end).tolist()]
     return np.array(tokens, dtype=np.int64), answers
@@ -339,9 +339,9 @@ def stretches_of(
     Equal texts are taken once: under two names they could stand on both sides of the split.
     """
     random = Stream("stretches", VERSION, seed)
-    found: dict[bytes, Stretch] = {}
+    unique: dict[bytes, Stretch] = {}
     short: list[tuple[str, int]] = []
-    own: list[list[Stretch]] = []
+    cut: list[list[Stretch]] = []
     most = 0
     seen: set[str] = set()
     for i in random.sample(len(documents), len(documents)):
@@ -355,30 +355,30 @@ def stretches_of(
             short.append((name, len(tokens)))
             continue
         begins = [place * length for place in random.sample(count, count)]
-        own.append([Stretch(f"{name}@{begin}", tokens[begin : begin + length]) for begin in begins])
+        cut.append([Stretch(f"{name}@{begin}", tokens[begin : begin + length]) for begin in begins])
         most += count
-        if len(own) >= wanted and most >= MANY * wanted:
+        if len(cut) >= wanted and most >= MANY * wanted:
             break
     # One of each document in turn: stretches of one document are more alike than of two.
-    for row in zip_longest(*own):
+    for row in zip_longest(*cut):
         for stretch in filter(None, row):
-            found.setdefault(stretch.tokens.tobytes(), stretch)
-    taken = list(found.values())[:wanted]
+            unique.setdefault(stretch.tokens.tobytes(), stretch)
+    taken = list(unique.values())[:wanted]
     return [taken[i] for i in random.sample(len(taken), len(taken))], short
 
 
-def _shared(found: int, sizes: tuple[int, int, int]) -> tuple[int, int, int]:
+def _shared(count: int, sizes: tuple[int, int, int]) -> tuple[int, int, int]:
     """The sizes scaled down to what there is, at least one each."""
-    search, selection = (max(1, found * size // sum(sizes)) for size in sizes[:2])
+    search, selection = (max(1, count * size // sum(sizes)) for size in sizes[:2])
     reporting = min(1, sizes[2])
-    search = min(search, found - 1 - reporting)
-    selection = min(selection, found - search - 1) if reporting else found - search
-    return search, selection, found - search - selection
+    search = min(search, count - 1 - reporting)
+    selection = min(selection, count - search - 1) if reporting else count - search
+    return search, selection, count - search - selection
 
 
-def _too_short(short: Sequence[tuple[str, int]], found: int, length: int, least: int) -> str:
+def _too_short(short: Sequence[tuple[str, int]], count: int, length: int, least: int) -> str:
     return (
-        f"the corpus holds {found} stretches of {length:,} tokens, and a search needs at least "
+        f"the corpus holds {count} stretches of {length:,} tokens, and a search needs at least "
         f"{least}" + (f": too short are {_named(short)}" if short else "") + "; give longer "
         "documents (`corpus`), or a shorter target (`to`)"
     )

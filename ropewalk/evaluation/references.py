@@ -47,10 +47,10 @@ def _up_to_the_last(written: str, references: tuple[str, ...]) -> str:
     sizes = sorted(map(len, values))
     size = f"{{{sizes[0]},{sizes[-1]}}}"
     forms = [(letter, whole.format(letter, size), most) for letter, whole, most in _FORMS]
-    fit = (own for own in forms if all(re.fullmatch(own[1], value) for value in values))
-    if (found := next(fit, None)) is None:
+    fit = (each for each in forms if all(re.fullmatch(each[1], value) for value in values))
+    if (fitting := next(fit, None)) is None:
         return written
-    letter, form, most = found
+    letter, form, most = fitting
     word = f"(?<!{letter}){form}(?!{letter})"
     named: set[str] = set()
     for value in re.finditer(word, written, 0 if re.search(word, written) else re.IGNORECASE):

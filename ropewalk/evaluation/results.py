@@ -147,7 +147,7 @@ def same_choices(records: Iterable[EvalRecord]) -> list[SameChoices]:
         (r for r in records if r.choices is not None),
         lambda r: (r.task, r.length, r.plan_id, r.weights),
     )
-    found = []
+    pairs = []
     for (task, length, *_), cell in cells.items():
         for (first, a), (second, b) in combinations(grouped(cell, lambda r: r.subject).items(), 2):
             other = {r.sample: r.choices or () for r in b}
@@ -157,8 +157,8 @@ def same_choices(records: Iterable[EvalRecord]) -> list[SameChoices]:
                 weights, layouts = [r.weight for r in both], [r.layout for r in both]
                 ends = mean_interval(shares, weights, layouts)
                 mean = Interval.of(float(np.average(shares, weights=weights)), ends, "share")
-                found.append(SameChoices(task, length, first, second, mean, len(shares)))
-    return found
+                pairs.append(SameChoices(task, length, first, second, mean, len(shares)))
+    return pairs
 
 
 def compare_methods(
@@ -201,7 +201,7 @@ def compare_pairs(
         for (task, mode, metric, length), scored in shared.items():
             compared.append((task, mode, metric, length, first, second, _compare(scored)))
         for mode, length in dict.fromkeys((mode, length) for _, mode, _, length in shared):
-            cell = [p for key, own in shared.items() if key[1::2] == (mode, length) for p in own]
+            cell = [p for key, rows in shared.items() if key[1::2] == (mode, length) for p in rows]
             for name, members in (groups or {}).items():
                 one, two = (rates_of([p[i] for p in cell], members) for i in (0, 1))
                 if one is not None and two is not None:
@@ -284,10 +284,10 @@ def shown_method(method: str) -> str:
 
 def labels(subjects: Iterable[Subject]) -> dict[Subject, str]:
     """A label per subject, in the order given: its method, and more only if methods coincide."""
-    known = list(dict.fromkeys(subjects))
+    unique = list(dict.fromkeys(subjects))
     labels_of = {}
-    for subject in known:
-        namesakes = [other for other in known if other.method == subject.method]
+    for subject in unique:
+        namesakes = [other for other in unique if other.method == subject.method]
         parts = [
             each[:6]
             for each, all_of_them in (

@@ -56,7 +56,7 @@ class Evaluation:
     """Called with what the user should know: tasks left out, fewer samples than asked for."""
     evaluator: Evaluator | None = None
     """The model that chooses key tokens, if a task has them; by default, the answerer's own."""
-    asked: set[Key] = field(default_factory=set, init=False, repr=False)
+    keys: set[Key] = field(default_factory=set, init=False, repr=False)
     """The identities of the records of the last run."""
     _kept: dict[tuple[str, int], Part] = field(default_factory=dict, init=False, repr=False)
     _room: int = field(default=KEPT_TOKENS, init=False, repr=False)
@@ -100,10 +100,10 @@ class Evaluation:
         subjects: Sequence[Subject] = (),
     ) -> list[EvalRecord]:
         """Ask these subjects, or all; what is in the journal is not asked again."""
-        told = ([], "") if journal is None else (journal.records, str(journal.path))
-        records = EvalRecord.of_lines(*self.answerer.ranks.broadcast(told))
+        lines = ([], "") if journal is None else (journal.records, str(journal.path))
+        records = EvalRecord.of_lines(*self.answerer.ranks.broadcast(lines))
         done = {record.key for record in records}
-        self.asked.clear()
+        self.keys.clear()
         subjects, settings = subjects or self.answerer.subjects, self.settings
         total, behind = len(subjects) * sum(settings.lengths), 0.0
         for subject in subjects:
@@ -112,7 +112,7 @@ class Evaluation:
                 with self.answerer.under(subject, length):
                     for name in settings.tasks:
                         part = self._made(name, length)
-                        self.asked.update(*part.keys(self.answerer, subject))
+                        self.keys.update(*part.keys(self.answerer, subject))
                         for step, scored in part.scored(self.answerer, subject, done):
                             new = [record for record in scored if record.key not in done]
                             if journal is not None:
@@ -160,8 +160,8 @@ class Evaluation:
         if name == FACTS:
             return self._facts(length)
         task = tasks.named(name)
-        own = drawn(task, self.encoder, self._haystack, length, settings, self.notice)
-        batches = self.answerer.batches(own, settings.mode)
+        samples = drawn(task, self.encoder, self._haystack, length, settings, self.notice)
+        batches = self.answerer.batches(samples, settings.mode)
         return Questions(task, self.encoder, settings.mode, batches)
 
     def _windows(self, definition: Definition, length: int) -> PerplexityWindows:
@@ -192,16 +192,16 @@ class Evaluation:
         return self.evaluator.keys(window, name, short, self.encoder)
 
     def _facts(self, length: int) -> FactDocuments:
-        own, settings = (
+        made, settings = (
             facts.drawn(self.documents, self.encoder, length, self.settings),
             self.settings,
         )
-        if len(own) < settings.samples:
+        if len(made) < settings.samples:
             self.notice(
-                f"{FACTS} at {length}: the text holds {len(own)} of {settings.samples} documents "
+                f"{FACTS} at {length}: the text holds {len(made)} of {settings.samples} documents "
                 "of that length; give more text (`corpus`)"
             )
-        return FactDocuments(length, [[each] for each in own])
+        return FactDocuments(length, [[each] for each in made])
 
     def _request(self, length: int) -> perplexity.Request:
         settings, start = self.settings, self.encoder.tokenizer.bos_token_id
@@ -235,7 +235,7 @@ class Questions:
 
     @property
     def tokens(self) -> int:
-        return sum(len(each.prompt) + len(each.answer) for own in self.batches for each in own)
+        return sum(len(each.prompt) + len(each.answer) for batch in self.batches for each in batch)
 
     def keys(self, answerer: Answerer, subject: Subject) -> list[set[Key]]:
         """The identities of the records of each batch."""
@@ -250,18 +250,18 @@ class Questions:
     def scored(self, answerer: Answerer, subject: Subject, done: Set[Key]) -> Scored:
         """The records of every batch that is not done."""
         keys = self.keys(answerer, subject)
-        asked = [
+        waiting = [
             (step, batch)
             for step, batch in enumerate(self.batches, start=1)
             if not keys[step - 1] <= done
         ]
-        answers = answerer.answers(self.task, self.mode, [batch for _, batch in asked])
-        for (step, batch), own in zip(asked, answers, strict=True):
+        answers = answerer.answers(self.task, self.mode, [batch for _, batch in waiting])
+        for (step, batch), answered in zip(waiting, answers, strict=True):
             yield (
                 step,
                 [
                     record
-                    for sample, answer in zip(batch, own, strict=True)
+                    for sample, answer in zip(batch, answered, strict=True)
                     for record in self._records(answerer, subject, sample, answer)
                 ],
             )

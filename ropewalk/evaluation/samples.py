@@ -89,10 +89,10 @@ def generate(
             drafts = several(scene, units) if several else [task.draft(scene, units)]
             return _Fitted(units, [_in_tokens(draft, task, encoder) for draft in drafts])
 
-        own = _fit(fitted, length, task, guess=units)
-        units = own.units
+        fitting = _fit(fitted, length, task, guess=units)
+        units = fitting.units
         name = identity(*key, index, length, haystack.sha256, encoder.sha256, VERSION)
-        for question, (draft, prompt, answer, allowance) in enumerate(own.questions):
+        for question, (draft, prompt, answer, allowance) in enumerate(fitting.questions):
             yield Sample(
                 id=identity(name, question) if shared else name,
                 length=length,
@@ -183,9 +183,9 @@ def split(encoder: Encoder, draft: Draft) -> tuple[IntArray, IntArray]:
     A tokenizer may join the end of the prompt with the beginning of the answer. The joined token
     then belongs to the answer, since the model must predict it.
     """
-    asked = encoder.prompt(draft.prompt)
-    whole = _continued(encoder, asked, draft.prompt, draft.answer)
-    shared = common_beginning(asked, whole)
+    prompt_tokens = encoder.prompt(draft.prompt)
+    whole = _continued(encoder, prompt_tokens, draft.prompt, draft.answer)
+    shared = common_beginning(prompt_tokens, whole)
     prompt, answer = whole[:shared], whole[shared:]
     if draft.answer.strip() not in encoder.text(answer):
         raise InvalidValue(
@@ -198,17 +198,17 @@ def split(encoder: Encoder, draft: Draft) -> tuple[IntArray, IntArray]:
     return prompt, answer
 
 
-def _continued(encoder: Encoder, asked: IntArray, prompt: str, answer: str) -> IntArray:
+def _continued(encoder: Encoder, tokens: IntArray, prompt: str, answer: str) -> IntArray:
     """The tokens of prompt and answer; of a long prompt only the last line is encoded again.
 
     A line is encoded alike wherever it stands, or else it is noticed here.
     """
     line = _last_line(prompt)
     end = encoder.pieces(line)
-    before = len(asked) - len(end)
-    if before < 0 or not np.array_equal(asked[before:], end):
+    before = len(tokens) - len(end)
+    if before < 0 or not np.array_equal(tokens[before:], end):
         return encoder.prompt(prompt + answer)
-    return np.concatenate([asked[:before], encoder.pieces(line + answer)])
+    return np.concatenate([tokens[:before], encoder.pieces(line + answer)])
 
 
 def _last_line(prompt: str) -> str:
@@ -226,7 +226,7 @@ def _parts(encoder: Encoder, draft: Draft, answer: IntArray) -> tuple[slice, ...
     """The places of the values in the tokens of an answer; without any, all of it is one."""
     if not draft.parts:
         return (slice(0, len(answer)),)
-    found, place = [], 0
+    parts, place = [], 0
     line = _last_line(draft.prompt)
     whole = encoder.pieces(line + draft.answer)
     for part in draft.parts:
@@ -238,5 +238,5 @@ def _parts(encoder: Encoder, draft: Draft, answer: IntArray) -> tuple[slice, ...
         start, stop = max(0, len(answer) + start), len(answer) + stop
         while stop < len(answer) and part not in encoder.text(answer[start:stop]):
             stop += 1
-        found.append(slice(start, stop))
-    return tuple(found)
+        parts.append(slice(start, stop))
+    return tuple(parts)

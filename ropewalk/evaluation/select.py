@@ -113,12 +113,12 @@ def choose(
     if costs:
         least = min(costs, key=lambda name: costs[name].difference.value)
         affordable = within(costs, limit) or [least]
-        left = {name: own for name, own in losses.items() if name in affordable}
+        left = {name: loss for name, loss in losses.items() if name in affordable}
         if any(name in hand_designed for name in left):
             losses = left
         else:  # searched schedules alone, the best of which is compared with what costs too much
-            known = {name: own for name, own in losses.items() if name in hand_designed}
-            return choose({**known, **left}, hand_designed, entered)._replace(
+            designed = {name: loss for name, loss in losses.items() if name in hand_designed}
+            return choose({**designed, **left}, hand_designed, entered)._replace(
                 chosen=min(left, key=lambda name: left[name].objective.mean())
             )
     baseline = best_hand_designed(losses, hand_designed)
@@ -129,10 +129,10 @@ def choose(
         return Choice(leader, baseline, leader, None)
     searched = [name for name in losses if name not in hand_designed]
     confidence = 1 - (1 - CONFIDENCE) / max(1, entered or len(searched))
-    found = _compared(losses[leader], losses[baseline], "objective", confidence)
+    comparison = _compared(losses[leader], losses[baseline], "objective", confidence)
     parts = [_compared(losses[leader], losses[baseline], part) for part in ("text", "answers")]
-    chosen = leader if found.verdict == "better" else baseline
-    return Choice(chosen, baseline, leader, found, *parts)
+    chosen = leader if comparison.verdict == "better" else baseline
+    return Choice(chosen, baseline, leader, comparison, *parts)
 
 
 def within(costs: Mapping[str, Paired], limit: float) -> list[str]:
@@ -174,16 +174,16 @@ def best_hand_designed(losses: Mapping[str, Losses], hand_designed: Collection[s
 
     Not one that is clearly worse in a part than the method with the lowest sum of both.
     """
-    known = [name for name in losses if name in hand_designed]
-    if not known:
+    designed = [name for name in losses if name in hand_designed]
+    if not designed:
         raise InvalidValue(
             "losses",
             sorted(losses),
             "must contain a hand-designed method",
             f"add one of {', '.join(hand_designed)}",
         )
-    surest = min(known, key=lambda name: losses[name].both.mean())
-    able = [n for n in known if not losses[n].failed and _keeps_both(losses[n], losses[surest])]
+    surest = min(designed, key=lambda name: losses[name].both.mean())
+    able = [n for n in designed if not losses[n].failed and _keeps_both(losses[n], losses[surest])]
     return min(able or [surest], key=lambda name: losses[name].objective.mean())
 
 
@@ -193,21 +193,21 @@ def _leader(
     """The searched schedule with the lowest objective among those that keep both parts."""
     able = [
         name
-        for name, own in losses.items()
-        if name not in hand_designed and not own.failed and _keeps_both(own, losses[baseline])
+        for name, loss in losses.items()
+        if name not in hand_designed and not loss.failed and _keeps_both(loss, losses[baseline])
     ]
     return min(able, key=lambda name: losses[name].objective.mean(), default=None)
 
 
-def _keeps_both(own: Losses, baseline: Losses) -> bool:
+def _keeps_both(losses: Losses, baseline: Losses) -> bool:
     """True if neither the text nor the answers have a clearly higher loss."""
     return baseline.failed or not any(
-        _compared(own, baseline, part).verdict == "worse" for part in ("text", "answers")
+        _compared(losses, baseline, part).verdict == "worse" for part in ("text", "answers")
     )
 
 
-def _compared(own: Losses, other: Losses, part: str, confidence: float = CONFIDENCE) -> Paired:
-    return paired(getattr(own, part), getattr(other, part), own.texts, confidence)
+def _compared(losses: Losses, other: Losses, part: str, confidence: float = CONFIDENCE) -> Paired:
+    return paired(getattr(losses, part), getattr(other, part), losses.texts, confidence)
 
 
 def paired(

@@ -55,9 +55,9 @@ def task_names() -> tuple[str, ...]:
     return (*perplexity.DEFINITIONS, FACTS, *tasks.names())
 
 
-def groups_of(asked: Sequence[str], mode: str) -> dict[str, tuple[str, ...]]:
+def groups_of(wanted: Sequence[str], mode: str) -> dict[str, tuple[str, ...]]:
     """The groups whose means a run shows, without the tasks that its mode always leaves out."""
-    scored = [name for name in asked if mode != "shared_context" or shares(name)]
+    scored = [name for name in wanted if mode != "shared_context" or shares(name)]
     return {**tasks.groups(), **tasks.means_of(scored)}
 
 

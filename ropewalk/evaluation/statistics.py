@@ -159,9 +159,9 @@ def _clustered_mean(
     s0, s1, s2 = (float(a @ share**power) for power in range(3))
     trace = float(a @ (1 - 2 * share + even))
     crossed = even**2 * s0**2 + 2 * s2 * s0 - 4 * even * s1 * s0 + 2 * s1**2
-    own = float(a**2 @ ((1 - 2 * share + even) ** 2 - (even - 2 * share) ** 2))
+    diagonal = float(a**2 @ ((1 - 2 * share + even) ** 2 - (even - 2 * share) ** 2))
     # Where one cluster has nearly all weight, rounding takes what is left of the differences above.
-    degrees = 1.0 if share.max() > 0.999 else trace**2 / (crossed + own)
+    degrees = 1.0 if share.max() > 0.999 else trace**2 / (crossed + diagonal)
     return _Mean(mean, error, degrees, count, _skewness(changes))
 
 
@@ -180,9 +180,9 @@ def _mixed_mean(values: ArrayLike, clusters: Sequence[Hashable] | None) -> _Mean
     if not 1 < count < total:
         return mean
     sizes = np.bincount(of, minlength=count)
-    own = np.bincount(of, values, minlength=count) / sizes
-    within = float(((values - own[of]) ** 2).sum())
-    between = float(sizes @ (own - mean.value) ** 2)
+    means = np.bincount(of, values, minlength=count) / sizes
+    within = float(((values - means[of]) ** 2).sum())
+    between = float(sizes @ (means - mean.value) ** 2)
     of_values, of_clusters = within / (total - count), between / (count - 1)
     if of_clusters <= MATTERS * of_values:
         squared, degrees = (within + between) / (total - 1) / total, total - 1.0
@@ -377,15 +377,15 @@ def difference_interval(first: Rates, second: Rates, times: float = 1.0) -> Ends
 
     The two are as correlated as the clusters that they share show.
     """
-    own, other = mean_rate_interval(first), mean_rate_interval(second)
-    if own is None or other is None:
+    one, two = mean_rate_interval(first), mean_rate_interval(second)
+    if one is None or two is None:
         return None
     phi = _correlation(first, second)
-    return _newcombe(mean_rate(first), own, mean_rate(second), other, phi, times)
+    return _newcombe(mean_rate(first), one, mean_rate(second), two, phi, times)
 
 
 def _newcombe(
-    one: float, own: Ends, two: float, other: Ends, phi: float, times: float = 1.0
+    one: float, ends: Ends, two: float, other: Ends, phi: float, times: float = 1.0
 ) -> Ends:
     """The interval of one rate minus a multiple of another (Newcombe 1998, method 10), from that of
     each and their correlation."""
@@ -395,8 +395,8 @@ def _newcombe(
 
     difference = one - times * two
     return (
-        difference - joined(one - own[0], times * (other[1] - two)),
-        difference + joined(own[1] - one, times * (two - other[0])),
+        difference - joined(one - ends[0], times * (other[1] - two)),
+        difference + joined(ends[1] - one, times * (two - other[0])),
     )
 
 
@@ -414,13 +414,13 @@ def compare_mean_rates(first: Rates, second: Rates) -> PairedComparison:
     if (ends := difference_interval(first, second)) is not None:
         differing = {
             name
-            for own, names in differences
-            for difference, name in zip(own, names, strict=True)
+            for values, names in differences
+            for difference, name in zip(values, names, strict=True)
             if difference
         }
         least = min(1.0, 2.0 ** (1 - len(differing)))
         p_value = max(_t_test(mean) or 0.0, least)
-    pairs = sum(len(own) for own, _ in differences)
+    pairs = sum(len(values) for values, _ in differences)
     return PairedComparison.of(pairs, mean.value, ends, p_value, "difference")
 
 
@@ -452,7 +452,7 @@ def _correlation(first: Rates, second: Rates) -> float:
             for name, share in zip(clusters, shares.tolist(), strict=True):
                 by_cluster[name] = by_cluster.get(name, 0.0) + share
         errors.append(by_cluster)
-    a, b = (math.sqrt(sum(error**2 for error in own.values())) for own in errors)
+    a, b = (math.sqrt(sum(error**2 for error in of_clusters.values())) for of_clusters in errors)
     if min(a, b) < ROUNDING:
         return 0.0
     return sum(error * errors[1].get(name, 0.0) for name, error in errors[0].items()) / (a * b)
@@ -470,11 +470,11 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
 
     None, if there was no test, stays None and does not count.
     """
-    known = sorted((p, i) for i, p in enumerate(p_values) if p is not None)
+    ranked = sorted((p, i) for i, p in enumerate(p_values) if p is not None)
     adjusted: list[float | None] = [None] * len(p_values)
     highest = 0.0
-    for rank, (p, i) in enumerate(known):
-        highest = max(highest, min(1.0, (len(known) - rank) * p))
+    for rank, (p, i) in enumerate(ranked):
+        highest = max(highest, min(1.0, (len(ranked) - rank) * p))
         adjusted[i] = highest
     return adjusted
 
@@ -565,7 +565,7 @@ def paired_interval(
     agree, which the spread of the differences would report as certainty.
     """
     total = both + only_first + only_second + neither
-    (rate1, own), (rate2, other) = (
+    (rate1, first), (rate2, second) = (
         (right / total, wilson(right, total, z))
         for right in (both + only_first, both + only_second)
     )
@@ -576,5 +576,5 @@ def paired_interval(
     if excess > 0:
         excess = max(excess - total / 2, 0.0)
     phi = excess / math.sqrt(margins) if margins else 0.0
-    low, high = _newcombe(rate1, own, rate2, other, phi)
+    low, high = _newcombe(rate1, first, rate2, second, phi)
     return max(-1.0, low), min(1.0, high)

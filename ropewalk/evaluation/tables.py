@@ -67,10 +67,10 @@ def scores(results: Sequence[EvalResult]) -> Table:
     )
 
 
-def spreads(found: Sequence[Spread], count: int) -> Table:
+def spreads(scores: Sequence[Spread], count: int) -> Table:
     """The mean and range of each score over several models."""
-    methods = list(dict.fromkeys(s.method for s in found))
-    at = {((s.task, s.metric), s.length, s.method): _spread(s) for s in found}
+    methods = list(dict.fromkeys(s.method for s in scores))
+    at = {((s.task, s.metric), s.length, s.method): _spread(s) for s in scores}
     caption = (
         f"mean and range of {count} checkpoints; the range is not an interval; the JSON has the "
         "interval of each checkpoint"
@@ -85,9 +85,9 @@ def _by_task(
     rows = []
     for task in dict.fromkeys(task for task, *_ in at):
         name = "next token" if task[1] == NEXT_TOKEN_ACCURACY.name else named_task(*task[:2])
-        for length in sorted({own for each, own, _ in at if each == task}):
-            found = (at.get((task, length, column), Cell("–")) for column in columns)
-            rows.append((*cells(name, format_length(length)), *found))
+        for length in sorted({n for each, n, _ in at if each == task}):
+            row = (at.get((task, length, column), Cell("–")) for column in columns)
+            rows.append((*cells(name, format_length(length)), *row))
             name = ""
     return tuple(rows)
 
@@ -104,8 +104,8 @@ def _with_ends(metric: str, value: float, ends: Sequence[float], digits: int) ->
     """A value with the ends of its interval or range; of a perplexity, to so many digits."""
     is_share = metric != PERPLEXITY.name
     shown = f"{value:.0%}" if is_share else _figure(value, 3)
-    told = (f"{100 * end:.0f}" if is_share else _figure(end, digits) for end in ends)
-    return Cell(shown, value, quiet="–".join(told))
+    texts = (f"{100 * end:.0f}" if is_share else _figure(end, digits) for end in ends)
+    return Cell(shown, value, quiet="–".join(texts))
 
 
 def _figure(value: float, digits: int) -> str:
@@ -115,7 +115,7 @@ def _figure(value: float, digits: int) -> str:
 
 
 def effective(
-    found: Sequence[EffectiveLength], results: Sequence[EvalResult], window: int
+    lengths: Sequence[EffectiveLength], results: Sequence[EvalResult], window: int
 ) -> Iterator[Block]:
     """Each subject's effective length, by each mean over tasks and threshold."""
     names, at = labels(result.subject for result in results), format_length(window)
@@ -126,7 +126,7 @@ def effective(
             Cell(f"{e.threshold:.1%} ({basis[e.criterion]})", e.threshold),
             Cell(str(e), e.passed),
         )
-        for e in found
+        for e in lengths
     )
     caption = (
         "A length passes where the whole 95% interval reaches the threshold, and fails where all "
@@ -135,7 +135,7 @@ def effective(
     if rows:
         columns = ("method", "tasks", "mean to reach", "works at")
         yield Table("By the mean over tasks", columns, rows, caption)
-    if not any(e.criterion == "own" for e in found):
+    if not any(e.criterion == "own" for e in lengths):
         needs = f"`methods` none at {at}"
         if all(result.method.endswith(AS_SERVED) for result in results):
             needs = (
@@ -157,11 +157,11 @@ def compared(comparisons: Sequence[MethodComparison], caption: str = GAIN) -> Ta
                 Cell(named_task(c.task, c.metric)),
                 Cell(format_length(c.length), c.length),
                 *cells(names[first], names[second]),
-                gain(c.metric, own),
+                gain(c.metric, difference),
                 Cell(p_in_words(c.adjusted_p), c.adjusted_p),
             )
             for c in comparisons
-            for first, second, own in [_over_unmodified(c)]
+            for first, second, difference in [_over_unmodified(c)]
         ),
         caption,
         brief=differ,
@@ -194,13 +194,13 @@ def _over_unmodified(c: MethodComparison) -> tuple[Subject, Subject, Interval]:
     return c.second, c.first, -gain_of(c)
 
 
-def gain(metric: str, own: Interval) -> Cell:
+def gain(metric: str, difference: Interval) -> Cell:
     """A gain in points, or in nats by which a loss is lower."""
     scale, digits, unit = (1, 3, "nats") if metric == NLL.name else (100, 1, "points")
 
     def number(value: float) -> str:
         return f"{scale * value:+z.{digits}f}"
 
-    if own.ends is None:
-        return Cell(f"{number(own.value)} {unit} (too few samples)", own.value)
-    return Cell(f"{written(own.value, own.ends, number)} {unit}", own.value)
+    if difference.ends is None:
+        return Cell(f"{number(difference.value)} {unit} (too few samples)", difference.value)
+    return Cell(f"{written(difference.value, difference.ends, number)} {unit}", difference.value)

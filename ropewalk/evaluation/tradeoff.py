@@ -24,20 +24,20 @@ def tradeoffs(records: Sequence[EvalRecord], original_length: int) -> list[Chart
     Only what was measured on both sides: within the original length, and beyond it. Each method
     looks as in the charts where the unmodified model is one of the series.
     """
-    own = grouped((r for r in records if is_compared(r)), lambda r: r.subject)
-    base = next((subject for subject in own if subject.method == AS_IT_IS), None)
+    rows = grouped((r for r in records if is_compared(r)), lambda r: r.subject)
+    base = next((subject for subject in rows if subject.method == AS_IT_IS), None)
     if base is None:
         return []
-    names = labels(own)
+    names = labels(rows)
     order = list(labels(r.subject for r in records).values())
-    pairs = [(each, own[each], base, own[base]) for each in own if each != base]
-    tasks = _answered_everywhere([r for group in own.values() for r in group])
+    pairs = [(each, rows[each], base, rows[base]) for each in rows if each != base]
+    tasks = _answered_everywhere([r for group in rows.values() for r in group])
     groups = {ALL_TASKS: tasks} if len(tasks) > 1 else {}
     shown = {ALL_TASKS, *(tasks if len(tasks) == 1 else ())}
-    found: dict[tuple[str, str, str], dict[str, list[Mark]]] = {}
+    charts: dict[tuple[str, str, str], dict[str, list[Mark]]] = {}
     for c in compare_pairs(pairs, groups):
         if c.metric == NLL.name or c.task in shown:
-            series = found.setdefault((c.task, c.mode, c.metric), {})
+            series = charts.setdefault((c.task, c.mode, c.metric), {})
             series.setdefault(names[c.first], []).append(Mark.of(c.length, gain_of(c)))
     return [
         Chart(
@@ -51,7 +51,7 @@ def tradeoffs(records: Sequence[EvalRecord], original_length: int) -> list[Chart
             (Guide(0, "unmodified"),),
             _SIDES,
         )
-        for (task, mode, metric), series in found.items()
+        for (task, mode, metric), series in charts.items()
         if (both := [(n, m) for n, m in series.items() if _on_both_sides(m, original_length)])
     ]
 
@@ -61,7 +61,7 @@ def _answered_everywhere(records: Sequence[EvalRecord]) -> tuple[str, ...]:
     by_task = grouped(filter(is_main_answer, records), lambda r: r.task)
     lengths = {task: {r.length for r in group} for task, group in by_task.items()}
     everywhere = set().union(*lengths.values())
-    return tuple(task for task, own in lengths.items() if own == everywhere)
+    return tuple(task for task, measured in lengths.items() if measured == everywhere)
 
 
 def _on_both_sides(marks: Sequence[Mark], length: int) -> bool:

@@ -88,16 +88,16 @@ class Look(NamedTuple):
         return "does not work" if self.difference.is_below(-MARGIN) else "undecided"
 
 
-def look(own: Shares, reference: Shares) -> Look:
+def look(longer: Shares, reference: Shares) -> Look:
     """The difference of two rates, with the interval of one look."""
-    count, difference = len(own.shares), own.rate - reference.rate
-    first, second = (each.estimate(CONFIDENCE).ends for each in (own, reference))
+    count, difference = len(longer.shares), longer.rate - reference.rate
+    first, second = (each.estimate(CONFIDENCE).ends for each in (longer, reference))
     shown = partial(
         Interval.of, difference, unit="difference", varies="documents", level=CONFIDENCE
     )
     if first is None or second is None:
-        return Look(count, own.rate, reference.rate, shown(None), max(1, TO_WORK - count))
-    below, above = own.rate - first[0], first[1] - own.rate
+        return Look(count, longer.rate, reference.rate, shown(None), max(1, TO_WORK - count))
+    below, above = longer.rate - first[0], first[1] - longer.rate
     under, over = second[1] - reference.rate, reference.rate - second[0]
     ends = difference - math.hypot(below, under), difference + math.hypot(above, over)
     mine, other = (below, under) if difference > -MARGIN else (above, over)
@@ -105,14 +105,14 @@ def look(own: Shares, reference: Shares) -> Look:
     needed = math.ceil(count * mine**2 / left) if left > 0 else math.inf
     least = TO_WORK if difference > -MARGIN else 1
     more = max(1, needed - count, least - count)
-    return Look(count, own.rate, reference.rate, shown(ends), None if more > MANY else int(more))
+    return Look(count, longer.rate, reference.rate, shown(ends), None if more > MANY else int(more))
 
 
-def looks_of(own: Shares, reference: Shares) -> tuple[Look, ...]:
+def looks_of(longer: Shares, reference: Shares) -> tuple[Look, ...]:
     """All looks at so many documents, which end in one at all of them."""
-    count = len(own.shares)
+    count = len(longer.shares)
     ends = [*(end for end in LOOKS if end < count), *([count] if count else [])]
     return tuple(
-        look(own._replace(shares=own.shares[:end], texts=own.texts[:end]), reference)
+        look(longer._replace(shares=longer.shares[:end], texts=longer.texts[:end]), reference)
         for end in ends
     )

@@ -191,31 +191,31 @@ class Asked:
                 raise Unsupported(why.format(name=f"`{name}`"))
 
 
-def check_in_process(asked: Asked) -> None:
+def check_in_process(call: Asked) -> None:
     """Refuse what cannot be previewed."""
-    if _chosen(asked).PLACE != IN_PROCESS:
+    if _chosen(call).PLACE != IN_PROCESS:
         raise Unsupported(
             "a preview calculates for a model that runs in this process, not for a server or a "
             "GGUF file; leave out the preview (`--dry-run`), or use `ropewalk cost`"
         )
 
 
-def _chosen(asked: Asked) -> Any:
+def _chosen(call: Asked) -> Any:
     names = (module.name for module in pkgutil.iter_modules(__path__))
     files = [importlib.import_module(f"{__name__}.{name}") for name in names]
-    return min((file for file in files if file.claims(asked)), key=lambda file: file.PLACE)
+    return min((file for file in files if file.claims(call)), key=lambda file: file.PLACE)
 
 
-def opened(asked: Asked) -> AbstractContextManager[Evaluation]:
+def opened(call: Asked) -> AbstractContextManager[Evaluation]:
     """The evaluation by the answerer that is asked, ready until the end of the `with` block."""
-    chosen = _chosen(asked)
+    chosen = _chosen(call)
     if chosen.PLACE != IN_PROCESS:
         if started() > 1:
             raise Unsupported(
                 "ranks can only share a model that runs in their own processes; run a server or a "
                 "GGUF file without torchrun"
             )
-        asked.refuse("ranks_per_copy", "{name} is for a model in process, under torchrun")
-        asked.refuse("evaluator", "{name} is for longppl, which needs a model in process")
-    found: AbstractContextManager[Evaluation] = chosen.opened(asked)
-    return found
+        call.refuse("ranks_per_copy", "{name} is for a model in process, under torchrun")
+        call.refuse("evaluator", "{name} is for longppl, which needs a model in process")
+    evaluation: AbstractContextManager[Evaluation] = chosen.opened(call)
+    return evaluation

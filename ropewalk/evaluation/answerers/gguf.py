@@ -28,40 +28,40 @@ if TYPE_CHECKING:
 PLACE = 2
 
 
-def claims(asked: Asked) -> bool:
-    model = asked.model
-    known = isinstance(model, str | Path) and asked.server is None
-    return known and resolve(model, allow_download=asked.allow_download).kind == "GGUF file"
+def claims(call: Asked) -> bool:
+    model = call.model
+    is_file = isinstance(model, str | Path) and call.server is None
+    return is_file and resolve(model, allow_download=call.allow_download).kind == "GGUF file"
 
 
 @contextmanager
-def opened(asked: Asked) -> Iterator[Evaluation]:
+def opened(call: Asked) -> Iterator[Evaluation]:
     """The file in a llama.cpp of its own, if it states all that llama.cpp needs."""
-    asked.refuse(
+    call.refuse(
         "tokenizer model_name fingerprint concurrency timeout",
         "{name} is for a server, and a GGUF file is served by a llama.cpp of its own; leave {name} "
         "out, or serve the file and give its address (`server`)",
     )
-    check_own_types(asked.dtype, asked.device)
-    check_methods(asked.methods, asked.to)
-    source = resolve(asked.model)
-    with FileInLlamaCpp(source, asked.engine, share(asked.progress, "reading the file")) as file:
-        if asked.run is not None:
-            check_run_place(asked.run, file.files)
-        stated_assumptions(source, asked.notice, strict=asked.strict)
+    check_own_types(call.dtype, call.device)
+    check_methods(call.methods, call.to)
+    source = resolve(call.model)
+    with FileInLlamaCpp(source, call.engine, share(call.progress, "reading the file")) as file:
+        if call.run is not None:
+            check_run_place(call.run, file.files)
+        stated_assumptions(source, call.notice, strict=call.strict)
         present = file.present_plan
-        conditions = conditions_of(present, asked.methods, asked.plans, asked.to)
+        conditions = conditions_of(present, call.methods, call.plans, call.to)
 
         def lengths() -> Sequence[int]:
-            return default_lengths(present.target_length, conditions, asked.to)
+            return default_lengths(present.target_length, conditions, call.to)
 
-        settings = asked.settings(TASKS, "generate", lengths)
+        settings = call.settings(TASKS, "generate", lengths)
         check_reach(conditions, settings.lengths)
-        each = with_caches(conditions, asked.cache)
-        settings = asked.within_budget(settings, len(each))
-        answerer = InLlamaCpp(file, each, settings, asked.notice)
-        answerer.encoder = asked.in_chat(answerer.encoder)
-        yield Evaluation(answerer, asked.documents, settings, asked.notice)
+        each = with_caches(conditions, call.cache)
+        settings = call.within_budget(settings, len(each))
+        answerer = InLlamaCpp(file, each, settings, call.notice)
+        answerer.encoder = call.in_chat(answerer.encoder)
+        yield Evaluation(answerer, call.documents, settings, call.notice)
 
 
 def with_caches(

@@ -41,7 +41,7 @@ PLACE = IN_PROCESS
 TASKS = ("perplexity", "passkey", "needle", "lines", "kv")
 
 
-def claims(asked: Asked) -> bool:
+def claims(call: Asked) -> bool:
     return True
 
 
@@ -53,31 +53,31 @@ class Settled(NamedTuple):
     settings: EvaluationSettings
 
 
-def settled(asked: Asked, *, weights: bool = True) -> Settled:
+def settled(call: Asked, *, weights: bool = True) -> Settled:
     """All that can be refused without the model is refused; without `weights`, of a config."""
-    if asked.model is None:
+    if call.model is None:
         raise InputError("nothing to evaluate; give a model, or the URL of a server (`server`)")
-    asked.refuse_llama_cpp()
-    asked.refuse(
+    call.refuse_llama_cpp()
+    call.refuse(
         "tokenizer model_name fingerprint concurrency timeout",
         "{name} is for a server; give its URL (`server`), or leave it out",
     )
-    if asked.to is not None and asked.lengths is None:  # it is measured at the target
-        check_measured(asked.to, "to")
-    check_methods(asked.methods, asked.to)
-    if asked.plans and set(asked.methods) <= {AS_IT_IS}:
-        asked.refuse("to", "plans have a length of their own; leave out {name}, or give `methods`")
-    asked.settings(TASKS, "teacher_forced", lambda: (2,))  # refuses all but the lengths
-    source = asked.source(weights=weights)
+    if call.to is not None and call.lengths is None:  # it is measured at the target
+        check_measured(call.to, "to")
+    check_methods(call.methods, call.to)
+    if call.plans and set(call.methods) <= {AS_IT_IS}:
+        call.refuse("to", "plans have a length of their own; leave out {name}, or give `methods`")
+    call.settings(TASKS, "teacher_forced", lambda: (2,))  # refuses all but the lengths
+    source = call.source(weights=weights)
     present = source.present_plan
-    conditions = conditions_of(present, asked.methods, asked.plans, asked.to)
+    conditions = conditions_of(present, call.methods, call.plans, call.to)
 
     def lengths() -> Sequence[int]:
-        return default_lengths(present.target_length, conditions, asked.to)
+        return default_lengths(present.target_length, conditions, call.to)
 
-    settings = asked.settings(TASKS, "teacher_forced", lengths)
+    settings = call.settings(TASKS, "teacher_forced", lengths)
     check_reach(conditions, settings.lengths)
-    if asked.evaluator is not None and not have_keys(settings.tasks):
+    if call.evaluator is not None and not have_keys(settings.tasks):
         raise InputError(
             "an `evaluator` chooses key tokens: add longppl to `tasks`, or leave it out"
         )
@@ -85,39 +85,39 @@ def settled(asked: Asked, *, weights: bool = True) -> Settled:
 
 
 @contextmanager
-def opened(asked: Asked) -> Iterator[Evaluation]:
+def opened(call: Asked) -> Iterator[Evaluation]:
     """The loaded model; all that can be refused without it is refused before."""
-    source, conditions, settings = settled(asked)
+    source, conditions, settings = settled(call)
     with ExitStack() as stack:
-        ranks = stack.enter_context(_ranks(asked))
+        ranks = stack.enter_context(_ranks(call))
         loaded = load_to_read(
-            *(asked.model, source, max(settings.lengths), "lengths", ranks),
-            *(asked.how, asked.notice),
+            *(call.model, source, max(settings.lengths), "lengths", ranks),
+            *(call.how, call.notice),
         )
         timed = _seconds(loaded, max(settings.lengths)) if ranks.size == 1 else None
-        settings = asked.within_budget(settings, len(conditions), timed)
+        settings = call.within_budget(settings, len(conditions), timed)
         model = loaded, conditions, source.places
         answerer = InProcess(*model) if ranks.size == 1 else OverRanks(ranks, *model)
-        answerer.encoder = asked.in_chat(answerer.encoder)
+        answerer.encoder = call.in_chat(answerer.encoder)
         evaluation = Evaluation(
-            *(answerer, asked.documents, settings, asked.notice),
-            _evaluator(asked, max(settings.lengths)),
+            *(answerer, call.documents, settings, call.notice),
+            _evaluator(call, max(settings.lengths)),
         )
         evaluation.check_fits()  # what cannot be asked is not timed
         if ranks.size == 1:  # each rank would time its own
-            _announce(loaded, settings, len(conditions), asked)
+            _announce(loaded, settings, len(conditions), call)
         yield evaluation
 
 
-def _evaluator(asked: Asked, longest: int) -> Evaluator | None:
+def _evaluator(call: Asked, longest: int) -> Evaluator | None:
     """The model that chooses key tokens; None if it is the one that is measured."""
-    if asked.evaluator is None:
+    if call.evaluator is None:
         return None
     if started() > 1:
         raise Unsupported("an `evaluator` reads all texts in one process; run without torchrun")
-    source = replace(asked, model=asked.evaluator).source()
-    how = asked.how, asked.notice
-    return evaluator_of(asked.evaluator, source, longest, "lengths", *how)
+    source = replace(call, model=call.evaluator).source()
+    how = call.how, call.notice
+    return evaluator_of(call.evaluator, source, longest, "lengths", *how)
 
 
 def evaluator_of(
@@ -149,12 +149,12 @@ def _seconds(loaded: LoadedModel, longest: int) -> Callable[[int], float]:
     return lambda length: timed().range([(length, 1)]).high
 
 
-def _ranks(asked: Asked) -> Ranks:
+def _ranks(call: Asked) -> Ranks:
     """The ranks that answer together."""
-    if not isinstance(asked.model, str | Path):  # a model in memory, perhaps of a rank that trains
-        asked.refuse("ranks_per_copy", "{name} needs a model that is read from files; give them")
+    if not isinstance(call.model, str | Path):  # a model in memory, perhaps of a rank that trains
+        call.refuse("ranks_per_copy", "{name} needs a model that is read from files; give them")
         return Ranks()
-    return all_ranks(asked.ranks_per_copy, "evaluate")
+    return all_ranks(call.ranks_per_copy, "evaluate")
 
 
 def load_to_read(
@@ -194,7 +194,7 @@ def load_to_read(
 
 
 def _announce(
-    loaded: LoadedModel, settings: EvaluationSettings, conditions: int, asked: Asked
+    loaded: LoadedModel, settings: EvaluationSettings, conditions: int, call: Asked
 ) -> None:
     """Say before the first forward of a long evaluation what it takes and what would fit."""
     from ropewalk.evaluation.forward_time import announce
@@ -208,8 +208,8 @@ def _announce(
         loaded.model,
         loaded.present_plan.target_length,
         forwards(settings.samples),
-        asked.notice,
-        begun=None if asked.run is None else asked.run / CONFIGURATION,
+        call.notice,
+        begun=None if call.run is None else call.run / CONFIGURATION,
         what="this evaluation",
         smaller=[(f"`samples` {samples}", forwards(samples)) for samples in fewer],
         otherwise="one with fewer `methods`, `tasks` or `lengths` may",

@@ -54,81 +54,81 @@ _CHANGED = 0.02
 """Squared distance of two answers beyond which they are those of two models."""
 
 
-def claims(asked: Asked) -> bool:
-    return asked.server is not None
+def claims(call: Asked) -> bool:
+    return call.server is not None
 
 
 @contextmanager
-def opened(asked: Asked) -> Iterator[Evaluation]:
+def opened(call: Asked) -> Iterator[Evaluation]:
     """The server, its tokenizer, and the plan that it is said to follow."""
-    client, fingerprint = _client(asked), asked.fingerprint
+    client, fingerprint = _client(call), call.fingerprint
     # The tokenizer: a folder's, or the model's, which is then read for a fingerprint too.
-    source, folder = None, asked.tokenizer
-    if asked.model is not None:
-        source = asked.source()
+    source, folder = None, call.tokenizer
+    if call.model is not None:
+        source = call.source()
         folder = source.folder if folder is None else folder
     elif folder is None:
         raise InputError(
             "a server does not state its tokenizer; give the folder that holds it (`tokenizer`), "
             "or the planned model itself"
         )
-    elif asked.run is not None:
-        check_run_place(asked.run)
+    elif call.run is not None:
+        check_run_place(call.run)
     encoder = encoder_of(folder)
-    canary = canary_of(encoder, asked.documents)
-    server = Server.open(client, encoder, canary[:16], asked.model_name)
+    canary = canary_of(encoder, call.documents)
+    server = Server.open(client, encoder, canary[:16], call.model_name)
     # Lengths follow from whatever states one: the plan, the model, the fingerprint, or the server.
-    follows = _plan(asked) or (None if source is None else source.present_plan)
-    known = follows or fingerprint
-    settings = asked.settings(TASKS, "generate", lambda: _doublings(server.info, known))
-    with asking(client, asked.concurrency) as pool:
+    follows = _plan(call) or (None if source is None else source.present_plan)
+    planned = follows or fingerprint
+    settings = call.settings(TASKS, "generate", lambda: _doublings(server.info, planned))
+    with asking(client, call.concurrency) as pool:
         answerer = Served(
             server,
-            asked.in_chat(encoder),
+            call.in_chat(encoder),
             pool,
-            asked.concurrency,
+            call.concurrency,
             subject=served_subject(server.info, follows, fingerprint),
             identity={
                 "server": server.info.to_json(),
                 "tokenizer_sha256": encoder.sha256,
                 "plan": None if follows is None else follows.to_json(),
             },
-            original_length=max(settings.lengths) if known is None else known.original_length,
+            original_length=max(settings.lengths) if planned is None else planned.original_length,
             canary=canary,
-            compared=partial(_compared, asked, server),
+            compared=partial(_compared, call, server),
             files=() if source is None else source.places,
         )
-        yield Evaluation(answerer, asked.documents, asked.within_budget(settings, 1), asked.notice)
+        yield Evaluation(answerer, call.documents, call.within_budget(settings, 1), call.notice)
 
 
-def _plan(asked: Asked) -> ContextPlan | None:
-    return (asked.plans or (None,))[0]
+def _plan(call: Asked) -> ContextPlan | None:
+    return (call.plans or (None,))[0]
 
 
-def _client(asked: Asked) -> Client:
+def _client(call: Asked) -> Client:
     """The connection, once all is refused that can be refused without a request."""
-    asked.refuse_llama_cpp()
-    asked.refuse(
+    call.refuse_llama_cpp()
+    call.refuse(
         "methods to",
         "a server follows the plan that it was started with; leave out {name}",
     )
-    if len(asked.plans) > 1:
-        raise InputError(f"a server follows one plan, and {len(asked.plans)} are given; give one")
-    early = asked.settings(TASKS, "generate", lambda: (2,))
+    if len(call.plans) > 1:
+        raise InputError(f"a server follows one plan, and {len(call.plans)} are given; give one")
+    early = call.settings(TASKS, "generate", lambda: (2,))
     check_written(
         early.tasks,
         early.mode,
         they="servers do not give, or give wrong",
         instead="measure in process, without a server",
     )
-    at_once = whole_number(asked.concurrency, "concurrency")
+    at_once = whole_number(call.concurrency, "concurrency")
     check_between(at_once, 1, MOST_AT_ONCE, "concurrency", "4 is a usual number")
-    assert asked.server is not None
-    client = Client.of(asked.server, asked.timeout)
+    assert call.server is not None
+    client = Client.of(call.server, call.timeout)
     if not client.where.is_local and client.key and client.where.scheme == "http":
-        asked.notice(f"warning: the key is sent to {client.where.host} unencrypted; use https")
+        call.notice(f"warning: the key is sent to {client.where.host} unencrypted; use https")
     # A fingerprint stands for one plan; compared with a server of another, it would name a fault.
-    plan, fingerprint = _plan(asked), asked.fingerprint
+    plan, fingerprint = _plan(call), call.fingerprint
     if fingerprint is not None and plan is not None and fingerprint.plan_id != plan.id:
         raise InputError(
             f"the fingerprint is that of the plan {fingerprint.plan_id}, and the plan given is "
@@ -137,38 +137,38 @@ def _client(asked: Asked) -> Client:
     return client
 
 
-def _compared(asked: Asked, server: Server, directory: RunDirectory | None) -> Verdict | None:
+def _compared(call: Asked, server: Server, directory: RunDirectory | None) -> Verdict | None:
     """The verdict on the server, kept in the run; a run that goes on keeps its first one."""
-    given = asked.fingerprint
+    reference = call.fingerprint
     verdict = None if directory is None else result_in(directory.path, VERDICT, Verdict)
-    if verdict is None and (fingerprint := given or _fingerprint(asked)) is not None:
-        verdict = check(server, fingerprint, share(asked.progress, "comparing"))
+    if verdict is None and (fingerprint := reference or _fingerprint(call)) is not None:
+        verdict = check(server, fingerprint, share(call.progress, "comparing"))
         if directory is not None:
             directory.keep(VERDICT, verdict.to_json())
-    elif verdict is not None and given is not None and verdict.plan_id != given.plan_id:
+    elif verdict is not None and reference is not None and verdict.plan_id != reference.plan_id:
         raise InputError(
             f"the run's verdict is about the plan {verdict.plan_id}, and the fingerprint given "
-            f"is that of the plan {given.plan_id}; give the fingerprint of the former plan, or "
+            f"is that of the plan {reference.plan_id}; give the fingerprint of the former plan, or "
             "begin another run"
         )
     if verdict is not None and verdict.status != "same":
-        asked.notice(f"warning: {verdict.summary()}")
+        call.notice(f"warning: {verdict.summary()}")
     return verdict
 
 
-def _fingerprint(asked: Asked) -> Fingerprint | None:
+def _fingerprint(call: Asked) -> Fingerprint | None:
     """The fingerprint of the given model under the plan; None without a model."""
-    if asked.model is None:
+    if call.model is None:
         return None
     from ropewalk.evaluation.served import reference
     from ropewalk.models.load import load
 
-    loaded = load(asked.model, **asked.how._asdict())
-    progress = share(asked.progress, "fingerprint")
+    loaded = load(call.model, **call.how._asdict())
+    progress = share(call.progress, "fingerprint")
     return reference.fingerprint(
-        *(loaded, _plan(asked), asked.documents, asked.seed),
+        *(loaded, _plan(call), call.documents, call.seed),
         progress=progress,
-        notice=asked.notice,
+        notice=call.notice,
     )
 
 
@@ -280,10 +280,10 @@ def encoder_of(folder: Path) -> Encoder:
     from ropewalk.models.load import load_tokenizer
 
     file = folder / "generation_config.json"
-    told = read_json(file) if file.is_file() else None
-    ends = told.get("eos_token_id") if isinstance(told, Mapping) else None
-    own = [end for end in (ends if isinstance(ends, list) else [ends]) if type(end) is int]
-    return Encoder(load_tokenizer(folder), ends=own)
+    settings = read_json(file) if file.is_file() else None
+    ends = settings.get("eos_token_id") if isinstance(settings, Mapping) else None
+    end_ids = [end for end in (ends if isinstance(ends, list) else [ends]) if type(end) is int]
+    return Encoder(load_tokenizer(folder), ends=end_ids)
 
 
 def canary_of(encoder: Encoder, documents: Sequence[Document]) -> list[int]:
@@ -293,24 +293,24 @@ def canary_of(encoder: Encoder, documents: Sequence[Document]) -> list[int]:
 
 
 def served_subject(
-    info: ServerInfo, follows: ContextPlan | None, own: Fingerprint | None = None
+    info: ServerInfo, follows: ContextPlan | None, fingerprint: Fingerprint | None = None
 ) -> Subject:
     """A server stands for the weights, which it does not show."""
     text = json.dumps(info.to_json(), sort_keys=True)
     weights = hashlib.sha256(text.encode()).hexdigest()
     if follows is not None:
         plain = follows.methods in ("plain", AS_IT_IS)
-        told = AS_SERVED if plain else f"{follows.methods} {AS_SERVED}"
-        return Subject(weights[:16], follows.id, told)
-    if own is not None:
-        return Subject(weights[:16], own.plan_id, f"{own.method} {AS_SERVED}")
+        method = AS_SERVED if plain else f"{follows.methods} {AS_SERVED}"
+        return Subject(weights[:16], follows.id, method)
+    if fingerprint is not None:
+        return Subject(weights[:16], fingerprint.plan_id, f"{fingerprint.method} {AS_SERVED}")
     return Subject(weights[:16], UNKNOWN, AS_SERVED)
 
 
-def _doublings(info: ServerInfo, known: ContextPlan | Fingerprint | None) -> tuple[int, ...]:
+def _doublings(info: ServerInfo, planned: ContextPlan | Fingerprint | None) -> tuple[int, ...]:
     """The doublings from a quarter of the original length to the longest that is served."""
-    if known is not None:
-        original, last = known.original_length, known.target_length
+    if planned is not None:
+        original, last = planned.original_length, planned.target_length
     elif info.length is not None:
         check_measured(info.length, "the length that the server says it serves")
         original = last = info.length
@@ -324,8 +324,8 @@ def _doublings(info: ServerInfo, known: ContextPlan | Fingerprint | None) -> tup
 def _dtype(info: ServerInfo) -> str:
     """The type of the weights, if the server states it."""
     names = ("ftype", "dtype", "quantization_level")
-    told = (info.revealed.get(name) for name in names)
-    return next((value for value in told if isinstance(value, str)), "unknown dtype")
+    values = (info.revealed.get(name) for name in names)
+    return next((value for value in values if isinstance(value, str)), "unknown dtype")
 
 
 def _pairs(value: Mapping[str, Any]) -> list[tuple[int, float]]:

@@ -55,7 +55,7 @@ def causes(plan: ContextPlan, present: ContextPlan) -> list[CausePlan]:
     """
     layer = plan.extended_layer
     right = plan.longest(layer)
-    known: list[CausePlan] = []
+    plans: list[CausePlan] = []
     seen = {_computed(right)}
     start = present.longest(layer)
     for name, words, schedule in (*_schedules(right, start), *_pairs(right, start)):
@@ -63,14 +63,14 @@ def causes(plan: ContextPlan, present: ContextPlan) -> list[CausePlan]:
             seen.add(_computed(schedule))
             step = PlanStep(plan.target_length, replace(schedule, length=plan.target_length))
             changed = plan.with_steps(layer, (step,))
-            known.append(CausePlan(name, words, changed))
+            plans.append(CausePlan(name, words, changed))
     if len(plan.steps(layer)) > 1:
         for step in plan.steps(layer):
             words = f"with its schedule up to {format_length(step.up_to_length)} at every length"
             only = PlanStep(plan.target_length, step.schedule)
             changed = replace(plan, schedules={**plan.schedules, layer: (only,)})
-            known.append(CausePlan("step", words, changed))
-    return known
+            plans.append(CausePlan("step", words, changed))
+    return plans
 
 
 def _schedules(right: RotarySchedule, present: RotarySchedule) -> Named:

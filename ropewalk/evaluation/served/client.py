@@ -102,7 +102,7 @@ def check_key(key: str | None, where: Address) -> None:
         return
     if not key.isascii() or not key.isprintable() or " " in key or len(key) < 2:
         raise InputError(f"{KEY} must be printable ASCII without spaces; set it anew")
-    if any(key.lower() in told.lower() for told in (str(where), unquote(str(where)))):
+    if any(key.lower() in text.lower() for text in (str(where), unquote(str(where)))):
         raise InputError(
             f"server: the URL holds the key of {KEY}, and would be recorded; take it out of the URL"
         )
@@ -141,9 +141,9 @@ class Client:
                 raise
             return None
 
-    def post(self, path: str, asked: dict[str, object]) -> object:
+    def post(self, path: str, body: dict[str, object]) -> object:
         """The answer to a request."""
-        return self._answer("POST", path, json.dumps(asked, allow_nan=False).encode())
+        return self._answer("POST", path, json.dumps(body, allow_nan=False).encode())
 
     def stop(self) -> None:
         """End all requests under way, and all to come."""
@@ -168,23 +168,23 @@ class Client:
                 status, text, asked_wait = self._ask(method, path, body)
             # A server may be starting, so it is asked again; a wrong certificate stays wrong.
             except (OSError, HTTPException) as error:
-                told = f"{self.where} does not answer ({self.clean(_reason(error))})"
+                why = f"{self.where} does not answer ({self.clean(_reason(error))})"
                 if not left or self._stopped.is_set() or isinstance(error, ssl.SSLError):
-                    raise ServerError(f"{told}; start it, or check the address") from None
+                    raise ServerError(f"{why}; start it, or check the address") from None
             else:
                 # Some errors pass after the wait that the server asks for; others are final.
                 if status < 300:
                     return self._parsed(text)
-                told = self._told(status, text)
+                why = self._sentence(status, text)
                 if status not in _REPEATED or (method == "GET" and status != 429):
                     raise self._refused(status, text)
                 if asked_wait is not None and asked_wait > LONGEST_WAIT:
                     raise ServerError(
-                        f"{told}, and asks to wait {asked_wait:,.0f} s; run the same command again "
+                        f"{why}, and asks to wait {asked_wait:,.0f} s; run the same command again "
                         "then, which resumes"
                     )
                 if not left:
-                    raise ServerError(f"{told}, {attempts} times; try again later")
+                    raise ServerError(f"{why}, {attempts} times; try again later")
                 wait = max(wait, asked_wait or 0.0)
             self._stopped.wait(min(wait, LONGEST_WAIT))
             wait = min(2 * wait, LONGEST_WAIT)
@@ -203,16 +203,16 @@ class Client:
         late = threading.Event()
         try:
             connection.connect()
-            own = connection.sock
-            own.settimeout(self.timeout)
+            sock = connection.sock
+            sock.settimeout(self.timeout)
             with self._lock:
-                self._open.add(own)
+                self._open.add(sock)
                 if self._stopped.is_set():  # while it connected
-                    _shut(own)
+                    _shut(sock)
 
             def end() -> None:
                 late.set()
-                _shut(own)
+                _shut(sock)
 
             # A server may send a byte a minute, which no timeout of a socket notices.
             timer = threading.Timer(self.timeout, end)
@@ -226,7 +226,7 @@ class Client:
             finally:
                 timer.cancel()
                 with self._lock:
-                    self._open.discard(own)
+                    self._open.discard(sock)
             if late.is_set():
                 raise TimeoutError
             if said is None:
@@ -254,14 +254,14 @@ class Client:
                 f"{self.where} answers with nothing that is JSON; check that the address is that "
                 "of an OpenAI-compatible server"
             )
-        told = f"the answer of {self.where}"
+        source = f"the answer of {self.where}"
         try:
-            return self._cleaned(parse_json(text, source=told))
+            return self._cleaned(parse_json(text, source=source))
         except RecursionError:
-            told = f"{told}: is nested too deeply"
+            source = f"{source}: is nested too deeply"
         except InputError as error:
-            told = self.clean(str(error))
-        raise ServerError(f"{told}; check that it is an OpenAI-compatible server")
+            source = self.clean(str(error))
+        raise ServerError(f"{source}; check that it is an OpenAI-compatible server")
 
     def _cleaned(self, value: object) -> object:
         if not self.key:
@@ -287,15 +287,15 @@ class Client:
 
     def _refused(self, status: int, said: bytes) -> Refused:
         message = self._message(said)
-        told = self._told(status, said)
+        answer = self._sentence(status, said)
         if status in (401, 403):
-            own = "the one set is refused" if self.key else "none is set"
-            remedy = f"put its key into the environment variable {KEY} ({own})"
+            key = "the one set is refused" if self.key else "none is set"
+            remedy = f"put its key into the environment variable {KEY} ({key})"
         else:
             remedy = "check the address, the model's name, and the server's log"
-        return Refused(f"{told}; {remedy}", status, message)
+        return Refused(f"{answer}; {remedy}", status, message)
 
-    def _told(self, status: int, said: bytes) -> str:
+    def _sentence(self, status: int, said: bytes) -> str:
         message = self._message(said)
         return f"{self.where} answers {status}" + (f": {message}" if message else "")
 
@@ -338,13 +338,13 @@ def _shut(each: socket.socket) -> None:
 
 def _wait(response: HTTPResponse) -> float | None:
     """The seconds of `Retry-After`, which may also be a date."""
-    given = response.getheader("Retry-After")
-    if not given:
+    after = response.getheader("Retry-After")
+    if not after:
         return None
-    if re.fullmatch(r"\s*[0-9]{1,9}\s*", given):
-        return float(given)
+    if re.fullmatch(r"\s*[0-9]{1,9}\s*", after):
+        return float(after)
     try:
-        until = parsedate_to_datetime(given)
+        until = parsedate_to_datetime(after)
     except (TypeError, ValueError, OverflowError):
         return None
     if until.tzinfo is None:

@@ -266,21 +266,21 @@ class Verdict(Result):
     probes: tuple[ProbeResult, ...]
 
     def summary(self) -> str:
-        own = f"{self.model} under {self.method}"
+        model = f"{self.model} under {self.method}"
         if self.status == "unknown":
             return f"{self.server}: {'; '.join(c.told for c in self.causes)}."
         if self.status == "same":
             compared = [p for p in self.probes if p.distance is not None]
             longest = max((p.length for p in compared), default=0)
-            told = f"answers like {own} in {len(compared)} probes up to {longest:,} tokens"
+            text = f"answers like {model} in {len(compared)} probes up to {longest:,} tokens"
             if longest + 1 < self.target_length:  # the longest possible leaves one to answer
-                told += (
+                text += (
                     f"; beyond these nothing was compared, and the plan serves "
                     f"{self.target_length:,}: make a fingerprint of that length"
                 )
-            return f"{self.server}: {told}."
+            return f"{self.server}: {text}."
         causes = "; ".join(c.told for c in self.causes)
-        return f"{self.server}: does not answer like {own}: it {causes}."
+        return f"{self.server}: does not answer like {model}: it {causes}."
 
     def blocks(self) -> Iterator[Block]:
         rows = []
@@ -301,24 +301,24 @@ class Verdict(Result):
 class _Compared(NamedTuple):
     """The distances of a server from the plan, if there are answers."""
 
-    places: NDArray[np.int64]
-    """The places of the probes."""
-    own: NDArray[np.float64]
+    indices: NDArray[np.int64]
+    """Into the probes."""
+    distances: NDArray[np.float64]
     spread: NDArray[np.float64]
     others: list[NDArray[np.float64]]
     """By candidate."""
 
     def part(self, chosen: NDArray[np.bool_]) -> _Compared:
         others = [each[chosen] for each in self.others]
-        return _Compared(self.places[chosen], self.own[chosen], self.spread[chosen], others)
+        return _Compared(self.indices[chosen], self.distances[chosen], self.spread[chosen], others)
 
     @property
     def distance(self) -> float:
-        return float(self.own.sum())
+        return float(self.distances.sum())
 
     @property
     def threshold(self) -> float:
-        return MARGIN * float(self.spread.sum()) + _FLOOR * len(self.own)
+        return MARGIN * float(self.spread.sum()) + _FLOOR * len(self.distances)
 
     @property
     def deviates(self) -> bool:
@@ -329,28 +329,28 @@ def judged(fingerprint: Fingerprint, observed: Sequence[Observed], info: ServerI
     """The verdict on a server's answers to the probes of a fingerprint."""
     kinds = np.array([probe.kind for probe in fingerprint.probes])
     compared = _compared(fingerprint, observed)
-    tokens = compared.part(kinds[compared.places] != "text")
+    tokens = compared.part(kinds[compared.indices] != "text")
     causes = [*_counts(fingerprint, observed), *_refusals(fingerprint, observed, info)]
     if tokens.deviates:
         causes.append(_cause(fingerprint, tokens))
-    texts = compared.part(kinds[compared.places] == "text")
+    texts = compared.part(kinds[compared.indices] == "text")
     # Few and short: only other tokens move them far.
-    if not causes and texts.distance > max(texts.threshold, _OTHER * len(texts.own)):
+    if not causes and texts.distance > max(texts.threshold, _OTHER * len(texts.distances)):
         causes.append(
             Cause("tokenizer", "reads text as other tokens, as many as the plan's tokenizer makes")
         )
     status: Status = "deviates" if causes else "same"
     # Single tokens alone show no rotation, and a model that ends its text gives no alternatives.
     every = int((kinds == "context").sum())
-    missing = every - int((kinds[compared.places] == "context").sum())
+    missing = every - int((kinds[compared.indices] == "context").sum())
     if not causes and missing > _MISSING * every:
         status = "unknown"
-        told = (
+        words = (
             f"gives no log-probabilities after {missing} of {every} beginnings of the text, so it "
             "cannot be compared"
         )
-        causes = [Cause("nothing to compare", told, certain=False)]
-    distances = dict(zip(compared.places.tolist(), compared.own.tolist(), strict=True))
+        causes = [Cause("nothing to compare", words, certain=False)]
+    distances = dict(zip(compared.indices.tolist(), compared.distances.tolist(), strict=True))
     spreads = _spreads(fingerprint)
     return Verdict(
         server=info,
@@ -384,11 +384,11 @@ def _refusals(
         return []
     longest = max((n for n in answered if n < min(refused)), default=0)
     if info.length is not None and longest <= info.length <= min(refused):
-        told = f"stops at {info.length:,} tokens"
+        words = f"stops at {info.length:,} tokens"
     else:
-        told = f"refuses prompts of {min(refused):,} tokens and takes {longest:,}"
+        words = f"refuses prompts of {min(refused):,} tokens and takes {longest:,}"
     said = next(seen.refused for _, seen in both if seen.refused)
-    return [Cause("context", f"{told} ({said})" if said else told)]
+    return [Cause("context", f"{words} ({said})" if said else words)]
 
 
 def _counts(fingerprint: Fingerprint, observed: Sequence[Observed]) -> list[Cause]:
@@ -439,59 +439,60 @@ def _cause(fingerprint: Fingerprint, seen: _Compared) -> Cause:
             names = {best.name}
             for i in order[1:]:
                 other = fingerprint.candidates[i]
-                near = left[i] <= min(seen.threshold, 4 * least + _FLOOR * len(seen.own))
+                near = left[i] <= min(seen.threshold, 4 * least + _FLOOR * len(seen.distances))
                 if near and pairs[i] <= pairs[order[0]] and other.name not in names:
                     names.add(other.name)
                     likely.append(other.told)
             return Cause(best.name, ", or ".join(likely), certain=len(likely) == 1)
     # No rotation reaches a single token at position 0, so a deviation there is one of weights.
-    single = np.array([fingerprint.probes[i].kind == "token" for i in seen.places], dtype=bool)
+    single = np.array([fingerprint.probes[i].kind == "token" for i in seen.indices], dtype=bool)
     alone = seen.part(single)
-    if len(alone.own) and alone.deviates:
-        if alone.distance / len(alone.own) > _OTHER:
-            told = "has other weights: single tokens, which no rotation reaches, answer otherwise"
-            return Cause("weights", told)
-        told = (
+    if len(alone.distances) and alone.deviates:
+        if alone.distance / len(alone.distances) > _OTHER:
+            words = "has other weights: single tokens, which no rotation reaches, answer otherwise"
+            return Cause("weights", words)
+        words = (
             "answers single tokens, which no rotation reaches, slightly otherwise: its weights or "
             "its cache are rounded to fewer than 8 bits, or its weights are slightly others"
         )
-        return Cause("weights", told, certain=False)
+        return Cause("weights", words, certain=False)
     # Else the weights are right. The nearest candidate is named if it explains most.
     where = _begins(fingerprint, seen.part(~single))
     if explained >= _EXPLAINED and least <= _NEAREST * seen.threshold:
-        told = f"deviates{where}; the nearest known cause, the plan {best.told}, explains "
-        return Cause(best.name, f"{told}{explained:.0%} of the deviation", certain=False)
-    told = f"deviates{where}, of unknown cause"
+        words = f"deviates{where}; the nearest known cause, the plan {best.told}, explains "
+        return Cause(best.name, f"{words}{explained:.0%} of the deviation", certain=False)
+    words = f"deviates{where}, of unknown cause"
     if any(each.name == FORGOTTEN for each in fingerprint.candidates):
-        told += (
+        words += (
             "; this fingerprint is of the unmodified model: if the server follows a plan, make it "
             "with that (`plan`)"
         )
-    return Cause("unknown", told, certain=False)
+    return Cause("unknown", words, certain=False)
 
 
 def _begins(fingerprint: Fingerprint, seen: _Compared) -> str:
     """The length from which on a server deviates, if not from the shortest on."""
-    allowed = MARGIN * np.maximum(seen.spread, seen.spread.mean() if len(seen.own) else 0) + _FLOOR
-    off = seen.own > allowed
+    mean = seen.spread.mean() if len(seen.spread) else 0
+    allowed = MARGIN * np.maximum(seen.spread, mean) + _FLOOR
+    off = seen.distances > allowed
     if not off.any() or off[0]:
         return ""
     first = int(np.argmax(off))
-    before, at = (fingerprint.probes[seen.places[i]].length for i in (first - 1, first))
+    before, at = (fingerprint.probes[seen.indices[i]].length for i in (first - 1, first))
     return f" between {before:,} and {at:,} tokens"
 
 
 def _compared(fingerprint: Fingerprint, observed: Sequence[Observed]) -> _Compared:
-    index, own, others = [], [], []
+    index, distances, others = [], [], []
     for i, (probe, seen) in enumerate(zip(fingerprint.probes, observed, strict=True)):
         if seen.top is None or seen.read != probe.length:
             continue
         index.append(i)
-        own.append(distance(seen.top, fingerprint.answers, i))
+        distances.append(distance(seen.top, fingerprint.answers, i))
         others.append([distance(seen.top, c.answers, i) for c in fingerprint.candidates])
     spreads = _spreads(fingerprint)[index] if index else np.zeros(0)
     columns = np.array(others).reshape(len(index), len(fingerprint.candidates)).T
-    return _Compared(np.array(index, dtype=np.int64), np.array(own), spreads, list(columns))
+    return _Compared(np.array(index, dtype=np.int64), np.array(distances), spreads, list(columns))
 
 
 def _spreads(fingerprint: Fingerprint) -> NDArray[np.float64]:
@@ -510,11 +511,11 @@ def _top(answers: Answers, i: int) -> list[tuple[int, float]]:
 
 def distance(top: Sequence[tuple[int, float]], answers: Answers, i: int) -> float:
     """The squared distance of an answer from the i-th of a model, over the tokens it names."""
-    known = dict(zip(answers.tokens[i], answers.log_probabilities[i], strict=True))
-    least = min(known.values()) - _LESS_LIKELY
-    there = _roots([value for _, value in top])
-    here = _roots([known.get(token, least) for token, _ in top])
-    return float(((there - here) ** 2).sum())
+    expected = dict(zip(answers.tokens[i], answers.log_probabilities[i], strict=True))
+    least = min(expected.values()) - _LESS_LIKELY
+    observed = _roots([value for _, value in top])
+    roots = _roots([expected.get(token, least) for token, _ in top])
+    return float(((observed - roots) ** 2).sum())
 
 
 def _roots(log_probabilities: Sequence[float]) -> NDArray[np.float64]:

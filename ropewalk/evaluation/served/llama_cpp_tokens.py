@@ -38,7 +38,7 @@ class Speaker(Protocol):
     def where(self) -> object:
         """Its address, as errors name it."""
 
-    def post(self, path: str, asked: dict[str, object]) -> object:
+    def post(self, path: str, body: dict[str, object]) -> object:
         """Its answer, as JSON."""
 
 
@@ -85,31 +85,31 @@ class _Tokenizer:
         return {"input_ids": self._long[text]}
 
     def _tokens(self, text: str, add_special_tokens: bool) -> list[int]:
-        asked = {"content": text, "add_special": add_special_tokens, "parse_special": True}
-        found: list[int] = self._asked("/tokenize", asked, "tokens", list)
-        if not all(type(token) is int and 0 <= token < 2**31 for token in found):
+        body = {"content": text, "add_special": add_special_tokens, "parse_special": True}
+        ids: list[int] = self._asked("/tokenize", body, "tokens", list)
+        if not all(type(token) is int and 0 <= token < 2**31 for token in ids):
             raise ServerError(f"{self._client.where}: its answer to /tokenize is no list of tokens")
-        return found
+        return ids
 
     def decode(self, tokens: Sequence[int], **_: bool) -> str:
         """The text of some tokens; that of one or two is asked for once."""
-        asked = tuple(int(token) for token in tokens)
-        if asked not in self._spelled:
-            text: str = self._asked("/detokenize", {"tokens": list(asked)}, "content", str)
-            if len(asked) > 2:
+        ids = tuple(int(token) for token in tokens)
+        if ids not in self._spelled:
+            text: str = self._asked("/detokenize", {"tokens": list(ids)}, "content", str)
+            if len(ids) > 2:
                 return text
-            self._spelled[asked] = text
-        return self._spelled[asked]
+            self._spelled[ids] = text
+        return self._spelled[ids]
 
     def convert_ids_to_tokens(self, token: int) -> str:
         return self.decode([token])
 
     def apply_chat_template(self, messages: list[dict[str, str]], **_: object) -> str:
-        asked: dict[str, object] = {
+        body: dict[str, object] = {
             "messages": messages,
             "chat_template_kwargs": SETTINGS,
         }
-        text: str = self._asked("/apply-template", asked, "prompt", str)
+        text: str = self._asked("/apply-template", body, "prompt", str)
         return text
 
     @cached_property
@@ -123,9 +123,9 @@ class _Tokenizer:
     def bos_token(self) -> str | None:
         return None if self.bos_token_id is None else self.decode([self.bos_token_id])
 
-    def _asked(self, path: str, asked: dict[str, object], key: str, kind: type) -> Any:
-        answer = self._client.post(path, asked)
-        found = answer.get(key) if isinstance(answer, dict) else None
-        if not isinstance(found, kind):
+    def _asked(self, path: str, body: dict[str, object], key: str, kind: type) -> Any:
+        answer = self._client.post(path, body)
+        value = answer.get(key) if isinstance(answer, dict) else None
+        if not isinstance(value, kind):
             raise ServerError(f"{self._client.where}: its answer to {path} has no {key}")
-        return found
+        return value

@@ -74,16 +74,16 @@ class ProbeText:
 def draft(encoder: Encoder, haystack: Haystack, original: int, target: int, seed: int) -> ProbeText:
     """Candidate probes up to the target; a pure function of these and the seed."""
     lengths = probe_lengths(original, target)
-    asked = lengths[::2]
+    questioned = lengths[::2]
     name = ("fingerprint", 1, seed)
     random = Stream(*name)
-    facts = [draw_fact(random, small=encoder.is_small) for _ in asked]
+    facts = [draw_fact(random, small=encoder.is_small) for _ in questioned]
     lines = [encoder.pieces(f"\n{fact.line}").tolist() for fact in facts]
     questions = [encoder.pieces(f"\n{fact.question}").tolist() for fact in facts]
     # The fact of a question stands anywhere before it, the earlier ones among the farthest.
     hidden = sorted(
         (int(spread(i, *name) * 0.9 * (length - len(questions[i]) - len(lines[i]))), i)
-        for i, length in enumerate(asked)
+        for i, length in enumerate(questioned)
     )
     filler = encoder.pieces("".join(haystack.crop(spread(0, "text", *name), target))).tolist()
     tokens, used = list(encoder.bos), 0
@@ -96,7 +96,7 @@ def draft(encoder: Encoder, haystack: Haystack, original: int, target: int, seed
             tokens.extend(part)
             used, count = used + len(part), count - len(part)
 
-    for i, length in enumerate(asked):
+    for i, length in enumerate(questioned):
         before = length - len(questions[i])
         while hidden and hidden[0][0] < before - len(lines[hidden[0][1]]):
             place, fact = hidden.pop(0)

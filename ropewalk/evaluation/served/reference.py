@@ -186,10 +186,10 @@ def _by_step(plan: ContextPlan, lengths: Sequence[int]) -> Iterator[tuple[int, l
     left, longest = dict(enumerate(lengths)), plan.target_length
     for step in plan.steps(plan.extended_layer):
         upto = step.up_to_length
-        own = [i for i, length in left.items() if length <= upto or upto == longest]
-        left = {i: length for i, length in left.items() if i not in own}
-        if own:
-            yield min(max(lengths[i] for i in own), longest), own
+        group = [i for i, length in left.items() if length <= upto or upto == longest]
+        left = {i: length for i, length in left.items() if i not in group}
+        if group:
+            yield min(max(lengths[i] for i in group), longest), group
 
 
 def _likeliest(row: NDArray[np.float64]) -> tuple[tuple[int, ...], tuple[float, ...]]:
@@ -246,9 +246,9 @@ class _Asking:
         context.sort(key=lambda i: probes[i].length)
         with way.rounded():
             ends = [probes[i].length + len(bos) for i in context]
-            own = [np.array((*bos, *probes[i].tokens), dtype=np.int64) for i in short]
+            prompts = [np.array((*bos, *probes[i].tokens), dtype=np.int64) for i in short]
             along = self._along(way.plan, (*bos, *sequence), ends)
-            hidden = torch.stack([*self._short(way.plan, own), *along])
+            hidden = torch.stack([*self._short(way.plan, prompts), *along])
             # All at once: a head that is rounded is rounded anew for each call.
             rows = map(_likeliest, self._scorer.distributions(hidden, ends[-1]))
             kept = dict(zip((*short, *context), rows, strict=True))
@@ -256,19 +256,19 @@ class _Asking:
 
     def _short(self, plan: ContextPlan, prompts: Sequence[IntArray]) -> list[Tensor]:
         """Hidden states after short prompts, each under the schedule of its own length."""
-        found = dict[int, Tensor]()
-        for length, own in _by_step(plan, list(map(len, prompts))):
+        states = dict[int, Tensor]()
+        for length, batch in _by_step(plan, list(map(len, prompts))):
             with self._under(plan, length):
-                found |= zip(own, self._scorer.last([prompts[i] for i in own]), strict=True)
-        return [found[i] for i in range(len(prompts))]
+                states |= zip(batch, self._scorer.last([prompts[i] for i in batch]), strict=True)
+        return [states[i] for i in range(len(prompts))]
 
     def _along(self, plan: ContextPlan, sequence: tuple[int, ...], ends: Sequence[int]) -> Tensor:
         """Hidden states after beginnings of a sequence, each under that of its own length."""
-        tokens, found = np.array(sequence, dtype=np.int64), []
-        for length, own in _by_step(plan, ends):
+        tokens, states = np.array(sequence, dtype=np.int64), []
+        for length, batch in _by_step(plan, ends):
             with self._under(plan, length):
-                found.append(self._scorer.after(tokens, [ends[i] for i in own]))
-        return torch.cat(found)
+                states.append(self._scorer.after(tokens, [ends[i] for i in batch]))
+        return torch.cat(states)
 
     def _row(self, tokens: tuple[int, ...]) -> NDArray[np.float64]:
         (row,) = self._scorer.log_probabilities(np.array(tokens, dtype=np.int64), [len(tokens)])

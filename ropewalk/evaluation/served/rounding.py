@@ -85,17 +85,17 @@ def rounded_weights(
     kept: dict[nn.Module, Tensor] = {}
     padded: dict[Any, int | None] = {}
 
-    def before(module: Any, given: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
+    def before(module: Any, args: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
         if isinstance(module, nn.Embedding) and not isinstance(module.weight.data, DTensor):
             # Of a large vocabulary, a text looks up a few rows, and each is rounded by itself.
-            rows, numbers = torch.unique(given[0], return_inverse=True)
+            rows, numbers = torch.unique(args[0], return_inverse=True)
             kept[module] = _set(module, weights(_part(module)[rows]))
             padded[module], module.padding_idx = module.padding_idx, None  # a row that may lack
-            return (numbers, *given[1:])
+            return (numbers, *args[1:])
         kept[module] = _set(module, weights(_part(module)))
         if inputs is None or isinstance(module, nn.Embedding):
             return None
-        return (inputs(given[0]), *given[1:])
+        return (inputs(args[0]), *args[1:])
 
     def after(module: Any, _: object, output: Tensor) -> Tensor:
         _set(module, kept.pop(module))

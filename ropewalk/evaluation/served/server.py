@@ -61,8 +61,8 @@ class ServerInfo(Value):
     @property
     def line(self) -> str:
         """All of it in one line, as records keep it."""
-        told = (f"{k}={v}" for k, v in self.revealed.items())
-        return printable("; ".join([f"{self} at {self.url}", *told]))
+        facts = (f"{k}={v}" for k, v in self.revealed.items())
+        return printable("; ".join([f"{self} at {self.url}", *facts]))
 
 
 @dataclass(frozen=True)
@@ -121,17 +121,17 @@ def discover(client: Client, model: str | None = None) -> ServerInfo:
     # Servers of one kind name themselves as owner of their models, and say more at other addresses.
     entry = next((e for e in models if e["id"] == name), {})
     dialect = next((each for each in dialects() if each.owner == entry.get("owned_by")), _UNCLAIMED)
-    found = dict(dialect.describe(client, entry, name))
-    version, length = found.pop("version", None), found.pop("length", None)
+    facts = dict(dialect.describe(client, entry, name))
+    version, length = facts.pop("version", None), facts.pop("length", None)
     if type(length) is not int or not 0 < length <= MAX_LENGTH:
-        found, length = {**found, **plain({"length": length})}, None
+        facts, length = {**facts, **plain({"length": length})}, None
     return ServerInfo(
         url=str(client.where),
         kind=dialect.kind,
         version=_short(version) if isinstance(version, str) else "",
         model=name,
         length=length,
-        revealed={k: _short(v) if isinstance(v, str) else v for k, v in found.items()},
+        revealed={k: _short(v) if isinstance(v, str) else v for k, v in facts.items()},
     )
 
 
@@ -235,7 +235,7 @@ class Server:
         """
         if text is None and not self.takes_tokens:
             text = self._spelled(tokens)
-        asked: dict[str, object] = {
+        body: dict[str, object] = {
             "model": self.info.model,
             "prompt": [int(token) for token in tokens] if text is None else text,
             "max_tokens": count,
@@ -246,10 +246,10 @@ class Server:
             "seed": 0,
             "stream": False,
         }
-        asked.update(self.dialect.asked)
+        body.update(self.dialect.asked)
         if top:
-            asked |= {"logprobs": self.top, **self.dialect.asked_for_top}
-        answer = self._read(self._ask(asked), count)
+            body |= {"logprobs": self.top, **self.dialect.asked_for_top}
+        answer = self._read(self._ask(body), count)
         self._check_length(answer.text, count)
         if check and answer.prompt_tokens != len(tokens):
             raise self._miscounted(answer.prompt_tokens, len(tokens))
@@ -272,10 +272,10 @@ class Server:
     def check_no_echo(self, tokens: Sequence[int]) -> None:
         """Refuse a server that gives a prompt back, cut or whole, as if it were the answer."""
         assert self.encoder is not None, "who scores answers has a tokenizer"
-        asked = self.encoder.text(np.array(tokens, dtype=np.int64)).strip()
-        text = None if self.takes_tokens else asked
+        prompt = self.encoder.text(np.array(tokens, dtype=np.int64)).strip()
+        text = None if self.takes_tokens else prompt
         said = self.complete(tokens, count=len(tokens), text=text, check=False).text.strip()
-        if asked in said or (said in asked and 2 * len(said) > len(asked)):
+        if prompt in said or (said in prompt and 2 * len(said) > len(prompt)):
             raise self._odd(
                 "repeats the prompt, which would be scored as what the model wrote",
                 "let it give only what the model adds (no `echo`)",
@@ -302,25 +302,25 @@ class Server:
     def _miscounted(self, read: int, sent: int) -> Miscounted:
         """The error for a prompt that was not read as it was sent."""
         if read < sent:
-            told = "it cuts prompts, or tokenizes otherwise; raise its context length"
+            cause = "it cuts prompts, or tokenizes otherwise; raise its context length"
         elif read == sent + 1:
-            told = "it adds a token, as a second BOS; make it add none"
+            cause = "it adds a token, as a second BOS; make it add none"
         else:
-            told = "it puts a template around prompts, or tokenizes otherwise; serve without one"
+            cause = "it puts a template around prompts, or tokenizes otherwise; serve without one"
         return Miscounted(
-            f"{self.client.where}: read {read:,} tokens of a prompt of {sent:,}: {told}, or give "
+            f"{self.client.where}: read {read:,} tokens of a prompt of {sent:,}: {cause}, or give "
             "the tokenizer that it has (`tokenizer`)"
         )
 
-    def _ask(self, asked: dict[str, object], path: str = "/v1/completions") -> dict[str, Any]:
+    def _ask(self, body: dict[str, object], path: str = "/v1/completions") -> dict[str, Any]:
         try:
-            answer = self.client.post(path, asked)
+            answer = self.client.post(path, body)
         except Refused as error:
-            few = "logprobs" in asked and self.top > FEWER and error.status in (400, 422)
+            few = "logprobs" in body and self.top > FEWER and error.status in (400, 422)
             if not few or "logprob" not in error.said.lower():
                 raise
             self.top = FEWER
-            answer = self.client.post(path, {**asked, "logprobs": FEWER})
+            answer = self.client.post(path, {**body, "logprobs": FEWER})
         if not isinstance(answer, dict):
             raise self._odd("is no object")
         model = answer.get("model")
@@ -354,10 +354,10 @@ class Server:
     ) -> ServerError:
         return ServerError(f"{self.client.where}: its answer {how}; {remedy}")
 
-    def _top(self, given: object) -> tuple[tuple[int, float], ...] | None:
+    def _top(self, logprobs: object) -> tuple[tuple[int, float], ...] | None:
         """The alternatives of the first token, from any of the forms that servers use."""
-        told = members(given)
-        content, rows = _list(told.get("content")), _list(told.get("top_logprobs"))
+        fields = members(logprobs)
+        content, rows = _list(fields.get("content")), _list(fields.get("top_logprobs"))
         named: list[tuple[object, object, object]] = []
         if content:
             entries = map(members, _list(members(content[0]).get("top_logprobs")))
@@ -368,15 +368,15 @@ class Server:
             raise self._odd(
                 f"names {len(named):,} alternatives of a token, and {self.top} are asked for"
             )
-        found: dict[int, float] = {}
-        for given, spelled, value in named:
-            token = given if type(given) is int else self._token(spelled)
+        top: dict[int, float] = {}
+        for number, spelled, value in named:
+            token = number if type(number) is int else self._token(spelled)
             if token is None or not 0 <= token < 2**31 or isinstance(value, bool):
                 continue
             # Some integers are too large for float.
             if isinstance(value, int | float) and -1e300 < value <= 0.01:
-                found.setdefault(token, float(value))
-        return tuple(found.items()) or None
+                top.setdefault(token, float(value))
+        return tuple(top.items()) or None
 
     def _token(self, spelled: object) -> int | None:
         """The token that a server spells; None if several are spelled so."""
@@ -395,18 +395,18 @@ class Server:
             ):
                 ids[text] = -1 if text in ids else token
             self._ids = ids
-        found = self._ids.get(spelled, -1)
-        return None if found < 0 else found
+        token_id = self._ids.get(spelled, -1)
+        return None if token_id < 0 else token_id
 
     def _spelled(self, tokens: Sequence[int]) -> str:
         """The text that a server turns into these tokens, if it tokenizes as we do."""
         assert self.encoder is not None, "who opens a server that takes text alone has one"
-        own = list(tokens)
+        ids = list(tokens)
         bos = len(self.encoder.bos)
         text: str = self.encoder.tokenizer.decode(
-            own[bos:], skip_special_tokens=False, clean_up_tokenization_spaces=False
+            ids[bos:], skip_special_tokens=False, clean_up_tokenization_spaces=False
         )
-        if self.encoder.sequence(text).tolist() != own:
+        if self.encoder.sequence(text).tolist() != ids:
             raise InvalidValue(
                 "server",
                 str(self.client.where),

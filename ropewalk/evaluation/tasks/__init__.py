@@ -114,8 +114,8 @@ def published(
     **others: Any,
 ) -> Task:
     """A task of a paper, whose metric has the name of its rule; a length nearly full is enough."""
-    own = {"metric": score.__name__, "fill": 0.98, "groups": groups, **others}
-    return Task(name, summary, draft, score, **own)
+    fields = {"metric": score.__name__, "fill": 0.98, "groups": groups, **others}
+    return Task(name, summary, draft, score, **fields)
 
 
 def asked_places(depth: float, count: int) -> list[int]:
@@ -143,24 +143,24 @@ def names() -> tuple[str, ...]:
 
 def groups() -> Mapping[str, tuple[str, ...]]:
     """The tasks of each group."""
-    found: dict[str, list[str]] = {}
+    by_group: dict[str, list[str]] = {}
     for task in every().values():
         for group in task.groups:
-            found.setdefault(group, []).append(task.name)
-    return {group: tuple(members) for group, members in found.items()}
+            by_group.setdefault(group, []).append(task.name)
+    return {group: tuple(members) for group, members in by_group.items()}
 
 
 RETRIEVAL = "retrieval"
 """The mean over the tasks of an evaluation, if they are not a group."""
 
 
-def means_of(asked: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
+def means_of(wanted: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
     """The groups, and all retrieval tasks that are asked together, if they are not a group."""
-    own = tuple(name for name in asked if name in every())
-    known = groups()
-    if len(own) < 2 or any(set(own) == set(members) for members in known.values()):
-        return known
-    return {**known, RETRIEVAL: own}
+    retrieval = tuple(name for name in wanted if name in every())
+    of_groups = groups()
+    if len(retrieval) < 2 or any(set(retrieval) == set(members) for members in of_groups.values()):
+        return of_groups
+    return {**of_groups, RETRIEVAL: retrieval}
 
 
 def named(name: str) -> Task:

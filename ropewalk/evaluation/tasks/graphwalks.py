@@ -29,11 +29,11 @@ def search(scene: Scene, units: int) -> Draft:
     for _ in range(DEPTH):
         below = [[next(names) for _ in range(BRANCHES)] for _ in levels[-1]]
         pairs = zip(levels[-1], below, strict=True)
-        edges += [(node, child) for node, own in pairs for child in own]
-        levels.append([child for own in below for child in own])
-    known = [node for level in levels for node in level]
+        edges += [(node, child) for node, children in pairs for child in children]
+        levels.append([child for children in below for child in children])
+    nodes = [node for level in levels for node in level]
     # An edge into the tree from outside changes nothing: a search follows edges forward.
-    noise = _noise(scene.random, units, names, into=known)
+    noise = _noise(scene.random, units, names, into=nodes)
     ask = f"a breadth-first search from {root} of depth {DEPTH}"
     return _draft(scene, [*edges, *noise], lambda edge: edge[1], set(levels[-1]), ask, root)
 
@@ -41,11 +41,11 @@ def search(scene: Scene, units: int) -> Draft:
 def parents(scene: Scene, units: int) -> Draft:
     """`units` edges around those that lead to one node."""
     names = _names(scene)
-    child, *found = (next(names) for _ in range(1 + PARENTS))
-    edges = [(node, child) for node in found]
-    noise = _noise(scene.random, units, names, into=found)
+    child, *nodes = (next(names) for _ in range(1 + PARENTS))
+    edges = [(node, child) for node in nodes]
+    noise = _noise(scene.random, units, names, into=nodes)
     return _draft(
-        scene, [*edges, *noise], lambda edge: edge[0], set(found), f"the parents of {child}", child
+        scene, [*edges, *noise], lambda edge: edge[0], set(nodes), f"the parents of {child}", child
     )
 
 
@@ -75,15 +75,15 @@ def _draft(
     result: Callable[[Edge], str],
     answers: set[str],
     ask: str,
-    given: str,
+    target: str,
 ) -> Draft:
-    """`result`: the end of an edge that belongs to the answer; `given`: the node asked about."""
+    """`result`: the end of an edge that belongs to the answer; `target`: the node asked about."""
     listed = scene.random.shuffled(list(dict.fromkeys(edges)))
     ordered = list(dict.fromkeys(n for n in map(result, listed) if n in answers))
-    others = [node for edge in listed[:8] for node in edge if node not in (*answers, given)]
+    others = [node for edge in listed[:8] for node in edge if node not in (*answers, target)]
     if scene.small:
         text = "".join(f"{start} {end}\n" for start, end in listed)
-        prompt = f"{text}# {ask.split()[1]} {given}\n{MARK}"
+        prompt = f"{text}# {ask.split()[1]} {target}\n{MARK}"
     else:
         text = "".join(f"{start} -> {end}\n" for start, end in listed)
         prompt = f"{INTRODUCTION}{text}\nOperation: {ask}.\n{MARK}"

@@ -37,25 +37,25 @@ def _between_text(scene: Scene, units: int) -> list[Draft]:
     depths = [scene.depth, *(random.below(2**20) / 2**20 for _ in range(DISTRACTORS))]
     lines = [f"# key {key}{value}\n" for key, value in zip(keys, values, strict=True)]
     text = insert(scene.haystack.crop(scene.place, units), zip(depths, lines, strict=True))
-    found = []
+    drafts = []
     for key, value, line in zip(keys, values, lines, strict=True):
         prompt = f"{text}# key {key}"
         depth = prompt.index(line) / len(prompt)
         others = tuple(other for other in values if other != value)
-        found.append(Draft(prompt, value, depth, words=units, distractors=others))
-    return found
+        drafts.append(Draft(prompt, value, depth, words=units, distractors=others))
+    return drafts
 
 
 def _of_uuids(scene: Scene, units: int) -> list[Draft]:
     pairs = {uuid(scene.random): uuid(scene.random) for _ in range(units + 1)}
     text, keys = f"{INTRODUCTION}{json.dumps(pairs, indent=0)}{END}", list(pairs)
-    found = []
+    drafts = []
     for key in (keys[place] for place in asked_places(scene.depth, len(keys))):
         prompt = f'{text}"{key}": "'
         others = [pairs[other] for other in keys[: DISTRACTORS + 1] if other != key]
         depth = prompt.index(key) / len(prompt)
-        found.append(Draft(prompt, pairs[key], depth, distractors=tuple(others[:DISTRACTORS])))
-    return found
+        drafts.append(Draft(prompt, pairs[key], depth, distractors=tuple(others[:DISTRACTORS])))
+    return drafts
 
 
 def uuid(random: Stream) -> str:

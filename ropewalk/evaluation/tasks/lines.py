@@ -37,13 +37,13 @@ def questions(scene: Scene, units: int) -> list[Draft]:
     words = "" if scene.small else ": REGISTER_CONTENT is"
     lines = {f"line {name}{words} <": number for name, number in numbers.items()}
     record = "".join(f"{line}{number}>\n" for line, number in lines.items())
-    text, found, items = record if scene.small else INTRODUCTION + record + END, [], list(lines)
+    text, drafts, items = record if scene.small else INTRODUCTION + record + END, [], list(lines)
     for question in (items[place] for place in asked_places(scene.depth, len(items))):
         prompt, number = text + question, lines[question]
         others = [str(n) for n in numbers.values() if n != number]
         depth = prompt.index(question) / len(prompt)
-        found.append(Draft(prompt, str(number), depth, distractors=tuple(others[:3])))
-    return found
+        drafts.append(Draft(prompt, str(number), depth, distractors=tuple(others[:3])))
+    return drafts
 
 
 def score(written: str, references: tuple[str, ...]) -> float:

@@ -48,7 +48,7 @@ class MrcrForm:
             turns.append((place, *_other(scene, key, name, (a, b, c))))
         turns.sort(key=lambda turn: turn[0])
         if scene.small:
-            text = "".join(f"# {asked}\n{reply}\n" for _, asked, reply in turns)
+            text = "".join(f"# {title}\n{reply}\n" for _, title, reply in turns)
             prompt, space = f"{text}# {which + 1} {name} {prefix}\n", ""
         else:
             said = "".join(f"User: Write a {a}\nAssistant: {reply}\n" for _, a, reply in turns)
@@ -69,11 +69,11 @@ class MrcrForm:
 
     def _replies(self, scene: Scene) -> list[str]:
         """Different ones, so that an answer is that of one of them."""
-        found: dict[str, None] = {}
+        replies: dict[str, None] = {}
         for [number] in scene.random.rows(32 * self.needles, 1):
-            found[_reply(scene, number)] = None
-            if len(found) == self.needles:
-                return list(found)
+            replies[_reply(scene, number)] = None
+            if len(replies) == self.needles:
+                return list(replies)
         raise Unsupported(
             f"the corpus is too short for {self.needles} different replies of {WORDS} words; give "
             "a longer one, or another task"
@@ -99,8 +99,8 @@ def _other(scene: Scene, key: Request, name: str, numbers: tuple[int, int, int])
     """A request that is not the asked one, though of its form or its topic now and then."""
     a, b, c = numbers
     if scene.small:
-        own = LETTERS[a % 26] + LETTERS[b % 26]
-        return (own if own != name else own[::-1] + "X"), _reply(scene, c)
+        other = LETTERS[a % 26] + LETTERS[b % 26]
+        return (other if other != name else other[::-1] + "X"), _reply(scene, c)
     form, topic = FORMS[a % len(FORMS)], NOUNS[b % len(NOUNS)]
     match (a >> 32) % 4:
         case 0:

@@ -45,16 +45,16 @@ class NolimaForm:
         pair, name = scene.random.choice(PAIRS), scene.random.choice(FIRST_NAMES)
         fact = f"Indeed, {pair.fact.format(name)}\n"
         text = _without(scene.haystack.crop(scene.place, units), (name, *pair.keywords))
-        asked = pair.one if self.steps == 1 else pair.two
-        question = f"Which character {asked}?\nThe name of the character who {asked} is"
+        clue = pair.one if self.steps == 1 else pair.two
+        question = f"Which character {clue}?\nThe name of the character who {clue} is"
         before = "" if scene.small else INTRODUCTION
         prompt = f"{before}{insert(text, [(scene.depth, fact)]).rstrip()}\n\n{question}"
         return Draft(prompt, f" {name}", prompt.index(fact.strip()) / len(prompt), words=units)
 
 
 def _without(lines: Sequence[str], words: Sequence[str]) -> list[str]:
-    found = re.compile(rf"\b(?:{'|'.join(map(re.escape, words))})", re.IGNORECASE)
-    kept = [line for line in lines if not found.search(line)]
+    pattern = re.compile(rf"\b(?:{'|'.join(map(re.escape, words))})", re.IGNORECASE)
+    kept = [line for line in lines if not pattern.search(line)]
     if lines and not any(line.strip() for line in kept):
         raise Unsupported(
             f"each line of the corpus contains one of the words {', '.join(words)}, so that "
@@ -66,9 +66,9 @@ def _without(lines: Sequence[str], words: Sequence[str]) -> list[str]:
 def contains(written: str, references: tuple[str, ...]) -> float:
     """The published rule, the name occurs in the answer, and no other name does: a list of all
     characters is no answer."""
-    own = [reference.strip() for reference in references]
-    others = set(re.findall(r"\w+", written)) & {*FIRST_NAMES} - {*own}
-    return float(not others and any(name in written for name in own))
+    right = [reference.strip() for reference in references]
+    others = set(re.findall(r"\w+", written)) & {*FIRST_NAMES} - {*right}
+    return float(not others and any(name in written for name in right))
 
 
 TASKS = tuple(

@@ -100,22 +100,22 @@ def parsed(response: str) -> str:
     """The published rule: the text after the last colon, or all of a short response."""
     if ":" not in response:
         return response if len(response) < 20 else response.split()[-1]
-    found = response.rsplit(":", 1)[1].strip().translate(str.maketrans("", "", "*[]"))
-    if len(found) < 20:
-        return found
-    said = [phrase for phrase in PHRASES if phrase in found]
-    return said[0] if len(said) == 1 else found  # to name several is no answer
+    answer = response.rsplit(":", 1)[1].strip().translate(str.maketrans("", "", "*[]"))
+    if len(answer) < 20:
+        return answer
+    said = [phrase for phrase in PHRASES if phrase in answer]
+    return said[0] if len(said) == 1 else answer  # to name several is no answer
 
 
 def graded(response: str, gold: str, *, number: bool = False) -> float:
     """The published rule: equal, or near for a number, or a phrase that the answer holds."""
-    found = parsed(response)
-    if found == gold:
+    answer = parsed(response)
+    if answer == gold:
         return 1.0
-    if found in PHRASES:
-        return float(found in gold)
+    if answer in PHRASES:
+        return float(answer in gold)
     try:
-        return 0.75 ** abs(int(gold) - int(found)) if number else 0.0
+        return 0.75 ** abs(int(gold) - int(answer)) if number else 0.0
     except (ValueError, OverflowError):  # no number, or one of hundreds of digits
         return 0.0
 

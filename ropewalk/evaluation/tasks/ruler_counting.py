@@ -43,10 +43,10 @@ def common_words(scene: Scene, units: int) -> Draft:
 
 def _words(scene: Scene, count: int) -> list[str]:
     """Different words; for a small model short ones, as far as there are enough of them."""
-    known = [*ADJECTIVES, *NOUNS] if scene.small else []
-    short = scene.random.sample(len(known), min(count, len(known)))
+    listed = [*ADJECTIVES, *NOUNS] if scene.small else []
+    short = scene.random.sample(len(listed), min(count, len(listed)))
     long = scene.random.sample(NAMES, count - len(short))
-    return [*(known[i] for i in short), *map(numbered_name, long)]
+    return [*(listed[i] for i in short), *map(numbered_name, long)]
 
 
 def _asked(listed: list[str]) -> str:
@@ -79,12 +79,12 @@ def frequent_words(scene: Scene, units: int) -> Draft:
 
 def _coined(random: Stream, count: int, size: int) -> list[str]:
     """Different words of random letters."""
-    found: dict[str, None] = {}
-    while len(found) < count:
+    words: dict[str, None] = {}
+    while len(words) < count:
         for [number] in random.rows(count, 1):
             word = "".join(chr(97 + (number >> 8 * i) % 26) for i in range(size))
-            found[word] = None
-    return list(found)[:count]
+            words[word] = None
+    return list(words)[:count]
 
 
 TASKS = (

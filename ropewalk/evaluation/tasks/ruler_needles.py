@@ -53,26 +53,26 @@ class RulerForm:
             several = [[placed[place]] for place in asked_places(scene.depth, len(keys))]
         else:
             several = [keys[i : i + self.queries] for i in range(0, len(keys), self.queries)]
-        return [self._about(asked, scene, units, needles, text) for asked in several]
+        return [self._about(group, scene, units, needles, text) for group in several]
 
     def _about(
         self, keys: list[str], scene: Scene, units: int, needles: list[Needle], text: str
     ) -> Draft:
         wanted = set(keys)
         # Several values of a key cannot be asked for one by one: they come as the text has them.
-        asked = sorted(
+        chosen = sorted(
             (needle for needle in needles if needle.key in wanted),
             key=lambda needle: (keys.index(needle.key), text.index(needle.line)),
         )
-        values = tuple(needle.value for needle in asked)
+        values = tuple(needle.value for needle in chosen)
         others = [n.value for n in needles[: 1 + SHOWN] if n.key not in wanted]
         prompt, answer = (
-            self._briefly(text, keys, asked) if scene.small else self._in_words(text, keys, asked)
+            self._briefly(text, keys, chosen) if scene.small else self._in_words(text, keys, chosen)
         )
         return Draft(
             prompt,
             answer,
-            depth=prompt.index(asked[0].line.strip()) / len(prompt) if len(asked) == 1 else None,
+            depth=prompt.index(chosen[0].line.strip()) / len(prompt) if len(chosen) == 1 else None,
             words=units if scene.small and self.hay == "essay" else 0,
             parts=values if len(values) > 1 else (),
             references=values,
@@ -87,7 +87,7 @@ class RulerForm:
                 f"this context holds {count} lines, but there are only keys for {len(words)}; give "
                 "a shorter length, or another task"
             )
-        found: dict[str, list[Needle]] = {}
+        by_key: dict[str, list[Needle]] = {}
         for i, (a, b, *numbers) in enumerate(scene.random.rows(count, 2 + 2 * self.values)):
             if self.key == "uuid":
                 key = _letters(a, 4) if scene.small else uuid(a, b)
@@ -97,8 +97,8 @@ class RulerForm:
                 self._value(c, d, small=scene.small)
                 for c, d in zip(numbers[::2], numbers[1::2], strict=True)
             ]
-            found.setdefault(key, [Needle(key, v, self._line(scene, key, v)) for v in values])
-        return [needle for own in found.values() for needle in own]
+            by_key.setdefault(key, [Needle(key, v, self._line(scene, key, v)) for v in values])
+        return [needle for same in by_key.values() for needle in same]
 
     def _value(self, a: int, b: int, *, small: bool) -> str:
         if small:
@@ -134,16 +134,16 @@ class RulerForm:
         first = int(scene.depth * len(items))
         return [*items[1 : first + 1], items[0], *items[first + 1 :]]
 
-    def _briefly(self, text: str, keys: list[str], asked: list[Needle]) -> tuple[str, str]:
+    def _briefly(self, text: str, keys: list[str], chosen: list[Needle]) -> tuple[str, str]:
         """The first asked line begun again; if there are several, the keys come before it."""
         listed = f"# keys {' '.join(keys)}\n" if len(keys) > 1 else ""
         question = f"# key {keys[0]}"
-        answer = "".join(needle.line for needle in asked).removeprefix(question).rstrip()
+        answer = "".join(needle.line for needle in chosen).removeprefix(question).rstrip()
         return f"{text}{listed}{question}", answer
 
-    def _in_words(self, text: str, keys: list[str], asked: list[Needle]) -> tuple[str, str]:
+    def _in_words(self, text: str, keys: list[str], chosen: list[Needle]) -> tuple[str, str]:
         of = f"of {', '.join(keys)}"
-        if len(asked) == 1:
+        if len(chosen) == 1:
             question = f"What is the secret {self.kind} {of}?\nThe secret {self.kind} {of} is"
         else:
             order = "in this order" if len(keys) > 1 else "in the order of the text"
@@ -151,7 +151,7 @@ class RulerForm:
                 f"What are all secret {self.kind}s {of}, {order}?\nThe secret {self.kind}s {of} are"
             )
         prompt = f"{INTRODUCTION.format(kind=self.kind)}{text.rstrip()}\n{question}"
-        return prompt, f" {', '.join(needle.value for needle in asked)}"
+        return prompt, f" {', '.join(needle.value for needle in chosen)}"
 
 
 def _letters(number: int, size: int) -> str:

@@ -69,16 +69,16 @@ def one_paragraph(scene: Scene, units: int) -> Draft:
     """`units` paragraphs around the one that answers."""
     kind = scene.random.below(3)
     people = _people(scene, 1 + units)
-    asked = people[0]
+    who = people[0]
     if scene.small:
         lines = [f"{p.name} lives in {p.town}\n" for p in people]
-        prompt = f"{_ordered(scene, lines)}{asked.name} lives in"
+        prompt = f"{_ordered(scene, lines)}{who.name} lives in"
         values = [p.town for p in people]
     else:
         ask, values = (
-            (f"In which town was {asked.name} born?", [p.town for p in people]),
-            (f"Which trade did {asked.name} learn?", [p.trade for p in people]),
-            (f"Which firm did {asked.name} join?", [p.firm for p in people]),
+            (f"In which town was {who.name} born?", [p.town for p in people]),
+            (f"Which trade did {who.name} learn?", [p.trade for p in people]),
+            (f"Which firm did {who.name} join?", [p.firm for p in people]),
         )[kind]
         prompt = _prompt(_ordered(scene, [p.paragraph for p in people]), ask)
     # The answer may leave out the end of a firm's name.
@@ -93,18 +93,18 @@ def two_paragraphs(scene: Scene, units: int) -> Draft:
     for i, [a, b] in enumerate(scene.random.rows(len(people), 2)):
         if i <= units - len(people) + 1 and people[i].firm not in firms:
             firms[people[i].firm] = Firm(people[i].firm, town(a), _thing(b))
-    asked, own = people[0], firms[people[0].firm]
+    who, works = people[0], firms[people[0].firm]
     if scene.small:
         lines = [f"The {f.name} is in {f.town}\n" for f in firms.values()]
         others = [f"{p.name} joined the {p.firm}\n" for p in people]
-        prompt = f"{_mixed(scene, lines, others)}The firm of {asked.name} is in"
+        prompt = f"{_mixed(scene, lines, others)}The firm of {who.name} is in"
     else:
         lines = [f.paragraph for f in firms.values()]
         text = _mixed(scene, lines, [p.paragraph for p in people])
-        ask = f"In which town is the main office of the firm that {asked.name} joined?"
+        ask = f"In which town is the main office of the firm that {who.name} joined?"
         prompt = _prompt(text, ask)
     values = [firm.town for firm in firms.values()]
-    return _draft(prompt, values, (own.town,), f"The {own.name}")
+    return _draft(prompt, values, (works.town,), f"The {works.name}")
 
 
 def first_named(written: str, references: tuple[str, ...]) -> float:
@@ -116,11 +116,11 @@ def first_named(written: str, references: tuple[str, ...]) -> float:
 
 def _people(scene: Scene, count: int) -> list[Person]:
     """People of different names; the first is the same however many there are."""
-    found: dict[str, Person] = {}
+    by_name: dict[str, Person] = {}
     for a, b, c, d, e in scene.random.rows(count, 5):
         name, firm = person(a), f"{surname(d)} {NOUNS[(d >> 16) % len(NOUNS)].title()}{WORKS}"
-        found.setdefault(name, Person(name, town(b), TRADES[c % len(TRADES)], firm, _thing(e)))
-    return list(found.values())
+        by_name.setdefault(name, Person(name, town(b), TRADES[c % len(TRADES)], firm, _thing(e)))
+    return list(by_name.values())
 
 
 def _thing(number: int) -> str:

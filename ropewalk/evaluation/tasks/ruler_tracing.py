@@ -22,7 +22,7 @@ def draft(scene: Scene, units: int) -> Draft:
     while len(chains) < 2:
         drawn = [scene.random.word(LETTERS, LETTERS_OF_A_NAME) for _ in range(1 + HOPS)]
         number = scene.random.below(9 * 10**4) + 10**4
-        if len(set(drawn)) == len(drawn) and number not in (known for _, known in chains):
+        if len(set(drawn)) == len(drawn) and number not in (used for _, used in chains):
             chains.append((drawn, number))
     (names, value), shown = chains
     question, answer = _asked(names, value, small=scene.small)

@@ -13,7 +13,7 @@ import re
 from ropewalk.evaluation.chat import SETTINGS, Messages
 from ropewalk.evaluation.served.client import Refused, ServerError
 from ropewalk.evaluation.served.server import Server, ServerMessage
-from ropewalk.evaluation.usable.documents import FACTS, Asking, Question, found
+from ropewalk.evaluation.usable.documents import FACTS, Asking, Question, is_right
 
 _AROUND, _SAID = 4, 16
 """The tokens that a model may write around an answer, to text and in a conversation."""
@@ -58,7 +58,7 @@ class Continuation:
         answer = asking.questions[number].answer
         count, text = len(answer) + _AROUND, asking.prompts[number]
         reply = self._server.complete((), count=count, text=text, check=False)
-        return found(reply.text, answer), reply.prompt_tokens, False
+        return is_right(reply.text, answer), reply.prompt_tokens, False
 
 
 class Conversation:
@@ -132,11 +132,11 @@ def messages(asking: Asking, number: int) -> Messages:
     before, talk = asking.text + _INSTRUCTION, []
     for question in asking.questions[:number]:
         talk += [
-            *_message(before + question.asked),
+            *_message(before + question.text),
             {"role": "assistant", "content": question.answer.strip()},
         ]
         before = ""
-    return [*talk, *_message(before + asking.questions[number].asked)]
+    return [*talk, *_message(before + asking.questions[number].text)]
 
 
 def _message(text: str) -> Messages:
@@ -156,9 +156,9 @@ def without_thoughts(written: str, *, marks: bool) -> str:
 
 def says(written: str, question: Question) -> bool:
     """True if the right value is the first that an answer states, or a name is in it."""
-    answer, begun = question.answer.strip(), question.asked.rpartition("\n")[2].strip()
+    answer, begun = question.answer.strip(), question.text.rpartition("\n")[2].strip()
     written = written.replace(begun, " ")  # people answer in whole sentences, too
     if not re.search(r"\d", answer):
         return re.search(rf"\b{re.escape(answer)}\b", written) is not None
     values = re.findall(r"[\w-]*\d[\w-]*", written)
-    return next((each for each in values if each not in question.asked), "") == answer
+    return next((each for each in values if each not in question.text), "") == answer

@@ -40,34 +40,34 @@ def causes_of(
     that of a fingerprint; `unfinished` answers, of any length, ended within thoughts.
     `reads_beginnings`: whether the beginning of a document of these lengths changes what follows.
     """
-    found = []
+    causes = []
     if serves is not None:
-        told = f"has room for {format_length(serves)} of the {format_length(claimed)} tokens"
-        found.append(Cause("context", told))
+        words = f"has room for {format_length(serves)} of the {format_length(claimed)} tokens"
+        causes.append(Cause("context", words))
     if added >= TEMPLATE:
-        told = f"adds about {added} tokens to each prompt, as a chat template does"
-        found.append(Cause("template", told))
+        words = f"adds about {added} tokens to each prompt, as a chat template does"
+        causes.append(Cause("template", words))
     if unfinished:
-        told = f"thought too long to finish {unfinished} answers; turn its thinking off"
-        found.append(Cause("thoughts", told))
-    found += [*_refused(failing), *_cut(failing)]
+        words = f"thought too long to finish {unfinished} answers; turn its thinking off"
+        causes.append(Cause("thoughts", words))
+    causes += [*_refused(failing), *_cut(failing)]
     if verdict is not None and verdict.status == "deviates":
-        found += [each for each in verdict.causes if each.name not in {own.name for own in found}]
-    if not any(each.certain for each in found) and (seems := _seems_cut(failing, reads_beginnings)):
-        found = [*seems, *(each for each in found if each.name != "unknown")]
+        causes += [each for each in verdict.causes if each.name not in {c.name for c in causes}]
+    if not any(each.certain for each in causes) and (cut := _seems_cut(failing, reads_beginnings)):
+        causes = [*cut, *(each for each in causes if each.name != "unknown")]
     if not failing:
-        return tuple(found)
-    if not found and verdict is not None and verdict.status == "same":
-        told = f"the model itself: the server answers like {verdict.model} under {verdict.method}"
-        found.append(Cause("model", told))
-    elif not found and in_process:
-        found.append(Cause("model", "the model itself, under the rotation that its files state"))
-    elif not found:
-        told = "nothing was cut: the model itself, or a setting of the server"
+        return tuple(causes)
+    if not causes and verdict is not None and verdict.status == "same":
+        words = f"the model itself: the server answers like {verdict.model} under {verdict.method}"
+        causes.append(Cause("model", words))
+    elif not causes and in_process:
+        causes.append(Cause("model", "the model itself, under the rotation that its files state"))
+    elif not causes:
+        words = "nothing was cut: the model itself, or a setting of the server"
         if verdict is None:
-            told += "; give the model's folder or fingerprint (`against`) to find out which"
-        found.append(Cause("unknown", told, certain=False))
-    return tuple(found)
+            words += "; give the model's folder or fingerprint (`against`) to find out which"
+        causes.append(Cause("unknown", words, certain=False))
+    return tuple(causes)
 
 
 def _refused(failing: Sequence[DocumentAnswers]) -> list[Cause]:
@@ -75,8 +75,8 @@ def _refused(failing: Sequence[DocumentAnswers]) -> list[Cause]:
     if not refused:
         return []
     shortest = min(refused, key=lambda each: each.length)
-    told = f"refuses prompts of {format_length(shortest.length)} tokens ({shortest.refused})"
-    return [Cause("context", told)]
+    words = f"refuses prompts of {format_length(shortest.length)} tokens ({shortest.refused})"
+    return [Cause("context", words)]
 
 
 def _cut(failing: Sequence[DocumentAnswers]) -> list[Cause]:
@@ -102,13 +102,13 @@ def _seems_cut(failing: Sequence[DocumentAnswers], reads: bool | None) -> list[C
             best = max(best or (0, 0), (near - far, i))
     if best is None:
         return []
-    told = (
+    words = (
         f"finds facts in about the last {facts[best[1] - 1][0]:,.0f} tokens and hardly any before"
     )
     if reads:
-        told += (
+        words += (
             ", though it reads them: a scaling is lost (`against` shows it), or the model itself"
         )
-        return [Cause("model", told, certain=False)]
+        return [Cause("model", words, certain=False)]
     why = "look cut, or a scaling is lost" if reads is None else "are cut, and counted as sent"
-    return [Cause("truncation", f"{told}: prompts {why}", certain=False)]
+    return [Cause("truncation", f"{words}: prompts {why}", certain=False)]

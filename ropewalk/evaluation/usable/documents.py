@@ -45,7 +45,7 @@ class Degree(NamedTuple):
     """A kind of questions, by how hard they are."""
 
     name: str
-    told: str
+    words: str
     suits_small: bool = True
 
 
@@ -60,7 +60,7 @@ DEGREES = (SINGLE, MIXED, MULTIKEY, NOLIMA)
 class Question(NamedTuple):
     """A question that is asked after the text, and the right answer."""
 
-    asked: str
+    text: str
     answer: str
     end: str
     depth: float
@@ -77,11 +77,11 @@ class Asking:
     @cached_property
     def prompts(self) -> tuple[str, ...]:
         """The prompt of each question, which begins with the one before."""
-        found, before = [], self.text
+        prompts, before = [], self.text
         for each in self.questions:
-            found.append(before + each.asked)
-            before += each.asked + each.answer + each.end
-        return tuple(found)
+            prompts.append(before + each.text)
+            before += each.text + each.answer + each.end
+        return tuple(prompts)
 
     @property
     def whole(self) -> str:
@@ -174,8 +174,8 @@ class Library:
         return [
             Fact(
                 f"Indeed, {PAIRS[pairs[i]].fact.format(names[j])}\n",
-                f"Which character {(asked := PAIRS[pairs[i]].one)}?\n"
-                f"The name of the character who {asked} is",
+                f"Which character {(clue := PAIRS[pairs[i]].one)}?\n"
+                f"The name of the character who {clue} is",
                 f" {names[j]}",
                 ".\n",
             )
@@ -183,7 +183,7 @@ class Library:
         ]
 
 
-def found(written: str, answer: str) -> bool:
+def is_right(written: str, answer: str) -> bool:
     """True if a model wrote this answer, and no longer one."""
     written, answer = written.lstrip(), answer.strip()
     rest = written.removeprefix(answer)

@@ -128,32 +128,32 @@ class DocumentReader(Protocol):
         return
 
 
-def subject_of(asked: HowLong) -> Askable:
+def subject_of(call: HowLong) -> Askable:
     """The model or server that is asked, by its files or its own words; nothing is loaded."""
-    if asked.is_server:
-        client = Client.of(str(asked.model), asked.timeout)
+    if call.is_server:
+        client = Client.of(str(call.model), call.timeout)
         if not client.where.is_local and client.key and client.where.scheme == "http":
-            asked.notice(f"warning: the key is sent to {client.where.host} unencrypted; use https")
-        info = discover(client, asked.model_name)
+            call.notice(f"warning: the key is sent to {client.where.host} unencrypted; use https")
+        info = discover(client, call.model_name)
         stated = [info.length, *(info.revealed.get(name) for name in _LENGTHS)]
-        known = [n for n in stated if type(n) is int and 0 < n <= MAX_MEASURED_LENGTH]
+        lengths = [n for n in stated if type(n) is int and 0 < n <= MAX_MEASURED_LENGTH]
         vocabulary = info.revealed.get("n_vocab")
         return Askable(
-            *(info.model.rpartition("/")[2] or info.model, max(known, default=None)),
+            *(info.model.rpartition("/")[2] or info.model, max(lengths, default=None)),
             small=isinstance(vocabulary, int) and vocabulary < SMALL_VOCABULARY,
             is_remote=not client.where.is_local,
             serves=info.length,
             server=info,
-            reports=next((n for n in stated if n is not None and n not in known), None),
+            reports=next((n for n in stated if n is not None and n not in lengths), None),
         )
-    source = resolve(asked.model, allow_download=asked.allow_download)
+    source = resolve(call.model, allow_download=call.allow_download)
     if source.kind == "GGUF file":
         small = source.header.lengths.get("tokenizer.ggml.tokens", 0) < SMALL_VOCABULARY
     else:
         from ropewalk.models.load import load_tokenizer
 
         source = runnable(
-            asked.model, asked.how, strict=asked.strict, notice=asked.notice, run=asked.run
+            call.model, call.how, strict=call.strict, notice=call.notice, run=call.run
         )
         is_live = source.kind == "live model"
         tokenizer = source.value.tokenizer if is_live else load_tokenizer(source.folder)
@@ -164,19 +164,19 @@ def subject_of(asked: HowLong) -> Askable:
 
 
 @contextmanager
-def reading(asked: HowLong, subject: Askable, longest: int) -> Iterator[DocumentReader]:
+def reading(call: HowLong, subject: Askable, longest: int) -> Iterator[DocumentReader]:
     """The reader, ready until the end of the `with` block; `longest` is the longest document."""
     source = subject.source
     if source is None:
-        client = Client.of(str(asked.model), asked.timeout)
+        client = Client.of(str(call.model), call.timeout)
         assert subject.server is not None
-        yield ServedReader(Server(client, subject.server, None), asked, longest)
+        yield ServedReader(Server(client, subject.server, None), call, longest)
     elif source.kind == "GGUF file":
         from ropewalk.evaluation.in_llama_cpp import FileInLlamaCpp, check_own_types, scores_of
         from ropewalk.gguf.llama_cpp_run import CACHES, Engine
 
-        check_own_types(asked.dtype, asked.device)
-        digesting = share(asked.progress, "reading the file")
+        check_own_types(call.dtype, call.device)
+        digesting = share(call.progress, "reading the file")
         with FileInLlamaCpp(source, Engine(), digesting) as file:
             file.check_memory(longest, CACHES[0], "claimed")
             running = file.run(file.setting(None, longest, CACHES[0], AS_IT_IS), longest)
@@ -188,15 +188,15 @@ def reading(asked: HowLong, subject: Askable, longest: int) -> Iterator[Document
         from ropewalk.evaluation.in_process import InProcess
 
         loaded = load_to_read(
-            *(asked.model, source, longest, "claimed", Ranks(), asked.how, asked.notice)
+            *(call.model, source, longest, "claimed", Ranks(), call.how, call.notice)
         )
-        own = InProcess(loaded, conditions_of(source.present_plan, ()), source.places)
+        model = InProcess(loaded, conditions_of(source.present_plan, ()), source.places)
 
-        def read(tokens: IntArray, places: Sequence[int], start: int) -> TokenScores:
-            with own.under(own.subjects[0], len(tokens)):
-                return own.losses([tokens], [start])[0]
+        def read(tokens: IntArray, positions: Sequence[int], start: int) -> TokenScores:
+            with model.under(model.subjects[0], len(tokens)):
+                return model.losses([tokens], [start])[0]
 
-        yield ReaderHere(own, f"{own.dtype} on {own.device}", read)
+        yield ReaderHere(model, f"{model.dtype} on {model.device}", read)
 
 
 class ReaderHere(DocumentReader):
@@ -218,19 +218,19 @@ class ReaderHere(DocumentReader):
 
     def answers(self, degree: str, length: int, number: int, asking: Asking) -> DocumentAnswers:
         tokens = self._encoder.sequence(asking.text).tolist()
-        begin, places = len(tokens), []
+        begin, answers = len(tokens), []
         for question in asking.questions:
-            asked = self._encoder.pieces(question.asked)
-            answered = self._encoder.pieces(question.asked + question.answer)
+            prompt = self._encoder.pieces(question.text)
+            answered = self._encoder.pieces(question.text + question.answer)
             # A token that joins both belongs to the answer: the model must predict it.
-            shared = common_beginning(asked, answered)
-            places.append(slice(len(tokens) + shared, len(tokens) + len(answered)))
+            shared = common_beginning(prompt, answered)
+            answers.append(slice(len(tokens) + shared, len(tokens) + len(answered)))
             tokens += [*answered.tolist(), *self._encoder.pieces(question.end).tolist()]
         document = Planted(
             degree,
             np.array(tokens, dtype=np.int64),
             slice(begin, begin),  # no loss of its text is asked for
-            tuple(places),
+            tuple(answers),
             tuple(question.depth for question in asking.questions),
             partial(self._encoder.goes_on, CONTINUES.pattern),
         )
@@ -249,24 +249,24 @@ class ServedReader(DocumentReader):
     def __init__(
         self,
         server: Server,
-        asked: HowLong,
+        call: HowLong,
         longest: int,
     ) -> None:
-        self._server, self._documents = server, asked.documents
+        self._server, self._documents = server, call.documents
         self._careful = _CAREFUL
         self._longest = max(longest, server.info.length or 0)
         self._tried = min(_TRIED, longest // 4)
         self._way = asked_by(server, self._longest)
         self._chats = not isinstance(self._way, Continuation)
         self.identity = {"server": server.info.to_json(), **({"chat": True} if self._chats else {})}
-        told = ", asked through its chat template" if self._chats else ""
-        self.runs = f"{server.info}{told}"
+        how = ", asked through its chat template" if self._chats else ""
+        self.runs = f"{server.info}{how}"
         self._exact = self._counted("a") is not None
         self.added = 0 if self._chats else self._shared
 
     def count(self, text: str) -> int:
-        own = self._counted(text) if self._exact else None
-        return int(self._careful * self._ratio * len(text)) + 1 if own is None else own
+        counted = self._counted(text) if self._exact else None
+        return int(self._careful * self._ratio * len(text)) + 1 if counted is None else counted
 
     def room(self, length: int) -> int:
         return min(length, self._longest - self._way.thoughts) - self._way.around
@@ -324,10 +324,10 @@ class ServedReader(DocumentReader):
     def _counted(self, text: str) -> int | None:
         """The tokens of a text by the server's tokenizer; None if it does not offer it."""
         path, model = "/tokenize", self._server.info.model
-        asked: dict[str, object] = {"model": model, "prompt": text, "content": text}
-        asked |= {"add_special_tokens": True, "add_special": True}
+        body: dict[str, object] = {"model": model, "prompt": text, "content": text}
+        body |= {"add_special_tokens": True, "add_special": True}
         try:
-            answer = self._server.client.post(path, asked)
+            answer = self._server.client.post(path, body)
         except Refused:
             return None
         tokens = answer.get("tokens") if isinstance(answer, dict) else None

@@ -117,9 +117,9 @@ class ReadingPlan(Result):
         yield Table("", ("length",), tuple(cells(f"{row['length']:,}") for row in self.to_rows()))
 
 
-def planned(asked: HowLong, subject: Askable) -> ReadingPlan:
+def planned(call: HowLong, subject: Askable) -> ReadingPlan:
     """The lengths and the most tokens; what cannot be asked is refused."""
-    claimed = asked.claimed or subject.claims
+    claimed = call.claimed or subject.claims
     if claimed is None:
         does = "does not say how long a sequence it serves"
         if subject.reports is not None:
@@ -132,12 +132,12 @@ def planned(asked: HowLong, subject: Askable) -> ReadingPlan:
         )
     check_measured(claimed, "claimed")
     most = min(claimed, subject.serves or claimed)
-    longest = most if asked.need is None else asked.need
+    longest = most if call.need is None else call.need
     if longest > most:
         does = "claims" if most == claimed else "serves"
         raise GateFailed(subject.name, [f"{does} {most:,} tokens, and {longest:,} are needed"])
     if longest < 2 * SHORTEST:
-        key = "claimed" if asked.need is None else "need"
+        key = "claimed" if call.need is None else "need"
         raise InvalidValue(
             *(
                 key,
@@ -155,18 +155,18 @@ def planned(asked: HowLong, subject: Askable) -> ReadingPlan:
     tried = sum(each.suits_small or not subject.small for each in DEGREES)
     decided = (WITHIN + tried * CHOOSING) * reference + curve_tokens(lengths)
     tokens = max(whole // SHARE, times * decided)
-    if asked.budget is not None:
-        tokens = min(tokens, int(asked.budget.amount))
+    if call.budget is not None:
+        tokens = min(tokens, int(call.budget.amount))
         if tokens < least:
             raise InvalidValue(
                 "budget",
-                str(asked.budget),
+                str(call.budget),
                 f"the first length alone takes {least:,} tokens",
                 "give more, or a shorter length (`claimed`)",
             )
     elif subject.is_remote and tokens > UNASKED:
         raise InputError(
-            f"this may send {tokens:,} tokens to {asked.model}, which may charge for them; give "
+            f"this may send {tokens:,} tokens to {call.model}, which may charge for them; give "
             f"the most that you allow (`budget`), such as {Budget(tokens, 'tokens')}, or see first "
             "what would be sent (`preview`)"
         )

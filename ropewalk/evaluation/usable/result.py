@@ -145,15 +145,15 @@ class UsableLength(Drawn):
         return f"answers as well as at {short} up to {usable}"
 
     def summary(self) -> str:
-        told = f"{self.model}: claims {format_length(self.claimed)}; {self.verdict}"
+        text = f"{self.model}: claims {format_length(self.claimed)}; {self.verdict}"
         if self.causes:
             _, value, high = self.bounds
             is_said = high is None or value <= self.reference.length
             since = "" if is_said else f"from {format_length(high or 0)} on: "
-            told += f"; {since}{'; '.join(cause.told for cause in self.causes)}"
+            text += f"; {since}{'; '.join(cause.told for cause in self.causes)}"
         if self.need is not None:
-            told += f". The {format_length(self.need)} needed: {self.status}"
-        return f"{told}."
+            text += f". The {format_length(self.need)} needed: {self.status}"
+        return f"{text}."
 
     def blocks(self) -> Iterator[Block]:
         yield Paragraph(self.summary(), "verdict")
@@ -174,10 +174,10 @@ class UsableLength(Drawn):
         return f"{self.model}: facts found by context length"
 
     def charts(self) -> Charts:
-        own = Series(self.asked, tuple(Mark.of(r.length, r.rate) for r in self.readings), main=True)
+        one = Series(self.asked, tuple(Mark.of(r.length, r.rate) for r in self.readings), main=True)
         limit = Guide(max(0.0, self.reference.rate.value - MARGIN), "works above")
         x, y = Axis("context length", "log2", "length"), Axis("facts found", shown="percent")
-        return [Chart("", x, y, (own,), horizontals=(limit,))]
+        return [Chart("", x, y, (one,), horizontals=(limit,))]
 
     def card(self) -> str:
         """Two lines for a model card: the badge, and what it means."""
@@ -197,19 +197,19 @@ class UsableLength(Drawn):
 
     def badge(self) -> str:
         """An SVG that stands alone: the usable length of the claimed one."""
-        label, told = "usable context", self.badge_text
-        left, right = (round(6.6 * len(text)) + 12 for text in (label, told))
+        label, value = "usable context", self.badge_text
+        left, right = (round(6.6 * len(text)) + 12 for text in (label, value))
         whole = self.usable is not None and self.bounds.works >= (self.need or self.claimed)
         colour = "#2f7d32" if whole else "#8a5a00" if self.usable else "#555555"
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + right}" height="20" '
-            f'role="img" aria-label="{label}: {told}"><title>{label}: {told}</title>'
+            f'role="img" aria-label="{label}: {value}"><title>{label}: {value}</title>'
             f'<rect width="{left + right}" height="20" rx="3" fill="{colour}"/>'
             f'<path d="M3 0h{left - 3}v20h-{left - 3}a3 3 0 0 1-3-3v-14a3 3 0 0 1 3-3z" '
             'fill="#444444"/><g fill="#ffffff" text-anchor="middle" '
             'font-family="Verdana,DejaVu Sans,sans-serif" font-size="11">'
             f'<text x="{left / 2:g}" y="14">{label}</text>'
-            f'<text x="{left + right / 2:g}" y="14">{told}</text></g></svg>\n'
+            f'<text x="{left + right / 2:g}" y="14">{value}</text></g></svg>\n'
         )
 
     @property
@@ -235,8 +235,8 @@ class UsableLength(Drawn):
 
     @staticmethod
     def _row(read: LengthRead) -> tuple[Cell, ...]:
-        own = read.difference
-        difference = "–" if own is None else gain(EXACT_MATCH.name, own).text
+        gained = read.difference
+        difference = "–" if gained is None else gain(EXACT_MATCH.name, gained).text
         return cells(
             f"{read.length:,}", str(read.rate), difference, f"{read.documents}", read.verdict
         )

@@ -46,41 +46,41 @@ _APART = 1_000_000
 """The number of the first document that chooses the degree: it never counts for a length."""
 
 
-def measured(asked: HowLong, subject: Askable, plan: ReadingPlan) -> UsableLength:
+def measured(call: HowLong, subject: Askable, plan: ReadingPlan) -> UsableLength:
     """Read and sum up; a directory `run` keeps documents and result, and resumes."""
-    asked.notice(plan.summary())
+    call.notice(plan.summary())
     with ExitStack() as stack:
-        reader = stack.enter_context(reading(asked, subject, plan.lengths[-1]))
+        reader = stack.enter_context(reading(call, subject, plan.lengths[-1]))
         directory = journal = None
-        if asked.run is not None:
+        if call.run is not None:
             configuration = {
                 **reader.identity,
-                "corpus_sha256": corpus_digest(asked.documents),
-                "seed": asked.seed,
+                "corpus_sha256": corpus_digest(call.documents),
+                "seed": call.seed,
                 "reference": plan.reference,
                 "lengths": list(plan.lengths),
                 "tokens": plan.tokens,
                 "claimed": plan.claimed,
-                "against": None if asked.against is None else str(asked.against),
+                "against": None if call.against is None else str(call.against),
             }
-            places = () if subject.source is None else subject.source.places
+            files = () if subject.source is None else subject.source.places
             directory = stack.enter_context(
-                RunDirectory(asked.run, "howlong", configuration, apart_from=places)
+                RunDirectory(call.run, "howlong", configuration, apart_from=files)
             )
             journal = directory.journal(JOURNAL)
-        run = _Measuring(asked, subject, plan, reader, journal)
-        verdict = _compared(asked, reader, directory)  # before minutes of reading
-        found = run.result(verdict)
+        run = _Measuring(call, subject, plan, reader, journal)
+        verdict = _compared(call, reader, directory)  # before minutes of reading
+        result = run.result(verdict)
         reader.end()
         if directory is not None:
-            directory.keep(RESULTS, found.to_json())
-            directory.write(BADGE, found.badge())
-    return found
+            directory.keep(RESULTS, result.to_json())
+            directory.write(BADGE, result.badge())
+    return result
 
 
 @dataclass
 class _Measuring:
-    asked: HowLong
+    call: HowLong
     subject: Askable
     plan: ReadingPlan
     reader: DocumentReader
@@ -89,10 +89,10 @@ class _Measuring:
     _spent: int = 0
 
     def __post_init__(self) -> None:
-        for own in () if self.journal is None else self.journal.read(DocumentAnswers):
-            self._known[own.degree, own.length, own.number] = own
+        for answers in () if self.journal is None else self.journal.read(DocumentAnswers):
+            self._known[answers.degree, answers.length, answers.number] = answers
         self._library = Library(
-            self.asked.documents, self.subject.small, self.asked.seed, self.reader.count
+            self.call.documents, self.subject.small, self.call.seed, self.reader.count
         )
 
     def result(self, verdict: Verdict | None) -> UsableLength:
@@ -108,17 +108,17 @@ class _Measuring:
         short = _shares(seen[plan.reference], facts)
 
         def longer() -> dict[int, Shares]:
-            return {n: _shares(own, facts) for n, own in seen.items() if n != plan.reference}
+            return {n: _shares(read, facts) for n, read in seen.items() if n != plan.reference}
 
         if short.rate >= JUDGED_FROM:
             while (wanted := following(plan.lengths, longer(), short, self._room)) is not None:
-                own = seen.get(wanted.length, [])
-                numbers = range(len(own), wanted.documents)
+                documents = seen.get(wanted.length, [])
+                numbers = range(len(documents), wanted.documents)
                 read = self._read(degree, wanted.length, numbers, facts)
-                seen[wanted.length] = [*own, *read]
+                seen[wanted.length] = [*documents, *read]
         readings = tuple(
-            self._summed(length, own, None if length == plan.reference else short, facts)
-            for length, own in sorted(seen.items())
+            self._summed(length, documents, None if length == plan.reference else short, facts)
+            for length, documents in sorted(seen.items())
         )
         failing = [
             each
@@ -136,7 +136,7 @@ class _Measuring:
             asked=degree.name,
             facts=facts,
             causes=self._causes(seen, failing, verdict, degree, facts),
-            need=self.asked.need,
+            need=self.call.need,
             tokens=self._spent,
             sweep=plan.sweep,
             server=self.subject.server,
@@ -153,9 +153,9 @@ class _Measuring:
             if facts < least:  # harder questions are no gain if they are fewer
                 return 0.0
             numbers = range(_APART, _APART + CHOOSING)
-            own = _shares(self._read(degrees[i], reference, numbers, facts), facts)
-            tried[i] = DegreeTried(degrees[i].name, degrees[i].told, own.estimate()), facts
-            return own.rate
+            shares = _shares(self._read(degrees[i], reference, numbers, facts), facts)
+            tried[i] = DegreeTried(degrees[i].name, degrees[i].words, shares.estimate()), facts
+            return shares.rate
 
         now = rate(place)
         if now < JUDGED_FROM:
@@ -176,21 +176,21 @@ class _Measuring:
     def _read(
         self, degree: Degree, length: int, numbers: range, facts: int
     ) -> list[DocumentAnswers]:
-        found = []
+        read = []
         for number in numbers:
             key = degree.name, length, number
             if key not in self._known:
                 room = self.reader.room(length)
                 asking = self._library.document(degree, room, number, facts)
-                own = self.reader.answers(*key, asking)
+                answers = self.reader.answers(*key, asking)
                 if self.journal is not None:
-                    self.journal.append([own.to_json()])
-                self._known[key] = own
-            found.append(self._known[key])
-            self._spent += 0 if found[-1].refused else self._cost(found[-1].tokens)
+                    self.journal.append([answers.to_json()])
+                self._known[key] = answers
+            read.append(self._known[key])
+            self._spent += 0 if read[-1].refused else self._cost(read[-1].tokens)
             done = min(1.0, self._spent / self.plan.tokens)
-            self.asked.progress(Status("reading", done, f"{length:,} tokens"))
-        return found
+            self.call.progress(Status("reading", done, f"{length:,} tokens"))
+        return read
 
     @property
     def _room(self) -> float:
@@ -202,13 +202,13 @@ class _Measuring:
         return tokens * (FACTS if self.plan.is_remote else 1)
 
     def _summed(
-        self, length: int, own: list[DocumentAnswers], short: Shares | None, facts: int
+        self, length: int, documents: list[DocumentAnswers], short: Shares | None, facts: int
     ) -> LengthRead:
-        shares = _shares(own, facts)
+        shares = _shares(documents, facts)
         seen = None if short is None else look(shares, short)
-        tokens = round(sum(each.read for each in own) / len(own))
+        tokens = round(sum(each.read for each in documents) / len(documents))
         return LengthRead(
-            *(length, len(own), tokens, shares.estimate()),
+            *(length, len(documents), tokens, shares.estimate()),
             None if seen is None else seen.difference,
             "compared with" if seen is None else seen.verdict,
         )
@@ -227,34 +227,34 @@ class _Measuring:
             claimed=self.plan.claimed,
             serves=self.plan.serves,
             added=self.reader.added,
-            unfinished=sum(each.unfinished for own in seen.values() for each in own),
+            unfinished=sum(each.unfinished for documents in seen.values() for each in documents),
             verdict=verdict,
             in_process=self.subject.server is None,
         )
-        found = causes()
-        may_be_cut = any(each.name == "truncation" and not each.certain for each in found)
+        likely = causes()
+        may_be_cut = any(each.name == "truncation" and not each.certain for each in likely)
         if not may_be_cut or not isinstance(self.reader, ServedReader):
-            return found
+            return likely
         length = max(each.length for each in failing)  # of which most is cut
         if self.plan.is_remote and self._spent + 2 * PAIRS * length > self.plan.tokens:
-            return found
+            return likely
         room = self.reader.room(length)
         texts = [self._library.document(degree, room, n, facts).text for n in range(PAIRS)]
         return causes(reads_beginnings=self.reader.reads_beginnings(texts))
 
 
-def _shares(own: Sequence[DocumentAnswers], facts: int) -> Shares:
-    return Shares([each.share for each in own], facts, [each.number for each in own])
+def _shares(documents: Sequence[DocumentAnswers], facts: int) -> Shares:
+    return Shares([each.share for each in documents], facts, [each.number for each in documents])
 
 
 def _compared(
-    asked: HowLong, reader: DocumentReader, directory: RunDirectory | None
+    call: HowLong, reader: DocumentReader, directory: RunDirectory | None
 ) -> Verdict | None:
     """The verdict on a server by the weights that it should have; of a run that goes on, its own.
 
     The probes are short: a setting that is lost shows in them as in long ones.
     """
-    if asked.against is None:
+    if call.against is None:
         return None
     if not isinstance(reader, ServedReader):
         raise InputError(
@@ -263,24 +263,24 @@ def _compared(
     kept = None if directory is None else result_in(directory.path, VERDICT, Verdict)
     if kept is not None:
         return kept
-    verdict = reader.compared(*_fingerprint(asked))
+    verdict = reader.compared(*_fingerprint(call))
     if directory is not None:
         directory.keep(VERDICT, verdict.to_json())
     return verdict
 
 
-def _fingerprint(asked: HowLong) -> tuple[Fingerprint, Encoder | None]:
+def _fingerprint(call: HowLong) -> tuple[Fingerprint, Encoder | None]:
     """The fingerprint of the weights at hand, and their tokenizer."""
-    place = Path(str(asked.against))
+    place = Path(str(call.against))
     if place.is_file() and not is_gguf(place):
         return Fingerprint.read(place), None
     from ropewalk.evaluation.served import reference
     from ropewalk.models.load import load
 
-    loaded = load(asked.against, **asked.how._asdict())
+    loaded = load(call.against, **call.how._asdict())
     length = min(PROBED, loaded.present_plan.target_length)
-    progress = share(asked.progress, "fingerprint")
-    own = reference.fingerprint(
-        loaded, None, asked.documents, asked.seed, length, progress, asked.notice
+    progress = share(call.progress, "fingerprint")
+    made = reference.fingerprint(
+        loaded, None, call.documents, call.seed, length, progress, call.notice
     )
-    return own, Encoder(loaded.tokenizer, loaded.vocabulary)
+    return made, Encoder(loaded.tokenizer, loaded.vocabulary)

@@ -52,17 +52,17 @@ class Bracket(NamedTuple):
 def reference_of(claimed: int, *, small: bool, window: int | None = None) -> int:
     """The short length that others are compared with; `window` is the trained one, if known."""
     least = ROOM_OF_SMALL if small else ROOM
-    known = LONGEST_REFERENCE if window is None else window
-    return min(max(claimed // PART, least), LONGEST_REFERENCE, max(known, least), claimed // 2)
+    trained = LONGEST_REFERENCE if window is None else window
+    return min(max(claimed // PART, least), LONGEST_REFERENCE, max(trained, least), claimed // 2)
 
 
 def steps(reference: int, longest: int) -> tuple[int, ...]:
     """The lengths above the short one: two for each doubling, down from the longest."""
-    found, length = [], longest
+    lengths, length = [], longest
     while length > reference:
-        found += [each for each in (length, 3 * length // 4) if each > reference]
+        lengths += [each for each in (length, 3 * length // 4) if each > reference]
         length //= 2
-    return tuple(sorted(found))
+    return tuple(sorted(lengths))
 
 
 def sweep_tokens(reference: int, lengths: Sequence[int]) -> int:
@@ -83,7 +83,7 @@ def following(
     room: float = math.inf,
 ) -> Wanted | None:
     """The next reading, of at most `room` tokens; None once nothing more would be learnt."""
-    looks = {length: look(own, reference) for length, own in seen.items()}
+    looks = {length: look(shares, reference) for length, shares in seen.items()}
     read = {n: looks[n].documents if n in looks else 0 for n in lengths}
     ends = {n: next(end for end in LOOKS if end > read[n]) for n in lengths if read[n] < MOST}
 

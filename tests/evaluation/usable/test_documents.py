@@ -19,7 +19,7 @@ from ropewalk.evaluation.usable.documents import (
     SINGLE,
     Degree,
     Library,
-    found,
+    is_right,
 )
 from ropewalk.progress import unheard
 
@@ -45,8 +45,8 @@ def test_a_document_fills_its_length_and_holds_its_answers(degree: Degree) -> No
             assert question.answer.strip() in asking.text
             assert 0 <= question.depth < 1
         longer = own.document(degree, 8192, number, FACTS)
-        facts = [(q.asked, q.answer) for q in asking.questions]
-        assert [(q.asked, q.answer) for q in longer.questions] == facts
+        facts = [(q.text, q.answer) for q in asking.questions]
+        assert [(q.text, q.answer) for q in longer.questions] == facts
     assert asking != own.document(degree, 4096, 3, FACTS)
 
 
@@ -59,7 +59,7 @@ def test_harder_questions_have_others_like_them_or_share_no_word() -> None:
     for question in asking.questions:
         [fact] = [line for line in stated if question.answer.strip() in line]
         words = {w.lower() for w in re.findall(r"\w{4,}", fact)}
-        assert not words & {w.lower() for w in re.findall(r"\w{4,}", question.asked)}
+        assert not words & {w.lower() for w in re.findall(r"\w{4,}", question.text)}
         assert asking.text.count(question.answer.strip()) == 1
 
 
@@ -67,7 +67,7 @@ def test_small_models_are_asked_in_few_tokens() -> None:
     own = library(small=True)
     assert [degree.name for degree in own.degrees] == ["single", "multikey"]
     asking = own.document(SINGLE, 512, 0, 4)
-    assert all(re.fullmatch(r"# key [A-Z]{2}", q.asked) for q in asking.questions)
+    assert all(re.fullmatch(r"# key [A-Z]{2}", q.text) for q in asking.questions)
 
 
 def test_what_does_not_fit_is_refused() -> None:
@@ -91,4 +91,4 @@ def test_what_does_not_fit_is_refused() -> None:
 def test_an_answer_is_right_if_it_is_written_and_ends(
     written: str, answer: str, right: bool
 ) -> None:
-    assert found(written, answer) is right
+    assert is_right(written, answer) is right

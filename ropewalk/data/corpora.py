@@ -61,8 +61,8 @@ def read_documents(
                 f"{source}: is not read from the network, except by `data build` and "
                 "`train`; add --allow-download there, or name a file"
             )
-        found = rows.hub(source, fields)
-        return (rows.document(row, field, weights, vocabulary) for row in found)
+        records = rows.hub(source, fields)
+        return (rows.document(row, field, weights, vocabulary) for row in records)
     path = HELD_OUT_FOLDER if source == HELD_OUT else Path(source)
     try:
         is_folder, is_there = path.is_dir(), path.exists()
@@ -77,11 +77,11 @@ def read_documents(
             more = f" and {len(others) - 3:,} more" if len(others) > 3 else ""
             notice(f"in {path}, not read as documents: {names}{more}")
         if of and of[0].suffix.lower() not in TEXT_ENDINGS:
-            own = (
+            corpora = (
                 read_documents(each, field=field, weights=weights, vocabulary=vocabulary)
                 for each in of
             )
-            return chain.from_iterable(own)
+            return chain.from_iterable(corpora)
         return (Document(each.relative_to(path).as_posix(), _text(each)) for each in of)
     if not is_there:
         raise InputError(
@@ -201,8 +201,8 @@ def apart_from(documents: Iterable[Document], others: Iterable[Document]) -> lis
 
     A text of fewer lines is compared as a whole.
     """
-    known = {run for other in others for run in _runs(other.text)}
-    return [document for document in documents if known.isdisjoint(_runs(document.text))]
+    runs = {run for other in others for run in _runs(other.text)}
+    return [document for document in documents if runs.isdisjoint(_runs(document.text))]
 
 
 def _runs(text: str) -> set[int]:

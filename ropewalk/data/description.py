@@ -19,19 +19,19 @@ from ropewalk.values import Charts, Drawn, Value
 def lengths(by_domain: Mapping[str, Sequence[int]], window: int | None) -> Chart:
     """The share of all tokens in documents of 1, 2 to 3, 4 to 7, … tokens, domains stacked."""
     bins = max(map(len, by_domain.values()), default=1)
-    tokens = np.array([[*own, *[0] * (bins - len(own))] for own in by_domain.values()])
+    tokens = np.array([[*counts, *[0] * (bins - len(counts))] for counts in by_domain.values()])
     shares = 100 * tokens / max(1, tokens.sum())
     first = int(np.argmax(shares.sum(0) > 0.05))  # a few short ones would take half the picture
     below = np.zeros(bins)
     series = []
-    for name, own in zip(by_domain, shares, strict=True):
-        above = below + own
+    for name, share in zip(by_domain, shares, strict=True):
+        above = below + share
         marks = tuple(
             Mark(2.0**edge, float(above[i]), float(below[i]), float(above[i]))
             for i in range(first, bins)
             for edge in (i, i + 1)
         )
-        series.append(Series(f"{name} ({own.sum():.0f}%)", marks, drawn="band"))
+        series.append(Series(f"{name} ({share.sum():.0f}%)", marks, drawn="band"))
         below = above
     return Chart(
         "",
@@ -122,15 +122,15 @@ class DataDescription(Drawn):
     def summary(self) -> str:
         longest = max(domain.longest for domain in self.domains)
         shares = ", ".join(f"{d.name} {d.tokens / self.tokens:.1%}" for d in self.domains)
-        told = (
+        text = (
             f"{self.folder}: {self.tokens:,} tokens in {self.documents:,} documents, the longest "
             f"of {longest:,} ({shares})."
         )
         if self.fill is None:
-            return told
+            return text
         fill = self.fill
         return (
-            f"{told} The first epoch is {fill.windows:,} windows of {format_length(fill.length)} "
+            f"{text} The first epoch is {fill.windows:,} windows of {format_length(fill.length)} "
             f"({fill.layout}), {fill.filled:.2%} filled; {1 - fill.whole:.1%} of the "
             f"documents are cut, and {fill.dropped:.2%} of the tokens are dropped."
         )
@@ -180,9 +180,9 @@ class DataDescription(Drawn):
 
 
 def _read(kind: Group, store: TokenStore, windows: Windows) -> EpochShare:
-    own = np.zeros(len(store), dtype=bool)
-    own[kind.documents] = True
-    drawn = windows.drawn[own[windows.drawn]]
+    mask = np.zeros(len(store), dtype=bool)
+    mask[kind.documents] = True
+    drawn = windows.drawn[mask[windows.drawn]]
     tokens = int(store.lengths[drawn].sum())
     return EpochShare(kind.name, tokens, tokens / kind.available)
 

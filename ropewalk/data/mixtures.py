@@ -49,8 +49,8 @@ class Mixture:
     def __post_init__(self) -> None:
         for key in ("tokens", "long_from"):
             if (value := getattr(self, key)) is not None:
-                own, most = whole_number(value, key), f"{MOST_TOKENS:,}"
-                check_between(own, 1, MOST_TOKENS, key, "give a number of tokens", most)
+                count, most = whole_number(value, key), f"{MOST_TOKENS:,}"
+                check_between(count, 1, MOST_TOKENS, key, "give a number of tokens", most)
         if self.long_share is not None and not 0 < real_number(self.long_share, "long_share") < 1:
             raise InvalidValue(
                 "long_share", self.long_share, "must lie between 0 and 1", "0.7 is seven tenths"
@@ -100,7 +100,7 @@ def groups(
     tokens = np.bincount(domains, lengths, len(names)).tolist()
     shares = _shares(mixture, dict(zip(names, tokens, strict=True)))
     wanted = mixture.tokens or total
-    found = [
+    result = [
         group
         for index, name in enumerate(names)
         for group in _of_domain(
@@ -118,7 +118,7 @@ def groups(
             f"all documents are on one side of {mixture.long_from} tokens",
             "leave it out, or give another long_from",
         )
-    for group in found:
+    for group in result:
         if group.repeated > MOST_LAPS:
             raise InvalidValue(
                 "tokens",
@@ -126,14 +126,14 @@ def groups(
                 f"would read each document of {group.name} {group.repeated:,.0f} times in an epoch",
                 f"give fewer tokens, or more text of {group.name}",
             )
-    if not any(group.tokens >= lengths[group.documents].max() for group in found):
+    if not any(group.tokens >= lengths[group.documents].max() for group in result):
         raise InvalidValue(
             "tokens",
             wanted,
             "gives no domain a share as long as its longest document",
             "give more tokens",
         )
-    return found
+    return result
 
 
 def _of_domain(
@@ -146,10 +146,10 @@ def _of_domain(
             (f"{name}, long", documents[is_long], mixture.long_share),
             (f"{name}, short", documents[~is_long], 1 - mixture.long_share),
         ]
-    for label, own, share in parts:
+    for label, members, share in parts:
         wanted = round(tokens * share)
-        if wanted and own.size:
-            yield Group(label, own, wanted, int(lengths[own].sum()))
+        if wanted and members.size:
+            yield Group(label, members, wanted, int(lengths[members].sum()))
 
 
 def check_domains(shares: Mapping[str, float], there: Sequence[str]) -> None:
@@ -175,21 +175,21 @@ def _shares(mixture: Mixture, tokens: Mapping[str, float]) -> dict[str, float]:
     """The share of every domain, which add up to 1."""
     total = sum(tokens.values())
     if mixture.shares is None:
-        return {name: own / max(total, 1) for name, own in tokens.items()}
+        return {name: count / max(total, 1) for name, count in tokens.items()}
     named = dict(mixture.shares)
-    check_domains(named, [name for name, own in tokens.items() if own])
-    others = {name: own for name, own in tokens.items() if own and name not in named}
-    given = sum(named.values())
+    check_domains(named, [name for name, count in tokens.items() if count])
+    others = {name: count for name, count in tokens.items() if count and name not in named}
+    claimed = sum(named.values())
     if not others:
-        return {name: named.get(name, 0.0) / given for name in tokens}
-    if given > 1:
+        return {name: named.get(name, 0.0) / claimed for name in tokens}
+    if claimed > 1:
         raise InvalidValue(
             "shares",
             named,
-            f"add up to {given:g}, which leaves nothing for {', '.join(others)}",
+            f"add up to {claimed:g}, which leaves nothing for {', '.join(others)}",
             "give shares that add up to 1 at most, or one for each domain",
         )
-    rest = {name: (1 - given) * own / sum(others.values()) for name, own in others.items()}
+    rest = {name: (1 - claimed) * count / sum(others.values()) for name, count in others.items()}
     return {name: named.get(name, rest.get(name, 0.0)) for name in tokens}
 
 
@@ -206,9 +206,9 @@ def documents_of(groups: list[Group], lengths: IntArray, *, seed: int, epoch: in
 def _next(group: Group, lengths: IntArray, seed: tuple[int, ...], epoch: int) -> IntArray:
     """The documents that begin in this epoch's part of the group's stream."""
     begin, end = epoch * group.tokens, (epoch + 1) * group.tokens
-    found = []
+    laps = []
     for lap in range(begin // group.available, (end - 1) // group.available + 1):
         order = np.random.default_rng([*seed, lap]).permutation(group.documents)
         starts = lap * group.available + np.cumsum(lengths[order]) - lengths[order]
-        found.append(order[(starts >= begin) & (starts < end)])
-    return np.concatenate(found)
+        laps.append(order[(starts >= begin) & (starts < end)])
+    return np.concatenate(laps)

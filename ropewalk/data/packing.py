@@ -61,8 +61,8 @@ class Packing(Sequence[tuple[Piece, ...]]):
 
     def __getitem__(self, index: int) -> tuple[Piece, ...]:  # type: ignore[override]
         index = range(len(self))[index]  # counts from the end, and refuses, as a list does
-        own = slice(self._borders[index], self._borders[index + 1])
-        columns = (self.documents[own], self.starts[own], self.ends[own])
+        span = slice(self._borders[index], self._borders[index + 1])
+        columns = (self.documents[span], self.starts[span], self.ends[span])
         return tuple(map(Piece, *(column.tolist() for column in columns)))
 
     def __iter__(self) -> Iterator[tuple[Piece, ...]]:
@@ -114,18 +114,18 @@ def pack(
     Documents without a token are in no window. Those of more than `longest` tokens count as several
     of so many; with `drop`, as their first tokens.
     """
-    own = _checked(lengths)
+    sizes = _checked(lengths)
     if whole_number(capacity, "capacity") < 1:
         raise InvalidValue("capacity", capacity, "must be at least 1", "give a window's length")
     check_member(filling, get_args(Filling), "filling")
     check_member(overflow, get_args(Overflow), "overflow")
     fill = _best_fit if filling == "best_fit" else _greedy
-    owners, offsets, pieces = _pieces(own, longest or max(1, int(own.max(initial=0))), overflow)
+    owners, offsets, pieces = _pieces(sizes, longest or max(1, int(sizes.max(initial=0))), overflow)
     windows, documents, starts, ends = fill(pieces, capacity, overflow)
     starts, ends = starts + offsets[documents], ends + offsets[documents]
     documents = owners[documents]
     order = np.argsort(windows, kind="stable")
-    return Packing(capacity, own, windows[order], documents[order], starts[order], ends[order])
+    return Packing(capacity, sizes, windows[order], documents[order], starts[order], ends[order])
 
 
 def _pieces(
@@ -141,18 +141,18 @@ def _pieces(
 
 
 def _checked(lengths: ArrayLike) -> IntArray:
-    given = np.asarray(lengths)
-    if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
+    array = np.asarray(lengths)
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise InvalidValue(
-            "lengths", f"an array of {given.dtype} of shape {given.shape}",
+            "lengths", f"an array of {array.dtype} of shape {array.shape}",
             "must be one whole number for each document", "count the tokens of each document",
         )  # fmt: skip
-    if given.size and given.min() < 0:
-        at = int(np.argmin(given))
-        raise InvalidValue(f"lengths[{at}]", int(given[at]), "must be 0 or more", "count tokens")
-    own = given.astype(np.int64)
-    own.flags.writeable = False
-    return own
+    if array.size and array.min() < 0:
+        at = int(np.argmin(array))
+        raise InvalidValue(f"lengths[{at}]", int(array[at]), "must be 0 or more", "count tokens")
+    counts = array.astype(np.int64)
+    counts.flags.writeable = False
+    return counts
 
 
 _Columns = tuple[IntArray, IntArray, IntArray, IntArray]

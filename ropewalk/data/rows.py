@@ -70,23 +70,23 @@ def document(row: Row, field: str, weights: str | None, vocabulary: Vocabulary |
         raise InputError(
             f"{row.place}: is not a JSON object; each line must be an object that holds the text"
         )
-    own, place = value.get(field), f"{row.place}: {field}"
-    if isinstance(own, list | np.ndarray):
+    content, place = value.get(field), f"{row.place}: {field}"
+    if isinstance(content, list | np.ndarray):
         owner = _needed(vocabulary, place)
-        tokens = _tokens(own, place, owner)
+        tokens = _tokens(content, place, owner)
         return _bare(row.name, tokens, _weights(value, weights, tokens.size, row), owner)
-    if own is None and field in value:
+    if content is None and field in value:
         raise InputError(f"{place}: is null; leave such rows out, or name another field")
-    if not isinstance(own, str):
-        known = ", ".join(islice(map(str, value), 8)) or "nothing"
+    if not isinstance(content, str):
+        names = ", ".join(islice(map(str, value), 8)) or "nothing"
         raise InvalidValue(
-            place, own, "must be the text of a document", f"give another `field`: {known}"
+            place, content, "must be the text of a document", f"give another `field`: {names}"
         )
     if weights is not None:
         raise InvalidValue(
             "weights", weights, "belongs to tokens, and the rows hold text", "store their tokens"
         )
-    return Document(row.name, own)
+    return Document(row.name, content)
 
 
 def _bare(
@@ -99,7 +99,7 @@ def _bare(
         Weighted(max(start, first) - first, min(end, last) - first, weight)
         for start, end, weight in weights
     )
-    kept = tuple(own for own in moved if own.start < own.end)
+    kept = tuple(span for span in moved if span.start < span.end)
     return Document(name, "", tokens[first:last], kept)
 
 
@@ -114,17 +114,17 @@ def _needed(vocabulary: Vocabulary | None, place: str) -> Vocabulary:
 
 def _tokens(value: object, place: str, vocabulary: Vocabulary) -> IntArray:
     try:
-        found = np.asarray(value)
+        array = np.asarray(value)
     except ValueError:  # rows of different lengths
-        found = np.zeros((0, 0))
-    if found.ndim != 1 or (found.size and not np.issubdtype(found.dtype, np.integer)):
+        array = np.zeros((0, 0))
+    if array.ndim != 1 or (array.size and not np.issubdtype(array.dtype, np.integer)):
         raise InvalidValue(place, "this list", "must be one row of tokens", "write [17, 4, …]")
-    return _checked(found, place, vocabulary)
+    return _checked(array, place, vocabulary)
 
 
-def _checked(found: NDArray[Any], place: str, vocabulary: Vocabulary) -> IntArray:
+def _checked(array: NDArray[Any], place: str, vocabulary: Vocabulary) -> IntArray:
     """Tokens that the model has."""
-    tokens = found.astype(np.int64)
+    tokens = array.astype(np.int64)
     if tokens.min(initial=0) < 0:
         raise InvalidValue(place, int(tokens.min()), "is not a token", "tokens are 0 or more")
     if (largest := int(tokens.max(initial=0))) >= vocabulary.size:
@@ -142,22 +142,22 @@ def _weights(
     """Checked, since they may come from anywhere."""
     if field is None:
         return ()
-    place, given = f"{row.place}: {field}", value.get(field)
+    place, spans = f"{row.place}: {field}", value.get(field)
     remedy = "write [[0, 12, 0], [12, 20, 5]], with places counted in tokens, or []"
-    if not isinstance(given, list):
-        raise InvalidValue(place, given, "must be a list of [start, end, weight]", remedy)
-    found, reached = [], 0
-    for own in given:
-        if not isinstance(own, list | tuple) or len(own) != 3:
-            raise InvalidValue(place, own, "must be [start, end, weight]", remedy)
+    if not isinstance(spans, list):
+        raise InvalidValue(place, spans, "must be a list of [start, end, weight]", remedy)
+    weights, reached = [], 0
+    for span in spans:
+        if not isinstance(span, list | tuple) or len(span) != 3:
+            raise InvalidValue(place, span, "must be [start, end, weight]", remedy)
         # A column of Parquet holds numbers of one kind: next to a weight of 0.5, a place is 3.0.
         start, end = (
             int(each)
             if isinstance(each, float) and each.is_integer()
             else whole_number(each, place)
-            for each in own[:2]
+            for each in span[:2]
         )
-        weight = real_number(own[2], place)
+        weight = real_number(span[2], place)
         if not reached <= start <= end <= length:
             raise InvalidValue(
                 place,
@@ -167,9 +167,9 @@ def _weights(
             )
         if not 0 <= weight <= MOST_WEIGHT:
             raise InvalidValue(place, weight, f"must be between 0 and {MOST_WEIGHT}", remedy)
-        found.append(Weighted(start, end, weight))
+        weights.append(Weighted(start, end, weight))
         reached = end
-    return tuple(found)
+    return tuple(weights)
 
 
 def jsonl(path: Path, fields: Sequence[str]) -> Iterator[Row]:

@@ -81,8 +81,8 @@ class Shard(Value):
 
     @property
     def checksums(self) -> dict[str, str]:
-        found = {"tokens": self.tokens_sha256, "documents": self.documents_sha256}
-        return found if self.weights_sha256 is None else found | {"weights": self.weights_sha256}
+        sums = {"tokens": self.tokens_sha256, "documents": self.documents_sha256}
+        return sums if self.weights_sha256 is None else sums | {"weights": self.weights_sha256}
 
 
 def build(
@@ -172,9 +172,9 @@ class _Build:
             return
         waiting: list[_Tokenised] = []
         size = 0
-        for own in self._tokenised(self._documents):
-            waiting.append(own)
-            size += own.tokens.size
+        for document in self._tokenised(self._documents):
+            waiting.append(document)
+            size += document.tokens.size
             if size >= self.shard:
                 self._write(waiting)
                 waiting, size = [], 0
@@ -270,15 +270,15 @@ class _Build:
             yield _Tokenised(domain, tokens, self._weights(tokens, document.weights))
 
     def _weights(
-        self, tokens: NDArray[np.uint32], given: Sequence[Weighted]
+        self, tokens: NDArray[np.uint32], spans: Sequence[Weighted]
     ) -> NDArray[np.float32] | None:
         """The weight of predicting each token."""
         if self.weigher is not None:
             return self.weigher.weights(tokens.astype(np.int64)).astype(WEIGHT)
-        found = np.ones(tokens.size, dtype=WEIGHT)
-        for start, end, weight in given:
-            found[start:end] = weight
-        return found if given else None
+        weights = np.ones(tokens.size, dtype=WEIGHT)
+        for start, end, weight in spans:
+            weights[start:end] = weight
+        return weights if spans else None
 
     def _write(self, documents: list[_Tokenised]) -> None:
         number, content = len(self._done), _contents(documents)
@@ -308,17 +308,17 @@ class _Tokenised(NamedTuple):
 
 
 def _contents(documents: list[_Tokenised]) -> dict[str, bytes]:
-    table = np.array([(own.tokens.size, own.domain) for own in documents], dtype=FIELD)
-    found = {
-        "tokens": b"".join(np.ascontiguousarray(own.tokens).data for own in documents),
+    table = np.array([(each.tokens.size, each.domain) for each in documents], dtype=FIELD)
+    files = {
+        "tokens": b"".join(np.ascontiguousarray(each.tokens).data for each in documents),
         "documents": table.tobytes(),
     }
-    if any(own.weights is not None for own in documents):
-        found["weights"] = b"".join(
-            (np.ones(own.tokens.size, WEIGHT) if own.weights is None else own.weights).tobytes()
-            for own in documents
+    if any(each.weights is not None for each in documents):
+        files["weights"] = b"".join(
+            (np.ones(each.tokens.size, WEIGHT) if each.weights is None else each.weights).tobytes()
+            for each in documents
         )
-    return found
+    return files
 
 
 def _name(kind: str, number: int) -> str:
@@ -342,8 +342,8 @@ class TokenStore:
         if self.folder.is_dir() and not path.exists():
             raise InputError(f"{folder}: has no tokens; `ropewalk data build` writes such a folder")
         fields = Fields(read_json(path, max_bytes=MOST_BYTES), f"{path}: ")
-        if (found := fields.text("format")) != FORMAT:
-            raise InputError(f"{folder}: is of format {found!r}, not {FORMAT!r}; build it again")
+        if (version := fields.text("format")) != FORMAT:
+            raise InputError(f"{folder}: is of format {version!r}, not {FORMAT!r}; build it again")
         self.tokenizer_sha256 = fields.text("tokenizer_sha256")
         names = fields.items("domains")
         _check_names(names, fields.of("domains"))
@@ -379,17 +379,17 @@ class TokenStore:
 
     def tokens(self, document: int, start: int = 0, end: int | None = None) -> IntArray:
         """The tokens of a document from one place to another."""
-        number, own = self._place(document, start, end)
-        if own.start == own.stop:
+        number, span = self._place(document, start, end)
+        if span.start == span.stop:
             return np.zeros(0, dtype=np.int64)
-        return np.asarray(self._mapped("tokens", number)[own], dtype=np.int64)
+        return np.asarray(self._mapped("tokens", number)[span], dtype=np.int64)
 
     def weights(self, document: int, start: int = 0, end: int | None = None) -> NDArray[np.float32]:
         """The weights of predicting these tokens."""
-        number, own = self._place(document, start, end)
-        if own.start == own.stop or self.shards[number].weights_sha256 is None:
-            return np.ones(own.stop - own.start, dtype=np.float32)
-        return np.asarray(self._mapped("weights", number)[own], dtype=np.float32)
+        number, span = self._place(document, start, end)
+        if span.start == span.stop or self.shards[number].weights_sha256 is None:
+            return np.ones(span.stop - span.start, dtype=np.float32)
+        return np.asarray(self._mapped("weights", number)[span], dtype=np.float32)
 
     def _place(self, document: int, start: int, end: int | None) -> tuple[int, slice]:
         """The shard of a document, and the place of the part in it."""
@@ -468,9 +468,9 @@ class TokenStore:
 
 
 def _read_only(array: IntArray) -> IntArray:
-    own = np.ascontiguousarray(array)
-    own.flags.writeable = False
-    return own
+    result = np.ascontiguousarray(array)
+    result.flags.writeable = False
+    return result
 
 
 def _damaged(path: Path, reason: str) -> InputError:

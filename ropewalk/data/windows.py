@@ -105,8 +105,8 @@ class WindowSettings:
                 "longest", self.longest, f"must be at least {LEAST}", "leave it out to cut nothing"
             )
         if self.tags is not None:
-            own = {name: _checked_tag(name, tag) for name, tag in self.tags.items()}
-            object.__setattr__(self, "tags", frozen(own))
+            tags = {name: _checked_tag(name, tag) for name, tag in self.tags.items()}
+            object.__setattr__(self, "tags", frozen(tags))
 
 
 def _checked_tag(domain: str, tag: object) -> tuple[int, ...]:
@@ -191,8 +191,8 @@ class Windows(Sequence[Window]):
     @cached_property
     def _whole_lengths(self) -> IntArray:
         before = np.array([len(tokens) for tokens in self._beginning])
-        own = self.store.lengths[self.drawn] + before[self.store.of_domain[self.drawn]]
-        return np.asarray(own + (self._special.eos is not None))
+        lengths = self.store.lengths[self.drawn] + before[self.store.of_domain[self.drawn]]
+        return np.asarray(lengths + (self._special.eos is not None))
 
     @cached_property
     def _order(self) -> IntArray:
@@ -235,14 +235,14 @@ class Windows(Sequence[Window]):
             whole[layout.order] = row
             return whole
 
-        before, after = (np.array(own, dtype=np.int64) for own in (self._before, self._after))
-        none_before, none_after = (np.full(own.size, IGNORED) for own in (before, after))
+        before, after = (np.array(ids, dtype=np.int64) for ids in (self._before, self._after))
+        none_before, none_after = (np.full(ids.size, IGNORED) for ids in (before, after))
         end = self._special.eos if self._special.eos is not None else 0
-        tokens = laid([before, *(own.tokens for own in documents), after], end)
-        labels = laid([none_before, *(own.labels for own in documents), none_after], IGNORED)
+        tokens = laid([before, *(row.tokens for row in documents), after], end)
+        labels = laid([none_before, *(row.labels for row in documents), none_after], IGNORED)
         weights = None
         if self.store.weighted:
-            weights = laid([none_before, *(own.weights for own in documents), none_after], 0)
+            weights = laid([none_before, *(row.weights for row in documents), none_after], 0)
             weights = np.where(labels == IGNORED, 0, weights).astype(np.float32)
         return Window(tokens, labels, layout.padded_to(self.settings.length), weights)
 
@@ -334,12 +334,12 @@ class WindowStream(Sequence[Window]):
         """The epoch of a window, and its place there."""
         while not self._ends or self._ends[-1] <= index:
             before = self._ends[-1] if self._ends else 0
-            own = len(self._windows(len(self._ends)))
-            if own == 0:
+            count = len(self._windows(len(self._ends)))
+            if count == 0:
                 raise InputError(
                     f"epoch {len(self._ends)} has no windows; build a store with more text"
                 )
-            self._ends.append(before + own)
+            self._ends.append(before + count)
         epoch = bisect_right(self._ends, index)
         return epoch, index - (self._ends[epoch - 1] if epoch else 0)
 
@@ -370,8 +370,8 @@ class MixedWindows(Sequence[Window]):
 
     def __getitem__(self, index: int) -> Window:  # type: ignore[override]
         step, place = divmod(range(len(self))[index], self._batch)
-        turn, own = step % 2, step // 2
-        return self._by_turns[turn][own * self._batch + place]
+        turn, pair = step % 2, step // 2
+        return self._by_turns[turn][pair * self._batch + place]
 
 
 def long_steps(steps: int) -> int:

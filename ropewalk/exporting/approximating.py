@@ -45,22 +45,22 @@ def losses_between(
     Each is measured once: runtimes often follow the same one.
     """
     model = read_model(checkpoint.folder, torch.float32).eval()
-    losses = {own.id: own for own in followed}
-    found = {key: _loss(model, checkpoint, plan, own) for key, own in losses.items()}
-    return [found[own.id] for own in followed]
+    plans = {each.id: each for each in followed}
+    losses = {key: _loss(model, checkpoint, plan, each) for key, each in plans.items()}
+    return [losses[each.id] for each in followed]
 
 
 def _loss(model: Any, checkpoint: Checkpoint, plan: ContextPlan, followed: ContextPlan) -> Loss:
-    asked = gate.sequences(plan, gate.probe_ids(checkpoint.folder))
-    near = [gate.planned_logits(model, followed, sequence) for sequence in asked]
-    return divergence(model, plan, asked, near)
+    sequences = gate.sequences(plan, gate.probe_ids(checkpoint.folder))
+    near = [gate.planned_logits(model, followed, sequence) for sequence in sequences]
+    return divergence(model, plan, sequences, near)
 
 
 def divergence(
-    model: Any, plan: ContextPlan, asked: Sequence[TokenSequence], approximate: Sequence[Tensor]
+    model: Any, plan: ContextPlan, sequences: Sequence[TokenSequence], approximate: Sequence[Tensor]
 ) -> Loss:
     """The divergence of approximate logits from the planned ones, each sequence at its length."""
-    exact = [gate.planned_logits(model, plan, own, length=own.length) for own in asked]
+    exact = [gate.planned_logits(model, plan, each, length=each.length) for each in sequences]
     return loss_of(exact, approximate)
 
 
@@ -68,11 +68,11 @@ def loss_of(exact: Sequence[Tensor], approximate: Sequence[Tensor]) -> Loss:
     """The divergence of approximate logits from the exact ones."""
     nats = [
         torch.nn.functional.kl_div(
-            own.log_softmax(-1), right.log_softmax(-1), reduction="none", log_target=True
+            near.log_softmax(-1), right.log_softmax(-1), reduction="none", log_target=True
         ).sum(-1)
-        for right, own in zip(exact, approximate, strict=True)
+        for right, near in zip(exact, approximate, strict=True)
     ]
     differences = (
-        float((own - right).abs().max()) for right, own in zip(exact, approximate, strict=True)
+        float((near - right).abs().max()) for right, near in zip(exact, approximate, strict=True)
     )
     return Loss(float(torch.cat(nats).mean()), max(differences))

@@ -21,8 +21,8 @@ def write(
     with staged(out, needs_bytes=0, overwrite=overwrite, sources=(home,)) as folder:
         folder.mkdir()
         for path in home.iterdir():
-            own = path.name in ("config.json", PLAN, MANIFEST) or path.suffix == ".py"
-            if not own and is_listable(path.name) and path.is_file() and lies_within(path, home):
+            skip = path.name in ("config.json", PLAN, MANIFEST) or path.suffix == ".py"
+            if not skip and is_listable(path.name) and path.is_file() and lies_within(path, home):
                 (folder / path.name).symlink_to(path.resolve())
         write_json(folder / "config.json", config)
         write_json(folder / PLAN, plan.to_json())

@@ -79,8 +79,8 @@ def prepare(
     config.pop("torch_dtype", None)
     config["dtype"] = dtype
 
-    def rounded(_: str, own: Tensor) -> Tensor:
-        return own.to(wanted) if own.is_floating_point() else own
+    def rounded(_: str, tensor: Tensor) -> Tensor:
+        return tensor.to(wanted) if tensor.is_floating_point() else tensor
 
     return Job(checkpoint, plan, followed, near, config, rounded, wanted)
 
@@ -120,16 +120,16 @@ def sequences_for(job: Job) -> AskedSequences:
 
 
 def prove(
-    job: Job, asked: AskedSequences, answers: list[gate.StockAnswer]
+    job: Job, sequences: AskedSequences, answers: list[gate.StockAnswer]
 ) -> tuple[Agreement, Loss | None]:
     """Compare the answers with the source model's, and measure what was only approximated."""
     model = _reference(job)
-    count = len(asked.to_compare)
-    agreement = gate.agreement_with(model, job.followed, asked.to_compare, answers[:count])
+    count = len(sequences.to_compare)
+    agreement = gate.agreement_with(model, job.followed, sequences.to_compare, answers[:count])
     if not job.approximations:
         return agreement, None
     logits = [answer.logits for answer in answers[count:]]
-    return agreement, divergence(model, job.asked, asked.to_measure, logits)
+    return agreement, divergence(model, job.asked, sequences.to_measure, logits)
 
 
 def export_folder(
@@ -158,8 +158,8 @@ def export_folder(
         written = write(job, folder, shadow=shadow)
         progress(Status("export", 0.2, "running stock transformers"))
         # Stock transformers answers in a process that knows nothing of ropewalk.
-        asked = sequences_for(job)
-        whole = [*asked.to_compare, *asked.to_measure]
+        sequences = sequences_for(job)
+        whole = [*sequences.to_compare, *sequences.to_measure]
         text = "" if tokens is None else PROBE
         with gate.named_as(path, folder):
             try:
@@ -170,7 +170,7 @@ def export_folder(
         tokenizer_gate.check(tokens, answered.tokens)
         progress(Status("export", 0.6, "running the planned model"))
         # The planned model must give the same, or the folder never gets its name.
-        agreement, loss = prove(job, asked, answered.answers)
+        agreement, loss = prove(job, sequences, answered.answers)
         exported = Exported(
             runtime.name,
             path,
@@ -204,14 +204,14 @@ def _told_left_out(name: str) -> str:
 
 
 def _caveats(job: Job, loss: Loss | None) -> tuple[str, ...]:
-    found = [] if loss is None else [*warnings(job.approximations, loss)]
+    caveats = [] if loss is None else [*warnings(job.approximations, loss)]
     window = window_everywhere(job.checkpoint.config)
     if window is not None and window < job.asked.target_length:
-        found.append(
+        caveats.append(
             f"every layer attends to a window of {window} positions (sliding_window), and the plan "
             f"is for {job.asked.target_length}: no attention reaches as far as the plan turns"
         )
-    return tuple(found)
+    return tuple(caveats)
 
 
 def _raise_limit(path: Path, key: str, length: int) -> None:

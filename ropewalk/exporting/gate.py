@@ -181,8 +181,8 @@ def ask_stock(
             "answers": folder_of_job,
             "text": text,
             "models": [
-                {"folder": str(Path(folder).resolve()), "sequences": [asdict(s) for s in asked]}
-                for folder, asked in jobs
+                {"folder": str(Path(folder).resolve()), "sequences": [asdict(s) for s in batch]}
+                for folder, batch in jobs
             ],
         }
         path = Path(folder_of_job) / "job.json"
@@ -193,10 +193,10 @@ def ask_stock(
             raise GateFailed("stock transformers cannot run the export", [lines[-1]])
         return [
             StockAnswers(
-                list(_answers(load_file(path.with_name(f"{n}.safetensors")), len(asked))),
+                list(_answers(load_file(path.with_name(f"{n}.safetensors")), len(batch))),
                 _tokens(path.with_name(f"{n}.tokens.json")),
             )
-            for n, (_, asked) in enumerate(jobs)
+            for n, (_, batch) in enumerate(jobs)
         ]
 
 
@@ -214,16 +214,16 @@ def named_as(out: str | Path, written: Path) -> Iterator[None]:
 
 
 def agreement_with(
-    model: Any, plan: ContextPlan, asked: Sequence[TokenSequence], answers: Sequence[StockAnswer]
+    model: Any, plan: ContextPlan, batch: Sequence[TokenSequence], answers: Sequence[StockAnswer]
 ) -> Agreement:
     """The agreement of the answers with the planned model; raises for other frequencies."""
     import transformers
 
     # Frequencies first: with others, logits would say nothing new. The planned model then takes
     # over the stock model's, so that their rounding is no part of the difference of logits.
-    as_rounded = _with_frequencies(plan, asked, answers)
+    as_rounded = _with_frequencies(plan, batch, answers)
     differences, spreads = [], []
-    for sequence, answer in zip(asked, answers, strict=True):
+    for sequence, answer in zip(batch, answers, strict=True):
         logits = planned_logits(model, as_rounded, sequence)
         differences.append((logits - answer.logits).abs().max())
         spreads.append(logits.std())
@@ -232,15 +232,15 @@ def agreement_with(
         check_finite(model)  # names the weight that is no number
     # Just beyond the usual tolerance, the model's rounding is measured: some round more coarsely.
     tolerance = TOLERANCE * max(1.0, float(torch.stack(spreads).max()))
-    tolerance, usual = widened(difference, tolerance, lambda: rounding(model, as_rounded, asked))
+    tolerance, usual = widened(difference, tolerance, lambda: rounding(model, as_rounded, batch))
     return Agreement(
         f"transformers {transformers.__version__}",
         "logits",
         difference,
         tolerance,
-        sum(len(sequence.ids) for sequence in asked),
+        sum(len(sequence.ids) for sequence in batch),
         usual,
-        length=max(sequence.length for sequence in asked),
+        length=max(sequence.length for sequence in batch),
     )
 
 
@@ -255,7 +255,7 @@ def widened(
     return (tolerance, usual) if tolerance > usual else (usual, None)
 
 
-def rounding(model: Any, plan: ContextPlan, asked: Sequence[TokenSequence]) -> float:
+def rounding(model: Any, plan: ContextPlan, batch: Sequence[TokenSequence]) -> float:
     """The distance by which logits move if every output of the model is rounded differently.
 
     Every module's output is off by a unit in its last place, up or down; what the layers above make
@@ -268,7 +268,7 @@ def rounding(model: Any, plan: ContextPlan, asked: Sequence[TokenSequence]) -> f
             other = planned_logits(model, plan, sequence)
         return float((plain - other).abs().max())
 
-    return max(map(moved, asked))
+    return max(map(moved, batch))
 
 
 @contextmanager
@@ -276,7 +276,7 @@ def rounded_otherwise(model: Any) -> Iterator[None]:
     """The last place of all that a model computes moved, up or down."""
     generator = torch.Generator().manual_seed(0)
 
-    def shake(module: Any, given: Any, output: Any) -> Any:
+    def shake(module: Any, inputs: Any, output: Any) -> Any:
         if not isinstance(output, Tensor) or not output.is_floating_point():
             return output
         up = torch.randint(2, output.shape, generator=generator) * 2 - 1
@@ -313,11 +313,11 @@ def planned_logits(
 
 
 def _with_frequencies(
-    plan: ContextPlan, asked: Sequence[TokenSequence], answers: Sequence[StockAnswer]
+    plan: ContextPlan, batch: Sequence[TokenSequence], answers: Sequence[StockAnswer]
 ) -> ContextPlan:
     """The plan with the float32 frequencies of the stock model, which are checked before."""
     schedules = {layer_type: list(steps) for layer_type, steps in plan.schedules.items()}
-    for sequence, answer in zip(asked, answers, strict=True):
+    for sequence, answer in zip(batch, answers, strict=True):
         # The step of the plan that stock code follows: if it switches, by the sequence's length.
         length = sequence.length if switches(plan) else plan.target_length
         for layer_type, steps in plan.schedules.items():

@@ -77,8 +77,8 @@ def export(
     schedule = settings.check_plan(model, plan)
     _check_tensors(model)
     why = _not_run(parts)
-    if why and (told := next(tensors.problems(model), "")):
-        raise InputError(f"{model.path}: {told}, so no llama.cpp loads it; convert it again")
+    if why and (problem := next(tensors.problems(model), "")):
+        raise InputError(f"{model.path}: {problem}, so no llama.cpp loads it; convert it again")
     as_folder = len(parts) > 1 and out.suffix.lower() != ".gguf"
     sources = tuple(part.path for part in parts)
     check_export_place(out, sources=sources, overwrite=overwrite, is_folder=as_folder)
@@ -151,7 +151,7 @@ def _write(
     progress: Progress,
 ) -> Path:
     """Write what is asked for, and return the file that llama.cpp is given."""
-    told = share(progress, "export", 0.0, 0.9, "copying tensors")
+    report = share(progress, "export", 0.0, 0.9, "copying tensors")
     named = replace(plan, model=provenance.name_of(plan.model))  # and no path of this machine
     keys = {**changes.keys, provenance.PLAN: rewriting.text(named.dumps())}
     ours = {provenance.SHA256, provenance.SIZE, provenance.PLAN}
@@ -159,7 +159,7 @@ def _write(
         place.mkdir()
         without = changes.without | ours
         written = rewriting.rewrite_parts(
-            parts, place, replace(changes, keys=keys, without=without), told
+            parts, place, replace(changes, keys=keys, without=without), report
         )
         Manifest.of(place, runtime="llama.cpp").write(place)
         return written[0]
@@ -167,7 +167,7 @@ def _write(
         provenance.SHA256: rewriting.text(provenance.BLANK),
         provenance.SIZE: rewriting.number("<Q", 0),
     }
-    rewriting.join(parts, place, replace(changes, keys=keys), told)
+    rewriting.join(parts, place, replace(changes, keys=keys), report)
     progress(Status("export", 0.9, "digesting the file"))
     provenance.seal(place)
     return place
@@ -183,11 +183,11 @@ def _check_tensors(model: GGUFHeader) -> None:
 
 def _of_another_name(parts: Sequence[GGUFHeader], plan: ContextPlan) -> tuple[str, ...]:
     """A notice that the plan was made from another file; a copy may have been renamed."""
-    own, planned = [part.path.name for part in parts], provenance.name_of(plan.model)
-    if planned in own:
+    names, planned = [part.path.name for part in parts], provenance.name_of(plan.model)
+    if planned in names:
         return ()
     return (
-        f"the plan was created from {shortened(planned)}, and this file is {shortened(own[0])}: "
+        f"the plan was created from {shortened(planned)}, and this file is {shortened(names[0])}: "
         "check that they are the same model",
     )
 
@@ -248,13 +248,13 @@ def _agreement(
         told=reading(progress, 0.0, "the exported file", len(tokens)),
     )
     if setting.by_flags:
-        told = reading(progress, 0.5, "the source with the plan as flags", len(tokens))
-        return against_flags(parts, said, tokens, setting, schedule, told)
+        report = reading(progress, 0.5, "the source with the plan as flags", len(tokens))
+        return against_flags(parts, said, tokens, setting, schedule, report)
     try:
         with required_by("comparing factors with the file's own weights"):
             from ropewalk.exporting.gguf_weights import against_weights
-        told = reading(progress, 0.5, "the source as it is", len(tokens))
-        return against_weights(parts, said, tokens, schedule, told)
+        report = reading(progress, 0.5, "the source as it is", len(tokens))
+        return against_weights(parts, said, tokens, schedule, report)
     except InputError as error:  # its weights are no model that can be computed here
         raise NotCompared(str(error)) from None
 
@@ -265,7 +265,7 @@ def against_flags(
     tokens: Sequence[int],
     setting: GGUFSetting,
     schedule: RotarySchedule,
-    told: Callable[[int], None],
+    report: Callable[[int], None],
 ) -> Agreement:
     """Compare llama.cpp's answers with those of the source with the setting as flags.
 
@@ -278,7 +278,7 @@ def against_flags(
         flags = Flags.of(setting, schedule.geometry.original_length, len(tokens) + 1)
         start, step = said.positions.start, said.positions.step
         beside = llama_cpp_run.log_probabilities(
-            copy, tokens, start=start, step=step, flags=flags, told=told
+            copy, tokens, start=start, step=step, flags=flags, told=report
         )
     return Agreement(
         runtime=llama_cpp_run.runtime(),
@@ -319,18 +319,18 @@ def _copy(parts: Sequence[GGUFHeader], copy: Path, length: int) -> None:
 
 def difference(one: LogProbabilities, other: LogProbabilities) -> float:
     """The largest difference between both's values for the same tokens."""
-    found = 0.0
-    for tokens, values, others, own in zip(
+    largest = 0.0
+    for tokens, values, others, theirs in zip(
         one.tokens, one.values, other.tokens, other.values, strict=True
     ):
-        beside = dict(zip(others.tolist(), own.tolist(), strict=True))
-        known = [
+        beside = dict(zip(others.tolist(), theirs.tolist(), strict=True))
+        gaps = [
             abs(v - beside[t]) for t, v in zip(tokens.tolist(), values, strict=True) if t in beside
         ]
         # The likeliest token of one must be among the likeliest of the other. NaN is no number.
-        worst = max(known) if tokens[0] in beside and np.isfinite(known).all() else np.inf
-        found = max(found, worst)
-    return float(found)
+        worst = max(gaps) if tokens[0] in beside and np.isfinite(gaps).all() else np.inf
+        largest = max(largest, worst)
+    return float(largest)
 
 
 def _text_for(parts: Sequence[GGUFHeader], schedule: RotarySchedule, length: int) -> list[int]:

@@ -35,7 +35,7 @@ def against_weights(
     said: LogProbabilities,
     tokens: Sequence[int],
     schedule: RotarySchedule,
-    told: Callable[[int], None],
+    report: Callable[[int], None],
 ) -> Agreement:
     """Compare llama.cpp's answers with the source's dequantised weights under the schedule.
 
@@ -43,12 +43,12 @@ def against_weights(
     measured: on the source under its own setting, before the plan.
     """
     header = whole(parts)
-    model, asked = model_of(header), np.array(tokens)
+    model, ids = model_of(header), np.array(tokens)
     if (stored := stored_type(header)) == "F32":
         allowed = llama_cpp.tolerance(stored, len(tokens))
     else:
-        allowed = ROUNDING * _rounding(parts, model, asked, said.positions, told)
-    return llama_cpp.beside(model, _plan(schedule), asked, said, allowed)
+        allowed = ROUNDING * _rounding(parts, model, ids, said.positions, report)
+    return llama_cpp.beside(model, _plan(schedule), ids, said, allowed)
 
 
 def _rounding(
@@ -56,21 +56,21 @@ def _rounding(
     model: nn.Module,
     tokens: NDArray[np.int64],
     positions: range,
-    told: Callable[[int], None],
+    report: Callable[[int], None],
 ) -> float:
     """The distance of llama.cpp from the source's weights under the source's setting."""
     header = whole(parts)
     present = present_plan(header, header.path.name)
     if len(present.steps()) > 1:
         raise Unsupported("its factors change with the length, so its rounding was not measured")
-    asked = tokens[: present.target_length - 1]
+    ids = tokens[: present.target_length - 1]
     said = llama_cpp_run.log_probabilities(
-        *(header.path, asked.tolist()),
-        start=min(positions.start, len(asked) - 1),
+        *(header.path, ids.tolist()),
+        start=min(positions.start, len(ids) - 1),
         step=positions.step,
-        told=told,
+        told=report,
     )
-    return llama_cpp.difference(model, present, asked, said)
+    return llama_cpp.difference(model, present, ids, said)
 
 
 def loss_of_nearest(
@@ -81,12 +81,12 @@ def loss_of_nearest(
 ) -> Loss:
     """The loss of following one schedule in place of another, over some tokens."""
     model = model_of(whole(parts))
-    found = []
-    for own in (schedule, nearest):
-        with torch.inference_mode(), applied(model, _plan(own), exact_angles=True, check=False):
+    outputs = []
+    for each in (schedule, nearest):
+        with torch.inference_mode(), applied(model, _plan(each), exact_angles=True, check=False):
             logits = model(torch.tensor([list(tokens)]), use_cache=False).logits[0].double()
-            found.append(logits)
-    return loss_of(found[:1], found[1:])
+            outputs.append(logits)
+    return loss_of(outputs[:1], outputs[1:])
 
 
 def _plan(schedule: RotarySchedule) -> ContextPlan:

@@ -96,11 +96,11 @@ def export(
     check_installed()
     checkpoint = opened(source)
     reader = ConfigReader(checkpoint.config)
-    own = family(reader.model_type, reader.outer_type)
+    kind = family(reader.model_type, reader.outer_type)
     schedule = _schedule(checkpoint, plan)
     whole = load_stock_config(checkpoint.folder)
     config, tokenizer = whole.get_text_config(), load_tokenizer(checkpoint.folder)
-    rotation = rotation_of(own, plan)
+    rotation = rotation_of(kind, plan)
     model = GGUFModel(
         checkpoint,
         config=config,
@@ -117,7 +117,7 @@ def export(
             "only the language model is written: llama.cpp takes what reads pictures or sound from "
             "a second file (mmproj)"
         )
-    if rotation.architecture.name != own.architectures[0]:
+    if rotation.architecture.name != kind.architectures[0]:
         warnings.append(
             f"saved as architecture {rotation.architecture.name}, which computes "
             f"{config.model_type} too"
@@ -145,8 +145,8 @@ def export(
             with gate.named_as(out, path):
                 agreement = _agreement(model, plan, path, words, progress)
         except CannotLoad as error:
-            told = f"llama.cpp cannot load it: {error.reason}"
-            raise GateFailed(f"{out} was not written", [told, _CHECK]) from None
+            reason = f"llama.cpp cannot load it: {error.reason}"
+            raise GateFailed(f"{out} was not written", [reason, _CHECK]) from None
         exported = replace(exported, agreement=agreement)
         if not agreement.passed:
             raise NotTheSame(exported, agreement)
@@ -186,22 +186,22 @@ def _agreement(
     tokens = np.random.default_rng(_SEED).integers(vocabulary, size=length)
     with llama_cpp_run.running(path, length=length + 1) as llama:
         _check_tokenizer(loaded.tokenizer, llama, words)
-        told = reading(progress, 0.0, "the exported file", length, 0.7)
-        said = llama.log_probabilities(tokens.tolist(), start=start, told=told)
+        report = reading(progress, 0.0, "the exported file", length, 0.7)
+        said = llama.log_probabilities(tokens.tolist(), start=start, told=report)
     progress(Status("compare", 0.7, "transformers reads the same under the plan"))
     exact = _planned(loaded.model, plan, tokens, said)
     again = partial(_planned, loaded.model, plan, tokens, said, check=False)
     usual = max(tolerance(model.rounded, length), model.family.tolerance)
-    found = _compared(exact, said, usual)
+    agreement = _compared(exact, said, usual)
     if model.rounded != "F32":
-        return _with_rounding(found, model, loaded.model, exact, said, again)
+        return _with_rounding(agreement, model, loaded.model, exact, said, again)
 
     def moved() -> float:  # where experts are chosen, the last place may choose another one
         with gate.rounded_otherwise(loaded.model):
             return float(np.abs(again() - exact).max())
 
-    allowed, before = gate.widened(found.max_difference, usual, moved)
-    return replace(found, tolerance=allowed, usual=before)
+    allowed, before = gate.widened(agreement.max_difference, usual, moved)
+    return replace(agreement, tolerance=allowed, usual=before)
 
 
 def _compared_length(original: int, target: int, model: Any) -> int:
@@ -213,7 +213,7 @@ def _compared_length(original: int, target: int, model: Any) -> int:
 
 
 def _with_rounding(
-    found: Agreement,
+    agreement: Agreement,
     source: GGUFModel,
     model: Any,
     exact: NDArray[np.float64],
@@ -226,21 +226,21 @@ def _with_rounding(
     written wrongly does not excuse itself.
     """
     _round_weights(model, source)
-    own = again()
+    ours = again()
     with _rounding_inputs(model, source.rounded):
         moved = np.abs(again() - exact)
     least = max(TOLERANCES["F32"], source.family.tolerance)
-    found = replace(
-        found,
-        median_difference=float(np.median(np.abs(own - said.values))),
+    agreement = replace(
+        agreement,
+        median_difference=float(np.median(np.abs(ours - said.values))),
         median_tolerance=least + MEDIAN * float(np.median(moved)),
     )
-    if found.max_difference <= found.tolerance:
-        return found
+    if agreement.max_difference <= agreement.tolerance:
+        return agreement
     allowed = math.inf if source.experts else ROUNDING * float(moved.max())
-    if allowed <= found.tolerance:
-        return found
-    return replace(found, tolerance=allowed, usual=found.tolerance)
+    if allowed <= agreement.tolerance:
+        return agreement
+    return replace(agreement, tolerance=allowed, usual=agreement.tolerance)
 
 
 def _round_weights(model: Any, source: GGUFModel) -> None:
@@ -263,8 +263,8 @@ def _round_weights(model: Any, source: GGUFModel) -> None:
 def _rounding_inputs(model: Any, kind: str) -> Iterator[None]:
     """Round the inputs of weights to a type, as llama.cpp does."""
 
-    def round_first(module: Any, given: tuple[Any, ...]) -> tuple[Any, ...]:
-        first, *others = given
+    def round_first(module: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        first, *others = inputs
         return (rounded(first, kind), *others)
 
     with ExitStack() as stack:

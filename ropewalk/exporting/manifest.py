@@ -74,12 +74,12 @@ class Manifest(Value):
         """The manifest of a folder in its present state."""
         paths = [path for path in sorted(folder.iterdir()) if path.name != MANIFEST]
         total = sum(path.stat().st_size for path in paths)
-        found, before = {}, 0
+        files, before = {}, 0
         for path in paths:
             size = path.stat().st_size
-            found[path.name] = FileDigest(size, sha256(path, progress, before, total))
+            files[path.name] = FileDigest(size, sha256(path, progress, before, total))
             before += size
-        return cls(found, runtime)
+        return cls(files, runtime)
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
@@ -106,7 +106,7 @@ def digests_of(export: Path) -> dict[str, str]:
     if export.is_file():
         return {export.name: sha256(export)}
     listed = Manifest.read(export).files.items()
-    return {f"{export.name}/{name}": own.sha256 for name, own in listed}
+    return {f"{export.name}/{name}": file.sha256 for name, file in listed}
 
 
 def check_unchanged(folder: Path) -> None:

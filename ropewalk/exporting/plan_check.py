@@ -17,13 +17,13 @@ def check_plan(plan: ContextPlan, config: Config, source: str) -> None:
         if layer_type not in present.schedules:
             continue  # named when the config is written
         _check_kept(layer_type, steps)
-        own = present.longest(layer_type).geometry
-        planned = replace(steps[-1].schedule.geometry, original_length=own.original_length)
-        if planned != own:
+        geometry = present.longest(layer_type).geometry
+        planned = replace(steps[-1].schedule.geometry, original_length=geometry.original_length)
+        if planned != geometry:
             raise InvalidValue(
                 f"plan.schedules.{layer_type}",
-                _differs(planned, own),
-                f"the plan was made for another model: this one has {_differs(own, planned)}",
+                _differs(planned, geometry),
+                f"the plan was made for another model: this one has {_differs(geometry, planned)}",
                 "create the plan from this model's config",
             )
 

@@ -40,10 +40,10 @@ def copy_companions(source: Path, folder: Path) -> tuple[str, ...]:
     names that a manifest cannot list.
     """
     left_out = []
-    found = {path for pattern in _COMPANIONS for path in source.glob(pattern)}
-    if source / CARD in found:
-        found.discard(source / SOURCE_CARD)  # of an extension's own source
-    for path in sorted(path for path in found if path.name not in _WRITTEN_ANEW):
+    files = {path for pattern in _COMPANIONS for path in source.glob(pattern)}
+    if source / CARD in files:
+        files.discard(source / SOURCE_CARD)  # of an extension's own source
+    for path in sorted(path for path in files if path.name not in _WRITTEN_ANEW):
         if is_listable(path.name) and path.is_file() and lies_within(path, source):
             shutil.copyfile(path, folder / (SOURCE_CARD if path.name == CARD else path.name))
         else:
@@ -54,10 +54,10 @@ def copy_companions(source: Path, folder: Path) -> tuple[str, ...]:
 def lies_within(path: Path, folder: Path) -> bool:
     """True if a file is really in the folder, or in the blobs that a hub's snapshot links to."""
     home = folder.resolve()
-    places = [home]
+    roots = [home]
     if home.parent.name == "snapshots":
-        places.append(home.parent.parent / "blobs")
-    return any(place in path.resolve().parents for place in places)
+        roots.append(home.parent.parent / "blobs")
+    return any(place in path.resolve().parents for place in roots)
 
 
 def write_weights(

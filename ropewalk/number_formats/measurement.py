@@ -98,18 +98,18 @@ class PrecisionSettings:
 
 
 def settings_for(
-    loaded: LoadedModel, documents: Sequence[Document], asked: PrecisionRequest
+    loaded: LoadedModel, documents: Sequence[Document], request: PrecisionRequest
 ) -> PrecisionSettings:
     """The article's grids as far as the model and the text reach, or what is asked for instead."""
     usual = (QUICK_LENGTH, QUICK_SHIFTS, QUICK_SEQUENCES)
-    length, shifts, sequences = usual if asked.quick else (LONGEST, SHIFTS, SEQUENCES)
+    length, shifts, sequences = usual if request.quick else (LONGEST, SHIFTS, SEQUENCES)
     settings = PrecisionSettings(
-        length=asked.length or min(loaded.present_plan.target_length, length),
-        arms=arms_for(loaded.model.device) if asked.arms is None else asked.arms,
-        shifts=shifts if asked.shifts is None else asked.shifts,
-        sequences=asked.sequences or sequences,
+        length=request.length or min(loaded.present_plan.target_length, length),
+        arms=arms_for(loaded.model.device) if request.arms is None else request.arms,
+        shifts=shifts if request.shifts is None else request.shifts,
+        sequences=request.sequences or sequences,
     )
-    if asked.sequences is not None:
+    if request.sequences is not None:
         return settings
     encoder = Encoder(loaded.tokenizer, loaded.vocabulary)
     held = sum(1 for _ in stretches(encoder, documents, settings.length))
@@ -171,10 +171,10 @@ class Measurement:
         if run is None:
             return self.run(None, measuring)
         with RunDirectory(run, "precision", self.identity(), apart_from=sources) as directory:
-            found = self.run(directory.journal(MEASUREMENTS), measuring)
-            directory.keep(RESULTS, found.to_json())
-            draw({"precision": found.charts()}, directory.path / "figures", notice)
-        return found
+            result = self.run(directory.journal(MEASUREMENTS), measuring)
+            directory.keep(RESULTS, result.to_json())
+            draw({"precision": result.charts()}, directory.path / "figures", notice)
+        return result
 
     def run(
         self,
@@ -184,9 +184,9 @@ class Measurement:
         """Run everything; what the journal holds already is not computed again."""
         settings = self.settings
         records = [] if journal is None else self._lines(journal)
-        known = {(r["arm"], r["sequence"]) for r in records if r["kind"] == "shifts"}
+        measured = {(r["arm"], r["sequence"]) for r in records if r["kind"] == "shifts"}
         units = [(arm, i) for arm in settings.arms for i in range(settings.sequences)]
-        missing = [unit for unit in units if unit not in known]
+        missing = [unit for unit in units if unit not in measured]
         total, done = len(missing) * (len(settings.shifts) + 1), 0
 
         def step() -> None:
@@ -202,12 +202,12 @@ class Measurement:
 
         progress(0, total)
         for arm, number in missing:
-            found = shift_differences(
+            differences = shift_differences(
                 *(self.stage, self.sequences[number], named(arm), REFERENCE, settings.shifts),
                 lengths=settings.lengths,
                 passed=step,
             )
-            points = [point_of(difference) for difference in found]
+            points = [point_of(difference) for difference in differences]
             keep({"kind": "shifts", "arm": arm, "sequence": number, "points": points})
         if not any(record["kind"] == "traps" for record in records):
             gains = [
@@ -232,9 +232,9 @@ class Measurement:
         grid = [(first, ends, len(ends), len(ends)) for first in settings.shifts]
         units = [(line.kind, line.arm, line.sequence) for line in lines]
         for number, line in enumerate(lines, start=1):
-            own = [(p.first, p.lengths, len(p.attention), len(p.logit)) for p in line.points]
+            points = [(p.first, p.lengths, len(p.attention), len(p.logit)) for p in line.points]
             is_known = units[number - 1] in units[: number - 1]
-            if is_known or own != (grid if line.kind == "shifts" else []):
+            if is_known or points != (grid if line.kind == "shifts" else []):
                 raise InputError(
                     f"{journal.path}: line {number} is not one that this measurement writes; "
                     "restore the file, or give another directory"
@@ -266,15 +266,15 @@ class Line(Members):
     gains: tuple[Gain, ...] = ()
 
 
-def point_of(found: ShiftDifference) -> dict[str, Any]:
+def point_of(difference: ShiftDifference) -> dict[str, Any]:
     """A difference as the journal keeps it."""
     return {
-        "first": found.first,
-        "second": found.second,
-        "lengths": list(found.lengths),
-        "attention": found.attention.sum((1, 2)).tolist(),
-        "logit": found.logit.sum((1, 2)).tolist(),
-        "losses": list(found.losses),
+        "first": difference.first,
+        "second": difference.second,
+        "lengths": list(difference.lengths),
+        "attention": difference.attention.sum((1, 2)).tolist(),
+        "logit": difference.logit.sum((1, 2)).tolist(),
+        "losses": list(difference.losses),
     }
 
 
@@ -301,7 +301,7 @@ def stretches(
     encoder: Encoder, documents: Sequence[Document], length: int
 ) -> Iterator[NDArray[np.int64]]:
     """All that text holds, one after another, each with room for how a sequence begins."""
-    own = length - len(encoder.bos)
+    size = length - len(encoder.bos)
     for tokens in (encoder.pieces(document.text) for document in documents):
-        for start in range(0, len(tokens) - own + 1, own):
-            yield tokens[start : start + own]
+        for start in range(0, len(tokens) - size + 1, size):
+            yield tokens[start : start + size]

@@ -27,14 +27,14 @@ DIFFERENCE = "attention difference D"
 def chart_of_shifts(arms: Iterable[tuple[str, Sequence[ShiftEstimate]]], reference: int) -> Chart:
     """D against Δ₁: Fig. 1, left."""
     axis = Axis("shift Δ₁", "symlog", linear_to=2.0 * reference)
-    lines = ((name, [p.first for p in own], [p.value for p in own]) for name, own in arms)
+    lines = ((name, [p.first for p in curve], [p.value for p in curve]) for name, curve in arms)
     return chart(f"Δ₂ = {reference}", axis, DIFFERENCE, lines)
 
 
 def chart_of_lengths(arms: Iterable[tuple[str, Sequence[LengthEstimate]]]) -> Chart:
     """First-token logit difference against length: Fig. 1, right."""
     axis = Axis("sequence length", "log2", "length")
-    lines = ((name, [p.length for p in own], [p.value for p in own]) for name, own in arms)
+    lines = ((name, [p.length for p in curve], [p.value for p in curve]) for name, curve in arms)
     return chart("first token", axis, "logit difference D_logit", lines)
 
 
@@ -50,7 +50,7 @@ def chart(
                look=None if label else 0)
         for label, xs, values in lines
     ]  # fmt: skip
-    positive = any(mark.y > 0 for own in series for mark in own.marks)
+    positive = any(mark.y > 0 for line in series for mark in line.marks)
     return Chart(title, x, Axis(y_label, "log10" if positive else "linear"), tuple(series))
 
 
@@ -177,7 +177,7 @@ class Precision(Drawn):
         )
 
     def blocks(self) -> Iterator[Block]:
-        told = table_in(Path(__file__).with_name("arms.json"))
+        table = table_in(Path(__file__).with_name("arms.json"))
         measured = f"{self.sequences} sequences of {format_length(self.length)} tokens"
         yield Title(self.model, f" on {self.device}, {measured}")
         yield Table(
@@ -198,7 +198,7 @@ class Precision(Drawn):
             f"shift moves the loss; intervals: 95%, Student's t over sequences, from {FEWEST} on",
         )
         for arm in self.arms:
-            yield Paragraph(f"  {arm.arm}: {told[arm.arm]['told']}")
+            yield Paragraph(f"  {arm.arm}: {table[arm.arm]['told']}")
         yield Heading("What it means")
         yield from (Paragraph(f"- {line}") for line in self.verdict)
         yield from self.charts()
@@ -269,11 +269,11 @@ def _arm_result(arm: str, records: Sequence[Record]) -> ArmResult:
     points = [record["points"] for record in records]
     curve = tuple(
         ShiftEstimate(
-            own[0]["first"], own[0]["second"], estimate(point["attention"][-1] for point in own)
+            col[0]["first"], col[0]["second"], estimate(point["attention"][-1] for point in col)
         )
-        for own in zip(*points, strict=True)
+        for col in zip(*points, strict=True)
     )
-    base = [next(point for point in own if point["first"] == 0) for own in points]
+    base = [next(point for point in row if point["first"] == 0) for row in points]
     return ArmResult(
         arm=arm,
         curve=curve,
@@ -283,7 +283,7 @@ def _arm_result(arm: str, records: Sequence[Record]) -> ArmResult:
         growth=growth(base),
         loss=estimate(point["losses"][1] for point in base),
         loss_change=estimate(
-            float(np.mean([abs(p["losses"][0] - p["losses"][1]) for p in own])) for own in points
+            float(np.mean([abs(p["losses"][0] - p["losses"][1]) for p in row])) for row in points
         ),
     )
 
@@ -308,8 +308,8 @@ def growth(points: Sequence[Record]) -> SequenceMean | None:
 
 def estimate(values: Iterable[float]) -> SequenceMean:
     """The mean of independent values, with Student's interval."""
-    known = list(values)
-    return SequenceMean(float(np.mean(known)), *(t_interval(known) or (None, None)))
+    sample = list(values)
+    return SequenceMean(float(np.mean(sample)), *(t_interval(sample) or (None, None)))
 
 
 def geometric(values: Iterable[float]) -> SequenceMean:
@@ -325,8 +325,8 @@ def times(ours: Sequence[float], theirs: Sequence[float]) -> SequenceMean | None
     return geometric(a / b for a, b in zip(ours, theirs, strict=True))
 
 
-def _ends(found: SequenceMean) -> str:
-    return "" if found.low is None or found.high is None else f"{found.low:.2g}–{found.high:.2g}"
+def _ends(mean: SequenceMean) -> str:
+    return "" if mean.low is None or mean.high is None else f"{mean.low:.2g}–{mean.high:.2g}"
 
 
 def short(value: float) -> str:

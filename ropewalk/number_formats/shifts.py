@@ -101,21 +101,21 @@ def _comparison(
     heads, length = reference.query.shape[:2]
     device = reference.query.device
     dtype = torch.float64 if device.type != "mps" else torch.float32
-    own = _LayerSums(
+    layer = _LayerSums(
         torch.zeros(heads, length, dtype=dtype, device=device),
         torch.zeros(heads, dtype=dtype, device=device),
         [],
         [],
     )
-    sums.append(own)
+    sums.append(layer)
 
     def hear(start: int, end: int, first_column: Tensor, weights: Tensor) -> None:
         block = reference.logits(start, end)
-        own.first += (first_column - block[..., 0]).abs().sum(-1, dtype=dtype)
+        layer.first += (first_column - block[..., 0]).abs().sum(-1, dtype=dtype)
         difference = reference.weights(block, start, end).sub_(weights).abs_()
-        own.columns[:, :end] += difference.sum(1)
+        layer.columns[:, :end] += difference.sum(1)
         if end in ends:
-            own.read(end)
+            layer.read(end)
 
     return hear
 
@@ -127,18 +127,18 @@ def _collected(
     sums: Sequence[_LayerSums],
     losses: tuple[float, float],
 ) -> ShiftDifference:
-    columns = torch.stack([own.columns for own in sums]).cpu().double().numpy()
+    columns = torch.stack([layer.columns for layer in sums]).cpu().double().numpy()
 
     def stacked(values: Sequence[list[Tensor]]) -> FloatArray:
-        by_layer = [torch.stack(own).cpu().double().numpy() for own in values]
+        by_layer = [torch.stack(layer).cpu().double().numpy() for layer in values]
         return np.stack(by_layer, axis=1)
 
     return ShiftDifference(
         first,
         second,
         ends,
-        stacked([own.attention for own in sums]),
-        stacked([own.logit for own in sums]),
+        stacked([layer.attention for layer in sums]),
+        stacked([layer.logit for layer in sums]),
         columns / np.arange(ends[-1], 0, -1),
         losses,
     )

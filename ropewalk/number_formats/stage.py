@@ -130,10 +130,10 @@ class OpenModel:
     """A stock model, opened."""
 
     def __init__(self, model: Any) -> None:
-        self.given = model
+        self.model = model
         self.anatomy = anatomy_of(model)
         self.plan: ContextPlan = self.anatomy.present
-        self.given_format = _FORMATS[self.given.dtype]
+        self.given_format = _FORMATS[self.model.dtype]
         self._open: dict[Format, tuple[Any, Anatomy]] = {self.given_format: (model, self.anatomy)}
         if not self.anatomy.layers:
             raise Unsupported(
@@ -146,14 +146,14 @@ class OpenModel:
 
     @property
     def device(self) -> torch.device:
-        device: torch.device = self.given.device
+        device: torch.device = self.model.device
         return device
 
     def schedule(self, layer_type: str) -> RotarySchedule:
         schedule = self.plan.longest(layer_type)
         if schedule.kept_initial_positions:
             raise Unsupported(
-                f"{_name(self.given)} keeps initial positions unscaled, so its attention is not "
+                f"{_name(self.model)} keeps initial positions unscaled, so its attention is not "
                 "meant to be relative; measure the model without that plan"
             )
         return schedule
@@ -237,7 +237,7 @@ class OpenModel:
         """The model in a format: itself, or a copy that is made once."""
         key: Format = "float32" if format == "tf32" else format
         if key not in self._open:
-            model = copy.deepcopy(self.given).to(dtype_of(key))
+            model = copy.deepcopy(self.model).to(dtype_of(key))
             if key == "float64" and model.config.get_text_config()._experts_implementation:
                 model.set_experts_implementation("eager")  # grouped products know no float64
             self._open[key] = model, anatomy_of(model)
@@ -247,31 +247,31 @@ class OpenModel:
         model, anatomy = self._in("float32")
         probe = ModelProbe(model, anatomy)
         [heard] = probe.forward(range(8))
-        found = []
+        layouts = []
         for layer in anatomy.layers:
             if layer not in heard:
                 raise Unsupported(
                     f"{_name(model)}: {type(layer.module).__name__} computes its attention without "
                     "transformers' attention interface, so its logits cannot be seen"
                 )
-            own = heard[layer]
-            if "position_embeddings" not in own.kwargs:
+            call = heard[layer]
+            if "position_embeddings" not in call.kwargs:
                 raise Unsupported(
                     f"{_name(model)}: {type(layer.module).__name__} is not given cos and sin by "
                     "name, so its rotation cannot be taken apart"
                 )
-            cos, sin = own.cos_sin
-            plain = probe.replay(layer, own, torch.ones_like(cos), torch.zeros_like(sin))
+            cos, sin = call.cos_sin
+            plain = probe.replay(layer, call, torch.ones_like(cos), torch.zeros_like(sin))
             arrangement = _rotary_of(anatomy, layer.layer_type).arrangement
             table = tuple(by_pair(x[0], arrangement) for x in (cos, sin))
-            layout = _fit(plain.query, own.query, table[0], table[1])
+            layout = _fit(plain.query, call.query, table[0], table[1])
             if layout is None:
                 raise Unsupported(
                     f"{_name(model)}: {type(layer.module).__name__} does more than rotating "
                     "between its projections and its attention, so a shift cannot be isolated"
                 )
-            found.append(layout)
-        return tuple(found)
+            layouts.append(layout)
+        return tuple(layouts)
 
     def _verify(self) -> None:
         """Check that the stage computes the same as the model."""

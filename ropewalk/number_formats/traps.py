@@ -65,9 +65,9 @@ class Trap:
 
 def find_traps(stage: OpenModel) -> list[Trap]:
     """The traps of the model as it was given, and those that casting it would bring."""
-    given = stage.given_format
-    traps = _inspect(stage, "as given", stage.anatomy, given)
-    if given == "float32":
+    native = stage.given_format
+    traps = _inspect(stage, "as given", stage.anatomy, native)
+    if native == "float32":
         # What happens to this very module on the two ways that people take to bf16.
         traps += _inspect(stage, "loaded with dtype=bfloat16", stage.anatomy, "bfloat16")
         traps += _inspect(stage, "cast by .to(bfloat16)", _cast(stage.anatomy), "bfloat16")
@@ -84,7 +84,7 @@ def _cast(anatomy: Anatomy) -> Anatomy:
 
 def _inspect(stage: OpenModel, path: str, anatomy: Anatomy, format: Format) -> list[Trap]:
     product: Format = format if format in _NARROW else "bfloat16"
-    found: dict[tuple[str, str], Trap] = {}
+    traps: dict[tuple[str, str], Trap] = {}
     for layer_type in {layer.layer_type: None for layer in anatomy.layers}:
         schedule = stage.schedule(layer_type)
         positions = _telling_positions(stage.plan.target_length).to(stage.device)
@@ -95,14 +95,14 @@ def _inspect(stage: OpenModel, path: str, anatomy: Anatomy, format: Format) -> l
         arm, predicted = _explain(seen, frequencies, positions, scaling)
         arm = replace(arm, name=path, product=product)
         casts = [(step, str(getattr(arm, step))) for step in CASTS]
-        casts = [(step, own) for step, own in casts if own in (*_NARROW, "tf32")]
+        casts = [(step, dtype) for step, dtype in casts if dtype in (*_NARROW, "tf32")]
         # Float32 angles are off by up to position · 2⁻²³: that much is nobody's trap.
         if predicted > 1e-4 * scaling:
             casts = [("unknown", "")]
             arm = replace(Arm(path), own_tables=True, model=stage.given_format, product=product)
-        for step, own in casts:
-            found.setdefault((step, own), Trap(path, step, own, error, arm))
-    return list(found.values())
+        for step, dtype in casts:
+            traps.setdefault((step, dtype), Trap(path, step, dtype, error, arm))
+    return list(traps.values())
 
 
 def gain_of(stage: OpenModel, trap: Trap, tokens: Tensor) -> Gain:
@@ -115,7 +115,7 @@ def gain_of(stage: OpenModel, trap: Trap, tokens: Tensor) -> Gain:
     return Gain(
         *(trap.path, trap.name, trap.remedy, trap.error),
         *(logit_error(stage, some, arm, farthest) for arm in arms),
-        *(mean_loss(own, tokens[-scored:]) for own in logits),
+        *(mean_loss(each, tokens[-scored:]) for each in logits),
     )
 
 
@@ -129,11 +129,11 @@ def logit_error(stage: OpenModel, tokens: Tensor, arm: Arm, shift: int) -> float
         ours, exact = (
             replace(
                 call,
-                rotated_query=prepared(call.query, call.layout, table, own),
-                rotated_key=prepared(call.key, call.layout, table, own),
+                rotated_query=prepared(call.query, call.layout, table, each),
+                rotated_key=prepared(call.key, call.layout, table, each),
             )
-            for own in (arm, EXACT)
-            for table in [stage.tables(own, call.layer_type, positions)]
+            for each in (arm, EXACT)
+            for table in [stage.tables(each, call.layer_type, positions)]
         )
         with matmul_format(arm):
             for start, end in call.rows():

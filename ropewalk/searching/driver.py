@@ -204,8 +204,8 @@ class Ledger:
         """The part of a request that was never scored, each candidate once."""
         units = []
         for candidate in dict.fromkeys(request.candidates):
-            known = self._losses.get(candidate, {})
-            if documents := tuple(d for d in request.documents if d not in known):
+            scored = self._losses.get(candidate, {})
+            if documents := tuple(d for d in request.documents if d not in scored):
                 units.append(Unit(candidate, documents))
         return units
 
@@ -257,19 +257,19 @@ class Ledger:
         }
 
     def _enter(self, unit: Unit, losses: FloatArray) -> None:
-        known = self._losses.setdefault(unit.candidate, {})
-        known.update(zip(unit.documents, losses.tolist(), strict=True))
+        scored = self._losses.setdefault(unit.candidate, {})
+        scored.update(zip(unit.documents, losses.tolist(), strict=True))
         self._spent += len(unit.documents)
-        if len(known) == self.objective.documents:
-            self._rank(unit.candidate, known)
+        if len(scored) == self.objective.documents:
+            self._rank(unit.candidate, scored)
         if self.progress and self._best is not None:
             evaluations = self._spent / self.objective.documents
             score = self._scores[self._best]
             self.progress(Progress(evaluations, self._tokens, score, self._best))
 
-    def _rank(self, candidate: Candidate, known: dict[int, float]) -> None:
+    def _rank(self, candidate: Candidate, losses: dict[int, float]) -> None:
         # In the order of the documents, so that a sum does not depend on which came first.
-        score = float(np.mean([known[d] for d in range(self.objective.documents)]))
+        score = float(np.mean([losses[d] for d in range(self.objective.documents)]))
         self._scores[candidate] = score
         if np.isfinite(score) and (self._best is None or score < self._scores[self._best]):
             self._best = candidate
@@ -286,7 +286,7 @@ class Ledger:
 
 def _allowance(objective: Objective, evaluations: int | None, tokens: int | None) -> int | None:
     """The budget, in documents."""
-    found = None
+    allowed = None
     for key, budget, cost in (
         ("evaluations", evaluations, 1 / objective.documents),
         ("tokens", tokens, objective.tokens_per_document),
@@ -302,8 +302,8 @@ def _allowance(objective: Objective, evaluations: int | None, tokens: int | None
                 f"over {objective.documents} documents",
                 "allow at least that",
             )
-        found = count if found is None else min(found, count)
-    return found
+        allowed = count if allowed is None else min(allowed, count)
+    return allowed
 
 
 def _state_of(rng: np.random.Generator) -> str:

@@ -187,8 +187,8 @@ class Space:
 
         Its recipe stays, so a runtime that knows the method needs no list of factors.
         """
-        [found] = self._distinct(schedule)
-        return dataclasses.replace(found, recipe=schedule.recipe[-1])
+        [candidate] = self._distinct(schedule)
+        return dataclasses.replace(candidate, recipe=schedule.recipe[-1])
 
     def steps(self, candidate: Candidate) -> Steps:
         steps: Steps = np.rint(np.array(candidate.factors) * STEPS_PER_UNIT).astype(np.int64)
@@ -220,8 +220,8 @@ class Space:
     def schedule(self, candidate: Candidate) -> RotarySchedule:
         """The schedule that a candidate stands for; its recipe is `longrope`, or its own."""
         if candidate.recipe is not None:
-            given = dict(candidate.recipe.parameters)
-            return named(candidate.recipe.method)(self.start, given.pop("target_length"), **given)
+            values = dict(candidate.recipe.parameters)
+            return named(candidate.recipe.method)(self.start, values.pop("target_length"), **values)
         factors = np.array(candidate.factors)
         if self.recover:
             factors = factors / self._present
@@ -263,14 +263,14 @@ class Space:
             ramp = dataclasses.replace(ramp, attention_scaling=growth)
         else:
             ramp = yarn.schedule(start, target)
-        found = {"linear": linear.schedule(start, target)}
+        schedules = {"linear": linear.schedule(start, target)}
         if self.pairs > 1:  # NTK shares the stretch among pairs
-            found["ntk"] = ntk.schedule(start, target)
-        return found | {"yarn": ramp, "ntk_mixed": ntk_mixed.schedule(start, target)}
+            schedules["ntk"] = ntk.schedule(start, target)
+        return schedules | {"yarn": ramp, "ntk_mixed": ntk_mixed.schedule(start, target)}
 
-    def _distinct(self, *found: RotarySchedule | FloatArray) -> tuple[Candidate, ...]:
+    def _distinct(self, *items: RotarySchedule | FloatArray) -> tuple[Candidate, ...]:
         candidates = []
-        for item in found:
+        for item in items:
             if isinstance(item, RotarySchedule):
                 factors = item.rescale_factors[: self.pairs] / self._present
                 scaling = item.attention_scaling / self.start.attention_scaling

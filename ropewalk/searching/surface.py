@@ -73,19 +73,19 @@ class Surface:
 
     def mean(self, points: FloatArray) -> FloatArray:
         """The expected surface."""
-        known = _alike(points, self._points, self.shape.length)
-        expected: FloatArray = self._level + known @ self._weights
+        cross = _alike(points, self._points, self.shape.length)
+        expected: FloatArray = self._level + cross @ self._weights
         return expected
 
     def drawn(self, points: FloatArray, count: int, rng: np.random.Generator) -> FloatArray:
         """[points, count]: surfaces that agree with what was seen, at these points."""
-        known = _alike(points, self._points, self.shape.length)
-        covariance = _alike(points, points, self.shape.length) - known @ self._inverse @ known.T
+        cross = _alike(points, self._points, self.shape.length)
+        covariance = _alike(points, points, self.shape.length) - cross @ self._inverse @ cross.T
         # Points that nearly meet make the matrix singular but for this.
         root = np.linalg.cholesky(covariance + 1e-6 * np.eye(len(points)))
         normal = self._amplitude * rng.standard_normal((len(points), count))
-        found: FloatArray = (self._level + known @ self._weights)[:, None] + root @ normal
-        return found
+        surfaces: FloatArray = (self._level + cross @ self._weights)[:, None] + root @ normal
+        return surfaces
 
     def _through(self, scores: FloatArray) -> tuple[float, FloatArray, float]:
         """The likeliest level and amplitude, and weights by which the surface leaves the level."""

@@ -87,8 +87,8 @@ class RopewalkCallback(TrainerCallback):  # type: ignore[misc]
     def bytes_written(self, model: Any) -> int:
         """The bytes of the models that are kept."""
         adapter = causal_of(model) is not model
-        trained = [own for own in model.parameters() if own.requires_grad or not adapter]
-        size: int = sum(own.numel() * own.element_size() for own in trained)
+        trained = [weight for weight in model.parameters() if weight.requires_grad or not adapter]
+        size: int = sum(weight.numel() * weight.element_size() for weight in trained)
         return size * (len(self.keep) + (self.final is not None))
 
     def leave_signals(self) -> None:
@@ -108,9 +108,9 @@ class RopewalkCallback(TrainerCallback):  # type: ignore[misc]
             self._signals.leave()
             windows = self._per_step(args)
             first = state.global_step * windows
-            found = "0, or infinite before it was clipped" if clipped else f"{norm.item()}"
+            value = "0, or infinite before it was clipped" if clipped else f"{norm.item()}"
             raise NotFinite(
-                f"step {state.global_step + 1}: the norm of the gradient is {found}, in windows "
+                f"step {state.global_step + 1}: the norm of the gradient is {value}, in windows "
                 f"{first} to {first + windows - 1} in the order of reading; the update was not "
                 f"made, and the checkpoints in {args.output_dir} are from before; lower the "
                 "learning rate, or look at these windows"
@@ -148,27 +148,27 @@ class RopewalkCallback(TrainerCallback):  # type: ignore[misc]
 
     def _per_step(self, args: TrainingArguments) -> int:
         """Windows of a step, as the data says, or as the stock Trainer counts."""
-        told = self.data.get("windows_per_step")
-        if isinstance(told, int):
-            return told
-        own = args.per_device_train_batch_size * args.gradient_accumulation_steps
-        return int(own * args.world_size)
+        windows = self.data.get("windows_per_step")
+        if isinstance(windows, int):
+            return windows
+        batch = args.per_device_train_batch_size * args.gradient_accumulation_steps
+        return int(batch * args.world_size)
 
     def _record(self, args: TrainingArguments, state: TrainerState) -> None:
         """Goes into the checkpoint of this step. Not by ExportableState: what a Trainer restores
         from that would replace this callback, and the check of it."""
         windows = state.global_step * self._per_step(args)
-        own = {"plan": self.plan.to_json(), "data": self.data, "windows": windows}
-        state.stateful_callbacks[RECORD] = {"args": {}, "attributes": own}
+        record = {"plan": self.plan.to_json(), "data": self.data, "windows": windows}
+        state.stateful_callbacks[RECORD] = {"args": {}, "attributes": record}
 
     def _check_same(self, state: TrainerState) -> None:
         kept = state.stateful_callbacks.get(RECORD)
-        own = (kept or {}).get("attributes", {})
+        record = (kept or {}).get("attributes", {})
         plan = json.loads(json.dumps(self.plan.to_json()))
         for key, present in (("plan", plan), ("data", self.data)):
-            if key in own and own[key] != present:
-                parts = {*own[key], *present}
-                differ = sorted(p for p in parts if own[key].get(p) != present.get(p))
+            if key in record and record[key] != present:
+                parts = {*record[key], *present}
+                differ = sorted(p for p in parts if record[key].get(p) != present.get(p))
                 raise InputError(
                     f"the checkpoint of step {state.global_step} was trained with another {key} "
                     f"({', '.join(differ)}); "
@@ -225,5 +225,5 @@ def _as_written(model: Any) -> Iterator[None]:
 
 def gradient_norm(model: Any) -> torch.Tensor:
     """The norm over all parameters, also if they are sharded."""
-    gradients = [own.grad for own in model.parameters() if own.grad is not None]
+    gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
     return whole(torch.nn.utils.get_total_norm(gradients))

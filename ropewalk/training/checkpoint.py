@@ -56,13 +56,13 @@ def save(
     optimizer: torch.optim.Optimizer,
     state: Mapping[str, object],
     files: Mapping[str, object] = MappingProxyType({}),
-    own: Mapping[str, Tensor] = MappingProxyType({}),
+    local: Mapping[str, Tensor] = MappingProxyType({}),
 ) -> None:
     """Write a checkpoint, on all ranks together. `state` is JSON, and so are `files` of their own.
-    `own` are tensors of this rank alone, which come back if the number of ranks is the same."""
+    `local` are tensors of this rank alone, which come back if the number of ranks is the same."""
     part = _part_of(folder)
     tensors = {**weights(model), **_optimizer_state(model, optimizer)}
-    tensors |= {f"{_RANK}{rank()}.{key}": value for key, value in {**_random(), **own}.items()}
+    tensors |= {f"{_RANK}{rank()}.{key}": value for key, value in {**_random(), **local}.items()}
     tensors = dict(sorted(tensors.items()))  # a resumed optimizer holds its state in another order
     on_first(lambda: _empty(part))
     writer = HuggingFaceStorageWriter(str(part), save_distributed=True)
@@ -201,13 +201,13 @@ def load_optimizer(folder: Path, model: nn.Module, optimizer: torch.optim.Optimi
         group.update({key: tuple(v) if isinstance(v, list) else v for key, v in kept.items()})
 
 
-def load_own(folder: Path) -> dict[str, Tensor]:
-    """The tensors that this rank gave `save` as `own`, and its random states, which are set. If the
-    number of ranks differs, nothing is set or returned."""
+def load_local(folder: Path) -> dict[str, Tensor]:
+    """The tensors that this rank gave `save` as `local`, and its random states, which are set. If
+    the number of ranks differs, nothing is set or returned."""
     if _written(folder).integer("ranks") != ranks():
         return {}
-    known = _known(folder, f"{_RANK}{rank()}.")
-    tensors = {key: torch.empty(shape, dtype=dtype) for key, (shape, dtype) in known.items()}
+    stored = _known(folder, f"{_RANK}{rank()}.")
+    tensors = {key: torch.empty(shape, dtype=dtype) for key, (shape, dtype) in stored.items()}
     _read(folder, tensors)
     of_rank = {key.rpartition(".")[2]: value for key, value in tensors.items()}
     _set_random(of_rank)
@@ -342,13 +342,13 @@ def _known(folder: Path, prefix: str) -> Known:
 
 def _check_fit(folder: Path, prefix: str, expected: Mapping[str, Tensor]) -> None:
     """Refuse another model's checkpoint: torch would read what has the same name."""
-    known = _known(folder, prefix)
+    stored = _known(folder, prefix)
     shapes = {key: (tuple(value.shape), value.dtype) for key, value in expected.items()}
-    differ = sorted(key for key in {*known, *shapes} if known.get(key) != shapes.get(key))
+    differ = sorted(key for key in {*stored, *shapes} if stored.get(key) != shapes.get(key))
     if differ:
         raise InputError(
             f"{folder}: does not fit this model and its optimizer, in {len(differ)} of "
-            f"{len(known)} tensors: {differ[0]} is {_shape(known, differ[0])} there, and "
+            f"{len(stored)} tensors: {differ[0]} is {_shape(stored, differ[0])} there, and "
             f"{_shape(shapes, differ[0])} here; give the model and the settings that it was saved "
             "with"
         )

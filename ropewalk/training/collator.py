@@ -33,15 +33,15 @@ class WindowCollator:
         labels = self._stacked([window.labels for window in windows], IGNORED)
         layouts = [window.layout for window in windows]
         weights = [window.weights for window in windows if window.weights is not None]
-        found: dict[str, Any] = {}
+        batch: dict[str, Any] = {}
         if weights:
             if not self.weighted:
                 raise Unsupported(
                     "these windows have weights, which the loss of this trainer would leave out; "
                     "train with ropewalk's, or build the tokens without weights"
                 )
-            found["weights"] = self._stacked(weights, 0)
-        return found | {
+            batch["weights"] = self._stacked(weights, 0)
+        return batch | {
             "input_ids": self._stacked([window.tokens for window in windows], 0),
             "position_ids": self._stacked([layout.positions for layout in layouts], 0),
             "labels": labels,

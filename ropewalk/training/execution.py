@@ -128,12 +128,12 @@ def check_reports(names: Sequence[str]) -> None:
     """Refuse what transformers cannot log to, before anything is computed."""
     if not names:
         return
-    from transformers.integrations import integration_utils as known
+    from transformers.integrations import integration_utils as integrations
 
-    present = known.get_available_reporting_integrations()
+    present = integrations.get_available_reporting_integrations()
     for name in names:
-        if name not in known.INTEGRATION_TO_CALLBACK:
-            raise UnknownName("report_to", name, known.INTEGRATION_TO_CALLBACK)
+        if name not in integrations.INTEGRATION_TO_CALLBACK:
+            raise UnknownName("report_to", name, integrations.INTEGRATION_TO_CALLBACK)
         if name not in present:
             raise InvalidValue(
                 "report_to", name, "is not installed here", f"install {name}, or leave it out"
@@ -217,7 +217,7 @@ def step_cost(
         return None
     trained = BYTES[execution.trained_in]
     work = Workload(sizes, stage.window, each, stage.window, trained if execution.on_cpu else HALF)
-    own = step(
+    way = step(
         work,
         ranks // execution.replicate,
         execution.sequence,
@@ -227,7 +227,7 @@ def step_cost(
         at_once=execution.windows_at_once,
         trained=trained,
     )
-    return work, own
+    return work, way
 
 
 def _check_exportable(plan: ContextPlan, config: Config, *, mixed: bool) -> None:
@@ -241,10 +241,10 @@ def _check_exportable(plan: ContextPlan, config: Config, *, mixed: bool) -> None
             "another method than YaRN or dynamic NTK, or leave out `mixed_windows`"
         )
     if bad:
-        told = "; ".join(f"{key}: {cell}" for key, cell in bad.items())
+        reasons = "; ".join(f"{key}: {cell}" for key, cell in bad.items())
         raise Unsupported(
             "stock transformers cannot follow this plan exactly, as a trained model must "
-            f"({told}); plan without those parts, or by another method"
+            f"({reasons}); plan without those parts, or by another method"
         )
 
 

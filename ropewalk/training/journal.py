@@ -31,7 +31,7 @@ class Step(NamedTuple):
         stages: dict[int, list[Step]] = {}
         for i, line in enumerate(lines, start=1):
             fields = Fields(line, f"{path}: line {i}")
-            own = stages.setdefault(stage := fields.integer("stage"), [])
+            seen = stages.setdefault(stage := fields.integer("stage"), [])
             step = cls(
                 fields.integer("step"),
                 fields.number("loss"),
@@ -39,13 +39,13 @@ class Step(NamedTuple):
                 fields.number("learning_rate"),
                 fields.integer("tokens"),
             )
-            if step.step != len(own) + 1:
+            if step.step != len(seen) + 1:
                 raise InputError(
                     f"{path}: line {i} is step {step.step} of stage {stage}, and step "
-                    f"{len(own) + 1} comes there; restore the file, or give another run directory "
+                    f"{len(seen) + 1} comes there; restore the file, or give another run directory "
                     "(`run`)"
                 )
-            own.append(step)
+            seen.append(step)
         return stages
 
 
@@ -66,19 +66,19 @@ def curves(stages: Sequence[tuple[str, Sequence[Step]]]) -> tuple[Chart, ...]:
     charts = []
     for key, label, scale in CURVES:
         series, before = [], 0
-        for name, own in stages:
-            marks = [Mark(before + step.tokens, getattr(step, key)) for step in own]
+        for name, steps in stages:
+            marks = [Mark(before + step.tokens, getattr(step, key)) for step in steps]
             series.append(Series(name, _thinned(marks)))
             width = min(SMOOTHED, len(marks) // 5)
             if key == "loss" and width > 1:
                 means = _thinned(_running(marks, width))
                 series.append(Series(f"{name}, mean of {width} steps", means, main=True))
-            before += own[-1].tokens
+            before += steps[-1].tokens
         caption = ""
-        if max(len(own) for _, own in stages) > MOST:
+        if max(len(steps) for _, steps in stages) > MOST:
             caption = f"Each mark is the mean of a stretch of steps, of {MOST} a stage; bars reach "
             caption += "from its lowest to its highest value."
-        if len({mark.y for own in series for mark in own.marks}) == 1 < len(series[0].marks):
+        if len({mark.y for curve in series for mark in curve.marks}) == 1 < len(series[0].marks):
             continue  # a constant learning rate is no curve
         axis = Axis(label, scale)
         charts.append(Chart(label, Axis("tokens read"), axis, tuple(series), caption=caption))

@@ -40,11 +40,11 @@ def keep_apart(model: Any) -> list[str]:
         model.set_attn_implementation(interface.NAME)
     wrapped: set[str] = set()
     # What a part is given tells nothing while an earlier one leaks, so kinds may be found in turn.
-    while found := _leaking(model):
-        if not (more := [name for name in found if name not in wrapped]):
+    while leaky := _leaking(model):
+        if not (more := [name for name in leaky if name not in wrapped]):
             raise Unsupported(
                 f"{type(model).__name__} mixes tokens outside attention, where packed documents "
-                f"would see each other: {shortened(found)}; these parts ignore the layout, or keep "
+                f"would see each other: {shortened(leaky)}; these parts ignore the layout, or keep "
                 "state from earlier documents; train the model outside ropewalk, on windows of one "
                 "document each"
             )
@@ -94,7 +94,7 @@ class ByDocument:
     def __call__(self, *args: Any, layout: Any = None, **kwargs: Any) -> Tensor:
         if layout is None:
             return self._forward(*args, **kwargs)
-        hidden = next(own for own in (*args, *kwargs.values()) if isinstance(own, Tensor))
+        hidden = next(value for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
         many, length = hidden.shape[:2]
         rows = [layout] * many if isinstance(layout, AttentionLayout) else list(layout)
         if any(row.length > length for row in rows):
@@ -103,22 +103,22 @@ class ByDocument:
                 "this rank: a part that mixes tokens outside attention cannot share a window"
             )
         # A window is read whole and once: a cache would carry one document into the next.
-        args = tuple(None if isinstance(own, Cache) else own for own in args)
-        kwargs = {key: None if isinstance(own, Cache) else own for key, own in kwargs.items()}
+        args = tuple(None if isinstance(value, Cache) else value for value in args)
+        kwargs = {key: None if isinstance(value, Cache) else value for key, value in kwargs.items()}
         divided = [_divided(row, hidden.device) for row in rows]
-        if all(own.whole and row.length == length for own, row in zip(divided, rows, strict=True)):
+        if all(cut.whole and row.length == length for cut, row in zip(divided, rows, strict=True)):
             return self._forward(*args, **kwargs)
         made = []
         for number, window in enumerate(divided):
 
-            def of(places: Tensor, number: int = number, **more: Tensor) -> Tensor:
-                def taken(own: Any) -> Any:
-                    if not isinstance(own, Tensor) or own.ndim < 2 or own.shape[1] != length:
-                        return own
-                    return own[min(number, own.shape[0] - 1), places][None]
+            def of(index: Tensor, number: int = number, **more: Tensor) -> Tensor:
+                def taken(value: Any) -> Any:
+                    if not isinstance(value, Tensor) or value.ndim < 2 or value.shape[1] != length:
+                        return value
+                    return value[min(number, value.shape[0] - 1), index][None]
 
-                given = {key: taken(own) for key, own in kwargs.items()}
-                return self._forward(*map(taken, args), **given, **more)[0]
+                named = {key: taken(value) for key, value in kwargs.items()}
+                return self._forward(*map(taken, args), **named, **more)[0]
 
             parts = of_all(of, window) if self._boundaries else one_by_one(of, window)
             row = parts.new_zeros(length, *parts.shape[1:])
@@ -145,7 +145,7 @@ def _divided(layout: AttentionLayout, device: torch.device) -> _Divided:
     order = torch.tensor(layout.order, device=device)
     anchor, rest = order[: layout.anchor_length], order[layout.anchor_length :]
     documents = torch.split(rest, layout.document_lengths.tolist())
-    pieces = [torch.cat([anchor, own]) for own in documents]
+    pieces = [torch.cat([anchor, document]) for document in documents]
     return _Divided(order, pieces or [anchor], len(anchor))
 
 
@@ -165,7 +165,7 @@ def of_all(of: Callable[..., Tensor], window: _Divided) -> Tensor:
         seq_idx=torch.arange(len(lengths)).repeat_interleave(lengths).int()[None].to(device),
     )
     first, *others = torch.split(made, lengths.tolist())
-    return torch.cat([first, *(own[window.anchor :] for own in others)])
+    return torch.cat([first, *(piece[window.anchor :] for piece in others)])
 
 
 def _knows_boundaries(part: nn.Module) -> bool:
@@ -173,18 +173,18 @@ def _knows_boundaries(part: nn.Module) -> bool:
 
     Where the kernels are missing some classes raise, and some take the arguments and ignore them.
     """
-    width = next(own.shape[-1] for own in part.parameters() if own.ndim == 2)
-    own = next(part.parameters())
+    width = next(weight.shape[-1] for weight in part.parameters() if weight.ndim == 2)
+    weight = next(part.parameters())
     layout = AttentionLayout.anchor([_FIRST, _SECOND])
     random = torch.Generator().manual_seed(0)
-    rows = torch.randn(1, layout.length, width, generator=random).to(own.device, own.dtype)
+    rows = torch.randn(1, layout.length, width, generator=random).to(weight.device, weight.dtype)
     try:
         with in_mode(part, training=True):
             apart = ByDocument(part.forward)(rows, layout=layout)
             at_once = ByDocument(part.forward, boundaries=True)(rows, layout=layout)
     except Exception:  # whatever a kernel, or its absence, says to it
         return False
-    rounding = max(1e-4, 16 * torch.finfo(own.dtype).eps)
+    rounding = max(1e-4, 16 * torch.finfo(weight.dtype).eps)
     return bool((apart - at_once).abs().max() <= rounding * apart.abs().max())
 
 
@@ -212,10 +212,10 @@ def _heard(
     heard: dict[nn.Module, tuple[Tensor, Tensor]] = {}
 
     def listen(part: nn.Module, args: Any, kwargs: dict[str, Any], result: Any) -> None:
-        given = next((each for each in (*args, *kwargs.values()) if _is_rows(each, ids)), None)
+        hidden = next((each for each in (*args, *kwargs.values()) if _is_rows(each, ids)), None)
         result = result[0] if isinstance(result, tuple) else result
-        if given is not None and _is_rows(result, ids):
-            heard.setdefault(part, (given, result))
+        if hidden is not None and _is_rows(result, ids):
+            heard.setdefault(part, (hidden, result))
 
     hooks = [part.register_forward_hook(listen, with_kwargs=True) for part in parts]
     try:
@@ -233,7 +233,7 @@ def _is_rows(value: object, ids: Tensor) -> bool:
 def _leaks(before: tuple[Tensor, Tensor], after: tuple[Tensor, Tensor]) -> bool:
     """Rounding aside: where experts share a matrix product, that depends on all their tokens."""
     second = slice(1 + _FIRST, None)
-    given, made = ((b - a).float().abs() for b, a in zip(before, after, strict=True))
+    inputs, made = ((b - a).float().abs() for b, a in zip(before, after, strict=True))
     rounding = max(1e-3, 16 * torch.finfo(before[1].dtype).eps)
-    same = given[:, second].max() <= 0.1 * rounding * given.max()
+    same = inputs[:, second].max() <= 0.1 * rounding * inputs.max()
     return bool(same and made[:, second].max() > rounding * made.max() > 0)

@@ -41,22 +41,22 @@ class Place:
     @cached_property
     def sequence_mesh(self) -> DeviceMesh | None:
         """The ranks that share this one's windows."""
-        own = self.division
-        if own.sequence == 1:
+        split = self.division
+        if split.sequence == 1:
             return None
         mesh = init_device_mesh(
-            self._device, (own.readers, own.sequence), mesh_dim_names=("readers", "sequence")
+            self._device, (split.readers, split.sequence), mesh_dim_names=("readers", "sequence")
         )
         return mesh["sequence"]
 
     @cached_property
     def weights_mesh(self) -> DeviceMesh:
-        own = self.division
-        cut = own.shard * own.sequence
-        if own.replicate == 1:
+        split = self.division
+        cut = split.shard * split.sequence
+        if split.replicate == 1:
             return init_device_mesh(self._device, (cut,), mesh_dim_names=("shard",))
         return init_device_mesh(
-            self._device, (own.replicate, cut), mesh_dim_names=("replicate", "shard")
+            self._device, (split.replicate, cut), mesh_dim_names=("replicate", "shard")
         )
 
 
@@ -85,12 +85,12 @@ def check_same(model: nn.Module) -> None:
 
     Those that are still in their files are compared there (ranks.check_seen).
     """
-    here = [each for each in model.named_parameters() if not each[1].is_meta]
-    found = gathered([weights_digest([each]) for each in here])
-    names = [name for name, _ in here]
-    for other, theirs in enumerate(found):
-        if theirs != found[0]:
-            differ = [name for name, a, b in zip(names, found[0], theirs, strict=False) if a != b]
+    loaded = [each for each in model.named_parameters() if not each[1].is_meta]
+    digests = gathered([weights_digest([each]) for each in loaded])
+    names = [name for name, _ in loaded]
+    for other, theirs in enumerate(digests):
+        if theirs != digests[0]:
+            differ = [name for name, a, b in zip(names, digests[0], theirs, strict=False) if a != b]
             raise InputError(
                 f"rank {other} holds other weights than the first ({len(differ)} parameters, "
                 f"{shortened(differ[:1])}, …); load the same model on all ranks, and call "
@@ -100,7 +100,7 @@ def check_same(model: nn.Module) -> None:
 
 def check_sharded(model: Any) -> None:
     """Refuse to go on if sharding was asked for and did not happen."""
-    whole = [name for name, own in model.named_parameters() if not isinstance(own, DTensor)]
+    whole = [name for name, weight in model.named_parameters() if not isinstance(weight, DTensor)]
     if whole or not any(isinstance(module, FSDPModule) for module in model.modules()):
         raise RopewalkError(
             f"sharding was asked for, but {len(whole)} parameters are whole on this rank "

@@ -58,10 +58,10 @@ class StagePlanner:
         """The plan of a stage that is not searched, for the model or config that it begins with."""
         present, length = source.present_plan, self.stages[number - 1].length
         if self.plans:
-            given = self._given(number)
+            plan = self._given(number)
             # One plan for all stages: the later ones begin with a model that follows it.
-            same = len(self.plans) == 1 < number and _follows(present, given)
-            return present if same else given
+            same = len(self.plans) == 1 < number and _follows(present, plan)
+            return present if same else plan
         if length == present.target_length:
             return present
         now = present.longest(present.extended_layer).geometric_base
@@ -70,7 +70,7 @@ class StagePlanner:
             base = self.bases(length)
         # Such a method starts from the plain frequencies again, as YaRN's authors do.
         anew = now is None and any(each.geometric_start for each in stacked(self.method or _RANKED))
-        asked = PlanRequest(
+        request = PlanRequest(
             source,
             length,
             self.method,
@@ -78,7 +78,7 @@ class StagePlanner:
             from_original=anew and self.method is not None,
             after_training=True,
         )
-        return planned(asked, progress, notice).plan
+        return planned(request, progress, notice).plan
 
     def _given(self, number: int) -> ContextPlan:
         return self.plans[min(number, len(self.plans)) - 1]
@@ -86,9 +86,9 @@ class StagePlanner:
 
 def _follows(present: ContextPlan, plan: ContextPlan) -> bool:
     """True if a model follows a plan up to its length, in whatever form its config says it."""
-    now, own = (each.longest(each.extended_layer) for each in (present, plan))
+    now, goal = (each.longest(each.extended_layer) for each in (present, plan))
     return (
         present.target_length == plan.target_length
-        and now.attention_scaling == own.attention_scaling
-        and bool(np.allclose(now.inverse_frequencies, own.inverse_frequencies, rtol=1e-6, atol=0))
+        and now.attention_scaling == goal.attention_scaling
+        and bool(np.allclose(now.inverse_frequencies, goal.inverse_frequencies, rtol=1e-6, atol=0))
     )

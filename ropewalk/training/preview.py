@@ -81,35 +81,35 @@ class TrainPreview(Result):
         yield Paragraph(self.summary())
 
 
-def preview(asked: TrainRequest) -> TrainPreview:
+def preview(job: TrainRequest) -> TrainPreview:
     """The steps of a run, and their cost."""
-    batch, config = asked.settings.batch, config_of(asked.source)
-    sizes, on = sizes_of(config), asked.execution.on
-    served = asked.source.present_plan.target_length
+    batch, config = job.settings.batch, config_of(job.source)
+    sizes, on = sizes_of(config), job.execution.on
+    served = job.source.present_plan.target_length
     rows, peak = [], 0.0
-    for number, stage in enumerate(asked.settings.stages, start=1):
+    for number, stage in enumerate(job.settings.stages, start=1):
         tokens = stage.steps * batch * stage.window
-        cost = step_cost(config, stage, asked.settings, asked.execution)
+        cost = step_cost(config, stage, job.settings, job.execution)
         # A step of the formula is one window of each reader; a step of ours is a batch of windows.
-        steps = stage.steps * asked.execution.accumulated(batch) * asked.execution.windows_at_once
+        steps = stage.steps * job.execution.accumulated(batch) * job.execution.windows_at_once
         seconds = None if cost is None else cost[1].seconds
         rows.append(
             PreviewStage(
                 stage.length,
                 stage.window,
                 stage.steps,
-                asked.planner.name(number, served),
+                job.planner.name(number, served),
                 tokens,
-                asked.epochs(stage),
+                job.epochs(stage),
                 3 * sizes.operations(stage.window) * (tokens / stage.window) / 1e15,
                 None if seconds is None else seconds * steps,
             )
         )
         peak = max(peak, 0.0 if cost is None else cost[1].bytes)
     return TrainPreview(
-        asked.source.name,
+        job.source.name,
         tuple(rows),
-        bytes_on_disk(SINGLE * sizes.weights, asked.settings),
+        bytes_on_disk(SINGLE * sizes.weights, job.settings),
         int(peak) or None,
         TrainPreview.machine if on is None else str(on),
         "" if on is None else on.caution,

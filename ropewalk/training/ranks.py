@@ -70,13 +70,13 @@ def on_first(act: Callable[[], object]) -> None:
     on_all(first)
 
 
-def most_of_ranks(here: int, device: torch.device) -> int:
+def most_of_ranks(number: int, device: torch.device) -> int:
     """The largest number of any rank."""
     if not dist.is_initialized():
-        return here
-    told = torch.tensor(here, device=device)
-    dist.all_reduce(told, op=dist.ReduceOp.MAX)
-    return int(told.item())
+        return number
+    most = torch.tensor(number, device=device)
+    dist.all_reduce(most, op=dist.ReduceOp.MAX)
+    return int(most.item())
 
 
 def check_shared(folder: Path) -> None:
@@ -98,29 +98,29 @@ def check_shared(folder: Path) -> None:
         on_first(mark.unlink)
 
 
-def check_seen(told: Mapping[str, object], files: Mapping[str, Path]) -> None:
+def check_seen(values: Mapping[str, object], files: Mapping[str, Path]) -> None:
     """Refuse ranks that see different values or files: each would train a piece of another model.
 
     A file that is one and the same for all, on one machine, is not read; else once on each.
     """
-    places = gathered({name: _place_of(path) for name, path in files.items()})
-    own: dict[str, object] = {key: json.dumps(value, default=str) for key, value in told.items()}
+    stamps = gathered({name: _place_of(path) for name, path in files.items()})
+    ours: dict[str, object] = {key: json.dumps(value, default=str) for key, value in values.items()}
     for number, (name, path) in enumerate(files.items()):
-        here = places[rank()][name]
-        same = [other for other, seen in enumerate(places) if seen.get(name) == here]
+        stamp = stamps[rank()][name]
+        same = [other for other, seen in enumerate(stamps) if seen.get(name) == stamp]
         if len(same) == ranks():
-            own[name] = "the same for all"
+            ours[name] = "the same for all"
         elif same[number % len(same)] == rank():
-            own[name] = sha256_of(path)
-    found = gathered(own)
-    for other, seen in enumerate(places):
+            ours[name] = sha256_of(path)
+    views = gathered(ours)
+    for other, seen in enumerate(stamps):
         for name, place in seen.items():  # who did not read it has it from who did
-            first = next(r for r, each in enumerate(places)
-                         if each.get(name) == place and name in found[r])  # fmt: skip
-            found[other].setdefault(name, found[first][name])
-    for other, theirs in enumerate(found):
-        names = {*theirs, *found[0]}
-        if differ := sorted(key for key in names if theirs.get(key) != found[0].get(key)):
+            first = next(r for r, each in enumerate(stamps)
+                         if each.get(name) == place and name in views[r])  # fmt: skip
+            views[other].setdefault(name, views[first][name])
+    for other, theirs in enumerate(views):
+        names = {*theirs, *views[0]}
+        if differ := sorted(key for key in names if theirs.get(key) != views[0].get(key)):
             raise InputError(
                 f"rank {other} sees another {', '.join(differ[:3])}"
                 f"{', …' if len(differ) > 3 else ''} than the first rank; give all ranks the same "
@@ -130,19 +130,19 @@ def check_seen(told: Mapping[str, object], files: Mapping[str, Path]) -> None:
 
 def _place_of(path: Path) -> list[object]:
     """The place and time of a file; the same for all who have the same file on one machine."""
-    found = path.stat()
-    return [platform.node(), found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns]
+    stat = path.stat()
+    return [platform.node(), stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns]
 
 
 def whole(tensor: Tensor) -> Tensor:
     """The values of a tensor, gathered if it is cut over ranks, which then all take part."""
-    own = tensor.detach()
-    return own.full_tensor() if isinstance(own, DTensor) else own
+    value = tensor.detach()
+    return value.full_tensor() if isinstance(value, DTensor) else value
 
 
 def weights_digest(named: Iterable[tuple[str, Tensor]]) -> str:
     """A digest of the bits of tensors, however they are cut over ranks, which all take part."""
-    sums = [(name, list(own.shape), str(own.dtype), _bit_sum(own)) for name, own in named]
+    sums = [(name, list(value.shape), str(value.dtype), _bit_sum(value)) for name, value in named]
     return hashlib.sha256(json.dumps(sums).encode()).hexdigest()
 
 
@@ -151,6 +151,6 @@ _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 def _bit_sum(tensor: Tensor) -> int:
     """Modulo 2⁶⁴, so the order of adding up does not count."""
-    own = whole(tensor)
-    bits = own.contiguous().view(-1).view(_INTEGERS[own.element_size()])
+    value = whole(tensor)
+    bits = value.contiguous().view(-1).view(_INTEGERS[value.element_size()])
     return int(bits.sum(dtype=torch.int64).item())

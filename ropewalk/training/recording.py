@@ -66,8 +66,8 @@ class Recorder(TrainerCallback):  # type: ignore[misc]
         self, args: TrainingArguments, state: TrainerState, *_: Any, **__: Any
     ) -> None:
         self._began, self._first = time.monotonic(), state.global_step
-        told = f"training at {format_length(self._stage.length)}"
-        self._progress(Status(told, state.global_step / self._stage.steps))
+        label = f"training at {format_length(self._stage.length)}"
+        self._progress(Status(label, state.global_step / self._stage.steps))
 
     def on_log(
         self, args: TrainingArguments, state: TrainerState, *_: Any, logs: dict[str, Any], **__: Any

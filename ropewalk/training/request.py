@@ -63,12 +63,12 @@ class TrainRequest:
         """The settings that are given, with the recipe's values for the others."""
         lengths, recipe = self._lengths(), self.recipe
         usual = {} if recipe is None else {key: getattr(recipe, key) for key in _OF_A_RECIPE}
-        given = {key: value for key, value in self.given.items() if value is not None}
+        chosen = {key: value for key, value in self.given.items() if value is not None}
         derived = {
             "stages": stages_of(lengths, self._steps(len(lengths)), self._window(lengths)),
             "shares": shares_of(self.given["shares"], self.text.domains),
         }
-        return TrainingSettings(**usual | given | derived)
+        return TrainingSettings(**usual | chosen | derived)
 
     @property
     def path(self) -> Path:

@@ -53,11 +53,11 @@ class TrainedStage(Value):
     def loss_in_words(self) -> str:
         """The mean loss at either end."""
         count = min(FIRST, len(self.steps))
-        told = f"mean loss {self.loss_first} in the first {count} steps and {self.loss_last} in "
-        told += f"the last {count}"
+        text = f"mean loss {self.loss_first} in the first {count} steps and {self.loss_last} in "
+        text += f"the last {count}"
         if self.loss_last.value > self.loss_first.value + DIVERGED:
-            told += "; it diverged, and the model is worse for it: try a lower learning rate"
-        return told
+            text += "; it diverged, and the model is worse for it: try a lower learning rate"
+        return text
 
 
 def _mean(steps: Sequence[Step]) -> Interval:
@@ -84,7 +84,7 @@ class Trained(Drawn):
     """The folder of the adapter, if one was trained; the exported weights have it merged."""
 
     def to_rows(self) -> list[dict[str, Any]]:
-        return [{"length": own.length, **flat(step)} for own in self.stages for step in own.steps]
+        return [{"length": s.length, **flat(step)} for s in self.stages for step in s.steps]
 
     def derived(self) -> dict[str, object]:
         return {"tokens": self.tokens}
@@ -96,12 +96,12 @@ class Trained(Drawn):
     @property
     def course(self) -> str:
         """The steps of each stage, and how the loss went."""
-        told = "; ".join(
+        text = "; ".join(
             f"{len(stage.steps):,} steps at {format_length(stage.length)} ({stage.method}), "
             f"{stage.loss_in_words()}"
             for stage in self.stages
         )
-        return f"{told}; {self.tokens:,} tokens."
+        return f"{text}; {self.tokens:,} tokens."
 
     def summary(self) -> str:
         return f"{self.model}: {self.course} {self.exported.summary()}"

@@ -66,7 +66,7 @@ def _write_plan(folder: Path, plan: ContextPlan) -> None:
 
 def _gathered(model: Any) -> dict[str, Tensor]:
     """The state on the CPU of the first rank; empty on the others, which take part."""
-    trained = {name for name, own in model.named_parameters() if own.requires_grad}
+    trained = {name for name, weight in model.named_parameters() if weight.requires_grad}
     gathered = {}
     for name, value in model.state_dict().items():
         if _is_adapter(model) and name not in trained:
@@ -102,14 +102,14 @@ def plain_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
     All ranks take part, and all get them. Tied weights come once.
     """
     causal = causal_of(model)
-    known = {name for name, _ in (*causal.named_parameters(), *causal.named_buffers())}
-    layers = {name: own for name, own in causal.named_modules() if hasattr(own, "lora_A")}
+    names = {name for name, _ in (*causal.named_parameters(), *causal.named_buffers())}
+    layers = {name: module for name, module in causal.named_modules() if hasattr(module, "lora_A")}
     for name, value in causal.state_dict().items():
-        if _LORA in name or name not in known:
+        if _LORA in name or name not in names:
             continue
         weight = whole(value)
         if name.endswith(f"{_BASE}weight"):
             layer: Any = layers[name.removesuffix(f"{_BASE}weight")]
-            up, down = (whole(own[_NAME].weight) for own in (layer.lora_B, layer.lora_A))
+            up, down = (whole(factor[_NAME].weight) for factor in (layer.lora_B, layer.lora_A))
             weight = weight + (layer.scaling[_NAME] * (up @ down)).to(weight.dtype)
         yield name.replace(_BASE, "."), weight

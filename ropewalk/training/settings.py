@@ -115,8 +115,8 @@ class TrainingSettings:
                 "choose another layout, such as anchor",
             )
         for key in ("shares", "tags"):
-            if (given := getattr(self, key)) is not None:
-                object.__setattr__(self, key, frozen(given))
+            if (value := getattr(self, key)) is not None:
+                object.__setattr__(self, key, frozen(value))
         for stage in self.stages:
             self.windows(stage)  # has the checks of windows
 

@@ -150,8 +150,8 @@ class StageInput:
 def written_bytes(place: Path) -> int:
     """The bytes of checkpoints and models that a run holds already."""
     patterns = (f"{checkpoint.PREFIX}*", KEPT, "model", TRAINED, ADAPTER)
-    folders = [own for pattern in patterns for own in place.glob(pattern)]
-    folders += [own for pattern in patterns for own in place.glob(f"stage-*/{pattern}")]
+    folders = [folder for pattern in patterns for folder in place.glob(pattern)]
+    folders += [folder for pattern in patterns for folder in place.glob(f"stage-*/{pattern}")]
     files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
     return sum(path.stat().st_size for path in files)
 
@@ -185,7 +185,7 @@ def train_stage(
         ),
         Recorder(job.stage, job.settings.batch, journal=journal, progress=progress, event=event),
         KeepModels(
-            keep, lambda own, name: write_trained(own, job, job.place / KEPT / name, plan=job.plan)
+            keep, lambda net, name: write_trained(net, job, job.place / KEPT / name, plan=job.plan)
         ),
     ]
     with quiet(), _places_of(job):
@@ -221,16 +221,16 @@ def _check_seen(job: StageJob) -> None:
     weights = [job.source / "config.json", *checked_weights(job.source)]
     files = {path.name: path for path in weights}
     files |= {f"tokens/{path.name}": path for path in sorted(job.store.folder.glob("*-[0-9]*"))}
-    told = {
+    values = {
         "data": _identity(job),
         "special tokens": asdict(job.special),
         "plan": job.plan.id,
         "settings": asdict(replace(job.settings, shares=None)),
         "stage": asdict(job.stage),
         "execution": asdict(job.execution),
-        **{f"version of {name}": told for name, told in versions().items()},
+        **{f"version of {name}": version for name, version in versions().items()},
     }
-    check_seen(told, files)
+    check_seen(values, files)
 
 
 def _parts(job: StageJob, notice: Notice) -> Empty | None:
@@ -238,12 +238,12 @@ def _parts(job: StageJob, notice: Notice) -> Empty | None:
     it is loaded whole."""
     if job.execution.ranks == 1:
         return None
-    found = without_weights(job.source, getattr(torch, job.execution.trained_in))
-    if isinstance(found, str):
+    result = without_weights(job.source, getattr(torch, job.execution.trained_in))
+    if isinstance(result, str):
         if first():
-            notice(f"each rank loads the whole model before it is cut: {found}")
+            notice(f"each rank loads the whole model before it is cut: {result}")
         return None
-    return found
+    return result
 
 
 def _resumed(job: StageJob, journal: StepJournal | None, notice: Notice) -> str | None:
@@ -318,10 +318,10 @@ def _identity(job: StageJob) -> dict[str, object]:
 def digest_of(store: TokenStore) -> str:
     """A digest of all tokens, by the checksums of the shards, and of what their domains are called,
     if there are several."""
-    told = "".join("".join(shard.checksums.values()) for shard in store.shards)
+    identity = "".join("".join(shard.checksums.values()) for shard in store.shards)
     if len(store.domains) > 1:
-        told += json.dumps(store.domains)
-    return hashlib.sha256(told.encode()).hexdigest()
+        identity += json.dumps(store.domains)
+    return hashlib.sha256(identity.encode()).hexdigest()
 
 
 def write_trained(

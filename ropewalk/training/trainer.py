@@ -301,17 +301,17 @@ class RopewalkTrainer(Trainer):  # type: ignore[misc]
 
     # How a run goes on.
 
-    def _checkpoint_named(self, given: str | bool | None) -> Path | None:
+    def _checkpoint_named(self, resume: str | bool | None) -> Path | None:
         run = Path(self.args.output_dir)
-        if given is None or given is False:
+        if resume is None or resume is False:
             return None
-        if given is True:
+        if resume is True:
             kept = checkpoint.checkpoints_in(run)
             stock = get_last_checkpoint(str(run)) if run.is_dir() and not kept else None
             if not kept and (stock is None or not _is_stock(Path(stock))):
                 raise InputError(f"{run}: holds no checkpoint; start without resuming")
             return kept[-1] if kept else Path(str(stock))
-        folder = Path(given)
+        folder = Path(resume)
         if not checkpoint.is_checkpoint(folder) and not _is_stock(folder):
             there = ", ".join(path.name for path in checkpoint.checkpoints_in(folder.parent))
             raise InputError(
@@ -335,12 +335,12 @@ class RopewalkTrainer(Trainer):  # type: ignore[misc]
 
     def _check_state(self, folder: Path) -> None:
         state = checkpoint.load_state(folder)
-        there, here = state["windows_per_step"], self.get_total_train_batch_size(self.args)
-        if there != here:
+        before, now = state["windows_per_step"], self.get_total_train_batch_size(self.args)
+        if before != now:
             raise InvalidValue(
                 "windows of a step",
-                here,
-                f"{folder} was trained with {there}, so the next windows would differ",
+                now,
+                f"{folder} was trained with {before}, so the next windows would differ",
                 "choose `gradient_accumulation_steps` so that ranks × batches give the same",
             )
         if state["frozen"] != self._frozen:
@@ -361,7 +361,7 @@ class RopewalkTrainer(Trainer):  # type: ignore[misc]
         if folder is None or not checkpoint.is_checkpoint(Path(folder)):
             super()._load_rng_state(folder)
             return
-        state = checkpoint.load_own(Path(folder))
+        state = checkpoint.load_local(Path(folder))
         if state:  # the losses since the last line of the log, so that the next says the same
             self._tr_loss = state["loss"].to(self.args.device)
             self._total_loss_scalar -= float(self.accelerator.gather(self._tr_loss).mean())

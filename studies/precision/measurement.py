@@ -126,7 +126,7 @@ class Measurement:
         stages = {GIVEN: self.stage}
         for unit in units:
             if unit.weights not in stages:
-                fresh = with_weights(self.stage.given, unit.weights, settings.seed)
+                fresh = with_weights(self.stage.model, unit.weights, settings.seed)
                 stages = {GIVEN: self.stage, unit.weights: OpenModel(fresh)}
             tokens = self.sequences[unit.sequence]
             found = shift_differences(

@@ -39,8 +39,8 @@ def test_equals_a_naive_transcription(stage: OpenModel, monkeypatch: pytest.Monk
     monkeypatch.setattr(stages, "LEAST_ROWS", 1)
     tokens = tiny.tokens(LENGTH)[0]
     found = one(stage, STOCK, first, second, lengths=[7, 30])
-    a, a_logits = naive.attention_and_logits(stage.given, tokens, first)
-    b, b_logits = naive.attention_and_logits(stage.given, tokens, second)
+    a, a_logits = naive.attention_and_logits(stage.model, tokens, first)
+    b, b_logits = naive.attention_and_logits(stage.model, tokens, second)
     truth = naive.equation_4(a, b)
     assert truth > 0.05
     assert found.attention[-1].sum() == pytest.approx(truth, rel=1e-3)
@@ -100,7 +100,7 @@ def test_bf16_frequencies_stay_relative_though_wrong(stage: OpenModel) -> None:
 def test_losses_are_those_of_the_model(stage: OpenModel) -> None:
     tokens = tiny.tokens(LENGTH)[0]
     with torch.no_grad():
-        logits = stage.given(tokens[None]).logits[0]
+        logits = stage.model(tokens[None]).logits[0]
     expected = torch.nn.functional.cross_entropy(logits[:-1], tokens[1:])
     found = one(stage, STOCK, 0, 16)
     assert found.losses[0] == pytest.approx(float(expected), rel=1e-5)

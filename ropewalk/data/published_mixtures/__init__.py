@@ -70,7 +70,7 @@ def named(name: str) -> PublishedMixture:
 
 
 def shares_of(
-    given: Mapping[str, float] | str | None, domains: Sequence[str]
+    shares: Mapping[str, float] | str | None, domains: Sequence[str]
 ) -> Mapping[str, float] | None:
     """The given shares, or those of a mixture by its name."""
-    return named(given).shares(domains) if isinstance(given, str) else given
+    return named(shares).shares(domains) if isinstance(shares, str) else shares

@@ -13,11 +13,11 @@ def progress(
 ) -> Chart:
     """Score against tokens, around the best hand-designed method: those far above are named."""
     scores = [score for _, score in history if math.isfinite(score)]
-    known = sorted((s, name) for name, s in hand_designed.items() if math.isfinite(s))
-    closest = min([s for s, _ in known] + scores[:1], default=1.0)
+    finite = sorted((s, name) for name, s in hand_designed.items() if math.isfinite(s))
+    closest = min([s for s, _ in finite] + scores[:1], default=1.0)
     margin = max(closest - min([closest, *scores]), 0.005 * abs(closest))
     highest = closest + 2 * margin
-    above = sorted({*hand_designed} - {name for s, name in known if s <= highest})
+    above = sorted({*hand_designed} - {name for s, name in finite if s <= highest})
     marks = tuple(Mark(tokens, score) for tokens, score in history)
     return Chart(
         f"{title}{'; off the scale: ' if above else ''}{', '.join(above)}",
@@ -26,7 +26,7 @@ def progress(
         (Series("searched schedules: the best so far", marks, True, drawn="steps"),),
         horizontals=tuple(
             Guide(s, name if i else f"best hand-designed: {name}")
-            for i, (s, name) in enumerate(known)
+            for i, (s, name) in enumerate(finite)
             if s <= highest
         ),
         caption="Scores on the search documents are optimistic; compare on held-out documents.",

@@ -80,7 +80,7 @@ class SearchDocuments:
         sets, first = list[DocumentSet](), 0
         for documents in (
             *long_sets,
-            *(tuple(islice(short, len(own))) for own in cut),
+            *(tuple(islice(short, len(part))) for part in cut),
         ):
             sets.append(DocumentSet(first, documents))
             first += len(documents)

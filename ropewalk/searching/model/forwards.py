@@ -70,8 +70,8 @@ def forwards_of(start: RotarySchedule, settings: SearchSettings) -> list[Forward
     """The most forwards of all legs of a search from a schedule on."""
     return [
         each
-        for _, own, length in legs_of(start, settings)
-        for each in needs_of_leg(settings, length, own.geometry.original_length).forwards
+        for _, schedule, length in legs_of(start, settings)
+        for each in needs_of_leg(settings, length, schedule.geometry.original_length).forwards
     ]
 
 
@@ -95,7 +95,7 @@ def announce_search(
     smaller = []
     if not settings.as_published:
         for evaluations, documents in proposed:
-            own = replace(
+            reduced = replace(
                 settings,
                 strategy="adaptive",
                 documents=documents or settings.documents,
@@ -105,9 +105,9 @@ def announce_search(
             said = f"`budget` {evaluations}"
             if documents is not None:
                 said += f" with `documents` {documents} of `rw.search`"
-            if settings.strategy != own.strategy:
-                said += f" and `strategy` {own.strategy}"
-            smaller.append((said, forwards_of(start, own)))
+            if settings.strategy != reduced.strategy:
+                said += f" and `strategy` {reduced.strategy}"
+            smaller.append((said, forwards_of(start, reduced)))
     announce(
         reader.clock,
         present.target_length,

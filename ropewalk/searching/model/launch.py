@@ -54,9 +54,9 @@ class SearchLaunch:
             settings, model = self.settings, reader.loaded
             if self.seconds is not None:
                 settings = replace(settings, tokens=self._tokens_in(self.seconds, reader))
-            found = self._found(reader, settings, ranks, progress, notice)
+            result = self._result(reader, settings, ranks, progress, notice)
         return Searched(
-            *(found.plan, found.legs),
+            *(result.plan, result.legs),
             model=model.name,
             dtype=model.dtype,
             device=model.device,
@@ -94,7 +94,7 @@ class SearchLaunch:
         timed = Timed.of(reader.clock, reader.present_plan.target_length, length)
         return max(1, int(seconds / timed.range([(length, 1)]).high * length))
 
-    def _found(
+    def _result(
         self,
         reader: PlantedReader,
         settings: SearchSettings,
@@ -120,7 +120,7 @@ class SearchLaunch:
                 apart_from = self.source.places
                 held = RunDirectory(self.run, "search", identity, apart_from=apart_from)
         with held as directory:
-            found = search_model(
+            result = search_model(
                 reader,
                 self.texts,
                 settings,
@@ -130,9 +130,9 @@ class SearchLaunch:
                 notice=notice,
             )
             if directory is not None:
-                directory.seal(PLAN, found.plan.dumps())
-                directory.keep(RESULTS, found.to_json())
-        return found
+                directory.seal(PLAN, result.plan.dumps())
+                directory.keep(RESULTS, result.to_json())
+        return result
 
 
 def _divide(ranks: Ranks, source: Source, notice: Notice) -> None:

@@ -106,8 +106,8 @@ class LlamaCppMeasure(DocumentMeasure):
         yield
 
     def scores(self, document: Planted) -> TokenScores:
-        places = document.scored.tolist()
-        return scores_of(self._llama, document.tokens, places, document.scored_from)
+        positions = document.scored.tolist()
+        return scores_of(self._llama, document.tokens, positions, document.scored_from)
 
 
 @dataclass(eq=False)

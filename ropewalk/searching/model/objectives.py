@@ -32,11 +32,11 @@ class ModelObjective:
         return len(self.numbers)
 
     def losses(self, schedules: Sequence[RotarySchedule], documents: Sequence[int]) -> FloatArray:
-        found = loss_of(self.measure(schedules, [self.numbers[d] for d in documents]), self.kind)
+        losses = loss_of(self.measure(schedules, [self.numbers[d] for d in documents]), self.kind)
         if self.short:
             short = self.measure(schedules, [self.short[d] for d in documents])
-            found = found + short[..., TEXT]
-        return found
+            losses = losses + short[..., TEXT]
+        return losses
 
 
 def loss_of(measured: FloatArray, kind: str) -> FloatArray:
@@ -46,8 +46,8 @@ def loss_of(measured: FloatArray, kind: str) -> FloatArray:
     several nats and decides; where it holds, what it has left to gain is small, and so is what it
     says against the text.
     """
-    if (own := added("objective").get(kind)) is not None:
-        rows = [_own_loss(own, each) for each in measured.reshape(-1, measured.shape[-1])]
+    if (objective := added("objective").get(kind)) is not None:
+        rows = [_own_loss(objective, each) for each in measured.reshape(-1, measured.shape[-1])]
         return np.reshape(rows, measured.shape[:-1])
     if kind == "perplexity":
         return measured[..., TEXT]

@@ -159,9 +159,9 @@ class ModelReader(PlantedReader):
     def counting(self) -> Iterator[Callable[[], int]]:
         read = 0
 
-        def note(_: object, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+        def note(_: object, args: tuple[Any, ...], named: dict[str, Any]) -> None:
             nonlocal read
-            read += named["input_ids"].numel() if "input_ids" in named else given[0].numel()
+            read += named["input_ids"].numel() if "input_ids" in named else args[0].numel()
 
         hook = self.model.base_model.register_forward_pre_hook(note, with_kwargs=True)
         try:
@@ -204,9 +204,9 @@ class LlamaCppReader(PlantedReader):
 
     def followed(self, space: Space, strategy: str) -> Space:
         # With its ramp, llama.cpp takes YaRN's own attention factor, whatever the flag says.
-        found = replace(space, attention_scaling=log_growth(space.scale))
-        if strategy == "yarn" and yarn.candidates(found):
-            return found
+        fixed = replace(space, attention_scaling=log_growth(space.scale))
+        if strategy == "yarn" and yarn.candidates(fixed):
+            return fixed
         raise Unsupported(
             f"{self._file.name}: llama.cpp follows only a search of YaRN's ramp in place of the "
             "model's plain frequencies, and takes factors by pair only from a file; search by the "

@@ -136,9 +136,9 @@ def _described(searched: RotarySchedule, hand_designed: Schedules) -> str:
     """A searched schedule in words: by the hand-designed one that it equals up to rounding, if
     any."""
 
-    def distance(known: RotarySchedule) -> float:
-        factors = np.log(searched.rescale_factors / known.rescale_factors)
-        scaling = np.log(searched.attention_scaling / known.attention_scaling)
+    def distance(schedule: RotarySchedule) -> float:
+        factors = np.log(searched.rescale_factors / schedule.rescale_factors)
+        scaling = np.log(searched.attention_scaling / schedule.attention_scaling)
         return float(max(np.abs(factors).max(), abs(scaling)))
 
     name, nearest = min(

@@ -54,7 +54,7 @@ class ScoredSchedule(NamedTuple):
     @property
     def scores(self) -> dict[str, Score]:
         """By the set of documents."""
-        return {name: own for name, own in self._asdict().items() if isinstance(own, Score)}
+        return {name: score for name, score in self._asdict().items() if isinstance(score, Score)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,16 +176,16 @@ class Leg(Value):
 
     def _only_fluent(self) -> str:
         """The methods that predict the text as well as the chosen one and find half as much."""
-        own = self.best.selection
-        told = [
+        best = self.best.selection
+        names = [
             f"{name} ({each.perplexity:.3g}, with {each.retrieval:.0%} of facts)"
             for name, each in ((n, arm.selection) for n, arm in self.baselines.items())
-            if each.perplexity < 1.02 * own.perplexity and each.retrieval < own.retrieval / 2
+            if each.perplexity < 1.02 * best.perplexity and each.retrieval < best.retrieval / 2
         ]
-        if not told:
+        if not names:
             return ""
-        chosen = f"that of {self.chosen} is {own.perplexity:.3g}"
-        return f" Perplexity alone ({chosen}) does not show the failure of {' and '.join(told)}."
+        chosen = f"that of {self.chosen} is {best.perplexity:.3g}"
+        return f" Perplexity alone ({chosen}) does not show the failure of {' and '.join(names)}."
 
     def _against(self, name: str) -> Cell:
         """The mark of a method next to the best one, by the rule of the race."""
@@ -260,14 +260,14 @@ def _scores(
 def _with_ends(value: float, ends: Ends | None, unit: Unit) -> Cell:
     if math.isinf(value):
         return Cell("failed", value)
-    found = Interval.of(value, ends, unit)
-    return Cell(found.number(), value, quiet=found.range())
+    interval = Interval.of(value, ends, unit)
+    return Cell(interval.number(), value, quiet=interval.range())
 
 
 def _changes(costs: Mapping[str, Paired]) -> dict[str, Cell]:
     """Differences of losses as changes of perplexity."""
     changes = {name: cost.change for name, cost in costs.items()}
-    return {n: Cell(own.number(), own.value, quiet=own.range()) for n, own in changes.items()}
+    return {n: Cell(each.number(), each.value, quiet=each.range()) for n, each in changes.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -308,7 +308,7 @@ class SearchResult(Drawn):
 
     def sentences(self) -> list[str]:
         """The choice at each length, and what it costs."""
-        return [told for leg in self.legs for told in _in_words(leg) if told]
+        return [sentence for leg in self.legs for sentence in _in_words(leg) if sentence]
 
     def blocks(self) -> Iterator[Block]:
         for leg in self.legs:
@@ -362,29 +362,29 @@ def _in_words(leg: Leg) -> list[str]:
     """The choice, with differences that have intervals. Mean scores are in the tables."""
     at, baseline = format_length(leg.length), leg.best_hand_designed
     if leg.method is not None and not leg.evaluations:
-        told = [f"At {at}, {leg.method} is the best of the hand-designed methods."]
+        sentences = [f"At {at}, {leg.method} is the best of the hand-designed methods."]
     elif leg.method is not None:
-        told = [
+        sentences = [
             f"At {at}, search did not beat {baseline}: {tried_in_words(leg)}.",
             f"The plan follows {leg.method}.",
         ]
     elif leg.by_rule is not None:
-        told = [
+        sentences = [
             f"At {at}, Algorithm 1 ends with the lowest perplexity on the documents of its search "
             f"({schedule_in_words(leg.best.schedule)}).",
             f"By ropewalk's rule, on other documents, the choice would be {leg.by_rule}.",
             verdict_in_words(leg) or _failures(leg),
         ]
     else:
-        told = [
+        sentences = [
             f"At {at}, the searched schedule ({schedule_in_words(leg.best.schedule)}) was chosen "
             f"over {baseline}, the best hand-designed method.",
             verdict_in_words(leg) or _failures(leg),
         ]
-    told += [compared_in_words(leg), limited_in_words(leg), short_in_words(leg)]
+    sentences += [compared_in_words(leg), limited_in_words(leg), short_in_words(leg)]
     if leg.method is None and leg.at_bounds:
-        told.append(bounds_in_words(leg))
-    return told
+        sentences.append(bounds_in_words(leg))
+    return sentences
 
 
 def tried_in_words(leg: Leg) -> str:
@@ -393,12 +393,12 @@ def tried_in_words(leg: Leg) -> str:
         return "the budget ended before a schedule was scored"
     if leg.selection is None:
         return "no searched schedule was as good on both text and answers"
-    told = f"loss difference {leg.selection} for the best searched schedule, {leg.best_searched}"
+    text = f"loss difference {leg.selection} for the best searched schedule, {leg.best_searched}"
     if leg.selection_text is not None and leg.selection_answers is not None:
-        told += f"; in the text {leg.selection_text}, in the answers {leg.selection_answers}"
+        text += f"; in the text {leg.selection_text}, in the answers {leg.selection_answers}"
     if leg.selection.detectable is not None:
-        told += f"; these documents would show a difference of {leg.selection.detectable:.3f}"
-    return told
+        text += f"; these documents would show a difference of {leg.selection.detectable:.3f}"
+    return text
 
 
 def compared_in_words(leg: Leg) -> str:
@@ -441,10 +441,10 @@ def limited_in_words(leg: Leg) -> str:
     if leg.short_limit is None or leg.chosen not in leg.short_costs:
         return ""
     limit = f"`short_limit` ({leg.short_limit:g} nats per token of text at the original length)"
-    own = leg.short_costs[leg.chosen]
+    cost = leg.short_costs[leg.chosen]
     name = leg.method or "the searched schedule"
-    if own.difference.value > leg.short_limit:
-        return f"Every good schedule exceeds {limit}; {name} exceeds it least, at {own}."
+    if cost.difference.value > leg.short_limit:
+        return f"Every good schedule exceeds {limit}; {name} exceeds it least, at {cost}."
     over = [
         f"{other} ({cost})"
         for other, cost in leg.short_costs.items()

@@ -116,13 +116,13 @@ def check_search(
     check_target(start, settings)
     reader.check_memory(settings.target_length, ranks or Ranks())
     encoder = reader.encoder.with_chat(chat)
-    for _, own, length in legs_of(start, settings):
+    for _, schedule, length in legs_of(start, settings):
         if evaluations_of(settings) != 0:
-            reader.followed(space_of(own, length, settings), settings.strategy)
+            reader.followed(space_of(schedule, length, settings), settings.strategy)
         sets = split_corpus(documents, encoder, length, settings.sizes, settings.seed)
         least = len(sets.search) * length
-        if settings.limited and length > own.geometry.original_length:
-            least += len(sets.search) * own.geometry.original_length
+        if settings.limited and length > schedule.geometry.original_length:
+            least += len(sets.search) * schedule.geometry.original_length
         if settings.tokens is not None and settings.tokens < least:
             raise InvalidValue(
                 "budget",
@@ -231,16 +231,16 @@ class _LegSearch:
             short_search,
         )
         best = min(((score, name) for name, score in baselines.items()), default=None)
-        known = "" if best is None else f" ({best[1]} {best[0]:.3f})"
-        result = self._search(space, objective, journal, at_once, reader.progress, known)
+        baseline = "" if best is None else f" ({best[1]} {best[0]:.3f})"
+        result = self._search(space, objective, journal, at_once, reader.progress, baseline)
         if not result.finalists and evaluations_of(self.settings) != 0:
             self.notice("the search's budget ended before it had scored a schedule")
         # Finalists are numbered, best first, as journals and notices name them.
-        finalists = {f"finalist {n}": own for n, (own, _) in enumerate(result.finalists, start=1)}
+        finalists = {f"finalist {n}": each for n, (each, _) in enumerate(result.finalists, start=1)}
         return Candidates(
             hand_designed=by_hand,
-            finalists={name: space.schedule(own) for name, own in finalists.items()},
-            at_bounds={name: space.bounds_met(own) for name, own in finalists.items()},
+            finalists={name: space.schedule(candidate) for name, candidate in finalists.items()},
+            at_bounds={name: space.bounds_met(candidate) for name, candidate in finalists.items()},
             on_search=on_search,
             by_objective=baselines,
             result=result,
@@ -290,11 +290,11 @@ class _LegSearch:
         plain frequencies."""
         if self.length > self.start.length:
             every = hand_designed(self.start, self.length)
-            follows = {name: self.reader.follows(self._plan_of(own)) for name, own in every.items()}
-            return {name: own for name, own in every.items() if follows[name]}
+            follows = {name: self.reader.follows(self._plan_of(s)) for name, s in every.items()}
+            return {name: schedule for name, schedule in every.items() if follows[name]}
         plain = RotarySchedule.plain(self.start.geometry)
         schedules = {"plain": plain, PRESENT: self.start}
-        return {name: replace(own, length=self.length) for name, own in schedules.items()}
+        return {name: replace(schedule, length=self.length) for name, schedule in schedules.items()}
 
 
 def _plan(

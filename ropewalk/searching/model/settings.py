@@ -49,9 +49,9 @@ class SearchSettings:
         check_measured(self.target_length, "to")
         # Names that a table knows.
         strategies.named(self.strategy)
-        known = (*KINDS, *added("objective"))
-        if self.objective not in known:
-            raise UnknownName("objective", self.objective, known)
+        kinds = (*KINDS, *added("objective"))
+        if self.objective not in kinds:
+            raise UnknownName("objective", self.objective, kinds)
         # Budgets and sizes.
         for name, count, least in (
             ("evaluations", self.evaluations, 0),
@@ -96,7 +96,7 @@ class SearchSettings:
         return DOCUMENTS if self.documents is None else self.documents
 
 
-def published(given: SearchSettings) -> SearchSettings:
+def published(settings: SearchSettings) -> SearchSettings:
     """The search of Ding et al. 2024: five documents to search on, three beyond 512k.
 
     Target, budget, seed and recovery are those given; all else is its own, and must have been left
@@ -105,17 +105,17 @@ def published(given: SearchSettings) -> SearchSettings:
     free = ("target_length", "evaluations", "tokens", "seed", "recover")
     changed = [
         field.name
-        for field in dataclasses.fields(given)
-        if field.name not in free and getattr(given, field.name) != field.default
+        for field in dataclasses.fields(settings)
+        if field.name not in free and getattr(settings, field.name) != field.default
     ]
     if changed:
         raise InputError(
             f"the published search has settings of its own for {', '.join(changed)}; leave these "
             "out, or leave `as_published` out"
         )
-    searched_on = 3 if given.target_length > HALVED_BEYOND else 5
+    searched_on = 3 if settings.target_length > HALVED_BEYOND else 5
     return dataclasses.replace(
-        given,
+        settings,
         strategy="evolution",
         objective="perplexity",
         stock_runtimes=False,

@@ -37,7 +37,7 @@ DESCENT = 5  # times that the lowest point is looked for around the lowest
 
 @dataclass(frozen=True)
 class Adaptive:
-    asked: int = 4
+    batch: int = 4
     """Candidates of one request."""
     share: float = 0.25
     """The share of the documents that they see."""
@@ -47,7 +47,7 @@ class Adaptive:
     """Changes of pairs so far apart, as a share of all pairs, are still somewhat alike."""
     steepness: float = 3.0
     """A change of the fastest pair counts e to this times as much as one of the slowest."""
-    own: float = 0.1
+    independent: float = 0.1
     """The share of a pair's change that is its own."""
     drawn: int = 100
     """The candidates among which the next are sought."""
@@ -62,7 +62,7 @@ class Adaptive:
         looks = [look * budget for look in self.looks]
         last = 2 * documents  # what it takes to look at the best guess, learn from it, and again
         idle = 0  # requests in a row that held nothing new
-        while book.spent + self.asked * book.share <= budget - last and idle < PATIENCE:
+        while book.spent + self.batch * book.share <= budget - last and idle < PATIENCE:
             before = book.spent
             if looks and book.spent >= looks[0]:
                 looks.pop(0)
@@ -108,9 +108,9 @@ class Book:
         """The losses of [candidates, documents]."""
         losses = yield ScoreRequest(tuple(candidates), tuple(documents))
         for candidate, row in zip(candidates, losses, strict=True):
-            known = self.losses.setdefault(candidate, np.full(self.documents, np.nan))
-            self.spent += int(np.isnan(known[list(documents)]).sum())
-            known[list(documents)] = row
+            scored = self.losses.setdefault(candidate, np.full(self.documents, np.nan))
+            self.spent += int(np.isnan(scored[list(documents)]).sum())
+            scored[list(documents)] = row
         return losses
 
     def race(self, candidates: Sequence[Candidate]) -> Requests:
@@ -137,8 +137,8 @@ class Guess:
         covariance = np.eye(numbers)
         place = np.arange(pairs) / pairs
         apart = (place[:, None] - place) / search.reach
-        covariance[:pairs, :pairs] *= search.own
-        covariance[:pairs, :pairs] += (1 - search.own) * np.exp(-0.5 * apart**2)
+        covariance[:pairs, :pairs] *= search.independent
+        covariance[:pairs, :pairs] += (1 - search.independent) * np.exp(-0.5 * apart**2)
         self._root = np.linalg.cholesky(covariance)
         self._lowest = book.best
         # How much a change of each coordinate matters: the most for the fastest pair.
@@ -166,7 +166,7 @@ class Guess:
         """The lowest points of surfaces that may be the true one."""
         candidates = self._around(rng)
         points = np.array([self._place(candidate) for candidate in candidates])
-        drawn = self._surface.drawn(points, self._search.asked, rng)
+        drawn = self._surface.drawn(points, self._search.batch, rng)
         return list(dict.fromkeys(candidates[i] for i in drawn.argmin(axis=0)))
 
     def lowest(self, rng: np.random.Generator) -> Candidate:

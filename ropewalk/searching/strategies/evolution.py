@@ -54,14 +54,14 @@ class Evolution:
         while len(brood) < self.population // halved:
             brood.append(nursery.mutation([seeds[len(brood) % len(seeds)]]))
         top: dict[Candidate, float] = {}
-        known = 0
+        before = 0
         for generation in range(self.generations + 1):
             if generation:
                 brood = [nursery.mutation([*top]) for _ in range(self.mutations // halved)]
                 brood += [nursery.crossover([*top]) for _ in range(self.crossovers // halved)]
-                if nursery.known == known:  # the space is that small
+                if nursery.known == before:  # the space is that small
                     return
-            known = nursery.known
+            before = nursery.known
             losses: FloatArray = yield ScoreRequest(tuple(brood), everyone)
             top |= zip(brood, losses.mean(axis=1).tolist(), strict=True)
             top = dict(sorted(top.items(), key=lambda scored: scored[1])[: self.parents])

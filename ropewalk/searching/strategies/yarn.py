@@ -35,12 +35,12 @@ FINALS = 3
 def strategy(
     space: Space, documents: int, rng: np.random.Generator, evaluations: float | None
 ) -> Requests:
-    places = candidates(space)
-    if not places:
+    coordinates = candidates(space)
+    if not coordinates:
         yield from adaptive.strategy(space, documents, rng, evaluations)
         return
-    points = np.array(list(places.values()))
-    every = list(places)
+    points = np.array(list(coordinates.values()))
+    every = list(coordinates)
     budget = (evaluations or EVALUATIONS) * documents
     book = adaptive.Book(documents, rng, max(1, round(adaptive.strategy.share * documents)))
     # YaRN as published sees all documents: it is what has to be beaten.
@@ -49,8 +49,8 @@ def strategy(
     yield from book.ask([every[i] for i in spread], book.next_documents())
 
     def surface() -> Surface:
-        known = np.array([places[candidate] for candidate in book.losses])
-        return Surface(known, np.array(list(book.losses.values())))
+        scored = np.array([coordinates[candidate] for candidate in book.losses])
+        return Surface(scored, np.array(list(book.losses.values())))
 
     # Where the surface may be lowest is asked next, on a share of the documents.
     idle = 0
@@ -65,7 +65,7 @@ def strategy(
             break
     # The rest of the budget settles which of the lowest is best, on all documents.
     for _ in range(FINALS):
-        whole = {own for own, losses in book.losses.items() if not np.isnan(losses).any()}
+        whole = {each for each, losses in book.losses.items() if not np.isnan(losses).any()}
         order = surface().mean(points).argsort(kind="stable")
         left = [every[i] for i in order.tolist() if every[i] not in whole]
         if left:
@@ -79,7 +79,7 @@ def candidates(space: Space) -> dict[Candidate, FloatArray]:
     if space.recover or start.geometric_base is None or start.geometry.resting_pairs:
         return {}
     fixed = space.attention_scaling
-    found: dict[Candidate, FloatArray] = {}
+    points: dict[Candidate, FloatArray] = {}
     seen = set()
     for fast, slow, growth in product(FAST, SLOW, GROWTHS if fixed is None else GROWTHS[:1]):
         factor = log_growth(space.scale, growth) if fixed is None else fixed
@@ -90,5 +90,5 @@ def candidates(space: Space) -> dict[Candidate, FloatArray]:
         held = (space.lowest - 1e-9 <= factors).all() and factors.max() <= space.highest
         if held and (alike := (factors.tobytes(), factor)) not in seen:
             seen.add(alike)
-            found[space.of_method(made)] = np.array([np.log2(fast), np.log2(slow), 2 * growth])
-    return found
+            points[space.of_method(made)] = np.array([np.log2(fast), np.log2(slow), 2 * growth])
+    return points

@@ -47,7 +47,7 @@ class TrainingRecipe:
         """The base for a length; None if the safe base of the theory is to be used."""
         if not self.bases or 2 * length < min(self.bases):
             return None
-        return next((self.bases[own] for own in sorted(self.bases) if length <= own), None)
+        return next((self.bases[limit] for limit in sorted(self.bases) if length <= limit), None)
 
 
 FOLDER = Path(__file__).parent

@@ -90,8 +90,8 @@ class Confined:
     @property
     def largest(self) -> int:
         """The largest id of the tokenizer."""
-        found: int = self._tokenizer("largest", 0)[0]
-        return found
+        token: int = self._tokenizer("largest", 0)[0]
+        return token
 
     def encode(self, texts: Sequence[str], *, special: bool, split: bool = False) -> list[Numbers]:
         """The ids of each text; `split`: none is special, whatever the text spells."""
@@ -108,8 +108,8 @@ class Confined:
     def decode(self, tokens: Sequence[Sequence[int]], *, skip: bool) -> list[str]:
         """The text of each list of tokens; `skip`: without the special ones."""
         asked = [list(map(int, each)) for each in tokens]
-        found, _ = self._tokenizer("decode", sum(map(len, asked)), tokens=asked, skip=skip)
-        texts: list[str] = found
+        decoded, _ = self._tokenizer("decode", sum(map(len, asked)), tokens=asked, skip=skip)
+        texts: list[str] = decoded
         return texts
 
     def rendered(self, template: str, messages: Sequence[Any], variables: dict[str, object]) -> str:
@@ -161,9 +161,9 @@ class Confined:
         self._pipe, theirs = Pipe()
         with theirs:
             # A session of its own: Ctrl-C is for the parent, whose end closes the pipe.
-            own = map(str, (theirs.fileno(), MEMORY, PATIENCE))
+            arguments = map(str, (theirs.fileno(), MEMORY, PATIENCE))
             self._process = subprocess.Popen(
-                [sys.executable, "-P", _SCRIPT, *own],
+                [sys.executable, "-P", _SCRIPT, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -222,10 +222,10 @@ class Words:
     ) -> dict[str, Any]:
         if not self._in_steps:
             how = {"split_special_tokens": True} if split_special_tokens else {}
-            found: dict[str, Any] = self._own(
+            encoding: dict[str, Any] = self._own(
                 text, add_special_tokens=add_special_tokens, verbose=verbose, **how
             )
-            return found
+            return encoding
         ids = self._child.encode(
             [text] if isinstance(text, str) else text,
             special=add_special_tokens,
@@ -250,16 +250,16 @@ class Words:
         skip_special_tokens: bool = False,
         clean_up_tokenization_spaces: bool | None = None,
     ) -> list[str]:
-        own, clean = self._own, clean_up_tokenization_spaces
+        base, clean = self._own, clean_up_tokenization_spaces
         if not self._in_steps:
             how = {"skip_special_tokens": skip_special_tokens}
-            return [own.decode(each, clean_up_tokenization_spaces=clean, **how) for each in tokens]
-        found = self._child.decode(tokens, skip=skip_special_tokens)
-        clean = own.clean_up_tokenization_spaces if clean is None else clean
+            return [base.decode(each, clean_up_tokenization_spaces=clean, **how) for each in tokens]
+        texts = self._child.decode(tokens, skip=skip_special_tokens)
+        clean = base.clean_up_tokenization_spaces if clean is None else clean
         # As transformers, which leaves BPE out.
-        if clean and type(own.backend_tokenizer.model).__name__ != "BPE":
-            return list(map(own.clean_up_tokenization, found))
-        return found
+        if clean and type(base.backend_tokenizer.model).__name__ != "BPE":
+            return list(map(base.clean_up_tokenization, texts))
+        return texts
 
     def apply_chat_template(self, messages: Sequence[Any], **variables: object) -> str:
         variables = {**self._own.special_tokens_map, **variables}

@@ -163,24 +163,24 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
 
 def describe(verb: Any) -> None:
     """Tell readers of `help` the options: their types in the signature, their words below."""
-    options, own, hints = declared(verb), signature(verb), _hints(verb)
+    options, call, hints = declared(verb), signature(verb), _hints(verb)
     hints |= {parameter.name: annotation for parameter, annotation, _ in options}
     words = _OF_PYTHON | {parameter.name: option.help for parameter, _, option in options}
-    told = [
+    lines = [
         fill(f"{name}: {words[name]}", 96, initial_indent=" " * 4, subsequent_indent=" " * 8)
-        for name in own.parameters
+        for name in call.parameters
         if name in words
     ]
-    text = "\n".join([cleandoc(verb.__doc__), *(["", "Args:", *told] if options else [])])
+    text = "\n".join([cleandoc(verb.__doc__), *(["", "Args:", *lines] if options else [])])
     returned = {verb: hints["return"]}
     if preview := getattr(verb, "preview", None):
         returned[preview] = _hints(preview.shows)["return"]
     for function, kind in returned.items():
         function.__doc__ = text
-        function.__signature__ = own.replace(
+        function.__signature__ = call.replace(
             parameters=[
                 each.replace(annotation=hints[each.name])
-                for each in own.parameters.values()
+                for each in call.parameters.values()
                 if each.name != "unknown"  # which are refused
             ],
             return_annotation=kind,
@@ -328,10 +328,10 @@ def _kept(value: object) -> object:
     """A value as JSON. A text to train on is no setting: it is kept as its type alone."""
     import json
 
-    found = _as_json(value)
-    if only_in_python(found) or len(json.dumps(found)) > _LONGEST:
+    encoded = _as_json(value)
+    if only_in_python(encoded) or len(json.dumps(encoded)) > _LONGEST:
         return {IN_PYTHON: type(value).__name__}
-    return found
+    return encoded
 
 
 def _as_json(value: object) -> object:

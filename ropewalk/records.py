@@ -82,8 +82,8 @@ _METRICS = {
 def metric_of(scored: EvalRecord | EvalResult) -> Metric:
     """The metric of a record or result; a name that is none of the above is a task's own."""
     name = scored.metric
-    own = TASK_SCORE._replace(name=name, label=name.replace("_", " "))
-    return _METRICS.get(name, own)
+    default = TASK_SCORE._replace(name=name, label=name.replace("_", " "))
+    return _METRICS.get(name, default)
 
 
 class Subject(NamedTuple):

@@ -87,10 +87,10 @@ class Bounds(Drawn):
 
     def summary(self) -> str:
         shown = self.rows if len(self.rows) <= 2 else (self.rows[0], self.rows[-1])
-        told = " ".join(_in_words(row) for row in shown)
+        words = " ".join(_in_words(row) for row in shown)
         count = len(self.rows) - len(shown)
         between = f" {count} length{'s lie' if count > 1 else ' lies'} between." if count else ""
-        return f"Bounds of the base, among bases of at least 1, for {self.heads}. {told}{between}"
+        return f"Bounds of the base, among bases of at least 1, for {self.heads}. {words}{between}"
 
     def blocks(self) -> Iterator[Block]:
         yield Table(
@@ -217,14 +217,14 @@ def bound(
             check_islands_length(wanted)
         lowest: dict[int, Infimum] = {}
         if only != "safe":
-            told = share(progress, "infimum")
-            found = infima(head_dim, wanted, rotary_dim=turning, progress=told)
-            lowest = {infimum.length: infimum for infimum in found}
+            report = share(progress, "infimum")
+            results = infima(head_dim, wanted, rotary_dim=turning, progress=report)
+            lowest = {infimum.length: infimum for infimum in results}
         safe = {} if only == "infimum" else _safe_bases(head_dim, turning, wanted, progress)
         rows = [_row(head_dim, turning, length, lowest, safe) for length in wanted]
         if islands:
-            told = share(progress, "islands")
-            rows = [_with_islands(row, head_dim, turning, safe[row.length], told) for row in rows]
+            report = share(progress, "islands")
+            rows = [_with_islands(row, head_dim, turning, safe[row.length], report) for row in rows]
         return Bounds(head_dim, turning, tuple(rows))
 
 
@@ -237,10 +237,10 @@ def _wanted(lengths: Length | Sequence[Length] | None) -> tuple[int, ...]:
 
 
 def _with_islands(
-    row: Bound, head_dim: int, rotary_dim: int, safe: SafeBase, told: Callable[[float], None]
+    row: Bound, head_dim: int, rotary_dim: int, safe: SafeBase, report: Callable[[float], None]
 ) -> Bound:
-    found = find_islands(head_dim, row.length, rotary_dim=rotary_dim, safe=safe, progress=told)
-    return row._replace(islands=tuple(Island(low, high) for low, high in found.edges))
+    islands = find_islands(head_dim, row.length, rotary_dim=rotary_dim, safe=safe, progress=report)
+    return row._replace(islands=tuple(Island(low, high) for low, high in islands.edges))
 
 
 def _safe_bases(
@@ -253,8 +253,8 @@ def _safe_bases(
     missing = [length for length in lengths if length not in known]
     if missing:
         report = share(progress, "safe base")
-        found = safe_bases(head_dim, missing, rotary_dim=rotary_dim, progress=report)
-        known |= {safe.length: safe for safe in found}
+        results = safe_bases(head_dim, missing, rotary_dim=rotary_dim, progress=report)
+        known |= {safe.length: safe for safe in results}
     return known
 
 

@@ -58,8 +58,8 @@ class ExportPreview(Result):
                 check_member(runtime, row, f"matrix.{name}")
 
     def to_rows(self) -> list[dict[str, Any]]:
-        found = ((name, *each) for name, row in self.matrix.items() for each in row.items())
-        return [{"feature": name, "runtime": own, **flat(cell)} for name, own, cell in found]
+        cells = ((name, *each) for name, row in self.matrix.items() for each in row.items())
+        return [{"feature": name, "runtime": engine, **flat(cell)} for name, engine, cell in cells]
 
     def refusing(self, runtime: str) -> tuple[str, ...]:
         """The features that keep a runtime from following the plan."""
@@ -69,8 +69,8 @@ class ExportPreview(Result):
         refused = [runtime for runtime in targets() if self.refusing(runtime)]
         whole = [r for r in targets() if r not in refused and r not in self.losses]
         groups = (("follow", whole), ("approximate", list(self.losses)), ("refuse", refused))
-        told = (f"{', '.join(own)} {verb}{'s' * (len(own) == 1)} it" for verb, own in groups if own)
-        return f"Plan {self.plan_id} for {self.model}: {'; '.join(told)}."
+        text = (f"{', '.join(who)} {verb}{'s' * (len(who) == 1)} it" for verb, who in groups if who)
+        return f"Plan {self.plan_id} for {self.model}: {'; '.join(text)}."
 
     def blocks(self) -> Iterator[Block]:
         rows = ((name, *(row[r].fit for r in targets())) for name, row in self.matrix.items())
@@ -109,9 +109,9 @@ def _preview(source: Source, given: ContextPlan, progress: Progress) -> ExportPr
 
 def _preview_of_file(source: Source, plan: ContextPlan) -> ExportPreview:
     """Each runtime's support of a plan in a GGUF file."""
-    found = {name: each.support_of_file(source, plan) for name, each in targets().items()}
-    near = {name: loss for name, (own, loss) in found.items() if own.fit == "approximated"}
-    supports = {name: support for name, (support, _) in found.items()}
+    pairs = {name: each.support_of_file(source, plan) for name, each in targets().items()}
+    near = {name: loss for name, (support, loss) in pairs.items() if support.fit == "approximated"}
+    supports = {name: support for name, (support, _) in pairs.items()}
     return ExportPreview(source.name, plan.id, {"the plan": supports}, near)
 
 
@@ -296,13 +296,13 @@ def _drafter(source: Source, drafter: str | Path, plan: ContextPlan, runtime: Ta
     mtp = "the export itself has its MTP layers" * (drafts.form == MTP)
     if why := mtp or lost(runtime.name, source, drafts):
         raise InputError(f"{drafter}: {why}; leave `drafter` out")
-    present = own = drafts.source.present_plan
+    present = drafted = drafts.source.present_plan
     if drafts.turns_as(plan):
         steps = plan.steps(plan.main_layer)
-        own = ContextPlan(present.model, dict.fromkeys(present.schedules, steps))
+        drafted = ContextPlan(present.model, dict.fromkeys(present.schedules, steps))
     elif present.target_length < plan.target_length:
         anew = begins_plain(present, "yarn", (present.extended_layer,))
-        own = extend_plan(present, plan.target_length, "yarn", from_original=anew)
+        drafted = extend_plan(present, plan.target_length, "yarn", from_original=anew)
     write_config = runtime.written_config if isinstance(runtime, FolderTarget) else stock_config
-    config = write_config(drafts.source.config, own)
-    return _Drafting(drafts, config, own, plan.target_length)
+    config = write_config(drafts.source.config, drafted)
+    return _Drafting(drafts, config, drafted, plan.target_length)

@@ -122,10 +122,10 @@ def warn_of_engines(source: Source, notice: Notice) -> None:
 
     for name, engine in engines().items():
         plan = source.present_plan
-        found = engine.judge(source.config, plan, folder=source.path, own_plan=True)
-        if found.wrong:
+        verdict = engine.judge(source.config, plan, folder=source.path, own_plan=True)
+        if verdict.wrong:
             notice(
-                f"warning: {name} would misread this folder: {found}; serve it with the line of "
+                f"warning: {name} would misread this folder: {verdict}; serve it with the line of "
                 f"`ropewalk plan`, or export it with --runtime {name}"
             )
 
@@ -159,12 +159,12 @@ def check_server(
         from ropewalk.evaluation.served.server import Server
 
         client = Client.of(server, timeout)
-        own = as_fingerprint(fingerprint)
+        wanted = as_fingerprint(fingerprint)
         encoder = None if tokenizer is None else encoder_of(as_path(tokenizer, "tokenizer"))
         name = None if model_name is None else as_name(model_name, "model_name")
-        trial = own.sequence[: min(16, len(own.sequence))]
+        trial = wanted.sequence[: min(16, len(wanted.sequence))]
         opened = Server.open(client, encoder, trial, name)
-        return check(opened, own, share(progress, "asking"))
+        return check(opened, wanted, share(progress, "asking"))
 
 
 def as_fingerprint(value: object) -> Fingerprint:

@@ -54,13 +54,13 @@ def _made(
             name = declared.pop("name", name.replace("_", "-"))
             summary = (function.__doc__ or name).strip().splitlines()[0]
             returns = {"score": Real, "questions": list}
-            own = {
+            options = {
                 key: registered.guarded(kind, name, value, returns[key])
                 for key, value in declared.items()
                 if key in returns and callable(value)
             }
             draft = registered.guarded(kind, name, function, tasks.Draft)
-            made = tasks.Task(name, summary, draft, **declared | own)
+            made = tasks.Task(name, summary, draft, **declared | options)
         elif kind == "objective":
             from ropewalk.searching import objective
 

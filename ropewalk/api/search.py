@@ -211,10 +211,10 @@ def search(
 
         ran = (run, how, ranks_per_copy, engine, cache)
         launch = SearchLaunch(model, source, texts, settings, seconds, *ran)
-        found = launch.searched(progress, notice)
+        result = launch.searched(progress, notice)
         if run is not None and first():
-            keep_figures(found.pictures(), run / "figures", notice)
-        return found
+            keep_figures(result.pictures(), run / "figures", notice)
+        return result
 
 
 def _settings(values: Mapping[str, Any], limit: Budget | None) -> SearchSettings:

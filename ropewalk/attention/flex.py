@@ -127,8 +127,8 @@ def visited_blocks(layout: AttentionLayout) -> tuple[BoolArray, BoolArray]:
 
 def _packed_positions(layout: AttentionLayout, length: int) -> IntArray:
     """In document order. Padding comes last, at the furthest position, and widens nothing."""
-    own = layout.positions[layout.order]
-    return np.concatenate([own, np.full(length - own.size, own.max(initial=0))])
+    positions = layout.positions[layout.order]
+    return np.concatenate([positions, np.full(length - positions.size, positions.max(initial=0))])
 
 
 def _ragged(blocks: BoolArray, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -49,8 +49,8 @@ class Machine:
         return f"ropewalk was never run on {on}: nothing here is checked by a measurement"
 
     def __str__(self) -> str:
-        told = self.name if self.devices == 1 else f"{self.devices}x{self.name}"
-        return f"{told} ({self.memory / GIB:.3g} GiB each)" if self.devices > 1 else told
+        name = self.name if self.devices == 1 else f"{self.devices}x{self.name}"
+        return f"{name} ({self.memory / GIB:.3g} GiB each)" if self.devices > 1 else name
 
 
 def machine(text: str) -> Machine:

@@ -55,7 +55,7 @@ def memory_of(device: torch.device | str) -> int | None:
 def check_memory(model: Any, length: int, key: str, *, in_chunks: bool, ranks: int = 1) -> None:
     """Refuse a text that a loaded model cannot read here; `ranks` hold it together."""
     # The weights are here already, perhaps only a rank's share of them.
-    held = sum(getattr(own, "to_local", lambda own=own: own)().nbytes for own in model.parameters())
+    held = sum(getattr(w, "to_local", lambda w=w: w)().nbytes for w in model.parameters())
     check_config(
         model.config.to_dict(),
         length,
@@ -102,22 +102,22 @@ def check_config(
     )
 
 
-def check_training(work: Workload, own: Way) -> None:
+def check_training(work: Workload, way: Way) -> None:
     """Refuse a step that does not fit; `work.machine` has the ranks, and the memory of each."""
     there = work.machine.memory
-    if sum(own.parts.values()) <= there:
+    if sum(way.parts.values()) <= there:
         return
     fits = cheapest(work, training)
     remedy = "give shorter windows"
     if work.machine.at_most > work.machine.devices:
         remedy += ", or more ranks"
     if fits is not None:
-        more = f"{fits.devices} ranks, " if fits.devices > own.devices else ""
+        more = f"{fits.devices} ranks, " if fits.devices > way.devices else ""
         remedy = f"{more}{fits.told} would fit".replace(",  ", " ")
     raise InvalidValue(
         "window",
         work.length,
-        f"a step takes at least {_told(own.parts)}, and each rank has {there / GIB:.3g} GiB",
+        f"a step takes at least {_told(way.parts)}, and each rank has {there / GIB:.3g} GiB",
         remedy,
     )
 
@@ -132,5 +132,5 @@ def sizes_where_known(config: Config) -> Sizes | None:
 
 def _told(parts: Mapping[str, float]) -> str:
     large = sorted(parts.items(), key=lambda part: -part[1])[:3]
-    told = ", ".join(f"{name} {size / GIB:.3g}" for name, size in large)
-    return f"{sum(parts.values()) / GIB:.3g} GiB ({told})"
+    sizes = ", ".join(f"{name} {size / GIB:.3g}" for name, size in large)
+    return f"{sum(parts.values()) / GIB:.3g} GiB ({sizes})"

@@ -110,7 +110,7 @@ def _rotary_modules(model: nn.Module, present: ContextPlan) -> tuple[RotaryModul
     for parent in model.modules():
         for name, child in parent.named_children():
             places.setdefault(child, []).append((parent, name))
-    found = []
+    modules = []
     for module, own_places in places.items():
         matches = (INVERSE_FREQUENCIES.fullmatch(n) for n, _ in module.named_buffers(recurse=False))
         prefixes = {match["layer_type"] or "": match["prefix"] or "" for match in matches if match}
@@ -124,8 +124,8 @@ def _rotary_modules(model: nn.Module, present: ContextPlan) -> tuple[RotaryModul
                 f"{present.model}: its config names the layer types {sorted(present.schedules)}, "
                 f"but its rotary module {sorted(prefixes)}"
             )
-        found.append(_read(module, tuple(own_places), prefixes, present))
-    return tuple(found)
+        modules.append(_read(module, tuple(own_places), prefixes, present))
+    return tuple(modules)
 
 
 @torch.no_grad()
@@ -224,8 +224,8 @@ def layer_type_of(config: Any, index: int, present: ContextPlan) -> str | None:
         if rotates and not rotates[index]:
             return None
     types = getattr(config, "layer_types", None)
-    own = types[index] if types else FULL_ATTENTION
-    if own in present.schedules:
-        return str(own)
+    kind = types[index] if types else FULL_ATTENTION
+    if kind in present.schedules:
+        return str(kind)
     # A single setting for full attention serves all layers; one for other layers, only those.
     return FULL_ATTENTION if list(present.schedules) == [FULL_ATTENTION] else None

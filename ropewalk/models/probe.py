@@ -37,8 +37,8 @@ class Heard:
                 "the attention layers of this model do not take cos and sin from outside, so a "
                 "plan cannot be verified in it"
             )
-        found = self.kwargs["position_embeddings"]
-        cos, sin = (found.real, found.imag) if isinstance(found, Tensor) else found
+        rotary = self.kwargs["position_embeddings"]
+        cos, sin = (rotary.real, rotary.imag) if isinstance(rotary, Tensor) else rotary
         return cos, sin
 
     def as_given(self, cos: Tensor, sin: Tensor) -> Tensor | tuple[Tensor, Tensor]:

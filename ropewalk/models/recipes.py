@@ -63,11 +63,11 @@ class Documented:
             return ""
         where = f" Source: {self.source}{QUOTED.get(self.basis, '')}."
         note = f" ({self.note})" if self.note else ""
-        found = self.for_target(target)
+        entry = self.for_target(target)
         over = f" over {format_length(self.reference)}"
-        if found is not None:
+        if entry is not None:
             return (
-                f"Documented by the vendor ({self.vendor}, {self.models}): {found}{over}{note}; "
+                f"Documented by the vendor ({self.vendor}, {self.models}): {entry}{over}{note}; "
                 f"the method `{VENDOR}` writes it.{where}"
             )
         if not self.extensions:
@@ -80,15 +80,15 @@ class Documented:
 
     def needed(self, target: int) -> Extension:
         """The extension for this target; any other is refused with those that there are."""
-        found = self.for_target(target)
+        extension = self.for_target(target)
         if target <= self.reference:
             raise InputError(
                 f"{format_length(target)} is within the {format_length(self.reference)} of "
                 f"{self.models}, which needs no extension; leave the method out"
             )
-        if found is None:
+        if extension is None:
             raise InputError(f"{self.told(target)} Name another method, or a documented target")
-        return found
+        return extension
 
 
 def documented(config: Config, *, trained: int | None = None) -> Documented | None:
@@ -138,10 +138,10 @@ def _matches(reader: ConfigReader, row: Mapping[str, Any]) -> bool:
         return False
     rope = reader.main_rope()
     geometry = reader.geometry(rope, 1)
-    own = {
+    values = {
         "base": geometry.base,
         "rotary_dim": geometry.rotary_dim,
         "share": geometry.rotary_dim / geometry.head_dim,
         "sections": rope.get("mrope_section"),
     }
-    return all(row.get(key, value) == value for key, value in own.items())
+    return all(row.get(key, value) == value for key, value in values.items())

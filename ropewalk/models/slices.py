@@ -41,8 +41,8 @@ class StoredParameter:
     @property
     def tensor(self) -> Tensor:
         module, name = self.held_by[0]
-        own: Tensor = getattr(module, name)
-        return own
+        tensor: Tensor = getattr(module, name)
+        return tensor
 
     def put(self, value: Tensor) -> None:
         for module, name in self.held_by:
@@ -79,9 +79,9 @@ class Empty:
         """
         former = {place.stored: place.tensor for place in self.places}
         for place in self.places:
-            own = place.tensor
-            one = torch.zeros((), dtype=own.dtype).expand(own.shape)
-            made = nn.Parameter(one, own.requires_grad) if isinstance(own, nn.Parameter) else one
+            old = place.tensor
+            one = torch.zeros((), dtype=old.dtype).expand(old.shape)
+            made = nn.Parameter(one, old.requires_grad) if isinstance(old, nn.Parameter) else one
             place.put(made)
         try:
             yield
@@ -95,21 +95,21 @@ def without_weights(folder: Path, dtype: torch.dtype) -> Empty | str:
     reason why it must be loaded whole."""
     files = checked_weights(folder)
     model = read_model(folder, dtype, device_map={"": "meta"})
-    shapes = {name: own.shape for path in files for name, own in read_header(path).items()}
+    shapes = {name: tensor.shape for path in files for name, tensor in read_header(path).items()}
     conversions = getattr(model, "_weight_conversions", None) or ()
     if any(getattr(each, "operations", None) for each in conversions):
         return "transformers converts weights of its files as it loads them"
     named: dict[int, list[tuple[str, nn.Module, str]]] = {}
     for prefix, module in model.named_modules():
-        for name, own in (*module._parameters.items(), *module._buffers.items()):
-            if own is not None and name not in module._non_persistent_buffers_set:
+        for name, tensor in (*module._parameters.items(), *module._buffers.items()):
+            if tensor is not None and name not in module._non_persistent_buffers_set:
                 whole = f"{prefix}.{name}" if prefix else name
-                named.setdefault(id(own), []).append((whole, module, name))
+                named.setdefault(id(tensor), []).append((whole, module, name))
     places, absent = [], []
     for aliases in named.values():
         _, module, name = aliases[0]
         shape = tuple(getattr(module, name).shape)
-        stored = next((own for own, *_ in aliases if shapes.get(own) == shape), None)
+        stored = next((alias for alias, *_ in aliases if shapes.get(alias) == shape), None)
         if stored is None:
             absent.append(aliases[0][0])
         else:
@@ -125,8 +125,8 @@ def without_weights(folder: Path, dtype: torch.dtype) -> Empty | str:
 def _make_buffers(model: Any) -> None:
     """Compute buffers that no file holds, such as frequencies, as the class does."""
 
-    def without_memory(module: nn.Module, name: str, own: Any) -> Any:
-        return None if own is None else nn.Parameter(own.to("meta"), own.requires_grad)
+    def without_memory(module: nn.Module, name: str, tensor: Any) -> Any:
+        return None if tensor is None else nn.Parameter(tensor.to("meta"), tensor.requires_grad)
 
     former = torch.get_default_dtype()
     torch.set_default_dtype(model.dtype)
@@ -144,23 +144,23 @@ def _make_buffers(model: Any) -> None:
 
 
 def _read(place: StoredParameter, stored: Any) -> None:
-    own = place.tensor
-    if not isinstance(own, DTensor):
+    tensor = place.tensor
+    if not isinstance(tensor, DTensor):
         value = stored[:] if stored.get_shape() else stored[...]
-        whole = torch.empty(own.shape, dtype=own.dtype, device="cpu").copy_(value)
-        place.put(_as(own, whole))
+        whole = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu").copy_(value)
+        place.put(_as(tensor, whole))
         return
     shape, offset = compute_local_shape_and_global_offset(
-        own.shape, own.device_mesh, own.placements
+        tensor.shape, tensor.device_mesh, tensor.placements
     )
-    local = torch.empty(shape, dtype=own.dtype, device=own.device_mesh.device_type)
+    local = torch.empty(shape, dtype=tensor.dtype, device=tensor.device_mesh.device_type)
     if local.numel():
         local.copy_(stored[tuple(slice(a, a + n) for a, n in zip(offset, shape, strict=True))])
     cut = DTensor.from_local(
-        local, own.device_mesh, own.placements, shape=own.shape, stride=own.stride()
+        local, tensor.device_mesh, tensor.placements, shape=tensor.shape, stride=tensor.stride()
     )
-    place.put(_as(own, cut))
+    place.put(_as(tensor, cut))
 
 
-def _as(own: Tensor, value: Tensor) -> Tensor:
-    return nn.Parameter(value, own.requires_grad) if isinstance(own, nn.Parameter) else value
+def _as(like: Tensor, value: Tensor) -> Tensor:
+    return nn.Parameter(value, like.requires_grad) if isinstance(like, nn.Parameter) else value

@@ -128,11 +128,11 @@ class MethodCandidate(Value):
     @property
     def reason(self) -> str:
         """The predictions of theory, and the measurements."""
-        told = ["needs training under this plan"] if self.needs_training else []
-        told += map(str, self.measured)
+        parts = ["needs training under this plan"] if self.needs_training else []
+        parts += map(str, self.measured)
         if self.rank is None:
-            told.append("not measured")
-        return "; ".join([self.theory, *told]) + "."
+            parts.append("not measured")
+        return "; ".join([self.theory, *parts]) + "."
 
     @property
     def cells(self) -> dict[str, str]:
@@ -220,7 +220,7 @@ def ranking_of(
             refused.setdefault(method, str(error))
             continue
         schedule = plan.longest(layers[0])
-        found = decay(schedule, target_length)
+        decayed = decay(schedule, target_length)
         angles = coverage(schedule, target_length, trained=start)
         # Where nothing changes, what others gained by the method says nothing.
         unchanged = only_the_length(present, plan)
@@ -230,9 +230,9 @@ def ranking_of(
                 parameters=given,
                 plan=plan,
                 layer=layers[0],
-                effective_length=found.effective_length,
-                violations=found.violations,
-                least_advantage=found.least,
+                effective_length=decayed.effective_length,
+                violations=decayed.violations,
+                least_advantage=decayed.least,
                 out_of_distribution_pairs=len(angles.out_of_distribution),
                 fast_stretch=_fast_stretch(start, schedule),
                 measured=() if unchanged else _measured(method, target_length / start.length),
@@ -271,9 +271,9 @@ def _ranks(
         last = each.needs_training, each.from_plain
         return each.is_beyond_runtimes, place is None, *last, place or 0
 
-    found = [each.name for each in sorted(candidates, key=key)]
-    known = [name for name in found if listed[name] in places]
-    return {name: known.index(name) + 1 if name in known else None for name in found}
+    names = [each.name for each in sorted(candidates, key=key)]
+    known = [name for name in names if listed[name] in places]
+    return {name: known.index(name) + 1 if name in known else None for name in names}
 
 
 def _fast_stretch(start: RotarySchedule, schedule: RotarySchedule) -> float:
@@ -325,15 +325,15 @@ class Comparison(Planned):
         return {**super().derived(), "best": self.best.name}
 
     def summary(self) -> str:
-        told = f"{self.documented} " if self.documented else ""
+        lead = f"{self.documented} " if self.documented else ""
         trained, nothing = self.present.longest(self.layers[0]).length, self.changes_nothing
         if nothing and self.target_length < trained:
-            return f"{told}{nothing}"
+            return f"{lead}{nothing}"
         refused = f" Not among them: {', '.join(self.refused)}." if self.refused else ""
         if self.target_length == self.present.target_length:
-            told += f"{self.serves_already} "
+            lead += f"{self.serves_already} "
         return (
-            f"{told}Of {len(self.candidates)} plans that take {self.model} from "
+            f"{lead}Of {len(self.candidates)} plans that take {self.model} from "
             f"{format_length(trained)} to {format_length(self.target_length)}, "
             f"{self.best.method} ranks first for use {self.use}: {self.best.reason}"
             f"{refused}{f' {nothing}' if nothing else ''}"
@@ -426,10 +426,10 @@ def _warnings(
             f"{name}: {geometry.resting_pairs} of {geometry.pairs} pairs do not rotate (frequency "
             f"0), which no stock runtime can combine with {', '.join(behind)}, so these rank last"
         )
-    for found in first.measured:
-        if found.is_refuted and (not found.steps or after_training):
-            when = "only after fine-tuning under this plan: " if not found.steps else ""
-            yield f"{when if after_training else ''}{found.warning}"
+    for result in first.measured:
+        if result.is_refuted and (not result.steps or after_training):
+            when = "only after fine-tuning under this plan: " if not result.steps else ""
+            yield f"{when if after_training else ''}{result.warning}"
 
 
 def _loadable_by(plan: ContextPlan, source: Source) -> tuple[str, ...] | None:

@@ -37,15 +37,15 @@ def extend(
             raise UnknownName(f"parameter of {methods}", key, known)
     before: list[Method[...]] = []
     for method in chain:
-        own = {key: value for key, value in given.items() if key in method.parameters}
-        method.check_parameters(own)
+        options = {key: value for key, value in given.items() if key in method.parameters}
+        method.check_parameters(options)
         if before and method.geometric_start and start.geometric_base is None:
             names = "+".join(each.name for each in before)
             raise InputError(
                 f"{method.name} needs plain frequencies or a new base, so it cannot follow "
                 f"{names}; name it first, or leave one of the two out (`method`)"
             )
-        after = method(start, target_length, **own)
+        after = method(start, target_length, **options)
         if before and _same(start, after):
             raise _idle(method, before)
         start, before = after, [*before, method]
@@ -62,13 +62,13 @@ def _same(start: RotarySchedule, after: RotarySchedule) -> bool:
 def _idle(method: Method[...], before: Sequence[Method[...]]) -> InputError:
     """The error for a step that changes nothing, such as YaRN if the target is reached."""
     names = "+".join(each.name for each in before)
-    told = f"{method.name} changes nothing after {names}, which reaches the target already; "
+    fault = f"{method.name} changes nothing after {names}, which reaches the target already; "
     if names == "base_change" and "base" in method.parameters:
         return InputError(
-            f"{told}to change the base first, plan with {method.name} alone and give it the base "
+            f"{fault}to change the base first, plan with {method.name} alone and give it the base "
             "(`parameters`: base)"
         )
-    return InputError(f"{told}leave it out (`method`: {names})")
+    return InputError(f"{fault}leave it out (`method`: {names})")
 
 
 def parsed(methods: str, settings: Mapping[str, object]) -> dict[str, object]:
@@ -132,11 +132,11 @@ def kept_parameters(start: RotarySchedule, methods: str) -> dict[str, object]:
     first, *_ = stacked(methods)
     if [step.method for step in start.recipe] != [first.name]:
         return {}
-    own = start.recipe[0].parameters
+    stated = start.recipe[0].parameters
     kept: dict[str, object] = {
-        key: own[key] for key in _KEPT if key in own and own[key] is not None
+        key: stated[key] for key in _KEPT if key in stated and stated[key] is not None
     }
-    attention, factor = own.get("attention_factor"), own.get("factor")
+    attention, factor = stated.get("attention_factor"), stated.get("factor")
     if isinstance(attention, float):
         follows = isinstance(factor, float) and math.isclose(
             attention, log_growth(factor), rel_tol=1e-3

@@ -94,8 +94,8 @@ class PlanRequest:
             return
         scale = self.target / self.started().start.length
         for each in stacked(self.method):
-            found = measured(each.name, scale, trained=False)
-            if found is not None and found.is_refuted:
+            measurement = measured(each.name, scale, trained=False)
+            if measurement is not None and measurement.is_refuted:
                 return
         raise InputError(
             f"`after_training` changes the order of all methods, and for {self.method} alone it "
@@ -193,9 +193,9 @@ def _notices(asked: PlanRequest, started: PlanRequest) -> Iterator[str]:
                 f"under this plan until it has been trained under {each.name} at its original "
                 f"length of {trained_at} (a plan to {trained_at}), which ropewalk has not measured"
             )
-        found = measured(each.name, scale, trained=asked.after_training)
-        if found is not None and found.is_refuted and not asked.parameters:
-            yield found.warning
+        measurement = measured(each.name, scale, trained=asked.after_training)
+        if measurement is not None and measurement.is_refuted and not asked.parameters:
+            yield measurement.warning
 
 
 def _same(present: ContextPlan, planned: ContextPlan) -> bool:
@@ -209,9 +209,9 @@ def _same(present: ContextPlan, planned: ContextPlan) -> bool:
 
 def _documented(source: Source) -> Documented:
     """The vendor's documentation for a model; one that counts from another length is refused."""
-    found = source.documented
-    if found is not None:
-        return found
+    documented = source.documented
+    if documented is not None:
+        return documented
     usual = replace(source, stated_length=None)
     if source.stated_length and usual.documented:
         raise InputError(
@@ -228,14 +228,14 @@ def _documented(source: Source) -> Documented:
 def _from_plain(asked: PlanRequest) -> str:
     """A notice of where the plan starts, and of what that leaves behind."""
     source, start = asked.source, asked.before
-    told = (
+    sentence = (
         f"{source.name}: {asked.method} cannot go on from {start.method}, so the plan starts from "
         f"the plain frequencies of {format_length(start.geometry.original_length)}"
     )
     if source.kind != "GGUF file" and is_documented(source.config):
-        return told
+        return sentence
     return (
-        f"warning: {told}; if the model was trained under {start.method} up to "
+        f"warning: {sentence}; if the model was trained under {start.method} up to "
         f"{format_length(start.length)}, that training is not carried over, and methods that go on "
         "from it (ntk, linear) keep it"
     )

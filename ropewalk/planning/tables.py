@@ -22,13 +22,13 @@ def by_step(
     plans: Mapping[str, ContextPlan], layer_type: str = FULL_ATTENTION
 ) -> dict[str, RotarySchedule]:
     """The schedule of each step of each plan, by the label of the plan."""
-    found = {}
+    schedules = {}
     for label, plan in plans.items():
         steps = plan.steps(layer_type)
         for step in steps:
             name = f"{label} to {format_length(step.up_to_length)}" if len(steps) > 1 else label
-            found[name] = step.schedule
-    return found
+            schedules[name] = step.schedule
+    return schedules
 
 
 def factors(
@@ -43,12 +43,12 @@ def factors(
         tuple(
             Series(
                 f"{label}{' (chosen)' * (label == main)}"
-                + (f", attention × {m:.3g}" if (m := own.attention_scaling) != 1 else ""),
-                tuple(Mark(i, float(value)) for i, value in enumerate(own.rescale_factors)),
+                + (f", attention × {m:.3g}" if (m := schedule.attention_scaling) != 1 else ""),
+                tuple(Mark(i, float(value)) for i, value in enumerate(schedule.rescale_factors)),
                 label == main,
                 subject=label,
             )
-            for label, own in schedules.items()
+            for label, schedule in schedules.items()
         ),
         tuple(Guide(at, "under one turn") for at in [*unturned][:1]),
         caption="Each rotary pair is slowed by its factor: 2 is half as fast. From a dotted line "
@@ -70,9 +70,9 @@ _ROWS = 16
 
 def steps(plan: ContextPlan) -> Iterator[Paragraph]:
     """Every schedule of a plan, one a line."""
-    for name, own in plan.schedules.items():
-        for step in own:
-            upto = f" up to {format_length(step.up_to_length)}" if len(own) > 1 else ""
+    for name, schedules in plan.schedules.items():
+        for step in schedules:
+            upto = f" up to {format_length(step.up_to_length)}" if len(schedules) > 1 else ""
             yield Paragraph(f"  {name}{upto}: {in_words(step.schedule)}")
 
 
@@ -92,7 +92,7 @@ def in_words(schedule: RotarySchedule) -> str:
     """A schedule in one line: its methods, its factors, and its other values."""
     factors = schedule.rescale_factors
     recipe = (str(_without_defaults(step)) for step in schedule.recipe)
-    parts = [told] if (told := " then ".join(recipe)) else []
+    parts = [methods] if (methods := " then ".join(recipe)) else []
     low, high = f"{factors.min():.4g}", f"{factors.max():.4g}"
     if schedule.has_no_positions:
         parts.append("no positions")

@@ -229,8 +229,8 @@ def apart(shown: Chart, span: Span) -> float:
     if len(lines) < 2 or not measured or (shown.x.scale, shown.x.shown) != ("log2", "length"):
         return 0.0
     at = fractions(shown.x, span)
-    places = sorted({at(m.x) for s in lines for m in s.marks if shown.shows(m)})
-    gap = min((b - a for a, b in pairwise(places)), default=1.0)
+    positions = sorted({at(m.x) for s in lines for m in s.marks if shown.shows(m)})
+    gap = min((b - a for a, b in pairwise(positions)), default=1.0)
     return min(_APART, 0.4 * gap / (len(lines) - 1))
 
 

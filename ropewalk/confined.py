@@ -107,30 +107,30 @@ class Confined:
 
     def decode(self, tokens: Sequence[Sequence[int]], *, skip: bool) -> list[str]:
         """The text of each list of tokens; `skip`: without the special ones."""
-        asked = [list(map(int, each)) for each in tokens]
-        decoded, _ = self._tokenizer("decode", sum(map(len, asked)), tokens=asked, skip=skip)
+        ids = [list(map(int, each)) for each in tokens]
+        decoded, _ = self._tokenizer("decode", sum(map(len, ids)), tokens=ids, skip=skip)
         texts: list[str] = decoded
         return texts
 
     def rendered(self, template: str, messages: Sequence[Any], variables: dict[str, object]) -> str:
         """A conversation by a chat template, whose own error is a ValueError."""
         characters = len(template) + sum(len(str(each)) for each in messages)
-        asked = {"template": template, "messages": messages, "variables": variables}
+        arguments = {"template": template, "messages": messages, "variables": variables}
         remedy = "measure without it (`chat` off), or copy it again from its publisher"
-        text: str = self._ask("render", characters, "chat template", remedy, **asked)[0]
+        text: str = self._ask("render", characters, "chat template", remedy, **arguments)[0]
         return text
 
-    def _tokenizer(self, does: str, characters: int, **asked: object) -> tuple[Any, bytes]:
+    def _tokenizer(self, does: str, characters: int, **arguments: object) -> tuple[Any, bytes]:
         remedy = "copy the tokenizer files of the model there, or split texts without line breaks"
         try:
-            return self._ask(does, characters, "tokenizer", remedy, **asked)
+            return self._ask(does, characters, "tokenizer", remedy, **arguments)
         except ValueError as error:
             raise InputError(
                 f"{self._name}: its tokenizer cannot be used ({first_line(error)[:200]}); {remedy}"
             ) from None
 
     def _ask(
-        self, does: str, characters: int, what: str, remedy: str, **asked: object
+        self, does: str, characters: int, what: str, remedy: str, **arguments: object
     ) -> tuple[Any, bytes]:
         seconds = SECONDS + characters // PER_SECOND
         with self._lock:
@@ -140,7 +140,7 @@ class Confined:
                 if self._text and not self._loaded:
                     self._answer("load", SECONDS, text=self._text)
                     self._loaded = True
-                return self._answer(does, seconds, **asked)
+                return self._answer(does, seconds, **arguments)
             except ValueError:  # an answer
                 raise
             except BaseException as error:
@@ -174,8 +174,8 @@ class Confined:
         self._owner, self._loaded = os.getpid(), False
         self._end = finalize(self, _end, self._process, self._pipe, self._owner)
 
-    def _answer(self, does: str, seconds: int, **asked: object) -> tuple[Any, bytes]:
-        request = json.dumps({"does": does, "seconds": seconds, **asked}, ensure_ascii=False)
+    def _answer(self, does: str, seconds: int, **arguments: object) -> tuple[Any, bytes]:
+        request = json.dumps({"does": does, "seconds": seconds, **arguments}, ensure_ascii=False)
         self._pipe.send_bytes(request.encode("utf-8", "surrogatepass"))
         answer = json.loads(self._pipe.recv_bytes(_MOST_ANSWERED))
         more = self._pipe.recv_bytes(_MOST_ANSWERED)

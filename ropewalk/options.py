@@ -208,8 +208,8 @@ class Verb(Protocol[P, R_co, V_co]):
 class _Stopped(BaseException):
     """The end of a verb that is only previewed. No `except Exception` may swallow it."""
 
-    def __init__(self, *asked: object) -> None:
-        self.asked = asked
+    def __init__(self, *arguments: object) -> None:
+        self.arguments = arguments
 
 
 _IS_PREVIEW: ContextVar[bool] = ContextVar("is_preview", default=False)
@@ -231,10 +231,10 @@ def previewed_by(
             try:
                 verb(*args, **kwargs)
             except _Stopped as stopped:
-                asked = stopped.asked
+                arguments = stopped.arguments
             finally:
                 _IS_PREVIEW.reset(before)
-            return shown(*asked)
+            return shown(*arguments)
 
         cast(Any, preview).shows = shown
         cast(Any, verb).preview = preview
@@ -257,13 +257,13 @@ def check_previewed(on: str | None) -> None:
         )
 
 
-def preview_ends(*asked: object) -> None:
+def preview_ends(*arguments: object) -> None:
     """End a preview here: in a verb, once its arguments are checked and nothing is written yet.
 
     The function that makes the preview gets `asked`.
     """
     if is_preview():
-        raise _Stopped(*asked)
+        raise _Stopped(*arguments)
 
 
 _CALL: ContextVar[tuple[str, dict[str, object]]] = ContextVar("call", default=("", {}))
@@ -287,12 +287,12 @@ def called(
         for name, parameter in parameters.items()
         if name not in _OF_THIS_CALL and not _is_usual(values[name], parameter.default)
     }
-    before, given = _CALL.get()[0], values.get("progress")
+    before, reporter = _CALL.get()[0], values.get("progress")
     reset = _CALL.set((command, arguments))
     try:  # a verb in another one shows nothing of its own
         with (
             required_by(command),
-            of_a_call(None if before and given is shown else given) as progress,
+            of_a_call(None if before and reporter is shown else reporter) as progress,
         ):
             yield frozenset(arguments), progress
     finally:

@@ -75,10 +75,10 @@ def of_a_command(work: str) -> AbstractContextManager[Progress]:
     return _after_patience(_bar) if is_drawn else _lines(work)
 
 
-def of_a_call(given: Progress | None) -> AbstractContextManager[Progress]:
+def of_a_call(reporter: Progress | None) -> AbstractContextManager[Progress]:
     """The progress that a caller of a verb asked for; the default is a bar, if anyone looks on."""
-    if given is not shown:
-        return nullcontext(given or silent)
+    if reporter is not shown:
+        return nullcontext(reporter or silent)
     if _in_a_notebook():
         return _after_patience(_bar_of_a_notebook)
     on_a_terminal = getattr(sys.stderr, "isatty", lambda: False)()

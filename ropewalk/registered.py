@@ -68,9 +68,9 @@ def guarded(kind: Kind, name: str, function: F, returns: type) -> F:
     """The function, with its failures told as the user's own, and its result of this type."""
 
     @wraps(function)
-    def call(*args: Any, **given: Any) -> Any:
+    def call(*args: Any, **options: Any) -> Any:
         try:
-            result = function(*args, **given)
+            result = function(*args, **options)
         except (RopewalkError, KeyboardInterrupt):
             raise
         except BaseException as error:
@@ -122,7 +122,7 @@ def code_in(configuration: object) -> dict[str, dict[str, str]]:
     }
 
 
-def told(kind: Kind, name: str) -> dict[str, str]:
+def code_of(kind: Kind, name: str) -> dict[str, str]:
     """The provenance, for a plan, of each part of a name that is a user's."""
     return {
         f"code of {part}": f"{code.origin}, SHA-256 {code.sha256}"

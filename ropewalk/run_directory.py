@@ -105,9 +105,9 @@ class RunDirectory:
         try:
             self.resumed = self._identify(command, configuration)
             self._sweep()
-            known = {"pid": os.getpid(), "line": _line_of(), "machine": machine()}
+            facts = {"pid": os.getpid(), "line": _line_of(), "machine": machine()}
             signed = {CONFIGURATION: _digest((self.path / CONFIGURATION).read_bytes())}
-            self.event("resumed" if self.resumed else "started", **known, **signed)
+            self.event("resumed" if self.resumed else "started", **facts, **signed)
         except BaseException:
             if not locked and not (self.path / CONFIGURATION).exists():
                 (self.path / LOCK).unlink(missing_ok=True)  # of a folder that is no run's
@@ -502,7 +502,7 @@ class Journal:
 
     def append(self, records: Iterable[Mapping[str, object]]) -> None:
         """Add records. If the disk is full, the file stays as it was and the error says so."""
-        known, added = self.records, [dict(record) for record in records]
+        kept, added = self.records, [dict(record) for record in records]
         data, last = b"", self._last
         for record in added:
             line = _line(record, last)
@@ -520,7 +520,7 @@ class Journal:
                 "room and start again to resume"
             ) from None
         self._size, self._last = self._size + len(data), last
-        known += added
+        kept += added
 
     def read(self, kind: type[T]) -> list[T]:
         """The records as values: whoever can edit a line can also compute its checksum."""

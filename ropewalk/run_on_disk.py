@@ -119,17 +119,17 @@ class RunOnDisk:
         Its page has neither, or a run that was killed and went on would not end with the same page.
         """
         timed = [(event, _time(event.get("time"))) for event in self.lines(EVENTS)]
-        known = [(event.get("event"), time) for event, time in timed if time is not None]
-        if not known:
+        dated = [(event.get("event"), time) for event, time in timed if time is not None]
+        if not dated:
             return "", ""
-        seconds, began = 0.0, known[0][1]
-        for kind, now in known:
+        seconds, began = 0.0, dated[0][1]
+        for kind, now in dated:
             if kind in ("started", "resumed"):
                 began = now
             elif kind in ("finished", "stopped"):
                 seconds += (now - began).total_seconds()
         took = f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-        return f"{known[0][1]:%d %B %Y}", took if seconds > 0 else ""
+        return f"{dated[0][1]:%d %B %Y}", took if seconds > 0 else ""
 
 
 def _time(text: object) -> datetime | None:

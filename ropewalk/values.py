@@ -161,9 +161,9 @@ class Value(Members):
         built.check_json(value, path)
         return built
 
-    def check_json(self, given: object, path: str) -> None:
+    def check_json(self, actual: object, path: str) -> None:
         """Refuse a JSON value that is not this value's own, by the key in which it differs."""
-        _check_same(given, self.to_json(), path)
+        _check_same(actual, self.to_json(), path)
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
@@ -384,27 +384,27 @@ def _hints(kind: Any) -> dict[str, Any]:
     return {name: hints[name] for name in kind._fields}
 
 
-def _check_same(given: object, expected: object, path: str) -> None:
+def _check_same(actual: object, expected: object, path: str) -> None:
     """Refuse values that the fields contradict; the last bits of a derived number may differ."""
-    if isinstance(given, dict) and isinstance(expected, dict):
-        for key in {**expected, **given}:
+    if isinstance(actual, dict) and isinstance(expected, dict):
+        for key in {**expected, **actual}:
             place = f"{path}{key}" if path.endswith(": ") else f"{path}.{key}"
             if key not in expected:
-                known = f"remove it; known: {', '.join(map(str, expected))}"
-                raise InvalidValue(place, given[key], "is not a known key", known)
-            if key not in given:
+                remedy = f"remove it; known: {', '.join(map(str, expected))}"
+                raise InvalidValue(place, actual[key], "is not a known key", remedy)
+            if key not in actual:
                 raise InvalidValue(place, None, "is missing", RESTORE)
-            _check_same(given[key], expected[key], place)
-    elif isinstance(given, list) and isinstance(expected, list) and len(given) == len(expected):
-        for i, (one, other) in enumerate(zip(given, expected, strict=True)):
+            _check_same(actual[key], expected[key], place)
+    elif isinstance(actual, list) and isinstance(expected, list) and len(actual) == len(expected):
+        for i, (one, other) in enumerate(zip(actual, expected, strict=True)):
             _check_same(one, other, f"{path}[{i}]")
     else:
-        same = given == expected
-        if isinstance(expected, float) and isinstance(given, int | float):
-            same = math.isclose(real_number(given, path), expected, rel_tol=1e-9, abs_tol=1e-300)
+        same = actual == expected
+        if isinstance(expected, float) and isinstance(actual, int | float):
+            same = math.isclose(real_number(actual, path), expected, rel_tol=1e-9, abs_tol=1e-300)
         if not same:
             rule = f"does not follow from the rest of the file, which gives {str(expected)[:80]}"
-            raise InvalidValue(path, given, rule, RESTORE)
+            raise InvalidValue(path, actual, rule, RESTORE)
 
 
 @cache

@@ -140,8 +140,8 @@ class Bounds(Drawn):
             ("Men et al. 2024", charts.ORANGE, [r.published["men2024"] for r in self.rows]),
             ("infinitely many pairs", charts.GREY, [row.asymptotic for row in self.rows]),
         ):
-            known = {r.length: b for r, b in zip(self.rows, bases, strict=True) if b is not None}
-            marks = tuple(Mark(length, base) for length, base in sorted(known.items()))
+            base_of = {r.length: b for r, b in zip(self.rows, bases, strict=True) if b is not None}
+            marks = tuple(Mark(length, base) for length, base in sorted(base_of.items()))
             if marks:
                 yield Series(
                     label, marks, look=look, drawn="points" if look == charts.ORANGE else "line"
@@ -229,8 +229,8 @@ def bound(
 
 
 def _wanted(lengths: Length | Sequence[Length] | None) -> tuple[int, ...]:
-    given = LENGTHS if lengths is None else lengths
-    wanted = as_lengths([given] if isinstance(given, int | Integral | str) else given)
+    listed = LENGTHS if lengths is None else lengths
+    wanted = as_lengths([listed] if isinstance(listed, int | Integral | str) else listed)
     if not wanted:
         raise InvalidValue("lengths", [], "must contain at least one length", "write 8192 or '8k'")
     return wanted
@@ -247,15 +247,15 @@ def _safe_bases(
     head_dim: int, rotary_dim: int, lengths: tuple[int, ...], progress: Progress
 ) -> dict[int, SafeBase]:
     """Safe bases from the table that ships with the package, the others computed in one pass."""
-    known: dict[int, SafeBase] = {}
+    bases: dict[int, SafeBase] = {}
     if rotary_dim == head_dim:
-        known = {length: row[1] for length in lengths if (row := lookup(head_dim, length))}
-    missing = [length for length in lengths if length not in known]
+        bases = {length: row[1] for length in lengths if (row := lookup(head_dim, length))}
+    missing = [length for length in lengths if length not in bases]
     if missing:
         report = share(progress, "safe base")
         results = safe_bases(head_dim, missing, rotary_dim=rotary_dim, progress=report)
-        known |= {safe.length: safe for safe in results}
-    return known
+        bases |= {safe.length: safe for safe in results}
+    return bases
 
 
 def _row(
@@ -286,8 +286,8 @@ def _in_words(row: Bound) -> str:
     if row.islands:
         facts.append(f"{len(row.islands)} islands of bases above it do")
     if row.safe is not None:
-        known = "" if row.safe_certified else " (an estimate)"
-        facts.append(f"every base above {row.safe:,.7g} works{known}")
+        certainty = "" if row.safe_certified else " (an estimate)"
+        facts.append(f"every base above {row.safe:,.7g} works{certainty}")
     return f"At {format_length(row.length)}, {', and '.join(facts) or 'every base works'}."
 
 

@@ -88,12 +88,12 @@ def keep_card(run_or_export: Path, source: Source, notice: Notice) -> None:
         notice(f"no card: {error}")
 
 
-def _export_of(given: Path) -> Path:
+def _export_of(path: Path) -> Path:
     """The export that gets the card, in a run directory or as it was given."""
-    if not (given / CONFIGURATION).is_file():
-        return given
-    has_file_only = not (given / FOLDER).exists() and (given / FILE).exists()
-    return given / (FILE if has_file_only else FOLDER)
+    if not (path / CONFIGURATION).is_file():
+        return path
+    has_file_only = not (path / FOLDER).exists() and (path / FILE).exists()
+    return path / (FILE if has_file_only else FOLDER)
 
 
 def _is_of_run(export: Path) -> bool:

@@ -206,7 +206,7 @@ def of_file(
     ways = {kind: cost.way(length, kind) for kind in TYPES}
     # The types of cache come from the largest to the smallest: the first that fits loses least.
     first = next((way for way in ways.values() if way.breaks(on.memory) is None), None)
-    change = first and Change(first.told, first.bytes, on.devices)
+    change = first and Change(first.option, first.bytes, on.devices)
     rows = [
         CostRow(
             *(f"{SERVING} with a cache in {kind.upper()}", way.bytes, way.parts, way.seconds),
@@ -311,7 +311,7 @@ def _row(work: Workload, row: UseCost) -> CostRow:
 def _change(work: Workload, way: Way) -> Change:
     more = way.devices > work.machine.devices
     devices = [f"{way.devices} devices"] if more else []
-    return Change(", ".join([*devices, *([way.told] if way.told else [])]), way.bytes, way.devices)
+    return Change(", ".join(filter(None, [*devices, way.option])), way.bytes, way.devices)
 
 
 def _assumptions(work: Workload, rows: Sequence[CostRow]) -> Iterator[str]:

@@ -53,7 +53,7 @@ class EvaluatedCheckpoints(Drawn):
 
     def summary(self) -> str:
         longest = max(s.length for s in self.spreads)
-        parts = [f"{s.method} {s.task} {_told(s)}" for s in self.spreads if s.length == longest]
+        parts = [f"{s.method} {s.task} {_in_words(s)}" for s in self.spreads if s.length == longest]
         return (
             f"{self.folder}, mean and range of {len(self.checkpoints)} checkpoints at "
             f"{format_length(longest)} tokens: {', '.join(parts)}."
@@ -79,7 +79,7 @@ def _step(name: str) -> int | None:
     return None if number is None else int(number[1])
 
 
-def _told(spread: Spread) -> str:
+def _in_words(spread: Spread) -> str:
     form = ".3g" if spread.metric == PERPLEXITY.name else ".0%"
     return f"{spread.mean:{form}} ({spread.lowest:{form}} to {spread.highest:{form}})"
 

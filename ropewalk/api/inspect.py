@@ -112,8 +112,8 @@ class Inspection(Drawn):
             yield Paragraph(f"  the slowest {resting} of these pairs have a frequency of zero")
         if rotating := self.plan.provenance.get("rotating_layers"):
             yield Paragraph(f"  {rotating} layers rotate; a plan changes no other")
-        known = self.trained_length
-        trained = f"; trained at {format_length(known)}" if known else ""
+        length = self.trained_length
+        trained = f"; trained at {format_length(length)}" if length else ""
         yield Paragraph(
             f"  pretrained frequencies for {format_length(geometry.original_length)}; "
             f"configured for {format_length(self.plan.target_length)} now{trained}"

@@ -75,10 +75,10 @@ def _preview(
     )
 
 
-def _usual_run(given: Mapping[str, Any]) -> Path:
+def _usual_run(arguments: Mapping[str, Any]) -> Path:
     """The place where a shell keeps a search."""
-    source = resolve(given["model"], allow_download=given.get("allow_download", False))
-    length = format_length(as_length(given["to"], "to"))
+    source = resolve(arguments["model"], allow_download=arguments.get("allow_download", False))
+    length = format_length(as_length(arguments["to"], "to"))
     return Path("runs") / f"search-{source.short_name}-{length}"
 
 

@@ -67,13 +67,13 @@ def block_mask(layout: AttentionLayout, device: torch.device) -> BlockMask:
     packed_ids = np.full(layout.length, PADDING)
     packed_ids[: layout.order.size] = layout.document_ids[layout.order]
     ids = torch.tensor(packed_ids, device=device)
-    places = torch.tensor(_packed_positions(layout, layout.length), device=device)
+    position = torch.tensor(_packed_positions(layout, layout.length), device=device)
     near = torch.tensor(layout.sliding_window or layout.reach(), device=device)
 
     def sees(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         same_document = ids[query] == ids[key]
         present = ids[query] != PADDING  # padding keys are later than every query that is present
-        allowed = (same_document | (ids[key] == ANCHOR)) & (places[query] - places[key] < near)
+        allowed = (same_document | (ids[key] == ANCHOR)) & (position[query] - position[key] < near)
         return (query >= key) & allowed & present
 
     some, every = visited_blocks(layout)

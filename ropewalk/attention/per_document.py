@@ -48,11 +48,11 @@ def attend(
     if not length:
         outputs = list(map(attended, documents, layout.sequences))
     else:
-        first, *places = layout.sequences
+        first, *sequences = layout.sequences
         outputs = [attended(anchors, first)]
         # Every document adds to the anchor's gradient: thousands of terms, too many for bfloat16.
         exact = [anchor.to(at_least_float32) for anchor in anchors]
-        for document, positions in zip(documents, places, strict=True):
+        for document, positions in zip(documents, sequences, strict=True):
             pairs = zip(exact, document, strict=True)
             both = [torch.cat([anchor.to(computed), part], dim=2) for anchor, part in pairs]
             outputs.append(attended(both, positions)[:, :, length:])

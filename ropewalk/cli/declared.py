@@ -92,8 +92,8 @@ class Call(Generic[R]):
             heard: dict[str, Any] = {"progress": progress}
             heard["notice"] = _warn if self.quiet else notify
             heard["done"] = self._done
-            known = inspect.signature(self.verb).parameters
-            heard = {name: hears for name, hears in heard.items() if name in known}
+            accepted = inspect.signature(self.verb).parameters
+            heard = {name: hears for name, hears in heard.items() if name in accepted}
             return self.verb(**self.given, **heard, **more)
 
     def _done(self, stage: Any, result: Any) -> None:
@@ -280,9 +280,9 @@ def _as_in(file: Path, command: str, call: Call[Any]) -> Mapping[str, Any]:
     """The arguments of a call, with those of an earlier run for those not given."""
     from ropewalk.run_directory import read_arguments
 
-    given = {**read_arguments(file, command), **call.given}
+    arguments = {**read_arguments(file, command), **call.given}
     parameters = inspect.signature(call.verb).parameters
-    for name, value in given.items():
+    for name, value in arguments.items():
         if name not in parameters:
             raise InputError(f"{file}: {name!r} is not an argument of {command}; restore the file")
         if kind := only_in_python(value):
@@ -291,9 +291,9 @@ def _as_in(file: Path, command: str, call: Call[Any]) -> Mapping[str, Any]:
                 f"stored in a file; give `{name}` here, or repeat the run in Python"
             )
     for name, parameter in parameters.items():
-        if parameter.default is parameter.empty and name not in given:
+        if parameter.default is parameter.empty and name not in arguments:
             raise InputError(f"{file}: holds no `{name}`; give it here")
-    return given
+    return arguments
 
 
 _LIST = "A,B,…"

@@ -87,9 +87,9 @@ class LlamaCppCost:
 
     def proposal(self, length: int) -> str:
         """The type of cache, or else the length, that this machine's memory has room for."""
-        here = self.machine
-        where = f"{here.name} ({here.memory / GIB:.3g} GiB)" if here.devices == 1 else f"{here}"
-        where = where.replace(HERE, "this machine") if here.name == HERE else where
+        on = self.machine
+        where = f"{on.name} ({on.memory / GIB:.3g} GiB)" if on.devices == 1 else f"{on}"
+        where = where.replace(HERE, "this machine") if on.name == HERE else where
         room = ", ".join(
             f"{format_length(most)} in {kind.upper()}"
             for kind in TYPES
@@ -101,8 +101,8 @@ class LlamaCppCost:
         at = f"at {format_length(length)} on {where}"
         if cache is None:
             advice = "no type of cache fits"
-        elif asked := flags(cache):
-            advice = f"a cache in F16 does not fit, and one in {cache.upper()} does ({asked})"
+        elif option := flags(cache):
+            advice = f"a cache in F16 does not fit, and one in {cache.upper()} does ({option})"
         else:
             advice = "a cache in F16, llama.cpp's default, fits"
         return f"{at} {advice}; the longest texts that fit: {room}"

@@ -66,10 +66,10 @@ def machine(text: str) -> Machine:
         return of_main_memory(HERE, 1, _here())
     if (memory := _MEMORY.fullmatch(kind)) and float(memory[1]) > 0:
         return Machine(kind, count, int(float(memory[1]) * GIB))
-    known = next((row for row in table() if row.name == kind.lower()), None)
-    if known is None:
+    entry = next((row for row in table() if row.name == kind.lower()), None)
+    if entry is None:
         raise _unknown(text)
-    return Machine(known.name, count, known.memory, known.operations, known.source)
+    return Machine(entry.name, count, entry.memory, entry.operations, entry.source)
 
 
 @cache

@@ -60,7 +60,7 @@ class Workload:
 class Way(NamedTuple):
     """One way of doing something."""
 
-    told: str
+    option: str
     """The way to ask for it; empty if nothing needs to be asked."""
     parts: Mapping[str, float]
     """Bytes on one device."""
@@ -254,7 +254,7 @@ def extending(
             largest = max(each, key=lambda way: way.bytes)
             times = [way.seconds for way in each if way.seconds is not None]
             option = f"--ranks-per-copy {ranks}" if ranks > 1 else ""
-            yield largest._replace(told=option, seconds=sum(times) if times else None)
+            yield largest._replace(option=option, seconds=sum(times) if times else None)
 
     return ways
 

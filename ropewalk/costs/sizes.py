@@ -290,8 +290,8 @@ class _Text:
         if latent := self.number("kv_lora_rank"):
             plain, turned = self.number("qk_nope_head_dim"), self.number("qk_rope_head_dim")
             values, query = self.number("v_head_dim"), self.number("q_lora_rank")
-            asked = heads * (plain + turned)
-            queries = query * (width + asked) if query else width * asked
+            turning = heads * (plain + turned)
+            queries = query * (width + turning) if query else width * turning
             keys = width * (latent + turned) + latent * heads * (plain + values)
             return queries + keys + heads * values * width
         return self.head * width * (2 * heads + 2 * self.key_heads)

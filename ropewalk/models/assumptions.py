@@ -288,8 +288,8 @@ def _unread(reader: ConfigReader) -> Iterator[Assumption]:
         )
     # Numbers of ChatGLM's configs, which types of other names copied.
     length, stated = reader.config.get("seq_length"), reader.get("max_position_embeddings")
-    known = "seq_length" in reader.family.names.values()
-    if not known and length is not None and stated is not None and length != stated:
+    named = "seq_length" in reader.family.names.values()
+    if not named and length is not None and stated is not None and length != stated:
         yield Assumption(
             "key-not-read",
             f"{reader.prefix}seq_length is {shortened(length)}; it is not read, and "

@@ -291,7 +291,7 @@ _HELD = ("inv_freq", "original_inv_freq", "attention_scaling")
 
 
 def _put(rotary: RotaryModule, module: nn.Module) -> None:
-    for parent, name in rotary.places:
+    for parent, name in rotary.held_by:
         setattr(parent, name, module)
 
 

@@ -100,19 +100,19 @@ def three_lengths(stated: Stated) -> Lengths:
 
 def _as_given(stated: Stated, lengths: Lengths) -> Lengths:
     """The lengths with a trained length that somebody states."""
-    given = stated.trained
-    assert given is not None
+    trained = stated.trained
+    assert trained is not None
     plain = stated.kind in PLAIN and stated.original is None
-    reference = given if plain else lengths.reference
-    if given < reference:
+    reference = trained if plain else lengths.reference
+    if trained < reference:
         raise InvalidValue(
             TRAINED,
-            given,
+            trained,
             f"is below {reference}, the length from which the scaling counts "
             f"({stated.original_key})",
             "give the length that the model was trained to under its scaling",
         )
-    return Lengths(reference, given, lengths.served, conflict=lengths.conflict)
+    return Lengths(reference, trained, lengths.served, conflict=lengths.conflict)
 
 
 def _of_keys(stated: Stated) -> Lengths | None:
@@ -165,11 +165,11 @@ def _guessed(stated: Stated) -> Lengths:
     """The lengths by known pairs, or else by the stated length."""
     length, served = stated.length, _served(stated)
     for pair in _PAIRS:
-        known = re.fullmatch(pair["types"], stated.model_type) and length in pair["stated"]
+        applies = re.fullmatch(pair["types"], stated.model_type) and length in pair["stated"]
         holds = stated.kind in PLAIN
         if "when" in pair:
             holds = all(getattr(stated, key) == value for key, value in pair["when"].items())
-        if known and holds:
+        if applies and holds:
             trained = pair["trained"]
             return Lengths(pair.get("reference", trained), trained, served, _said(stated, pair))
     if stated.length_is_scaled and stated.kind == "linear":

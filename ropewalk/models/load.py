@@ -269,7 +269,7 @@ def load_tokenizer(folder: Path) -> Any:
         ) from None
 
 
-def read_model(folder: Path, dtype: torch.dtype | str, **asked: Any) -> Any:
+def read_model(folder: Path, dtype: torch.dtype | str, **options: Any) -> Any:
     """The model of a folder whose files have been checked, on the CPU unless asked otherwise."""
     from transformers import AutoModelForCausalLM
 
@@ -283,7 +283,7 @@ def read_model(folder: Path, dtype: torch.dtype | str, **asked: Any) -> Any:
                 trust_remote_code=False,
                 ignore_mismatched_sizes=True,  # reported, and refused below
                 output_loading_info=True,
-                **asked,
+                **options,
             )
     except MemoryError:
         raise

@@ -86,8 +86,8 @@ class ModelProbe:
     def replay(self, layer: AttentionLayer, heard: Heard, cos: Tensor, sin: Tensor) -> Heard:
         """The same layer called again with other cos and sin, without any scaling of ours."""
         with in_mode(layer.module, training=False), _hearing((layer,), unscaled=True) as again:
-            given = heard.as_given(cos, sin)
-            layer.module(*heard.args, **{**heard.kwargs, "position_embeddings": given})
+            rotation = heard.as_given(cos, sin)
+            layer.module(*heard.args, **{**heard.kwargs, "position_embeddings": rotation})
         return again[layer]
 
 

@@ -304,8 +304,8 @@ class StoreRanks(Ranks):
         return json.loads(self.awaited(key))
 
     def check_same(self, configuration: Mapping[str, object]) -> None:
-        here = {f"version of {name}": version for name, version in versions().items()}
-        ours = json.loads(json.dumps({**configuration, **here}))
+        installed = {f"version of {name}": version for name, version in versions().items()}
+        ours = json.loads(json.dumps({**configuration, **installed}))
         theirs = self.broadcast(ours)
         other = [key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key)]
         if other:

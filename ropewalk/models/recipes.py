@@ -37,8 +37,8 @@ class Extension:
     parameters: Mapping[str, object]
 
     def __str__(self) -> str:
-        given = " and ".join(f"{key} {value:g}" for key, value in self.parameters.items())
-        return f"{self.method} with {given} for {format_length(self.target)}"
+        settings = " and ".join(f"{key} {value:g}" for key, value in self.parameters.items())
+        return f"{self.method} with {settings} for {format_length(self.target)}"
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Documented:
         """The extension for exactly this target: a factor for another one is not documented."""
         return next((each for each in self.extensions if each.target == target), None)
 
-    def told(self, target: int) -> str:
+    def sentence(self, target: int) -> str:
         """A sentence on this target; empty for one that needs no extension."""
         if target <= self.reference:
             return ""
@@ -72,10 +72,10 @@ class Documented:
             )
         if not self.extensions:
             return f"{self.vendor} documents no extension of {self.models}{note}.{where}"
-        known = "; ".join(map(str, self.extensions))
+        extensions = "; ".join(map(str, self.extensions))
         return (
             f"{self.vendor} documents no extension of {self.models} to {format_length(target)}, "
-            f"only {known}{over}{note}.{where}"
+            f"only {extensions}{over}{note}.{where}"
         )
 
     def needed(self, target: int) -> Extension:
@@ -87,7 +87,7 @@ class Documented:
                 f"{self.models}, which needs no extension; leave the method out"
             )
         if extension is None:
-            raise InputError(f"{self.told(target)} Name another method, or a documented target")
+            raise InputError(f"{self.sentence(target)} Name another method, or a documented target")
         return extension
 
 

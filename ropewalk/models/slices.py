@@ -57,18 +57,18 @@ class Empty:
     """A model whose weights are still in their files."""
 
     model: Any
-    places: tuple[StoredParameter, ...]
+    parameters: tuple[StoredParameter, ...]
     files: tuple[Path, ...]
 
     @torch.no_grad()
     def read(self) -> None:
         """Give the model its weights, of those that are cut this rank's part alone."""
-        places = {place.stored: place for place in self.places}
+        parameters = {parameter.stored: parameter for parameter in self.parameters}
         for path in self.files:
-            for name in sorted(read_header(path).keys() & places.keys()):
+            for name in sorted(read_header(path).keys() & parameters.keys()):
                 # Opened for each, so that no pages of the others stay in memory.
                 with safe_open(path, framework="pt") as file:
-                    _read(places[name], file.get_slice(name))
+                    _read(parameters[name], file.get_slice(name))
 
     @contextmanager
     def standing_in(self) -> Iterator[None]:
@@ -77,17 +77,17 @@ class Empty:
         peft makes an adapter's weights where those are that it goes around, and on the meta device
         they would lose the values that were drawn for them.
         """
-        former = {place.stored: place.tensor for place in self.places}
-        for place in self.places:
-            old = place.tensor
+        former = {each.stored: each.tensor for each in self.parameters}
+        for each in self.parameters:
+            old = each.tensor
             one = torch.zeros((), dtype=old.dtype).expand(old.shape)
             made = nn.Parameter(one, old.requires_grad) if isinstance(old, nn.Parameter) else one
-            place.put(made)
+            each.put(made)
         try:
             yield
         finally:
-            for place in self.places:
-                place.put(former[place.stored].requires_grad_(place.tensor.requires_grad))
+            for each in self.parameters:
+                each.put(former[each.stored].requires_grad_(each.tensor.requires_grad))
 
 
 def without_weights(folder: Path, dtype: torch.dtype) -> Empty | str:
@@ -105,7 +105,7 @@ def without_weights(folder: Path, dtype: torch.dtype) -> Empty | str:
             if tensor is not None and name not in module._non_persistent_buffers_set:
                 whole = f"{prefix}.{name}" if prefix else name
                 named.setdefault(id(tensor), []).append((whole, module, name))
-    places, absent = [], []
+    parameters, absent = [], []
     for aliases in named.values():
         _, module, name = aliases[0]
         shape = tuple(getattr(module, name).shape)
@@ -113,13 +113,13 @@ def without_weights(folder: Path, dtype: torch.dtype) -> Empty | str:
         if stored is None:
             absent.append(aliases[0][0])
         else:
-            places.append(
+            parameters.append(
                 StoredParameter(stored, tuple((module, name) for _, module, name in aliases))
             )
     if absent:
         return f"its files have other names or shapes than the model ({absent[0]}, …)"
     _make_buffers(model)
-    return Empty(model, tuple(places), tuple(files))
+    return Empty(model, tuple(parameters), tuple(files))
 
 
 def _make_buffers(model: Any) -> None:
@@ -143,12 +143,12 @@ def _make_buffers(model: Any) -> None:
                 module._buffers[name] = made[prefix]._buffers[name]
 
 
-def _read(place: StoredParameter, stored: Any) -> None:
-    tensor = place.tensor
+def _read(parameter: StoredParameter, stored: Any) -> None:
+    tensor = parameter.tensor
     if not isinstance(tensor, DTensor):
         value = stored[:] if stored.get_shape() else stored[...]
         whole = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu").copy_(value)
-        place.put(_as(tensor, whole))
+        parameter.put(_as(tensor, whole))
         return
     shape, offset = compute_local_shape_and_global_offset(
         tensor.shape, tensor.device_mesh, tensor.placements
@@ -159,7 +159,7 @@ def _read(place: StoredParameter, stored: Any) -> None:
     cut = DTensor.from_local(
         local, tensor.device_mesh, tensor.placements, shape=tensor.shape, stride=tensor.stride()
     )
-    place.put(_as(tensor, cut))
+    parameter.put(_as(tensor, cut))
 
 
 def _as(like: Tensor, value: Tensor) -> Tensor:

@@ -171,8 +171,8 @@ class Source:
     @property
     def _known_length(self) -> int | None:
         """The trained length, if the user or the catalogue states it."""
-        known = self.value.trained_length if self.kind == "catalogue" else None
-        return self.stated_length or known
+        catalogued = self.value.trained_length if self.kind == "catalogue" else None
+        return self.stated_length or catalogued
 
     @cached_property
     def trained_length(self) -> int:

@@ -204,15 +204,15 @@ def ranking_of(
     ways = [(method, way) for method in names() for way in ((False, True) if anew else (False,))]
     for done, (method, from_plain) in enumerate(ways):
         progress(done / len(ways))
-        given = parameters.get(method, {})
+        chosen = parameters.get(method, {})
         if from_plain:
-            given = {**kept_parameters(start, method), **given}
+            chosen = {**kept_parameters(start, method), **chosen}
         try:
             plan = extend_plan(
                 present,
                 target_length,
                 method,
-                given,
+                chosen,
                 layer_types=layers,
                 from_original=from_original or from_plain,
             )
@@ -227,7 +227,7 @@ def ranking_of(
         candidates.append(
             MethodCandidate(
                 method=method,
-                parameters=given,
+                parameters=chosen,
                 plan=plan,
                 layer=layers[0],
                 effective_length=decayed.effective_length,
@@ -264,16 +264,16 @@ def _ranks(
 
     `listed` says by which name of the order a candidate is known.
     """
-    places = {name: place for place, name in enumerate(order)}
+    positions = {name: place for place, name in enumerate(order)}
 
     def key(each: MethodCandidate) -> tuple[bool, bool, bool, bool, int]:
-        place = places.get(listed[each.name])
+        place = positions.get(listed[each.name])
         last = each.needs_training, each.from_plain
         return each.is_beyond_runtimes, place is None, *last, place or 0
 
     names = [each.name for each in sorted(candidates, key=key)]
-    known = [name for name in names if listed[name] in places]
-    return {name: known.index(name) + 1 if name in known else None for name in names}
+    measured = [name for name in names if listed[name] in positions]
+    return {name: measured.index(name) + 1 if name in measured else None for name in names}
 
 
 def _fast_stretch(start: RotarySchedule, schedule: RotarySchedule) -> float:
@@ -368,46 +368,46 @@ class Comparison(Planned):
         return [factors(by_step(plans, self.layers[0]), title)]
 
 
-def compared(asked: PlanRequest, progress: Progress, notice: Notice) -> Comparison:
+def compared(request: PlanRequest, progress: Progress, notice: Notice) -> Comparison:
     """Plan with every method, and rank the plans."""
-    source, present = asked.source, asked.source.present_plan
-    bases, refused = _safe_base(asked, share(progress, "safe base for " + asked.length))
+    source, present = request.source, request.source.present_plan
+    bases, refused = _safe_base(request, share(progress, "safe base for " + request.length))
     candidates, others = ranking_of(
         present,
-        asked.target,
-        layer_types=asked.chosen,
-        from_original=asked.from_original,
+        request.target,
+        layer_types=request.chosen,
+        from_original=request.from_original,
         parameters=bases,
-        after_training=asked.after_training,
+        after_training=request.after_training,
         runtimes=lambda plan: _loadable_by(plan, source),
         progress=share(progress, "comparing"),
     )
     refused = {**others, **refused}
     if not candidates:
-        reasons = [*refused.values()]
+        causes = [*refused.values()]
         raise InputError(
-            f"{source.name}: no method plans for {asked.length}: {max(reasons, key=reasons.count)}"
+            f"{source.name}: no method plans for {request.length}: {max(causes, key=causes.count)}"
         )
-    for text in _warnings(candidates, source.name, after_training=asked.after_training):
+    for text in _warnings(candidates, source.name, after_training=request.after_training):
         notice(text)
     return Comparison(
-        **described(source, candidates[0].plan, asked.chosen),
+        **described(source, candidates[0].plan, request.chosen),
         candidates=candidates,
         refused=refused,
-        after_training=asked.after_training,
+        after_training=request.after_training,
     )
 
 
 def _safe_base(
-    asked: PlanRequest, progress: Callable[[float], None]
+    request: PlanRequest, progress: Callable[[float], None]
 ) -> tuple[dict[str, dict[str, object]], dict[str, str]]:
     """The parameter that `base_change` needs; or, by method, why there is none."""
     try:
         base = sufficient_base(
-            asked.source.present_plan,
-            asked.target,
-            asked.chosen[0],
-            from_original=asked.from_original,
+            request.source.present_plan,
+            request.target,
+            request.chosen[0],
+            from_original=request.from_original,
             progress=progress,
         )
     except (MissingExtra, InvalidValue) as error:  # the other methods need no base

@@ -228,6 +228,6 @@ def described(source: Source, plan: ContextPlan, layers: tuple[str, ...]) -> dic
         "rope_parameters_refused": refused,
         "serving": serving(plan, source),
         "assumptions": source.assumptions,
-        "documented": vendor.told(plan.target_length) if (vendor := source.documented) else "",
+        "documented": vendor.sentence(plan.target_length) if (vendor := source.documented) else "",
         "memory": room_here(source.header, plan.target_length) if is_gguf else "",
     }

@@ -115,11 +115,11 @@ def in_words(schedule: RotarySchedule) -> str:
 
 def _without_defaults(step: Recipe) -> Recipe:
     """The parameters that a person must give to get this step."""
-    known = named(step.method).parameters if step.method in names() else {}
+    declared = named(step.method).parameters if step.method in names() else {}
     said = {
         key: value
         for key, value in step.parameters.items()
-        if key not in known or known[key].default != value
+        if key not in declared or declared[key].default != value
     }
     return Recipe(step.method, said)
 
@@ -153,8 +153,8 @@ def by_theory(
     """The theory of each method, and the reasons for those not listed."""
     yield Paragraph("\nBy theory:")
     for each in candidates:
-        given = ", ".join(f"{key} {value:,}" for key, value in each.parameters.items())
-        name = f"{each.name} ({given})" if given else each.name
+        settings = ", ".join(f"{key} {value:,}" for key, value in each.parameters.items())
+        name = f"{each.name} ({settings})" if settings else each.name
         yield Paragraph(f"  {name}: {each.theory.removeprefix('by theory, ')}")
     for method, reason in refused.items():
         yield Paragraph(f"  not listed: {method} ({reason})", "quiet")
@@ -178,11 +178,11 @@ def _where(candidates: Sequence[MethodCandidate]) -> str:
     for each in (each for candidate in candidates for each in candidate.measured):
         key = each.steps, each.factor
         models[key] = max(each.models, models.get(key, 0))
-    told = [
+    clauses = [
         f"{count} {f'after {steps} steps' if steps else 'untrained'} at {factor} times"
         for (steps, factor), count in sorted(models.items())
     ]
-    return f" ({', '.join(told)} their length)" if told else ""
+    return f" ({', '.join(clauses)} their length)" if clauses else ""
 
 
 def _loads_in(runtimes: tuple[str, ...] | None, among: set[str], targets: Sequence[str]) -> str:

@@ -44,9 +44,9 @@ def unit(values: FloatArray) -> FloatArray:
 
 
 class SampledRotation(NamedTuple):
-    """The cos and sin found at some positions."""
+    """The cos and sin read at some positions."""
 
-    found: FloatArray
+    cos_sin: FloatArray
     positions: Sequence[int]
     epsilon: float
     scaled: bool
@@ -57,7 +57,7 @@ class SampledRotation(NamedTuple):
         values = np.stack(schedule.cos_sin(self.positions))
         values = values if self.scaled else unit(values)
         allowed = tolerance(values, schedule.inverse_frequencies, self.positions, self.epsilon)
-        return float((np.abs(self.found - values) / allowed).max())
+        return float((np.abs(self.cos_sin - values) / allowed).max())
 
     def likely_cause(
         self, plan: ContextPlan, layer_type: str, length: int, present: ContextPlan | None
@@ -106,7 +106,7 @@ def _known(
 
 def _fits(sample: SampledRotation, planned: RotarySchedule) -> Iterator[tuple[str, RotarySchedule]]:
     """Faults with a number that no list has: it is measured in what was found."""
-    geometry, positions, (cos, sin) = planned.geometry, sample.positions, sample.found
+    geometry, positions, (cos, sin) = planned.geometry, sample.positions, sample.cos_sin
     scaling = float(np.median(np.hypot(cos, sin)))
     if scaling > 0:
         cause = f"attention factor: {scaling:.5g} instead of {planned.attention_scaling:.5g}"

@@ -130,10 +130,10 @@ def _check_heads(plan: ContextPlan, live: ContextPlan) -> None:
     """Refuse a plan of other heads: cos and sin may be the same, and turn other dimensions."""
     for layer_type in plan.schedules.keys() & live.schedules.keys():
         for key in ("head_dim", "pair_layout"):
-            given = getattr(plan.longest(layer_type).geometry, key)
-            if given != (has := getattr(live.longest(layer_type).geometry, key)):
+            value = getattr(plan.longest(layer_type).geometry, key)
+            if value != (has := getattr(live.longest(layer_type).geometry, key)):
                 place, rule = f"plan.schedules.{layer_type}: {key}", f"this model has {has}"
-                raise InvalidValue(place, given, rule, "create the plan from this model's config")
+                raise InvalidValue(place, value, rule, "create the plan from this model's config")
 
 
 def _folder_plan(live: Any) -> Path:

@@ -214,16 +214,16 @@ def rotations_of(module: Any) -> Iterator[Reading]:
 
 
 def _layers(
-    path: str, layer_type: str, text: Any, known: ContextPlan | None
+    path: str, layer_type: str, text: Any, plan: ContextPlan | None
 ) -> tuple[str, tuple[int, ...] | None]:
     """The layer type of a rotation, and the layers that it turns; None of one that is not used."""
     numbered = _NUMBER.search(path)
     number = (int(numbered[1]),) if numbered else ()
     count = int(getattr(text, "num_hidden_layers", 0))
-    if known is None:
+    if plan is None:
         return layer_type or FULL_ATTENTION, number or tuple(range(count))
-    sole = next(iter(known.schedules)) if len(known.schedules) == 1 else ""
-    typed = {n: layer_type_of(text, n, known) for n in number or range(count) if n < count}
+    sole = next(iter(plan.schedules)) if len(plan.schedules) == 1 else ""
+    typed = {n: layer_type_of(text, n, plan) for n in number or range(count) if n < count}
     layer_type = layer_type or (typed.get(number[0]) or "" if number else sole)
     if not number and not layer_type:
         raise Unsupported(f"{path}: turns layers of several types, and does not say which")
@@ -267,10 +267,10 @@ def _called(module: Any, layer_type: str, pairs: Arrangement | int) -> Reading:
         at = at.expand(axes, *at.shape) if axes > 1 else at
         words = {"layer_type": layer_type} if nested else {}
         try:
-            found = twin(torch.zeros(1, device=device), position_ids=at, **words)
+            angles = twin(torch.zeros(1, device=device), position_ids=at, **words)
         except Exception as error:  # whatever the code of a model raises
             raise Unsupported(f"{type(module).__name__}: {first_line(error)}") from None
-        both = (found.real, found.imag) if isinstance(found, Tensor) else found
+        both = (angles.real, angles.imag) if isinstance(angles, Tensor) else angles
         return [tensor.reshape(-1, *tensor.shape[-2:])[0] for tensor in both]
 
     arranged = (

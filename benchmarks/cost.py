@@ -141,7 +141,7 @@ def calculated(case: Case) -> Way:
     if case.does == "evaluate":
         return next(evaluating(work))
     return next(
-        way for way in training(work) if way.told == case.does.removeprefix("train").strip()
+        way for way in training(work) if way.option == case.does.removeprefix("train").strip()
     )
 
 

@@ -185,8 +185,8 @@ def _fault(error: Exception, arguments: Sequence[str]) -> int:
         where = f"please report it with {file.name}"
     except OSError:
         pass
-    told = f"{type(error).__name__}: {error}"
-    complain(f"error: unexpected {told[:200]}; {where}")
+    text = f"{type(error).__name__}: {error}"
+    complain(f"error: unexpected {text[:200]}; {where}")
     return FAULT
 
 

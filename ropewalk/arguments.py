@@ -54,10 +54,10 @@ def as_members(values: Iterable[T], key: str) -> tuple[T, ...]:
 
 def as_lengths(values: Iterable[Length], key: str = "lengths") -> tuple[int, ...]:
     """Lengths in rising order, each once; `1k … 8k` stands for the doublings between."""
-    given = as_list(values, key)
-    if {"…", "..."} & set(given):
-        return tuple(sorted(set(parse_lengths([str(value) for value in given]))))
-    return tuple(sorted({as_length(value, key) for value in given}))
+    items = as_list(values, key)
+    if {"…", "..."} & set(items):
+        return tuple(sorted(set(parse_lengths([str(value) for value in items]))))
+    return tuple(sorted({as_length(value, key) for value in items}))
 
 
 def as_name(value: object, key: str) -> str:

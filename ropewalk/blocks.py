@@ -136,10 +136,10 @@ class Page(NamedTuple):
 
 def sections_of(blocks: Iterable[Block], first: str) -> list[Section]:
     """Blocks by the headings among them; `first` is the heading of those before."""
-    found: dict[str, list[Block]] = {first: []}
+    sections: dict[str, list[Block]] = {first: []}
     for block in blocks:
         if isinstance(block, Heading):
             first = block.text
         else:
-            found.setdefault(first, []).append(block)
-    return [Section(title, tuple(own)) for title, own in found.items() if own]
+            sections.setdefault(first, []).append(block)
+    return [Section(title, tuple(members)) for title, members in sections.items() if members]

@@ -31,8 +31,8 @@ class Budget(NamedTuple):
 
 def as_budget(value: int | str, key: str = "budget") -> Budget:
     """The budget that `40`, `"1e9tok"` or `"30m"` stands for."""
-    given = not isinstance(value, bool) and isinstance(value, Integral | str)
-    match = _WRITTEN.fullmatch(str(value).strip().lower()) if given else None
+    valid = not isinstance(value, bool) and isinstance(value, Integral | str)
+    match = _WRITTEN.fullmatch(str(value).strip().lower()) if valid else None
     if match is not None:
         amount, unit = float(match[1]), match[2]
         if unit in _SECONDS and amount > 0:

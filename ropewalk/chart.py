@@ -38,8 +38,8 @@ class Mark(NamedTuple):
     """True if it rests on few samples: drawn hollow."""
 
     @classmethod
-    def of(cls, x: float, found: Interval) -> Mark:
-        return cls(x, found.value, found.low, found.high)
+    def of(cls, x: float, interval: Interval) -> Mark:
+        return cls(x, interval.value, interval.low, interval.high)
 
 
 class Series(NamedTuple):
@@ -167,8 +167,8 @@ def alike(charts: Iterable[T]) -> list[T]:
     looks: dict[str, int] = {}
 
     def seen(series: Series) -> Series:
-        own = series.subject and looks.setdefault(series.subject, len(looks))
-        return series._replace(look=own) if isinstance(own, int) else series
+        look = series.subject and looks.setdefault(series.subject, len(looks))
+        return series._replace(look=look) if isinstance(look, int) else series
 
     return [
         c._replace(series=tuple(map(seen, c.series))) if isinstance(c, Chart) else c for c in charts
@@ -229,8 +229,8 @@ def apart(shown: Chart, span: Span) -> float:
     if len(lines) < 2 or not measured or (shown.x.scale, shown.x.shown) != ("log2", "length"):
         return 0.0
     at = fractions(shown.x, span)
-    places = sorted({at(m.x) for s in lines for m in s.marks if shown.shows(m)})
-    gap = min((b - a for a, b in pairwise(places)), default=1.0)
+    positions = sorted({at(m.x) for s in lines for m in s.marks if shown.shows(m)})
+    gap = min((b - a for a, b in pairwise(positions)), default=1.0)
     return min(_APART, 0.4 * gap / (len(lines) - 1))
 
 

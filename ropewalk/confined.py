@@ -90,8 +90,8 @@ class Confined:
     @property
     def largest(self) -> int:
         """The largest id of the tokenizer."""
-        found: int = self._tokenizer("largest", 0)[0]
-        return found
+        token: int = self._tokenizer("largest", 0)[0]
+        return token
 
     def encode(self, texts: Sequence[str], *, special: bool, split: bool = False) -> list[Numbers]:
         """The ids of each text; `split`: none is special, whatever the text spells."""
@@ -107,30 +107,30 @@ class Confined:
 
     def decode(self, tokens: Sequence[Sequence[int]], *, skip: bool) -> list[str]:
         """The text of each list of tokens; `skip`: without the special ones."""
-        asked = [list(map(int, each)) for each in tokens]
-        found, _ = self._tokenizer("decode", sum(map(len, asked)), tokens=asked, skip=skip)
-        texts: list[str] = found
+        ids = [list(map(int, each)) for each in tokens]
+        decoded, _ = self._tokenizer("decode", sum(map(len, ids)), tokens=ids, skip=skip)
+        texts: list[str] = decoded
         return texts
 
     def rendered(self, template: str, messages: Sequence[Any], variables: dict[str, object]) -> str:
         """A conversation by a chat template, whose own error is a ValueError."""
         characters = len(template) + sum(len(str(each)) for each in messages)
-        asked = {"template": template, "messages": messages, "variables": variables}
+        arguments = {"template": template, "messages": messages, "variables": variables}
         remedy = "measure without it (`chat` off), or copy it again from its publisher"
-        text: str = self._ask("render", characters, "chat template", remedy, **asked)[0]
+        text: str = self._ask("render", characters, "chat template", remedy, **arguments)[0]
         return text
 
-    def _tokenizer(self, does: str, characters: int, **asked: object) -> tuple[Any, bytes]:
+    def _tokenizer(self, does: str, characters: int, **arguments: object) -> tuple[Any, bytes]:
         remedy = "copy the tokenizer files of the model there, or split texts without line breaks"
         try:
-            return self._ask(does, characters, "tokenizer", remedy, **asked)
+            return self._ask(does, characters, "tokenizer", remedy, **arguments)
         except ValueError as error:
             raise InputError(
                 f"{self._name}: its tokenizer cannot be used ({first_line(error)[:200]}); {remedy}"
             ) from None
 
     def _ask(
-        self, does: str, characters: int, what: str, remedy: str, **asked: object
+        self, does: str, characters: int, what: str, remedy: str, **arguments: object
     ) -> tuple[Any, bytes]:
         seconds = SECONDS + characters // PER_SECOND
         with self._lock:
@@ -140,7 +140,7 @@ class Confined:
                 if self._text and not self._loaded:
                     self._answer("load", SECONDS, text=self._text)
                     self._loaded = True
-                return self._answer(does, seconds, **asked)
+                return self._answer(does, seconds, **arguments)
             except ValueError:  # an answer
                 raise
             except BaseException as error:
@@ -161,9 +161,9 @@ class Confined:
         self._pipe, theirs = Pipe()
         with theirs:
             # A session of its own: Ctrl-C is for the parent, whose end closes the pipe.
-            own = map(str, (theirs.fileno(), MEMORY, PATIENCE))
+            arguments = map(str, (theirs.fileno(), MEMORY, PATIENCE))
             self._process = subprocess.Popen(
-                [sys.executable, "-P", _SCRIPT, *own],
+                [sys.executable, "-P", _SCRIPT, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -174,8 +174,8 @@ class Confined:
         self._owner, self._loaded = os.getpid(), False
         self._end = finalize(self, _end, self._process, self._pipe, self._owner)
 
-    def _answer(self, does: str, seconds: int, **asked: object) -> tuple[Any, bytes]:
-        request = json.dumps({"does": does, "seconds": seconds, **asked}, ensure_ascii=False)
+    def _answer(self, does: str, seconds: int, **arguments: object) -> tuple[Any, bytes]:
+        request = json.dumps({"does": does, "seconds": seconds, **arguments}, ensure_ascii=False)
         self._pipe.send_bytes(request.encode("utf-8", "surrogatepass"))
         answer = json.loads(self._pipe.recv_bytes(_MOST_ANSWERED))
         more = self._pipe.recv_bytes(_MOST_ANSWERED)
@@ -222,10 +222,10 @@ class Words:
     ) -> dict[str, Any]:
         if not self._in_steps:
             how = {"split_special_tokens": True} if split_special_tokens else {}
-            found: dict[str, Any] = self._own(
+            encoding: dict[str, Any] = self._own(
                 text, add_special_tokens=add_special_tokens, verbose=verbose, **how
             )
-            return found
+            return encoding
         ids = self._child.encode(
             [text] if isinstance(text, str) else text,
             special=add_special_tokens,
@@ -250,16 +250,16 @@ class Words:
         skip_special_tokens: bool = False,
         clean_up_tokenization_spaces: bool | None = None,
     ) -> list[str]:
-        own, clean = self._own, clean_up_tokenization_spaces
+        base, clean = self._own, clean_up_tokenization_spaces
         if not self._in_steps:
             how = {"skip_special_tokens": skip_special_tokens}
-            return [own.decode(each, clean_up_tokenization_spaces=clean, **how) for each in tokens]
-        found = self._child.decode(tokens, skip=skip_special_tokens)
-        clean = own.clean_up_tokenization_spaces if clean is None else clean
+            return [base.decode(each, clean_up_tokenization_spaces=clean, **how) for each in tokens]
+        texts = self._child.decode(tokens, skip=skip_special_tokens)
+        clean = base.clean_up_tokenization_spaces if clean is None else clean
         # As transformers, which leaves BPE out.
-        if clean and type(own.backend_tokenizer.model).__name__ != "BPE":
-            return list(map(own.clean_up_tokenization, found))
-        return found
+        if clean and type(base.backend_tokenizer.model).__name__ != "BPE":
+            return list(map(base.clean_up_tokenization, texts))
+        return texts
 
     def apply_chat_template(self, messages: Sequence[Any], **variables: object) -> str:
         variables = {**self._own.special_tokens_map, **variables}

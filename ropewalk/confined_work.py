@@ -42,16 +42,16 @@ def largest() -> tuple[int, bytes]:
 def encode(texts: list[str], special: bool, split: bool) -> tuple[list[int], bytes]:
     """The number of tokens of each text, and their ids."""
     _tokenizer.encode_special_tokens = split
-    found = _tokenizer.encode_batch_fast(texts, add_special_tokens=special)
-    more = array("I", chain.from_iterable(each.ids for each in found))
-    return [len(each.ids) for each in found], more.tobytes()
+    encodings = _tokenizer.encode_batch_fast(texts, add_special_tokens=special)
+    more = array("I", chain.from_iterable(each.ids for each in encodings))
+    return [len(each.ids) for each in encodings], more.tobytes()
 
 
 def spans(text: str) -> tuple[None, bytes]:
     """The beginning and end of each token of a text, none of which is special."""
     _tokenizer.encode_special_tokens = False
-    found = _tokenizer.encode(text, add_special_tokens=False).offsets
-    return None, array("I", chain.from_iterable(found)).tobytes()
+    offsets = _tokenizer.encode(text, add_special_tokens=False).offsets
+    return None, array("I", chain.from_iterable(offsets)).tobytes()
 
 
 def decode(tokens: list[list[int]], skip: bool) -> tuple[list[str], bytes]:
@@ -75,14 +75,14 @@ def _answer(does: str, seconds: int, **request: Any) -> tuple[dict[str, Any], by
     _limit(resource.RLIMIT_CPU, ceil(used.ru_utime + used.ru_stime) + seconds)
     signal.alarm(int(sys.argv[3]) * seconds)
     try:
-        found, more = _WORK[does](**request)
+        result, more = _WORK[does](**request)
     except MemoryError:
         raise
     except BaseException as error:  # templates raise what they like, and Rust panics
         return {"error": str(error).strip() or type(error).__name__}, b""
     finally:
         signal.alarm(0)
-    return {"found": found}, more
+    return {"found": result}, more
 
 
 def _limit(kind: int, most: int) -> None:

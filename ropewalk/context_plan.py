@@ -158,9 +158,9 @@ class ContextPlan:
     def keeps(self, layer_type: str, schedule: RotarySchedule) -> bool:
         """True if a layer type turns by this schedule throughout, whatever its original length."""
 
-        def turning(own: RotarySchedule) -> RotarySchedule:
-            geometry = replace(own.geometry, original_length=1)
-            return replace(own, geometry=geometry, length=1, recipe=())
+        def turning(schedule: RotarySchedule) -> RotarySchedule:
+            geometry = replace(schedule.geometry, original_length=1)
+            return replace(schedule, geometry=geometry, length=1, recipe=())
 
         return all(turning(e.schedule) == turning(schedule) for e in self.steps(layer_type))
 
@@ -229,10 +229,10 @@ class ContextPlan:
     @classmethod
     def from_json(cls, value: object, path: str = "plan") -> ContextPlan:
         fields = Fields(value, path)
-        if (found := fields.text("format")) != FORMAT:
+        if (form := fields.text("format")) != FORMAT:
             raise InvalidValue(
                 fields.of("format"),
-                found,
+                form,
                 f"must be {FORMAT!r}",
                 "create the plan again",
             )

@@ -163,24 +163,24 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
 
 def describe(verb: Any) -> None:
     """Tell readers of `help` the options: their types in the signature, their words below."""
-    options, own, hints = declared(verb), signature(verb), _hints(verb)
+    options, call, hints = declared(verb), signature(verb), _hints(verb)
     hints |= {parameter.name: annotation for parameter, annotation, _ in options}
     words = _OF_PYTHON | {parameter.name: option.help for parameter, _, option in options}
-    told = [
+    lines = [
         fill(f"{name}: {words[name]}", 96, initial_indent=" " * 4, subsequent_indent=" " * 8)
-        for name in own.parameters
+        for name in call.parameters
         if name in words
     ]
-    text = "\n".join([cleandoc(verb.__doc__), *(["", "Args:", *told] if options else [])])
+    text = "\n".join([cleandoc(verb.__doc__), *(["", "Args:", *lines] if options else [])])
     returned = {verb: hints["return"]}
     if preview := getattr(verb, "preview", None):
         returned[preview] = _hints(preview.shows)["return"]
     for function, kind in returned.items():
         function.__doc__ = text
-        function.__signature__ = own.replace(
+        function.__signature__ = call.replace(
             parameters=[
                 each.replace(annotation=hints[each.name])
-                for each in own.parameters.values()
+                for each in call.parameters.values()
                 if each.name != "unknown"  # which are refused
             ],
             return_annotation=kind,
@@ -208,8 +208,8 @@ class Verb(Protocol[P, R_co, V_co]):
 class _Stopped(BaseException):
     """The end of a verb that is only previewed. No `except Exception` may swallow it."""
 
-    def __init__(self, *asked: object) -> None:
-        self.asked = asked
+    def __init__(self, *arguments: object) -> None:
+        self.arguments = arguments
 
 
 _IS_PREVIEW: ContextVar[bool] = ContextVar("is_preview", default=False)
@@ -231,10 +231,10 @@ def previewed_by(
             try:
                 verb(*args, **kwargs)
             except _Stopped as stopped:
-                asked = stopped.asked
+                arguments = stopped.arguments
             finally:
                 _IS_PREVIEW.reset(before)
-            return shown(*asked)
+            return shown(*arguments)
 
         cast(Any, preview).shows = shown
         cast(Any, verb).preview = preview
@@ -257,13 +257,13 @@ def check_previewed(on: str | None) -> None:
         )
 
 
-def preview_ends(*asked: object) -> None:
+def preview_ends(*arguments: object) -> None:
     """End a preview here: in a verb, once its arguments are checked and nothing is written yet.
 
     The function that makes the preview gets `asked`.
     """
     if is_preview():
-        raise _Stopped(*asked)
+        raise _Stopped(*arguments)
 
 
 _CALL: ContextVar[tuple[str, dict[str, object]]] = ContextVar("call", default=("", {}))
@@ -287,12 +287,12 @@ def called(
         for name, parameter in parameters.items()
         if name not in _OF_THIS_CALL and not _is_usual(values[name], parameter.default)
     }
-    before, given = _CALL.get()[0], values.get("progress")
+    before, reporter = _CALL.get()[0], values.get("progress")
     reset = _CALL.set((command, arguments))
     try:  # a verb in another one shows nothing of its own
         with (
             required_by(command),
-            of_a_call(None if before and given is shown else given) as progress,
+            of_a_call(None if before and reporter is shown else reporter) as progress,
         ):
             yield frozenset(arguments), progress
     finally:
@@ -328,10 +328,10 @@ def _kept(value: object) -> object:
     """A value as JSON. A text to train on is no setting: it is kept as its type alone."""
     import json
 
-    found = _as_json(value)
-    if only_in_python(found) or len(json.dumps(found)) > _LONGEST:
+    encoded = _as_json(value)
+    if only_in_python(encoded) or len(json.dumps(encoded)) > _LONGEST:
         return {IN_PYTHON: type(value).__name__}
-    return found
+    return encoded
 
 
 def _as_json(value: object) -> object:

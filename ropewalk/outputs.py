@@ -146,7 +146,7 @@ def _is_run(folder: Path) -> bool:
 
 def check_room(place: Path, needed: int, what: str) -> None:
     """Refuse a disk with too little room, before any work is lost. `what` needs it."""
-    nearest = next(own for own in (place.resolve(), *place.resolve().parents) if own.exists())
+    nearest = next(path for path in (place.resolve(), *place.resolve().parents) if path.exists())
     try:
         free = shutil.disk_usage(nearest).free
     except OSError as error:
@@ -179,8 +179,8 @@ def is_signed(content: bytes) -> bool:
     start = _digits_of(content)
     if start is None:
         return False
-    found = content[start : start + _DIGITS]
-    return found == _checksum(_with_digits(content, b"0" * _DIGITS))
+    checksum = content[start : start + _DIGITS]
+    return checksum == _checksum(_with_digits(content, b"0" * _DIGITS))
 
 
 def _digits_of(content: bytes) -> int | None:

@@ -75,10 +75,10 @@ def of_a_command(work: str) -> AbstractContextManager[Progress]:
     return _after_patience(_bar) if is_drawn else _lines(work)
 
 
-def of_a_call(given: Progress | None) -> AbstractContextManager[Progress]:
+def of_a_call(reporter: Progress | None) -> AbstractContextManager[Progress]:
     """The progress that a caller of a verb asked for; the default is a bar, if anyone looks on."""
-    if given is not shown:
-        return nullcontext(given or silent)
+    if reporter is not shown:
+        return nullcontext(reporter or silent)
     if _in_a_notebook():
         return _after_patience(_bar_of_a_notebook)
     on_a_terminal = getattr(sys.stderr, "isatty", lambda: False)()
@@ -168,8 +168,8 @@ def _lines(work: str) -> Iterator[Progress]:
 
 def line(status: Status, seconds: float, left: float | None) -> str:
     """A status in words, `seconds` after its stage began."""
-    told = (f"{status.done:.0%} after {_clock(seconds)}", _left(left), status.detail)
-    return printable(f"{status.stage}: {', '.join(filter(None, told))}")
+    parts = (f"{status.done:.0%} after {_clock(seconds)}", _left(left), status.detail)
+    return printable(f"{status.stage}: {', '.join(filter(None, parts))}")
 
 
 def _left(seconds: float | None) -> str:
@@ -222,9 +222,9 @@ def _bar_of_a_notebook() -> Iterator[Progress]:
         nonlocal drawn
         if not pace.take(status) and time.monotonic() - drawn < OFTEN:
             return
-        drawn, told = time.monotonic(), pace.line()
-        picture = f"<progress value={status.done:.3f}></progress> {escape(told)}"
-        place.update({"text/plain": told, "text/html": picture}, raw=True)
+        drawn, text = time.monotonic(), pace.line()
+        picture = f"<progress value={status.done:.3f}></progress> {escape(text)}"
+        place.update({"text/plain": text, "text/html": picture}, raw=True)
 
     try:
         yield show

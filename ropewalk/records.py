@@ -82,8 +82,8 @@ _METRICS = {
 def metric_of(scored: EvalRecord | EvalResult) -> Metric:
     """The metric of a record or result; a name that is none of the above is a task's own."""
     name = scored.metric
-    own = TASK_SCORE._replace(name=name, label=name.replace("_", " "))
-    return _METRICS.get(name, own)
+    default = TASK_SCORE._replace(name=name, label=name.replace("_", " "))
+    return _METRICS.get(name, default)
 
 
 class Subject(NamedTuple):
@@ -169,10 +169,10 @@ class EvalRecord(OfSubject):
     def of_lines(cls, lines: Iterable[object], path: str) -> list[EvalRecord]:
         """The records of a journal; each must stand there once."""
         records: list[EvalRecord] = []
-        places: dict[object, str] = {}
+        first_lines: dict[object, str] = {}
         for i, line in enumerate(lines, start=1):
             record = cls.from_json(line, f"{path}: record {i}")
-            if (before := places.setdefault(record.key, f"line {i}")) != f"line {i}":
+            if (before := first_lines.setdefault(record.key, f"line {i}")) != f"line {i}":
                 raise InputError(
                     f"{path}: line {i} scores sample {record.sample} by {record.metric} under "
                     f"{record.method}, as {before} does, and would count twice; remove one of "

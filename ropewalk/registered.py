@@ -68,17 +68,17 @@ def guarded(kind: Kind, name: str, function: F, returns: type) -> F:
     """The function, with its failures told as the user's own, and its result of this type."""
 
     @wraps(function)
-    def call(*args: Any, **given: Any) -> Any:
+    def call(*args: Any, **options: Any) -> Any:
         try:
-            found = function(*args, **given)
+            result = function(*args, **options)
         except (RopewalkError, KeyboardInterrupt):
             raise
         except BaseException as error:
             raise InputError(f"{kind} {name}: {_failure(error)}") from error
-        if not isinstance(found, returns):
-            told = f"{kind} {name}: returned {shortened(found)}"
-            raise InputError(f"{told}; see `rw.register`")
-        return found
+        if not isinstance(result, returns):
+            fault = f"{kind} {name}: returned {shortened(result)}"
+            raise InputError(f"{fault}; see `rw.register`")
+        return result
 
     return cast(F, call)
 
@@ -93,11 +93,11 @@ def load(path: Path) -> None:
     """Run a file of Python code, which registers what it defines."""
     if not path.is_file():
         raise InputError(f"{path}: there is no such file; give a file of Python code (`plugin`)")
-    before = {kind: set(own) for kind, own in _ALL.items()}
+    before = {kind: set(table) for kind, table in _ALL.items()}
     name = f"ropewalk_plugin_{path.stem}"
     module = sys.modules[name] = ModuleType(name)
     module.__file__ = str(path.resolve())
-    again = {each for own in _ALL.values() for each in own.values() if each.origin == path.name}
+    again = {each for table in _ALL.values() for each in table.values() if each.origin == path.name}
     try:
         # Never from bytecode: a file that is edited twice in a second would be the former one.
         exec(compile(path.read_bytes(), module.__file__, "exec"), module.__dict__)
@@ -107,7 +107,7 @@ def load(path: Path) -> None:
         raise
     except BaseException as error:
         raise InputError(f"{path}: {_failure(error)}") from error
-    if before == {kind: set(own) for kind, own in _ALL.items()} and not again:
+    if before == {kind: set(table) for kind, table in _ALL.items()} and not again:
         raise InputError(f"{path}: registers nothing; decorate a function with @rw.register(…)")
 
 
@@ -116,18 +116,18 @@ def code_in(configuration: object) -> dict[str, dict[str, str]]:
     words = set(_words(configuration))
     return {
         f"{kind} {name}": {"origin": each.origin, "sha256": each.sha256}
-        for kind, own in _ALL.items()
-        for name, each in own.items()
+        for kind, table in _ALL.items()
+        for name, each in table.items()
         if name in words
     }
 
 
-def told(kind: Kind, name: str) -> dict[str, str]:
+def code_of(kind: Kind, name: str) -> dict[str, str]:
     """The provenance, for a plan, of each part of a name that is a user's."""
     return {
-        f"code of {part}": f"{own.origin}, SHA-256 {own.sha256}"
+        f"code of {part}": f"{code.origin}, SHA-256 {code.sha256}"
         for part in name.split("+")
-        if (own := _ALL[kind].get(part)) is not None
+        if (code := _ALL[kind].get(part)) is not None
     }
 
 

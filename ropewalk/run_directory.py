@@ -105,9 +105,9 @@ class RunDirectory:
         try:
             self.resumed = self._identify(command, configuration)
             self._sweep()
-            known = {"pid": os.getpid(), "line": _line_of(), "machine": machine()}
+            facts = {"pid": os.getpid(), "line": _line_of(), "machine": machine()}
             signed = {CONFIGURATION: _digest((self.path / CONFIGURATION).read_bytes())}
-            self.event("resumed" if self.resumed else "started", **known, **signed)
+            self.event("resumed" if self.resumed else "started", **facts, **signed)
         except BaseException:
             if not locked and not (self.path / CONFIGURATION).exists():
                 (self.path / LOCK).unlink(missing_ok=True)  # of a folder that is no run's
@@ -200,13 +200,13 @@ class RunDirectory:
         Folders that were there before the run stay, and so do hidden files, which are not its own.
         A file that holds anything keeps all of it; empty ones go.
         """
-        own = [self.path / name for name in (CONFIGURATION, EVENTS, LOCK)]
-        inside = [path for path in self.path.rglob("*") if path not in own]
+        kept = [self.path / name for name in (CONFIGURATION, EVENTS, LOCK)]
+        inside = [path for path in self.path.rglob("*") if path not in kept]
         inside = [path for path in inside if path.relative_to(self.path).parts[0][0] != "."]
         files = [path for path in inside if not _is_folder(path)]
         if any(path.lstat().st_size for path in files):
             return
-        for path in (*files, *own):
+        for path in (*files, *kept):
             path.unlink(missing_ok=True)
         for path in (*sorted(filter(_is_folder, inside), reverse=True), *self._missing):
             try:
@@ -256,7 +256,7 @@ class RunDirectory:
         return self.write(name, content)
 
     def _lines(self) -> dict[str, object]:
-        return {own: each.sealed for own, each in self._journals.items() if own != EVENTS}
+        return {name: each.sealed for name, each in self._journals.items() if name != EVENTS}
 
     def write(self, name: str, content: str | bytes) -> Path:
         """A file of this directory, replaced in one step."""
@@ -268,12 +268,12 @@ class RunDirectory:
 
 def _seals(run: Path) -> dict[str, dict[str, object]]:
     """The checksums that each file had, with the lines that it was made of, by its name."""
-    found: dict[str, dict[str, object]] = {}
+    by_file: dict[str, dict[str, object]] = {}
     for event in read_journal(run / EVENTS) if (run / EVENTS).exists() else ():
         if event.get("event") == KEPT:
-            seals = found.setdefault(str(event.get("file")), {})
+            seals = by_file.setdefault(str(event.get("file")), {})
             seals[str(event.get("digest"))] = event.get("lines")
-    return found
+    return by_file
 
 
 def edited_files(run: Path) -> tuple[str, ...]:
@@ -318,8 +318,8 @@ def check_kept(file: Path, run: Path) -> None:
 
 def _changed(run: Path, journals: object) -> tuple[str, str, bool] | None:
     """The first journal that lacks lines, or has others, than when a result was sealed; and how."""
-    for own, sealed in journals.items() if isinstance(journals, dict) else ():
-        journal = run / Path(own).name
+    for name, sealed in journals.items() if isinstance(journals, dict) else ():
+        journal = run / Path(name).name
         match sealed:
             case [int(count), _] if (there := _lines_in(journal)) < count:
                 return journal.name, f"has {there} lines of the {count}", False
@@ -375,8 +375,8 @@ def check_run_place(path: Path, apart_from: Iterable[Path] = ()) -> None:
     """
     place = path.resolve()
     if os.path.lexists(path) and not path.is_dir():
-        found = "a link to nothing" if path.is_symlink() else "a file"
-        raise InvalidValue("run", str(path), f"is {found}, not a folder", "give a folder's name")
+        what = "a link to nothing" if path.is_symlink() else "a file"
+        raise InvalidValue("run", str(path), f"is {what}, not a folder", "give a folder's name")
     nearest = next(parent for parent in place.parents if parent.exists())
     if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
         raise InvalidValue(
@@ -402,13 +402,13 @@ def versions() -> dict[str, str]:
     import platform
     from importlib import metadata  # slow, and the quick verbs only want to write a file
 
-    found = {"ropewalk": __version__, "python": platform.python_version()}
+    result = {"ropewalk": __version__, "python": platform.python_version()}
     for package in PACKAGES:
         try:
-            found[package] = metadata.version(package)
+            result[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return result
 
 
 def differences(was: object, now: object, path: str = "") -> list[str]:
@@ -502,7 +502,7 @@ class Journal:
 
     def append(self, records: Iterable[Mapping[str, object]]) -> None:
         """Add records. If the disk is full, the file stays as it was and the error says so."""
-        known, added = self.records, [dict(record) for record in records]
+        kept, added = self.records, [dict(record) for record in records]
         data, last = b"", self._last
         for record in added:
             line = _line(record, last)
@@ -520,7 +520,7 @@ class Journal:
                 "room and start again to resume"
             ) from None
         self._size, self._last = self._size + len(data), last
-        known += added
+        kept += added
 
     def read(self, kind: type[T]) -> list[T]:
         """The records as values: whoever can edit a line can also compute its checksum."""
@@ -578,19 +578,19 @@ def read_configuration(path: str | Path) -> tuple[str, dict[str, object]]:
     """The command and the configuration of a run directory."""
     file = Path(path) / CONFIGURATION
     fields = Fields(read_json(file), f"{file}: ")
-    if (found := fields.text("format")) != FORMAT:
-        raise InputError(f"{file}: is of format {found!r}, not {FORMAT!r}")
+    if (form := fields.text("format")) != FORMAT:
+        raise InputError(f"{file}: is of format {form!r}, not {FORMAT!r}")
     return fields.text("command"), fields.mapping("configuration")
 
 
 def read_arguments(file: Path, command: str) -> dict[str, object]:
     """The arguments that a run of a command was started with, from its run.json."""
     file = file / CONFIGURATION if file.is_dir() else file
-    found, _ = read_configuration(file.parent) if file.name == CONFIGURATION else ("", None)
-    if not found:
+    verb, _ = read_configuration(file.parent) if file.name == CONFIGURATION else ("", None)
+    if not verb:
         raise InputError(f"{file}: is not the {CONFIGURATION} of a run; give RUN/{CONFIGURATION}")
-    if found != command:
-        raise InputError(f"{file}: is of `ropewalk {found}`; give the {CONFIGURATION} of {command}")
+    if verb != command:
+        raise InputError(f"{file}: is of `ropewalk {verb}`; give the {CONFIGURATION} of {command}")
     fields = Fields(read_json(file), f"{file}: ")
     if ARGUMENTS not in fields:
         raise InputError(

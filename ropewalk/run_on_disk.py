@@ -35,9 +35,9 @@ def result_in(run: Path, name: str, kind: type[R]) -> R | None:
     file = run / name
     if not file.exists():
         return None
-    found = kind.from_json(read_json(file, max_bytes=MAX_BYTES), f"{file}: ")
+    result = kind.from_json(read_json(file, max_bytes=MAX_BYTES), f"{file}: ")
     check_kept(file, run)
-    return found
+    return result
 
 
 @dataclass(frozen=True)
@@ -88,16 +88,16 @@ class RunOnDisk:
     def made_by(self) -> str:
         """The command line that started the run, if it was one."""
         lines = (event.get("line") for event in self.lines(EVENTS))
-        told = next((line for line in lines if isinstance(line, str)), None)
+        command = next((line for line in lines if isinstance(line, str)), None)
         in_python = f"rw.{self.command}(…) in Python, or a version that recorded no command"
-        return str(told or in_python)
+        return str(command or in_python)
 
     def notes(self) -> tuple[str, ...]:
         """The notes for the end of a page."""
         used = ", ".join(f"{name} {version}" for name, version in self.versions.items())
-        told = (f"Made by: `{self.made_by}`", f"Run directory: {self.path}", f"Versions: {used}")
+        notes = (f"Made by: `{self.made_by}`", f"Run directory: {self.path}", f"Versions: {used}")
         edited = ", ".join(edited_files(self.path))
-        return (*told, f"Edited since the run wrote it: {edited}") if edited else told
+        return (*notes, f"Edited since the run wrote it: {edited}") if edited else notes
 
     def asked(self) -> tuple[str, ...]:
         """The configuration, a line each."""
@@ -110,8 +110,8 @@ class RunOnDisk:
     @property
     def machine(self) -> str | None:
         """The machine that worked on it last."""
-        told = (event.get("machine") for event in reversed(self.lines(EVENTS)))
-        return next((machine for machine in told if isinstance(machine, str)), None)
+        machines = (event.get("machine") for event in reversed(self.lines(EVENTS)))
+        return next((machine for machine in machines if isinstance(machine, str)), None)
 
     def times(self) -> tuple[str, str]:
         """The date of its beginning and its working time, as far as they are known.
@@ -119,22 +119,22 @@ class RunOnDisk:
         Its page has neither, or a run that was killed and went on would not end with the same page.
         """
         timed = [(event, _time(event.get("time"))) for event in self.lines(EVENTS)]
-        known = [(event.get("event"), time) for event, time in timed if time is not None]
-        if not known:
+        dated = [(event.get("event"), time) for event, time in timed if time is not None]
+        if not dated:
             return "", ""
-        seconds, began = 0.0, known[0][1]
-        for kind, now in known:
+        seconds, began = 0.0, dated[0][1]
+        for kind, now in dated:
             if kind in ("started", "resumed"):
                 began = now
             elif kind in ("finished", "stopped"):
                 seconds += (now - began).total_seconds()
         took = f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-        return f"{known[0][1]:%d %B %Y}", took if seconds > 0 else ""
+        return f"{dated[0][1]:%d %B %Y}", took if seconds > 0 else ""
 
 
-def _time(told: object) -> datetime | None:
+def _time(text: object) -> datetime | None:
     try:
-        found = datetime.fromisoformat(str(told))
+        time = datetime.fromisoformat(str(text))
     except ValueError:
         return None
-    return found if found.tzinfo is not None else None
+    return time if time.tzinfo is not None else None

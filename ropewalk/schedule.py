@@ -208,10 +208,10 @@ class Recipe(Members):
 
     def __str__(self) -> str:
         """`yarn to 128k (beta_fast 16, beta_slow 1)`, with what was left at None left out."""
-        given = {key: value for key, value in self.parameters.items() if value is not None}
-        target = given.pop("target_length", None)
+        settings = {key: value for key, value in self.parameters.items() if value is not None}
+        target = settings.pop("target_length", None)
         reach = f" to {format_length(target)}" if isinstance(target, int) else ""
-        shown = ", ".join(f"{key} {_shown(value)}" for key, value in given.items())
+        shown = ", ".join(f"{key} {_shown(value)}" for key, value in settings.items())
         return f"{self.method}{reach}{f' ({shown})' if shown else ''}"
 
     @classmethod

@@ -59,9 +59,9 @@ def _number(key: str) -> int:
     return int(text)
 
 
-def _refused(found: str) -> InputError:
+def _refused(variable: str) -> InputError:
     return InputError(
-        f"{found} in an environment that is not torchrun's; start several processes with "
+        f"{variable} in an environment that is not torchrun's; start several processes with "
         f"`torchrun -m -- ropewalk …`, or unset {_SIZE} and {_LOCAL}"
     )
 

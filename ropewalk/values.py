@@ -161,9 +161,9 @@ class Value(Members):
         built.check_json(value, path)
         return built
 
-    def check_json(self, given: object, path: str) -> None:
+    def check_json(self, actual: object, path: str) -> None:
         """Refuse a JSON value that is not this value's own, by the key in which it differs."""
-        _check_same(given, self.to_json(), path)
+        _check_same(actual, self.to_json(), path)
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
@@ -282,10 +282,10 @@ def encode(value: object) -> Any:
 
 def flat(value: object, path: str = "") -> dict[str, Any]:
     """The JSON form of a value without objects in objects: keys are paths."""
-    found: dict[str, Any] = {}
-    for key, own in encode(value).items():
-        found |= flat(own, f"{path}{key}.") if isinstance(own, dict) else {f"{path}{key}": own}
-    return found
+    fields: dict[str, Any] = {}
+    for key, item in encode(value).items():
+        fields |= flat(item, f"{path}{key}.") if isinstance(item, dict) else {f"{path}{key}": item}
+    return fields
 
 
 def decode(hint: Any, value: object, path: str) -> Any:
@@ -355,9 +355,9 @@ def _tuple(kinds: tuple[Any, ...], value: object, path: str) -> tuple[Any, ...]:
 def _members(value: Any) -> dict[str, object]:
     """The fields of a dataclass or NamedTuple in their JSON form."""
     kind: Any = type(value)
-    own = {name: getattr(value, name) for name in _hints(kind)}
-    left_out = [name for name in getattr(kind, "_optional", ()) if own[name] == getattr(kind, name)]
-    return {name: encode(item) for name, item in own.items() if name not in left_out}
+    values = {name: getattr(value, name) for name in _hints(kind)}
+    unset = [name for name in getattr(kind, "_optional", ()) if values[name] == getattr(kind, name)]
+    return {name: encode(item) for name, item in values.items() if name not in unset}
 
 
 def _from_members(kind: Any, value: object, path: str, *, strict: bool) -> object:
@@ -384,27 +384,27 @@ def _hints(kind: Any) -> dict[str, Any]:
     return {name: hints[name] for name in kind._fields}
 
 
-def _check_same(given: object, own: object, path: str) -> None:
+def _check_same(actual: object, expected: object, path: str) -> None:
     """Refuse values that the fields contradict; the last bits of a derived number may differ."""
-    if isinstance(given, dict) and isinstance(own, dict):
-        for key in {**own, **given}:
+    if isinstance(actual, dict) and isinstance(expected, dict):
+        for key in {**expected, **actual}:
             place = f"{path}{key}" if path.endswith(": ") else f"{path}.{key}"
-            if key not in own:
-                known = f"remove it; known: {', '.join(map(str, own))}"
-                raise InvalidValue(place, given[key], "is not a known key", known)
-            if key not in given:
+            if key not in expected:
+                remedy = f"remove it; known: {', '.join(map(str, expected))}"
+                raise InvalidValue(place, actual[key], "is not a known key", remedy)
+            if key not in actual:
                 raise InvalidValue(place, None, "is missing", RESTORE)
-            _check_same(given[key], own[key], place)
-    elif isinstance(given, list) and isinstance(own, list) and len(given) == len(own):
-        for i, (one, other) in enumerate(zip(given, own, strict=True)):
+            _check_same(actual[key], expected[key], place)
+    elif isinstance(actual, list) and isinstance(expected, list) and len(actual) == len(expected):
+        for i, (one, other) in enumerate(zip(actual, expected, strict=True)):
             _check_same(one, other, f"{path}[{i}]")
     else:
-        same = given == own
-        if isinstance(own, float) and isinstance(given, int | float):
-            same = math.isclose(real_number(given, path), own, rel_tol=1e-9, abs_tol=1e-300)
+        same = actual == expected
+        if isinstance(expected, float) and isinstance(actual, int | float):
+            same = math.isclose(real_number(actual, path), expected, rel_tol=1e-9, abs_tol=1e-300)
         if not same:
-            told = f"does not follow from the rest of the file, which gives {str(own)[:80]}"
-            raise InvalidValue(path, given, told, RESTORE)
+            rule = f"does not follow from the rest of the file, which gives {str(expected)[:80]}"
+            raise InvalidValue(path, actual, rule, RESTORE)
 
 
 @cache
@@ -415,4 +415,4 @@ def table_in(path: Path) -> Any:
 
 def fields_of(row: Mapping[str, Any]) -> dict[str, Any]:
     """A row as fields of a frozen value, whose lists are tuples."""
-    return {key: tuple(own) if isinstance(own, list) else own for key, own in row.items()}
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}

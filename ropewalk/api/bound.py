@@ -87,10 +87,10 @@ class Bounds(Drawn):
 
     def summary(self) -> str:
         shown = self.rows if len(self.rows) <= 2 else (self.rows[0], self.rows[-1])
-        told = " ".join(_in_words(row) for row in shown)
+        words = " ".join(_in_words(row) for row in shown)
         count = len(self.rows) - len(shown)
         between = f" {count} length{'s lie' if count > 1 else ' lies'} between." if count else ""
-        return f"Bounds of the base, among bases of at least 1, for {self.heads}. {told}{between}"
+        return f"Bounds of the base, among bases of at least 1, for {self.heads}. {words}{between}"
 
     def blocks(self) -> Iterator[Block]:
         yield Table(
@@ -140,8 +140,8 @@ class Bounds(Drawn):
             ("Men et al. 2024", charts.ORANGE, [r.published["men2024"] for r in self.rows]),
             ("infinitely many pairs", charts.GREY, [row.asymptotic for row in self.rows]),
         ):
-            known = {r.length: b for r, b in zip(self.rows, bases, strict=True) if b is not None}
-            marks = tuple(Mark(length, base) for length, base in sorted(known.items()))
+            base_of = {r.length: b for r, b in zip(self.rows, bases, strict=True) if b is not None}
+            marks = tuple(Mark(length, base) for length, base in sorted(base_of.items()))
             if marks:
                 yield Series(
                     label, marks, look=look, drawn="points" if look == charts.ORANGE else "line"
@@ -217,45 +217,45 @@ def bound(
             check_islands_length(wanted)
         lowest: dict[int, Infimum] = {}
         if only != "safe":
-            told = share(progress, "infimum")
-            found = infima(head_dim, wanted, rotary_dim=turning, progress=told)
-            lowest = {infimum.length: infimum for infimum in found}
+            report = share(progress, "infimum")
+            results = infima(head_dim, wanted, rotary_dim=turning, progress=report)
+            lowest = {infimum.length: infimum for infimum in results}
         safe = {} if only == "infimum" else _safe_bases(head_dim, turning, wanted, progress)
         rows = [_row(head_dim, turning, length, lowest, safe) for length in wanted]
         if islands:
-            told = share(progress, "islands")
-            rows = [_with_islands(row, head_dim, turning, safe[row.length], told) for row in rows]
+            report = share(progress, "islands")
+            rows = [_with_islands(row, head_dim, turning, safe[row.length], report) for row in rows]
         return Bounds(head_dim, turning, tuple(rows))
 
 
 def _wanted(lengths: Length | Sequence[Length] | None) -> tuple[int, ...]:
-    given = LENGTHS if lengths is None else lengths
-    wanted = as_lengths([given] if isinstance(given, int | Integral | str) else given)
+    listed = LENGTHS if lengths is None else lengths
+    wanted = as_lengths([listed] if isinstance(listed, int | Integral | str) else listed)
     if not wanted:
         raise InvalidValue("lengths", [], "must contain at least one length", "write 8192 or '8k'")
     return wanted
 
 
 def _with_islands(
-    row: Bound, head_dim: int, rotary_dim: int, safe: SafeBase, told: Callable[[float], None]
+    row: Bound, head_dim: int, rotary_dim: int, safe: SafeBase, report: Callable[[float], None]
 ) -> Bound:
-    found = find_islands(head_dim, row.length, rotary_dim=rotary_dim, safe=safe, progress=told)
-    return row._replace(islands=tuple(Island(low, high) for low, high in found.edges))
+    islands = find_islands(head_dim, row.length, rotary_dim=rotary_dim, safe=safe, progress=report)
+    return row._replace(islands=tuple(Island(low, high) for low, high in islands.edges))
 
 
 def _safe_bases(
     head_dim: int, rotary_dim: int, lengths: tuple[int, ...], progress: Progress
 ) -> dict[int, SafeBase]:
     """Safe bases from the table that ships with the package, the others computed in one pass."""
-    known: dict[int, SafeBase] = {}
+    bases: dict[int, SafeBase] = {}
     if rotary_dim == head_dim:
-        known = {length: row[1] for length in lengths if (row := lookup(head_dim, length))}
-    missing = [length for length in lengths if length not in known]
+        bases = {length: row[1] for length in lengths if (row := lookup(head_dim, length))}
+    missing = [length for length in lengths if length not in bases]
     if missing:
         report = share(progress, "safe base")
-        found = safe_bases(head_dim, missing, rotary_dim=rotary_dim, progress=report)
-        known |= {safe.length: safe for safe in found}
-    return known
+        results = safe_bases(head_dim, missing, rotary_dim=rotary_dim, progress=report)
+        bases |= {safe.length: safe for safe in results}
+    return bases
 
 
 def _row(
@@ -286,8 +286,8 @@ def _in_words(row: Bound) -> str:
     if row.islands:
         facts.append(f"{len(row.islands)} islands of bases above it do")
     if row.safe is not None:
-        known = "" if row.safe_certified else " (an estimate)"
-        facts.append(f"every base above {row.safe:,.7g} works{known}")
+        certainty = "" if row.safe_certified else " (an estimate)"
+        facts.append(f"every base above {row.safe:,.7g} works{certainty}")
     return f"At {format_length(row.length)}, {', and '.join(facts) or 'every base works'}."
 
 

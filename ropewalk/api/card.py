@@ -88,12 +88,12 @@ def keep_card(run_or_export: Path, source: Source, notice: Notice) -> None:
         notice(f"no card: {error}")
 
 
-def _export_of(given: Path) -> Path:
+def _export_of(path: Path) -> Path:
     """The export that gets the card, in a run directory or as it was given."""
-    if not (given / CONFIGURATION).is_file():
-        return given
-    has_file_only = not (given / FOLDER).exists() and (given / FILE).exists()
-    return given / (FILE if has_file_only else FOLDER)
+    if not (path / CONFIGURATION).is_file():
+        return path
+    has_file_only = not (path / FOLDER).exists() and (path / FILE).exists()
+    return path / (FILE if has_file_only else FOLDER)
 
 
 def _is_of_run(export: Path) -> bool:
@@ -119,8 +119,8 @@ def _written(export: Path, base_model: str, *, overwrite: bool = False) -> Model
     run = run if run is not None and run.command == "extend" else None
     last = stated(folder / CARD).get("base_model", [""])[0]
     named = base_model if HUB_ID.fullmatch(base_model) else last
-    found = made(export, run, named)
-    files = {CARD: found.text, **found.pictures}
+    card = made(export, run, named)
+    files = {CARD: card.text, **card.pictures}
     for path in (folder / name for name in files):
         ours = is_ours(path) and run is not None  # else its run is not here to write it again
         if path.exists() and not (ours or overwrite):
@@ -133,4 +133,4 @@ def _written(export: Path, base_model: str, *, overwrite: bool = False) -> Model
             )
     for name, text in files.items():
         write_atomically(folder / name, signed(text.encode()))
-    return ModelCard(folder / CARD, found.title, found.verdict, named, tuple(found.pictures))
+    return ModelCard(folder / CARD, card.title, card.verdict, named, tuple(card.pictures))

@@ -157,10 +157,10 @@ Target: TypeAlias = Annotated[
 
 def as_caches(values: Iterable[str], key: str) -> tuple[str, ...]:
     """Types of llama.cpp's cache."""
-    found = as_list(values, key)
-    for value in found:
+    types = as_list(values, key)
+    for value in types:
         one_of(value, CACHES, key)
-    return found
+    return types
 
 
 Caches: TypeAlias = Annotated[

@@ -30,7 +30,7 @@ class _Run(RunOnDisk):
 
     @property
     def subjects(self) -> dict[str, Subject]:
-        return {name: own for own, name in labels(r.subject for r in self.records).items()}
+        return {name: subject for subject, name in labels(r.subject for r in self.records).items()}
 
     def of(self, subject: Subject) -> list[EvalRecord]:
         return [r for r in self.records if r.subject == subject and is_compared(r)]
@@ -44,8 +44,8 @@ class _Run(RunOnDisk):
 
     def results(self, subjects: Sequence[Subject]) -> tuple[EvalResult, ...]:
         """Computed from the records, with the means over groups of tasks."""
-        own = [r for r in self.records if r.subject in subjects]
-        return (*summarise(own), *means(own, self.groups()))
+        records = [r for r in self.records if r.subject in subjects]
+        return (*summarise(records), *means(records, self.groups()))
 
 
 @command(
@@ -120,23 +120,23 @@ def _short(value: object) -> str:
 def _changes(one: _Run, two: _Run, matched: Sequence[tuple[Subject, Subject]]) -> list[str]:
     """The differences besides the samples."""
     a, b = one.configuration, two.configuration
-    found = [
+    changes = [
         f"{key}: {a.get(key)} and {b.get(key)}"
         for key in ("dtype", "device")
         if a.get(key) != b.get(key)
     ]
-    found += [
+    changes += [
         f"{name}: {one.versions.get(name)} and {two.versions.get(name)}"
         for name in dict.fromkeys([*one.versions, *two.versions])
         if one.versions.get(name) != two.versions.get(name)
     ]
     if a.get("config_sha256") != b.get("config_sha256"):
-        found.insert(0, "the model's config")
+        changes.insert(0, "the model's config")
     if any(first.plan_id != second.plan_id for first, second in matched):
-        found.insert(0, "plans")
+        changes.insert(0, "plans")
     if a.get("weights_sha256") != b.get("weights_sha256"):
-        found.insert(0, "weights")
-    return found
+        changes.insert(0, "weights")
+    return changes
 
 
 def _matched(one: _Run, two: _Run) -> list[tuple[Subject, Subject]]:

@@ -84,9 +84,9 @@ class Cost(Result):
         if self.proposal:
             return f"{size}: {self.proposal}."
         fitting = [row.what.partition(", ")[0] for row in self.rows if row.fits]
-        told = ", ".join(fitting) if fitting else "nothing"
+        names = ", ".join(fitting) if fitting else "nothing"
         at = f"at {format_length(self.length)} on {self.machine}"
-        return f"{size} {at}: what fits unchanged: {told}."
+        return f"{size} {at}: what fits unchanged: {names}."
 
     def blocks(self) -> Iterator[Block]:
         timed = any(row.seconds is not None for row in self.rows)
@@ -106,8 +106,8 @@ class Cost(Result):
         for row in self.rows:
             yield Paragraph(f"{row.what}: {parts(row)}")
         yield Paragraph(self.summary(), "verdict")
-        for told in self.assumptions:
-            yield Paragraph(f"  {told}")
+        for line in self.assumptions:
+            yield Paragraph(f"  {line}")
 
 
 def parts(row: CostRow) -> str:
@@ -119,10 +119,10 @@ def fits(row: CostRow) -> str:
     """Say that an activity fits, or what would make it."""
     if row.breaks is None:
         return "yes"
-    told = f"no room for {_PARTS.get(row.breaks, row.breaks)}"
+    verdict = f"no room for {_PARTS.get(row.breaks, row.breaks)}"
     if row.change is None:
-        return f"{told}; no option of ropewalk makes it fit"
-    return f"{told}; {row.change.told} fits ({row.change.bytes / GIB:,.1f} GiB)"
+        return f"{verdict}; no option of ropewalk makes it fit"
+    return f"{verdict}; {row.change.told} fits ({row.change.bytes / GIB:,.1f} GiB)"
 
 
 _PARTS = {"weights": "the weights", "cache": "the cache", "loss": "the loss"}
@@ -173,15 +173,15 @@ def calculated(
     """The cost of these ways of using a model on a machine, by default this one."""
     work = _work(source, length, HERE if on is None else on)
     work = replace(work, number=estimates.BYTES.get(dtype, work.number))
-    found = tuple(_row(work, row) for row in estimates.rows(work, ways(work)))
+    rows = tuple(_row(work, row) for row in estimates.rows(work, ways(work)))
     return Cost(
         model=source.name,
         length=length,
         machine=str(work.machine),
         memory=work.machine.memory,
         weights=work.sizes.weights,
-        rows=found,
-        assumptions=tuple(_assumptions(work, found)),
+        rows=rows,
+        assumptions=tuple(_assumptions(work, rows)),
     )
 
 
@@ -197,28 +197,28 @@ def of_file(
     reading: Mapping[str, Sequence[Forwards]] = MappingProxyType({}),
 ) -> Cost:
     """Serving a GGUF file by llama.cpp, by type of cache, and work that reads so many texts."""
-    found = LlamaCppCost.of(source.header, on)
-    if found is None:
+    cost = LlamaCppCost.of(source.header, on)
+    if cost is None:
         raise Unsupported(
             f"{source.name}: the cache of architecture {source.header.architecture} is not known "
             "here, since its layers do not all keep keys and values; llama-server prints its size"
         )
-    ways = {kind: found.way(length, kind) for kind in TYPES}
+    ways = {kind: cost.way(length, kind) for kind in TYPES}
     # The types of cache come from the largest to the smallest: the first that fits loses least.
     first = next((way for way in ways.values() if way.breaks(on.memory) is None), None)
-    change = first and Change(first.told, first.bytes, on.devices)
+    change = first and Change(first.option, first.bytes, on.devices)
     rows = [
         CostRow(
             *(f"{SERVING} with a cache in {kind.upper()}", way.bytes, way.parts, way.seconds),
-            *((told := way.breaks(on.memory)), change if told else None),
+            *((breaks := way.breaks(on.memory)), change if breaks else None),
         )
         for kind, way in ways.items()
     ]
-    for told, texts in reading.items():
+    for name, texts in reading.items():
         if first is None:
             break
-        seconds = [one * n for length, n in texts if (one := found.seconds(length))]
-        what = f"{told}, at most {sum(each.times for each in texts)} texts"
+        seconds = [one * n for length, n in texts if (one := cost.seconds(length))]
+        what = f"{name}, at most {sum(each.times for each in texts)} texts"
         rows.append(CostRow(what, first.bytes, first.parts, sum(seconds) or None, None, None))
     always = estimates.with_allowance({}, on.devices) / GIB
     return Cost(
@@ -228,7 +228,7 @@ def of_file(
         memory=on.memory,
         weights=Facts.of(source.header).weights,
         rows=tuple(rows),
-        proposal=found.proposal(length),
+        proposal=cost.proposal(length),
         assumptions=(
             "one text at a time in llama.cpp; weights as the file stores them; the compute buffer "
             f"is an estimate; an allowance of {always:.0f} GiB and {estimates.ALLOWED_SHARE:.0%} "
@@ -290,9 +290,9 @@ def by_length(
 
 def check_divided(work: Workload, ranks: int) -> None:
     """Refuse ranks that do not divide the heads, if keys and values are divided at all."""
-    own = work.sizes
-    if ranks > 1 and not any(layer.kind == "latent" for layer in own.layers):
-        check_heads([(own.heads, "query"), (own.key_heads, "key")], ranks)
+    sizes = work.sizes
+    if ranks > 1 and not any(layer.kind == "latent" for layer in sizes.layers):
+        check_heads([(sizes.heads, "query"), (sizes.key_heads, "key")], ranks)
 
 
 def _row(work: Workload, row: UseCost) -> CostRow:
@@ -311,7 +311,7 @@ def _row(work: Workload, row: UseCost) -> CostRow:
 def _change(work: Workload, way: Way) -> Change:
     more = way.devices > work.machine.devices
     devices = [f"{way.devices} devices"] if more else []
-    return Change(", ".join([*devices, *([way.told] if way.told else [])]), way.bytes, way.devices)
+    return Change(", ".join(filter(None, [*devices, way.option])), way.bytes, way.devices)
 
 
 def _assumptions(work: Workload, rows: Sequence[CostRow]) -> Iterator[str]:

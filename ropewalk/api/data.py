@@ -136,8 +136,8 @@ def describe_data(
         with of_a_call(progress) as progress:
             store.check(progress)
     if length is None:
-        asked = (layout, filling, overflow, shares, tokens, long_from, long_share, target)
-        if asked != ("anchor", "best_fit", "cut", None, None, 4096, None, None):
+        options = (layout, filling, overflow, shares, tokens, long_from, long_share, target)
+        if options != ("anchor", "best_fit", "cut", None, None, 4096, None, None):
             raise InvalidValue(
                 "length", length, "is needed with settings of windows", "write '32k'"
             )

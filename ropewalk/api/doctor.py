@@ -70,18 +70,18 @@ class Diagnosis(Result):
         return tuple(each for each in self.packages if each.fault)
 
     def summary(self) -> str:
-        told = f"ropewalk {self.ropewalk}, Python {self.python}; device: {self.device}"
-        return "; ".join([told, *(f"{p.name} is broken: {p.fault}" for p in self.broken)])
+        versions = f"ropewalk {self.ropewalk}, Python {self.python}; device: {self.device}"
+        return "; ".join([versions, *(f"{p.name} is broken: {p.fault}" for p in self.broken)])
 
     def blocks(self) -> Iterator[Block]:
         yield Paragraph(f"ropewalk {self.ropewalk}, Python {self.python}, {self.system}")
         yield Paragraph(f"{self.machine}; device: {self.device}\n")
         for extra in dict.fromkeys(each.extra for each in self.packages):
-            own = [each for each in self.packages if each.extra == extra]
-            told = ", ".join(f"{each.name} {each.version or 'missing'}" for each in own)
-            whole = all(each.version for each in own)
+            packages = [each for each in self.packages if each.extra == extra]
+            versions = ", ".join(f"{each.name} {each.version or 'missing'}" for each in packages)
+            whole = all(each.version for each in packages)
             remedy = "" if whole else f"; pip install 'ropewalk[{extra}]'"
-            yield Paragraph(f"{extra or 'core':8}{told}{remedy}")
+            yield Paragraph(f"{extra or 'core':8}{versions}{remedy}")
         for each in self.broken:
             yield Paragraph(f"{each.name} is broken: {each.fault}", "warning")
 
@@ -124,10 +124,10 @@ def _tried(names: list[str]) -> tuple[dict[str, str], str]:
     call = [sys.executable, "-P", "-c", _TRIAL, *names]
     try:
         done = subprocess.run(call, capture_output=True, timeout=SECONDS, check=False)
-        told, end = done.stdout, f"its import ended the process with status {done.returncode}"
+        output, end = done.stdout, f"its import ended the process with status {done.returncode}"
     except subprocess.TimeoutExpired as late:
-        told, end = late.stdout or b"", f"its import took over {SECONDS} s"
-    answers = [json.loads(line) for line in told.splitlines()]
+        output, end = late.stdout or b"", f"its import took over {SECONDS} s"
+    answers = [json.loads(line) for line in output.splitlines()]
     faults = {name: fault for name, fault, _ in answers if fault}
     if len(answers) < len(names):
         faults[names[len(answers)]] = end

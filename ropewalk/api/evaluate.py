@@ -267,8 +267,8 @@ def evaluate(
         with opened(asked) as evaluation:
             if tasks is not None and tuple(as_list(tasks, "tasks")) == (AUTO,):
                 evaluation = with_able_tasks(evaluation, progress)
-            found, records = measure(evaluation, asked.run, progress)
+            result, records = measure(evaluation, asked.run, progress)
         if asked.run is not None and first():
-            keep_figures(found.pictures(records), asked.run / "figures", notice)
+            keep_figures(result.pictures(records), asked.run / "figures", notice)
             keep_report(asked.run, notice)
-        return found
+        return result

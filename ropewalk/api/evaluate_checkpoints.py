@@ -53,7 +53,7 @@ class EvaluatedCheckpoints(Drawn):
 
     def summary(self) -> str:
         longest = max(s.length for s in self.spreads)
-        parts = [f"{s.method} {s.task} {_told(s)}" for s in self.spreads if s.length == longest]
+        parts = [f"{s.method} {s.task} {_in_words(s)}" for s in self.spreads if s.length == longest]
         return (
             f"{self.folder}, mean and range of {len(self.checkpoints)} checkpoints at "
             f"{format_length(longest)} tokens: {', '.join(parts)}."
@@ -67,7 +67,7 @@ class EvaluatedCheckpoints(Drawn):
     def charts(self) -> Charts:
         """Each score over the steps of training, and the means by context length."""
         steps = [_step(name) or 0 for name in self.checkpoints]
-        scores = [(*own.results, *own.means) for own in self.evaluated]
+        scores = [(*each.results, *each.means) for each in self.evaluated]
         over = by_checkpoint([*zip(steps, scores, strict=True)])
         original = self.evaluated[0].original_length
         return [*over, *of_spreads(self.spreads, original_length=original)]
@@ -79,7 +79,7 @@ def _step(name: str) -> int | None:
     return None if number is None else int(number[1])
 
 
-def _told(spread: Spread) -> str:
+def _in_words(spread: Spread) -> str:
     form = ".3g" if spread.metric == PERPLEXITY.name else ".0%"
     return f"{spread.mean:{form}} ({spread.lowest:{form}} to {spread.highest:{form}})"
 
@@ -93,19 +93,19 @@ def checkpoints_of(folder: Path, last: int, notice: Notice) -> list[Path]:
     """The last checkpoints of a training by the number that their names end in."""
     if not folder.is_dir():
         raise InputError(f"{folder}: is not a folder; give one that holds checkpoints")
-    found = [
+    checkpoints = [
         (step, path)
         for path in folder.iterdir()
         if (step := _step(path.name)) is not None and (path / "config.json").is_file()
     ]
-    if not found:
+    if not checkpoints:
         raise InputError(
             f"{folder}: holds no checkpoints; they are folders with a config.json whose names end "
             "in a number, such as checkpoint-500"
         )
-    if len(found) < last:
-        notice(f"{folder} holds {len(found)} checkpoints, not {last}")
-    return [path for _, path in sorted(found)][-last:]
+    if len(checkpoints) < last:
+        notice(f"{folder} holds {len(checkpoints)} checkpoints, not {last}")
+    return [path for _, path in sorted(checkpoints)][-last:]
 
 
 def evaluate_checkpoints(
@@ -126,7 +126,7 @@ def evaluate_checkpoints(
     if settings.get("server") is not None:
         raise InputError("checkpoints are evaluated in this process; leave out `server`")
     place = as_path(model, "model")
-    found = checkpoints_of(place, last, notice)
+    checkpoints = checkpoints_of(place, last, notice)
     runs = None if run is None else as_path(run, "run")
     if runs is not None and (runs / CONFIGURATION).exists():
         raise InputError(f"{runs}: is itself a run directory; give a new folder for the runs")
@@ -137,9 +137,9 @@ def evaluate_checkpoints(
     if (corpus := settings.get("corpus")) is not None:
         settings["corpus"] = as_documents(corpus, settings.get("field", "text"), notice)
     with of_a_call(progress) as progress:
-        evaluated = _each(found, runs, progress, notice, settings)
-    names = tuple(path.name for path in found)
-    shared = tuple(spreads((*own.results, *own.means) for own in evaluated))
+        evaluated = _each(checkpoints, runs, progress, notice, settings)
+    names = tuple(path.name for path in checkpoints)
+    shared = tuple(spreads((*each.results, *each.means) for each in evaluated))
     if not shared:
         raise InputError(
             f"{place}: no task was scored at the same length and under the same method for all of "
@@ -154,7 +154,7 @@ def evaluate_checkpoints(
 
 
 def _each(
-    found: Sequence[Path],
+    checkpoints: Sequence[Path],
     runs: Path | None,
     progress: Progress,
     notice: Notice,
@@ -163,11 +163,11 @@ def _each(
     """Evaluate one checkpoint after another, all on the same samples."""
     evaluated: list[Evaluated] = []
     if (budget := settings.get("budget")) is not None:
-        settings["budget"] = share_of(budget, len(found))
-    for path in found:
+        settings["budget"] = share_of(budget, len(checkpoints))
+    for path in checkpoints:
         if evaluated and settings.pop("budget", None) is not None:
-            settings["samples"] = max(own.samples for own in evaluated[0].results)
-        own = None if runs is None else runs / path.name
-        told = _naming(progress, path.name)
-        evaluated.append(evaluate(path, run=own, progress=told, notice=notice, **settings))
+            settings["samples"] = max(each.samples for each in evaluated[0].results)
+        folder = None if runs is None else runs / path.name
+        report = _naming(progress, path.name)
+        evaluated.append(evaluate(path, run=folder, progress=report, notice=notice, **settings))
     return tuple(evaluated)

@@ -58,8 +58,8 @@ class ExportPreview(Result):
                 check_member(runtime, row, f"matrix.{name}")
 
     def to_rows(self) -> list[dict[str, Any]]:
-        found = ((name, *each) for name, row in self.matrix.items() for each in row.items())
-        return [{"feature": name, "runtime": own, **flat(cell)} for name, own, cell in found]
+        cells = ((name, *each) for name, row in self.matrix.items() for each in row.items())
+        return [{"feature": name, "runtime": engine, **flat(cell)} for name, engine, cell in cells]
 
     def refusing(self, runtime: str) -> tuple[str, ...]:
         """The features that keep a runtime from following the plan."""
@@ -69,8 +69,8 @@ class ExportPreview(Result):
         refused = [runtime for runtime in targets() if self.refusing(runtime)]
         whole = [r for r in targets() if r not in refused and r not in self.losses]
         groups = (("follow", whole), ("approximate", list(self.losses)), ("refuse", refused))
-        told = (f"{', '.join(own)} {verb}{'s' * (len(own) == 1)} it" for verb, own in groups if own)
-        return f"Plan {self.plan_id} for {self.model}: {'; '.join(told)}."
+        text = (f"{', '.join(who)} {verb}{'s' * (len(who) == 1)} it" for verb, who in groups if who)
+        return f"Plan {self.plan_id} for {self.model}: {'; '.join(text)}."
 
     def blocks(self) -> Iterator[Block]:
         rows = ((name, *(row[r].fit for r in targets())) for name, row in self.matrix.items())
@@ -87,31 +87,31 @@ class ExportPreview(Result):
             yield Paragraph(f"  approximated in {runtime}: {cost}")
 
 
-def _preview(source: Source, given: ContextPlan, progress: Progress) -> ExportPreview:
+def _preview(source: Source, plan: ContextPlan, progress: Progress) -> ExportPreview:
     """Each runtime's support of a plan, and the cost of approximations if the weights are here."""
     if source.kind == "GGUF file":
-        return _preview_of_file(source, given)
-    check_plan(given, source.config, source.name)
-    cells = matrix(given, source.config)
+        return _preview_of_file(source, plan)
+    check_plan(plan, source.config, source.name)
+    cells = matrix(plan, source.config)
     approximations: dict[str, ContextPlan] = {}
     for name, runtime in targets().items():
         try:
-            followed, near = runtime.expressible(given, source.config, approximate=True)
+            followed, near = runtime.expressible(plan, source.config, approximate=True)
         except Unsupported:  # the matrix says what it refuses
             continue
         if near:
             approximations[name] = followed
     progress(Status("preview", 0.1, "measuring the cost of approximations"))
-    measured = _losses(source, given, [*approximations.values()])
+    measured = _losses(source, plan, [*approximations.values()])
     losses = dict(zip(approximations, measured, strict=True))
-    return ExportPreview(source.name, given.id, cells, losses)
+    return ExportPreview(source.name, plan.id, cells, losses)
 
 
 def _preview_of_file(source: Source, plan: ContextPlan) -> ExportPreview:
     """Each runtime's support of a plan in a GGUF file."""
-    found = {name: each.support_of_file(source, plan) for name, each in targets().items()}
-    near = {name: loss for name, (own, loss) in found.items() if own.fit == "approximated"}
-    supports = {name: support for name, (support, _) in found.items()}
+    pairs = {name: each.support_of_file(source, plan) for name, each in targets().items()}
+    near = {name: loss for name, (support, loss) in pairs.items() if support.fit == "approximated"}
+    supports = {name: support for name, (support, _) in pairs.items()}
     return ExportPreview(source.name, plan.id, {"the plan": supports}, near)
 
 
@@ -204,31 +204,31 @@ def export(
     """
     with called("export", export, locals()) as (_, progress):
         if is_preview():
-            source, given = resolve(model, allow_download=allow_download), as_plan(plan)
+            source, followed = resolve(model, allow_download=allow_download), as_plan(plan)
             stated_assumptions(source, notice, strict=strict)
-            preview_ends(source, given, progress)
+            preview_ends(source, followed, progress)
         if runtime is None or out is None:
             raise InputError(_NEEDED)
         # Arguments that contradict each other are refused before a model is read.
         chosen = target(runtime)
         options = _checked(chosen, _given(dtype=dtype, v4_keys=v4_keys, shadow=shadow))
         check_no_part(out := as_path(out, "out"), "out")
-        given, source = as_plan(plan), resolve(model, allow_download=allow_download)
+        followed, source = as_plan(plan), resolve(model, allow_download=allow_download)
         how = _given(approximate=approximate, overwrite=overwrite, progress=progress)
         stated_assumptions(source, notice, strict=strict)
         # A GGUF file becomes another one: its weights are never read as numbers.
         if source.kind == chosen.loads == "GGUF file":
             _check_unconverted(dtype)
-            return chosen.write_file(source, given, out, **how)
+            return chosen.write_file(source, followed, out, **how)
         inputs = (*source.places, *([Path(plan)] if isinstance(plan, str | Path) else []))
         # All places are checked before the long work begins, the drafter's too.
         is_folder = chosen.loads == "folder"
         check_export_place(out, sources=inputs, overwrite=overwrite, is_folder=is_folder)
-        drafts = None if drafter is None else _drafter(source, drafter, given, chosen)
+        drafts = None if drafter is None else _drafter(source, drafter, followed, chosen)
         if drafts is not None:
             check_export_place(beside(out), sources=(*inputs, *drafts.read), overwrite=overwrite)
         # Nothing has its name before it has passed the gate.
-        exported = chosen.write(str(source.folder), given, out, **how, **options)
+        exported = chosen.write(str(source.folder), followed, out, **how, **options)
         if is_folder:
             keep_card(out, source, notice)
         return exported if drafts is None else drafts.written(exported, source, overwrite=overwrite)
@@ -296,13 +296,13 @@ def _drafter(source: Source, drafter: str | Path, plan: ContextPlan, runtime: Ta
     mtp = "the export itself has its MTP layers" * (drafts.form == MTP)
     if why := mtp or lost(runtime.name, source, drafts):
         raise InputError(f"{drafter}: {why}; leave `drafter` out")
-    present = own = drafts.source.present_plan
+    present = drafted = drafts.source.present_plan
     if drafts.turns_as(plan):
         steps = plan.steps(plan.main_layer)
-        own = ContextPlan(present.model, dict.fromkeys(present.schedules, steps))
+        drafted = ContextPlan(present.model, dict.fromkeys(present.schedules, steps))
     elif present.target_length < plan.target_length:
         anew = begins_plain(present, "yarn", (present.extended_layer,))
-        own = extend_plan(present, plan.target_length, "yarn", from_original=anew)
+        drafted = extend_plan(present, plan.target_length, "yarn", from_original=anew)
     write_config = runtime.written_config if isinstance(runtime, FolderTarget) else stock_config
-    config = write_config(drafts.source.config, own)
-    return _Drafting(drafts, config, own, plan.target_length)
+    config = write_config(drafts.source.config, drafted)
+    return _Drafting(drafts, config, drafted, plan.target_length)

@@ -222,9 +222,9 @@ def extend(
         # without loading the model is refused here.
         how = Loading(dtype, device, allow_download)
         asked = request(ExtendRequest, extend, values, how=how)
-        own = on is None  # another machine needs a config alone
+        load = on is None  # another machine needs a config alone
         source = runnable(
-            model, how, strict=strict, notice=notice, run=asked.run, weights=own, by_llama_cpp=True
+            model, how, strict=strict, notice=notice, run=asked.run, weights=load, by_llama_cpp=True
         )
         settings = asked.settings(source.present_plan)
         texts = asked.texts(settings.target_length, notice)

@@ -81,28 +81,28 @@ def fingerprint(
     with called("fingerprint", fingerprint, locals()) as (_, progress):
         _check_place(model, ranks_per_copy)
         check_seed(seed)
-        given = None if plan is None else as_plan(plan)
-        if given is not None:
-            check_measured(given.target_length, "plan")
+        followed = None if plan is None else as_plan(plan)
+        if followed is not None:
+            check_measured(followed.target_length, "plan")
         longest = None if length is None else as_length(length)
         documents = as_documents(corpus, field, notice)
         notice = notice if first() else unheard
         how = Loading(dtype, device, allow_download)
         source = runnable(model, how, strict=strict, notice=notice)
-        if source.kind == "folder" and given in (None, source.present_plan):
+        if source.kind == "folder" and followed in (None, source.present_plan):
             warn_of_engines(source, notice)
         from ropewalk.evaluation.answerers.in_process import load_to_read
         from ropewalk.evaluation.served import reference
 
         with all_ranks(ranks_per_copy, "fingerprint") as ranks:
             key = "plan" if longest is None else "length"
-            target = (given or source.present_plan).target_length
+            target = (followed or source.present_plan).target_length
             loaded = load_to_read(
                 model, source, min(target, longest or target), key, ranks, how, notice
             )
             shown = share(progress if first() else silent, "fingerprint")
             return reference.fingerprint(
-                loaded, given, documents, seed, longest, shown, notice, ranks
+                loaded, followed, documents, seed, longest, shown, notice, ranks
             )
 
 
@@ -122,10 +122,10 @@ def warn_of_engines(source: Source, notice: Notice) -> None:
 
     for name, engine in engines().items():
         plan = source.present_plan
-        found = engine.judge(source.config, plan, folder=source.path, own_plan=True)
-        if found.wrong:
+        verdict = engine.judge(source.config, plan, folder=source.path, own_plan=True)
+        if verdict.wrong:
             notice(
-                f"warning: {name} would misread this folder: {found}; serve it with the line of "
+                f"warning: {name} would misread this folder: {verdict}; serve it with the line of "
                 f"`ropewalk plan`, or export it with --runtime {name}"
             )
 
@@ -159,12 +159,12 @@ def check_server(
         from ropewalk.evaluation.served.server import Server
 
         client = Client.of(server, timeout)
-        own = as_fingerprint(fingerprint)
+        wanted = as_fingerprint(fingerprint)
         encoder = None if tokenizer is None else encoder_of(as_path(tokenizer, "tokenizer"))
         name = None if model_name is None else as_name(model_name, "model_name")
-        trial = own.sequence[: min(16, len(own.sequence))]
+        trial = wanted.sequence[: min(16, len(wanted.sequence))]
         opened = Server.open(client, encoder, trial, name)
-        return check(opened, own, share(progress, "asking"))
+        return check(opened, wanted, share(progress, "asking"))
 
 
 def as_fingerprint(value: object) -> Fingerprint:

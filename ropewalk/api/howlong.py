@@ -138,8 +138,8 @@ def howlong(
         plan = planned(asked, subject)
         from ropewalk.evaluation.usable.run import measured
 
-        found = measured(asked, subject, plan)
+        result = measured(asked, subject, plan)
         if asked.run is not None:
-            keep_figures({"usable": found.charts()}, asked.run / "figures", notice)
+            keep_figures({"usable": result.charts()}, asked.run / "figures", notice)
             keep_report(asked.run, notice)
-        return found
+        return result

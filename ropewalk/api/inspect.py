@@ -112,8 +112,8 @@ class Inspection(Drawn):
             yield Paragraph(f"  the slowest {resting} of these pairs have a frequency of zero")
         if rotating := self.plan.provenance.get("rotating_layers"):
             yield Paragraph(f"  {rotating} layers rotate; a plan changes no other")
-        known = self.trained_length
-        trained = f"; trained at {format_length(known)}" if known else ""
+        length = self.trained_length
+        trained = f"; trained at {format_length(length)}" if length else ""
         yield Paragraph(
             f"  pretrained frequencies for {format_length(geometry.original_length)}; "
             f"configured for {format_length(self.plan.target_length)} now{trained}"
@@ -144,31 +144,31 @@ class Inspection(Drawn):
         return [factors(steps, self.model)]
 
 
-def _by_theory(found: Inspection) -> Iterator[str]:
-    theory = found.theory
-    if found.schedule.has_no_positions:
+def _by_theory(inspection: Inspection) -> Iterator[str]:
+    theory = inspection.theory
+    if inspection.schedule.has_no_positions:
         yield "no positions: no pair turns, so theory predicts nothing"
         return
     yield _effective_length(theory, theory.length)
     yield SCOPE
     new, critical = len(theory.out_of_distribution_pairs), theory.critical_pair
     turned = {None: "all pairs", 0: "no pair"}.get(critical, f"pairs before {critical}")
-    told = f"{new} of {found.schedule.geometry.pairs} pairs meet" if new else "no pair meets"
+    pairs = f"{new} of {inspection.schedule.geometry.pairs} pairs meet" if new else "no pair meets"
     yield (
-        f"angles: {turned} completed a full turn in pretraining; {told} new angles up to "
+        f"angles: {turned} completed a full turn in pretraining; {pairs} new angles up to "
         f"{format_length(theory.length)}"
     )
 
 
-def _effective_length(found: Theory, length: int) -> str:
-    if found.effective_length is None:
+def _effective_length(theory: Theory, length: int) -> str:
+    if theory.effective_length is None:
         return (
             f"theoretical effective length: all of {format_length(length)} (a similar key scores "
             "above a random one at every distance)"
         )
     return (
-        f"theoretical effective length: {found.effective_length:,} of {format_length(length)} "
-        f"tokens (a random key scores above a similar one at {found.violations:,} distances)"
+        f"theoretical effective length: {theory.effective_length:,} of {format_length(length)} "
+        f"tokens (a random key scores above a similar one at {theory.violations:,} distances)"
     )
 
 
@@ -203,13 +203,13 @@ def inspect(
 def theory_of(schedule: RotarySchedule) -> Theory:
     """Decay and coverage up to the length that the schedule serves."""
     length = min(schedule.length, JUDGED)
-    found, angles = decay(schedule, length), coverage(schedule, length)
+    decayed, angles = decay(schedule, length), coverage(schedule, length)
     plain = RotarySchedule.plain(schedule.geometry)
     return Theory(
         length=length,
-        effective_length=found.effective_length,
-        violations=found.violations,
-        least_advantage=found.least,
+        effective_length=decayed.effective_length,
+        violations=decayed.violations,
+        least_advantage=decayed.least,
         out_of_distribution_pairs=angles.out_of_distribution,
         out_of_distribution_share=angles.out_of_distribution_share,
         critical_pair=critical_pair(plain),

@@ -70,7 +70,7 @@ class Methods(Result):
 @command("methods", "From a config alone", example="ropewalk methods")
 def methods() -> Methods:
     """List the scaling methods, each with its parameters and their defaults."""
-    known = [named(name) for name in names()]
+    definitions = [named(name) for name in names()]
     return Methods(
         tuple(
             ScalingMethod(
@@ -79,7 +79,7 @@ def methods() -> Methods:
                 needs_geometric_start=method.geometric_start,
                 parameters=tuple(map(_parameter, method.parameters.values())),
             )
-            for method in known
+            for method in definitions
         ),
         published(),
     )

@@ -47,8 +47,8 @@ def precision(
         Advanced(
             "Shifts of all positions to measure, including 0; 16, which D is stated for, is always "
             "among them (default: those of the article).",
-            convert=lambda given, key: tuple(
-                sorted(whole_number(each, key) for each in as_list(given, key))
+            convert=lambda value, key: tuple(
+                sorted(whole_number(each, key) for each in as_list(value, key))
             ),
         ),
     ] = None,

@@ -36,35 +36,35 @@ def _made(
     kind: Kind, name: str, function: Callable[..., Any], declared: dict[str, Any]
 ) -> tuple[str, Any]:
     """The name that it is found by, and the thing itself."""
-    known: tuple[str, ...]
+    built_in: tuple[str, ...]
     made: Any = None
     try:
         # `guarded` names the user's function in whatever it raises or wrongly returns.
         if kind == "method":
             from ropewalk import scaling
 
-            known = scaling.built_in_names()
+            built_in = scaling.built_in_names()
             declared = {"identity_at_one": False, "monotone": False, **declared}
             compute = registered.guarded(kind, name, function, RotarySchedule)
             made = scaling.scaling_method(**declared)(compute)
         elif kind == "task":
             from ropewalk.evaluation import tasks
 
-            known = tuple(tasks.built_in())
+            built_in = tuple(tasks.built_in())
             name = declared.pop("name", name.replace("_", "-"))
             summary = (function.__doc__ or name).strip().splitlines()[0]
             returns = {"score": Real, "questions": list}
-            own = {
+            options = {
                 key: registered.guarded(kind, name, value, returns[key])
                 for key, value in declared.items()
                 if key in returns and callable(value)
             }
             draft = registered.guarded(kind, name, function, tasks.Draft)
-            made = tasks.Task(name, summary, draft, **declared | own)
+            made = tasks.Task(name, summary, draft, **declared | options)
         elif kind == "objective":
             from ropewalk.searching import objective
 
-            known = objective.KINDS
+            built_in = objective.KINDS
             made = registered.guarded(kind, name, function, Real)
             if declared:
                 raise TypeError(f"an objective declares nothing, not {', '.join(declared)}")
@@ -73,6 +73,6 @@ def _made(
     except TypeError as error:
         raise InputError(f"{kind} {name}: {error}; see `rw.register`") from None
     # Last, since a task's name may be declared.
-    if name in known:
+    if name in built_in:
         raise InputError(f"{kind} {name}: ropewalk has one of that name; choose another")
     return name, made

@@ -37,9 +37,9 @@ class Reported(Result):
     bytes: int
 
     def summary(self) -> str:
-        told = f" Still missing: {', '.join(self.missing)}." if self.missing else ""
+        missing = f" Still missing: {', '.join(self.missing)}." if self.missing else ""
         wrote = printable(f"Wrote {self.path}")
-        return f"{wrote} ({self.bytes / 2**20:.2g} MiB): {self.verdict}{told}"
+        return f"{wrote} ({self.bytes / 2**20:.2g} MiB): {self.verdict}{missing}"
 
 
 @command(

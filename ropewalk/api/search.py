@@ -75,10 +75,10 @@ def _preview(
     )
 
 
-def _usual_run(given: Mapping[str, Any]) -> Path:
+def _usual_run(arguments: Mapping[str, Any]) -> Path:
     """The place where a shell keeps a search."""
-    source = resolve(given["model"], allow_download=given.get("allow_download", False))
-    length = format_length(as_length(given["to"], "to"))
+    source = resolve(arguments["model"], allow_download=arguments.get("allow_download", False))
+    length = format_length(as_length(arguments["to"], "to"))
     return Path("runs") / f"search-{source.short_name}-{length}"
 
 
@@ -211,10 +211,10 @@ def search(
 
         ran = (run, how, ranks_per_copy, engine, cache)
         launch = SearchLaunch(model, source, texts, settings, seconds, *ran)
-        found = launch.searched(progress, notice)
+        result = launch.searched(progress, notice)
         if run is not None and first():
-            keep_figures(found.pictures(), run / "figures", notice)
-        return found
+            keep_figures(result.pictures(), run / "figures", notice)
+        return result
 
 
 def _settings(values: Mapping[str, Any], limit: Budget | None) -> SearchSettings:

@@ -61,12 +61,12 @@ def _in_turn(lengths: Sequence[Length], key: str) -> tuple[int, ...]:
     return tuple(as_length(length, key) for length in as_members(lengths, key))
 
 
-def _search_budget(given: int | str, key: str) -> Budget:
-    budget = as_budget(given, key)
+def _search_budget(value: int | str, key: str) -> Budget:
+    budget = as_budget(value, key)
     if budget.unit == "seconds":
         raise InvalidValue(
             key,
-            given,
+            value,
             "the search of a stage cannot be limited in time",
             "write evaluations (40) or tokens (1e9tok)",
         )
@@ -288,8 +288,8 @@ def train(
         there = None if on is None else machine(on)
         execution = request(Execution, train, values, sequence=sequence_parallel, on=there)
         given = taken(TrainingSettings, train, values)
-        known = {"source": source, "text": text, "execution": execution, "given": given}
-        asked = request(TrainRequest, train, values, **known)
+        derived = {"source": source, "text": text, "execution": execution, "given": given}
+        asked = request(TrainRequest, train, values, **derived)
         asked.check(notice)
         preview_ends(asked)  # a preview leaves the function here, with what it calculated
         searches = asked.planner.searches

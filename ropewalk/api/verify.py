@@ -85,9 +85,9 @@ def verify(
         if strict:
             stated_assumptions(source, log_notice, strict=True)
         drafts = None if drafter is None else drafter_of(source, resolve(drafter))
-        found = audit(
+        result = audit(
             model_on_disk, plan=followed, length=needed, runtimes=named, run=run, progress=progress
         )
         if drafts is None:
-            return found
-        return found.with_drafting(drafting(source, drafts, followed or source.present_plan))
+            return result
+        return result.with_drafting(drafting(source, drafts, followed or source.present_plan))

@@ -67,13 +67,13 @@ def block_mask(layout: AttentionLayout, device: torch.device) -> BlockMask:
     packed_ids = np.full(layout.length, PADDING)
     packed_ids[: layout.order.size] = layout.document_ids[layout.order]
     ids = torch.tensor(packed_ids, device=device)
-    places = torch.tensor(_packed_positions(layout, layout.length), device=device)
+    position = torch.tensor(_packed_positions(layout, layout.length), device=device)
     near = torch.tensor(layout.sliding_window or layout.reach(), device=device)
 
     def sees(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         same_document = ids[query] == ids[key]
         present = ids[query] != PADDING  # padding keys are later than every query that is present
-        allowed = (same_document | (ids[key] == ANCHOR)) & (places[query] - places[key] < near)
+        allowed = (same_document | (ids[key] == ANCHOR)) & (position[query] - position[key] < near)
         return (query >= key) & allowed & present
 
     some, every = visited_blocks(layout)
@@ -127,8 +127,8 @@ def visited_blocks(layout: AttentionLayout) -> tuple[BoolArray, BoolArray]:
 
 def _packed_positions(layout: AttentionLayout, length: int) -> IntArray:
     """In document order. Padding comes last, at the furthest position, and widens nothing."""
-    own = layout.positions[layout.order]
-    return np.concatenate([own, np.full(length - own.size, own.max(initial=0))])
+    positions = layout.positions[layout.order]
+    return np.concatenate([positions, np.full(length - positions.size, positions.max(initial=0))])
 
 
 def _ragged(blocks: BoolArray, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -185,22 +185,22 @@ class _Window:
                     "give the layout of the whole window, including its padding",
                 )
         self.rows = [_fitted(row, local * ranks, near) for row in rows]
-        self.here = slice(rank * local, (rank + 1) * local)
+        self.shard = slice(rank * local, (rank + 1) * local)
 
     def check_positions(self, position_ids: Tensor | None) -> None:
         """Check that the rotary embedding got the layout's positions, if the model lets us see."""
         if position_ids is None or position_ids.ndim != 2:
             return
-        expected = np.stack([row.positions[self.here] for row in self.rows])
-        present = np.stack([row.document_ids[self.here] for row in self.rows]) != PADDING
-        given = np.broadcast_to(position_ids.cpu().numpy(), expected.shape)
-        _compare("position_ids", given, expected, present, "position_ids=layout.positions")
+        expected = np.stack([row.positions[self.shard] for row in self.rows])
+        present = np.stack([row.document_ids[self.shard] for row in self.rows]) != PADDING
+        actual = np.broadcast_to(position_ids.cpu().numpy(), expected.shape)
+        _compare("position_ids", actual, expected, present, "position_ids=layout.positions")
 
     def check_padding(self, padding_mask: Tensor) -> None:
-        expected = np.stack([row.document_ids[self.here] for row in self.rows]) != PADDING
-        given = np.broadcast_to(padding_mask.cpu().numpy().astype(bool), expected.shape)
+        expected = np.stack([row.document_ids[self.shard] for row in self.rows]) != PADDING
+        actual = np.broadcast_to(padding_mask.cpu().numpy().astype(bool), expected.shape)
         everywhere = np.ones_like(expected)
-        _compare("attention_mask", given, expected, everywhere, "no attention_mask")
+        _compare("attention_mask", actual, expected, everywhere, "no attention_mask")
 
 
 @lru_cache(maxsize=64)  # so that engines see one and the same layout in all layers of a kind
@@ -212,17 +212,17 @@ def _fitted(layout: AttentionLayout, length: int, near: int | None) -> Attention
 
 def _compare(
     name: str,
-    given: np.ndarray[Any, Any],
+    actual: np.ndarray[Any, Any],
     expected: np.ndarray[Any, Any],
     where: np.ndarray[Any, Any],
     remedy: str,
 ) -> None:
-    differs = (given != expected) & where
+    differs = (actual != expected) & where
     if differs.any():
         row, token = (int(i[0]) for i in np.nonzero(differs))
         raise InvalidValue(
             f"{name}[{row}, {token}]",
-            given[row, token].item(),
+            actual[row, token].item(),
             f"the layout says {expected[row, token].item()}",
             f"pass {remedy} with a layout",
         )
@@ -254,7 +254,7 @@ def _refuse_context(
     kwargs: dict[str, Any],
 ) -> None:
     """Settings that a layout cannot be combined with."""
-    local = window.here.stop - window.here.start
+    local = window.shard.stop - window.shard.start
     if key.shape[2] != local:
         raise Unsupported(
             f"a layout describes a whole window, but only {local} of {key.shape[2]} keys are new "

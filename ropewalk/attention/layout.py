@@ -195,8 +195,8 @@ class AttentionLayout(Members):
         """The number of visited pairs; the ideal speed-up is full attention's area over this."""
         near = self.sliding_window or self.reach()
 
-        def pairs(own: IntArray) -> int:
-            return int((np.arange(own.size) + 1 - first_seen(own, own, near)).sum())
+        def pairs(row: IntArray) -> int:
+            return int((np.arange(row.size) + 1 - first_seen(row, row, near)).sum())
 
         # The anchor's own, before each document.
         again = pairs(self.positions[: self.anchor_length])
@@ -205,7 +205,7 @@ class AttentionLayout(Members):
     def reach(self) -> int:
         """The furthest that any query may look back, itself included: the least sliding window that
         hides nothing."""
-        return max((int(own[-1] - own[0]) + 1 for own in self.sequences), default=0)
+        return max((int(each[-1] - each[0]) + 1 for each in self.sequences), default=0)
 
     # What engines need: the same window, document by document.
 
@@ -226,7 +226,7 @@ class AttentionLayout(Members):
         """The positions of the anchor, if there is one, and of the anchor with each document."""
         borders = np.cumsum([self.anchor_length, *self.document_lengths])[:-1]
         anchor, *documents = np.split(self.positions[self.order], borders)
-        whole = [np.concatenate([anchor, own]) for own in documents]
+        whole = [np.concatenate([anchor, document]) for document in documents]
         return (anchor, *whole) if anchor.size else tuple(whole)
 
     @cached_property
@@ -242,8 +242,8 @@ class AttentionLayout(Members):
 
     @cached_property
     def _identity(self) -> tuple[object, ...]:
-        own = self.positions.tobytes(), self.document_ids.tobytes()
-        return *own, self.anchor_length, self.sliding_window
+        arrays = self.positions.tobytes(), self.document_ids.tobytes()
+        return *arrays, self.anchor_length, self.sliding_window
 
     @cached_property
     def _hash(self) -> int:

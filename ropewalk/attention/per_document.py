@@ -48,14 +48,14 @@ def attend(
     if not length:
         outputs = list(map(attended, documents, layout.sequences))
     else:
-        first, *places = layout.sequences
+        first, *sequences = layout.sequences
         outputs = [attended(anchors, first)]
         # Every document adds to the anchor's gradient: thousands of terms, too many for bfloat16.
         exact = [anchor.to(at_least_float32) for anchor in anchors]
-        for document, own in zip(documents, places, strict=True):
+        for document, positions in zip(documents, sequences, strict=True):
             pairs = zip(exact, document, strict=True)
             both = [torch.cat([anchor.to(computed), part], dim=2) for anchor, part in pairs]
-            outputs.append(attended(both, own)[:, :, length:])
+            outputs.append(attended(both, positions)[:, :, length:])
     return unpack(torch.cat(outputs, dim=2).to(query.dtype), layout)
 
 
@@ -72,9 +72,9 @@ def _attended(
     queries, keys, values = (torch.split(tensor, step, dim=2) for tensor in tensors)
     outputs = []
     for last, part in enumerate(queries):
-        own = positions[last * step :][:step]
-        first = int(first_seen(own[:1], positions, window)[0]) // step
-        apart = own[:, np.newaxis] - positions[first * step :][: (last + 1 - first) * step]
+        rows = positions[last * step :][:step]
+        first = int(first_seen(rows[:1], positions, window)[0]) // step
+        apart = rows[:, np.newaxis] - positions[first * step :][: (last + 1 - first) * step]
         seen = torch.tensor((apart >= 0) & (apart < window), device=query.device)
         key, value = (torch.cat(blocks[first : last + 1], dim=2) for blocks in (keys, values))
         outputs.append(attend(part, key, value, attn_mask=seen))

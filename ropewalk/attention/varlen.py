@@ -49,7 +49,7 @@ def attend(
         )
     index = _sequences(layout, batch, query.device)
     # The kernel wants them as [all tokens, heads, head_dim].
-    packed = [pack(own, layout).transpose(1, 2).flatten(0, 1) for own in (query, key, value)]
+    packed = [pack(tensor, layout).transpose(1, 2).flatten(0, 1) for tensor in (query, key, value)]
     keys, values = (_gather(tensor, index) for tensor in packed[1:])
     output = causal(packed[0], keys, values, index.borders, scale)
     return unpack(output.view(batch, -1, heads, head_dim).transpose(1, 2), layout)
@@ -69,7 +69,7 @@ class _Sequences(NamedTuple):
 
     keys: Tensor
     """The packed token of every gathered key."""
-    own: Tensor
+    inverse: Tensor
     """The reverse: the place of every packed token in its own sequence's keys."""
     anchors: Tensor
     """The packed tokens that are anchors."""
@@ -91,7 +91,7 @@ def _sequences(layout: AttentionLayout, batch: int, device: torch.device) -> _Se
     in_document = within - anchor + np.repeat(query_starts, key_lengths)
     keys = np.where(within < anchor, within, in_document)
     copies = np.flatnonzero(within < anchor)
-    own = np.concatenate([np.arange(anchor), np.flatnonzero(within >= anchor)])
+    inverse = np.concatenate([np.arange(anchor), np.flatnonzero(within >= anchor)])
 
     def batched(indices: IntArray, stride: int) -> Tensor:
         rows = np.arange(batch)[:, np.newaxis] * stride
@@ -102,9 +102,9 @@ def _sequences(layout: AttentionLayout, batch: int, device: torch.device) -> _Se
         return torch.tensor([0, *sums.tolist()], dtype=torch.int32, device=device)
 
     return _Sequences(
-        keys=batched(keys, own.size),
-        own=batched(own, keys.size),
-        anchors=batched(np.arange(anchor), own.size),
+        keys=batched(keys, inverse.size),
+        inverse=batched(inverse, keys.size),
+        anchors=batched(np.arange(anchor), inverse.size),
         copies=batched(copies, keys.size).view(batch, query_lengths.size, anchor),
         borders=Borders(
             borders(query_lengths),
@@ -135,10 +135,10 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         index: _Sequences = ctx.index
-        own = gradient.index_select(0, index.own)
+        result = gradient.index_select(0, index.inverse)
         exact = torch.promote_types(gradient.dtype, torch.float32)
         total = gradient[index.copies].sum(dim=1, dtype=exact).flatten(0, 1)
-        return own.index_copy_(0, index.anchors, total.to(gradient.dtype)), None
+        return result.index_copy_(0, index.anchors, total.to(gradient.dtype)), None
 
 
 def shares_heads() -> bool:

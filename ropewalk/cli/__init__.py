@@ -58,15 +58,15 @@ def command_line(verbs: Sequence[str] = VERBS) -> typer.Typer:
             print(context.get_help())
 
     for verb in verbs:
-        found = known()[verb].load()
-        app.command(name=verb, cls=VerbHelp, epilog=found.shell.example)(_command(verb, found))
+        call = known()[verb].load()
+        app.command(name=verb, cls=VerbHelp, epilog=call.shell.example)(_command(verb, call))
     return app
 
 
 def _command(name: str, verb: Any) -> Callable[..., None]:
     """The command of a verb: its own in a file of that name, if a shell adds more, or derived."""
-    if find_spec(own := f"{__name__}.{name.replace(' ', '_')}") is not None:
-        made: Callable[..., None] = importlib.import_module(own).command
+    if find_spec(module := f"{__name__}.{name.replace(' ', '_')}") is not None:
+        made: Callable[..., None] = importlib.import_module(module).command
         return made
     from ropewalk.cli.declared import derived
 

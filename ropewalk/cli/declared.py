@@ -92,8 +92,8 @@ class Call(Generic[R]):
             heard: dict[str, Any] = {"progress": progress}
             heard["notice"] = _warn if self.quiet else notify
             heard["done"] = self._done
-            known = inspect.signature(self.verb).parameters
-            heard = {name: hears for name, hears in heard.items() if name in known}
+            accepted = inspect.signature(self.verb).parameters
+            heard = {name: hears for name, hears in heard.items() if name in accepted}
             return self.verb(**self.given, **heard, **more)
 
     def _done(self, stage: Any, result: Any) -> None:
@@ -116,7 +116,7 @@ def command_of(*verbs: Callable[..., Any]) -> Callable[[Callable[..., None]], Ca
     def decorate(run: Callable[..., None]) -> Callable[..., None]:
         forms: list[dict[str, _Form]] = [{} for _ in verbs]
         names: Any = Names(getattr(run, "__globals__", {}))
-        own = list(inspect.signature(run, eval_str=True, locals=names).parameters.values())
+        options = list(inspect.signature(run, eval_str=True, locals=names).parameters.values())
         parameters = [
             each
             for verb, its in zip(verbs, forms, strict=True)
@@ -148,11 +148,11 @@ def command_of(*verbs: Callable[..., Any]) -> Callable[[Callable[..., None]], Ca
                 run(*calls, **words)
 
         shell: Any = getattr(verbs[0], "shell", None)
-        own = own[len(verbs) :]
-        previews = hasattr(verbs[0], "preview") and all(each.name != "dry_run" for each in own)
+        options = options[len(verbs) :]
+        previews = hasattr(verbs[0], "preview") and all(each.name != "dry_run" for each in options)
         dry_run = "dry_run", bool, False, "--dry-run"
         parameters += [_of_a_shell(*dry_run, help=shell.preview)] if previews else []
-        parameters += own
+        parameters += options
 
         command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
             [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
@@ -190,26 +190,26 @@ def derived(verb: Any) -> Callable[..., None]:
         if shell.usual_run is not None:
             call = replace(call, given={"run": shell.usual_run(call.given), **call.given})
         try:
-            found = call()
+            result = call()
         except GateFailed as error:
             if as_json and error.result is not None:
                 print_json(error.result)
             raise
         if not first():
             return
-        found = shell.saved(found, output) if output is not None and saved else found
-        save_plot(lambda: found.figure(), plot)  # first: without its figure, no plan is left behind
+        result = shell.saved(result, output) if output is not None and saved else result
+        save_plot(lambda: result.figure(), plot)  # first: without a figure, no plan is left behind
         if output is not None:
-            write_plan(found.plan, output)
+            write_plan(result.plan, output)
         if not alone:  # else the plan alone stands there
-            show_result(found, as_json=as_json, details=details, lists=details or saved)
-            for hint in () if as_json else shell.hints(found, details, saved):
+            show_result(result, as_json=as_json, details=details, lists=details or saved)
+            for hint in () if as_json else shell.hints(result, details, saved):
                 say(f"\n# {hint}")
         show_written(output, plot, as_json=as_json)
         if keeps and "run" in call.given:
             place = printable(str(call.given["run"]))
             (notify if as_json or alone else say)(shell.kept.format(run=place))
-        if status := shell.status(found):
+        if status := shell.status(result):
             raise typer.Exit(status)
 
     call = inspect.Parameter("call", inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -236,10 +236,10 @@ def _own(shell: Shell) -> list[inspect.Parameter]:
 
 
 def _of_a_shell(
-    name: str, kind: Any, default: object, *flags: str, **told: Any
+    name: str, kind: Any, default: object, *flags: str, **settings: Any
 ) -> inspect.Parameter:
     """An option of many commands, which no verb has."""
-    annotation: Any = Annotated[kind, typer.Option(*flags, **told)]
+    annotation: Any = Annotated[kind, typer.Option(*flags, **settings)]
     kind_of_all = inspect.Parameter.KEYWORD_ONLY
     return inspect.Parameter(name, kind_of_all, default=default, annotation=annotation)
 
@@ -280,9 +280,9 @@ def _as_in(file: Path, command: str, call: Call[Any]) -> Mapping[str, Any]:
     """The arguments of a call, with those of an earlier run for those not given."""
     from ropewalk.run_directory import read_arguments
 
-    given = {**read_arguments(file, command), **call.given}
+    arguments = {**read_arguments(file, command), **call.given}
     parameters = inspect.signature(call.verb).parameters
-    for name, value in given.items():
+    for name, value in arguments.items():
         if name not in parameters:
             raise InputError(f"{file}: {name!r} is not an argument of {command}; restore the file")
         if kind := only_in_python(value):
@@ -291,9 +291,9 @@ def _as_in(file: Path, command: str, call: Call[Any]) -> Mapping[str, Any]:
                 f"stored in a file; give `{name}` here, or repeat the run in Python"
             )
     for name, parameter in parameters.items():
-        if parameter.default is parameter.empty and name not in given:
+        if parameter.default is parameter.empty and name not in arguments:
             raise InputError(f"{file}: holds no `{name}`; give it here")
-    return given
+    return arguments
 
 
 _LIST = "A,B,…"
@@ -343,11 +343,11 @@ def _info(
     unit, usual = option.unit or form.unit, parameter.default
     says = usual not in (inspect.Parameter.empty, None, (), "") and usual is not False
     flag = flags[parameter.name]
-    told = flag.removeprefix("--") if usual is True else form.shown(usual) if says else ""
+    default = flag.removeprefix("--") if usual is True else form.shown(usual) if says else ""
     text = in_options(option.help, {"preview": "--dry-run", **flags})
     if form.type == list[str] and unit != _LIST and not isinstance(option, Argument):
         text += " Repeatable."
-    text += f"  [default: {told}]" if says else ""
+    text += f"  [default: {default}]" if says else ""
     if isinstance(option, Argument):
         return typer.Argument(metavar=unit, help=text)
     flag = f"{flag}/--no-{flag.removeprefix('--')}" if usual is True else flag
@@ -418,7 +418,7 @@ def _named_values(alone: bool, each: _Form) -> _Form:
     """
 
     def read(words: Sequence[str], key: str) -> object:
-        found: dict[str, object] = {}
+        values: dict[str, object] = {}
         for word in words:
             if alone and ("=" not in word or Path(word).exists()):
                 if len(words) > 1:
@@ -427,10 +427,10 @@ def _named_values(alone: bool, each: _Form) -> _Form:
             name, equals, value = word.partition("=")
             if not (name and equals and value):
                 raise InvalidValue(key, word, "must be NAME=VALUE", "write both, joined by =")
-            if name in found:
+            if name in values:
                 raise InputError(f"`{key}` names {name} twice; name each once")
-            found[name] = _member(each, value, key)
-        return found
+            values[name] = _member(each, value, key)
+        return values
 
     return _Form(list[str], f"NAME={each.unit}", read)
 

@@ -57,18 +57,18 @@ def command(
         discover(
             Client.of(server, check.given.get("timeout", TIMEOUT)), check.given.get("model_name")
         )
-    own = file or call()
+    wanted = file or call()
     if not first():
         return
-    if output is not None and not isinstance(own, Path):
-        write_atomically(output, own.dumps())
+    if output is not None and not isinstance(wanted, Path):
+        write_atomically(output, wanted.dumps())
     if server is None:
-        assert not isinstance(own, Path)
-        show_result(own, as_json=as_json)
+        assert not isinstance(wanted, Path)
+        show_result(wanted, as_json=as_json)
         show_written(output, as_json=as_json)
         return
     tokenizer = {"tokenizer": model} if model.is_dir() else {}
-    verdict = replace(check, given={**tokenizer, **check.given})(fingerprint=own)
+    verdict = replace(check, given={**tokenizer, **check.given})(fingerprint=wanted)
     show_written(output, as_json=as_json)
     show_result(verdict, as_json=as_json)
     if NOT_SAME[verdict.status]:

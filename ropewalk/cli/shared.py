@@ -53,17 +53,17 @@ def print_json(result: Value) -> None:
 
 
 def show_result(
-    found: Result, *, as_json: bool, details: bool = False, lists: bool = False
+    result: Result, *, as_json: bool, details: bool = False, lists: bool = False
 ) -> None:
     """Show what a command found, on one rank: one JSON object, or blocks for a person."""
     if not first():
         return
     if as_json:
-        print_json(found)
+        print_json(result)
         return
     from ropewalk.reports.terminal import Terminal, show
 
-    show(found.blocks(), Terminal(), in_options, details=details, lists=lists)
+    show(result.blocks(), Terminal(), in_options, details=details, lists=lists)
 
 
 def check_outputs(

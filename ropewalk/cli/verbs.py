@@ -42,11 +42,11 @@ class Known(NamedTuple):
 @cache
 def known() -> dict[str, Known]:
     """All verbs by name, as the list of commands has them."""
-    found = []
+    verbs = []
     for path in sorted(Path(api.__path__[0]).glob("*.py")):
         for match in _DECLARED.finditer(path.read_text(encoding="utf-8")):
             name, group, function, first = match.group("name", "group", "function", "first")
             words, module = " ".join(first.split()), f"{api.__name__}.{path.stem}"
-            found.append(Known(name, group, words, module, function))
-    found.sort(key=lambda verb: (HEADINGS.index(verb.group), verb.name))
-    return {verb.name: verb for verb in found}
+            verbs.append(Known(name, group, words, module, function))
+    verbs.sort(key=lambda verb: (HEADINGS.index(verb.group), verb.name))
+    return {verb.name: verb for verb in verbs}

@@ -46,24 +46,24 @@ def verb_meant(arguments: Sequence[str]) -> list[str]:
 
 def options_meant(arguments: Sequence[str], options: Collection[str], *, model: bool) -> list[str]:
     """The arguments of a verb with these options; `model`: its first argument is one."""
-    found: list[str] = []
+    result: list[str] = []
     for word, after in zip_longest(arguments, arguments[1:], fillvalue=""):
-        before = found[-1] if found else ""
+        before = result[-1] if result else ""
         name, equals, value = word.partition("=")
         if before in _NAMES and before in options:
-            found.append(_name(before, word))
+            result.append(_name(before, word))
         elif word == "-h":
-            found.append("--help")
+            result.append("--help")
         elif word == "to" and "--to" in options and not before.startswith("-"):
-            found.append("--to")
+            result.append("--to")
         elif not name.startswith("--"):
-            found.append(word)
+            result.append(word)
         elif model and name.lower() == "--model" and name not in options:
-            found += [value] if equals else []  # the model is an argument: its value stands alone
+            result += [value] if equals else []  # the model is an argument: its value stands alone
         else:
             option = name if name in options else _similar(name, value or after, options)
-            found.append(f"{option}{equals}{_name(option, value)}")
-    return found
+            result.append(f"{option}{equals}{_name(option, value)}")
+    return result
 
 
 def _name(option: str, word: str) -> str:

@@ -87,9 +87,9 @@ class LlamaCppCost:
 
     def proposal(self, length: int) -> str:
         """The type of cache, or else the length, that this machine's memory has room for."""
-        here = self.machine
-        where = f"{here.name} ({here.memory / GIB:.3g} GiB)" if here.devices == 1 else f"{here}"
-        where = where.replace(HERE, "this machine") if here.name == HERE else where
+        on = self.machine
+        where = f"{on.name} ({on.memory / GIB:.3g} GiB)" if on.devices == 1 else f"{on}"
+        where = where.replace(HERE, "this machine") if on.name == HERE else where
         room = ", ".join(
             f"{format_length(most)} in {kind.upper()}"
             for kind in TYPES
@@ -97,15 +97,15 @@ class LlamaCppCost:
         )
         if not room:
             return f"{where} has no room for the weights, whatever the cache"
-        found = next((kind for kind in TYPES if self.fits(length, kind)), None)
+        cache = next((kind for kind in TYPES if self.fits(length, kind)), None)
         at = f"at {format_length(length)} on {where}"
-        if found is None:
-            told = "no type of cache fits"
-        elif asked := flags(found):
-            told = f"a cache in F16 does not fit, and one in {found.upper()} does ({asked})"
+        if cache is None:
+            advice = "no type of cache fits"
+        elif option := flags(cache):
+            advice = f"a cache in F16 does not fit, and one in {cache.upper()} does ({option})"
         else:
-            told = "a cache in F16, llama.cpp's default, fits"
-        return f"{at} {told}; the longest texts that fit: {room}"
+            advice = "a cache in F16, llama.cpp's default, fits"
+        return f"{at} {advice}; the longest texts that fit: {room}"
 
     def seconds(self, length: int) -> float | None:
         """The time in which a text is read once, if the speed of the machine is known."""
@@ -142,5 +142,5 @@ class LlamaCppCost:
 
 def room_here(header: GGUFHeader, length: int) -> str:
     """The type of cache that this machine has room for; empty where that is not known."""
-    found = None if main_memory() is None else LlamaCppCost.of(header, machine(HERE))
-    return "" if found is None else found.proposal(length)
+    cost = None if main_memory() is None else LlamaCppCost.of(header, machine(HERE))
+    return "" if cost is None else cost.proposal(length)

@@ -49,8 +49,8 @@ class Machine:
         return f"ropewalk was never run on {on}: nothing here is checked by a measurement"
 
     def __str__(self) -> str:
-        told = self.name if self.devices == 1 else f"{self.devices}x{self.name}"
-        return f"{told} ({self.memory / GIB:.3g} GiB each)" if self.devices > 1 else told
+        name = self.name if self.devices == 1 else f"{self.devices}x{self.name}"
+        return f"{name} ({self.memory / GIB:.3g} GiB each)" if self.devices > 1 else name
 
 
 def machine(text: str) -> Machine:
@@ -66,10 +66,10 @@ def machine(text: str) -> Machine:
         return of_main_memory(HERE, 1, _here())
     if (memory := _MEMORY.fullmatch(kind)) and float(memory[1]) > 0:
         return Machine(kind, count, int(float(memory[1]) * GIB))
-    known = next((row for row in table() if row.name == kind.lower()), None)
-    if known is None:
+    entry = next((row for row in table() if row.name == kind.lower()), None)
+    if entry is None:
         raise _unknown(text)
-    return Machine(known.name, count, known.memory, known.operations, known.source)
+    return Machine(entry.name, count, entry.memory, entry.operations, entry.source)
 
 
 @cache

@@ -60,7 +60,7 @@ class Workload:
 class Way(NamedTuple):
     """One way of doing something."""
 
-    told: str
+    option: str
     """The way to ask for it; empty if nothing needs to be asked."""
     parts: Mapping[str, float]
     """Bytes on one device."""
@@ -128,36 +128,36 @@ def cheapest(work: Workload, ways: Callable[[Workload], Iterator[Way]]) -> Way |
 def serving(work: Workload) -> Iterator[Way]:
     """One text of the whole length, by a server that divides heads over as many of the devices as
     it can."""
-    own = work.sizes
-    n = max(n for n in range(1, work.machine.devices + 1) if _serves(own, n))
+    sizes = work.sizes
+    n = max(n for n in range(1, work.machine.devices + 1) if _serves(sizes, n))
     yield _served(work, n, HALF, HALF, "")
-    for weights, cache, told in (
+    for weights, cache, option in (
         (HALF, 1.0, "a cache of 8 bits"),
         (HALF, 0.5, "a cache of 4 bits"),
         (1.0, 1.0, "weights and a cache of 8 bits"),
         (0.5, 1.0, "weights of 4 bits and a cache of 8"),
         (0.5, 0.5, "weights and a cache of 4 bits"),
     ):
-        yield _served(work, n, weights, cache, told)
+        yield _served(work, n, weights, cache, option)
 
 
-def _serves(own: Sizes, ranks: int) -> bool:
+def _serves(sizes: Sizes, ranks: int) -> bool:
     """True if heads can be divided so; fewer key heads than ranks are copied."""
-    keys = own.key_heads
-    return own.heads % ranks == 0 and (keys % ranks == 0 or ranks % keys == 0)
+    keys = sizes.key_heads
+    return sizes.heads % ranks == 0 and (keys % ranks == 0 or ranks % keys == 0)
 
 
-def _served(work: Workload, devices: int, weights: float, cache: float, told: str) -> Way:
-    own, length = work.sizes, work.length
-    whole = any(layer.kind == "latent" for layer in own.layers)  # on each device
-    heads = 1 if whole else own.key_heads
+def _served(work: Workload, devices: int, weights: float, cache: float, option: str) -> Way:
+    sizes, length = work.sizes, work.length
+    whole = any(layer.kind == "latent" for layer in sizes.layers)  # on each device
+    heads = 1 if whole else sizes.key_heads
     at_once = min(length, CHUNK)
     parts = {
-        "weights": own.weights * weights / devices,
-        "cache": own.cache(length) * cache / min(devices, max(1, heads)),
-        "activations": at_once * HALF * (4 * own.hidden + 3 * own.inner / devices),
+        "weights": sizes.weights * weights / devices,
+        "cache": sizes.cache(length) * cache / min(devices, max(1, heads)),
+        "activations": at_once * HALF * (4 * sizes.hidden + 3 * sizes.inner / devices),
     }
-    return Way(told, parts, _computed(work, own.operations(length), devices), devices)
+    return Way(option, parts, _computed(work, sizes.operations(length), devices), devices)
 
 
 # --- evaluating and searching ----------------------------------------------------------------
@@ -165,11 +165,11 @@ def _served(work: Workload, devices: int, weights: float, cache: float, told: st
 
 def _forward(work: Workload, length: int, ranks: int = 1) -> dict[str, float]:
     """One forward of ours: the whole text at once, layer by layer."""
-    own, number = work.sizes, work.number
-    gathered = 2 * own.layer_weights * number if ranks > 1 else 0
+    sizes, number = work.sizes, work.number
+    gathered = 2 * sizes.layer_weights * number if ranks > 1 else 0
     return {
-        "weights": own.weights * number / ranks + gathered,
-        "one layer at work": length * number * (4 * own.hidden + 3 * own.inner),
+        "weights": sizes.weights * number / ranks + gathered,
+        "one layer at work": length * number * (4 * sizes.hidden + 3 * sizes.inner),
     }
 
 
@@ -181,17 +181,17 @@ def reading(
     `ranks` hold one copy together, each with its heads and their part of the cache, or with all of
     the cache (`cache_whole`).
     """
-    own, length, number = work.sizes, work.length, work.number
-    weights = {"weights": float(own.weights * number / ranks)}
-    if length <= AT_ONCE or not in_chunks or any(layer.state for layer in own.layers):
+    sizes, length, number = work.sizes, work.length, work.number
+    weights = {"weights": float(sizes.weights * number / ranks)}
+    if length <= AT_ONCE or not in_chunks or any(layer.state for layer in sizes.layers):
         return {**_forward(work, length), **weights}
     masked = not (work.machine.is_gpu and number == HALF)  # by what most models' attention allows
     size = max(SMALLEST, min(LARGEST, MASKED // length)) if masked else AT_ONCE
-    whole = cache_whole or not _divides(own, ranks)
+    whole = cache_whole or not _divides(sizes, ranks)
     return {
         **weights,
-        "cache": float(own.cache(length) * number / (1 if whole else ranks)),
-        "a chunk at work": size * number * (4 * own.hidden + 3 * own.inner)
+        "cache": float(sizes.cache(length) * number / (1 if whole else ranks)),
+        "a chunk at work": size * number * (4 * sizes.hidden + 3 * sizes.inner)
         + masked * size * length * (1 + number),
     }
 
@@ -231,14 +231,14 @@ def _shared(work: Workload, forwards: Sequence[Forwards], copies: int, ranks: in
     return _computed(work, operations, ranks)
 
 
-def _divides(own: Sizes, ranks: int) -> bool:
+def _divides(sizes: Sizes, ranks: int) -> bool:
     """True if keys and values can be divided so; latents stay whole on each rank."""
-    return own.key_heads % ranks == 0 and not any(layer.kind == "latent" for layer in own.layers)
+    return sizes.key_heads % ranks == 0 and all(layer.kind != "latent" for layer in sizes.layers)
 
 
-def _read(work: Workload, length: int, ranks: int, told: str) -> Way:
+def _read(work: Workload, length: int, ranks: int, option: str) -> Way:
     parts = reading(replace(work, length=length), in_chunks=True, ranks=ranks)
-    return Way(told, parts, _computed(work, work.sizes.operations(length), ranks), ranks)
+    return Way(option, parts, _computed(work, work.sizes.operations(length), ranks), ranks)
 
 
 def extending(
@@ -253,8 +253,8 @@ def extending(
             each = [next(ways(work)) for ways in stages(ranks)]
             largest = max(each, key=lambda way: way.bytes)
             times = [way.seconds for way in each if way.seconds is not None]
-            told = f"--ranks-per-copy {ranks}" if ranks > 1 else ""
-            yield largest._replace(told=told, seconds=sum(times) if times else None)
+            option = f"--ranks-per-copy {ranks}" if ranks > 1 else ""
+            yield largest._replace(option=option, seconds=sum(times) if times else None)
 
     return ways
 
@@ -266,14 +266,14 @@ def searching(forwards: Sequence[Forwards], first: int = 1) -> Callable[[Workloa
     def ways(work: Workload) -> Iterator[Way]:
         work, devices = replace(work, length=_longest(forwards)), work.machine.devices
         for ranks in (n for n in _divisors(devices) if n >= first):
-            told = "" if ranks == first else f"--ranks-per-copy {ranks}"
+            option = "" if ranks == first else f"--ranks-per-copy {ranks}"
             if ranks > 1 and _divides(work.sizes, ranks):
                 parts = reading(work, in_chunks=True, ranks=ranks)
                 seconds = _shared(work, forwards, devices // ranks, ranks)
             else:  # each rank has a document of its own
                 parts = _forward(work, work.length, ranks)
                 seconds = _shared(work, forwards, devices, 1)
-            yield Way(told, parts, seconds, devices)
+            yield Way(option, parts, seconds, devices)
 
     return ways
 
@@ -318,42 +318,42 @@ def step(
 ) -> Way:
     """One step, of `at_once` windows for each group of `sequence` ranks; `trained` is the bytes of
     a weight while it is trained."""
-    own = work.sizes
+    size = work.sizes
     tokens = window * at_once / sequence
     # Of each layer: what enters its products (the residual stream, normed, twice; the output of
     # attention; what is as wide as the feed-forward part, before and after the activation, its
     # gate, and their product), queries, keys and values, and what its norms keep.
-    heads = max((layer.width for layer in own.layers), default=own.hidden)
-    cached = max((layer.keeps for layer in own.layers), default=0)
-    products = 2 * own.hidden + 2 * heads + cached + 4 * own.inner
-    layer = tokens * (work.number * products + kept_by_norms(own.norms, work.number) * own.normed)
+    heads = max((layer.width for layer in size.layers), default=size.hidden)
+    cached = max((layer.keeps for layer in size.layers), default=0)
+    products = 2 * size.hidden + 2 * heads + cached + 4 * size.inner
+    layer = tokens * (work.number * products + kept_by_norms(size.norms, work.number) * size.normed)
     if recompute:
-        activations = len(own.layers) * tokens * work.number * own.hidden + layer
+        activations = len(size.layers) * tokens * work.number * size.hidden + layer
     else:
-        activations = len(own.layers) * layer
+        activations = len(size.layers) * layer
     if lora:
-        weights = {"weights": own.weights * work.number / devices}
-        state = 0.01 * own.weights * 4 * SINGLE / devices
+        weights = {"weights": size.weights * work.number / devices}
+        state = 0.01 * size.weights * 4 * SINGLE / devices
     else:
-        weights = {"weights": own.weights * trained / devices}
-        state = 3 * own.weights * trained / devices
+        weights = {"weights": size.weights * trained / devices}
+        state = 3 * size.weights * trained / devices
     if devices > 1:
-        gathered = (2 * own.layer_weights + own.table) * work.number
+        gathered = (2 * size.layer_weights + size.table) * work.number
     else:  # a copy in bfloat16 of weights that are trained in float32
-        gathered = 0 if lora or work.number == trained else own.weights * work.number
+        gathered = 0 if lora or work.number == trained else size.weights * work.number
     parts = {
         **weights,
         "gradients and optimizer": state,
         "weights at work": float(gathered),
         "activations": activations,
         # Some logits at a time; the gradient of the head, once summed and once of these.
-        "loss": 3 * min(LOGITS, tokens * own.vocabulary) * SINGLE
-        + (0 if lora else 2 * own.vocabulary * own.hidden * work.number),
+        "loss": 3 * min(LOGITS, tokens * size.vocabulary) * SINGLE
+        + (0 if lora else 2 * size.vocabulary * size.hidden * work.number),
     }
     times = RECOMPUTING if recompute else TRAINING
     groups = max(1, devices // sequence)
-    operations = times * own.operations(window) * groups
-    told = " ".join(
+    operations = times * size.operations(window) * groups
+    option = " ".join(
         [
             *(["--recompute"] if recompute else []),
             *([f"--sequence-parallel {sequence}"] if sequence > 1 else []),
@@ -361,7 +361,7 @@ def step(
             *([f"--layout skip --window {format_length(window)}"] if window < work.length else []),
         ]
     )
-    return Way(told, parts, _computed(work, operations, devices), devices)
+    return Way(option, parts, _computed(work, operations, devices), devices)
 
 
 def kept_by_norms(norms: Norms, number: int) -> int:

@@ -55,7 +55,7 @@ def memory_of(device: torch.device | str) -> int | None:
 def check_memory(model: Any, length: int, key: str, *, in_chunks: bool, ranks: int = 1) -> None:
     """Refuse a text that a loaded model cannot read here; `ranks` hold it together."""
     # The weights are here already, perhaps only a rank's share of them.
-    held = sum(getattr(own, "to_local", lambda own=own: own)().nbytes for own in model.parameters())
+    held = sum(getattr(w, "to_local", lambda w=w: w)().nbytes for w in model.parameters())
     check_config(
         model.config.to_dict(),
         length,
@@ -86,8 +86,8 @@ def check_config(
     if there is None or sizes is None:
         return
     kind = Machine if str(device).startswith("cuda") else of_main_memory
-    here = kind(str(device), 1, there)
-    work = Workload(sizes, length, here, length, number)
+    machine = kind(str(device), 1, there)
+    work = Workload(sizes, length, machine, length, number)
     parts = reading(work, in_chunks=in_chunks, ranks=ranks, cache_whole=cache_whole)
     if held is not None:
         parts["weights"] = float(held)
@@ -97,27 +97,27 @@ def check_config(
     raise InvalidValue(
         key,
         length,
-        f"one forward takes at least {_told(parts)}, and {here.name} has {there / GIB:.3g} GiB",
-        f"give {fits.told}" if fits is not None and fits.told else "give a shorter length",
+        f"one forward takes at least {_gib(parts)}, and {machine.name} has {there / GIB:.3g} GiB",
+        f"give {fits.option}" if fits is not None and fits.option else "give a shorter length",
     )
 
 
-def check_training(work: Workload, own: Way) -> None:
+def check_training(work: Workload, way: Way) -> None:
     """Refuse a step that does not fit; `work.machine` has the ranks, and the memory of each."""
     there = work.machine.memory
-    if sum(own.parts.values()) <= there:
+    if sum(way.parts.values()) <= there:
         return
     fits = cheapest(work, training)
     remedy = "give shorter windows"
     if work.machine.at_most > work.machine.devices:
         remedy += ", or more ranks"
     if fits is not None:
-        more = f"{fits.devices} ranks, " if fits.devices > own.devices else ""
-        remedy = f"{more}{fits.told} would fit".replace(",  ", " ")
+        more = f"{fits.devices} ranks, " if fits.devices > way.devices else ""
+        remedy = f"{more}{fits.option} would fit".replace(",  ", " ")
     raise InvalidValue(
         "window",
         work.length,
-        f"a step takes at least {_told(own.parts)}, and each rank has {there / GIB:.3g} GiB",
+        f"a step takes at least {_gib(way.parts)}, and each rank has {there / GIB:.3g} GiB",
         remedy,
     )
 
@@ -130,7 +130,7 @@ def sizes_where_known(config: Config) -> Sizes | None:
         return None
 
 
-def _told(parts: Mapping[str, float]) -> str:
+def _gib(parts: Mapping[str, float]) -> str:
     large = sorted(parts.items(), key=lambda part: -part[1])[:3]
-    told = ", ".join(f"{name} {size / GIB:.3g}" for name, size in large)
-    return f"{sum(parts.values()) / GIB:.3g} GiB ({told})"
+    sizes = ", ".join(f"{name} {size / GIB:.3g}" for name, size in large)
+    return f"{sum(parts.values()) / GIB:.3g} GiB ({sizes})"

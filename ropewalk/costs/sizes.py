@@ -153,10 +153,10 @@ class _Text:
         return self.count(key, value)
 
     def count(self, key: str, value: object, least: int = 0, most: int = _MOST) -> int:
-        found = whole_number(value, key)
-        if not least <= found <= most:
-            raise InvalidValue(key, found, "is not a model's size", "correct the config")
-        return found
+        number = whole_number(value, key)
+        if not least <= number <= most:
+            raise InvalidValue(key, number, "is not a model's size", "correct the config")
+        return number
 
     def number(self, key: str, default: int = 0, least: int = 0) -> int:
         value = self.get(key)
@@ -250,18 +250,18 @@ class _Text:
         else:
             keeps, width = 2 * self.key_heads * self.head, heads * self.head
         kinds = self.kinds()
-        own = len(kinds) - self.number("num_kv_shared_layers")
-        found = []
+        stored = len(kinds) - self.number("num_kv_shared_layers")
+        layers = []
         for i, kind in enumerate(kinds):
             if kind == "linear":
-                found.append(Layer(kind, 0, state=self._state()))
+                layers.append(Layer(kind, 0, state=self._state()))
                 continue
             at = window if kind == "sliding" else None
-            if i >= own:
-                found.append(Layer("shared", 0, window=at, width=width))
+            if i >= stored:
+                layers.append(Layer("shared", 0, window=at, width=width))
             else:
-                found.append(Layer("latent" if latent else kind, keeps, window=at, width=width))
-        return found
+                layers.append(Layer("latent" if latent else kind, keeps, window=at, width=width))
+        return layers
 
     def _state(self) -> int:
         """The state of a layer without attention: a matrix a head, or some numbers a channel."""
@@ -290,8 +290,8 @@ class _Text:
         if latent := self.number("kv_lora_rank"):
             plain, turned = self.number("qk_nope_head_dim"), self.number("qk_rope_head_dim")
             values, query = self.number("v_head_dim"), self.number("q_lora_rank")
-            asked = heads * (plain + turned)
-            queries = query * (width + asked) if query else width * asked
+            turning = heads * (plain + turned)
+            queries = query * (width + turning) if query else width * turning
             keys = width * (latent + turned) + latent * heads * (plain + values)
             return queries + keys + heads * values * width
         return self.head * width * (2 * heads + 2 * self.key_heads)

@@ -38,7 +38,7 @@ class RotaryModule:
     """One rotary module of the model, and how it speaks."""
 
     module: nn.Module
-    places: tuple[tuple[nn.Module, str], ...]
+    held_by: tuple[tuple[nn.Module, str], ...]
     """The parents that hold it, and under which name."""
     prefixes: Mapping[str, str]
     """Layer type to the prefix of its buffers: `` or `sliding_attention_`."""
@@ -106,12 +106,12 @@ def by_pair(arranged: Tensor, arrangement: Arrangement) -> Tensor:
 
 
 def _rotary_modules(model: nn.Module, present: ContextPlan) -> tuple[RotaryModule, ...]:
-    places: dict[nn.Module, list[tuple[nn.Module, str]]] = {}
+    held_by: dict[nn.Module, list[tuple[nn.Module, str]]] = {}
     for parent in model.modules():
         for name, child in parent.named_children():
-            places.setdefault(child, []).append((parent, name))
-    found = []
-    for module, own_places in places.items():
+            held_by.setdefault(child, []).append((parent, name))
+    modules = []
+    for module, parents in held_by.items():
         matches = (INVERSE_FREQUENCIES.fullmatch(n) for n, _ in module.named_buffers(recurse=False))
         prefixes = {match["layer_type"] or "": match["prefix"] or "" for match in matches if match}
         # Rotary modules of vision towers turn patches, not positions.
@@ -124,14 +124,14 @@ def _rotary_modules(model: nn.Module, present: ContextPlan) -> tuple[RotaryModul
                 f"{present.model}: its config names the layer types {sorted(present.schedules)}, "
                 f"but its rotary module {sorted(prefixes)}"
             )
-        found.append(_read(module, tuple(own_places), prefixes, present))
-    return tuple(found)
+        modules.append(_read(module, tuple(parents), prefixes, present))
+    return tuple(modules)
 
 
 @torch.no_grad()
 def _read(
     module: Any,
-    places: tuple[tuple[nn.Module, str], ...],
+    held_by: tuple[tuple[nn.Module, str], ...],
     prefixes: Mapping[str, str],
     present: ContextPlan,
 ) -> RotaryModule:
@@ -172,7 +172,7 @@ def _read(
             setattr(module, name, value)
     return RotaryModule(
         module,
-        places,
+        held_by,
         prefixes,
         arrangement_of(module, sin, present.longest(layer_type).geometry.pairs),
         keeps_float32=sin.dtype == torch.float32,
@@ -224,8 +224,8 @@ def layer_type_of(config: Any, index: int, present: ContextPlan) -> str | None:
         if rotates and not rotates[index]:
             return None
     types = getattr(config, "layer_types", None)
-    own = types[index] if types else FULL_ATTENTION
-    if own in present.schedules:
-        return str(own)
+    kind = types[index] if types else FULL_ATTENTION
+    if kind in present.schedules:
+        return str(kind)
     # A single setting for full attention serves all layers; one for other layers, only those.
     return FULL_ATTENTION if list(present.schedules) == [FULL_ATTENTION] else None

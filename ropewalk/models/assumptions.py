@@ -63,9 +63,9 @@ def assumptions(
     """
     with named_in(file):
         reader = ConfigReader(config)
-        found = (*_all(reader), *_lengths(reader, trained, by))
+        texts = (*_all(reader), *_lengths(reader, trained, by))
     place = f"{file}: " if file else ""
-    return tuple(Assumption(name, f"{place}{text}") for name, text in found)
+    return tuple(Assumption(name, f"{place}{text}") for name, text in texts)
 
 
 def _all(reader: ConfigReader) -> Iterator[Assumption]:
@@ -80,24 +80,24 @@ def _all(reader: ConfigReader) -> Iterator[Assumption]:
 
 def _lengths(reader: ConfigReader, trained: int | None, by: str) -> Iterator[Assumption]:
     """Guesses at the trained length, doubts of it, and keys that contradict each other."""
-    own, stated = reader.lengths(), reader.get("max_position_embeddings")
+    lengths, stated = reader.lengths(), reader.get("max_position_embeddings")
     key = reader.written("max_position_embeddings")
-    if own.conflict:
+    if lengths.conflict:
         yield Assumption(
             "lengths-conflict",
-            f"{own.conflict} (in order: `trained_length`, keys of the config, known models, the "
-            "stated length)",
+            f"{lengths.conflict} (in order: `trained_length`, keys of the config, known models, "
+            "the stated length)",
         )
     if trained is None:
-        if own.guess:
-            yield Assumption("length-guessed", own.guess)
-        if own.doubt:
-            yield Assumption("length-open", own.doubt)
-    elif by and trained != own.trained:
+        if lengths.guess:
+            yield Assumption("length-guessed", lengths.guess)
+        if lengths.doubt:
+            yield Assumption("length-open", lengths.doubt)
+    elif by and trained != lengths.trained:
         yield Assumption(
             "length-known",
             f"{by} says that this model was trained at {trained}, which is followed; its config "
-            f"alone reads as {own.trained} ({key} = {shortened(stated)}); "
+            f"alone reads as {lengths.trained} ({key} = {shortened(stated)}); "
             f"if you mean a model that was trained at that, {STATE_IT}",
         )
 
@@ -152,7 +152,7 @@ def _two_bases(reader: ConfigReader) -> Iterator[Assumption]:
     if top is None or not isinstance(rope, Mapping):
         return
     nested = [value for value in rope.values() if isinstance(value, Mapping)]
-    inside = [own["rope_theta"] for own in nested or [rope] if own.get("rope_theta") is not None]
+    inside = [each["rope_theta"] for each in nested or [rope] if each.get("rope_theta") is not None]
     if inside and top not in inside:
         shown = " and ".join(map(shortened, inside[:3]))
         yield Assumption(
@@ -201,19 +201,19 @@ def _two_levels(reader: ConfigReader) -> Iterator[Assumption]:
     if not reader.path:
         return
     for key in _BOTH_LEVELS:
-        top, own = reader.outer.get(key), reader.config.get(key)
-        if top and own is None and key in ("rope_scaling", "rope_parameters"):
+        top, inner = reader.outer.get(key), reader.config.get(key)
+        if top and inner is None and key in ("rope_scaling", "rope_parameters"):
             if reader.config.get(reader.rope_key) is None:
                 yield Assumption(
                     "two-levels",
                     f"{key} is stated at the top level, where transformers does not read it, and "
                     "not in text_config; it is ignored",
                 )
-        elif top is not None and own is not None and top != own:
+        elif top is not None and inner is not None and top != inner:
             yield Assumption(
                 "two-levels",
-                f"{key} is {shortened(top)} at the top level and {shortened(own)} in text_config; "
-                "text_config is followed",
+                f"{key} is {shortened(top)} at the top level and {shortened(inner)} in "
+                "text_config; text_config is followed",
             )
 
 
@@ -258,15 +258,15 @@ def _length_of_linear(reader: ConfigReader) -> Iterator[Assumption]:
 
 def _layout(reader: ConfigReader) -> Iterator[Assumption]:
     stated = reader.flag("rope_interleave")
-    own = reader.family.pair_layout == "interleaved"
-    if stated is None or stated == own or reader.model_type not in FAMILIES:
+    interleaved = reader.family.pair_layout == "interleaved"
+    if stated is None or stated == interleaved or reader.model_type not in FAMILIES:
         return
     if reader.model_type != "deepseek_v3":  # the one of them whose code in transformers reads it
         yield Assumption(
             "layout-conflict",
             f"{reader.prefix}rope_interleave = {str(stated).lower()} is followed, although models "
             f"of type {reader.model_type} in transformers do not read it and "
-            f"{'interleave their pairs' if own else 'do not interleave their pairs'}",
+            f"{'interleave their pairs' if interleaved else 'do not interleave their pairs'}",
         )
 
 
@@ -279,17 +279,17 @@ def _unread(reader: ConfigReader) -> Iterator[Assumption]:
                 "key-not-read", f"{reader.prefix}{key} = true is not followed: {consequence}"
             )
     # Numbers that the class of this type computes without.
-    base, own = reader.config.get("rope_theta"), reader.get("rope_theta")
-    if "rope_theta" in reader.unread and base not in (None, own):
+    base, used = reader.config.get("rope_theta"), reader.get("rope_theta")
+    if "rope_theta" in reader.unread and base not in (None, used):
         yield Assumption(
             "key-not-read",
             f"{reader.prefix}rope_theta = {shortened(base)} is not read by the class of model type "
-            f"{shortened(reader.model_type)}, whose base is {shortened(own)}",
+            f"{shortened(reader.model_type)}, whose base is {shortened(used)}",
         )
     # Numbers of ChatGLM's configs, which types of other names copied.
     length, stated = reader.config.get("seq_length"), reader.get("max_position_embeddings")
-    known = "seq_length" in reader.family.names.values()
-    if not known and length is not None and stated is not None and length != stated:
+    named = "seq_length" in reader.family.names.values()
+    if not named and length is not None and stated is not None and length != stated:
         yield Assumption(
             "key-not-read",
             f"{reader.prefix}seq_length is {shortened(length)}; it is not read, and "

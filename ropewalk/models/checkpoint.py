@@ -71,8 +71,8 @@ class Checkpoint:
     def stored(self) -> Iterator[tuple[str, str, tuple[int, ...]]]:
         """Every tensor's name, stored type and shape, without reading it."""
         for header in self._headers.values():
-            for name, own in header.items():
-                yield name, own.dtype, own.shape
+            for name, tensor in header.items():
+                yield name, tensor.dtype, tensor.shape
 
     def tensor(self, name: str) -> Tensor:
         """One tensor by its name."""

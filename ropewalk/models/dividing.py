@@ -35,28 +35,28 @@ def distributed(parts: int) -> Any:
 
 def check_divides(config: Any, ranks: int) -> str:
     """Refuse a division that a class does not have; say what stays whole on each rank, if any."""
-    own = config.get_text_config()
-    plan = getattr(own, "base_model_tp_plan", None)
+    text = config.get_text_config()
+    plan = getattr(text, "base_model_tp_plan", None)
     if not plan:
         raise Unsupported(
-            f"transformers has no plan to divide a model of type {own.model_type!r} over ranks; "
+            f"transformers has no plan to divide a model of type {text.model_type!r} over ranks; "
             "run it with one rank to a copy (`ranks_per_copy` 1), so that copies share the samples"
         )
-    if own.model_type == "cohere" and own.use_qk_norm:
+    if text.model_type == "cohere" and text.use_qk_norm:
         raise Unsupported(
             "transformers' plan for cohere does not divide the norms of its queries and keys, "
             "whose weights differ by head; run it with one rank to a copy (`ranks_per_copy` 1)"
         )
     heads = []
     for name, key in (("query", "num_attention_heads"), ("key", "num_key_value_heads")):
-        counts = getattr(own, key, None) or []
+        counts = getattr(text, key, None) or []
         heads += [(n, name) for n in ([counts] if isinstance(counts, int) else counts)]
     columns = {name.rsplit(".", 1)[-1] for name, style in plan.items() if style == "colwise"}
     if columns & set(_KEYS):
         check_heads(heads, ranks)
     else:
         return "keys and values are not divided by this class: each rank keeps the whole cache"
-    if "linear_attention" in (getattr(own, "layer_types", None) or ()):
+    if "linear_attention" in (getattr(text, "layer_types", None) or ()):
         return "recurrent states are not divided by this class: each rank keeps all of them"
     return ""
 

@@ -98,9 +98,9 @@ def _filled(family: Family, stock: Mapping[str, Any]) -> Family:
 def _families() -> dict[str, Family]:
     stated = {t: _family(**row) for row in _TABLE["families"] for t in row["types"]}
     stock = table_in(Path(__file__).with_name("stock_defaults.json"))
-    found = stated | {t: _filled(stated.get(t, UNKNOWN), own) for t, own in stock.items()}
+    families = stated | {t: _filled(stated.get(t, UNKNOWN), each) for t, each in stock.items()}
     # Types that published configs name and transformers does not, and which one their code equals.
-    return found | {model_type: found[other] for model_type, other in _TABLE["like"].items()}
+    return families | {model_type: families[other] for model_type, other in _TABLE["like"].items()}
 
 
 def _family(types: Sequence[str], why: str = "", **stated: Any) -> Family:

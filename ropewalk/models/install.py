@@ -69,16 +69,16 @@ def install(
     model._ropewalk = installation  # type: ignore[assignment]
     if check:
         try:
-            found = follows(
+            result = follows(
                 model,
                 plan,
                 length=length,
                 exact_angles=exact_angles,
                 by_current_length=by_current_length,
             )
-            if found.problems:
+            if result.problems:
                 check_finite(model)  # of these, every problem is a consequence
-            found.raise_for_problems()
+            result.raise_for_problems()
         except BaseException:
             _restore(model, previous)
             raise
@@ -107,8 +107,8 @@ def applied(
     if not isinstance(plan, ContextPlan):
         raise InvalidValue("plan", plan, "must be a ContextPlan", "give the .plan of a result")
     with _in_one_thread(model):
-        found = _installation(model)
-        previous = found.setting if found else None
+        installation = _installation(model)
+        previous = installation.setting if installation else None
         install(
             model,
             plan,
@@ -130,14 +130,14 @@ _LOCK = Lock()
 @contextmanager
 def _in_one_thread(model: nn.Module) -> Iterator[None]:
     """Threads share a model's modules, so the plan of one would be that of all."""
-    own = get_ident()
+    thread = get_ident()
     with _LOCK:
         former = _FOLLOWED_IN.get(model)
-        if former not in (None, own):
+        if former not in (None, thread):
             raise Unsupported(
                 "another thread makes this model follow a plan; load it once for each thread"
             )
-        _FOLLOWED_IN[model] = own
+        _FOLLOWED_IN[model] = thread
     try:
         yield
     finally:
@@ -291,13 +291,13 @@ _HELD = ("inv_freq", "original_inv_freq", "attention_scaling")
 
 
 def _put(rotary: RotaryModule, module: nn.Module) -> None:
-    for parent, name in rotary.places:
+    for parent, name in rotary.held_by:
         setattr(parent, name, module)
 
 
 def _installation(model: nn.Module) -> Installation | None:
-    found: Installation | None = model.__dict__.get("_ropewalk")
-    return found
+    installation: Installation | None = model.__dict__.get("_ropewalk")
+    return installation
 
 
 def _restore(model: nn.Module, setting: Setting | None) -> None:

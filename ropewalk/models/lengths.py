@@ -84,35 +84,35 @@ types must match. A row holds `when` these values are stated, or else for the ki
 
 def three_lengths(stated: Stated) -> Lengths:
     """The reference, trained and served length of one rope setting."""
-    found = _of_keys(stated)
+    lengths = _of_keys(stated)
     if stated.trained is not None:
-        return _as_given(stated, found or _guessed(stated))
-    if found is not None and (stated.kind in PLAIN or stated.original is None):
-        return found
+        return _as_given(stated, lengths or _guessed(stated))
+    if lengths is not None and (stated.kind in PLAIN or stated.original is None):
+        return lengths
     guessed = _guessed(stated)
-    if found is None:
+    if lengths is None:
         return guessed
     # The reference length is stated, and the trained one may still be a guess.
     if not guessed.guess:
-        return found
-    return replace(found, trained=guessed.trained, guess=guessed.guess)
+        return lengths
+    return replace(lengths, trained=guessed.trained, guess=guessed.guess)
 
 
-def _as_given(stated: Stated, found: Lengths) -> Lengths:
+def _as_given(stated: Stated, lengths: Lengths) -> Lengths:
     """The lengths with a trained length that somebody states."""
-    given = stated.trained
-    assert given is not None
+    trained = stated.trained
+    assert trained is not None
     plain = stated.kind in PLAIN and stated.original is None
-    reference = given if plain else found.reference
-    if given < reference:
+    reference = trained if plain else lengths.reference
+    if trained < reference:
         raise InvalidValue(
             TRAINED,
-            given,
+            trained,
             f"is below {reference}, the length from which the scaling counts "
             f"({stated.original_key})",
             "give the length that the model was trained to under its scaling",
         )
-    return Lengths(reference, given, found.served, conflict=found.conflict)
+    return Lengths(reference, trained, lengths.served, conflict=lengths.conflict)
 
 
 def _of_keys(stated: Stated) -> Lengths | None:
@@ -165,11 +165,11 @@ def _guessed(stated: Stated) -> Lengths:
     """The lengths by known pairs, or else by the stated length."""
     length, served = stated.length, _served(stated)
     for pair in _PAIRS:
-        known = re.fullmatch(pair["types"], stated.model_type) and length in pair["stated"]
+        applies = re.fullmatch(pair["types"], stated.model_type) and length in pair["stated"]
         holds = stated.kind in PLAIN
         if "when" in pair:
             holds = all(getattr(stated, key) == value for key, value in pair["when"].items())
-        if known and holds:
+        if applies and holds:
             trained = pair["trained"]
             return Lengths(pair.get("reference", trained), trained, served, _said(stated, pair))
     if stated.length_is_scaled and stated.kind == "linear":
@@ -186,12 +186,12 @@ def _guessed(stated: Stated) -> Lengths:
 
 
 def _said(stated: Stated, pair: Mapping[str, Any]) -> str:
-    told = f"{pair['because']}, so the trained length is taken to be {pair['trained']}"
+    guess = f"{pair['because']}, so the trained length is taken to be {pair['trained']}"
     if "reference" in pair:
-        told += f", with a reference length of {pair['reference']}"
+        guess += f", with a reference length of {pair['reference']}"
     return (
         f"{stated.length_key} is {stated.length} in a model of type {stated.model_type}; "
-        f"{told}; if this model was trained at another length, {STATE_IT}"
+        f"{guess}; if this model was trained at another length, {STATE_IT}"
     )
 
 

@@ -96,14 +96,14 @@ def load(
                     "a model in memory needs a tokenizer; pass it: load(model, tokenizer=…)"
                 )
             live: Any = source
-            found = resolve(live)
-            return LoadedModel(found.name, live.eval(), tokenizer, found.present_plan)
+            resolved = resolve(live)
+            return LoadedModel(resolved.name, live.eval(), tokenizer, resolved.present_plan)
         check_placement(dtype, device)
         chosen_device = _device(device)
         chosen_dtype = _dtype(dtype, chosen_device)
-        found = resolve(source, allow_download=allow_download)
-        folder = found.folder
-        plan = present_plan(checked_config(folder), found.name, file=folder / "config.json")
+        resolved = resolve(source, allow_download=allow_download)
+        folder = resolved.folder
+        plan = present_plan(checked_config(folder), resolved.name, file=folder / "config.json")
         checked_weights(folder)
         tokenizer = tokenizer or load_tokenizer(folder)
         if parts > 1:
@@ -111,7 +111,7 @@ def load(
         else:
             model = read_model(folder, chosen_dtype)
             place(model, chosen_device)
-        return LoadedModel(found.name, model.eval(), tokenizer, plan)
+        return LoadedModel(resolved.name, model.eval(), tokenizer, plan)
 
 
 def placement(dtype: str, device: str, config: Config) -> tuple[torch.device, int]:
@@ -254,12 +254,12 @@ def load_tokenizer(folder: Path) -> Any:
 
     trial(folder)
     try:
-        found = AutoTokenizer.from_pretrained(
+        tokenizer = AutoTokenizer.from_pretrained(
             folder, local_files_only=True, trust_remote_code=False
         )
-        if not isinstance(found, PreTrainedTokenizerBase):  # any class can be named
-            raise TypeError(f"its tokenizer_class, {type(found).__name__}, is no tokenizer")
-        return found
+        if not isinstance(tokenizer, PreTrainedTokenizerBase):  # any class can be named
+            raise TypeError(f"its tokenizer_class, {type(tokenizer).__name__}, is no tokenizer")
+        return tokenizer
     except Exception as error:  # whatever the many tokenizer classes raise for missing files
         if (folder / "config.json").is_file():
             load_stock_config(folder)
@@ -269,7 +269,7 @@ def load_tokenizer(folder: Path) -> Any:
         ) from None
 
 
-def read_model(folder: Path, dtype: torch.dtype | str, **asked: Any) -> Any:
+def read_model(folder: Path, dtype: torch.dtype | str, **options: Any) -> Any:
     """The model of a folder whose files have been checked, on the CPU unless asked otherwise."""
     from transformers import AutoModelForCausalLM
 
@@ -283,7 +283,7 @@ def read_model(folder: Path, dtype: torch.dtype | str, **asked: Any) -> Any:
                 trust_remote_code=False,
                 ignore_mismatched_sizes=True,  # reported, and refused below
                 output_loading_info=True,
-                **asked,
+                **options,
             )
     except MemoryError:
         raise
@@ -296,7 +296,7 @@ def read_model(folder: Path, dtype: torch.dtype | str, **asked: Any) -> Any:
     # transformers would fill these with random numbers, and go on.
     absent = sorted(report["missing_keys"])
     other = sorted(name for name, *_ in report["mismatched_keys"])
-    for names, told in (
+    for names, fault in (
         (absent, "no file holds {} that the config asks for ({})"),
         (other, "{} have another shape than the config asks for ({})"),
     ):
@@ -304,7 +304,7 @@ def read_model(folder: Path, dtype: torch.dtype | str, **asked: Any) -> Any:
             count = "1 tensor" if len(names) == 1 else f"{len(names)} tensors"
             shown = f"{', '.join(names[:3])}{', …' if len(names) > 3 else ''}"
             raise InputError(
-                f"{folder}: {told.format(count, shown)}: the model does not load; "
+                f"{folder}: {fault.format(count, shown)}: the model does not load; "
                 "check that config and weights belong together"
             )
     return model

@@ -37,8 +37,8 @@ class Heard:
                 "the attention layers of this model do not take cos and sin from outside, so a "
                 "plan cannot be verified in it"
             )
-        found = self.kwargs["position_embeddings"]
-        cos, sin = (found.real, found.imag) if isinstance(found, Tensor) else found
+        rotary = self.kwargs["position_embeddings"]
+        cos, sin = (rotary.real, rotary.imag) if isinstance(rotary, Tensor) else rotary
         return cos, sin
 
     def as_given(self, cos: Tensor, sin: Tensor) -> Tensor | tuple[Tensor, Tensor]:
@@ -86,8 +86,8 @@ class ModelProbe:
     def replay(self, layer: AttentionLayer, heard: Heard, cos: Tensor, sin: Tensor) -> Heard:
         """The same layer called again with other cos and sin, without any scaling of ours."""
         with in_mode(layer.module, training=False), _hearing((layer,), unscaled=True) as again:
-            given = heard.as_given(cos, sin)
-            layer.module(*heard.args, **{**heard.kwargs, "position_embeddings": given})
+            rotation = heard.as_given(cos, sin)
+            layer.module(*heard.args, **{**heard.kwargs, "position_embeddings": rotation})
         return again[layer]
 
 

@@ -87,18 +87,18 @@ def follows(
     if not anatomy.layers:
         problems.append("no attention layer of this model can be examined")
     # Layers of one type share a schedule, but each may have lost it by itself.
-    for own in lengths:
+    for each in lengths:
         targets = {
             layer_type: _Target(
-                plan, layer_type, own, anatomy, tuple(_positions(plan, own)), exact_angles
+                plan, layer_type, each, anatomy, tuple(_positions(plan, each)), exact_angles
             )
             for layer_type in plan.schedules
         }
-        for layers, compared, found in _inspect(
+        for layers, compared, faults in _inspect(
             probe, targets, through_cache=not by_current_length
         ):
             agreements += compared
-            problems += [f"{layers}: {problem}" for problem in found]
+            problems += [f"{layers}: {problem}" for problem in faults]
     return Following(
         model=anatomy.present.model,
         plan_id=plan.id,
@@ -186,27 +186,27 @@ def _inspect(
     for layer_type, target in targets.items():
         name = f"{layer_type} at length {target.length}"
         layers = [layer for layer in probe.layers if layer.layer_type == layer_type]
-        own = {layer: heard[layer] for layer in layers if layer in heard}
+        sounds = {layer: heard[layer] for layer in layers if layer in heard}
         problems = []
-        if len(own) < len(layers):
+        if len(sounds) < len(layers):
             problems.append(
-                f"{len(layers) - len(own)} of {len(layers)} layers do not use transformers' "
+                f"{len(layers) - len(sounds)} of {len(layers)} layers do not use transformers' "
                 "attention interface, so what they do cannot be read"
             )
-        if not own:
+        if not sounds:
             yield name, [], problems
             continue
         rotation = max(
-            (_Rotation.compared(target, sound) for sound in own.values()),
+            (_Rotation.compared(target, sound) for sound in sounds.values()),
             key=lambda compared: compared.excess,
         )
         problems += rotation.problems(target)
-        logits = [_logits(target, probe, layer, sound) for layer, sound in own.items()]
+        logits = [_logits(target, probe, layer, sound) for layer, sound in sounds.items()]
         cached = [
             _cached(
                 sound, [piece[layer] for piece in pieces], first=bool(layer.module.layer_idx == 0)
             )
-            for layer, sound in own.items()
+            for layer, sound in sounds.items()
             if pieces
         ]
         compared: list[tuple[Quantity, _Deviation | _Rotation]] = [("cos and sin", rotation)]
@@ -266,21 +266,21 @@ class _Rotation:
         """The problem, in words."""
         if self.excess <= 1:
             return []
-        found = []
+        problems = []
         wanted = target.schedule.attention_scaling
         if abs(self.scaling / wanted - 1) > 2 * FLOAT32 + torch.finfo(self.dtype).eps:
-            found.append(
+            problems.append(
                 f"cos and sin are multiplied by {self.scaling:.6g}; the plan's attention scaling "
                 f"is {wanted:.6g}"
             )
-        if not found or not self.follows(target, target.schedule):
-            followed = (said for said, own in _suspects(target) if self.follows(target, own))
-            found.append(
+        if not problems or not self.follows(target, target.schedule):
+            followed = (said for said, other in _suspects(target) if self.follows(target, other))
+            problems.append(
                 f"cos and sin are off by {self.error:.2g} at position {self.at_position} "
                 f"(tolerance {self.tolerance:.2g}): the layers follow "
-                f"{next(followed, 'no schedule of this plan or model')}"
+                f"{next(followed, 'no other of this plan or model')}"
             )
-        return found
+        return problems
 
 
 def _suspects(target: _Target) -> Iterator[tuple[str, RotarySchedule]]:
@@ -352,7 +352,7 @@ def _logits(target: _Target, probe: ModelProbe, layer: AttentionLayer, heard: He
 
 def _logit_errors(stock: Heard, heard: Heard, wanted: Tensor) -> Tensor:
     """The errors of logits, over the largest that queries and keys could give."""
-    query_norm, key_norm = (_float64(own).norm(dim=-1) for own in (stock.query, stock.key))
+    query_norm, key_norm = (_float64(vectors).norm(dim=-1) for vectors in (stock.query, stock.key))
     largest = query_norm[:, :, None] * key_norm[:, None, :] * stock.scaling
     error = (_all_logits(heard) - _all_logits(stock) * wanted[:, None]).abs()
     relative: Tensor = error / largest.clamp(min=1e-300)

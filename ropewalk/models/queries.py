@@ -80,13 +80,13 @@ def listening(
     try:
         yield
     finally:
-        for layer, (config, found) in zip(layers, before, strict=True):
+        for layer, (config, former) in zip(layers, before, strict=True):
             module = layer.module
             module.config = config
-            if found is None:
+            if former is None:
                 del module._ropewalk_route
             else:
-                module._ropewalk_route = found
+                module._ropewalk_route = former
 
 
 def _route_of(module: nn.Module) -> _Route | None:

@@ -110,7 +110,7 @@ class Watch:
         return None
 
     def _exchange(self) -> None:
-        own = f"{_place()} {os.getpid()}"
+        process = f"{_place()} {os.getpid()}"
         leaves = False
         for number in count():
             # Who leaves says so before it ends: what is read afterwards tells who did not.
@@ -118,7 +118,7 @@ class Watch:
             gone = [rank for rank, beat in beats if _state(beat) in _GONE]
             self._certain = False
             with suppress(RuntimeError):  # the store is gone, and who held it
-                self._store.set(str(self._rank), _LEFT if leaves else f"{own} {number}")
+                self._store.set(str(self._rank), _LEFT if leaves else f"{process} {number}")
                 for rank in self._others:
                     if self._store.check([str(rank)]):
                         beat = self._store.get(str(rank)).decode()
@@ -304,10 +304,10 @@ class StoreRanks(Ranks):
         return json.loads(self.awaited(key))
 
     def check_same(self, configuration: Mapping[str, object]) -> None:
-        here = {f"version of {name}": version for name, version in versions().items()}
-        own = json.loads(json.dumps({**configuration, **here}))
-        theirs = self.broadcast(own)
-        other = [key for key in {**own, **theirs} if own.get(key) != theirs.get(key)]
+        installed = {f"version of {name}": version for name, version in versions().items()}
+        ours = json.loads(json.dumps({**configuration, **installed}))
+        theirs = self.broadcast(ours)
+        other = [key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key)]
         if other:
             raise RopewalkError(
                 f"rank {self.rank} sees another {', '.join(sorted(other))} than rank 0; give all "

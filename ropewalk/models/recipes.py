@@ -37,8 +37,8 @@ class Extension:
     parameters: Mapping[str, object]
 
     def __str__(self) -> str:
-        given = " and ".join(f"{key} {value:g}" for key, value in self.parameters.items())
-        return f"{self.method} with {given} for {format_length(self.target)}"
+        settings = " and ".join(f"{key} {value:g}" for key, value in self.parameters.items())
+        return f"{self.method} with {settings} for {format_length(self.target)}"
 
 
 @dataclass(frozen=True)
@@ -57,38 +57,38 @@ class Documented:
         """The extension for exactly this target: a factor for another one is not documented."""
         return next((each for each in self.extensions if each.target == target), None)
 
-    def told(self, target: int) -> str:
+    def sentence(self, target: int) -> str:
         """A sentence on this target; empty for one that needs no extension."""
         if target <= self.reference:
             return ""
         where = f" Source: {self.source}{QUOTED.get(self.basis, '')}."
         note = f" ({self.note})" if self.note else ""
-        found = self.for_target(target)
+        entry = self.for_target(target)
         over = f" over {format_length(self.reference)}"
-        if found is not None:
+        if entry is not None:
             return (
-                f"Documented by the vendor ({self.vendor}, {self.models}): {found}{over}{note}; "
+                f"Documented by the vendor ({self.vendor}, {self.models}): {entry}{over}{note}; "
                 f"the method `{VENDOR}` writes it.{where}"
             )
         if not self.extensions:
             return f"{self.vendor} documents no extension of {self.models}{note}.{where}"
-        known = "; ".join(map(str, self.extensions))
+        extensions = "; ".join(map(str, self.extensions))
         return (
             f"{self.vendor} documents no extension of {self.models} to {format_length(target)}, "
-            f"only {known}{over}{note}.{where}"
+            f"only {extensions}{over}{note}.{where}"
         )
 
     def needed(self, target: int) -> Extension:
         """The extension for this target; any other is refused with those that there are."""
-        found = self.for_target(target)
+        extension = self.for_target(target)
         if target <= self.reference:
             raise InputError(
                 f"{format_length(target)} is within the {format_length(self.reference)} of "
                 f"{self.models}, which needs no extension; leave the method out"
             )
-        if found is None:
-            raise InputError(f"{self.told(target)} Name another method, or a documented target")
-        return found
+        if extension is None:
+            raise InputError(f"{self.sentence(target)} Name another method, or a documented target")
+        return extension
 
 
 def documented(config: Config, *, trained: int | None = None) -> Documented | None:
@@ -138,10 +138,10 @@ def _matches(reader: ConfigReader, row: Mapping[str, Any]) -> bool:
         return False
     rope = reader.main_rope()
     geometry = reader.geometry(rope, 1)
-    own = {
+    values = {
         "base": geometry.base,
         "rotary_dim": geometry.rotary_dim,
         "share": geometry.rotary_dim / geometry.head_dim,
         "sections": rope.get("mrope_section"),
     }
-    return all(row.get(key, value) == value for key, value in own.items())
+    return all(row.get(key, value) == value for key, value in values.items())

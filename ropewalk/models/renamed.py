@@ -19,5 +19,5 @@ def recompute_name(arguments: type) -> str:
 
 
 def recompute_activations(model: Any) -> None:
-    own = getattr(model, "activation_checkpointing_enable", None)
-    (own or model.gradient_checkpointing_enable)()
+    enable = getattr(model, "activation_checkpointing_enable", None)
+    (enable or model.gradient_checkpointing_enable)()

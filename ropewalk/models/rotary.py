@@ -88,7 +88,7 @@ class PlannedRotary(nn.Module):
         return tuple(self._steps)
 
     def follow(self, steps: Mapping[str, Sequence[PlanStep]]) -> None:
-        self._steps = {layer_type: _Steps.of(own) for layer_type, own in steps.items()}
+        self._steps = {layer_type: _Steps.of(each) for layer_type, each in steps.items()}
 
     @torch.no_grad()
     def forward(

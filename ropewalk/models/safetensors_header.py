@@ -40,7 +40,7 @@ def read_header(path: Path) -> dict[str, Stored]:
     """The tensors of a file by name; an InputError names the damage of a file that is not whole."""
     length, value = read_json_header(path)
     metadata = value.pop("__metadata__", {})
-    if not isinstance(metadata, dict) or not all(isinstance(own, str) for own in metadata.values()):
+    if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
         raise InputError(f"{path.name}: the __metadata__ of its header must map strings to strings")
     stored = {name: _stored(path, name, entry) for name, entry in sorted(value.items())}
     _check_places(path, stored, path.stat().st_size - 8 - length)

@@ -41,8 +41,8 @@ class StoredParameter:
     @property
     def tensor(self) -> Tensor:
         module, name = self.held_by[0]
-        own: Tensor = getattr(module, name)
-        return own
+        tensor: Tensor = getattr(module, name)
+        return tensor
 
     def put(self, value: Tensor) -> None:
         for module, name in self.held_by:
@@ -57,18 +57,18 @@ class Empty:
     """A model whose weights are still in their files."""
 
     model: Any
-    places: tuple[StoredParameter, ...]
+    parameters: tuple[StoredParameter, ...]
     files: tuple[Path, ...]
 
     @torch.no_grad()
     def read(self) -> None:
         """Give the model its weights, of those that are cut this rank's part alone."""
-        places = {place.stored: place for place in self.places}
+        parameters = {parameter.stored: parameter for parameter in self.parameters}
         for path in self.files:
-            for name in sorted(read_header(path).keys() & places.keys()):
+            for name in sorted(read_header(path).keys() & parameters.keys()):
                 # Opened for each, so that no pages of the others stay in memory.
                 with safe_open(path, framework="pt") as file:
-                    _read(places[name], file.get_slice(name))
+                    _read(parameters[name], file.get_slice(name))
 
     @contextmanager
     def standing_in(self) -> Iterator[None]:
@@ -77,17 +77,17 @@ class Empty:
         peft makes an adapter's weights where those are that it goes around, and on the meta device
         they would lose the values that were drawn for them.
         """
-        former = {place.stored: place.tensor for place in self.places}
-        for place in self.places:
-            own = place.tensor
-            one = torch.zeros((), dtype=own.dtype).expand(own.shape)
-            made = nn.Parameter(one, own.requires_grad) if isinstance(own, nn.Parameter) else one
-            place.put(made)
+        former = {each.stored: each.tensor for each in self.parameters}
+        for each in self.parameters:
+            old = each.tensor
+            one = torch.zeros((), dtype=old.dtype).expand(old.shape)
+            made = nn.Parameter(one, old.requires_grad) if isinstance(old, nn.Parameter) else one
+            each.put(made)
         try:
             yield
         finally:
-            for place in self.places:
-                place.put(former[place.stored].requires_grad_(place.tensor.requires_grad))
+            for each in self.parameters:
+                each.put(former[each.stored].requires_grad_(each.tensor.requires_grad))
 
 
 def without_weights(folder: Path, dtype: torch.dtype) -> Empty | str:
@@ -95,38 +95,38 @@ def without_weights(folder: Path, dtype: torch.dtype) -> Empty | str:
     reason why it must be loaded whole."""
     files = checked_weights(folder)
     model = read_model(folder, dtype, device_map={"": "meta"})
-    shapes = {name: own.shape for path in files for name, own in read_header(path).items()}
+    shapes = {name: tensor.shape for path in files for name, tensor in read_header(path).items()}
     conversions = getattr(model, "_weight_conversions", None) or ()
     if any(getattr(each, "operations", None) for each in conversions):
         return "transformers converts weights of its files as it loads them"
     named: dict[int, list[tuple[str, nn.Module, str]]] = {}
     for prefix, module in model.named_modules():
-        for name, own in (*module._parameters.items(), *module._buffers.items()):
-            if own is not None and name not in module._non_persistent_buffers_set:
+        for name, tensor in (*module._parameters.items(), *module._buffers.items()):
+            if tensor is not None and name not in module._non_persistent_buffers_set:
                 whole = f"{prefix}.{name}" if prefix else name
-                named.setdefault(id(own), []).append((whole, module, name))
-    places, absent = [], []
+                named.setdefault(id(tensor), []).append((whole, module, name))
+    parameters, absent = [], []
     for aliases in named.values():
         _, module, name = aliases[0]
         shape = tuple(getattr(module, name).shape)
-        stored = next((own for own, *_ in aliases if shapes.get(own) == shape), None)
+        stored = next((alias for alias, *_ in aliases if shapes.get(alias) == shape), None)
         if stored is None:
             absent.append(aliases[0][0])
         else:
-            places.append(
+            parameters.append(
                 StoredParameter(stored, tuple((module, name) for _, module, name in aliases))
             )
     if absent:
         return f"its files have other names or shapes than the model ({absent[0]}, …)"
     _make_buffers(model)
-    return Empty(model, tuple(places), tuple(files))
+    return Empty(model, tuple(parameters), tuple(files))
 
 
 def _make_buffers(model: Any) -> None:
     """Compute buffers that no file holds, such as frequencies, as the class does."""
 
-    def without_memory(module: nn.Module, name: str, own: Any) -> Any:
-        return None if own is None else nn.Parameter(own.to("meta"), own.requires_grad)
+    def without_memory(module: nn.Module, name: str, tensor: Any) -> Any:
+        return None if tensor is None else nn.Parameter(tensor.to("meta"), tensor.requires_grad)
 
     former = torch.get_default_dtype()
     torch.set_default_dtype(model.dtype)
@@ -143,24 +143,24 @@ def _make_buffers(model: Any) -> None:
                 module._buffers[name] = made[prefix]._buffers[name]
 
 
-def _read(place: StoredParameter, stored: Any) -> None:
-    own = place.tensor
-    if not isinstance(own, DTensor):
+def _read(parameter: StoredParameter, stored: Any) -> None:
+    tensor = parameter.tensor
+    if not isinstance(tensor, DTensor):
         value = stored[:] if stored.get_shape() else stored[...]
-        whole = torch.empty(own.shape, dtype=own.dtype, device="cpu").copy_(value)
-        place.put(_as(own, whole))
+        whole = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu").copy_(value)
+        parameter.put(_as(tensor, whole))
         return
     shape, offset = compute_local_shape_and_global_offset(
-        own.shape, own.device_mesh, own.placements
+        tensor.shape, tensor.device_mesh, tensor.placements
     )
-    local = torch.empty(shape, dtype=own.dtype, device=own.device_mesh.device_type)
+    local = torch.empty(shape, dtype=tensor.dtype, device=tensor.device_mesh.device_type)
     if local.numel():
         local.copy_(stored[tuple(slice(a, a + n) for a, n in zip(offset, shape, strict=True))])
     cut = DTensor.from_local(
-        local, own.device_mesh, own.placements, shape=own.shape, stride=own.stride()
+        local, tensor.device_mesh, tensor.placements, shape=tensor.shape, stride=tensor.stride()
     )
-    place.put(_as(own, cut))
+    parameter.put(_as(tensor, cut))
 
 
-def _as(own: Tensor, value: Tensor) -> Tensor:
-    return nn.Parameter(value, own.requires_grad) if isinstance(own, nn.Parameter) else value
+def _as(like: Tensor, value: Tensor) -> Tensor:
+    return nn.Parameter(value, like.requires_grad) if isinstance(like, nn.Parameter) else value

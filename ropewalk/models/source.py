@@ -165,14 +165,14 @@ class Source:
 
         # The catalogue's length may differ from the config's, and the user's is meant to.
         by = "" if self.stated_length or self.kind != "catalogue" else "the catalogue"
-        found = assumptions(self.config, self.config_file, trained=self._known_length, by=by)
-        return tuple(each.text for each in found)
+        guesses = assumptions(self.config, self.config_file, trained=self._known_length, by=by)
+        return tuple(each.text for each in guesses)
 
     @property
     def _known_length(self) -> int | None:
         """The trained length, if the user or the catalogue states it."""
-        known = self.value.trained_length if self.kind == "catalogue" else None
-        return self.stated_length or known
+        catalogued = self.value.trained_length if self.kind == "catalogue" else None
+        return self.stated_length or catalogued
 
     @cached_property
     def trained_length(self) -> int:
@@ -266,8 +266,8 @@ def resolve(model: Model, *, allow_download: bool = False) -> Source:
         name = str(config.get("_name_or_path") or config.get("model_type") or "model")
         return Source(name, "config", value=config)
     if hasattr(model, "config") and hasattr(model, "parameters"):
-        found = resolve(model.config)
-        return replace(found, kind="model in memory", installed=installed_plan(model))
+        source = resolve(model.config)
+        return replace(source, kind="model in memory", installed=installed_plan(model))
     if not isinstance(model, str | Path):
         raise InvalidValue(
             "model",
@@ -386,12 +386,12 @@ def runnable(
 
 def stated_assumptions(source: Source, notice: Notice, *, strict: bool) -> tuple[str, ...]:
     """The assumptions made in reading the model: each is a warning, or an error if `strict`."""
-    found = source.assumptions
-    if found and strict:
+    texts = source.assumptions
+    if texts and strict:
         raise InputError(
-            f"{'; '.join(found)}: `strict` allows no assumption; correct the file, or leave "
+            f"{'; '.join(texts)}: `strict` allows no assumption; correct the file, or leave "
             "`strict` out"
         )
-    for text in found:
+    for text in texts:
         notice(f"warning: {text}")
-    return found
+    return texts

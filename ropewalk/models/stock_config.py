@@ -369,11 +369,11 @@ _V4_NAMES = {"gpt_neox": ("rotary_emb_base", "rotary_pct")}
 def to_v4_keys(inner: Config, reader: ConfigReader) -> None:
     """`rope_theta` and `rope_scaling`, as transformers 4 and what grew around it read them."""
     base, share = _V4_NAMES.get(reader.model_type, ("rope_theta", "partial_rotary_factor"))
-    ropes, own = rope_settings(inner), reader.family
+    ropes, family = rope_settings(inner), reader.family
     scaling = dict(ropes.pop("" if "" in ropes else FULL_ATTENTION))
     # transformers 5 takes `rope_theta` for full attention, and its default for windows (OLMo 3).
-    plain = {"rope_type": "default", "rope_theta": own.defaults.get("rope_theta")}
-    one_base = own.local_base == base and scaling["rope_theta"] == plain["rope_theta"]
+    plain = {"rope_type": "default", "rope_theta": family.defaults.get("rope_theta")}
+    one_base = family.local_base == base and scaling["rope_theta"] == plain["rope_theta"]
     if ropes and not (one_base and ropes == {SLIDING_ATTENTION: plain}):
         raise Unsupported(
             "v4 keys: this model has a setting for every layer type, which they cannot hold; write "
@@ -399,5 +399,5 @@ def with_length(config: Config, length: int) -> Config:
 
 def changes(before: Config, after: Config) -> Config:
     """The keys that a plan changes, in the part for text where there is one."""
-    own, planned = text_config(before), text_config(after)
-    return {key: value for key, value in planned.items() if own.get(key) != value}
+    current, planned = text_config(before), text_config(after)
+    return {key: value for key, value in planned.items() if current.get(key) != value}

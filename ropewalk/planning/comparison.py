@@ -128,11 +128,11 @@ class MethodCandidate(Value):
     @property
     def reason(self) -> str:
         """The predictions of theory, and the measurements."""
-        told = ["needs training under this plan"] if self.needs_training else []
-        told += map(str, self.measured)
+        parts = ["needs training under this plan"] if self.needs_training else []
+        parts += map(str, self.measured)
         if self.rank is None:
-            told.append("not measured")
-        return "; ".join([self.theory, *told]) + "."
+            parts.append("not measured")
+        return "; ".join([self.theory, *parts]) + "."
 
     @property
     def cells(self) -> dict[str, str]:
@@ -204,15 +204,15 @@ def ranking_of(
     ways = [(method, way) for method in names() for way in ((False, True) if anew else (False,))]
     for done, (method, from_plain) in enumerate(ways):
         progress(done / len(ways))
-        given = parameters.get(method, {})
+        chosen = parameters.get(method, {})
         if from_plain:
-            given = {**kept_parameters(start, method), **given}
+            chosen = {**kept_parameters(start, method), **chosen}
         try:
             plan = extend_plan(
                 present,
                 target_length,
                 method,
-                given,
+                chosen,
                 layer_types=layers,
                 from_original=from_original or from_plain,
             )
@@ -220,19 +220,19 @@ def ranking_of(
             refused.setdefault(method, str(error))
             continue
         schedule = plan.longest(layers[0])
-        found = decay(schedule, target_length)
+        decayed = decay(schedule, target_length)
         angles = coverage(schedule, target_length, trained=start)
         # Where nothing changes, what others gained by the method says nothing.
         unchanged = only_the_length(present, plan)
         candidates.append(
             MethodCandidate(
                 method=method,
-                parameters=given,
+                parameters=chosen,
                 plan=plan,
                 layer=layers[0],
-                effective_length=found.effective_length,
-                violations=found.violations,
-                least_advantage=found.least,
+                effective_length=decayed.effective_length,
+                violations=decayed.violations,
+                least_advantage=decayed.least,
                 out_of_distribution_pairs=len(angles.out_of_distribution),
                 fast_stretch=_fast_stretch(start, schedule),
                 measured=() if unchanged else _measured(method, target_length / start.length),
@@ -264,16 +264,16 @@ def _ranks(
 
     `listed` says by which name of the order a candidate is known.
     """
-    places = {name: place for place, name in enumerate(order)}
+    positions = {name: place for place, name in enumerate(order)}
 
     def key(each: MethodCandidate) -> tuple[bool, bool, bool, bool, int]:
-        place = places.get(listed[each.name])
+        place = positions.get(listed[each.name])
         last = each.needs_training, each.from_plain
         return each.is_beyond_runtimes, place is None, *last, place or 0
 
-    found = [each.name for each in sorted(candidates, key=key)]
-    known = [name for name in found if listed[name] in places]
-    return {name: known.index(name) + 1 if name in known else None for name in found}
+    names = [each.name for each in sorted(candidates, key=key)]
+    measured = [name for name in names if listed[name] in positions]
+    return {name: measured.index(name) + 1 if name in measured else None for name in names}
 
 
 def _fast_stretch(start: RotarySchedule, schedule: RotarySchedule) -> float:
@@ -325,15 +325,15 @@ class Comparison(Planned):
         return {**super().derived(), "best": self.best.name}
 
     def summary(self) -> str:
-        told = f"{self.documented} " if self.documented else ""
+        lead = f"{self.documented} " if self.documented else ""
         trained, nothing = self.present.longest(self.layers[0]).length, self.changes_nothing
         if nothing and self.target_length < trained:
-            return f"{told}{nothing}"
+            return f"{lead}{nothing}"
         refused = f" Not among them: {', '.join(self.refused)}." if self.refused else ""
         if self.target_length == self.present.target_length:
-            told += f"{self.serves_already} "
+            lead += f"{self.serves_already} "
         return (
-            f"{told}Of {len(self.candidates)} plans that take {self.model} from "
+            f"{lead}Of {len(self.candidates)} plans that take {self.model} from "
             f"{format_length(trained)} to {format_length(self.target_length)}, "
             f"{self.best.method} ranks first for use {self.use}: {self.best.reason}"
             f"{refused}{f' {nothing}' if nothing else ''}"
@@ -368,46 +368,46 @@ class Comparison(Planned):
         return [factors(by_step(plans, self.layers[0]), title)]
 
 
-def compared(asked: PlanRequest, progress: Progress, notice: Notice) -> Comparison:
+def compared(request: PlanRequest, progress: Progress, notice: Notice) -> Comparison:
     """Plan with every method, and rank the plans."""
-    source, present = asked.source, asked.source.present_plan
-    bases, refused = _safe_base(asked, share(progress, "safe base for " + asked.length))
+    source, present = request.source, request.source.present_plan
+    bases, refused = _safe_base(request, share(progress, "safe base for " + request.length))
     candidates, others = ranking_of(
         present,
-        asked.target,
-        layer_types=asked.chosen,
-        from_original=asked.from_original,
+        request.target,
+        layer_types=request.chosen,
+        from_original=request.from_original,
         parameters=bases,
-        after_training=asked.after_training,
+        after_training=request.after_training,
         runtimes=lambda plan: _loadable_by(plan, source),
         progress=share(progress, "comparing"),
     )
     refused = {**others, **refused}
     if not candidates:
-        reasons = [*refused.values()]
+        causes = [*refused.values()]
         raise InputError(
-            f"{source.name}: no method plans for {asked.length}: {max(reasons, key=reasons.count)}"
+            f"{source.name}: no method plans for {request.length}: {max(causes, key=causes.count)}"
         )
-    for text in _warnings(candidates, source.name, after_training=asked.after_training):
+    for text in _warnings(candidates, source.name, after_training=request.after_training):
         notice(text)
     return Comparison(
-        **described(source, candidates[0].plan, asked.chosen),
+        **described(source, candidates[0].plan, request.chosen),
         candidates=candidates,
         refused=refused,
-        after_training=asked.after_training,
+        after_training=request.after_training,
     )
 
 
 def _safe_base(
-    asked: PlanRequest, progress: Callable[[float], None]
+    request: PlanRequest, progress: Callable[[float], None]
 ) -> tuple[dict[str, dict[str, object]], dict[str, str]]:
     """The parameter that `base_change` needs; or, by method, why there is none."""
     try:
         base = sufficient_base(
-            asked.source.present_plan,
-            asked.target,
-            asked.chosen[0],
-            from_original=asked.from_original,
+            request.source.present_plan,
+            request.target,
+            request.chosen[0],
+            from_original=request.from_original,
             progress=progress,
         )
     except (MissingExtra, InvalidValue) as error:  # the other methods need no base
@@ -426,10 +426,10 @@ def _warnings(
             f"{name}: {geometry.resting_pairs} of {geometry.pairs} pairs do not rotate (frequency "
             f"0), which no stock runtime can combine with {', '.join(behind)}, so these rank last"
         )
-    for found in first.measured:
-        if found.is_refuted and (not found.steps or after_training):
-            when = "only after fine-tuning under this plan: " if not found.steps else ""
-            yield f"{when if after_training else ''}{found.warning}"
+    for result in first.measured:
+        if result.is_refuted and (not result.steps or after_training):
+            when = "only after fine-tuning under this plan: " if not result.steps else ""
+            yield f"{when if after_training else ''}{result.warning}"
 
 
 def _loadable_by(plan: ContextPlan, source: Source) -> tuple[str, ...] | None:

@@ -12,7 +12,7 @@ from ropewalk.arguments import as_list
 from ropewalk.context_plan import ContextPlan, PlanStep, ladder
 from ropewalk.errors import InputError, InvalidValue, UnknownName, Unsupported
 from ropewalk.lengths import format_length
-from ropewalk.registered import told
+from ropewalk.registered import code_of
 from ropewalk.scaling import Method, doublings, log_growth, stacked
 from ropewalk.schedule import LogN, LogNForm, RotarySchedule
 from ropewalk.untrusted import whole_number
@@ -29,23 +29,23 @@ def extend(
     The first method takes the schedule to the target, the others refine it there. Each takes those
     of the parameters that it has.
     """
-    given = dict(parameters or {})
+    settings = dict(parameters or {})
     chain = stacked(methods)
-    for key in given:
+    for key in settings:
         if not any(key in method.parameters for method in chain):
-            known = dict.fromkeys(key for method in chain for key in method.parameters)
-            raise UnknownName(f"parameter of {methods}", key, known)
+            valid = dict.fromkeys(key for method in chain for key in method.parameters)
+            raise UnknownName(f"parameter of {methods}", key, valid)
     before: list[Method[...]] = []
     for method in chain:
-        own = {key: value for key, value in given.items() if key in method.parameters}
-        method.check_parameters(own)
+        options = {key: value for key, value in settings.items() if key in method.parameters}
+        method.check_parameters(options)
         if before and method.geometric_start and start.geometric_base is None:
             names = "+".join(each.name for each in before)
             raise InputError(
                 f"{method.name} needs plain frequencies or a new base, so it cannot follow "
                 f"{names}; name it first, or leave one of the two out (`method`)"
             )
-        after = method(start, target_length, **own)
+        after = method(start, target_length, **options)
         if before and _same(start, after):
             raise _idle(method, before)
         start, before = after, [*before, method]
@@ -62,23 +62,23 @@ def _same(start: RotarySchedule, after: RotarySchedule) -> bool:
 def _idle(method: Method[...], before: Sequence[Method[...]]) -> InputError:
     """The error for a step that changes nothing, such as YaRN if the target is reached."""
     names = "+".join(each.name for each in before)
-    told = f"{method.name} changes nothing after {names}, which reaches the target already; "
+    fault = f"{method.name} changes nothing after {names}, which reaches the target already; "
     if names == "base_change" and "base" in method.parameters:
         return InputError(
-            f"{told}to change the base first, plan with {method.name} alone and give it the base "
+            f"{fault}to change the base first, plan with {method.name} alone and give it the base "
             "(`parameters`: base)"
         )
-    return InputError(f"{told}leave it out (`method`: {names})")
+    return InputError(f"{fault}leave it out (`method`: {names})")
 
 
 def parsed(methods: str, settings: Mapping[str, object]) -> dict[str, object]:
     """The parameters; texts, such as those of `--set key=value`, in the type of each."""
-    known = {key: each for method in stacked(methods) for key, each in method.parameters.items()}
+    declared = {key: each for method in stacked(methods) for key, each in method.parameters.items()}
     for key in settings:
-        if key not in known:
-            raise UnknownName(f"parameter of {methods}", key, known)
+        if key not in declared:
+            raise UnknownName(f"parameter of {methods}", key, declared)
     return {
-        key: known[key].parsed(value) if isinstance(value, str) else value
+        key: declared[key].parsed(value) if isinstance(value, str) else value
         for key, value in settings.items()
     }
 
@@ -132,11 +132,11 @@ def kept_parameters(start: RotarySchedule, methods: str) -> dict[str, object]:
     first, *_ = stacked(methods)
     if [step.method for step in start.recipe] != [first.name]:
         return {}
-    own = start.recipe[0].parameters
+    stated = start.recipe[0].parameters
     kept: dict[str, object] = {
-        key: own[key] for key in _KEPT if key in own and own[key] is not None
+        key: stated[key] for key in _KEPT if key in stated and stated[key] is not None
     }
-    attention, factor = own.get("attention_factor"), own.get("factor")
+    attention, factor = stated.get("attention_factor"), stated.get("factor")
     if isinstance(attention, float):
         follows = isinstance(factor, float) and math.isclose(
             attention, log_growth(factor), rel_tol=1e-3
@@ -223,7 +223,7 @@ def extend_plan(
         if any(method.by_length for method in stacked(methods)):
             shorter = ladder(extended, start, doublings(start.length, target_length)[:-1])
         schedules[layer_type] = (*shorter, longest)
-    return ContextPlan(present.model, schedules, {"methods": methods, **told("method", methods)})
+    return ContextPlan(present.model, schedules, {"methods": methods, **code_of("method", methods)})
 
 
 HAND_DESIGNED = ("linear", "ntk", "ntk_mixed", "yarn", "llama3", "two_band")

@@ -76,10 +76,10 @@ def measurements() -> tuple[MeasuredMethod, ...]:
 
 def measured(method: str, scale: float, *, trained: bool) -> MeasuredMethod | None:
     """The measurement of a method at the nearest factor, trained for longest."""
-    own = [each for each in measurements() if each.method == method and bool(each.steps) == trained]
-    if not own:
+    rows = [row for row in measurements() if row.method == method and bool(row.steps) == trained]
+    if not rows:
         return None
-    return min(own, key=lambda each: (abs(math.log(each.factor / scale)), -each.steps))
+    return min(rows, key=lambda row: (abs(math.log(row.factor / scale)), -row.steps))
 
 
 UNCHANGED = "none"

@@ -94,8 +94,8 @@ class PlanRequest:
             return
         scale = self.target / self.started().start.length
         for each in stacked(self.method):
-            found = measured(each.name, scale, trained=False)
-            if found is not None and found.is_refuted:
+            measurement = measured(each.name, scale, trained=False)
+            if measurement is not None and measurement.is_refuted:
                 return
         raise InputError(
             f"`after_training` changes the order of all methods, and for {self.method} alone it "
@@ -112,65 +112,65 @@ class PlanRequest:
         return replace(self, from_original=True, parameters={**kept, **(self.parameters or {})})
 
 
-def planned(asked: PlanRequest, progress: Progress, notice: Notice) -> Planned:
+def planned(request: PlanRequest, progress: Progress, notice: Notice) -> Planned:
     """The plan of the method that was named, or else a comparison of all, with the first's plan."""
-    present, from_original = asked.source.present_plan, asked.from_original
-    if asked.method is None and (from_original or asked.target > asked.before.length):
+    present, from_original = request.source.present_plan, request.from_original
+    if request.method is None and (from_original or request.target > request.before.length):
         from ropewalk.planning.comparison import compared
 
-        return compared(asked, progress, notice)
-    if asked.method == VENDOR:
-        documented = _documented(asked.source)
-        extension = documented.needed(asked.target)
-        named = replace(asked, method=extension.method, parameters=extension.parameters)
+        return compared(request, progress, notice)
+    if request.method == VENDOR:
+        documented = _documented(request.source)
+        extension = documented.needed(request.target)
+        named = replace(request, method=extension.method, parameters=extension.parameters)
         plan = plan_by_method(named, progress, notice)
         sourced = {**plan.provenance, RECIPE: documented.source}
         plan = plan if plan == present else replace(plan, provenance=sourced)
-    elif asked.method is None or _is_within(asked):
-        plan = within_trained(present, asked.target, asked.chosen)
+    elif request.method is None or _is_within(request):
+        plan = within_trained(present, request.target, request.chosen)
     else:
-        plan = plan_by_method(asked, progress, notice)
-    return Planned(**described(asked.source, plan, asked.chosen))
+        plan = plan_by_method(request, progress, notice)
+    return Planned(**described(request.source, plan, request.chosen))
 
 
-def _is_within(asked: PlanRequest) -> bool:
+def _is_within(request: PlanRequest) -> bool:
     """True if the model was trained at the target, so that lengths are all that change."""
-    asks = asked.changes_a_method or asked.from_original
-    return asked.target < asked.before.length and not asks
+    asks = request.changes_a_method or request.from_original
+    return request.target < request.before.length and not asks
 
 
-def plan_by_method(asked: PlanRequest, progress: Progress, notice: Notice) -> ContextPlan:
+def plan_by_method(request: PlanRequest, progress: Progress, notice: Notice) -> ContextPlan:
     """The plan of a method, with what a user of it should know as notices.
 
     A method that cannot go on from the present scaling starts from the plain frequencies, and
     `base_change` without a base takes the safe one.
     """
-    assert asked.method is not None
-    present, started = asked.source.present_plan, asked.started()
+    assert request.method is not None
+    present, started = request.source.present_plan, request.started()
     parameters = dict(started.parameters or {})
-    if "base" not in parameters and "base_change" in _names(asked.method):
+    if "base" not in parameters and "base_change" in _names(request.method):
         from ropewalk.planning.comparison import sufficient_base
 
         parameters["base"] = sufficient_base(
             present,
-            asked.target,
-            asked.chosen[0],
+            request.target,
+            request.chosen[0],
             from_original=started.from_original,
-            progress=share(progress, f"safe base for {asked.length}"),
+            progress=share(progress, f"safe base for {request.length}"),
         )
     plan = extend_plan(
         present,
-        asked.target,
-        asked.method,
+        request.target,
+        request.method,
         parameters,
-        layer_types=asked.chosen,
+        layer_types=request.chosen,
         from_original=started.from_original,
-        log_n=asked.log_n,
-        kept_initial_positions=asked.kept_initial_positions,
+        log_n=request.log_n,
+        kept_initial_positions=request.kept_initial_positions,
     )
     if _same(present, plan):
         return present
-    for text in _notices(asked, started):
+    for text in _notices(request, started):
         notice(text)
     return plan
 
@@ -179,23 +179,23 @@ def _names(methods: str) -> list[str]:
     return [each.name for each in stacked(methods)]
 
 
-def _notices(asked: PlanRequest, started: PlanRequest) -> Iterator[str]:
+def _notices(request: PlanRequest, started: PlanRequest) -> Iterator[str]:
     """Say where the plan starts, and what is known against its method."""
-    assert asked.method is not None
-    if started.from_original and not asked.from_original:
-        yield _from_plain(asked)
-    scale = asked.target / started.start.length
-    for each in stacked(asked.method):
-        if each.needs_training and not asked.before.has_no_positions:
-            trained_at = format_length(asked.before.geometry.original_length)
+    assert request.method is not None
+    if started.from_original and not request.from_original:
+        yield _from_plain(request)
+    scale = request.target / started.start.length
+    for each in stacked(request.method):
+        if each.needs_training and not request.before.has_no_positions:
+            trained_at = format_length(request.before.geometry.original_length)
             yield (
-                f"warning: {asked.source.name}: {each.name} needs training: the model is of no use "
-                f"under this plan until it has been trained under {each.name} at its original "
+                f"warning: {request.source.name}: {each.name} needs training: the model is of no "
+                f"use under this plan until it has been trained under {each.name} at its original "
                 f"length of {trained_at} (a plan to {trained_at}), which ropewalk has not measured"
             )
-        found = measured(each.name, scale, trained=asked.after_training)
-        if found is not None and found.is_refuted and not asked.parameters:
-            yield found.warning
+        measurement = measured(each.name, scale, trained=request.after_training)
+        if measurement is not None and measurement.is_refuted and not request.parameters:
+            yield measurement.warning
 
 
 def _same(present: ContextPlan, planned: ContextPlan) -> bool:
@@ -209,9 +209,9 @@ def _same(present: ContextPlan, planned: ContextPlan) -> bool:
 
 def _documented(source: Source) -> Documented:
     """The vendor's documentation for a model; one that counts from another length is refused."""
-    found = source.documented
-    if found is not None:
-        return found
+    documented = source.documented
+    if documented is not None:
+        return documented
     usual = replace(source, stated_length=None)
     if source.stated_length and usual.documented:
         raise InputError(
@@ -225,17 +225,17 @@ def _documented(source: Source) -> Documented:
     )
 
 
-def _from_plain(asked: PlanRequest) -> str:
+def _from_plain(request: PlanRequest) -> str:
     """A notice of where the plan starts, and of what that leaves behind."""
-    source, start = asked.source, asked.before
-    told = (
-        f"{source.name}: {asked.method} cannot go on from {start.method}, so the plan starts from "
-        f"the plain frequencies of {format_length(start.geometry.original_length)}"
+    source, start = request.source, request.before
+    sentence = (
+        f"{source.name}: {request.method} cannot go on from {start.method}, so the plan starts "
+        f"from the plain frequencies of {format_length(start.geometry.original_length)}"
     )
     if source.kind != "GGUF file" and is_documented(source.config):
-        return told
+        return sentence
     return (
-        f"warning: {told}; if the model was trained under {start.method} up to "
+        f"warning: {sentence}; if the model was trained under {start.method} up to "
         f"{format_length(start.length)}, that training is not carried over, and methods that go on "
         "from it (ntk, linear) keep it"
     )

@@ -70,8 +70,8 @@ class Planned(Drawn):
         if trained is not None and trained < self.present.target_length:
             return f"{name} states {length} already, and was trained at {format_length(trained)}."
         same = self.plan.rotates_like(self.present)
-        told = ": nothing needs to change." if same else "; this plan changes how it rotates."
-        return f"{name} serves {length} already{told}"
+        effect = ": nothing needs to change." if same else "; this plan changes how it rotates."
+        return f"{name} serves {length} already{effect}"
 
     @property
     def changes_nothing(self) -> str:
@@ -89,13 +89,13 @@ class Planned(Drawn):
             )
         geometry = self.schedule.geometry
         met = coverage(self.schedule, target, trained=RotarySchedule.plain(geometry))
-        found = "no pair meets a new angle"
+        angles = "no pair meets a new angle"
         if new := len(met.out_of_distribution):
-            found = f"{new} of {geometry.turning_pairs} pairs meet angles new to them"
+            angles = f"{new} of {geometry.turning_pairs} pairs meet angles new to them"
         base = f"its base is safe for {length} by the bound, and " if self.base_is_safe else ""
         return (
             f"This plan changes nothing in {self.present.model} but the stated length: {base}"
-            f"{found} there. Whether it works there, `ropewalk evaluate` measures; to slow its "
+            f"{angles} there. Whether it works there, `ropewalk evaluate` measures; to slow its "
             "pairs, plan with another method, such as ntk."
         )
 
@@ -228,6 +228,6 @@ def described(source: Source, plan: ContextPlan, layers: tuple[str, ...]) -> dic
         "rope_parameters_refused": refused,
         "serving": serving(plan, source),
         "assumptions": source.assumptions,
-        "documented": found.told(plan.target_length) if (found := source.documented) else "",
+        "documented": vendor.sentence(plan.target_length) if (vendor := source.documented) else "",
         "memory": room_here(source.header, plan.target_length) if is_gguf else "",
     }

@@ -22,13 +22,13 @@ def by_step(
     plans: Mapping[str, ContextPlan], layer_type: str = FULL_ATTENTION
 ) -> dict[str, RotarySchedule]:
     """The schedule of each step of each plan, by the label of the plan."""
-    found = {}
+    schedules = {}
     for label, plan in plans.items():
         steps = plan.steps(layer_type)
         for step in steps:
             name = f"{label} to {format_length(step.up_to_length)}" if len(steps) > 1 else label
-            found[name] = step.schedule
-    return found
+            schedules[name] = step.schedule
+    return schedules
 
 
 def factors(
@@ -43,12 +43,12 @@ def factors(
         tuple(
             Series(
                 f"{label}{' (chosen)' * (label == main)}"
-                + (f", attention × {m:.3g}" if (m := own.attention_scaling) != 1 else ""),
-                tuple(Mark(i, float(value)) for i, value in enumerate(own.rescale_factors)),
+                + (f", attention × {m:.3g}" if (m := schedule.attention_scaling) != 1 else ""),
+                tuple(Mark(i, float(value)) for i, value in enumerate(schedule.rescale_factors)),
                 label == main,
                 subject=label,
             )
-            for label, own in schedules.items()
+            for label, schedule in schedules.items()
         ),
         tuple(Guide(at, "under one turn") for at in [*unturned][:1]),
         caption="Each rotary pair is slowed by its factor: 2 is half as fast. From a dotted line "
@@ -70,9 +70,9 @@ _ROWS = 16
 
 def steps(plan: ContextPlan) -> Iterator[Paragraph]:
     """Every schedule of a plan, one a line."""
-    for name, own in plan.schedules.items():
-        for step in own:
-            upto = f" up to {format_length(step.up_to_length)}" if len(own) > 1 else ""
+    for name, schedules in plan.schedules.items():
+        for step in schedules:
+            upto = f" up to {format_length(step.up_to_length)}" if len(schedules) > 1 else ""
             yield Paragraph(f"  {name}{upto}: {in_words(step.schedule)}")
 
 
@@ -92,7 +92,7 @@ def in_words(schedule: RotarySchedule) -> str:
     """A schedule in one line: its methods, its factors, and its other values."""
     factors = schedule.rescale_factors
     recipe = (str(_without_defaults(step)) for step in schedule.recipe)
-    parts = [told] if (told := " then ".join(recipe)) else []
+    parts = [methods] if (methods := " then ".join(recipe)) else []
     low, high = f"{factors.min():.4g}", f"{factors.max():.4g}"
     if schedule.has_no_positions:
         parts.append("no positions")
@@ -115,11 +115,11 @@ def in_words(schedule: RotarySchedule) -> str:
 
 def _without_defaults(step: Recipe) -> Recipe:
     """The parameters that a person must give to get this step."""
-    known = named(step.method).parameters if step.method in names() else {}
+    declared = named(step.method).parameters if step.method in names() else {}
     said = {
         key: value
         for key, value in step.parameters.items()
-        if key not in known or known[key].default != value
+        if key not in declared or declared[key].default != value
     }
     return Recipe(step.method, said)
 
@@ -153,8 +153,8 @@ def by_theory(
     """The theory of each method, and the reasons for those not listed."""
     yield Paragraph("\nBy theory:")
     for each in candidates:
-        given = ", ".join(f"{key} {value:,}" for key, value in each.parameters.items())
-        name = f"{each.name} ({given})" if given else each.name
+        settings = ", ".join(f"{key} {value:,}" for key, value in each.parameters.items())
+        name = f"{each.name} ({settings})" if settings else each.name
         yield Paragraph(f"  {name}: {each.theory.removeprefix('by theory, ')}")
     for method, reason in refused.items():
         yield Paragraph(f"  not listed: {method} ({reason})", "quiet")
@@ -178,11 +178,11 @@ def _where(candidates: Sequence[MethodCandidate]) -> str:
     for each in (each for candidate in candidates for each in candidate.measured):
         key = each.steps, each.factor
         models[key] = max(each.models, models.get(key, 0))
-    told = [
+    clauses = [
         f"{count} {f'after {steps} steps' if steps else 'untrained'} at {factor} times"
         for (steps, factor), count in sorted(models.items())
     ]
-    return f" ({', '.join(told)} their length)" if told else ""
+    return f" ({', '.join(clauses)} their length)" if clauses else ""
 
 
 def _loads_in(runtimes: tuple[str, ...] | None, among: set[str], targets: Sequence[str]) -> str:

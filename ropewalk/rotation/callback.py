@@ -20,5 +20,5 @@ class RotationCallback(TrainerCallback):  # type: ignore[misc]
         self.plan, self.lengths = plan, lengths
 
     def on_train_begin(self, *_: object, model: Any = None, **__: object) -> None:
-        found = assert_rotation(model, self.plan, lengths=self.lengths)
-        logging.getLogger("transformers.trainer").info("ropewalk: %s", found.summary())
+        result = assert_rotation(model, self.plan, lengths=self.lengths)
+        logging.getLogger("transformers.trainer").info("ropewalk: %s", result.summary())

@@ -44,9 +44,9 @@ def unit(values: FloatArray) -> FloatArray:
 
 
 class SampledRotation(NamedTuple):
-    """The cos and sin found at some positions."""
+    """The cos and sin read at some positions."""
 
-    found: FloatArray
+    cos_sin: FloatArray
     positions: Sequence[int]
     epsilon: float
     scaled: bool
@@ -57,66 +57,66 @@ class SampledRotation(NamedTuple):
         values = np.stack(schedule.cos_sin(self.positions))
         values = values if self.scaled else unit(values)
         allowed = tolerance(values, schedule.inverse_frequencies, self.positions, self.epsilon)
-        return float((np.abs(self.found - values) / allowed).max())
+        return float((np.abs(self.cos_sin - values) / allowed).max())
 
     def likely_cause(
         self, plan: ContextPlan, layer_type: str, length: int, present: ContextPlan | None
     ) -> str:
         """The known fault that gives what was found; `present` is the live config's own plan."""
-        own, told = plan.schedule(length, layer_type), ""
+        planned, cause = plan.schedule(length, layer_type), ""
         # A number that was measured explains more faults than one of a list, and says less.
-        for faults in (_known(own, plan, layer_type), _measured(self, own)):
+        for faults in (_known(planned, plan, layer_type), _fits(self, planned)):
             # Rounding to a format moves by half of its spacing: so near, the first listed is named.
             apart = [(max(self.follows(schedule), 0.5), words) for words, schedule in faults]
             nearest, words = min(apart, key=itemgetter(0))
-            if not told and nearest <= 1:
-                told = words
-        told = told or "no known fault gives these angles"
+            if not cause and nearest <= 1:
+                cause = words
+        cause = cause or "no known fault gives these angles"
         stated = present.schedules.get(layer_type, ()) if present is not None else ()
         if any(
-            step.schedule.geometry.pairs == own.geometry.pairs and self.follows(step.schedule) <= 1
-            for step in stated
+            other.geometry.pairs == planned.geometry.pairs and self.follows(other) <= 1
+            for other in (step.schedule for step in stated)
         ):
-            told += "; the model's own config states this rotation"
-        return told
+            cause += "; the model's own config states this rotation"
+        return cause
 
 
 def _known(
-    own: RotarySchedule, plan: ContextPlan, layer_type: str
+    planned: RotarySchedule, plan: ContextPlan, layer_type: str
 ) -> Iterator[tuple[str, RotarySchedule]]:
     for other, steps in plan.schedules.items():
         schedule = steps[-1].schedule
-        if other != layer_type and schedule.geometry.pairs == own.geometry.pairs:
+        if other != layer_type and schedule.geometry.pairs == planned.geometry.pairs:
             yield f"layers swapped: the rotation of {other} layers", schedule
-    rounded = torch.from_numpy(own.inverse_frequencies.copy()).bfloat16().double().numpy()
-    factors = own.geometry.factors_of(rounded)
+    rounded = torch.from_numpy(planned.inverse_frequencies.copy()).bfloat16().double().numpy()
+    factors = planned.geometry.factors_of(rounded)
     yield (
         "inverse frequencies rounded to bfloat16",
-        replace(own, rescale_factors=factors, recipe=()),
+        replace(planned, rescale_factors=factors, recipe=()),
     )
     for step in plan.steps(layer_type):
-        if step.schedule != own:
+        if step.schedule != planned:
             yield f"list: the factors up to length {step.up_to_length:,}", step.schedule
-    alone = ContextPlan(plan.model, {FULL_ATTENTION: (PlanStep(plan.target_length, own),)})
-    plain = (PlanStep(plan.target_length, RotarySchedule.plain(own.geometry)),)
+    alone = ContextPlan(plan.model, {FULL_ATTENTION: (PlanStep(plan.target_length, planned),)})
+    plain = (PlanStep(plan.target_length, RotarySchedule.plain(planned.geometry)),)
     for cause in causes(alone, ContextPlan(plan.model, {FULL_ATTENTION: plain})):
         words = cause.words.partition(_NOT_GIVEN)[0]
         yield f"{cause.name}: the plan {words}", cause.plan.longest()
 
 
-def _measured(sample: SampledRotation, own: RotarySchedule) -> Iterator[tuple[str, RotarySchedule]]:
+def _fits(sample: SampledRotation, planned: RotarySchedule) -> Iterator[tuple[str, RotarySchedule]]:
     """Faults with a number that no list has: it is measured in what was found."""
-    geometry, positions, (cos, sin) = own.geometry, sample.positions, sample.found
+    geometry, positions, (cos, sin) = planned.geometry, sample.positions, sample.cos_sin
     scaling = float(np.median(np.hypot(cos, sin)))
     if scaling > 0:
-        told = f"attention factor: {scaling:.5g} instead of {own.attention_scaling:.5g}"
-        yield told, replace(own, attention_scaling=scaling)
+        cause = f"attention factor: {scaling:.5g} instead of {planned.attention_scaling:.5g}"
+        yield cause, replace(planned, attention_scaling=scaling)
     bases = {geometry.base ** (geometry.rotary_dim / geometry.head_dim): "rotary dimension"}
     last = geometry.turning_pairs - 1
     # The angle of the slowest pair is measured where it is large, but less than half a turn.
     slow = [n for n, p in enumerate(positions) if p * geometry.plain_frequencies[last] <= 1]
     at = max(slow, default=0)
-    turn = math.atan2(sin[at, last], cos[at, last]) * own.rescale_factors[last]
+    turn = math.atan2(sin[at, last], cos[at, last]) * planned.rescale_factors[last]
     if last and turn > 0:
         measured = (positions[at] / turn) ** (geometry.rotary_dim / (2 * last))
         bases |= {float(f"{measured:.{digits}g}"): "base" for digits in (5, 2)}
@@ -124,8 +124,8 @@ def _measured(sample: SampledRotation, own: RotarySchedule) -> Iterator[tuple[st
         if base == geometry.base or not 1 < base <= MAX_BASE:
             continue
         other = replace(geometry, base=base)
-        told = f"{name}: the plan with base {base:,.0f} instead of {geometry.base:,.0f}"
-        yield told, replace(own, geometry=other)
+        cause = f"{name}: the plan with base {base:,.0f} instead of {geometry.base:,.0f}"
+        yield cause, replace(planned, geometry=other)
         with suppress(InputError):  # the ramps of some methods move with the base
-            factors = rebuild(own.recipe, other).rescale_factors
-            yield told, replace(own, geometry=other, rescale_factors=factors)
+            factors = rebuild(planned.recipe, other).rescale_factors
+            yield cause, replace(planned, geometry=other, rescale_factors=factors)

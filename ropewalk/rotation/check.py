@@ -90,11 +90,11 @@ def assert_rotation(live: Any, plan: Any = None, *, lengths: Sequence[int] = ())
     Without it, the plan lies in the folder that the model came from. `lengths` are those at which
     sequences are run (default: the plan's target).
     """
-    found = same_rotation(live, _folder_plan(live) if plan is None else plan, lengths=lengths)
-    if not found.same:
-        subject = f"{found.live} does not rotate like {found.reference}"
-        raise GateFailed(subject, map(str, found.differences))
-    return found
+    result = same_rotation(live, _folder_plan(live) if plan is None else plan, lengths=lengths)
+    if not result.same:
+        subject = f"{result.live} does not rotate like {result.reference}"
+        raise GateFailed(subject, map(str, result.differences))
+    return result
 
 
 def same_rotation(a: Any, b: Any, *, lengths: Sequence[int] = ()) -> RotationCheck:
@@ -102,38 +102,38 @@ def same_rotation(a: Any, b: Any, *, lengths: Sequence[int] = ()) -> RotationChe
     plans, folders or GGUF files. What cannot be read raises Unsupported."""
     if isinstance(b, str | Path) and (Path(b) / PLAN).is_file():
         b = Path(b) / PLAN
-    found, reference = read(a), read(b)
-    if found.plan is not None and reference.plan is not None:
-        reference.plan.check_layer_types(found.plan.schedules)
+    live, reference = read(a), read(b)
+    if live.plan is not None and reference.plan is not None:
+        reference.plan.check_layer_types(live.plan.schedules)
         if reference.name.startswith(OF_A_PLAN) or reference.name.endswith(".json"):
-            _check_heads(reference.plan, found.plan)
-    plans = [live.plan for live in (reference, found) if live.plan is not None]
+            _check_heads(reference.plan, live.plan)
+    plans = [each.plan for each in (reference, live) if each.plan is not None]
     if isinstance(lengths, int):
         raise InvalidValue("lengths", lengths, "must be a list", f"write [{lengths}]")
-    own = tuple(lengths) or (plans[0].target_length if plans else _LENGTH,)
-    for length in own:
+    checked = tuple(lengths) or (plans[0].target_length if plans else _LENGTH,)
+    for length in checked:
         check_between(whole_number(length, "lengths"), 2, MAX_LENGTH, "lengths", "give tokens")
     merged: dict[Difference, Difference] = {}  # of layers whose modules are alike
-    for length in own:
-        for reading in found.readings:
-            for each in _compared(reading, _partner(reading, reference), length, reference, found):
+    for length in checked:
+        for reading in live.readings:
+            for each in _compared(reading, _partner(reading, reference), length, reference, live):
                 kind = replace(each, layer="", layers=0)
                 first = merged.get(kind, replace(each, layers=0))
                 merged[kind] = replace(first, layers=first.layers + each.layers)
     return RotationCheck(
-        *(found.name, reference.name, own, tuple(merged.values())),
-        tuple(dict.fromkeys((*found.unread, *reference.unread))),
+        *(live.name, reference.name, checked, tuple(merged.values())),
+        tuple(dict.fromkeys((*live.unread, *reference.unread))),
     )
 
 
-def _check_heads(plan: ContextPlan, own: ContextPlan) -> None:
+def _check_heads(plan: ContextPlan, live: ContextPlan) -> None:
     """Refuse a plan of other heads: cos and sin may be the same, and turn other dimensions."""
-    for layer_type in plan.schedules.keys() & own.schedules.keys():
+    for layer_type in plan.schedules.keys() & live.schedules.keys():
         for key in ("head_dim", "pair_layout"):
-            given = getattr(plan.longest(layer_type).geometry, key)
-            if given != (has := getattr(own.longest(layer_type).geometry, key)):
+            value = getattr(plan.longest(layer_type).geometry, key)
+            if value != (has := getattr(live.longest(layer_type).geometry, key)):
                 place, rule = f"plan.schedules.{layer_type}: {key}", f"this model has {has}"
-                raise InvalidValue(place, given, rule, "create the plan from this model's config")
+                raise InvalidValue(place, value, rule, "create the plan from this model's config")
 
 
 def _folder_plan(live: Any) -> Path:
@@ -161,7 +161,7 @@ def _partner(reading: Reading, reference: Live) -> Reading:
 
 
 def _compared(
-    reading: Reading, other: Reading, length: int, reference: Live, found: Live
+    reading: Reading, other: Reading, length: int, reference: Live, live: Live
 ) -> Iterator[Difference]:
     """The first place where two readings differ, if they do."""
     rows, layout = int(min(reading.rows, other.rows, length)), reading.pair_layout
@@ -191,7 +191,7 @@ def _compared(
             schedule = plan.schedule(length, other.layer_type)
             if SampledRotation(wanted, positions, epsilon, scaled).follows(schedule) <= 1:
                 sample = SampledRotation(got[:, rows_off], kept, epsilon, scaled)
-                why = sample.likely_cause(plan, other.layer_type, length, found.plan)
+                why = sample.likely_cause(plan, other.layer_type, length, live.plan)
         error = float(np.abs(got - wanted)[:, at, pair].max())
         yield difference(why, positions[at], pair, error, float(allowed[:, at, pair].max()))
     elif layout and other.pair_layout and layout != other.pair_layout:

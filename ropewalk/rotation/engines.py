@@ -105,10 +105,10 @@ def _after_loading(result: object, runner: Any) -> None:
 
 def _check(engine: str, model: Any, folder: str, length: int) -> None:
     """Compare a loaded model with its plan, up to the length that the engine serves."""
-    given = os.environ.get(PLAN)
-    place = Path(given or folder)
+    variable = os.environ.get(PLAN)
+    place = Path(variable or folder)
     file = place / "plan.json" if place.is_dir() else place
-    if given is None and not file.is_file():
+    if variable is None and not file.is_file():
         return
     from ropewalk.context_plan import ContextPlan
     from ropewalk.errors import InputError, RopewalkError
@@ -121,7 +121,7 @@ def _check(engine: str, model: Any, folder: str, length: int) -> None:
         log.info("ropewalk: %s", assert_rotation(model, plan, lengths=(served,)).summary())
     except RopewalkError as error:
         # Nobody asked for a check by a plan that merely lies in the folder.
-        unasked = given is None and isinstance(error, InputError)
+        unasked = variable is None and isinstance(error, InputError)
         if os.environ.get(MODE) != "warn" and not unasked:
             raise
         log.warning("ropewalk: %s", error)

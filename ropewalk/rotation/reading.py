@@ -105,8 +105,8 @@ def read(live: Any) -> Live:
 
 def _module(live: Any) -> nn.Module | None:
     """A module, or that of an object with a model, such as a trainer."""
-    found = live if isinstance(live, nn.Module) else getattr(live, "model", None)
-    return found if isinstance(found, nn.Module) else None
+    module = live if isinstance(live, nn.Module) else getattr(live, "model", None)
+    return module if isinstance(module, nn.Module) else None
 
 
 def unwrapped(live: Any) -> Any:
@@ -127,7 +127,7 @@ def _of_plan(plan: ContextPlan, name: str) -> Live:
         return Reading(layer_type, cos_sin, layer_type, pair_layout=layout)
 
     schedules = map(plan.longest, plan.schedules)
-    outside = any(own.log_n is not None or own.softmax_scaling != 1 for own in schedules)
+    outside = any(each.log_n is not None or each.softmax_scaling != 1 for each in schedules)
     unread = ("factors on logits outside cos and sin",) if outside else ()
     return Live(name, tuple(map(reading, plan.schedules)), plan, unread)
 
@@ -153,11 +153,11 @@ def _of_module(live: nn.Module) -> Live:
     stacks = [module for module in live.modules() if isinstance(module, nn.ModuleList)]
     if stacks and not any(map(len, stacks)):
         raise Unsupported(f"{type(live).__name__} has no layers, so nothing in it rotates")
-    config, own = getattr(model, "config", None), installed_plan(model)
+    config, plan = getattr(model, "config", None), installed_plan(model)
     with suppress(RopewalkError):
-        own = own or (None if config is None else present_plan(config))
+        plan = plan or (None if config is None else present_plan(config))
     text = config and config.get_text_config()
-    found: dict[tuple[nn.Module, str], Reading] = {}
+    readings: dict[tuple[nn.Module, str], Reading] = {}
     unread: list[str] = []
     inside = "\0"
     for path, module in live.named_modules(remove_duplicate=False):
@@ -181,17 +181,17 @@ def _of_module(live: nn.Module) -> Live:
                 f"{' or '.join(TABLES)}, and inverse frequencies as a tensor"
             )
         for reading in rotations:
-            layer_type, layers = _layers(path, reading.layer_type, text, own)
+            layer_type, layers = _layers(path, reading.layer_type, text, plan)
             if layers is not None:
-                first = found.get((module, layer_type), replace(reading, place=path))
+                first = readings.get((module, layer_type), replace(reading, place=path))
                 merged = tuple(dict.fromkeys((*first.layers, *layers)))
-                found[module, layer_type] = replace(first, layer_type=layer_type, layers=merged)
-    if not found:
+                readings[module, layer_type] = replace(first, layer_type=layer_type, layers=merged)
+    if not readings:
         raise Unsupported(
             f"{type(live).__name__} has no rotary module that ropewalk can read: it has no rotary "
             "positions, or turns queries and keys in its attention code"
         )
-    return Live(type(live).__name__, tuple(found.values()), own, tuple(dict.fromkeys(unread)))
+    return Live(type(live).__name__, tuple(readings.values()), plan, tuple(dict.fromkeys(unread)))
 
 
 def rotations_of(module: Any) -> Iterator[Reading]:
@@ -200,35 +200,35 @@ def rotations_of(module: Any) -> Iterator[Reading]:
     if isinstance(module, PlannedRotary):
         for layer_type in module.layer_types:
             yield _called(module, layer_type, module.arrangement)
-    for name, own in held.items():
+    for name, tensor in held.items():
         match = INVERSE_FREQUENCIES.fullmatch(name)
         called = match and "position_ids" in inspect.signature(module.forward).parameters
         # Other modules have tables of that name with more axes, or coefficients beside them.
-        table = name in TABLES and own.ndim == 2 and own.is_floating_point()
-        if (called or table) and own.is_meta:
+        table = name in TABLES and tensor.ndim == 2 and tensor.is_floating_point()
+        if (called or table) and tensor.is_meta:
             raise Unsupported(f"{name} is on the meta device: load the model first")
         if table and not module._parameters:
-            yield _table(module, own)
+            yield _table(module, tensor)
         elif match and called:
-            yield _called(module, match["layer_type"] or "", own.shape[-1])
+            yield _called(module, match["layer_type"] or "", tensor.shape[-1])
 
 
 def _layers(
-    path: str, layer_type: str, text: Any, known: ContextPlan | None
+    path: str, layer_type: str, text: Any, plan: ContextPlan | None
 ) -> tuple[str, tuple[int, ...] | None]:
     """The layer type of a rotation, and the layers that it turns; None of one that is not used."""
     numbered = _NUMBER.search(path)
-    own = (int(numbered[1]),) if numbered else ()
+    number = (int(numbered[1]),) if numbered else ()
     count = int(getattr(text, "num_hidden_layers", 0))
-    if known is None:
-        return layer_type or FULL_ATTENTION, own or tuple(range(count))
-    sole = next(iter(known.schedules)) if len(known.schedules) == 1 else ""
-    typed = {n: layer_type_of(text, n, known) for n in own or range(count) if n < count}
-    layer_type = layer_type or (typed.get(own[0]) or "" if own else sole)
-    if not own and not layer_type:
+    if plan is None:
+        return layer_type or FULL_ATTENTION, number or tuple(range(count))
+    sole = next(iter(plan.schedules)) if len(plan.schedules) == 1 else ""
+    typed = {n: layer_type_of(text, n, plan) for n in number or range(count) if n < count}
+    layer_type = layer_type or (typed.get(number[0]) or "" if number else sole)
+    if not number and not layer_type:
         raise Unsupported(f"{path}: turns layers of several types, and does not say which")
     layers = tuple(n for n, each in typed.items() if each == layer_type)
-    return layer_type, None if own and not layers else layers
+    return layer_type, None if number and not layers else layers
 
 
 def _table(module: Any, table: Tensor) -> Reading:
@@ -256,7 +256,7 @@ def _called(module: Any, layer_type: str, pairs: Arrangement | int) -> Reading:
     setting = getattr(getattr(module, "config", None), "rope_parameters", None) or {}
     axes = 3 if "mrope_section" in setting else 1  # text has the same position on every axis
     nested = isinstance(pairs, str) or f"{layer_type}_inv_freq" in module._buffers
-    device = next((own.device for own in module.buffers()), torch.device("cpu"))
+    device = next((tensor.device for tensor in module.buffers()), torch.device("cpu"))
 
     @torch.no_grad()
     def call(positions: Positions) -> list[Tensor]:
@@ -267,11 +267,11 @@ def _called(module: Any, layer_type: str, pairs: Arrangement | int) -> Reading:
         at = at.expand(axes, *at.shape) if axes > 1 else at
         words = {"layer_type": layer_type} if nested else {}
         try:
-            found = twin(torch.zeros(1, device=device), position_ids=at, **words)
+            angles = twin(torch.zeros(1, device=device), position_ids=at, **words)
         except Exception as error:  # whatever the code of a model raises
             raise Unsupported(f"{type(module).__name__}: {first_line(error)}") from None
-        both = (found.real, found.imag) if isinstance(found, Tensor) else found
-        return [own.reshape(-1, *own.shape[-2:])[0] for own in both]
+        both = (angles.real, angles.imag) if isinstance(angles, Tensor) else angles
+        return [tensor.reshape(-1, *tensor.shape[-2:])[0] for tensor in both]
 
     arranged = (
         pairs if isinstance(pairs, str) else arrangement_of(module, call((0, 1, 2))[1], pairs)
@@ -280,7 +280,7 @@ def _called(module: Any, layer_type: str, pairs: Arrangement | int) -> Reading:
     def cos_sin(positions: Positions, length: int) -> FloatArray:
         # The last position of a sequence chooses the factors of some types.
         both = call((*positions, length - 1))
-        return np.stack([_float64(by_pair(own[:-1], arranged)) for own in both])
+        return np.stack([_float64(by_pair(tensor[:-1], arranged)) for tensor in both])
 
     layout: PairLayout | None = "interleaved" if arranged == "neighbours" else None
     return Reading("", cos_sin, layer_type, pair_layout=layout, epsilon=FLOAT32)

@@ -84,7 +84,7 @@ class Workspace(NamedTuple):
     cosines: NDArray[np.float32]
     sines: NDArray[np.float32]
     row: NDArray[np.float64]
-    found: NDArray[np.int64]
+    positions: NDArray[np.int64]
 
 
 def workspace(rotary_pairs: int, unrotated_pairs: int) -> Workspace:
@@ -96,7 +96,7 @@ def workspace(rotary_pairs: int, unrotated_pairs: int) -> Workspace:
         cosines=np.zeros((padded, OFFSETS), np.float32),
         sines=np.zeros((padded, OFFSETS), np.float32),
         row=np.empty((2, OFFSETS)),
-        found=np.empty(2 * BLOCK, np.int64),
+        positions=np.empty(2 * BLOCK, np.int64),
     )
 
 
@@ -225,7 +225,7 @@ def multiply(
 def scan(
     beta: float, start: int, stop: int, per_position: float, space: Workspace
 ) -> tuple[int, int]:
-    """Lists in `space.found` the positions of [start, stop) where f may be below per_position·m.
+    """Lists in `space.positions` those of [start, stop) where f may be below per_position·m.
 
     Stops after the first block that has any; returns how many, and where to go on. The tables must
     have been filled for this β.
@@ -281,7 +281,7 @@ def scan(
                     j = place - OFFSETS
                     value = even[a, j] - odd[a, j]
                 if value < threshold and first + place < stop:
-                    space.found[count] = first + place
+                    space.positions[count] = first + place
                     count += 1
         position += BLOCK
     return count, position
@@ -310,7 +310,7 @@ def probe_base(
             count, position = scan(probe, position, end, 0.0, space)
             tried = 0
             for k in range(count):
-                candidate = space.found[k]
+                candidate = space.positions[k]
                 value, slope, curvature, error, _ = evaluate(candidate, probe, space)
                 feasible = feasible and value >= error
                 depth = -value - error
@@ -358,7 +358,7 @@ def first_failure(
         count, position = scan(middle, position, stop, fall, space)
         doubtful += count
         for k in range(count):
-            candidate = space.found[k]
+            candidate = space.positions[k]
             value, slope, curvature, error, slope_error = evaluate(candidate, middle, space)
             curvature *= math.exp(2.0 * reach)
             if value - error > reach * (abs(slope) + slope_error + 0.5 * curvature * reach):
@@ -377,7 +377,7 @@ def lowest_position(beta: float, start: int, stop: int, space: Workspace) -> int
     while position < stop:
         count, position = scan(beta, position, stop, 0.0, space)
         for k in range(count):
-            value, _, _, error, _ = evaluate(space.found[k], beta, space)
+            value, _, _, error, _ = evaluate(space.positions[k], beta, space)
             if value < -error:
-                return int(space.found[k])
+                return int(space.positions[k])
     return -1

@@ -49,8 +49,8 @@ def safe_base(
 ) -> SafeBase:
     """The safe base from the table, or computed."""
     rotary_dim = rotary_dim_of(head_dim, [length], rotary_dim)
-    known = lookup(head_dim, length) if rotary_dim == head_dim else None
-    if known is not None:
-        return known[1]
+    row = lookup(head_dim, length) if rotary_dim == head_dim else None
+    if row is not None:
+        return row[1]
     with required_by(f"a safe base outside the table (heads of {head_dim}, length {length})"):
         return safe_bases(head_dim, [length], rotary_dim=rotary_dim, progress=progress)[0]

@@ -31,7 +31,7 @@ def test_serving_names_the_cheapest_number_format_that_fits() -> None:
     [row] = rows(work(131072, "rtx-4090"), {"serve": serving})
     assert row.breaks == "cache"
     assert row.change is not None
-    assert row.change.told == "a cache of 4 bits"
+    assert row.change.option == "a cache of 4 bits"
     assert row.change.parts["cache"] == row.way.parts["cache"] / 4
     [row] = rows(work(131072, "h100"), {"serve": serving})
     assert row.breaks is None
@@ -65,14 +65,14 @@ def test_an_evaluation_is_shortened_to_what_fits() -> None:
     [row] = rows(work(2**19, "8xh100"), {"evaluate": evaluating})
     assert row.breaks == "cache"
     assert row.change is not None
-    assert row.change.told == "--ranks-per-copy 2"
+    assert row.change.option == "--ranks-per-copy 2"
     assert row.change.bytes < machine("h100").memory
     here = replace(work(2**20, "h100"), machine=of_main_memory("here", 1, 8 * GIB))
     [shared] = rows(here, {"evaluate": evaluating})
     assert shared.change is None, "ranks on one machine would share its memory"
     [alone] = rows(work(2**19, "h100"), {"evaluate": evaluating})
     assert alone.change is not None
-    assert alone.change.told == "lengths of at most 256k"
+    assert alone.change.option == "lengths of at most 256k"
     assert alone.change.bytes < machine("h100").memory
 
 
@@ -93,7 +93,7 @@ def test_a_chunk_is_counted_as_it_is_read(on: str, number: int, masked: bool) ->
 
 def test_training_is_changed_by_what_costs_least_first() -> None:
     ways = list(training(work(131072, "8xh100")))
-    assert [way.told for way in ways[:3]] == [
+    assert [way.option for way in ways[:3]] == [
         "",
         "--recompute",
         "--recompute --sequence-parallel 2",
@@ -102,7 +102,7 @@ def test_training_is_changed_by_what_costs_least_first() -> None:
     assert ways[1].seconds is not None
     assert ways[0].seconds is not None
     assert ways[1].seconds > ways[0].seconds
-    assert ways[-1].told.endswith("--layout skip --window 16k")
+    assert ways[-1].option.endswith("--layout skip --window 16k")
     one, four = (sum(next(training(work(8192, f"{n}xh100"))).parts.values()) for n in (1, 4))
     assert four < one
 

@@ -91,7 +91,7 @@ def test_a_scan_misses_nothing(
     position = start
     while position < stop:
         some, position = kernels.scan(beta, position, stop, slope, space)
-        found += space.found[:some].tolist()
+        found += space.positions[:some].tolist()
     positions = np.arange(start, stop)
     frequencies = np.exp(-np.arange(head[0]) / head[0] * beta)
     sums = np.cos(np.multiply.outer(positions, frequencies)).sum(axis=1) + head[1]

@@ -25,7 +25,7 @@ from ropewalk.lengths import format_length
 from ropewalk.models.load import LoadedModel
 from ropewalk.planning.extension import hand_designed
 from ropewalk.progress import Notice, Progress, Status, log_notice, silent
-from ropewalk.registered import told
+from ropewalk.registered import code_of
 from ropewalk.run_directory import Journal
 from ropewalk.schedule import RotarySchedule
 from ropewalk.searching import driver, strategies
@@ -313,7 +313,7 @@ def _plan(
         **({"as_published": "yes"} if settings.as_published else {}),
         "strategy": settings.strategy,
         "objective": settings.objective,
-        **told("objective", settings.objective),
+        **code_of("objective", settings.objective),
         "seed": str(settings.seed),
     }
     return ContextPlan(plan.model, plan.schedules, provenance)

@@ -21,12 +21,12 @@ BUDGET = {
     "ropewalk/planning": 1112,
     "ropewalk/reports": 1898,
     "ropewalk/rotation": 552,
-    "ropewalk/runtimes": 3869,
+    "ropewalk/runtimes": 3870,
     "ropewalk/scaling": 592,
     "ropewalk/searching": 2603,
     "ropewalk/theory": 787,
     "ropewalk/training": 2776,
-    "tests": 43447,
+    "tests": 43449,
 }
 """As `python -m tools.size` counts: no blank lines, comments or docstrings."""
 

@@ -63,7 +63,7 @@ def audit(
     if expected.plan is not None:
         steps = [step for ladder in expected.plan.schedules.values() for step in ladder]
         lengths |= {step.up_to_length for step in steps}
-    readings, unchecked = _readings(examined, releases, sorted(lengths))
+    readings, unchecked = _readings(examined, releases, sorted(lengths), run=run)
     asked = expected.planned or length is not None
     subject = ExaminedModel(
         tuple(readings),
@@ -125,7 +125,7 @@ def _opened(model: str | Path, releases: Mapping[str, str]) -> Examined:
 
 
 def _readings(
-    examined: Examined, releases: Mapping[str, str], lengths: Sequence[int]
+    examined: Examined, releases: Mapping[str, str], lengths: Sequence[int], *, run: bool
 ) -> tuple[list[RotaryReading], list[str]]:
     """The readings of all runtimes; and a note for each whose release is not the recorded one.
 
@@ -138,6 +138,6 @@ def _readings(
         if unchecked and release:
             readings.append(RotaryReading.unknown(name, unchecked))
             continue
-        readings.append(examined.read_by(runtime, lengths))
+        readings.append(examined.read_by(runtime, lengths, run=run))
         notes += [f"{name}: {unchecked}"] if unchecked else []
     return readings, notes

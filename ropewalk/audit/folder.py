@@ -73,8 +73,8 @@ class Folder:
         content = of_folder(self.path, share(progress, "verify", 0.15, 0.15, "comparing bytes"))
         return Files(weighed.checked, words, content, there=bool(weighed.files))
 
-    def read_by(self, runtime: Runtime, lengths: Sequence[int]) -> RotaryReading:
-        return runtime.measured(self.config, lengths)
+    def read_by(self, runtime: Runtime, lengths: Sequence[int], *, run: bool) -> RotaryReading:
+        return runtime.measured(self.config, lengths, run=run)
 
     def faults(self, subject: ExaminedModel) -> tuple[Finding, ...]:
         """The traps that it is in."""

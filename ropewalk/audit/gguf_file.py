@@ -78,7 +78,7 @@ class GGUFFile:
             content = of_file(self.header, comparing)
         return Files(weighed, gguf.tokenizer(self.header), content)
 
-    def read_by(self, runtime: Runtime, lengths: Sequence[int]) -> RotaryReading:
+    def read_by(self, runtime: Runtime, lengths: Sequence[int], *, run: bool) -> RotaryReading:
         return runtime.read_file(self.header)
 
     def faults(self, subject: ExaminedModel) -> tuple[Finding, ...]:

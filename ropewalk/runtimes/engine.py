@@ -68,10 +68,14 @@ class ServingEngine(FolderTarget):
     def command(self, model: str, length: int, overrides: Config | None = None) -> str:
         """The line that serves a folder up to a length, with changes to its config."""
 
-    def measured(self, config: Config, lengths: Sequence[int]) -> RotaryReading:
-        """By its rules; but it loads a config by transformers' class, if it has none of its own."""
+    def measured(self, config: Config, lengths: Sequence[int], *, run: bool) -> RotaryReading:
+        """By its rules; but it loads a config by transformers' class, if it has none of its own.
+
+        The class is asked if anything may be run: without, nothing heavy is imported.
+        """
         reading, own = self.known_reading(config), engine_table(self.name)["configs"]
-        if reading.refused or reading.unread or ConfigReader(config).model_type in own:
+        loads_own = ConfigReader(config).model_type in own
+        if not run or reading.refused or reading.unread or loads_own:
             return reading
         try:
             with required_by("asking transformers' class"):

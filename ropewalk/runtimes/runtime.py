@@ -224,7 +224,7 @@ class Runtime(ABC):
         """The rotation of a GGUF file, by its rules."""
         raise NotImplementedError(f"{self.name} loads no GGUF file")
 
-    def measured(self, config: Config, lengths: Sequence[int]) -> RotaryReading:
+    def measured(self, config: Config, lengths: Sequence[int], *, run: bool) -> RotaryReading:
         """Its reading of a folder: measured at these lengths if that can be done here."""
         return self.known_reading(config)
 

@@ -57,7 +57,7 @@ class Transformers(FolderTarget):
 
         return by_rules(self.name, config, seen, "by the length at hand")
 
-    def measured(self, config: Config, lengths: Sequence[int]) -> RotaryReading:
+    def measured(self, config: Config, lengths: Sequence[int], *, run: bool) -> RotaryReading:
         try:
             with required_by("measuring it"):
                 from ropewalk.runtimes.trials import stock_rotary

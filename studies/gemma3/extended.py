@@ -30,17 +30,16 @@ def main() -> None:
         ready()
         command = [sys.executable, "-m", "ropewalk", *shlex.split(WORDS)]
         ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-        keep(json.loads(ended.stdout))
+        keep(json.loads(ended.stdout)["results"]["first"])
     print(blocks()["studies/gemma3/README.md"])
 
 
-def keep(extended: dict[str, object]) -> None:
-    RESULTS.write_text(json.dumps({"machine": machine(), "result": extended}, indent=1) + "\n")
+def keep(first: dict[str, object]) -> None:
+    RESULTS.write_text(json.dumps({"machine": machine(), "first": first}, indent=1) + "\n")
 
 
 def blocks() -> dict[str, str]:
-    found = json.loads(RESULTS.read_text("utf-8"))["result"]
-    judged = Judged.from_json(found["results"]["first"], "first")
+    judged = Judged.from_json(json.loads(RESULTS.read_text("utf-8"))["first"], "first")
     window, target = judged.window, judged.length
     lines = ["| length | schedule | documents | facts retrieved |", "|---" * 4 + "|"]
     for length in (window, target):

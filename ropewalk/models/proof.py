@@ -278,7 +278,7 @@ class _Rotation:
             problems.append(
                 f"cos and sin are off by {self.error:.2g} at position {self.at_position} "
                 f"(tolerance {self.tolerance:.2g}): the layers follow "
-                f"{next(followed, 'no other of this plan or model')}"
+                f"{next(followed, 'no schedule of this plan or model')}"
             )
         return problems
 

@@ -14,6 +14,7 @@ import ropewalk as rw
 from ropewalk import registered
 from ropewalk.errors import InputError, UnknownName
 from ropewalk.scaling import named
+from ropewalk.searching.model.measure import ENTRIES
 from ropewalk.searching.model.objectives import loss_of
 from tests.cli.calling import ropewalk
 from tests.evaluation import tiny
@@ -71,9 +72,11 @@ def test_an_own_objective_is_the_mean_that_a_search_minimises() -> None:
     def answers_alone(text: float, answers: float, retrieved: float) -> float:
         return answers
 
-    measured = np.array([[[3.0, 1.0, 0.5], [np.nan] * 3], [[2.0, 4.0, 0.0], [1.0, 0.5, 1.0]]])
+    known = np.array([[[3.0, 1.0, 0.5], [np.nan] * 3], [[2.0, 4.0, 0.0], [1.0, 0.5, 1.0]]])
+    more = len(ENTRIES) - known.shape[-1]  # which a search measures too, and tells no function
+    measured = np.concatenate([known, *[known[..., :1]] * more], axis=-1)
     np.testing.assert_array_equal(loss_of(measured, "answers_alone"), loss_of(measured, "needle"))
-    assert loss_of(np.empty((0, 3)), "answers_alone").shape == (0,)
+    assert loss_of(np.empty((0, len(ENTRIES))), "answers_alone").shape == (0,)
 
 
 @pytest.mark.slow

@@ -23,10 +23,10 @@ BUDGET = {
     "ropewalk/rotation": 552,
     "ropewalk/runtimes": 3870,
     "ropewalk/scaling": 592,
-    "ropewalk/searching": 2603,
+    "ropewalk/searching": 2604,
     "ropewalk/theory": 787,
     "ropewalk/training": 2776,
-    "tests": 43449,
+    "tests": 43452,
 }
 """As `python -m tools.size` counts: no blank lines, comments or docstrings."""
 

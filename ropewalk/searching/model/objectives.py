@@ -10,7 +10,7 @@ import numpy as np
 
 from ropewalk.registered import added
 from ropewalk.schedule import FloatArray, RotarySchedule
-from ropewalk.searching.model.measure import ANSWERS, TEXT, Measure
+from ropewalk.searching.model.measure import ANSWERS, RETRIEVED, TEXT, Measure
 from ropewalk.searching.objective import Own
 from ropewalk.untrusted import real_number
 
@@ -60,4 +60,5 @@ def _own_loss(objective: Own, values: FloatArray) -> float:
     """The loss by a function of the user's; a schedule that failed is not asked about."""
     if not np.isfinite(values).all():
         return math.nan
-    return real_number(float(objective(*map(float, values))), f"the loss by {objective.__name__}")
+    known = values[[TEXT, ANSWERS, RETRIEVED]]  # what `rw.register` promises it
+    return real_number(float(objective(*map(float, known))), f"the loss by {objective.__name__}")

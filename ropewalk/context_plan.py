@@ -17,7 +17,7 @@ from pathlib import Path
 from ropewalk.errors import InvalidValue, Unsupported, printable
 from ropewalk.lengths import MAX_LENGTH, format_length
 from ropewalk.outputs import UNSIGNED, is_signed, signed
-from ropewalk.schedule import RotarySchedule
+from ropewalk.schedule import RotaryGeometry, RotarySchedule
 from ropewalk.untrusted import Fields, check_between, parse_json, read_text, whole_number
 from ropewalk.values import Members, decode, encode, frozen
 
@@ -203,6 +203,19 @@ class ContextPlan:
                 f"this model has the layer types {sorted(layer_types)}",
                 "create the plan from this model's config",
             )
+
+    def check_heads(self, geometries: Mapping[str, RotaryGeometry]) -> None:
+        """Refuse a plan of other heads: with the same frequencies, they turn other pairs."""
+        for layer_type, geometry in geometries.items():
+            planned = self.longest(layer_type).geometry
+            for key in ("head_dim", "pair_layout"):
+                if getattr(planned, key) != getattr(geometry, key):
+                    raise InvalidValue(
+                        f"plan.schedules.{layer_type}: {key}",
+                        getattr(planned, key),
+                        f"this model has {getattr(geometry, key)}",
+                        "create the plan from this model's config",
+                    )
 
     def steps(self, layer_type: str = FULL_ATTENTION) -> tuple[PlanStep, ...]:
         if layer_type not in self.schedules:

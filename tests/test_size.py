@@ -5,10 +5,10 @@ from __future__ import annotations
 from tools.size import code_lines, sizes
 
 BUDGET = {
-    "ropewalk/(modules)": 3565,
+    "ropewalk/(modules)": 3576,
     "ropewalk/api": 3298,
     "ropewalk/attention": 1072,
-    "ropewalk/audit": 1454,
+    "ropewalk/audit": 1446,
     "ropewalk/cli": 862,
     "ropewalk/costs": 829,
     "ropewalk/data": 1668,
@@ -20,7 +20,7 @@ BUDGET = {
     "ropewalk/pipeline": 2162,
     "ropewalk/planning": 1112,
     "ropewalk/reports": 1898,
-    "ropewalk/rotation": 552,
+    "ropewalk/rotation": 547,
     "ropewalk/runtimes": 3870,
     "ropewalk/scaling": 592,
     "ropewalk/searching": 2604,

@@ -7,6 +7,7 @@ and asked, and where weights are there the model is run, at once and through its
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ from ropewalk.audit.files.tokenizer import tokenizer
 from ropewalk.audit.files.weights import weights
 from ropewalk.audit.result import ModelForm
 from ropewalk.context_plan import PLAN, ContextPlan
-from ropewalk.errors import InputError, InvalidValue, RopewalkError
+from ropewalk.errors import InputError, RopewalkError
 from ropewalk.exporting.manifest import MANIFEST, Manifest
 from ropewalk.lengths import MAX_LENGTH
 from ropewalk.models.config import KNOWN_KEYS, Config, ConfigReader, load_config, present_plan
@@ -28,6 +29,7 @@ from ropewalk.runtimes.finding import ExaminedModel, Finding
 from ropewalk.runtimes.reading import MEASURED, RotaryReading, check_counts
 from ropewalk.runtimes.runtime import Form, Runtime, facts_of, without_chunks
 from ropewalk.runtimes.trials import Trial
+from ropewalk.schedule import RotaryGeometry
 from ropewalk.untrusted import counted
 
 
@@ -51,7 +53,7 @@ class Folder:
             plan, notes = given_or_own(plan, read_own, f"its own {PLAN}")
         if plan is not None:
             plan.check_layer_types(tuple(ConfigReader(self.config).layer_settings()))
-            _check_heads(plan, self.config)
+            plan.check_heads(_geometries(self.config))
             return Expected(plan, planned=True, notes=notes)
         try:  # without the keys that nobody reads
             return Expected(present_plan(_readable(self.config), str(self.path)), planned=False)
@@ -120,23 +122,13 @@ def _runtime_of(folder: Path) -> str:
     return own if own in targets() else ""
 
 
-def _check_heads(plan: ContextPlan, config: Config) -> None:
-    """Refuse a plan of other heads: with the same frequencies, they turn other pairs."""
-    reader = ConfigReader(config)
+def _geometries(config: Config) -> dict[str, RotaryGeometry]:
+    """The heads of each layer type, as far as they can be read."""
+    reader, geometries = ConfigReader(config), dict[str, RotaryGeometry]()
     for layer_type, rope in reader.layer_settings().items():
-        try:
-            own = reader.geometry(rope, 1)
-        except RopewalkError:  # those who read the config say why
-            continue
-        planned = plan.longest(layer_type).geometry
-        for key in ("head_dim", "pair_layout"):
-            if getattr(planned, key) != getattr(own, key):
-                raise InvalidValue(
-                    f"plan.schedules.{layer_type}: {key}",
-                    getattr(planned, key),
-                    f"this model has {getattr(own, key)}",
-                    "create the plan from this model's config",
-                )
+        with suppress(RopewalkError):  # those who read the config say why
+            geometries[layer_type] = reader.geometry(rope, 1)
+    return geometries
 
 
 def _readable(config: Config) -> Config:

@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from ropewalk.context_plan import PLAN, ContextPlan
+from ropewalk.context_plan import PLAN
 from ropewalk.errors import GateFailed, InputError, InvalidValue, Unsupported
 from ropewalk.lengths import MAX_LENGTH, format_length
 from ropewalk.rotation.causes import SampledRotation, tolerance, unit
-from ropewalk.rotation.reading import OF_A_PLAN, Live, Reading, read, unwrapped
+from ropewalk.rotation.reading import Live, Reading, read, unwrapped
 from ropewalk.untrusted import check_between, whole_number
 from ropewalk.values import Members, Result
 
@@ -105,8 +105,9 @@ def same_rotation(a: Any, b: Any, *, lengths: Sequence[int] = ()) -> RotationChe
     live, reference = read(a), read(b)
     if live.plan is not None and reference.plan is not None:
         reference.plan.check_layer_types(live.plan.schedules)
-        if reference.name.startswith(OF_A_PLAN) or reference.name.endswith(".json"):
-            _check_heads(reference.plan, live.plan)
+        if reference.states_heads:
+            heads = {each: live.plan.longest(each).geometry for each in live.plan.schedules}
+            reference.plan.check_heads(heads)
     plans = [each.plan for each in (reference, live) if each.plan is not None]
     if isinstance(lengths, int):
         raise InvalidValue("lengths", lengths, "must be a list", f"write [{lengths}]")
@@ -124,16 +125,6 @@ def same_rotation(a: Any, b: Any, *, lengths: Sequence[int] = ()) -> RotationChe
         *(live.name, reference.name, checked, tuple(merged.values())),
         tuple(dict.fromkeys((*live.unread, *reference.unread))),
     )
-
-
-def _check_heads(plan: ContextPlan, live: ContextPlan) -> None:
-    """Refuse a plan of other heads: cos and sin may be the same, and turn other dimensions."""
-    for layer_type in plan.schedules.keys() & live.schedules.keys():
-        for key in ("head_dim", "pair_layout"):
-            value = getattr(plan.longest(layer_type).geometry, key)
-            if value != (has := getattr(live.longest(layer_type).geometry, key)):
-                place, rule = f"plan.schedules.{layer_type}: {key}", f"this model has {has}"
-                raise InvalidValue(place, value, rule, "create the plan from this model's config")
 
 
 def _folder_plan(live: Any) -> Path:

@@ -49,10 +49,6 @@ _ROTATES = re.compile("rotary|rope", re.IGNORECASE)
 _ASIDE = re.compile(r"(^|\.)(vis|vit|image|audio|speech|\w*(tower|indexer))")
 
 
-OF_A_PLAN = "plan "
-"""How the name of a plan that is in memory begins."""
-
-
 @dataclass(frozen=True, eq=False)
 class Reading:
     """One rotation, and the layers that share it."""
@@ -81,17 +77,20 @@ class Live:
     plan: ContextPlan | None = None
     """The plan that it is, or that its config states."""
     unread: tuple[str, ...] = ()
+    states_heads: bool = False
+    """True for a plan or a config: it turns the pairs of the model that is to follow it."""
 
 
 def read(live: Any) -> Live:
     """Read the rotation of an object."""
     if isinstance(live, ContextPlan):
-        return _of_plan(live, f"{OF_A_PLAN}{live.id}")
+        return _of_plan(live, f"plan {live.id}", states_heads=True)
     if isinstance(live, str | Path):
         path = Path(live)
-        if path.suffix == ".json" and path.name != "config.json":
-            return _of_plan(ContextPlan.read(path), str(path))
-        return _of_plan(resolve(path).present_plan, str(path))
+        is_json = path.suffix == ".json"
+        if is_json and path.name != "config.json":
+            return _of_plan(ContextPlan.read(path), str(path), states_heads=True)
+        return _of_plan(resolve(path).present_plan, str(path), states_heads=is_json)
     if isinstance(live, np.ndarray | Tensor):
         return _of_frequencies(torch.as_tensor(live))
     module = _module(live)
@@ -118,7 +117,7 @@ def unwrapped(live: Any) -> Any:
     return None
 
 
-def _of_plan(plan: ContextPlan, name: str) -> Live:
+def _of_plan(plan: ContextPlan, name: str, *, states_heads: bool) -> Live:
     def reading(layer_type: str) -> Reading:
         def cos_sin(positions: Positions, length: int) -> FloatArray:
             return np.stack(plan.schedule(length, layer_type).cos_sin(positions))
@@ -129,7 +128,7 @@ def _of_plan(plan: ContextPlan, name: str) -> Live:
     schedules = map(plan.longest, plan.schedules)
     outside = any(each.log_n is not None or each.softmax_scaling != 1 for each in schedules)
     unread = ("factors on logits outside cos and sin",) if outside else ()
-    return Live(name, tuple(map(reading, plan.schedules)), plan, unread)
+    return Live(name, tuple(map(reading, plan.schedules)), plan, unread, states_heads)
 
 
 def _of_frequencies(inverse: Tensor) -> Live:

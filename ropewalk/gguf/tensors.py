@@ -42,17 +42,8 @@ _SIZES = {
 _SCALES = ("scale", "input_scale")
 _EPSILONS = ("attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon")
 _PATTERN = "attention.sliding_window_pattern"
-_COUNTS = (
-    *("attention.head_count_kv", "attention.value_length", "block_count", "context_length"),
-    *("expert_count", "expert_used_count", "expert_group_count", "expert_group_used_count"),
-    *("feed_forward_length", _PATTERN),
-)
-_LOADED = {
-    **dict.fromkeys(_COUNTS, "uint32"),
-    **dict.fromkeys(_EPSILONS, "float32"),
-    **dict.fromkeys(("attention.causal", "rope.scaling.finetuned"), "bool"),
-}
-"""What llama.cpp loads in all architectures, next to the numbers of the rotation, by its type."""
+TYPES = TABLE.with_name("key_types.json")
+"""The keys that llama.cpp loads, by their type; those of an architecture begin with a dot."""
 _NO_WEIGHTS = {24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64"}
 _SHOWN = 3
 
@@ -71,10 +62,11 @@ def untold(header: GGUFHeader) -> str:
 
 def problems(header: GGUFHeader) -> Iterator[str]:
     """Each thing for which llama.cpp refuses the file, or computes garbage."""
-    for key, kind in _LOADED.items():
-        listed = key in (*_PER_LAYER, _PATTERN) and f"{header.architecture}.{key}" in header.lengths
-        if not listed and header.mistyped(key, kind):
-            yield f"{key} must be stored as {kind} to be loaded"
+    for kind, key in ((kind, key) for kind, keys in table_in(TYPES).items() for key in keys):
+        stated = f"{header.architecture}{key}" if key.startswith(".") else key
+        listed = key[1:] in (*_PER_LAYER, _PATTERN) and stated in header.lengths
+        if not listed and header.mistyped(stated, kind):
+            yield f"{key.removeprefix('.')} must be stored as {kind} to be loaded"
     experts, used = (header.number(key) or 0 for key in ("expert_count", "expert_used_count"))
     if not min(experts, 1) <= used <= experts:
         yield f"expert_used_count = {used:g}, and expert_count = {experts:g}"

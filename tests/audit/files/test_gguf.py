@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from dataclasses import replace
 from pathlib import Path
 
@@ -151,6 +152,24 @@ def test_every_size_of_every_tensor_is_compared_with_the_keys(tmp_path: Path) ->
             other = replace(header, tensors={**header.tensors, name: place})
             told = list(problems(other))
             assert told or (name, at) == ("token_embd.weight", 1), (path.name, name)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *("general.name", "general.file_type", "llama.pooling_type", "llama.logit_scale"),
+        *("tokenizer.ggml.eot_token_id", "tokenizer.ggml.pre", "tokenizer.ggml.add_bos_token"),
+    ],
+)
+def test_a_key_of_another_type_than_llama_cpp_loads_is_wrong(
+    key: str, whole: Path, tmp_path: Path
+) -> None:
+    """It has two bytes, which no key that llama.cpp loads has."""
+    stored = struct.pack("<IH", 2, 1)
+    path = damaged(whole, tmp_path / "a.gguf", lambda keys, tensors: keys.update({key: stored}))
+    found = audit(path, plan=named_plan("linear"), run=False)
+    assert found.verdict == "wrong"
+    assert any("must be stored as" in each.what for each in found.wrong)
 
 
 @pytest.mark.parametrize("name", ["blk.{}.attn_q_norm.weight", "blk.{}.ffn_gate_inp.weight"])

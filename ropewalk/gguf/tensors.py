@@ -251,4 +251,3 @@ def _without_ones(shape: Sequence[int | None]) -> list[int | None]:
 def _stated(header: GGUFHeader, key: str, default: int | None) -> int | None:
     """A size that has a default where it is missing, and is none where it is 0."""
     return default if header.get(key) is None else header.count(key) or 0
-

@@ -197,7 +197,9 @@ def test_a_vocabulary_that_llama_cpp_does_not_load(
 
 def test_a_block_that_lacks_a_part_of_its_experts_is_not_well(tmp_path: Path) -> None:
     header = read_header(tiny_architectures.made(tmp_path / "a.gguf", "llama4"))
-    tensors = {name: p for name, p in header.tensors.items() if name != "blk.3.ffn_down_exps.weight"}
+    tensors = {
+        name: p for name, p in header.tensors.items() if name != "blk.3.ffn_down_exps.weight"
+    }
     assert "block 3 has no tensor" in unfamiliar(replace(header, tensors=tensors))
 
 

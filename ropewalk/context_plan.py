@@ -65,6 +65,7 @@ class ContextPlan:
             _check_label("schedules", name)
         if not self.schedules:
             raise InvalidValue("schedules", {}, "must contain at least one layer type", "add one")
+        # The steps of a layer type rise in length and share the pretrained geometry.
         for layer_type, steps in self.schedules.items():
             key = f"schedules.{layer_type}"
             if not steps:
@@ -92,6 +93,7 @@ class ContextPlan:
                     "must all have the same pretrained geometry",
                     "create all of them from the same model",
                 )
+        # A sequence passes through every layer, so all types must serve its length.
         ends = {name: steps[-1].up_to_length for name, steps in self.schedules.items()}
         if len(set(ends.values())) > 1:
             raise InvalidValue(

@@ -154,6 +154,7 @@ def _compared(files: Mapping[Path, Mapping[str, Stored]], config: Config) -> Wei
     except RopewalkError as error:
         checked = unknown("weights", f"{said}; not compared with the config: {error}", "correct it")
         return Weights(checked, tuple(files))
+    # Integers under the name of a weight are quantised, which the config does not say.
     whole_numbers = [
         f"{name} is stored as {tensor.dtype}, and weights of this config are floats"
         for each in files.values()

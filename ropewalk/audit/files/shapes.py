@@ -269,6 +269,7 @@ class _Model:
         absent = [name for name in self._last() if name not in self.tensors]
         uneven, strange = [], []
         for number, shapes in sorted(self.layers.items()):
+            # Layers beyond these predict further tokens, and may have other parts.
             if number >= stated:
                 continue
             layer = f"{self.prefix}layers.{number}."

@@ -71,7 +71,6 @@ def stage_of(run: RunOnDisk, name: str, kind: type[R], ending: str = ".json") ->
 def page(run: RunOnDisk) -> Page:
     check_version(run.configuration, run.path)
     stage = partial(stage_of, run)
-    # Any stage may be missing: pages are made of unfinished runs too.
     inspected = stage("inspect", Inspected)
     searched, trained = stage("search", SearchResult), stage("train", TrainingResult)
     exports, verified = stage("export", Exports), stage("verify", Verified)

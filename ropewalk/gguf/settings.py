@@ -95,7 +95,7 @@ def _check_beside_factors(schedule: RotarySchedule) -> None:
             f"(kept_initial_positions = {schedule.kept_initial_positions}); plan with 0"
         )
     if schedule.log_n is not None:
-        raise Unsupported("llama.cpp cannot scale queries by log n; plan without it")
+        raise Unsupported("llama.cpp cannot scale queries by log n; plan without log n")
 
 
 def setting_in(
@@ -114,7 +114,7 @@ def setting_in(
             raise Unsupported(
                 "llama.cpp has no softmax scaling, and scaling cos and sin instead "
                 f"reaches only {geometry.rotary_dim} of {geometry.head_dim} dimensions; "
-                "plan without it"
+                "plan without softmax scaling"
             )
         attention *= schedule.softmax_scaling**0.5
     found = _plainest(own, schedule, own_yarn=not (by_factors and own.honours_factors))

@@ -284,7 +284,7 @@ def passed_on(served: ModelClass, reader: ConfigReader, rope: Config) -> Config:
     if served.scaling == "unknown":
         raise Unsupported(
             f"chooses its class by the architecture {shortened(served.architecture)}, and what "
-            "that hands to its rotary module is not known; judge it by running it there"
+            "that hands to its rotary module is not known; run the model there to see"
         )
     geometry = reader.geometry(rope, 1)
     in_part = geometry.rotary_dim < geometry.head_dim and not reader.get("qk_rope_head_dim")
@@ -378,8 +378,8 @@ def times_attn_factor(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...
     """yarn's own attention factor, multiplied by `attn_factor`."""
     if (left := rope.get("extrapolation_factor", 1)) != 1:
         raise Unsupported(
-            f"extrapolation_factor = {shortened(left)} turns the fast pairs otherwise, which is "
-            "not computed here; leave it out"
+            f"extrapolation_factor = {shortened(left)} turns the fast pairs in another way, "
+            "which is not computed here; leave it out"
         )
     factor = rope.get("attn_factor")
     factor = float(factor) if isinstance(factor, int | float) else 1.0

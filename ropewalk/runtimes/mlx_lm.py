@@ -90,8 +90,8 @@ class MlxLm(Runtime):
                 )
             if outcome == "other":
                 raise Unsupported(
-                    f"{served} computes something of its own from rope type {_kind(rope)!r}; judge "
-                    "it by running it there"
+                    f"{served} computes rope type {_kind(rope)!r} in a way of its own; run the "
+                    "model there to see"
                 )
             if outcome != "plain":
                 said.append((f"{served} does not read {form}", old_keys))
@@ -154,8 +154,8 @@ def _arrives(reader: ConfigReader, rope: Config) -> tuple[str, str, Config]:
     kind, table = reader.model_type, table_in(TABLE)
     if reader.path:
         raise Unsupported(
-            "how mlx-lm reads a model with a separate text part was not measured; judge it by "
-            "running it there"
+            "how mlx-lm reads a model with a separate text part was not measured; run it "
+            "there to see"
         )
     if kind not in table["classes"]:
         raise InvalidValue(
@@ -164,8 +164,8 @@ def _arrives(reader: ConfigReader, rope: Config) -> tuple[str, str, Config]:
     row = _row(kind)
     if row is None:
         raise Unsupported(
-            f"how mlx-lm's class of {shortened(kind)} reads a setting was not measured; judge it "
-            "by running it there"
+            f"how mlx-lm's class of {shortened(kind)} reads a setting was not measured; run the "
+            "model there to see"
         )
     form, layer_type = V5 if reader.config.get(V5) else V4, rope.get("layer_type")
     if form == V5 and not row["reads_v5"] and V4 in reader.config:
@@ -180,7 +180,7 @@ def _arrives(reader: ConfigReader, rope: Config) -> tuple[str, str, Config]:
     if outcome is None:
         raise Unsupported(
             f"how mlx-lm's class of {shortened(kind)} reads rope type {shortened(name)}, stated in "
-            f"{form}, was not measured; judge it by running it there"
+            f"{form}, was not measured; run the model there to see"
         )
     return str(outcome), form, rope
 

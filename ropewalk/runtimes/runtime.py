@@ -143,7 +143,7 @@ def of_known_type(reading: RotaryReading, config: Config, *, by_model_type: bool
     return replace(
         reading,
         unread=f"model type {kind[:40]!r} is not in ropewalk's table of model types; "
-        "judge it by running it there",
+        "run the model there to see",
     )
 
 
@@ -162,7 +162,7 @@ def _other_class(config: Config, kind: str) -> str:
                 return ""
     return (
         f"chooses its class by the architecture {shortened(names[0])}, which is not known for "
-        f"model type {kind!r}; judge it by running it there"
+        f"model type {kind!r}; run the model there to see"
     )
 
 
@@ -370,7 +370,7 @@ class Target(Runtime):
             raise Unsupported(
                 f"{self.name} can only approximate this plan ({'; '.join(near)}); allow that "
                 "(`approximate`) to export the approximation with its measured cost, or create a "
-                "plan without it"
+                "plan without these parts"
             )
         return self.nearest(plan, config, supports), near
 

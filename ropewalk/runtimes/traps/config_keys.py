@@ -39,6 +39,7 @@ from ropewalk.models.config import (
     STATED_SCALED,
     Config,
     ConfigReader,
+    for_stock_class,
 )
 from ropewalk.models.families import ENCODERS, UNKNOWN
 from ropewalk.runtimes.finding import ExaminedModel, Finding
@@ -468,7 +469,7 @@ def _bad_kind(subject: ExaminedModel) -> str:
         return ""
     outer = ((reader.outer_type, "", reader.outer),) if reader.path else ()
     for kind, prefix, config in (*outer, (reader.model_type, reader.prefix, reader.config)):
-        for key, value in config.items():
+        for key, value in for_stock_class(config).items():
             if rule := _broken_rule(kind, key, value):
                 return f"{prefix}{key} = {shortened(value)}: {rule}"
     for rope in subject.stated_settings:

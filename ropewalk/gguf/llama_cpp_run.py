@@ -357,11 +357,11 @@ class RunningLlamaCpp:
         start: int = 0,
         step: int = 1,
         top: int = TOP,
-        told: Callable[[int], None] = lambda read: None,
+        report: Callable[[int], None] = lambda read: None,
     ) -> LogProbabilities:
         """Log-probabilities after every `step`-th token from position `start` on.
 
-        `told` hears how many of the tokens have been read.
+        `report` hears how many of the tokens have been read.
         """
         if not 0 <= start < len(tokens):
             raise InvalidValue(
@@ -375,7 +375,7 @@ class RunningLlamaCpp:
             options = {"n_probs": top, "logit_bias": [[self._whole_text, _CERTAIN]]}
             (answer,) = self._complete(tokens[: end + 1], 1, **options)["completion_probabilities"]
             rows.append(answer["top_logprobs"])
-            told(end + 1)
+            report(end + 1)
         return LogProbabilities(
             positions=positions,
             tokens=np.array([[entry["id"] for entry in row] for row in rows]),

@@ -42,7 +42,7 @@ _NO_WEIGHTS = {24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64"}
 _SHOWN = 3
 
 
-def untold(header: GGUFHeader) -> str:
+def unjudged(header: GGUFHeader) -> str:
     """Why the names of the tensors cannot be judged; empty if they can."""
     architecture = header.architecture
     if architecture not in table_in(TABLE):
@@ -72,7 +72,7 @@ def problems(header: GGUFHeader) -> Iterator[str]:
     blocks = {name.split(".")[1] for name in header.tensors if name.startswith("blk.")}
     if stated is not None and blocks != {str(i) for i in range(min(stated, _MOST_BLOCKS))}:
         yield f"{len(blocks)} blocks are there, and block_count = {stated}"
-    elif not untold(header):
+    elif not unjudged(header):
         yield from _keys(header)
         yield from _missing(header, len(blocks))
         yield from _mistyped(header)
@@ -81,7 +81,7 @@ def problems(header: GGUFHeader) -> Iterator[str]:
 
 def unfamiliar(header: GGUFHeader) -> str:
     """A tensor that llama.cpp may not ask for, and then refuses the file; empty without one."""
-    if untold(header):
+    if unjudged(header):
         return ""
     after, inside, _ = table_in(TABLE)[header.architecture]
     blocks: dict[str, set[str]] = {}

@@ -204,6 +204,20 @@ class ContextPlan:
                 "create the plan from this model's config",
             )
 
+    def check_pairs(self, present: ContextPlan) -> None:
+        """Refuse a plan for other layer types or numbers of rotary pairs than a model has."""
+        self.check_layer_types(present.schedules)
+        for layer_type, steps in self.schedules.items():
+            pairs = present.longest(layer_type).geometry.pairs
+            for geometry in (step.schedule.geometry for step in steps):
+                if geometry.pairs != pairs:
+                    raise InvalidValue(
+                        f"plan.schedules.{layer_type}",
+                        f"{geometry.pairs} pairs",
+                        f"the heads of this model have {pairs} rotary pairs",
+                        "create the plan from this model's config",
+                    )
+
     def check_heads(self, geometries: Mapping[str, RotaryGeometry]) -> None:
         """Refuse a plan of other heads: with the same frequencies, they turn other pairs."""
         for layer_type, geometry in geometries.items():

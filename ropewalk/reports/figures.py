@@ -91,12 +91,12 @@ def figure(
 def _legends(drawn: Figure, all_axes: Sequence[Axes]) -> None:
     """One legend below if all charts show the same series; else one in each."""
     handles = [axes.get_legend_handles_labels() for axes in all_axes]
-    named = [own for own in handles if own[1]]
-    if named and all(own[1] == named[0][1] for own in named):
+    named = [legend for legend in handles if legend[1]]
+    if named and all(legend[1] == named[0][1] for legend in named):
         drawn.legend(*named[0], frameon=False, fontsize=8, loc="outside lower center", ncols=3)
         return
-    for axes, own in zip(all_axes, handles, strict=True):
-        if own[1]:
+    for axes, legend in zip(all_axes, handles, strict=True):
+        if legend[1]:
             axes.legend(frameon=False, fontsize=7)
 
 
@@ -154,7 +154,7 @@ def _series(axes: Axes, shown: Chart, series: Series, look: int, moved: float) -
     none = math.nan
     marks = [m if shown.shows(m) else Mark(m.x, none, none, none) for m in series.marks]
     xs = [m.x for m in marks]
-    lows, highs = ([none if end is None else end for end in own] for own in (
+    lows, highs = ([none if end is None else end for end in side] for side in (
         [m.low for m in marks], [m.high for m in marks]))  # fmt: skip
     if series.drawn == "band":
         axes.fill_between(xs, lows, highs, color=color, linewidth=0.5, label=label)

@@ -144,12 +144,12 @@ def _guarded(name: str, load: Callable[[], Any]) -> Any:
 
 def _added(settings: Config, more: Config) -> Iterator[int]:
     """The ids of the tokens that the settings and the file of added tokens add."""
-    for token, own in more.items():
-        if whole(own) is None:
+    for token, value in more.items():
+        if whole(value) is None:
             raise InputError(
-                f"{ADDED}: {shortened(token)} has the id {shortened(own)}, not a number"
+                f"{ADDED}: {shortened(token)} has the id {shortened(value)}, not a number"
             )
-        yield own
+        yield value
     added = settings.get("added_tokens_decoder")
     for written in added if isinstance(added, dict) else ():
         if written.isascii() and written.isdigit() and len(written) < 20:

@@ -68,8 +68,8 @@ def layer_settings(keys: ConfigKeys, *, unused: bool = False) -> dict[str, Confi
     Types that no layer has are left out, unless `unused` asks for them.
     """
     key, flagged = keys.family.scaling_flag or ("", None)
-    own = flagged if flagged and keys.flag(key) else keys.family.rope
-    rope = keys.config.get(keys.rope_key) or own
+    default = flagged if flagged and keys.flag(key) else keys.family.rope
+    rope = keys.config.get(keys.rope_key) or default
     if not isinstance(rope, Mapping):
         raise InvalidValue(keys.written(keys.rope_key), rope, "must be an object", "write {…}")
     nested = {key: value for key, value in rope.items() if isinstance(value, Mapping)}
@@ -111,7 +111,7 @@ def layer_settings(keys: ConfigKeys, *, unused: bool = False) -> dict[str, Confi
     kinds = keys.config.get("layer_types")
     for i, kind in enumerate(list_value(kinds or [], f"{keys.prefix}layer_types")):
         text_value(kind, f"{keys.prefix}layer_types[{i}]")
-    used = {key: own for key, own in layers.items() if kinds and key in kinds}
+    used = {key: setting for key, setting in layers.items() if kinds and key in kinds}
     return layers if unused or not used else used
 
 
@@ -171,13 +171,13 @@ def _base_by_layer(keys: ConfigKeys) -> object:
         return None
     if not isinstance(bases, list):
         raise InvalidValue(key, bases, "must be a list of numbers", "write [a, b, …]")
-    own = {real_number(base, f"{key}[{i}]") for i, base in enumerate(bases)} - {0.0}
-    if len(own) != 1:
+    distinct = {real_number(base, f"{key}[{i}]") for i, base in enumerate(bases)} - {0.0}
+    if len(distinct) != 1:
         raise Unsupported(
-            f"{key} states {len(own)} bases above 0, and a plan has one schedule for all "
+            f"{key} states {len(distinct)} bases above 0, and a plan has one schedule for all "
             "layers of a type"
         )
-    return own.pop()
+    return distinct.pop()
 
 
 def _base(keys: ConfigKeys) -> object:
@@ -198,10 +198,10 @@ def rotating_layers(keys: ConfigKeys) -> tuple[int, int] | None:
     if not isinstance(keys.get("num_hidden_layers"), int):
         return None
     count = keys.count("num_hidden_layers", MAX_WIDTH)
-    found = _turning(keys, count)
-    if found is None:
+    stated = _turning(keys, count)
+    if stated is None:
         return None
-    key, turning = found
+    key, turning = stated
     if not any(turning):
         raise Unsupported(
             f"{keys.prefix}{key}: none of the {count} layers of this model rotates, so there "

@@ -27,16 +27,16 @@ def of_plans(plans: Mapping[str, ContextPlan]) -> Section:
     types = dict.fromkeys(name for plan in plans.values() for name in plan.schedules)
     blocks = []
     for layer_type in types:
-        own = {label: plan for label, plan in plans.items() if layer_type in plan.schedules}
+        shown = {label: plan for label, plan in plans.items() if layer_type in plan.schedules}
         title = "Rescale factors" if len(types) == 1 else f"Rescale factors, {layer_type}"
-        blocks.append(factors(by_step(own, layer_type), title))
+        blocks.append(factors(by_step(shown, layer_type), title))
     return Section("Schedules", tuple(blocks))
 
 
-def of_search(found: SearchResult, said: Sequence[str] = ()) -> Section:
+def of_search(search: SearchResult, said: Sequence[str] = ()) -> Section:
     """The blocks of a search, without sentences that were said: scores, progress and factors."""
-    title = "Search" if any(leg.history for leg in found.legs) else "Methods compared"
-    blocks = (block for leg in found.legs for block in leg.blocks())
+    title = "Search" if any(leg.history for leg in search.legs) else "Methods compared"
+    blocks = (block for leg in search.legs for block in leg.blocks())
     return Section(title, tuple(b for b in blocks if getattr(b, "text", None) not in said))
 
 
@@ -83,10 +83,10 @@ def settings(folder: Path) -> list[Block]:
         config = load_config(folder)
     except RopewalkError:
         return []
-    own = {key: config[key] for key in _ROPE if config.get(key)}
+    values = {key: config[key] for key in _ROPE if config.get(key)}
     # A list of factors stands on one line.
-    told = re.sub(r"\[[^]]*\]", lambda at: " ".join(at[0].split()), json.dumps(own, indent=2))
-    return [Code(f"These RoPE settings are in {folder / 'config.json'}: nothing to paste.", told)]
+    text = re.sub(r"\[[^]]*\]", lambda at: " ".join(at[0].split()), json.dumps(values, indent=2))
+    return [Code(f"These RoPE settings are in {folder / 'config.json'}: nothing to paste.", text)]
 
 
 _ROPE = "max_position_embeddings", "rope_theta", "rope_parameters", "rope_scaling"
@@ -130,11 +130,11 @@ def served(folder: Path) -> list[Block]:
 
 def _predicted(row: Serving) -> str:
     """How well a runtime follows a folder, by rules alone."""
-    told = "its code supports this schedule; not run here"
+    fit = "its code supports this schedule; not run here"
     if row.fit != "exact":
-        told = f"not run here; {row.fit}"
+        fit = f"not run here; {row.fit}"
     reason = row.reason.rpartition(NOT_RUN)[2].strip("; ")
-    return f"{told}: {reason}" if reason else told
+    return f"{fit}: {reason}" if reason else fit
 
 
 def sizes(folder: Path) -> tuple[str, ...]:
@@ -150,12 +150,12 @@ def sizes(folder: Path) -> tuple[str, ...]:
 def resources(folder: Path, window: int, length: int) -> str:
     """The memory and arithmetic of a text of the window and one of a length, by the config."""
     try:
-        own = sizes_of(load_config(folder))
+        model = sizes_of(load_config(folder))
     except RopewalkError:
         return ""
     near, far = (f"{format_length(n)} tokens" for n in (window, length))
-    short, long = (_bytes(HALF * own.cache(n)) for n in (window, length))
-    times = own.operations(length) / own.operations(window)
+    short, long = (_bytes(HALF * model.cache(n)) for n in (window, length))
+    times = model.operations(length) / model.operations(window)
     return (
         f"KV cache: {short} at {near}, {long} at {far}. Reading {far} takes {times:.1f} times the "
         f"computation of {near}. Calculated for 16-bit numbers, not measured."

@@ -57,6 +57,8 @@ _NEUTRAL = _TABLE["neutral"]
 _SWITCHED = set(_TABLE["switched"])
 # Those whose class in transformers has one mask for all layers, whatever layer_types says.
 _WINDOWLESS = set(_TABLE["windowless"])
+# Those whose class has a window, by this default, and attends without it: only its cache is cut.
+UNMASKED = {"moshi": 3000}
 # Those whose class takes rope_scaling, null too, for all of its rope settings, and then has none.
 _ERASED = set(_TABLE["erased"])
 # Those that take the number of factors from the hidden size, whatever `head_dim` says.
@@ -227,15 +229,19 @@ def window_missing(subject: ExaminedModel) -> Iterator[Finding]:
     inner, kinds = subject.inner, subject.inner.get("layer_types")
     kind = subject.reader.model_type
     for key in ("sliding_window", "attention_chunk_size"):
-        window = number(inner.get(key))
-        unread = kind in _NUMBER_OF and not (_kinds(kind, key) or _kinds(kind, "layer_types"))
+        unmasked = kind in UNMASKED and key == "sliding_window"
+        window = number(inner.get(key, UNMASKED[kind] if unmasked else None))
+        known = _kinds(kind, key) or _kinds(kind, "layer_types")
+        unread = unmasked or (kind in _NUMBER_OF and not known)
         if kinds is None and window is not None and window < subject.length and unread:
+            what = "masks nothing by it" if unmasked else "has no such key"
             yield Finding(
                 "window-missing",
                 (STOCK,),
-                f"{key} = {shortened(window)} is stated, and transformers' {kind} has no such key",
+                f"{key} = {shortened(window)} is stated, and transformers' {kind} {what}",
                 "its attention sees everything, and decodes by a cache that is cut to the window",
-                f"remove {key}; for layers with a window, use a model type whose class has them",
+                f"{f'write {subject.length}' if unmasked else f'remove {key}'}; for layers with a "
+                "window, use a model type whose class has them",
             )
     if not isinstance(kinds, list) or SLIDING_ATTENTION not in kinds:
         return

@@ -92,6 +92,7 @@ class TrainingRun:
     def run(self) -> Trained:
         """Train every stage that is not done. All ranks return the same."""
         trained, source, stages = [], self.request.source.folder, self.settings.stages
+        on_first(lambda: [check_unchanged(each, "go on without it") for each in self._kept()])
         for number, stage in enumerate(stages, start=1):
             last = number == len(stages)
             place = self.path if last else self.path / f"stage-{number}"
@@ -99,9 +100,6 @@ class TrainingRun:
             exported = self._exported(job, number)
             trained.append(self._stage(job, number))
             source = place / MODEL
-        kept = sorted(
-            (self.path / KEPT).glob("step-*"), key=lambda path: int(path.name.removeprefix("step-"))
-        )
         adapter = self.path / ADAPTER
         return Trained(
             model=self.request.source.short_name,
@@ -110,9 +108,14 @@ class TrainingRun:
             plan=job.plan,
             stages=tuple(trained),
             exported=exported,
-            kept=tuple(path.name for path in kept),
+            kept=tuple(path.name for path in self._kept()),
             adapter=str(adapter) if adapter.is_dir() else None,
         )
+
+    def _kept(self) -> list[Path]:
+        """The models that are kept for evaluation, in the order of training."""
+        folders = (self.path / KEPT / f"step-{step}" for step in self.settings.stages[-1].kept)
+        return [folder for folder in folders if folder.is_dir()]
 
     def _job(
         self, number: int, stage: StageSettings, source: Path, place: Path, *, last: bool

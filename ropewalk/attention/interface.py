@@ -241,7 +241,7 @@ def _refuse_scores(kwargs: dict[str, Any], *names: str) -> None:
         if kwargs.get(name) is not None:
             raise Unsupported(
                 f"attn_implementation={NAME!r} does not compute {_SCORE_CHANGES[name]}; "
-                "use attn_implementation='eager' for this model, without a layout"
+                "use attn_implementation='eager' for this model, and pass no layout"
             )
 
 

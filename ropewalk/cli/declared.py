@@ -287,7 +287,7 @@ def _as_in(file: Path, command: str, call: Call[Any]) -> Mapping[str, Any]:
     parameters = inspect.signature(call.verb).parameters
     for name, value in arguments.items():
         if name not in parameters:
-            raise InputError(f"{file}: {name!r} is not an argument of {command}; restore the file")
+            raise InputError(f"{file}: {name!r} is not an argument of {command}; remove it")
         if kind := only_in_python(value):
             raise InputError(
                 f"{file}: does not hold `{name}`, a {kind} that was given in Python and cannot be "

@@ -177,7 +177,7 @@ def _agreement(
     with llama_cpp_run.running(path, length=length + 1) as llama:
         _check_tokenizer(loaded.tokenizer, llama, words)
         report = reading(progress, 0.0, "the exported file", length, 0.7)
-        said = llama.log_probabilities(tokens.tolist(), start=start, told=report)
+        said = llama.log_probabilities(tokens.tolist(), start=start, report=report)
     progress(Status("compare", 0.7, "transformers reads the same under the plan"))
     exact = _planned(loaded.model, plan, tokens, said)
     again = partial(_planned, loaded.model, plan, tokens, said, check=False)

@@ -109,14 +109,15 @@ def digests_of(export: Path) -> dict[str, str]:
     return {f"{export.name}/{name}": file.sha256 for name, file in listed}
 
 
-def check_unchanged(folder: Path) -> None:
-    """Refuse a folder with a file that has changed since it was written; others may be added."""
+def check_unchanged(folder: Path, once_removed: str = "have it made again") -> None:
+    """Refuse a folder with a file that has changed since it was written; others may be added.
+
+    `once_removed` says what the same command does without the folder.
+    """
     for name, digest in Manifest.read(folder).files.items():
         path = folder / name
         if not path.is_file() or FileDigest(path.stat().st_size, sha256(path)) != digest:
-            raise InputError(
-                f"{path}: is not as it was written; remove {folder} to have it made again"
-            )
+            raise InputError(f"{path}: is not as it was written; remove {folder} to {once_removed}")
 
 
 def is_listable(name: str) -> bool:

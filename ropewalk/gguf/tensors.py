@@ -42,12 +42,12 @@ _NO_WEIGHTS = {24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64"}
 _SHOWN = 3
 
 
-def untold(header: GGUFHeader) -> str:
+def unjudged(header: GGUFHeader) -> str:
     """Why the names of the tensors cannot be judged; empty if they can."""
-    own = header.architecture
-    if own not in table_in(TABLE):
-        return f"which tensors architecture {own[:40]!r} asks for is not known here"
-    if any(f"{own}.{key}" in header.lengths for key in _PER_LAYER):
+    architecture = header.architecture
+    if architecture not in table_in(TABLE):
+        return f"which tensors architecture {architecture[:40]!r} asks for is not known here"
+    if any(f"{architecture}.{key}" in header.lengths for key in _PER_LAYER):
         return "its layers differ from each other, so its tensors cannot be compared with them"
     if header.number("nextn_predict_layers"):
         return "it has layers that predict further tokens, which are not compared"
@@ -72,7 +72,7 @@ def problems(header: GGUFHeader) -> Iterator[str]:
     blocks = {name.split(".")[1] for name in header.tensors if name.startswith("blk.")}
     if stated is not None and blocks != {str(i) for i in range(min(stated, _MOST_BLOCKS))}:
         yield f"{len(blocks)} blocks are there, and block_count = {stated}"
-    elif not untold(header):
+    elif not unjudged(header):
         yield from _keys(header)
         yield from _missing(header, len(blocks))
         yield from _mistyped(header)
@@ -81,7 +81,7 @@ def problems(header: GGUFHeader) -> Iterator[str]:
 
 def unfamiliar(header: GGUFHeader) -> str:
     """A tensor that llama.cpp may not ask for, and then refuses the file; empty without one."""
-    if untold(header):
+    if unjudged(header):
         return ""
     after, inside, _ = table_in(TABLE)[header.architecture]
     blocks: dict[str, set[str]] = {}
@@ -92,13 +92,13 @@ def unfamiliar(header: GGUFHeader) -> str:
             blocks.setdefault(rest, set()).add(block)
             stem, _, ending = rest.partition(".")
             known = stem in _ALLOWED["optional_in_blocks"] or any(
-                own.partition(".")[0] == stem for own in inside
+                each.partition(".")[0] == stem for each in inside
             )
             known = known and ending in _ENDINGS
         if not known:
             return f"{name} is not known as a tensor of architecture {header.architecture}"
     count = max(map(len, blocks.values()), default=0)
-    odd = [f"blk.{min(own)}.{rest}" for rest, own in blocks.items() if len(own) < count]
+    odd = [f"blk.{min(numbers)}.{rest}" for rest, numbers in blocks.items() if len(numbers) < count]
     if odd and not header.number("expert_count"):
         return f"{odd[0]} is there, and other blocks have no tensor of that name"
     return ""
@@ -106,14 +106,14 @@ def unfamiliar(header: GGUFHeader) -> str:
 
 def _keys(header: GGUFHeader) -> Iterator[str]:
     """Keys without which no file of these architectures loads."""
-    _, inside, asked = table_in(TABLE)[header.architecture]
+    _, inside, required = table_in(TABLE)[header.architecture]
     wanted = ["embedding_length", "block_count", "attention.head_count"]
     if "ffn_up.weight" in inside and not header.number("expert_count"):
         wanted.append("feed_forward_length")
     for key in wanted if "attn_output.weight" in inside else ():
         if header.count(key) is None:
             yield f"{key} is missing, or is not a number of things"
-    for key in asked:
+    for key in required:
         epsilon = key in _EPSILONS and header.number(key)
         if header.get(key) is None or epsilon is None or not 0 <= epsilon <= MAX_EPSILON:
             rule = f", a number from 0 to {MAX_EPSILON}" if key in _EPSILONS else ""
@@ -165,9 +165,9 @@ def _misshapen(header: GGUFHeader, blocks: int) -> Iterator[str]:
     """Tensors that are not of the shape that the keys give them; unknown sizes are not compared."""
     # The sizes that the keys state; None where they state none.
     width, heads = header.count("embedding_length"), header.count("attention.head_count")
-    own = width // heads if width and heads else None
-    keys = _stated(header, "attention.key_length", own)
-    values = _stated(header, "attention.value_length", own)
+    head = width // heads if width and heads else None
+    keys = _stated(header, "attention.key_length", head)
+    values = _stated(header, "attention.value_length", head)
     groups = _stated(header, "attention.head_count_kv", heads)
     inner = header.count("feed_forward_length")
     experts, key = header.count("expert_count"), _ALLOWED["experts"].get(header.architecture)
@@ -199,8 +199,8 @@ def _misshapen(header: GGUFHeader, blocks: int) -> Iterator[str]:
         if place is None or None in wanted:
             continue
         if place.shape != wanted:
-            asked = " × ".join(map(str, wanted))
-            yield f"{name} is {' × '.join(map(str, place.shape))}, and its keys ask for {asked}"
+            expected = " × ".join(map(str, wanted))
+            yield f"{name} is {' × '.join(map(str, place.shape))}, and its keys ask for {expected}"
             return
 
 

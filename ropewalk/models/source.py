@@ -246,7 +246,7 @@ _NO_WEIGHTS = {
         "the catalogue knows its config and holds no weights; give the model's folder, or allow a "
         "download from the Hugging Face hub (`allow_download`)"
     ),
-    "config": "is a config without weights; give the folder that has both",
+    "config": "is a config without weights; give the folder that holds both",
     "live model": _IN_MEMORY,
     "model in memory": _IN_MEMORY,
 }

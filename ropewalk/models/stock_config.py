@@ -184,7 +184,7 @@ def _refuse_what_no_config_says(schedule: RotarySchedule, layer: str) -> None:
     if schedule.log_n is not None:
         raise Unsupported(
             f"{layer}: no stock config can scale queries by log n; "
-            "plan without it, or install the plan with ropewalk"
+            "plan without log n, or install the plan with ropewalk"
         )
 
 

@@ -96,7 +96,7 @@ def card(export: Path, run: RunOnDisk | None, base_model: str) -> Card:
     judged = None if run is None else _judged(run, export, plan)
     if is_file and judged is None:
         raise InputError(
-            f"{export}: is not the export of a run of `extend`; only those GGUF files get a card"
+            f"{export}: was not exported by a run of `extend`, so there is no evidence for a card"
         )
     name = (base_model or plan.model).rstrip("/").rpartition("/")[2]
     title = f"{name}, extended to {format_length(plan.target_length)} tokens"

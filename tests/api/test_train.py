@@ -124,7 +124,9 @@ def test_each_step_stands_once_and_in_order(
         rw.report(run)
 
 
-@pytest.mark.parametrize("name", ["results.json", "export.json", "plan.json"])
+@pytest.mark.parametrize(
+    "name", ["results.json", "export.json", "plan.json", "evaluate/step-2/plan.json"]
+)
 def test_an_edited_digit_of_a_training_is_refused(
     done: Trained, model: Path, tmp_path: Path, name: str
 ) -> None:
@@ -133,7 +135,7 @@ def test_an_edited_digit_of_a_training_is_refused(
     place = re.search(r"(?<=\.)[0-8]", text)
     assert place is not None
     (run / name).write_text(f"{text[: place.start()]}9{text[place.end() :]}")
-    with pytest.raises(InputError, match=f"{name}: was edited since it was written"):
+    with pytest.raises(InputError, match=f"{name}: (was edited since|is not as) it was written"):
         rw.report(run) if name == "results.json" else trained(model, run)
 
 

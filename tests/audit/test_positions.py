@@ -52,6 +52,8 @@ def found(audit: Audit) -> dict[str, set[str]]:
         ("mistral", {"sliding_window": TARGET}, False),
         ("mistral", {"max_position_embeddings": 32768}, True),  # its class has a window of 4096
         ("starcoder2", {"sliding_window": 256}, True),
+        ("qwen3_moe", SWITCHED, True),  # whatever max_window_layers says
+        ("qwen3_moe", {"sliding_window": 256}, False),
         ("qwen2", {**SWITCHED, "use_sliding_window": False}, False),
         (
             "qwen2",

@@ -21,7 +21,7 @@ from ropewalk.audit import examination
 from ropewalk.audit.examination import audit
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.errors import InvalidValue, RopewalkError
-from ropewalk.models.config import present_plan
+from ropewalk.models.config import ONE_WINDOW, present_plan
 from ropewalk.models.families import FAMILIES
 from ropewalk.runtimes import every, traps
 from ropewalk.runtimes.traps import config_keys
@@ -169,6 +169,14 @@ def test_keys_under_which_transformers_alone_fails(
     found = verified(tmp_path, {**export.config, **change}, "transformers", "vllm", "sglang")
     (finding,) = found.wrong
     assert (finding.trap, finding.runtimes) == (trap, ("transformers",))
+
+
+def test_infinity_as_transformers_saves_it_is_a_number_with_a_point(tmp_path: Path) -> None:
+    config = json.loads(tiny_config("falcon_h1").to_json_string(use_diff=False))
+    assert {"__float__": "Infinity"} in config["time_step_limit"]
+    assert not named(verified(tmp_path, config, "transformers").wrong)
+    config["rms_norm_eps"] = {"__float__": "Infinity"}
+    assert named(verified(tmp_path, config, "transformers").wrong) == {"refused"}
 
 
 @pytest.mark.parametrize("kind", [None, False, "", []])
@@ -338,6 +346,28 @@ def test_classes_without_windows_by_layer_are_those_that_do_not_read_layer_types
 
     types = (kind for kind in FAMILIES if kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
     assert {k for k in types if not reads(CONFIG_MAPPING[k])} == config_keys._WINDOWLESS
+
+
+def test_windows_of_all_layers_and_of_none_are_those_of_the_classes() -> None:
+    """By whether the model's source takes one mask by the window, and whether it takes any."""
+    one, none = {}, {}
+    for kind in (k for k in FAMILIES if k in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES):
+        config = CONFIG_MAPPING[kind]
+        code = Path(inspect.getfile(MODEL_FOR_CAUSAL_LM_MAPPING[config])).read_text()
+        window = getattr(config, "sliding_window", None)
+        if "config.sliding_window is None" in code:
+            one[kind] = window
+        if "sliding_window" in config.__dataclass_fields__ and "create_sliding_window" not in code:
+            none[kind] = window
+    assert (one, none) == (ONE_WINDOW, config_keys.UNMASKED)
+
+
+def test_a_window_that_only_the_cache_follows_is_wrong(tmp_path: Path) -> None:
+    """transformers decodes a Moshi by a cache that is cut, and reads a prompt whole."""
+    config = CONFIG_MAPPING["moshi"](max_position_embeddings=512).to_dict()
+    for window, trap in ((512, set()), (64, {"window-missing"})):
+        found = verified(tmp_path, {**config, "sliding_window": window}, "transformers")
+        assert named(found.wrong) == trap
 
 
 def test_the_kinds_of_values_are_those_of_the_classes() -> None:

@@ -61,7 +61,7 @@ def weights(
     if beyond := sum(_beyond(part, sizes) for part in parts):
         said = f"{beyond:,} bytes follow the last tensor, which no writer leaves there"
         return unknown("weights", said, _AGAIN)
-    if unknown_here := tensors.untold(header) or tensors.unfamiliar(header):
+    if unknown_here := tensors.unjudged(header) or tensors.unfamiliar(header):
         return unknown("weights", unknown_here, "run it in llama.cpp (leave --no-run away)")
     where = "the file" if len(parts) == 1 else f"{len(parts)} files"
     said = f"{len(sizes):,} tensors, all within {where}"

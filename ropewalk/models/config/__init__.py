@@ -127,20 +127,26 @@ class ConfigReader(ConfigKeys):
         return steps(self.setting(rope))
 
 
-# With one window for all layers; the value where a config states none, as the config class has it.
-_ONE_WINDOW = {"mistral": 4096, "mixtral": None, "phi3": None, "phimoe": None, "starcoder2": None}
+# With one window for all layers, whatever layer_types says; and the config class's default.
+ONE_WINDOW: dict[str, int | None] = {
+    **dict.fromkeys(("blt", "doge", "minimax", "ministral3", "mixtral", "phi3", "phi4_multimodal")),
+    **dict.fromkeys(("phimoe", "starcoder2")),
+    **dict.fromkeys(("mistral", "qwen3_moe"), 4096),
+}
 
 
 def window_everywhere(config: Config) -> int | None:
     """The sliding window that every layer has; None if some layer sees further."""
     inner, kind = text_config(config), ConfigReader(config).model_type
-    window = inner.get("sliding_window", _ONE_WINDOW.get(kind))
-    if not isinstance(window, int) or inner.get("use_sliding_window") is False:
+    window = inner.get("sliding_window", ONE_WINDOW.get(kind))
+    on = inner.get("use_sliding_window", not kind.startswith("qwen"))
+    if not isinstance(window, int) or not on:
         return None
+    if kind in ONE_WINDOW:
+        return window
     types = inner.get("layer_types")
     if isinstance(types, list) and types:
         return window if set(types) == {SLIDING_ATTENTION} else None
-    if kind.startswith("qwen"):  # the first layers see all; by its class, without the switch too
-        below = inner.get("max_window_layers", 28)
-        return window if inner.get("use_sliding_window") and below == 0 else None
-    return window if kind in _ONE_WINDOW else None
+    # Of the others, the first layers of Qwen see all; by its class, without the key too.
+    below = inner.get("max_window_layers", 28)
+    return window if kind.startswith("qwen") and below == 0 else None

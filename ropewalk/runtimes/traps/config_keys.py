@@ -39,6 +39,7 @@ from ropewalk.models.config import (
     STATED_SCALED,
     Config,
     ConfigReader,
+    for_stock_class,
 )
 from ropewalk.models.families import ENCODERS, UNKNOWN
 from ropewalk.runtimes.finding import ExaminedModel, Finding
@@ -56,6 +57,8 @@ _NEUTRAL = _TABLE["neutral"]
 _SWITCHED = set(_TABLE["switched"])
 # Those whose class in transformers has one mask for all layers, whatever layer_types says.
 _WINDOWLESS = set(_TABLE["windowless"])
+# Those whose class has a window, by this default, and attends without it: only its cache is cut.
+UNMASKED = {"moshi": 3000}
 # Those whose class takes rope_scaling, null too, for all of its rope settings, and then has none.
 _ERASED = set(_TABLE["erased"])
 # Those that take the number of factors from the hidden size, whatever `head_dim` says.
@@ -226,15 +229,19 @@ def window_missing(subject: ExaminedModel) -> Iterator[Finding]:
     inner, kinds = subject.inner, subject.inner.get("layer_types")
     kind = subject.reader.model_type
     for key in ("sliding_window", "attention_chunk_size"):
-        window = number(inner.get(key))
-        unread = kind in _NUMBER_OF and not (_kinds(kind, key) or _kinds(kind, "layer_types"))
+        unmasked = kind in UNMASKED and key == "sliding_window"
+        window = number(inner.get(key, UNMASKED[kind] if unmasked else None))
+        known = _kinds(kind, key) or _kinds(kind, "layer_types")
+        unread = unmasked or (kind in _NUMBER_OF and not known)
         if kinds is None and window is not None and window < subject.length and unread:
+            what = "masks nothing by it" if unmasked else "has no such key"
             yield Finding(
                 "window-missing",
                 (STOCK,),
-                f"{key} = {shortened(window)} is stated, and transformers' {kind} has no such key",
+                f"{key} = {shortened(window)} is stated, and transformers' {kind} {what}",
                 "its attention sees everything, and decodes by a cache that is cut to the window",
-                f"remove {key}; for layers with a window, use a model type whose class has them",
+                f"{f'write {subject.length}' if unmasked else f'remove {key}'}; for layers with a "
+                "window, use a model type whose class has them",
             )
     if not isinstance(kinds, list) or SLIDING_ATTENTION not in kinds:
         return
@@ -412,14 +419,14 @@ def _bad_counts(subject: ExaminedModel) -> str:
     for key, count in counts.items():
         if count is not None and count < 1:
             return f"{key} = {count}: must be at least 1"
-    if told := _bad_routing(subject.reader):
-        return told
+    if fault := _bad_routing(subject.reader):
+        return fault
     heads, keys = counts[HEADS], counts[KEYS]
-    wide, own = whole(subject.reader.get("hidden_size")), whole(subject.reader.get("head_dim"))
+    wide, head = whole(subject.reader.get("hidden_size")), whole(subject.reader.get("head_dim"))
     scaled = any(kind_of(rope) != "default" for rope in subject.ropes.values())
     counted = scaled and subject.reader.model_type in _OF_THE_WIDTH
-    if counted and heads and wide and own and wide // heads != own:
-        return f"head_dim = {own}: the class counts factors by hidden_size / {HEADS} alone"
+    if counted and heads and wide and head and wide // heads != head:
+        return f"head_dim = {head}: the class counts factors by hidden_size / {HEADS} alone"
     if heads is None or keys is None or heads % keys == 0:
         return ""
     return f"{HEADS} = {heads} is not divisible by {KEYS} = {keys}, and heads share keys evenly"
@@ -468,13 +475,13 @@ def _bad_kind(subject: ExaminedModel) -> str:
         return ""
     outer = ((reader.outer_type, "", reader.outer),) if reader.path else ()
     for kind, prefix, config in (*outer, (reader.model_type, reader.prefix, reader.config)):
-        for key, value in config.items():
+        for key, value in for_stock_class(config).items():
             if rule := _broken_rule(kind, key, value):
                 return f"{prefix}{key} = {shortened(value)}: {rule}"
     for rope in subject.stated_settings:
-        for own in (rope, *(value for value in rope.values() if isinstance(value, Mapping))):
-            if told := _bad_rope(reader.model_type, dict(own)):
-                return told
+        for setting in (rope, *(value for value in rope.values() if isinstance(value, Mapping))):
+            if fault := _bad_rope(reader.model_type, dict(setting)):
+                return fault
     layers = whole(reader.get(LAYERS))
     for key in ("layer_types", "mlp_layer_types"):
         kinds = reader.config.get(key)
@@ -497,12 +504,12 @@ def _broken_rule(kind: str, key: str, value: object) -> str:
     word = _WORD_KEYS.get(key, "")
     if word and (declared or word != "routing") and value not in (None, *_WORDS_OF[word]):
         return f"is no {word} that transformers knows"
-    if (given := number(value)) is None:
+    if (amount := number(value)) is None:
         return ""
-    if re.search("_eps(ilon)?$", key) and not 0 <= given <= MAX_EPSILON:
+    if re.search("_eps(ilon)?$", key) and not 0 <= amount <= MAX_EPSILON:
         return f"must be from 0 to {MAX_EPSILON}, or norms divide by it rather than by the size"
     may_be = key in _TAKEN["below_zero"] or key.endswith(("_id", "_index", "_layer"))
-    return "must not be negative" if declared and given < 0 and not may_be else ""
+    return "must not be negative" if declared and amount < 0 and not may_be else ""
 
 
 def _kinds(kind: str, key: str) -> str:

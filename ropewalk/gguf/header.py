@@ -37,7 +37,8 @@ MOST_LAYERS = 4096
 _STRING, _ARRAY = 8, 9
 _SCALARS = {kind: f"<{form}" for kind, form in enumerate("BbHhIif?  Qqd") if form != " "}
 """How numbers are stored, by GGUF's number of their type."""
-_FORMS = {"uint32": "<I", "float32": "<f", "bool": "<?"}
+_FORMS = {"uint32": "I", "float32": "f", "bool": "?", "text": "s"}
+"""The letters of these types in struct's formats."""
 
 
 @dataclass(frozen=True)
@@ -81,9 +82,8 @@ class GGUFHeader:
 
     def mistyped(self, key: str, kind: str) -> bool:
         """True if a key is stored as another type than the one llama.cpp loads, or as a list."""
-        stated = f"{self.architecture}.{key}"
-        place, form = self.places.get(stated), _FORMS[kind]
-        return stated in self.lengths or (place is not None and place[1] != form)
+        _, form = self.places.get(key, (0, _FORMS[kind]))
+        return key in self.lengths or not form.endswith(_FORMS[kind])
 
     def number(self, key: str) -> float | None:
         value = self.get(key)

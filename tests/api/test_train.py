@@ -99,6 +99,18 @@ def test_the_page_of_a_training_that_has_moved_names_it_as_it_is_now(
         assert str(place) not in content
 
 
+def test_the_page_of_a_training_shows_no_settings_that_it_did_not_write(
+    done: Trained, tmp_path: Path
+) -> None:
+    run = Path(shutil.copytree(done.run, tmp_path / "run"))
+    config = run / "model" / "config.json"
+    config.write_text(config.read_text().replace('"factor": 2.0', '"factor": 1.0'))
+    content = rw.report(run).path.read_text()
+    assert "config.json: is not as it was written" in content
+    assert "nothing to paste" not in content
+    assert "vllm serve" not in content
+
+
 @pytest.mark.parametrize(
     ("change", "told"),
     [

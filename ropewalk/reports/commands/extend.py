@@ -117,7 +117,8 @@ def page(run: RunOnDisk) -> Page:
         tuple(
             name
             for name in stages
-            if not (run.path / f"{name}.json").exists() and name not in CONDITIONAL
+            if not (run.path / (file := f"{name}.json")).exists()
+            and (name not in CONDITIONAL or file in run.sealed)
         ),
         facts=(*schedules.sizes(run.path / "model"), *same),
         word=valid.verdict + ", at a price" * over if valid else "",

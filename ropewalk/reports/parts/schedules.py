@@ -11,8 +11,9 @@ from ropewalk.blocks import Block, Code, Paragraph, Section
 from ropewalk.context_plan import ContextPlan
 from ropewalk.costs.memory_and_time import GIB, HALF
 from ropewalk.costs.sizes import sizes_of
-from ropewalk.errors import RopewalkError
+from ropewalk.errors import InputError, RopewalkError
 from ropewalk.exporting.exported import Exported
+from ropewalk.exporting.manifest import check_unchanged
 from ropewalk.lengths import format_length
 from ropewalk.models.config import load_config
 from ropewalk.models.source import resolve
@@ -73,14 +74,24 @@ def loading(
         if each.overrides:
             blocks.append(Code("Or the original model, with the settings given", each.overrides))
     if folder is not None:
+        try:
+            _as_written(folder)
+        except InputError as error:
+            blocks.append(Paragraph(str(error), "warning"))
         blocks += served(folder)
     return Section("Load and serve", tuple(blocks))
+
+
+def _as_written(folder: Path) -> Path:
+    """The folder of an export, refused if its config was edited: a page is of what was written."""
+    check_unchanged(folder, only=("config.json",))
+    return folder
 
 
 def settings(folder: Path) -> list[Block]:
     """The RoPE settings in a folder's config, which the lines next to them load."""
     try:
-        config = load_config(folder)
+        config = load_config(_as_written(folder))
     except RopewalkError:
         return []
     values = {key: config[key] for key in _ROPE if config.get(key)}
@@ -117,7 +128,7 @@ def pasted(each: Exported) -> str:
 def served(folder: Path) -> list[Block]:
     """The line that starts the written folder in each runtime that takes one."""
     try:
-        source = resolve(folder)
+        source = resolve(_as_written(folder))
         rows = serving(source.present_plan, source)
     except RopewalkError:  # it moved, or a runtime's rules refuse it
         return []
@@ -140,7 +151,7 @@ def _predicted(row: Serving) -> str:
 def sizes(folder: Path) -> tuple[str, ...]:
     """The size of the model in a folder, by its config."""
     try:
-        weights = sizes_of(load_config(folder)).weights
+        weights = sizes_of(load_config(_as_written(folder))).weights
     except RopewalkError:
         return ()
     big = f"{weights / 1e9:.3g} billion" if weights >= 1e9 else f"{weights / 1e6:.2g} million"
@@ -150,7 +161,7 @@ def sizes(folder: Path) -> tuple[str, ...]:
 def resources(folder: Path, window: int, length: int) -> str:
     """The memory and arithmetic of a text of the window and one of a length, by the config."""
     try:
-        model = sizes_of(load_config(folder))
+        model = sizes_of(load_config(_as_written(folder)))
     except RopewalkError:
         return ""
     near, far = (f"{format_length(n)} tokens" for n in (window, length))

@@ -213,7 +213,7 @@ def _bar_of_a_notebook() -> Iterator[Progress]:
     """An output of its own in the cell, which ends empty; rich would need ipywidgets."""
     from html import escape
 
-    from IPython.display import display  # type: ignore[import-not-found]
+    from IPython.display import display
 
     place = display({"text/plain": ""}, raw=True, display_id=True)
     pace, drawn = _Pace(), 0.0

@@ -57,8 +57,8 @@ def _origin_of(code: Callable[..., object]) -> tuple[str, str]:
         content = file.read_bytes() if file.is_file() else inspect.getsource(code).encode()
     except (OSError, TypeError):
         raise InputError(
-            f"{code!r}: has no source, by which a run could recognise it; define it in a file "
-            "or in a cell of a notebook"
+            f"{code!r}: has no source code by which a run could recognise it; define it in a "
+            "file or in a cell of a notebook"
         ) from None
     origin = file.name if file.is_file() else code.__module__
     return origin, hashlib.sha256(content).hexdigest()

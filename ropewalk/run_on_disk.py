@@ -15,6 +15,7 @@ from ropewalk.records import EvalRecord
 from ropewalk.run_directory import (
     CONFIGURATION,
     EVENTS,
+    KEPT,
     RECORDS,
     check_configuration,
     check_kept,
@@ -91,6 +92,11 @@ class RunOnDisk:
         command = next((line for line in lines if isinstance(line, str)), None)
         in_python = f"rw.{self.command}(…) in Python, or a version that recorded no command"
         return str(command or in_python)
+
+    @cached_property
+    def sealed(self) -> set[str]:
+        """The names of the files that it has written under a seal, the removed ones too."""
+        return {str(event["file"]) for event in self.lines(EVENTS) if event.get("event") == KEPT}
 
     def notes(self) -> tuple[str, ...]:
         """The notes for the end of a page."""

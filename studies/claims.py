@@ -106,8 +106,8 @@ class Study(NamedTuple):
     left_out: Sequence[Cell] = ()
     over: str = ""
     """The units of its intervals, if they are not models of several sizes."""
-    power: Power | None = None
-    """The simulation before the first run."""
+    powers: Sequence[Power] = ()
+    """The simulations before the first run."""
 
     @property
     def name(self) -> str:
@@ -340,7 +340,7 @@ def judged(study: Study) -> list[tuple[Claim, Difference, Difference | None, Ver
 
 
 def table(study: Study) -> str:
-    rows = [] if study.power is None else [study.power.shown(), ""]
+    rows = [line for power in study.powers for line in (power.shown(), "")]
     rows += ["| claim | paper | here | planted | verdict |", "|---|---|---|---|---|"]
     for claim, own, control, said in judged(study):
         planted = "–" if control is None else control.shown(1, "+.4f")

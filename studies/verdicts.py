@@ -15,12 +15,13 @@ from studies.known_models import measure as known_models
 from studies.log_n.measure import STUDY as LOG_N
 from studies.needle_search.measure import STUDY as NEEDLE_SEARCH
 from studies.pretrained.measure import STUDY as PRETRAINED
+from studies.searched.measure import STUDY as SEARCHED
 from studies.superficial.measure import STUDY as SUPERFICIAL
 from studies.two_methods.measure import STUDY as TWO_METHODS
 
 STUDIES = (
     *(SUPERFICIAL, BASE, PRETRAINED, CHAIN, ANCHOR, NEEDLE_SEARCH, LOG_N, FIRST_TOKENS),
-    *(FIRST_TOKENS_SMOLLM2, TWO_METHODS),
+    *(FIRST_TOKENS_SMOLLM2, TWO_METHODS, SEARCHED),
 )
 
 PAGE, UNDECIDED = "studies/README.md", "studies/undecided.md"

@@ -90,7 +90,7 @@ class Diagnosis(Result):
     "doctor",
     "This installation",
     example="ropewalk doctor",
-    status=lambda found: int(bool(found.broken)),
+    status=lambda result: int(bool(result.broken)),
 )
 def doctor() -> Diagnosis:
     """Describe this installation: versions, extras, device, and packages that fail to import.

@@ -74,23 +74,23 @@ def _as_tasks(value: Any, key: str) -> tuple[str, ...]:
     return retrieval.names() if names == (AUTO,) else expanded(names)
 
 
-def _preview(asked: Asked, on: str | None) -> Cost:
+def _preview(options: Asked, on: str | None) -> Cost:
     """The cost of the forwards at each length."""
     from ropewalk.evaluation.answerers.in_process import settled
 
-    check_in_process(asked)
-    source, conditions, settings = settled(asked, weights=False)
-    settings = asked.within_budget(settings, len(conditions))
+    check_in_process(options)
+    source, conditions, settings = settled(options, weights=False)
+    settings = options.within_budget(settings, len(conditions))
     devices = machine(HERE if on is None else on).devices
-    check_ranks(asked.ranks_per_copy, "evaluate", devices)
+    check_ranks(options.ranks_per_copy, "evaluate", devices)
     count = len(conditions) * len(settings.tasks) * settings.samples
 
     def ways(work: Workload) -> dict[str, Callable[[Workload], Iterator[Way]]]:
-        check_divided(work, asked.ranks_per_copy)
+        check_divided(work, options.ranks_per_copy)
         forwards = [Forwards(length, count) for length in settings.lengths]
-        return by_length(answering, forwards, asked.ranks_per_copy)
+        return by_length(answering, forwards, options.ranks_per_copy)
 
-    return calculated(source, max(settings.lengths), on, ways, asked.dtype)
+    return calculated(source, max(settings.lengths), on, ways, options.dtype)
 
 
 @command(
@@ -253,7 +253,7 @@ def evaluate(
         named_fingerprint = None
         if server is not None and fingerprint is not None:
             named_fingerprint = as_fingerprint(fingerprint)
-        asked = request(
+        options = request(
             Asked,
             evaluate,
             values,
@@ -263,12 +263,12 @@ def evaluate(
             progress=progress if first() else silent,
             notice=notice if first() else unheard,
         )
-        preview_ends(asked, on)
-        with opened(asked) as evaluation:
+        preview_ends(options, on)
+        with opened(options) as evaluation:
             if tasks is not None and tuple(as_list(tasks, "tasks")) == (AUTO,):
                 evaluation = with_able_tasks(evaluation, progress)
-            result, records = measure(evaluation, asked.run, progress)
-        if asked.run is not None and first():
-            keep_figures(result.pictures(records), asked.run / "figures", notice)
-            keep_report(asked.run, notice)
+            result, records = measure(evaluation, options.run, progress)
+        if options.run is not None and first():
+            keep_figures(result.pictures(records), options.run / "figures", notice)
+            keep_report(options.run, notice)
         return result

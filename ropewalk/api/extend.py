@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 
 
 def _estimate(
-    asked: ExtendRequest,
+    setup: ExtendRequest,
     source: Source,
     settings: ExtendSettings,
     start: Start | None = None,
@@ -80,7 +80,7 @@ def _estimate(
     # llama.cpp's forwards have formulas of their own.
     if source.kind == "GGUF file":
         reading = read_by_extend(source.present_plan, settings)
-        return of_file(source, settings.target_length, machine(asked.on or HERE), reading)
+        return of_file(source, settings.target_length, machine(setup.on or HERE), reading)
 
     # For another machine: the most that the stages may take, and the least, as some may end early.
     from ropewalk.pipeline.cost import ways
@@ -88,12 +88,12 @@ def _estimate(
     def of_stages(
         work: Workload, *, least: bool = False
     ) -> dict[str, Callable[[Workload], Iterator[Way]]]:
-        check_divided(work, asked.ranks_per_copy)
-        return ways(settings, work, asked.ranks_per_copy, least=least)
+        check_divided(work, setup.ranks_per_copy)
+        return ways(settings, work, setup.ranks_per_copy, least=least)
 
-    where = (source, settings.target_length, asked.on)
-    most = calculated(*where, of_stages, asked.how.dtype)
-    least = calculated(*where, partial(of_stages, least=True), asked.how.dtype)
+    where = (source, settings.target_length, setup.on)
+    most = calculated(*where, of_stages, setup.how.dtype)
+    least = calculated(*where, partial(of_stages, least=True), setup.how.dtype)
     rows = (f"{row.what.partition(',')[0]} {duration(row.seconds)}" for row in least.rows)
     early = f"these are the most; if each stage ends as early as it can: {', '.join(rows)}"
     return replace(most, assumptions=(*most.assumptions, early, WHOLE))
@@ -221,19 +221,19 @@ def extend(
         # The options as one frozen value, the model's files, and the texts: all that can be refused
         # without loading the model is refused here.
         how = Loading(dtype, device, allow_download)
-        asked = request(ExtendRequest, extend, values, how=how)
+        setup = request(ExtendRequest, extend, values, how=how)
         load = on is None  # another machine needs a config alone
         source = runnable(
-            model, how, strict=strict, notice=notice, run=asked.run, weights=load, by_llama_cpp=True
+            model, how, strict=strict, notice=notice, run=setup.run, weights=load, by_llama_cpp=True
         )
-        settings = asked.settings(source.present_plan)
-        texts = asked.texts(settings.target_length, notice)
+        settings = setup.settings(source.present_plan)
+        texts = setup.texts(settings.target_length, notice)
         if on is not None or source.kind == "GGUF file":  # llama.cpp is calculated, not timed
-            preview_ends(asked, source, settings)
+            preview_ends(setup, source, settings)
         from ropewalk.pipeline.run import prepared
 
-        with prepared(asked, model, source, texts, notice) as run_of_stages:
-            preview_ends(asked, source, run_of_stages.settings, run_of_stages.start)
+        with prepared(setup, model, source, texts, notice) as run_of_stages:
+            preview_ends(setup, source, run_of_stages.settings, run_of_stages.start)
             extended = run_of_stages.extended(progress, notice, done)
         # Pages and cards describe a finished run, and are written once.
         if first():

@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from ropewalk.evaluation.usable.readers import Askable
 
 
-def _preview(asked: HowLong, subject: Askable) -> ReadingPlan:
+def _preview(options: HowLong, subject: Askable) -> ReadingPlan:
     """The lengths that would be read, and the most tokens."""
-    return planned(asked, subject)
+    return planned(options, subject)
 
 
 @command(
@@ -52,7 +52,7 @@ def _preview(asked: HowLong, subject: Askable) -> ReadingPlan:
     example="ropewalk howlong http://localhost:8080 --need 32k",
     more="Exit code with --need: 0 met, 1 not met, 3 undecided.",
     preview="Only show which lengths would be read, and how many tokens that takes at most.",
-    status=lambda found: STATUS[found.status],
+    status=lambda result: STATUS[result.status],
 )
 @previewed_by(_preview)
 def howlong(
@@ -130,16 +130,16 @@ def howlong(
     with called("howlong", howlong, values) as (_, progress):
         check_alone("howlong")
         documents = as_documents(corpus, field, notice)
-        asked = request(HowLong, howlong, values, documents=documents, progress=progress)
+        options = request(HowLong, howlong, values, documents=documents, progress=progress)
         from ropewalk.evaluation.usable.readers import subject_of
 
-        subject = subject_of(asked)
-        preview_ends(asked, subject)
-        plan = planned(asked, subject)
+        subject = subject_of(options)
+        preview_ends(options, subject)
+        plan = planned(options, subject)
         from ropewalk.evaluation.usable.run import measured
 
-        result = measured(asked, subject, plan)
-        if asked.run is not None:
-            keep_figures({"usable": result.charts()}, asked.run / "figures", notice)
-            keep_report(asked.run, notice)
+        result = measured(options, subject, plan)
+        if options.run is not None:
+            keep_figures({"usable": result.charts()}, options.run / "figures", notice)
+            keep_report(options.run, notice)
         return result

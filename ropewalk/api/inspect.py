@@ -79,7 +79,7 @@ class Inspection(Drawn):
 
     def summary(self) -> str:
         geometry, theory = self.schedule.geometry, self.theory
-        file = "" if self.file is None else f" It has {'; '.join(self.file.told())}."
+        file = "" if self.file is None else f" It has {'; '.join(self.file.sentences())}."
         if self.schedule.has_no_positions:
             reach = "it has no positions, since no pair turns"
         elif theory.effective_length is None:
@@ -102,7 +102,7 @@ class Inspection(Drawn):
         schedule = self.schedule
         geometry = schedule.geometry
         yield Title(self.model, f" ({self.source})")
-        for line in () if self.file is None else self.file.told():
+        for line in () if self.file is None else self.file.sentences():
             yield Paragraph(f"  {line}")
         yield Paragraph(
             f"  heads of {geometry.head_dim}, {geometry.rotary_dim} dimensions rotate as "

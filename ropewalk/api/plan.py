@@ -128,9 +128,9 @@ def plan(
         stated_assumptions(source, notice, strict=strict)
         # The options as one frozen value, which refuses those that exclude each other. What to plan
         # for them is decided in planning/request.py.
-        asked = request(PlanRequest, plan, values, source=source, target=as_length(to, "to"))
-        asked.check_use()
-        return planned(asked, progress, notice)
+        options = request(PlanRequest, plan, values, source=source, target=as_length(to, "to"))
+        options.check_use()
+        return planned(options, progress, notice)
 
 
 def _unexpected(unknown: Mapping[str, object]) -> Exception:

@@ -78,17 +78,17 @@ def precision(
     values = locals()
     with called("precision", precision, values) as (_, progress):
         check_alone("precision")
-        asked = request(PrecisionRequest, precision, values)
+        options = request(PrecisionRequest, precision, values)
         documents = as_documents(corpus, "text", notice)
         how = Loading(dtype, device, allow_download)
-        source = runnable(model, how, strict=strict, notice=notice, run=asked.run)
+        source = runnable(model, how, strict=strict, notice=notice, run=options.run)
         from ropewalk.models.load import load
         from ropewalk.number_formats.arms import named
         from ropewalk.number_formats.measurement import Measurement, settings_for
 
-        for name in asked.arms or ():
+        for name in options.arms or ():
             named(name)  # says which there are
         loaded = load(model, **how._asdict())
-        measurement = Measurement(loaded, documents, settings_for(loaded, documents, asked))
-        measurement.announce(asked.run, notice)
-        return measurement.kept_in(asked.run, source.places, progress, keep_figures, notice)
+        measurement = Measurement(loaded, documents, settings_for(loaded, documents, options))
+        measurement.announce(options.run, notice)
+        return measurement.kept_in(options.run, source.places, progress, keep_figures, notice)

@@ -289,15 +289,15 @@ def train(
         execution = request(Execution, train, values, sequence=sequence_parallel, on=there)
         given = taken(TrainingSettings, train, values)
         derived = {"source": source, "text": text, "execution": execution, "given": given}
-        asked = request(TrainRequest, train, values, **derived)
-        asked.check(notice)
-        preview_ends(asked)  # a preview leaves the function here, with what it calculated
-        searches = asked.planner.searches
+        options = request(TrainRequest, train, values, **derived)
+        options.check(notice)
+        preview_ends(options)  # a preview leaves the function here, with what it calculated
+        searches = options.planner.searches
         search_texts = as_documents(search_corpus, field, notice, corpus) if searches else []
         from ropewalk.pipeline.trained import Training  # needs torch, which a preview does not
 
-        trained = Training(asked, search_texts, progress, notice).run(ranks)
+        trained = Training(options, search_texts, progress, notice).run(ranks)
         if first():  # of the ranks
-            keep_figures({"training": trained.charts()}, asked.path / "figures", notice)
-            keep_report(asked.path, notice)
+            keep_figures({"training": trained.charts()}, options.path / "figures", notice)
+            keep_report(options.path, notice)
         return trained

@@ -23,7 +23,7 @@ EXIT: Mapping[Verdict, int] = {"OK": 0, "wrong": 1, "not established": 3}
     "For a runtime",
     example="ropewalk verify extended --plan plan.json",
     more="Exit code: 0 passed, 1 failed, 3 inconclusive.",
-    status=lambda found: EXIT[found.verdict],
+    status=lambda result: EXIT[result.verdict],
 )
 def verify(
     model_on_disk: Annotated[str | Path, Argument("A transformers folder or a GGUF file.", "OUT")],

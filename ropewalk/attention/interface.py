@@ -241,7 +241,7 @@ def _refuse_scores(kwargs: dict[str, Any], *names: str) -> None:
         if kwargs.get(name) is not None:
             raise Unsupported(
                 f"attn_implementation={NAME!r} does not compute {_SCORE_CHANGES[name]}; "
-                "use attn_implementation='eager' for this model, without a layout"
+                "use attn_implementation='eager' for this model, and pass no layout"
             )
 
 
@@ -339,6 +339,7 @@ def check_apart(model: PreTrainedModel) -> None:
         )
         return float((before - after)[:, second].abs().max())
 
+    # Other tokens in the first document must not reach the second; those in the anchor do.
     with in_mode(model, training=False):
         leak, visible = effect(first), effect(anchor)
     # Not zero: where experts share a matrix product, its rounding depends on all their tokens.

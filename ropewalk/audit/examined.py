@@ -56,18 +56,18 @@ class Files:
         return weights, self.tokenizer.check, self.content.check
 
 
-def given_or_own(
-    given: ContextPlan | None, read_own: Callable[[], ContextPlan], place: str
+def expected_plan(
+    given: ContextPlan | None, read_plan: Callable[[], ContextPlan], place: str
 ) -> tuple[ContextPlan, tuple[str, ...]]:
     """An export's own plan, if none is given, or if it approximates the given one."""
     try:
-        own = read_own()
+        plan = read_plan()
     except RopewalkError:
         if given is None:
             raise
         return given, ()
     if given is None:
-        return own, (f"compared with {place}",)
-    if own.provenance.get(APPROXIMATES) == given.id:
-        return own, (f"compared with {place}, the approximation that its export was allowed",)
+        return plan, (f"compared with {place}",)
+    if plan.provenance.get(APPROXIMATES) == given.id:
+        return plan, (f"compared with {place}, the approximation that its export was allowed",)
     return given, ()

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from ropewalk.audit.examined import Expected, Files, given_or_own
+from ropewalk.audit.examined import Expected, Files, expected_plan
 from ropewalk.audit.files.content import of_folder
 from ropewalk.audit.files.tokenizer import tokenizer
 from ropewalk.audit.files.weights import weights
@@ -37,20 +37,20 @@ class Folder:
     form: Form = "folder"
     target: ModelForm = "transformers folder"
 
-    def __init__(self, path: Path, *, own_runtime: bool) -> None:
-        """Read its config; `own_runtime`: it is judged by the runtime of its manifest."""
+    def __init__(self, path: Path, *, by_manifest: bool) -> None:
+        """Read its config; `by_manifest`: it is judged by the runtime of its manifest."""
         self.path = path
         self.stated = load_config(path)
         check_counts(self.stated)
         self.config = without_chunks(self.stated)
-        self.written_for = _runtime_of(path) if own_runtime else ""
+        self.written_for = _runtime_of(path) if by_manifest else ""
         self.facts = facts_of(self.stated, path)
 
     def expected(self, plan: ContextPlan | None) -> Expected:
         notes: tuple[str, ...] = ()
         if (self.path / PLAN).is_file():  # what ropewalk exports carries its plan
-            read_own = partial(ContextPlan.read, self.path / PLAN)
-            plan, notes = given_or_own(plan, read_own, f"its own {PLAN}")
+            read_plan = partial(ContextPlan.read, self.path / PLAN)
+            plan, notes = expected_plan(plan, read_plan, f"its own {PLAN}")
         if plan is not None:
             plan.check_layer_types(tuple(ConfigReader(self.config).layer_settings()))
             plan.check_heads(_geometries(self.config))
@@ -84,19 +84,19 @@ class Folder:
 
     def _elsewhere(self, finding: Finding, plan: ContextPlan | None) -> Finding:
         """A finding that does not concern the runtime of an export has the remedy for its own."""
-        own = self.written_for
-        if not own or not finding.wrong or finding.concerns(own) or plan is None:
+        runtime = self.written_for
+        if not runtime or not finding.wrong or finding.concerns(runtime) or plan is None:
             return finding
-        able = [name for name in finding.runtimes if name in loadable_by(plan, self.config)]
-        remedy = " or ".join(f"export with --runtime {name}" for name in able)
+        names = [name for name in finding.runtimes if name in loadable_by(plan, self.config)]
+        remedy = " or ".join(f"export with --runtime {name}" for name in names)
         return replace(finding, remedy=remedy or "no export makes it follow this plan")
 
     def tried(
         self, subject: ExaminedModel, files: Files, faults: Sequence[Finding], progress: Progress
     ) -> Trial:
         """Run it in the runtime that measured it; nothing is said twice that `faults` say."""
-        here = (r for r in subject.readings if r.source == MEASURED and not r.unread)
-        name = next((reading.runtime for reading in here), None)
+        measured = (r for r in subject.readings if r.source == MEASURED and not r.unread)
+        name = next((reading.runtime for reading in measured), None)
         if subject.plan is None or name is None:
             return Trial()
         progress(Status("verify", 0.3, f"running {named(name).run_here}"))
@@ -116,10 +116,10 @@ def _concerning(finding: Finding, runtimes: tuple[str, ...]) -> Finding:
 def _runtime_of(folder: Path) -> str:
     """The runtime in a folder's manifest; empty if it has none that can be read."""
     try:
-        own = Manifest.read(folder).runtime if (folder / MANIFEST).is_file() else ""
+        runtime = Manifest.read(folder).runtime if (folder / MANIFEST).is_file() else ""
     except InputError:  # named when the bytes are compared
         return ""
-    return own if own in targets() else ""
+    return runtime if runtime in targets() else ""
 
 
 def _geometries(config: Config) -> dict[str, RotaryGeometry]:

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ropewalk.audit.examined import Expected, Files, given_or_own
+from ropewalk.audit.examined import Expected, Files, expected_plan
 from ropewalk.audit.files import gguf
 from ropewalk.audit.files.content import of_file, of_folder
 from ropewalk.audit.result import ModelForm
@@ -40,10 +40,10 @@ class GGUFFile:
 
     def expected(self, plan: ContextPlan | None) -> Expected:
         notes: tuple[str, ...] = ()
-        own = self.header.values.get(provenance.PLAN)
-        if isinstance(own, str):
-            read_own = partial(ContextPlan.loads, own, f"{self.path}: {provenance.PLAN}")
-            plan, notes = given_or_own(plan, read_own, "the plan in its metadata")
+        stored = self.header.values.get(provenance.PLAN)
+        if isinstance(stored, str):
+            read_plan = partial(ContextPlan.loads, stored, f"{self.path}: {provenance.PLAN}")
+            plan, notes = expected_plan(plan, read_plan, "the plan in its metadata")
         elif plan is None and (self.path.parent / PLAN).is_file():  # of the run that wrote it
             plan, notes = self._plan_next_to()
         layers = self.reading.layers
@@ -60,8 +60,8 @@ class GGUFFile:
         """The plan.json in its folder, unless it is of another model."""
         plan = ContextPlan.read(self.path.parent / PLAN)
         if FULL_ATTENTION in plan.schedules:
-            planned, own = plan.longest().geometry, self.geometry
-            if (planned.head_dim, planned.pairs) == (own.head_dim, own.pairs):
+            planned, geometry = plan.longest().geometry, self.geometry
+            if (planned.head_dim, planned.pairs) == (geometry.head_dim, geometry.pairs):
                 return plan, (f"compared with the {PLAN} next to it",)
         return None, (f"not compared with the {PLAN} next to it, which is of another model",)
 

@@ -65,8 +65,8 @@ class Audit(Result):
     @property
     def wrong(self) -> tuple[Finding, ...]:
         """The findings that fail it; the others inform."""
-        own = self.written_for
-        return tuple(f for f in self.warnings if f.wrong and (not own or f.concerns(own)))
+        runtime = self.written_for
+        return tuple(f for f in self.warnings if f.wrong and (not runtime or f.concerns(runtime)))
 
     @property
     def misread_by(self) -> tuple[str, ...]:
@@ -119,13 +119,13 @@ class Audit(Result):
         }
 
     def summary(self) -> str:
-        told = ", ".join(
+        verdicts = ", ".join(
             f"{name} {self.verdict_in(name)} ({reading.basis})"
             for name, reading in self.runtimes.items()
         )
-        length, own = format_length(self.length), self.written_for
-        verdict = f"{self.verdict}{f' for {own}' if own else ''}"
-        text = f"{printable(str(self.path))} ({self.target}, for {length}): {verdict}; {told}"
+        length, runtime = format_length(self.length), self.written_for
+        verdict = f"{self.verdict}{f' for {runtime}' if runtime else ''}"
+        text = f"{printable(str(self.path))} ({self.target}, for {length}): {verdict}; {verdicts}"
         if self.wrong:
             names = dict.fromkeys(finding.trap for finding in self.wrong)
             text += f"; wrong: {', '.join(names)}"
@@ -138,10 +138,10 @@ class Audit(Result):
         return f"{text}."
 
     def blocks(self) -> Iterator[Block]:
-        own = f" for {self.written_for}" if self.written_for else ""
+        suffix = f" for {self.written_for}" if self.written_for else ""
         length = format_length(self.length)
         yield Title(
-            printable(str(self.path)), f" ({self.target}, for {length}): {self.verdict}{own}"
+            printable(str(self.path)), f" ({self.target}, for {length}): {self.verdict}{suffix}"
         )
         for name, reading in self.runtimes.items():
             misread = name in self.misread_by
@@ -165,11 +165,11 @@ class Audit(Result):
             mark = "wrong" if fails else "note"
             kind: Kind = "warning" if fails else "plain"
             yield Paragraph(f"\n{mark}: {finding.trap}{where}", kind)
-            for told in (
+            for text in (
                 f"{finding.what}: {finding.consequence}.",
                 f"What to do: {finding.remedy}.",
             ):
-                yield Paragraph(indent(fill(told, 96, break_long_words=False), "  "))
+                yield Paragraph(indent(fill(text, 96, break_long_words=False), "  "))
         for line in self.not_established:
             yield Paragraph(f"not established: {line}", "warning")
 

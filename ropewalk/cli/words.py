@@ -78,10 +78,10 @@ def _similar(name: str, value: str, options: Collection[str]) -> str:
     """An unknown option, as one of these; itself if nothing is like it."""
     key = name.removeprefix("--").lower().replace("_", "-")
     joined = {option.replace("-", ""): option for option in options}
-    meant = f"--{key}" if f"--{key}" in options else joined.get(key.replace("-", ""))
-    meant = meant or _SAME.get(key)
-    if meant in options:
-        return str(meant)
+    option = f"--{key}" if f"--{key}" in options else joined.get(key.replace("-", ""))
+    option = option or _SAME.get(key)
+    if option in options:
+        return str(option)
     if "--set" in options:
         from ropewalk.scaling import parameter_names
 

@@ -106,7 +106,7 @@ def _bare(
 def _needed(vocabulary: Vocabulary | None, place: str) -> Vocabulary:
     if vocabulary is None:
         raise InputError(
-            f"{place}: holds tokens instead of text, which only `data build` and `train` read; "
+            f"{place}: holds tokens, not text, and only `data build` and `train` read tokens; "
             "name a field of text (`field`)"
         )
     return vocabulary

@@ -245,7 +245,7 @@ def _agreement(
         *(written, tokens),
         start=(len(tokens) - 1) % step,
         step=step,
-        told=reading(progress, 0.0, "the exported file", len(tokens)),
+        report=reading(progress, 0.0, "the exported file", len(tokens)),
     )
     if setting.by_flags:
         report = reading(progress, 0.5, "the source with the plan as flags", len(tokens))
@@ -278,7 +278,7 @@ def against_flags(
         flags = Flags.of(setting, schedule.geometry.original_length, len(tokens) + 1)
         start, step = said.positions.start, said.positions.step
         beside = llama_cpp_run.log_probabilities(
-            copy, tokens, start=start, step=step, flags=flags, told=report
+            copy, tokens, start=start, step=step, flags=flags, report=report
         )
     return Agreement(
         runtime=llama_cpp_run.runtime(),

@@ -68,7 +68,7 @@ def _rounding(
         *(header.path, ids.tolist()),
         start=min(positions.start, len(ids) - 1),
         step=positions.step,
-        told=report,
+        report=report,
     )
     return llama_cpp.difference(model, present, ids, said)
 

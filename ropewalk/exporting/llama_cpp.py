@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from ropewalk.agreement import Agreement
 from ropewalk.confined import confined
 from ropewalk.context_plan import ContextPlan
-from ropewalk.errors import GateFailed, InvalidValue
+from ropewalk.errors import GateFailed
 from ropewalk.exporting import gate
 from ropewalk.exporting.exported import Exported, NotTheSame, modelfile
 from ropewalk.exporting.staging import staged
@@ -160,19 +160,9 @@ def tolerance(dtype: str, length: int) -> float:
 
 def _schedule(checkpoint: Checkpoint, plan: ContextPlan) -> RotarySchedule:
     """The one schedule of a plan that this model can follow in llama.cpp."""
-    present = present_plan(checkpoint.config)
-    plan.check_layer_types(present.schedules)
+    plan.check_pairs(present_plan(checkpoint.config))
     check_reaches(plan)
-    schedule = only_schedule(plan)
-    geometry, pairs = schedule.geometry, present.longest().geometry.pairs
-    if geometry.pairs != pairs:
-        raise InvalidValue(
-            "plan.schedules.full_attention",
-            f"{geometry.pairs} pairs",
-            f"the heads of this model have {pairs} rotary pairs",
-            "create the plan from this model's config",
-        )
-    return schedule
+    return only_schedule(plan)
 
 
 def _agreement(
@@ -187,7 +177,7 @@ def _agreement(
     with llama_cpp_run.running(path, length=length + 1) as llama:
         _check_tokenizer(loaded.tokenizer, llama, words)
         report = reading(progress, 0.0, "the exported file", length, 0.7)
-        said = llama.log_probabilities(tokens.tolist(), start=start, told=report)
+        said = llama.log_probabilities(tokens.tolist(), start=start, report=report)
     progress(Status("compare", 0.7, "transformers reads the same under the plan"))
     exact = _planned(loaded.model, plan, tokens, said)
     again = partial(_planned, loaded.model, plan, tokens, said, check=False)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -109,14 +109,19 @@ def digests_of(export: Path) -> dict[str, str]:
     return {f"{export.name}/{name}": file.sha256 for name, file in listed}
 
 
-def check_unchanged(folder: Path) -> None:
-    """Refuse a folder with a file that has changed since it was written; others may be added."""
+def check_unchanged(
+    folder: Path, once_removed: str = "have it made again", *, only: Container[str] | None = None
+) -> None:
+    """Refuse a folder with a file that has changed since it was written; others may be added.
+
+    `once_removed` says what the same command does without the folder; `only` these are looked at.
+    """
     for name, digest in Manifest.read(folder).files.items():
+        if only is not None and name not in only:
+            continue
         path = folder / name
         if not path.is_file() or FileDigest(path.stat().st_size, sha256(path)) != digest:
-            raise InputError(
-                f"{path}: is not as it was written; remove {folder} to have it made again"
-            )
+            raise InputError(f"{path}: is not as it was written; remove {folder} to {once_removed}")
 
 
 def is_listable(name: str) -> bool:

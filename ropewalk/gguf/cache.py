@@ -91,8 +91,8 @@ def cache_bytes(
 def free_memory() -> int | None:
     """The bytes that a new process can have; None if the system does not say."""
     try:
-        told = dict(line.split(":", 1) for line in _MEMORY.read_text().splitlines() if ":" in line)
-        free = sum(1024 * int(told[name].split()[0]) for name in ("MemAvailable", "SwapFree"))
+        sizes = dict(line.split(":", 1) for line in _MEMORY.read_text().splitlines() if ":" in line)
+        free = sum(1024 * int(sizes[name].split()[0]) for name in ("MemAvailable", "SwapFree"))
     except (OSError, ValueError, KeyError, IndexError):
         return None
     try:

@@ -58,8 +58,8 @@ class Facts(Value):
             window_base=base_of_windows(header),
         )
 
-    def told(self) -> Iterator[str]:
-        """In sentences."""
+    def sentences(self) -> Iterator[str]:
+        """Each fact as a sentence."""
         layers = "" if self.layers is None else f"{self.layers} layers, "
         size = f"{self.weights / 1e6:,.4g} million weights in {self.bytes / 2**20:,.4g} MiB"
         shares = (f"{share:.0%}" if share >= 0.005 else "<1%" for share in self.types.values())

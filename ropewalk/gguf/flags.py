@@ -62,7 +62,7 @@ class Flags:
     def words(self) -> tuple[str, ...]:
         """The same on a command line."""
         fast, slow = self.betas
-        given = {
+        values = {
             "rope-scaling": "yarn",
             "rope-freq-base": repr(self.base),
             "rope-freq-scale": repr(self.scale),
@@ -72,7 +72,7 @@ class Flags:
             "yarn-beta-fast": repr(fast),
             "yarn-beta-slow": repr(slow),
         }
-        return tuple(word for name, value in given.items() for word in (f"--{name}", value))
+        return tuple(word for name, value in values.items() for word in (f"--{name}", value))
 
 
 def flags_of(header: GGUFHeader, schedule: RotarySchedule, length: int) -> Flags:
@@ -80,8 +80,8 @@ def flags_of(header: GGUFHeader, schedule: RotarySchedule, length: int) -> Flags
     file = header.path.name
     kept = [name for name in (FREQUENCIES, LONG, SHORT) if name in header.tensors]
     if kept or header.number("rope.scaling.attn_factor") not in (None, 1.0):
-        told = f"the tensor {kept[0]}" if kept else "an attention factor"
-        raise Unsupported(f"{file} holds {told}, which no flag takes away; {WITH_A_FILE}")
+        held = f"the tensor {kept[0]}" if kept else "an attention factor"
+        raise Unsupported(f"{file} holds {held}, which no flag takes away; {WITH_A_FILE}")
     if not flags_reach_all_layers(header):
         raise Unsupported(
             f"architecture {header.architecture}: llama.cpp's flags leave its layers with a "

@@ -248,26 +248,26 @@ class _Walk:
                 f"{self.path}: GGUF version {version} is not one of {_VERSIONS}; convert it again"
             )
         # Keys: scalars and strings are read, arrays walked over, for a vocabulary is large.
-        found = GGUFHeader(self.path)
+        header = GGUFHeader(self.path)
         tensors, keys = self.entries(), self.entries()
         self.steps(tensors + keys)
         for _ in range(keys):
             begin = self.at
             key, kind = self.name("a key"), int(self.take("<I"))
-            if key in found.spans:
+            if key in header.spans:
                 raise ValueError(f"the key {shortened(key)} stands in it twice")
             if kind == _STRING:
                 start = self.at + 8
-                found.values[key] = self.text(f"the key {shortened(key)}")
-                found.places[key] = (start, f"{self.at - start}s")
+                header.values[key] = self.text(f"the key {shortened(key)}")
+                header.places[key] = (start, f"{self.at - start}s")
             elif kind in _SCALARS:
-                found.places[key] = (self.at, _SCALARS[kind])
-                found.values[key] = self.take(_SCALARS[kind])
+                header.places[key] = (self.at, _SCALARS[kind])
+                header.values[key] = self.take(_SCALARS[kind])
             elif kind == _ARRAY:
-                found.lengths[key], found.items[key] = self.skip_array()
+                header.lengths[key], header.items[key] = self.skip_array()
             else:
                 raise ValueError("a type that GGUF does not have")
-            found.spans[key] = begin, self.at
+            header.spans[key] = begin, self.at
         # Tensors: their places count from where the data begins, which is known after the last one.
         relative: dict[str, TensorPlace] = {}
         for _ in range(tensors):
@@ -278,10 +278,10 @@ class _Walk:
                 raise ValueError("more dimensions than GGML has")
             shape = tuple(self.count() for _ in range(dimensions))
             relative[name] = TensorPlace(shape, int(self.take("<I")), self.count())
-        alignment = found.values.get("general.alignment", 32)
+        alignment = header.values.get("general.alignment", 32)
         if not isinstance(alignment, int) or not 1 <= alignment <= _MOST_ALIGNMENT:
             raise ValueError("an alignment that is no size")
         data = -(-self.at // alignment) * alignment
         for name, place in relative.items():
-            found.tensors[name] = TensorPlace(place.shape, place.kind, data + place.start)
-        return replace(found, data=data, alignment=alignment, version=version)
+            header.tensors[name] = TensorPlace(place.shape, place.kind, data + place.start)
+        return replace(header, data=data, alignment=alignment, version=version)

@@ -66,7 +66,7 @@ _DYING = 1.0
 """Seconds to wait for the end of a process that no longer answers."""
 _AGAIN = 0.02
 """Seconds until a server that loads its file is asked again."""
-_TOLD = 30.0
+_WAIT = 30.0
 """Seconds within which a program tells its version."""
 _ERRORS_ONLY = "1"
 _MOST = 9999
@@ -108,9 +108,9 @@ class Engine:
 
     def refuse(self, cache: str = CACHES[0]) -> None:
         """Refuse options of llama.cpp where it runs nothing."""
-        given = {"cache": cache != CACHES[0], "llama_server": self.program is not None}
-        given |= {key: getattr(self, key) is not None for key in ("threads", "gpu_layers")}
-        for key in filter(given.get, given):
+        options = {"cache": cache != CACHES[0], "llama_server": self.program is not None}
+        options |= {key: getattr(self, key) is not None for key in ("threads", "gpu_layers")}
+        for key in filter(options.get, options):
             raise Unsupported(f"`{key}` is for a GGUF file, which llama.cpp runs; leave it out")
 
     @property
@@ -156,11 +156,11 @@ class Scored(NamedTuple):
 
 
 def log_probabilities(
-    path: str | Path, tokens: Sequence[int], *, flags: Flags | None = None, **asked: Any
+    path: str | Path, tokens: Sequence[int], *, flags: Flags | None = None, **options: Any
 ) -> LogProbabilities:
     """Those of a llama.cpp that is run for them alone: `LlamaCpp.log_probabilities`."""
     with running(path, length=len(tokens) + 1, flags=flags) as llama:
-        return llama.log_probabilities(tokens, **asked)
+        return llama.log_probabilities(tokens, **options)
 
 
 def available() -> bool:
@@ -182,19 +182,19 @@ def _version_of(program: Path) -> str:
     """The version that a `llama-server` tells of itself; another program is refused."""
     remedy = "give the path of llama.cpp's `llama-server`, or leave it out to use xllamacpp's"
     try:
-        told = subprocess.run(
-            [program, "--version"], capture_output=True, text=True, errors="replace", timeout=_TOLD
+        answer = subprocess.run(
+            [program, "--version"], capture_output=True, text=True, errors="replace", timeout=_WAIT
         )
-        said = f"{told.stdout}\n{told.stderr}".strip()
+        said = f"{answer.stdout}\n{answer.stderr}".strip()
     except (OSError, subprocess.TimeoutExpired) as error:
-        reason = getattr(error, "strerror", None) or f"no answer within {_TOLD:.0f} s"
+        reason = getattr(error, "strerror", None) or f"no answer within {_WAIT:.0f} s"
         raise InvalidValue(
             "llama_server", str(program), f"cannot be run ({reason})", remedy
         ) from None
-    if (found := re.search(r"^version: (.+)$", said, re.MULTILINE)) is None:
+    if (version := re.search(r"^version: (.+)$", said, re.MULTILINE)) is None:
         rule = f"is not a llama-server: `--version` prints {shortened(said.partition(chr(10))[0])}"
         raise InvalidValue("llama_server", str(program), rule, remedy)
-    return printable(found[1])
+    return printable(version[1])
 
 
 class CannotLoad(InputError):
@@ -218,10 +218,10 @@ class LlamaServer(NamedTuple):
     def is_ready(self) -> bool:
         """True once the file is loaded, and it answers."""
         where = urlsplit(self.address)
-        with closing(HTTPConnection(where.hostname or "", where.port, timeout=_DYING)) as asked:
+        with closing(HTTPConnection(where.hostname or "", where.port, timeout=_DYING)) as server:
             try:
-                asked.request("GET", "/health")
-                return asked.getresponse().status == HTTPStatus.OK
+                server.request("GET", "/health")
+                return server.getresponse().status == HTTPStatus.OK
             except (OSError, HTTPException):
                 return False
 
@@ -302,8 +302,8 @@ def serving(
 def _environment() -> dict[str, str]:
     """The environment of a server: a user's own options of his build, but no key or other path."""
     others = ("LLAMA_API_KEY", "LLAMA_ARG_API_KEY_FILE", "LLAMA_ARG_API_PREFIX")
-    own = {name: value for name, value in os.environ.items() if name not in others}
-    return own | {"GGML_NO_BACKTRACE": "1"}  # else a debugger writes first
+    variables = {name: value for name, value in os.environ.items() if name not in others}
+    return variables | {"GGML_NO_BACKTRACE": "1"}  # else a debugger writes first
 
 
 def _words(
@@ -330,9 +330,9 @@ def _words(
 
 def _free_port() -> int:
     """A port of this machine that nobody listens at."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        port: int = bound.getsockname()[1]
     return port
 
 
@@ -346,8 +346,8 @@ class RunningLlamaCpp:
 
     def tokenize(self, text: str) -> list[int]:
         """A text as tokens; with BOS and EOS if the file says so, and special tokens as such."""
-        asked = {"content": text, "add_special": True, "parse_special": True}
-        tokens: list[int] = self.post("/tokenize", asked)["tokens"]
+        body = {"content": text, "add_special": True, "parse_special": True}
+        tokens: list[int] = self.post("/tokenize", body)["tokens"]
         return tokens
 
     def log_probabilities(
@@ -357,11 +357,11 @@ class RunningLlamaCpp:
         start: int = 0,
         step: int = 1,
         top: int = TOP,
-        told: Callable[[int], None] = lambda read: None,
+        report: Callable[[int], None] = lambda read: None,
     ) -> LogProbabilities:
         """Log-probabilities after every `step`-th token from position `start` on.
 
-        `told` hears how many of the tokens have been read.
+        `report` hears how many of the tokens have been read.
         """
         if not 0 <= start < len(tokens):
             raise InvalidValue(
@@ -372,10 +372,10 @@ class RunningLlamaCpp:
         # model as it is, before any bias.
         rows, positions = [], range(start, len(tokens), step)
         for end in positions:  # each prompt begins with the one before, which is not read again
-            asked = {"n_probs": top, "logit_bias": [[self._whole_text, _CERTAIN]]}
-            (answer,) = self._complete(tokens[: end + 1], 1, **asked)["completion_probabilities"]
+            options = {"n_probs": top, "logit_bias": [[self._whole_text, _CERTAIN]]}
+            (answer,) = self._complete(tokens[: end + 1], 1, **options)["completion_probabilities"]
             rows.append(answer["top_logprobs"])
-            told(end + 1)
+            report(end + 1)
         return LogProbabilities(
             positions=positions,
             tokens=np.array([[entry["id"] for entry in row] for row in rows]),
@@ -402,16 +402,16 @@ class RunningLlamaCpp:
         for number, position in enumerate(positions):
             before, token = tokens[:position], int(tokens[position])
             settings: dict[str, Any] = {"cache_prompt": number > 0, "n_probs": 1}
-            told = self._complete(before, 1, logit_bias=[[token, _CERTAIN]], **settings)
-            if not (found := told.get("completion_probabilities")):
-                found = self._complete(
+            answer = self._complete(before, 1, logit_bias=[[token, _CERTAIN]], **settings)
+            if not (rows := answer.get("completion_probabilities")):
+                rows = self._complete(
                     *(before, 1),
                     **{**settings, "cache_prompt": True, "n_probs": _ALL},
                     logit_bias=[[self._whole_text, _CERTAIN]],
                 )["completion_probabilities"]
-                own = [each for each in found[0]["top_logprobs"] if each["id"] == token]
-                found[0] |= own[0]
-            values = found[0]["logprob"], found[0]["top_logprobs"][0]["id"]
+                matches = [each for each in rows[0]["top_logprobs"] if each["id"] == token]
+                rows[0] |= matches[0]
+            values = rows[0]["logprob"], rows[0]["top_logprobs"][0]["id"]
             losses.append(np.nan if values[0] is None else -float(values[0]))
             chosen.append(int(values[1]))
             scored()
@@ -434,7 +434,7 @@ class RunningLlamaCpp:
     def _complete(
         self, tokens: Sequence[int] | NDArray[np.int64], count: int, **settings: object
     ) -> Any:
-        asked = {
+        body = {
             "prompt": [int(token) for token in tokens],
             "n_predict": count,
             "temperature": 0.0,
@@ -443,7 +443,7 @@ class RunningLlamaCpp:
             "response_fields": ["tokens", "completion_probabilities", "timings"],
             **settings,
         }
-        answer = self.post("/completion", asked)
+        answer = self.post("/completion", body)
         timings = answer["timings"]
         self.read += timings["prompt_n"] + max(0, timings["predicted_n"] - 1)
         return answer
@@ -453,26 +453,26 @@ class RunningLlamaCpp:
         """The longest sequence, with what is written."""
         return int(self.post("/props")["default_generation_settings"]["n_ctx"])
 
-    def post(self, endpoint: str, asked: dict[str, object] | None = None) -> Any:
+    def post(self, endpoint: str, content: dict[str, object] | None = None) -> Any:
         """llama.cpp's answer."""
         where = urlsplit(self._served.address)
         try:
             # A connection of its own: llama.cpp closes one that was idle for five seconds.
             with closing(HTTPConnection(where.hostname or "", where.port)) as connection:
-                if asked is None:
+                if content is None:
                     connection.request("GET", endpoint)
                 else:
-                    body = json.dumps(asked)
+                    body = json.dumps(content)
                     connection.request("POST", endpoint, body, {"Content-Type": "application/json"})
                 answer = json.loads(connection.getresponse().read())
         except (OSError, HTTPException, ValueError) as error:
             if (reason := self._served.end()) is not None:
-                told = f"llama.cpp stopped unexpectedly: {reason}"
+                fault = f"llama.cpp stopped unexpectedly: {reason}"
             else:
                 said = f"{type(error).__name__}: {shortened(str(error))}"
-                told = f"llama.cpp is running, but its answer cannot be read ({said})"
+                fault = f"llama.cpp is running, but its answer cannot be read ({said})"
             raise RopewalkError(
-                f"{self._path}: {told}; run the same command again (it resumes from its `run`); "
+                f"{self._path}: {fault}; run the same command again (it resumes from its `run`); "
                 "give shorter lengths if memory ran out"
             ) from None
         if "error" in answer:
@@ -504,9 +504,9 @@ def reading(
 ) -> Callable[[int], None]:
     """The progress of a reading of the text, by default one of two."""
 
-    def told(read: int) -> None:
+    def report(read: int) -> None:
         detail = f"llama.cpp reads {what}: {read:,} of {count:,} tokens"
         progress(Status("compare", begun + share * read / count, detail))
 
-    told(0)
-    return told
+    report(0)
+    return report

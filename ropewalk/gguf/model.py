@@ -68,10 +68,10 @@ class GGUFModel:
     def __post_init__(self) -> None:
         if self.dtype not in GGUF_TYPES:
             raise UnknownName("dtype", self.dtype, GGUF_TYPES)
-        own = self.family
-        own.check_config(self.config)
+        family = self.family
+        family.check_config(self.config)
         window = getattr(self.config, "sliding_window", None)
-        if own.windows or not getattr(self.config, "use_sliding_window", True):
+        if family.windows or not getattr(self.config, "use_sliding_window", True):
             window = None
         if window is not None and window < self.length:
             raise Unsupported(
@@ -228,17 +228,17 @@ class GGUFModel:
         self._check_layers(parts)
         # A name that two became without being experts would lose one.
         tensors = []
-        for name, own in parts.items():
-            shape, packed = shapes[name], own[0][1].packed
-            if own[0][1].expert is not None:
-                own, shape = self._of_experts(name, own), (len(own), *shape)
-            elif len(own) > 1:
+        for name, pieces in parts.items():
+            shape, packed = shapes[name], pieces[0][1].packed
+            if pieces[0][1].expert is not None:
+                pieces, shape = self._of_experts(name, pieces), (len(pieces), *shape)
+            elif len(pieces) > 1:
                 raise InputError(
-                    f"{self.checkpoint.folder}: holds {own[0][0]} and {own[1][0]}, which become "
-                    "the same tensor of a GGUF file; download the model again"
+                    f"{self.checkpoint.folder}: holds {pieces[0][0]} and {pieces[1][0]}, which "
+                    "become the same tensor of a GGUF file; download the model again"
                 )
             stored_as = packed or self._kind(name, shape)
-            tensors.append(_Tensor(name, shape, stored_as, tuple(own)))
+            tensors.append(_Tensor(name, shape, stored_as, tuple(pieces)))
         return tuple(tensors)
 
     def _check_layers(self, names: Iterable[str]) -> None:
@@ -249,9 +249,9 @@ class GGUFModel:
             if head == "blk":
                 index, _, tensor = rest.partition(".")
                 layers.setdefault(index, set()).add(tensor)
-        every = {tensor for own in layers.values() for tensor in own}
-        for index, own in layers.items():
-            if missing := sorted(every - own):
+        every = {tensor for tensors in layers.values() for tensor in tensors}
+        for index, tensors in layers.items():
+            if missing := sorted(every - tensors):
                 raise InputError(
                     f"{self.checkpoint.folder}: layer {index} has no {', '.join(missing[:3])}, as "
                     "other layers have; download the complete model again"
@@ -320,7 +320,7 @@ class GGUFModel:
         self, name: str, parts: list[tuple[str, TensorPart]]
     ) -> list[tuple[str, TensorPart]]:
         """The parts in the order of the experts, none of which may be missing."""
-        ordered = sorted(parts, key=lambda own: own[1].expert or 0)
+        ordered = sorted(parts, key=lambda piece: piece[1].expert or 0)
         count = self.experts
         if [part.expert for _, part in ordered] != list(range(count)):
             raise InputError(

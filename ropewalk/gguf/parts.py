@@ -33,17 +33,17 @@ def read_parts(path: str | Path) -> tuple[GGUFHeader, ...]:
         return (header,)
     # Any part tells its number and theirs; the name has to agree, since it leads to the others.
     number = header.values.get(NUMBER)
-    own = _NAME.fullmatch(header.path.name)
+    matched = _NAME.fullmatch(header.path.name)
     if not isinstance(number, int) or not 0 <= number < count:
         raise InputError(
             f"{path}: states part {number} of {count}, which cannot be; split the model again"
         )
-    if own is None or (int(own["number"]), int(own["count"])) != (number + 1, count):
+    if matched is None or (int(matched["number"]), int(matched["count"])) != (number + 1, count):
         raise InputError(
             f"{path}: is part {number + 1} of {count}, and its name does not say so; name the "
             f"parts NAME-{number + 1:05}-of-{count:05}.gguf, as llama.cpp does"
         )
-    names = [f"{own['stem']}-{i:05}-of-{count:05}.gguf" for i in range(1, count + 1)]
+    names = [f"{matched['stem']}-{i:05}-of-{count:05}.gguf" for i in range(1, count + 1)]
     missing = [name for name in names if not (header.path.parent / name).is_file()]
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""

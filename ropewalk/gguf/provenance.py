@@ -73,13 +73,13 @@ def digest(header: GGUFHeader, progress: Callable[[float], None] = lambda done: 
     place, _ = header.places[SHA256]
     end = place + len(BLANK)
     total = header.path.stat().st_size
-    found, at = hashlib.sha256(), 0
+    sha256, at = hashlib.sha256(), 0
     with header.path.open("rb") as file:
         while chunk := file.read(_CHUNK):
             low, high = max(place - at, 0), min(end - at, len(chunk))
             if low < high:
                 chunk = chunk[:low] + b"0" * (high - low) + chunk[high:]
-            found.update(chunk)
+            sha256.update(chunk)
             at += len(chunk)
             progress(min(1.0, at / total))
-    return found.hexdigest()
+    return sha256.hexdigest()

@@ -24,7 +24,7 @@ from ropewalk.gguf.header import F32, MAGIC, GGUFHeader
 from ropewalk.gguf.sizes import bytes_of
 from ropewalk.schedule import FloatArray
 
-Told = Callable[[float], None]
+Report = Callable[[float], None]
 _AT_ONCE = 64 * 2**20
 _CHUNK = 2**20
 _NOT_IN_THE_SYSTEM = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF)
@@ -62,16 +62,16 @@ def needs(parts: Sequence[GGUFHeader]) -> int:
 
 
 def join(
-    parts: Sequence[GGUFHeader], out: Path, changes: Changes, told: Told = lambda done: None
+    parts: Sequence[GGUFHeader], out: Path, changes: Changes, report: Report = lambda done: None
 ) -> None:
     """Write a model into one file, whether it was in one or in several."""
     without = changes.without | (frozenset(_SPLIT) if len(parts) > 1 else frozenset())
     plan = _File(parts[0], tuple(parts), changes.keys, without, changes)
-    plan.write(out, _progress(told, [plan]))
+    plan.write(out, _progress(report, [plan]))
 
 
 def rewrite_parts(
-    parts: Sequence[GGUFHeader], folder: Path, changes: Changes, told: Told = lambda done: None
+    parts: Sequence[GGUFHeader], folder: Path, changes: Changes, report: Report = lambda done: None
 ) -> tuple[Path, ...]:
     """Write a model into a folder, in the files that it was in; the metadata is in the first."""
     kept = sum(name not in changes.without_tensors for part in parts for name in part.tensors)
@@ -80,9 +80,9 @@ def rewrite_parts(
         keys = changes.keys if i == 0 else {}
         if split.TENSORS in part.values:
             keys = {**keys, split.TENSORS: number("<i", kept + len(changes.tensors))}
-        own = changes if i == 0 else Changes(without_tensors=changes.without_tensors)
-        files.append(_File(part, (part,), keys, changes.without, own))
-    progress = _progress(told, files)
+        edits = changes if i == 0 else Changes(without_tensors=changes.without_tensors)
+        files.append(_File(part, (part,), keys, changes.without, edits))
+    progress = _progress(report, files)
     for file in files:
         file.write(folder / file.header.path.name, progress)
     return tuple(folder / part.path.name for part in parts)
@@ -116,14 +116,14 @@ class _File:
         added = {
             name: values.astype("<f4").tobytes() for name, values in self.changes.tensors.items()
         }
-        infos, places, end = [], [], 0
+        infos, starts, end = [], [], 0
         for name, content in added.items():
             infos.append(_info(name, (len(content) // 4,), F32, end))
             end = _padded(end + len(content), alignment)
         for header, name, size in pieces:
             place = header.tensors[name]
             infos.append(_info(name, place.shape, place.kind, end))
-            places.append(end)
+            starts.append(end)
             end = _padded(end + size, alignment)
         # Header: what is kept is copied byte for byte, which a parsed value might not give back.
         kept = [
@@ -154,7 +154,7 @@ class _File:
                 file.write(content)
                 at = _padded(at + len(content), alignment)
             file.flush()
-            for (header, name, size), begin in zip(pieces, places, strict=True):
+            for (header, name, size), begin in zip(pieces, starts, strict=True):
                 with header.path.open("rb") as source:
                     copy_span(
                         *(source.fileno(), header.tensors[name].start),
@@ -174,7 +174,7 @@ def spans(header: GGUFHeader) -> dict[str, int]:
     if not laid:  # the first part of some split models has only the metadata
         return {}
     ends = [*(place.start for _, place in laid[1:]), whole]
-    found = {}
+    sizes = {}
     for (name, place), end in zip(laid, ends, strict=True):
         size = bytes_of(place)
         room = end - place.start
@@ -199,8 +199,8 @@ def spans(header: GGUFHeader) -> dict[str, int]:
                 f"{header.path}: {name} would end {room - size:,} bytes before the tensor behind "
                 "it, so its type or shape is not the one that was written; convert it again"
             )
-        found[name] = size
-    return found
+        sizes[name] = size
+    return sizes
 
 
 def copy_span(
@@ -261,13 +261,13 @@ def _padded(size: int, alignment: int) -> int:
     return -(-size // alignment) * alignment
 
 
-def _progress(told: Told, files: Sequence[_File]) -> Callable[[int], None]:
+def _progress(report: Report, files: Sequence[_File]) -> Callable[[int], None]:
     total = max(1, sum(size for file in files for _, _, size in file.pieces))
     done = 0
 
     def progress(more: int) -> None:
         nonlocal done
         done += more
-        told(min(1.0, done / total))
+        report(min(1.0, done / total))
 
     return progress

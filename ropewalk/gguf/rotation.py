@@ -46,14 +46,14 @@ def default_yarn(schedule: RotarySchedule, *, betas: bool = False) -> float | No
     """
     if [step.method for step in schedule.recipe] != ["yarn"]:
         return None
-    given, geometry = schedule.recipe[0].parameters, schedule.geometry
-    usual = (given["beta_fast"], given["beta_slow"]) == (32.0, 1.0)
-    if not given["truncate"] or not (usual or betas):
+    parameters, geometry = schedule.recipe[0].parameters, schedule.geometry
+    usual = (parameters["beta_fast"], parameters["beta_slow"]) == (32.0, 1.0)
+    if not parameters["truncate"] or not (usual or betas):
         return None
     rebuilt = rebuild(schedule.recipe, geometry).rescale_factors
     if not np.array_equal(rebuilt, schedule.rescale_factors):
         return None
-    factor = float(str(given.get("factor") or schedule.length / geometry.original_length))
+    factor = float(str(parameters.get("factor") or schedule.length / geometry.original_length))
     return factor if factor > 1 else None
 
 
@@ -147,8 +147,8 @@ def _check_values(header: GGUFHeader) -> None:
 
 def assumptions(header: GGUFHeader) -> tuple[str, ...]:
     """The assumptions made in reading the header."""
-    own = lengths_of(header)
-    lengths = tuple(f"{header.path}: {text}" for text in (own.guess, own.doubt) if text)
+    stated = lengths_of(header)
+    lengths = tuple(f"{header.path}: {text}" for text in (stated.guess, stated.doubt) if text)
     if header.number("rope.freq_base"):
         return lengths
     return (
@@ -186,9 +186,9 @@ def of_windows(header: GGUFHeader) -> RotarySchedule | None:
         return None
     head = header.count("attention.key_length_swa") or geometry.head_dim
     turning = header.count("rope.dimension_count_swa") or min(head, geometry.rotary_dim)
-    own = replace(geometry, base=base, head_dim=head, rotary_dim=turning)
+    windowed = replace(geometry, base=base, head_dim=head, rotary_dim=turning)
     attention = header.number("rope.scaling.attn_factor") or 1.0
-    return replace(RotarySchedule.plain(own), attention_scaling=attention)
+    return replace(RotarySchedule.plain(windowed), attention_scaling=attention)
 
 
 def present_plan(header: GGUFHeader, model: str) -> ContextPlan:
@@ -220,8 +220,8 @@ def _plan(header: GGUFHeader, model: str, geometry: RotaryGeometry) -> ContextPl
         end = steps[-1][0]
         served = replace(windows, length=min(end, trained))
         schedules[SLIDING_ATTENTION] = (PlanStep(end, served),)
-    told = {"source": "gguf", "model_type": header.architecture}
-    return ContextPlan(model, schedules, told)
+    provenance = {"source": "gguf", "model_type": header.architecture}
+    return ContextPlan(model, schedules, provenance)
 
 
 def _scaled(header: GGUFHeader, plain: RotarySchedule, context: int) -> RotarySchedule:
@@ -264,8 +264,8 @@ def scaling_type(header: GGUFHeader) -> str:
 
 def honours_factors(header: GGUFHeader, tensor: str) -> bool:
     """True if llama.cpp's graph of this architecture divides the frequencies by this tensor."""
-    own = architecture(header.architecture)
-    return own.honours_factors and _LOADED_AS[tensor] in own.tensors
+    arch = architecture(header.architecture)
+    return arch.honours_factors and _LOADED_AS[tensor] in arch.tensors
 
 
 def _factors(header: GGUFHeader, name: str, geometry: RotaryGeometry) -> FloatArray | None:

@@ -51,10 +51,10 @@ def scores(
             stand = all(part in vocab or len(part) == 1 for part in (left, right))
             if stand and (left, right) not in rules:
                 raise _not_said(f"no rule joins its pieces {left!r} and {right!r} to {piece!r}")
-    found = [0.0] * size
+    values = [0.0] * size
     for rank, piece in enumerate(joined):
-        found[vocab[piece]] = -1.0 - rank
-    return found
+        values[vocab[piece]] = -1.0 - rank
+    return values
 
 
 def is_made_of_spaces(entry: Mapping[str, Any], vocab: Mapping[str, int]) -> bool:

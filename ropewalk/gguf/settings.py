@@ -95,11 +95,11 @@ def _check_beside_factors(schedule: RotarySchedule) -> None:
             f"(kept_initial_positions = {schedule.kept_initial_positions}); plan with 0"
         )
     if schedule.log_n is not None:
-        raise Unsupported("llama.cpp cannot scale queries by log n; plan without it")
+        raise Unsupported("llama.cpp cannot scale queries by log n; plan without log n")
 
 
 def setting_in(
-    own: Architecture, schedule: RotarySchedule, *, by_factors: bool = False
+    arch: Architecture, schedule: RotarySchedule, *, by_factors: bool = False
 ) -> GGUFSetting:
     """The setting that makes llama.cpp follow a schedule in a file of an architecture.
 
@@ -114,23 +114,24 @@ def setting_in(
             raise Unsupported(
                 "llama.cpp has no softmax scaling, and scaling cos and sin instead "
                 f"reaches only {geometry.rotary_dim} of {geometry.head_dim} dimensions; "
-                "plan without it"
+                "plan without softmax scaling"
             )
         attention *= schedule.softmax_scaling**0.5
-    found = _plainest(own, schedule, own_yarn=not (by_factors and own.honours_factors))
-    found = replace(found, attention=attention / (log_growth(found.yarn) if found.yarn > 1 else 1))
-    if abs(found.attention - 1) < _CLOSE or (not own.attn_factor and attention == 1):
-        return replace(found, attention=1.0)
-    if not own.attn_factor:
+    setting = _plainest(arch, schedule, own_yarn=not (by_factors and arch.honours_factors))
+    growth = log_growth(setting.yarn) if setting.yarn > 1 else 1
+    setting = replace(setting, attention=attention / growth)
+    if abs(setting.attention - 1) < _CLOSE or (not arch.attn_factor and attention == 1):
+        return replace(setting, attention=1.0)
+    if not arch.attn_factor:
         raise Unsupported(
-            f"architecture {own.name}: normalises queries and keys after rotating them, so that an "
-            f"attention scaling of {attention:.6g} has no effect; plan with 1"
+            f"architecture {arch.name}: normalises queries and keys after rotating them, so that "
+            f"an attention scaling of {attention:.6g} has no effect; plan with 1"
         )
-    return replace(found, said=f"{found.said}, {_ATTENTION} = {found.attention:.6g}")
+    return replace(setting, said=f"{setting.said}, {_ATTENTION} = {setting.attention:.6g}")
 
 
 def stated(
-    own: Architecture, setting: GGUFSetting, length: int, original: int
+    arch: Architecture, setting: GGUFSetting, length: int, original: int
 ) -> dict[str, int | float | str]:
     """The setting as keys of the metadata, by their names below the architecture's."""
     keys: dict[str, int | float | str] = {
@@ -141,29 +142,29 @@ def stated(
     if setting.linear != 1 or setting.yarn != 1:
         keys[_TYPE] = "linear" if setting.yarn == 1 else "yarn"
         keys[_FACTOR] = setting.linear * setting.yarn
-    if setting.yarn != 1 and own.betas:
+    if setting.yarn != 1 and arch.betas:
         keys |= dict(zip(_BETAS, setting.betas, strict=True))
     if setting.attention != 1:
         keys[_ATTENTION] = setting.attention
     return keys
 
 
-def factor_tensors(own: Architecture, setting: GGUFSetting) -> dict[str, FloatArray]:
+def factor_tensors(arch: Architecture, setting: GGUFSetting) -> dict[str, FloatArray]:
     """The factors by pair as tensors of the file, by their names."""
     if setting.factors is None:
         return {}
-    names = (FREQUENCIES,) if "rope_freqs" in own.tensors else (LONG, SHORT)
+    names = (FREQUENCIES,) if "rope_freqs" in arch.tensors else (LONG, SHORT)
     return dict.fromkeys(names, setting.factors)
 
 
 def changes(header: GGUFHeader, setting: GGUFSetting, length: int, original: int) -> Changes:
     """The keys that the setting changes in a file, whatever they are now."""
-    own = architecture(header.architecture)
-    keys = stated(own, setting, length, original)
+    arch = architecture(header.architecture)
+    keys = stated(arch, setting, length, original)
     return Changes(
-        keys={f"{own.name}.{key}": _coded(value) for key, value in keys.items()},
-        without=frozenset(f"{own.name}.{key}" for key in _REPLACED),
-        tensors=factor_tensors(own, setting),
+        keys={f"{arch.name}.{key}": _coded(value) for key, value in keys.items()},
+        without=frozenset(f"{arch.name}.{key}" for key in _REPLACED),
+        tensors=factor_tensors(arch, setting),
         without_tensors=frozenset((FREQUENCIES, LONG, SHORT)),
     )
 
@@ -181,7 +182,7 @@ def without_scaling(header: GGUFHeader, length: int) -> Changes:
     return Changes(
         keys={key: number("<I", length)},
         without=frozenset(
-            f"{header.architecture}.{own}" for own in _REPLACED if own not in (_LENGTH, _BASE)
+            f"{header.architecture}.{name}" for name in _REPLACED if name not in (_LENGTH, _BASE)
         ),
         without_tensors=frozenset((FREQUENCIES, LONG, SHORT)),
     )
@@ -207,7 +208,7 @@ def check_plan(header: GGUFHeader, plan: ContextPlan) -> RotarySchedule:
             "create the plan from this file",
         )
     geometry, planned = geometry_of(header), plan.longest().geometry
-    if (own := lengths_of(header)).guess or own.doubt:  # who planned may know more
+    if (lengths := lengths_of(header)).guess or lengths.doubt:  # who planned may know more
         geometry = replace(geometry, original_length=planned.original_length)
     same = _sizes(planned) == _sizes(geometry)
     if not same or abs(planned.base / geometry.base - 1) > _CLOSE:
@@ -247,18 +248,18 @@ def expressible(schedule: RotarySchedule, *, own_attention: bool = False) -> Rot
     ramps = [yarn.schedule(plain, schedule.length, factor=float(s)) for s in scales]
     simple = [np.power(ratio, exponents), np.full(geometry.pairs, np.exp(wanted.mean()))]
     candidates = [*simple, *(ramp.rescale_factors for ramp in ramps)]
-    misses = [float(np.square(np.log(own) - wanted).mean()) for own in candidates]
+    misses = [float(np.square(np.log(each) - wanted).mean()) for each in candidates]
     best = int(np.argmin(misses))
     if best < len(simple):
-        found = replace(schedule, rescale_factors=np.maximum(simple[best], 1e-9), recipe=())
+        nearest = replace(schedule, rescale_factors=np.maximum(simple[best], 1e-9), recipe=())
         attention = 1.0
     else:
         ramp = ramps[best - len(simple)]
-        found = replace(schedule, rescale_factors=ramp.rescale_factors, recipe=ramp.recipe)
+        nearest = replace(schedule, rescale_factors=ramp.rescale_factors, recipe=ramp.recipe)
         attention = ramp.attention_scaling
     if own_attention:
-        return replace(found, attention_scaling=attention, softmax_scaling=1.0)
-    return found
+        return replace(nearest, attention_scaling=attention, softmax_scaling=1.0)
+    return nearest
 
 
 def nearest(header: GGUFHeader, schedule: RotarySchedule) -> RotarySchedule:
@@ -277,14 +278,14 @@ def nearest_in_words(header: GGUFHeader, schedule: RotarySchedule) -> str:
 
 def warnings(header: GGUFHeader, setting: GGUFSetting) -> tuple[str, ...]:
     """The layers that the architecture keeps from following the plan, in words."""
-    own = architecture(header.architecture)
+    arch = architecture(header.architecture)
     window = window_of(header)
-    if own.windows == "none" or window is None:
+    if arch.windows == "none" or window is None:
         return ()
     said = {
         "own": "turn by a base of their own and stay as they are",
         "same base, unscaled": "take the new base and are not scaled",
-    }.get(own.windows, "follow the plan too")
+    }.get(arch.windows, "follow the plan too")
     if setting.factors is not None:
         said += ", as far as the file gives them the factors"
     return (f"the layers with a sliding window of {window:,} {said}, by llama.cpp's rules",)
@@ -292,48 +293,48 @@ def warnings(header: GGUFHeader, setting: GGUFSetting) -> tuple[str, ...]:
 
 def usable(header: GGUFHeader) -> Architecture:
     """The file's architecture, if it is known what llama.cpp makes of its settings."""
-    own = architecture(header.architecture)
-    if not own.known:
+    arch = architecture(header.architecture)
+    if not arch.known:
         raise Unsupported(
             f"architecture {header.architecture!r}: it is not known which settings llama.cpp "
             f"{build()} honours for it, so no file is written; convert and check it with llama.cpp "
             "itself"
         )
-    if not own.rotates:
+    if not arch.rotates:
         raise Unsupported(
-            f"architecture {own.name!r}: does not rotate in llama.cpp, so there is nothing to "
+            f"architecture {arch.name!r}: does not rotate in llama.cpp, so there is nothing to "
             "extend; give a model with RoPE"
         )
     for key in ("rope.scaling.alpha", "rope.scaling.yarn_log_multiplier"):
         if header.number(key):
             raise Unsupported(
                 f"{header.path}: {key} = {header.number(key):g} changes the base or the softmax in "
-                f"a way specific to {own.name}, which no plan replaces; export from the folder "
+                f"a way specific to {arch.name}, which no plan replaces; export from the folder "
                 "that the file was converted from"
             )
-    return own
+    return arch
 
 
-def _plainest(own: Architecture, schedule: RotarySchedule, *, own_yarn: bool) -> GGUFSetting:
+def _plainest(arch: Architecture, schedule: RotarySchedule, *, own_yarn: bool) -> GGUFSetting:
     """The plainest setting of the frequencies; the attention scaling comes later."""
     geometry, factors = schedule.geometry, schedule.rescale_factors
-    if own.freq_base and (base := schedule.geometric_base) is not None:
+    if arch.freq_base and (base := schedule.geometric_base) is not None:
         return GGUFSetting(_stored(base), said=_said(geometry, base))
     s = float(factors[0])
     base = replace(schedule, rescale_factors=factors / s).geometric_base
-    if own.linear and base is not None and (own.freq_base or _said(geometry, base) == _PLAIN):
+    if arch.linear and base is not None and (arch.freq_base or _said(geometry, base) == _PLAIN):
         others = () if _said(geometry, base) == _PLAIN else (_said(geometry, base),)
         said = ", ".join((*others, f"{_TYPE} = linear, {_FACTOR} = {s:.6g}"))
         return GGUFSetting(_stored(base), linear=s, said=said)
-    found = _own_yarn(own, schedule) if own_yarn else None
-    if found is not None:
-        return found
-    if not own.honours_factors:
-        told = "refuses a file with factors by pair"
-        if own.factors == "ignored":
-            told = "loads factors by pair and computes without them"
-        raise NoFactors(f"architecture {own.name}: llama.cpp {told}")
-    tensors = "rope_freqs" if "rope_freqs" in own.tensors else "rope_factors_long and _short"
+    setting = _own_yarn(arch, schedule) if own_yarn else None
+    if setting is not None:
+        return setting
+    if not arch.honours_factors:
+        effect = "refuses a file with factors by pair"
+        if arch.factors == "ignored":
+            effect = "loads factors by pair and computes without them"
+        raise NoFactors(f"architecture {arch.name}: llama.cpp {effect}")
+    tensors = "rope_freqs" if "rope_freqs" in arch.tensors else "rope_factors_long and _short"
     said = f"{tensors}, from {factors.min():.4g} to {factors.max():.4g}"
     return GGUFSetting(geometry.base, factors=factors, said=said)
 
@@ -353,17 +354,17 @@ def _stored(base: float) -> float:
     return base
 
 
-def _own_yarn(own: Architecture, schedule: RotarySchedule) -> GGUFSetting | None:
+def _own_yarn(arch: Architecture, schedule: RotarySchedule) -> GGUFSetting | None:
     """llama.cpp's YaRN, if the factors are its very own over the plain frequencies."""
-    s = default_yarn(schedule, betas=own.betas) if own.yarn else None
+    s = default_yarn(schedule, betas=arch.betas) if arch.yarn else None
     if s is None:
         return None
-    given = schedule.recipe[0].parameters
-    betas = float(str(given["beta_fast"])), float(str(given["beta_slow"]))
+    parameters = schedule.recipe[0].parameters
+    betas = float(str(parameters["beta_fast"])), float(str(parameters["beta_slow"]))
     said = f"{_TYPE} = yarn, {_FACTOR} = {s:.6g}"
-    base = float(str(given["base"] or schedule.geometry.base))
+    base = float(str(parameters["base"] or schedule.geometry.base))
     if base != schedule.geometry.base:
-        if not own.freq_base:
+        if not arch.freq_base:
             return None
         said = f"{_said(schedule.geometry, base)}, {said}"
     return GGUFSetting(_stored(base), yarn=s, betas=betas, said=said)

@@ -51,12 +51,12 @@ _NO_WEIGHTS = {24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64"}
 _SHOWN = 3
 
 
-def untold(header: GGUFHeader) -> str:
+def unjudged(header: GGUFHeader) -> str:
     """Why the names of the tensors cannot be judged; empty if they can."""
-    own = header.architecture
-    if own not in table_in(TABLE):
-        return f"which tensors architecture {own[:40]!r} asks for is not known here"
-    if any(f"{own}.{key}" in header.lengths for key in _PER_LAYER):
+    architecture = header.architecture
+    if architecture not in table_in(TABLE):
+        return f"which tensors architecture {architecture[:40]!r} asks for is not known here"
+    if any(f"{architecture}.{key}" in header.lengths for key in _PER_LAYER):
         return "its layers differ from each other, so its tensors cannot be compared with them"
     if header.number("nextn_predict_layers"):
         return "it has layers that predict further tokens, which are not compared"
@@ -82,7 +82,7 @@ def problems(header: GGUFHeader) -> Iterator[str]:
     blocks = {name.split(".")[1] for name in header.tensors if name.startswith("blk.")}
     if stated is not None and blocks != {str(i) for i in range(min(stated, _MOST_BLOCKS))}:
         yield f"{len(blocks)} blocks are there, and block_count = {stated}"
-    elif not untold(header):
+    elif not unjudged(header):
         yield from _keys(header)
         yield from _missing(header, len(blocks))
         yield from _mistyped(header)
@@ -91,7 +91,7 @@ def problems(header: GGUFHeader) -> Iterator[str]:
 
 def unfamiliar(header: GGUFHeader) -> str:
     """A tensor that llama.cpp may not ask for, and then refuses the file; empty without one."""
-    if untold(header):
+    if unjudged(header):
         return ""
     known = {*_shapes(header), *table_in(TABLE)[header.architecture][0]}
     blocks: dict[str, set[str]] = defaultdict(set)
@@ -115,14 +115,14 @@ def unfamiliar(header: GGUFHeader) -> str:
 
 def _keys(header: GGUFHeader) -> Iterator[str]:
     """Keys without which no file of these architectures loads."""
-    _, inside, asked = table_in(TABLE)[header.architecture]
+    _, inside, required = table_in(TABLE)[header.architecture]
     wanted = ["embedding_length", "block_count", "attention.head_count"]
     if "ffn_up.weight" in inside and not header.number("expert_count"):
         wanted.append("feed_forward_length")
     for key in wanted if "attn_output.weight" in inside else ():
         if header.count(key) is None:
             yield f"{key} is missing, or is not a number of things"
-    for key in asked:
+    for key in required:
         epsilon = key in _EPSILONS and header.number(key)
         if header.get(key) is None or epsilon is None or not 0 <= epsilon <= MAX_EPSILON:
             rule = f", a number from 0 to {MAX_EPSILON}" if key in _EPSILONS else ""

@@ -209,31 +209,31 @@ def _pre_tokenizer(stated: Mapping[str, Any]) -> str:
     steps = stated["pre_tokenizer"] or {}
     steps = steps.get("pretokenizers", [steps])
     whole_words = bool(stated["model"].get("ignore_merges"))
-    known = _PRE_TOKENIZERS.get((_cuts(steps), whole_words))
-    if known is None:
+    name = _PRE_TOKENIZERS.get((_cuts(steps), whole_words))
+    if name is None:
         kinds = ", ".join(str(step.get("type")) for step in steps)
         raise Unsupported(
             f"this tokenizer splits text into words in a way ({kinds}) that the export does not "
             f"know; it knows those of {', '.join(_PRE_TOKENIZERS.values())}; convert this model "
             "with llama.cpp's own converter"
         )
-    return known
+    return name
 
 
 def _cuts(steps: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     """The steps that cut, in the words of the table above; a step of another kind as such."""
-    found = []
+    cuts = []
     for step in steps:
         match step:
             case {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", **rest}:
-                found.append(f"all but {regex}" if rest.get("invert") else str(regex))
+                cuts.append(f"all but {regex}" if rest.get("invert") else str(regex))
             case {"type": "Digits", "individual_digits": True}:
-                found.append("Digits")
+                cuts.append("Digits")
             case {"type": "ByteLevel", "add_prefix_space": False, "use_regex": uses_regex}:
-                found += ["ByteLevel"] if uses_regex else []
+                cuts += ["ByteLevel"] if uses_regex else []
             case _:
-                found.append(f"unknown: {step}")
-    return tuple(found)
+                cuts.append(f"unknown: {step}")
+    return tuple(cuts)
 
 
 def _normalizer_warnings(normalizer: Mapping[str, Any] | None) -> list[str]:

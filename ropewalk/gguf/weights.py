@@ -73,13 +73,13 @@ def model_of(header: GGUFHeader) -> nn.Module:
         _in_halves(weights, config.head_dim)
     # What the file need not hold: biases of zero, and a head that is the embedding.
     model: nn.Module = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    own = model.state_dict()
-    for name, value in own.items():
+    state = model.state_dict()
+    for name, value in state.items():
         if name.endswith("o_proj.bias") and name not in weights:
             weights[name] = torch.zeros_like(value)
     if config.tie_word_embeddings:
         weights["lm_head.weight"] = weights["model.embed_tokens.weight"]
-    wrong = sorted(name for name in {*own, *weights} if _shape(own, name) != _shape(weights, name))
+    wrong = sorted(n for n in {*state, *weights} if _shape(state, n) != _shape(weights, n))
     if wrong:
         raise InputError(
             f"{header.path}: {len(wrong)} of its tensors do not belong to such a model: "

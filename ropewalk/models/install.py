@@ -205,18 +205,9 @@ class Installation:
     def _checked(self, setting: Setting) -> dict[AttentionLayer, LogitScaling]:
         """Refuse a plan that this model cannot follow, before anything is changed."""
         present = self.anatomy.present
-        setting.plan.check_layer_types(present.schedules)
+        setting.plan.check_pairs(present)
         scalings = {}
         for layer_type in present.schedules:
-            pairs = present.longest(layer_type).geometry.pairs
-            for step in setting.steps(layer_type):
-                if step.schedule.geometry.pairs != pairs:
-                    raise InvalidValue(
-                        f"plan.schedules.{layer_type}",
-                        f"{step.schedule.geometry.pairs} pairs",
-                        f"the heads of this model have {pairs} rotary pairs",
-                        "create the plan from this model's config",
-                    )
             scaling = self._logit_scaling(setting, layer_type)
             if not scaling.changes_nothing and not self.anatomy.layers:
                 raise Unsupported(

@@ -198,7 +198,7 @@ def _weight_files(folder: Path) -> list[Path]:
         )
     raise InputError(
         f"{folder}: holds a config but no weights ({_SINGLE} or {WEIGHT_INDEX}); "
-        "give the folder that has both"
+        "give the folder that holds both config and weights"
     )
 
 

@@ -246,7 +246,7 @@ _NO_WEIGHTS = {
         "the catalogue knows its config and holds no weights; give the model's folder, or allow a "
         "download from the Hugging Face hub (`allow_download`)"
     ),
-    "config": "is a config without weights; give the folder that has both",
+    "config": "is a config without weights; give the folder that holds both",
     "live model": _IN_MEMORY,
     "model in memory": _IN_MEMORY,
 }
@@ -289,6 +289,7 @@ def installed_plan(model: object) -> ContextPlan | None:
 def _named(name: str, allow_download: bool) -> Source:
     if not name.strip():
         raise InputError(f"{name[:80]!r}: is not a model; give a folder, a file or a known name")
+    # A path that exists has priority over every name.
     path = Path(name)
     try:
         exists = path.exists()
@@ -306,6 +307,7 @@ def _named(name: str, allow_download: bool) -> Source:
         if not BUNDLED_FOLDERS[name].is_dir():
             raise InputError(f"{name}: this copy of ropewalk lacks the model; reinstall ropewalk")
         return Source(name, "bundled", BUNDLED_FOLDERS[name])
+    # A name that is not known may be one of the hub, which is asked only if that is allowed.
     try:
         entry = catalogue.find(name)
     except UnknownName as error:

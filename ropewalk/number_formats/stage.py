@@ -244,6 +244,7 @@ class OpenModel:
         return self._open[key]
 
     def _layouts(self) -> tuple[Layout, ...]:
+        # Each layer is run again without rotation: the difference shows which pairs it turns.
         model, anatomy = self._in("float32")
         probe = ModelProbe(model, anatomy)
         [heard] = probe.forward(range(8))
@@ -357,6 +358,7 @@ def _routed(model: Any, anatomy: Anatomy, attend: Attend) -> Iterator[None]:
                 )
             hook = module.register_forward_pre_hook(without_rotation, with_kwargs=True)
             stack.callback(hook.remove)
+            # transformers chooses the attention by a module's config, so each gets a changed copy.
             routed = copy.copy(before)
             routed._attn_implementation = ROUTE
             stack.callback(setattr, module, "config", before)

@@ -57,8 +57,8 @@ def by_depth(title: str, facts: Mapping[int, Sequence[PlantedFact]], deepest: fl
     edges = [deepest * (i / PLACES) for i in range(PLACES + 1)]
     rows = [
         tuple(
-            _tile(n, [f for f in own if low < f.depth <= high or f.depth == low == 0])
-            for n, own in facts.items()
+            _tile(n, [f for f in planted if low < f.depth <= high or f.depth == low == 0])
+            for n, planted in facts.items()
         )
         for low, high in pairwise(edges)
     ]

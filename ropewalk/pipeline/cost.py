@@ -151,19 +151,19 @@ def ways(
 ) -> dict[str, Callable[[Workload], Iterator[Way]]]:
     """Each stage that runs the model on the devices of another machine, and how it does; the
     `least`, if it ends as early as it can."""
-    found: dict[str, Callable[[Workload], Iterator[Way]]] = {}
+    by_stage: dict[str, Callable[[Workload], Iterator[Way]]] = {}
     for stage in stages(settings):
         needs = stage.needs(work.original)
         ends_early = least and needs.least is not None
         forwards = [e for e in (needs.least or () if ends_early else needs.forwards) if e.times]
         if isinstance(stage, Train) and not ends_early:
             windows = stage.steps * stage.settings.batch  # which refuses what no training takes
-            told = f"{stage.name}, {stage.steps:,} steps"
-            found[told] = memory_and_time.training_alone(windows, settings.target_length)
+            name = f"{stage.name}, {stage.steps:,} steps"
+            by_stage[name] = memory_and_time.training_alone(windows, settings.target_length)
         elif forwards and stage.over_ranks:
-            told = f"{stage.name}, {sum(each.times for each in forwards):,} forwards"
-            found[told] = memory_and_time.searching(forwards, ranks)
-    return found
+            name = f"{stage.name}, {sum(each.times for each in forwards):,} forwards"
+            by_stage[name] = memory_and_time.searching(forwards, ranks)
+    return by_stage
 
 
 def within(
@@ -178,7 +178,7 @@ def within(
         return replace(settings, documents=int(budget.amount))
     most = replace(settings, evaluations=settings.evaluations or EVALUATIONS)
     if budget.unit == "tokens":
-        found = fitted(most, budget, lambda own: tokens_of(own, window))
+        result = fitted(most, budget, lambda candidate: tokens_of(candidate, window))
     elif (run / CONFIGURATION).is_file():
         _, kept = read_configuration(run)  # where it is of another command, that is said later
         if "documents" not in kept or "evaluations" not in kept:
@@ -191,20 +191,20 @@ def within(
     else:
         timed = TimedHere.of(reader, settings.target_length)
 
-        def seconds(own: ExtendSettings) -> float:
-            needs = [each.needs(window) for each in stages(own)]
+        def seconds(candidate: ExtendSettings) -> float:
+            needs = [each.needs(window) for each in stages(candidate)]
             processes = sum(each.processes for each in needs)
-            return timed.range(Needs(tuple(forwards_of(own, window)), processes)).high
+            return timed.range(Needs(tuple(forwards_of(candidate, window)), processes)).high
 
-        found = fitted(most, budget, seconds)
+        result = fitted(most, budget, seconds)
         notice("these settings fit the time on this machine; on another, the plan may differ")
     searched = {None: "no race of methods", 0: "a race of methods if the first schedule fails"}
     notice(
-        f"within {budget}: up to {found.documents} documents for a verdict, "
-        f"{searched.get(found.evaluations, f'a search of {found.evaluations} evaluations')}; at "
-        f"most {tokens_of(found, window):,} tokens"
+        f"within {budget}: up to {result.documents} documents for a verdict, "
+        f"{searched.get(result.evaluations, f'a search of {result.evaluations} evaluations')}; at "
+        f"most {tokens_of(result, window):,} tokens"
     )
-    return found
+    return result
 
 
 def fitted(

@@ -127,8 +127,8 @@ class Extended(Drawn):
         """After a training, the verdict on the schedule alone."""
         if self.method != TRAINED:
             return ""
-        own = {name: each for name, each in self.results.items() if name != JudgeTrained.name}
-        return f"; without training, {final(own).summary()}"
+        schedules = {name: each for name, each in self.results.items() if name != JudgeTrained.name}
+        return f"; without training, {final(schedules).summary()}"
 
     @property
     def written(self) -> str:

@@ -105,11 +105,11 @@ class ExtendRequest:
 
     def settings(self, present: ContextPlan) -> ExtendSettings:
         """The settings for a model, before they are planned to fit a limit."""
-        given = {name: getattr(self, name) for name in _AS_GIVEN}
+        options = {name: getattr(self, name) for name in _AS_GIVEN}
         if self.documents is not None:
-            given["documents"] = self.documents
+            options["documents"] = self.documents
         target = TIMES * present.target_length if self.to is None else self.to
-        return settings_for(present, target, search=self.search, **given)
+        return settings_for(present, target, search=self.search, **options)
 
     def texts(self, target: int, notice: Notice) -> Texts:
         """The corpora, as far as they are needed."""

@@ -137,9 +137,9 @@ class Judged(Drawn):
         return [each for each in self.readings if (each.method, each.length) == (method, length)]
 
     def shares(self, method: str, length: int) -> Shares:
-        own = self.of(method, length)
-        facts = sum(each.facts for each in own) / max(1, len(own))
-        return Shares([each.retrieved for each in own], facts, _texts(own))
+        readings = self.of(method, length)
+        facts = sum(each.facts for each in readings) / max(1, len(readings))
+        return Shares([each.retrieved for each in readings], facts, _texts(readings))
 
     @cached_property
     def looks(self) -> tuple[Look, ...]:
@@ -179,8 +179,8 @@ class Judged(Drawn):
 
     def retrieved(self, method: str, length: int) -> str:
         """The share of all facts, with its interval."""
-        own = self.shares(method, length)
-        return str(own.estimate()) if own.shares else NOT_MEASURED
+        shares = self.shares(method, length)
+        return str(shares.estimate()) if shares.shares else NOT_MEASURED
 
     @property
     def so_far(self) -> str:
@@ -190,8 +190,8 @@ class Judged(Drawn):
         last = self.looks[-1]
         decided = last.verdict if last.documents in LOOKS else "undecided"
         read = f"{last.documents} document{'s' * (last.documents > 1)}"
-        told = f"{read}: {last.rate:.0%} retrieved, {self._difference}"
-        return f"{told}; stopping now would mean: {decided}"
+        text = f"{read}: {last.rate:.0%} retrieved, {self._difference}"
+        return f"{text}; stopping now would mean: {decided}"
 
     @property
     def _difference(self) -> str:
@@ -217,9 +217,9 @@ class Judged(Drawn):
         if self.kept is None or not self.kept.difference.is_below(0):
             return self.text_in_words
         rates = (self.shares(method, self.window).rate for method in (AS_IT_IS, self.chosen))
-        told = " to ".join(f"{rate:.0%}" for rate in rates)
+        change = " to ".join(f"{rate:.0%}" for rate in rates)
         window = format_length(self.window)
-        return f"{self.text_in_words}; retrieval within {window} falls from {told}"
+        return f"{self.text_in_words}; retrieval within {window} falls from {change}"
 
     @property
     def text_in_words(self) -> str:
@@ -228,12 +228,12 @@ class Judged(Drawn):
         if price is None or (ends := price.difference.ends) is None:
             return f"its effect on short text was {NOT_MEASURED}"
         low, high = sorted(abs(math.expm1(end)) for end in ends)
-        told = f"{abs(math.expm1(price.difference.value)):.1%} ({100 * low:.1f} to {high:.1%})"
+        change = f"{abs(math.expm1(price.difference.value)):.1%} ({100 * low:.1f} to {high:.1%})"
         if price.difference.is_below(0):
             turned = "falls"
         elif not price.difference.is_above(0):
-            told = f"at most {math.expm1(ends[1]):.1%}"
-        return f"perplexity within {format_length(self.window)} {turned} by {told}"
+            change = f"at most {math.expm1(ends[1]):.1%}"
+        return f"perplexity within {format_length(self.window)} {turned} by {change}"
 
     def summary(self) -> str:
         return f"{self.chosen}: {self.verdict} at {format_length(self.length)}: {self.evidence}"
@@ -274,21 +274,21 @@ class Judged(Drawn):
         few documents in between are too few; before and after."""
         ends = (self.window, self.length)
         retrieved = before_and_after(RETRIEVED, self._rate, self.chosen, self.lengths or ends)
-        asked = (f"{self.asked(self.chosen, n)} at {format_length(n)}" for n in self.lengths)
-        told = (
+        counts = (f"{self.asked(self.chosen, n)} at {format_length(n)}" for n in self.lengths)
+        caption = (
             "95% Wilson intervals over facts, wider if documents or their texts differ by more "
-            f"than chance. Facts asked for: {', '.join(asked)}."
+            f"than chance. Facts asked for: {', '.join(counts)}."
         )
         if any(mark.is_rough for series in retrieved.series for mark in series.marks):
-            told += f" Hollow: a spot check of fewer than {TO_WORK} documents."
+            caption += f" Hollow: a spot check of fewer than {TO_WORK} documents."
         few, many = (len(self.of(method, self.length)) for method in (AS_IT_IS, self.chosen))
         if 0 < few < many:
-            told += (
+            caption += (
                 f" At {format_length(self.length)}, the unmodified model reads {few} of the {many} "
                 "documents, to save time: enough to show whether it fails."
             )
         return [
-            retrieved._replace(caption=told),
+            retrieved._replace(caption=caption),
             before_and_after(LOSS, self._perplexity, self.chosen, ends),
         ]
 
@@ -298,10 +298,10 @@ class Judged(Drawn):
         for length in (self.window, self.length):
             if (change := self._change(lambda each: each.text, length)) is None:
                 continue
-            read = [_perplexity(own) for own in zip(*self._both(length), strict=True)]
-            told = f"{change.documents} documents{', a spot check' * (change.documents < TO_WORK)}"
+            read = [_perplexity(readings) for readings in zip(*self._both(length), strict=True)]
+            note = f"{change.documents} documents{', a spot check' * (change.documents < TO_WORK)}"
             row = (_cell(each) for each in (*read, change.change))
-            rows.append((Cell(format_length(length), length, quiet=told), *row))
+            rows.append((Cell(format_length(length), length, quiet=note), *row))
         return Table(
             f"{LOSS.label.capitalize()} of the same texts, with 95% intervals",
             ("length", *names(self.chosen).values(), "change"),
@@ -315,11 +315,11 @@ class Judged(Drawn):
             name: {length: self._facts(method, length) for length in self.lengths}
             for method, name in names(self.chosen).items()
         }
-        depths = [f.depth for own in facts.values() for each in own.values() for f in each]
+        depths = [f.depth for row in facts.values() for each in row.values() for f in each]
         return [
-            by_depth(name.capitalize(), own, max(depths))
-            for name, own in facts.items()
-            if any(own.values())
+            by_depth(name.capitalize(), row, max(depths))
+            for name, row in facts.items()
+            if any(row.values())
         ]
 
     def _facts(self, method: str, length: int) -> list[PlantedFact]:
@@ -331,14 +331,14 @@ class Judged(Drawn):
         )
 
     def _rate(self, method: str, length: int) -> Mark | None:
-        own = self.shares(method, length)
-        if not own.shares:
+        shares = self.shares(method, length)
+        if not shares.shares:
             return None
-        return Mark.of(length, own.estimate())._replace(is_rough=len(own.shares) < TO_WORK)
+        return Mark.of(length, shares.estimate())._replace(is_rough=len(shares.shares) < TO_WORK)
 
     def _perplexity(self, method: str, length: int) -> Mark | None:
-        own = self.of(method, length)
-        return Mark.of(length, _perplexity(own)) if own else None
+        readings = self.of(method, length)
+        return Mark.of(length, _perplexity(readings)) if readings else None
 
 
 def _perplexity(read: Sequence[DocumentRead]) -> Interval:
@@ -348,8 +348,8 @@ def _perplexity(read: Sequence[DocumentRead]) -> Interval:
     return loss.mapped(math.exp, "perplexity")
 
 
-def _cell(found: Interval) -> Cell:
-    return Cell(found.number(), found.value, quiet=found.range())
+def _cell(interval: Interval) -> Cell:
+    return Cell(interval.number(), interval.value, quiet=interval.range())
 
 
 def _texts(readings: Sequence[DocumentRead]) -> list[str]:
@@ -380,14 +380,14 @@ class TrainingResult(Result):
     """Documents that share text with those of the evaluation."""
 
     def summary(self) -> str:
-        told = (
+        text = (
             f"Trained for {len(self.stage.steps):,} steps with {self.stage.method}: "
             f"{self.stage.loss_in_words()}."
         )
         if self.left_out:
             plural = "s that share" if self.left_out > 1 else " that shares"
-            told += f" Left out: {self.left_out} document{plural} text with the evaluation."
-        return told
+            text += f" Left out: {self.left_out} document{plural} text with the evaluation."
+        return text
 
 
 IN_FOLDER = "train the model's folder of safetensors under it"
@@ -429,18 +429,18 @@ class Verified(Result):
 
     def summary(self) -> str:
         names = [each.path.name for each in self.verified if each.verdict == "OK"]
-        told = []
+        lines = []
         if names:
             does = "was read back from disk and holds"
             if len(names) > 1:
                 does = "were read back from disk and hold"
-            told.append(f"{' and '.join(names)} {does} the schedule that was judged.")
+            lines.append(f"{' and '.join(names)} {does} the schedule that was judged.")
         for each in self.verified:
             if each.verdict == "not established":
-                told.append(f"Whether {each.path.name} holds that schedule was not established.")
-            told += [_sentence(finding.what) for finding in each.findings]
-            told += [f"Not established: {line}." for line in each.not_established]
-        return " ".join(told)
+                lines.append(f"Whether {each.path.name} holds that schedule was not established.")
+            lines += [_sentence(finding.what) for finding in each.findings]
+            lines += [f"Not established: {line}." for line in each.not_established]
+        return " ".join(lines)
 
 
 def _sentence(text: str) -> str:
@@ -472,11 +472,11 @@ def read_result(file: Path, name: str, kind: type[R], run: str) -> R:
     remedy = f"remove {file.name} to have the stage done again"
     try:
         fields = Fields(read_json(file, max_bytes=MAX_BYTES), f"{file}: ")
-        found = fields.text("stage"), fields.text("run")
+        identity = fields.text("stage"), fields.text("run")
         value = fields.take("result")
         fields.close()
-        if found != (name, run):
-            raise InputError(f"{file}: is the result of stage {found[0]!r} of another run")
+        if identity != (name, run):
+            raise InputError(f"{file}: is the result of stage {identity[0]!r} of another run")
         result = kind.from_json(value, fields.of("result"))
     except InputError as error:
         raise InputError(f"{error}; {remedy}") from None

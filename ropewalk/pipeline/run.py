@@ -77,29 +77,29 @@ class ExtendRun:
 
 @contextmanager
 def prepared(
-    asked: ExtendRequest, model: object, source: Source, texts: Texts, notice: Notice
+    request: ExtendRequest, model: object, source: Source, texts: Texts, notice: Notice
 ) -> Iterator[ExtendRun]:
     """Load the model and check the run; ranks leave together at the end."""
-    settings = asked.settings(source.present_plan)
+    settings = request.settings(source.present_plan)
     length, files = settings.target_length, source.files
     with (
-        all_ranks(asked.ranks_per_copy, "extend") as ranks,
-        _read(asked, model, source, length, ranks, notice) as loaded,
+        all_ranks(request.ranks_per_copy, "extend") as ranks,
+        _read(request, model, source, length, ranks, notice) as loaded,
     ):
         name = f"extend-{source.short_name}-{format_length(length)}"
-        path = asked.run or Path("runs") / name
+        path = request.run or Path("runs") / name
         if (path / CONFIGURATION).is_file():
             check_version(read_configuration(path)[1], path)
         reader = reader_of(loaded)
-        if asked.limit is not None:
-            settings = within(asked.limit, settings, reader, path, notice)
+        if request.limit is not None:
+            settings = within(request.limit, settings, reader, path, notice)
         start = Start(
             files,
             loaded,
             length,
             *parted(texts.documents),
             to_train=texts.to_train,
-            chat=chosen(reader.encoder, asked.chat, None, notice),
+            chat=chosen(reader.encoder, request.chat, None, notice),
             place=None if is_preview() else path,
             ranks=ranks,
         )
@@ -109,7 +109,7 @@ def prepared(
 
 @contextmanager
 def _read(
-    asked: ExtendRequest,
+    request: ExtendRequest,
     model: object,
     source: Source,
     length: int,
@@ -118,10 +118,10 @@ def _read(
 ) -> Iterator[LoadedModel | PlantedReader]:
     """The loaded model, or the llama.cpp that runs a GGUF file."""
     if source.kind != "GGUF file":
-        asked.engine.refuse(asked.cache)
-        yield load_to_read(model, source, length, "to", ranks, asked.how, notice)
+        request.engine.refuse(request.cache)
+        yield load_to_read(model, source, length, "to", ranks, request.how, notice)
         return
-    opened = (source, asked.engine, asked.cache, length, asked.how, ranks)
+    opened = (source, request.engine, request.cache, length, request.how, ranks)
     with in_llama_cpp(*opened) as reader:
         yield reader
 

@@ -65,7 +65,7 @@ class ExtendSettings:
 
 
 def settings_for(
-    present: ContextPlan, target_length: int, *, search: bool = False, **given: Any
+    present: ContextPlan, target_length: int, *, search: bool = False, **options: Any
 ) -> ExtendSettings:
     """Settings for a model; a search has its usual budget."""
     window = present.target_length
@@ -76,7 +76,7 @@ def settings_for(
             f"must be above {window}, the length that the model already serves",
             f"give a target above {format_length(window)}",
         )
-    return ExtendSettings(target_length, evaluations=EVALUATIONS if search else 0, **given)
+    return ExtendSettings(target_length, evaluations=EVALUATIONS if search else 0, **options)
 
 
 def parted(documents: Sequence[Document]) -> tuple[list[Document], list[Document]]:

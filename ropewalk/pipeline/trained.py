@@ -34,8 +34,8 @@ _ORIGIN = ("_name_or_path", "transformers_version")
 
 
 def config_sha256(source: Source) -> str:
-    own = {key: value for key, value in source.config.items() if key not in _ORIGIN}
-    return hashlib.sha256(json.dumps(own, sort_keys=True, default=str).encode()).hexdigest()
+    config = {key: value for key, value in source.config.items() if key not in _ORIGIN}
+    return hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def weights_sha256(folder: Path) -> str:
@@ -53,32 +53,30 @@ TOKENS = "tokens"
 class Training:
     """A request, with what its searches read."""
 
-    asked: TrainRequest
+    request: TrainRequest
     search_texts: list[Document]
     progress: Progress
     notice: Notice
 
     def run(self, ranks: Ranks) -> Trained:
         """Train all stages, and keep the result. All ranks return the same."""
-        asked, folder = self.asked, self.asked.source.folder
+        request, source = self.request, self.request.source
         ranks.broadcast(None)  # all came so far, or one has failed
         with self._held(ranks) as directory:
-            place, given = asked.path / TOKENS, asked.text.tokens
-            if given is None:
-                on_first(
-                    lambda: asked.text.tokenised(asked.source, place, self.progress, self.notice)
-                )
-            store, tokenizer = TokenStore(given or place), load_tokenizer(folder)
-            settings = asked.settings
-            if asked.domain_tags:
+            place, tokens = request.path / TOKENS, request.text.tokens
+            if tokens is None:
+                on_first(lambda: request.text.tokenised(source, place, self.progress, self.notice))
+            store, tokenizer = TokenStore(tokens or place), load_tokenizer(source.folder)
+            settings = request.settings
+            if request.domain_tags:
                 named = {
                     name: tokenizer.encode(name, add_special_tokens=False)
                     for name in store.with_text
                 }
                 settings = replace(settings, tags=named)
-            on_first(lambda: check_store(store, tokenizer, folder, self.progress))
+            on_first(lambda: check_store(store, tokenizer, source.folder, self.progress))
             trained = TrainingRun(
-                asked,
+                request,
                 settings,
                 store,
                 SpecialTokens.of(tokenizer),
@@ -94,51 +92,51 @@ class Training:
     @contextmanager
     def _held(self, ranks: Ranks) -> Iterator[RunDirectory | None]:
         """The run directory, which the first rank holds."""
-        asked, found = self.asked, None
+        request, directory = self.request, None
         with ExitStack() as stack:
-            stack.enter_context(joined(asked.execution))
+            stack.enter_context(joined(request.execution))
 
             def hold() -> None:
-                nonlocal found
+                nonlocal directory
                 held = RunDirectory(
-                    asked.path, "train", self._identity(), apart_from=asked.apart_from
+                    request.path, "train", self._identity(), apart_from=request.apart_from
                 )
-                found = stack.enter_context(held)
+                directory = stack.enter_context(held)
 
             on_first(hold)
             if ranks.size > 1:
-                check_shared(asked.path)
-            yield found
+                check_shared(request.path)
+            yield directory
 
     def _identity(self) -> dict[str, object]:
         """The identity of a run's computation; the texts are checked by the store."""
-        asked, planner = self.asked, self.asked.planner
+        request, planner = self.request, self.request.planner
         searched: dict[str, object] = {
-            "search_between": asked.search_between,
-            "budget": None if asked.budget is None else list(asked.budget),
+            "search_between": request.search_between,
+            "budget": None if request.budget is None else list(request.budget),
             "search_corpus_sha256": corpus_digest(self.search_texts),
         }
-        tokens = asked.text.tokens
+        tokens = request.text.tokens
         return {
-            "config_sha256": config_sha256(asked.source),
-            "weights_sha256": weights_sha256(asked.source.folder),
-            "present_plan": asked.source.present_plan.id,
+            "config_sha256": config_sha256(request.source),
+            "weights_sha256": weights_sha256(request.source.folder),
+            "present_plan": request.source.present_plan.id,
             "tokens_sha256": None if tokens is None else digest_of(TokenStore(tokens)),
             "plans": [plan.id for plan in planner.plans],
             "method": planner.method,
-            "recipe": None if asked.recipe is None else asked.recipe.name,
+            "recipe": None if request.recipe is None else request.recipe.name,
             **(searched if planner.searches else {}),
-            **asdict(asked.settings),
-            **({"domain_tags": True} if asked.domain_tags else {}),
-            "dtype": asked.execution.dtype,
-            "device": "cpu" if asked.execution.on_cpu else "accelerator",
+            **asdict(request.settings),
+            **({"domain_tags": True} if request.domain_tags else {}),
+            "dtype": request.execution.dtype,
+            "device": "cpu" if request.execution.on_cpu else "accelerator",
         }
 
     def _plan(
         self, directory: RunDirectory | None, number: int, folder: Path, stage: StageSettings
     ) -> ContextPlan:
         """The plan of a stage, for the model that it begins with."""
-        source, planner = resolve(str(folder)), self.asked.planner
+        source, planner = resolve(str(folder)), self.request.planner
         longer = stage.length != source.present_plan.target_length
         if longer and planner.is_searched(number):
             assert directory is not None  # under torchrun nothing is searched
@@ -150,17 +148,17 @@ class Training:
     ) -> ContextPlan:
         settings = SearchSettings(
             target_length=length,
-            evaluations=counted(self.asked.budget, "evaluations"),
-            tokens=counted(self.asked.budget, "tokens"),
-            seed=self.asked.settings.seed,
+            evaluations=counted(self.request.budget, "evaluations"),
+            tokens=counted(self.request.budget, "tokens"),
+            seed=self.request.settings.seed,
         )
-        if self.asked.searches_as_published:  # both lengths on the original model, §3.3
-            settings, folder = published(settings), self.asked.source.folder
+        if self.request.searches_as_published:  # both lengths on the original model, §3.3
+            settings, folder = published(settings), self.request.source.folder
         loaded = load(str(folder))
         check_search(loaded, self.search_texts, settings)
         begun = directory.path / f"search-{number}-search-measured.jsonl"
         announce_search(reader_of(loaded), settings, begun, self.notice, FEWER)
-        found = search_model(
+        result = search_model(
             loaded,
             self.search_texts,
             settings,
@@ -168,4 +166,4 @@ class Training:
             progress=self.progress,
             notice=self.notice,
         )
-        return found.plan
+        return result.plan

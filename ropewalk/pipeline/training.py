@@ -73,7 +73,7 @@ Planner = Callable[[int, Path, StageSettings], ContextPlan]
 class TrainingRun:
     """A whole run, once its text is tokens."""
 
-    asked: TrainRequest
+    request: TrainRequest
     settings: TrainingSettings
     """Those of the request, with the tags of domains as tokens."""
     store: TokenStore
@@ -87,32 +87,35 @@ class TrainingRun:
 
     @property
     def path(self) -> Path:
-        return self.asked.path
+        return self.request.path
 
     def run(self) -> Trained:
         """Train every stage that is not done. All ranks return the same."""
-        trained, source, stages = [], self.asked.source.folder, self.settings.stages
+        trained, source, stages = [], self.request.source.folder, self.settings.stages
+        on_first(lambda: [check_unchanged(each, "go on without it") for each in self._kept()])
         for number, stage in enumerate(stages, start=1):
             last = number == len(stages)
             place = self.path if last else self.path / f"stage-{number}"
             job = self._job(number, stage, source, place, last=last)
             exported = self._exported(job, number)
-            trained.append(self._told(job, number))
+            trained.append(self._stage(job, number))
             source = place / MODEL
-        kept = sorted(
-            (self.path / KEPT).glob("step-*"), key=lambda path: int(path.name.removeprefix("step-"))
-        )
         adapter = self.path / ADAPTER
         return Trained(
-            model=self.asked.source.short_name,
-            recipe=None if self.asked.recipe is None else self.asked.recipe.name,
+            model=self.request.source.short_name,
+            recipe=None if self.request.recipe is None else self.request.recipe.name,
             run=str(self.path),
             plan=job.plan,
             stages=tuple(trained),
             exported=exported,
-            kept=tuple(path.name for path in kept),
+            kept=tuple(path.name for path in self._kept()),
             adapter=str(adapter) if adapter.is_dir() else None,
         )
+
+    def _kept(self) -> list[Path]:
+        """The models that are kept for evaluation, in the order of training."""
+        folders = (self.path / KEPT / f"step-{step}" for step in self.settings.stages[-1].kept)
+        return [folder for folder in folders if folder.is_dir()]
 
     def _job(
         self, number: int, stage: StageSettings, source: Path, place: Path, *, last: bool
@@ -121,7 +124,7 @@ class TrainingRun:
         job: StageJob | None = None
 
         def of(plan: ContextPlan) -> StageJob:
-            settings, execution = self.settings, self.asked.execution
+            settings, execution = self.settings, self.request.execution
             if settings.mixed_windows:
                 plan = with_original(plan)
             texts = self.store, self.special
@@ -134,7 +137,7 @@ class TrainingRun:
                 check_kept(file, self.path)
                 plan = ContextPlan.read(file)
             else:
-                plan = replace(self.plan_of(number, source, stage), model=self.asked.source.name)
+                plan = replace(self.plan_of(number, source, stage), model=self.request.source.name)
             job = of(plan)
             if not (job.done or _is_exported(job)):
                 self._check_before(job, number)
@@ -161,11 +164,11 @@ class TrainingRun:
     def _export(self, job: StageJob, whole: Path, proof: Path) -> None:
         self.progress(Status("export", 0.0))
         stock = targets()[STOCK]
-        found = stock.write(str(job.place / TRAINED), job.plan, whole, overwrite=True)
+        exported = stock.write(str(job.place / TRAINED), job.plan, whole, overwrite=True)
         if job.rounding:
-            found = found.with_warnings((job.rounding,))
+            exported = exported.with_warnings((job.rounding,))
         assert self.directory is not None, "the first rank holds it"
-        self.directory.keep(str(proof.relative_to(self.path)), found.to_json())
+        self.directory.keep(str(proof.relative_to(self.path)), exported.to_json())
 
     def _train(self, job: StageJob, number: int) -> None:
         try:
@@ -175,29 +178,29 @@ class TrainingRun:
                 self.notice(f"terminated; saved in {self.path}; run the same command to continue")
             raise
 
-    def _told(self, job: StageJob, number: int) -> TrainedStage:
+    def _stage(self, job: StageJob, number: int) -> TrainedStage:
         """The stage as its journal has it, which only the first rank holds."""
-        told: list[object] = [None]
+        message: list[object] = [None]
         if self.directory is not None:
-            told = [trained_stage(job, self.directory, number).to_json()]
+            message = [trained_stage(job, self.directory, number).to_json()]
         if dist.is_initialized():
-            dist.broadcast_object_list(told)
-        return TrainedStage.from_json(told[0], "stage")
+            dist.broadcast_object_list(message)
+        return TrainedStage.from_json(message[0], "stage")
 
     def _check_before(self, job: StageJob, number: int) -> None:
         """Refuse faults that would be found late, or not at all."""
-        found = job.reading
+        read = job.reading
         present = resolve(str(job.source)).present_plan
         check_documents(self.store, present.target_length, job, self.notice)
         if number == 1:
             whole = Checkpoint.open(str(job.source)).bytes(torch.float32)
             needed = bytes_on_disk(whole, self.settings) - written_bytes(self.path)
             check_room(self.path, needed, "training")
-        if found.epochs > 1:
+        if read.epochs > 1:
             self.notice(
-                f"the text fills {found.available:,} windows of {format_length(job.stage.window)}, "
+                f"the text fills {read.available:,} windows of {format_length(job.stage.window)}, "
                 f"and the {job.stage.steps:,} steps at {format_length(job.stage.length)} read each "
-                f"{found.epochs:.1f} times"
+                f"{read.epochs:.1f} times"
             )
 
 
@@ -220,20 +223,20 @@ def check_documents(store: TokenStore, served: int, job: StageJob, notice: Notic
         return
     long = store.lengths > served
     share = float(store.lengths[long].sum() / store.lengths.sum())
-    told = (
+    text = (
         f"{int(long.sum()):,} of {len(store):,} documents are longer than "
         f"{format_length(served)}, which the model serves already (the longest has "
         f"{int(store.lengths.max()):,} tokens)"
     )
     if not long.any():
         raise InputError(
-            f"{told}, and with the layout {job.settings.layout} no token sees beyond its document, "
+            f"{text}, and with the layout {job.settings.layout} no token sees beyond its document, "
             "so nothing about longer contexts would be trained; give longer documents (`corpus`), "
             "or train across documents with the layout full or skip (`layout`)"
         )
     if share < _FEW:
         notice(
-            f"{told}; they hold only {share:.1%} of the tokens, so the model sees little text at "
+            f"{text}; they hold only {share:.1%} of the tokens, so the model sees little text at "
             f"the new length; `long_share` with `long_from` {served + 1} reads them more often"
         )
 

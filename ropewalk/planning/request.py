@@ -55,8 +55,8 @@ class PlanRequest:
             )
         if self.method == VENDOR and self.parameters:
             raise InputError(
-                f"`parameters` belong to a method, and `{VENDOR}` stands for documented ones; name "
-                "the method itself to change them"
+                f"`parameters` belong to a named method, and `{VENDOR}` uses those that the vendor "
+                "documents; to change them, name the method"
             )
         if self.method not in (None, VENDOR):
             object.__setattr__(self, "parameters", parsed(self.method, self.parameters or {}))

@@ -66,7 +66,7 @@ def stated(card: Path) -> dict[str, list[str]]:
         return {}
     with card.open(encoding="utf-8", errors="replace") as file:
         front = _FRONT.match(file.read(_MOST))
-    found: dict[str, list[str]] = {}
+    members: dict[str, list[str]] = {}
     key = ""
     for line in front[1].splitlines() if front else ():
         member, item = re.match(r"(\w+):(.*)", line), re.match(r" *- +(.*)", line)
@@ -75,15 +75,15 @@ def stated(card: Path) -> dict[str, list[str]]:
         for value in values.strip(" []").split(","):
             word = value.strip(" '\"")
             if key in _VALUES and re.fullmatch(_VALUES[key], word, re.ASCII):
-                found.setdefault(key, []).append(word)
-    return found
+                members.setdefault(key, []).append(word)
+    return members
 
 
 def _in_file(file: Path) -> dict[str, list[str]]:
     """The same members as a GGUF file states them."""
     values = resolve(file).header.values
-    found = {key: str(values.get(f"general.{key.replace('_', '.')}", "")) for key in _KEPT}
-    return {k: [v] for k, v in found.items() if re.fullmatch(_VALUES[k], v, re.ASCII)}
+    members = {key: str(values.get(f"general.{key.replace('_', '.')}", "")) for key in _KEPT}
+    return {k: [v] for k, v in members.items() if re.fullmatch(_VALUES[k], v, re.ASCII)}
 
 
 def card(export: Path, run: RunOnDisk | None, base_model: str) -> Card:
@@ -96,7 +96,7 @@ def card(export: Path, run: RunOnDisk | None, base_model: str) -> Card:
     judged = None if run is None else _judged(run, export, plan)
     if is_file and judged is None:
         raise InputError(
-            f"{export}: is not the export of a run of `extend`; only those GGUF files get a card"
+            f"{export}: was not exported by a run of `extend`, so there is no evidence for a card"
         )
     name = (base_model or plan.model).rstrip("/").rpartition("/")[2]
     title = f"{name}, extended to {format_length(plan.target_length)} tokens"
@@ -110,12 +110,12 @@ def card(export: Path, run: RunOnDisk | None, base_model: str) -> Card:
         Section("Source", tuple(_source(folder, base_model or name, source))),
     ]
     page = Page(title, "", (), tuple(sections), notes=() if run is None else run.notes()[2:])
-    here = re.compile(rf"{re.escape(str(folder))}(?![\w.-])|{re.escape(str(folder.parent))}/")
-    page = places.with_texts(page, partial(here.sub, lambda at: "" if at[0].endswith("/") else "."))
+    root = re.compile(rf"{re.escape(str(folder))}(?![\w.-])|{re.escape(str(folder.parent))}/")
+    page = places.with_texts(page, partial(root.sub, lambda at: "" if at[0].endswith("/") else "."))
     page = places.shareable(page, [folder.parent])
     pictures: dict[str, str] = {}
     parts = [_front_matter(plan, source, base_model, is_file=is_file), f"# {escaped(page.title)}"]
-    for section in filter(lambda own: own.blocks, page.sections):
+    for section in filter(lambda each: each.blocks, page.sections):
         parts += [f"## {escaped(section.title)}"] if section.title else []
         parts.append(markdown(section.blocks, pictures))
     parts += [*map(escaped, page.notes), f"<!-- {UNSIGNED} -->\n"]
@@ -127,13 +127,13 @@ def _judged(run: RunOnDisk, export: Path, plan: ContextPlan) -> Judged:
     """The verdict of a run on this very export; that of others is refused."""
     check_version(run.configuration, run.path)
     exports = stage_of(run, "export", Exports)
-    found = {name: own for name in JUDGES if (own := stage_of(run, name, Judged)) is not None}
-    if exports is None or not found:
+    results = {name: each for name in JUDGES if (each := stage_of(run, name, Judged)) is not None}
+    if exports is None or not results:
         raise InputError(
             f"{run.path}: has no export yet; run the same command again to continue where it "
             "stopped"
         )
-    judged, kept = final(found), exports.sha256
+    judged, kept = final(results), exports.sha256
     other = [name for name, digest in digests_of(export).items() if kept.get(name) != digest]
     if other or plan.id != judged.plan.id:
         raise InputError(
@@ -163,17 +163,17 @@ def _front_matter(
 def _outcome(plan: ContextPlan, judged: Judged | None) -> Iterator[Block]:
     """The verdict, and each figure before and after."""
     if judged is None:
-        told = "How well it works was not measured: this export was written outside a run."
-        yield Paragraph(told, "warning")
+        text = "How well it works was not measured: this export was written outside a run."
+        yield Paragraph(text, "warning")
         return
     yield Title(judged.verdict.capitalize(), f" at {format_length(judged.length)} tokens.")
     yield Paragraph(f"{judged.chosen} {judged.evidence}; {judged.price_in_words}.", "verdict")
     rows = [cells("context length", format_length(judged.window), format_length(judged.length))]
     for chart in judged.charts():
-        own = [{mark.x: words(mark, chart.y) for mark in series.marks} for series in chart.series]
+        sides = [{mark.x: words(mark, chart.y) for mark in series.marks} for series in chart.series]
         for x in chart.places:
             rows.append(
-                cells(f"{chart.title} at {chart.x.text(x)}", *(at.get(x, "–") for at in own))
+                cells(f"{chart.title} at {chart.x.text(x)}", *(at.get(x, "–") for at in sides))
             )
     yield Table("", ("", "before", "after"), tuple(rows), "With 95% intervals.")
 
@@ -191,8 +191,8 @@ def _method(plan: ContextPlan) -> Iterator[Block]:
     )
     rows = []
     for recipe in recipes:
-        given = {key: value for key, value in recipe.parameters.items() if value is not None}
-        numbers = ", ".join(f"{key}={value}" for key, value in given.items())
+        values = {key: value for key, value in recipe.parameters.items() if value is not None}
+        numbers = ", ".join(f"{key}={value}" for key, value in values.items())
         rows.append(cells(recipe.method, numbers))
     yield Table("", ("method", "parameters"), tuple(rows), f"`{PLAN}` has all factors exactly.")
     yield from schedules.of_plans({plan.methods: plan}).blocks
@@ -207,10 +207,10 @@ def _loading(export: Path, run: RunOnDisk | None) -> Iterator[Block]:
     exports = None if run is None else stage_of(run, "export", Exports)
     for each in exports.written if run and exports else ():
         if each.path.suffix:  # a file
-            own = each.moved(Path())
+            moved = each.moved(Path())
             yield Code(
-                f"With {own.target}, on `{own.path.name}`{beside}:",
-                "\n".join((own.load, *own.elsewhere)),
+                f"With {moved.target}, on `{moved.path.name}`{beside}:",
+                "\n".join((moved.load, *moved.elsewhere)),
             )
     if is_folder:
         yield from schedules.served(export)
@@ -251,12 +251,12 @@ def _repeating(
     else:
         line = ["ropewalk", "extend", model, "--to", length]
         for key, value in read_arguments(run.path, run.command).items():
-            known = key in ("model", "to", "run") or value is False
-            if not known and isinstance(value, str | int | float):
+            repeated = key in ("model", "to", "run") or value is False
+            if not repeated and isinstance(value, str | int | float):
                 line += [f"--{key.replace('_', '-')}", *([] if value is True else [str(value)])]
         yield Code(f"Verdict, retrieval and perplexity, and this {kind}:", shlex.join(line))
-    told = "Whether the files are whole and follow their plan:"
-    yield Code(told, f"ropewalk verify {name}")
+    title = "Whether the files are whole and follow their plan:"
+    yield Code(title, f"ropewalk verify {name}")
 
 
 def _source(folder: Path, name: str, source: Mapping[str, list[str]]) -> Iterator[Block]:

@@ -91,12 +91,12 @@ def figure(
 def _legends(drawn: Figure, all_axes: Sequence[Axes]) -> None:
     """One legend below if all charts show the same series; else one in each."""
     handles = [axes.get_legend_handles_labels() for axes in all_axes]
-    named = [own for own in handles if own[1]]
-    if named and all(own[1] == named[0][1] for own in named):
+    named = [legend for legend in handles if legend[1]]
+    if named and all(legend[1] == named[0][1] for legend in named):
         drawn.legend(*named[0], frameon=False, fontsize=8, loc="outside lower center", ncols=3)
         return
-    for axes, own in zip(all_axes, handles, strict=True):
-        if own[1]:
+    for axes, legend in zip(all_axes, handles, strict=True):
+        if legend[1]:
             axes.legend(frameon=False, fontsize=7)
 
 
@@ -114,6 +114,7 @@ def _chart(axes: Axes, shown: Chart, spans: tuple[Span, Span] | None, most: int)
     axes.set_yscale(scale, **more)
     axes.grid(axis="y", color="0.92", linewidth=0.6)
     axes.set_axisbelow(True)
+    # Series stand apart, so that the intervals at one length do not cover each other.
     step = apart(shown, spans[0])
     for i, series in enumerate(shown.series):
         look = i if series.look is None else series.look
@@ -154,11 +155,12 @@ def _series(axes: Axes, shown: Chart, series: Series, look: int, moved: float) -
     none = math.nan
     marks = [m if shown.shows(m) else Mark(m.x, none, none, none) for m in series.marks]
     xs = [m.x for m in marks]
-    lows, highs = ([none if end is None else end for end in own] for own in (
+    lows, highs = ([none if end is None else end for end in side] for side in (
         [m.low for m in marks], [m.high for m in marks]))  # fmt: skip
     if series.drawn == "band":
         axes.fill_between(xs, lows, highs, color=color, linewidth=0.5, label=label)
         return
+    # Series are moved apart by a share of the axes: on a log scale, data has no even offset.
     place = axes.transScale + axes.transLimits + Affine2D().translate(moved, 0) + axes.transAxes
     axes.vlines(xs, lows, highs, color=color, lw=1, alpha=0.7, transform=place)
     few = len(marks) <= 40
@@ -175,6 +177,7 @@ def _series(axes: Axes, shown: Chart, series: Series, look: int, moved: float) -
         zorder=3 if series.main else 2,
         transform=place,
     )
+    # Rough values are hollow; a name stands on the left where the next mark would cover it.
     for m in marks:
         if m.is_rough:
             axes.plot(

@@ -120,11 +120,11 @@ def _swatch(index: int, series: Series) -> Markup:
 def markdown(blocks: Iterable[Block], pictures: dict[str, str], depth: int = 3) -> str:
     """Blocks as Markdown; `pictures` receives those that it refers to, by file name."""
     parts: list[str] = []
-    for is_chart, own in groupby(blocks, lambda block: isinstance(block, Chart)):
+    for is_chart, group in groupby(blocks, lambda block: isinstance(block, Chart)):
         if is_chart:
-            parts += _charts([each for each in own if isinstance(each, Chart)], pictures)
+            parts += _charts([each for each in group if isinstance(each, Chart)], pictures)
         else:
-            parts += [_block(each, depth) for each in own]
+            parts += [_block(each, depth) for each in group]
     return "\n\n".join(filter(None, parts))
 
 
@@ -132,8 +132,8 @@ def _charts(shown: Sequence[Chart], pictures: dict[str, str]) -> Iterator[str]:
     """Pictures side by side, their captions, and their values for who cannot see them."""
     names = [f"{re.sub('[^a-z0-9]+', '-', each.title.lower()).strip('-')}.svg" for each in shown]
     pictures |= {name: picture(each) for name, each in zip(names, shown, strict=True)}
-    told = (escaped(f"{each.title}: {described(each)}") for each in shown)
-    yield "\n".join(f"![{text}]({name})" for text, name in zip(told, names, strict=True))
+    texts = (escaped(f"{each.title}: {described(each)}") for each in shown)
+    yield "\n".join(f"![{text}]({name})" for text, name in zip(texts, names, strict=True))
     yield from dict.fromkeys(_paragraph(each.caption) for each in shown)
     tables = (f"**{escaped(each.title)}**\n\n{table(*values_of(each))}" for each in shown)
     yield folded("Values", "\n\n".join(tables))

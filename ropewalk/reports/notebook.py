@@ -12,19 +12,19 @@ from ropewalk.reports.page.markup import joined, tag
 from ropewalk.values import Drawn, Result
 
 
-def html(found: Result) -> str:
+def html(result: Result) -> str:
     """The result as one fragment; without matplotlib, without the picture.
 
     A notebook has no style sheet of the page, without which its charts would be black.
     """
-    words = (each for each in found.blocks() if not isinstance(each, Chart | TileGrid))
+    words = (each for each in result.blocks() if not isinstance(each, Chart | TileGrid))
     shown = joined(*map(block_of, words))
-    if not isinstance(found, Drawn):
+    if not isinstance(result, Drawn):
         return shown
     picture = BytesIO()
     try:
-        found.figure().savefig(picture, format="png", dpi=110)
+        result.figure().savefig(picture, format="png", dpi=110)
     except MissingExtra:  # words need no matplotlib
         return shown
     source = f"data:image/png;base64,{b64encode(picture.getvalue()).decode()}"
-    return joined(shown, tag("img", alt=found.summary(), src=source))
+    return joined(shown, tag("img", alt=result.summary(), src=source))

@@ -133,5 +133,5 @@ def _heat_map(block: TileGrid) -> Grid:
     return grid
 
 
-def _count(found: re.Match[str]) -> str:
-    return f"[… {found[0].count(',') + 1} factors …]"
+def _count(factors: re.Match[str]) -> str:
+    return f"[… {factors[0].count(',') + 1} factors …]"

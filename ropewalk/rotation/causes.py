@@ -101,7 +101,7 @@ def _known(
     plain = (PlanStep(plan.target_length, RotarySchedule.plain(planned.geometry)),)
     for cause in causes(alone, ContextPlan(plan.model, {FULL_ATTENTION: plain})):
         words = cause.words.partition(_NOT_GIVEN)[0]
-        yield f"{cause.name}: the plan {words}", cause.plan.longest()
+        yield f"{cause.name}: like the plan {words}", cause.plan.longest()
 
 
 def _fits(sample: SampledRotation, planned: RotarySchedule) -> Iterator[tuple[str, RotarySchedule]]:
@@ -124,7 +124,7 @@ def _fits(sample: SampledRotation, planned: RotarySchedule) -> Iterator[tuple[st
         if base == geometry.base or not 1 < base <= MAX_BASE:
             continue
         other = replace(geometry, base=base)
-        cause = f"{name}: the plan with base {base:,.0f} instead of {geometry.base:,.0f}"
+        cause = f"{name}: like the plan with base {base:,.0f} instead of {geometry.base:,.0f}"
         yield cause, replace(planned, geometry=other)
         with suppress(InputError):  # the ramps of some methods move with the base
             factors = rebuild(planned.recipe, other).rescale_factors

@@ -158,6 +158,7 @@ def _of_module(live: nn.Module) -> Live:
     text = config and config.get_text_config()
     readings: dict[tuple[nn.Module, str], Reading] = {}
     unread: list[str] = []
+    # No path begins with this; later, what lies inside a module that rotates is a part of it.
     inside = "\0"
     for path, module in live.named_modules(remove_duplicate=False):
         named = bool(_ROTATES.search(type(module).__name__))
@@ -179,6 +180,7 @@ def _of_module(live: nn.Module) -> Live:
                 "cannot read; known are transformers' rotary modules, tables named "
                 f"{' or '.join(TABLES)}, and inverse frequencies as a tensor"
             )
+        # Layers that share a module and a layer type are one reading.
         for reading in rotations:
             layer_type, layers = _layers(path, reading.layer_type, text, plan)
             if layers is not None:
@@ -225,7 +227,7 @@ def _layers(
     typed = {n: layer_type_of(text, n, plan) for n in number or range(count) if n < count}
     layer_type = layer_type or (typed.get(number[0]) or "" if number else sole)
     if not number and not layer_type:
-        raise Unsupported(f"{path}: turns layers of several types, and does not say which")
+        raise Unsupported(f"{path}: does not say which of the model's layer types it rotates")
     layers = tuple(n for n, each in typed.items() if each == layer_type)
     return layer_type, None if number and not layers else layers
 

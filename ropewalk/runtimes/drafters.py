@@ -89,20 +89,20 @@ class Drafter:
             past = f"past {format_length(present.target_length)} it rotates to untrained angles"
             return past if present.target_length < plan.target_length else ""
         both = (each.longest(each.main_layer) for each in (present, plan))
-        own, target = (np.append(s.inverse_frequencies, s.attention_scaling) for s in both)
-        alike = np.allclose(own, target, rtol=TOLERANCE, atol=0)
+        drafter, target = (np.append(s.inverse_frequencies, s.attention_scaling) for s in both)
+        alike = np.allclose(drafter, target, rtol=TOLERANCE, atol=0)
         return "it rotates otherwise than the target, on whose states it was trained" * (not alike)
 
 
 def _like(present: ContextPlan, plan: ContextPlan) -> bool:
     """True if both are of heads of one geometry."""
-    own, target = (each.longest(each.main_layer).geometry for each in (present, plan))
-    return replace(own, original_length=target.original_length) == target
+    drafter, target = (each.longest(each.main_layer).geometry for each in (present, plan))
+    return replace(drafter, original_length=target.original_length) == target
 
 
 def drafter_of(target: Source, source: Source) -> Drafter:
     """The drafter of a target: what `source` is, or the MTP layers in the target's own folder."""
-    own, size = _vocabulary(source), _vocabulary(target)
+    tokens, size = _vocabulary(source), _vocabulary(target)
     itself = target.path and source.path and source.path.resolve() == target.path.resolve()
     if itself and drafter_layers(target.config):
         return Drafter(target, MTP)
@@ -111,10 +111,10 @@ def drafter_of(target: Source, source: Source) -> Drafter:
             f"{source.name}: {shortened(source.config.get('architectures'))} is no drafter that "
             f"ropewalk knows; it knows {', '.join(_CALLED)}"
         )
-    if abs(own - size) > _PADDING:
+    if abs(tokens - size) > _PADDING:
         raise InvalidValue(
             f"{source.name}: vocab_size",
-            own,
+            tokens,
             f"the target has {size}, so a token of one is another token of the other",
             "give a drafter of the same tokenizer",
         )
@@ -168,9 +168,9 @@ def lost(runtime: str, target: Source, drafter: Drafter) -> str:
     unusable = [f for f in _judged(runtime, drafter).wrong if f.trap in ("refused", "not-causal")]
     if unusable:
         return f"{runtime} cannot draft with it: {unusable[0].what}; {unusable[0].remedy}"
-    own, size = _vocabulary(drafter.source), _vocabulary(target)
-    differ = runtime != "llama.cpp" and drafter.form == MODEL and own != size
-    return f"{runtime} refuses a draft model of {own} tokens for a target of {size}" * differ
+    tokens, size = _vocabulary(drafter.source), _vocabulary(target)
+    differ = runtime != "llama.cpp" and drafter.form == MODEL and tokens != size
+    return f"{runtime} refuses a draft model of {tokens} tokens for a target of {size}" * differ
 
 
 def _judged(runtime: str, drafter: Drafter) -> Judgement:
@@ -194,8 +194,8 @@ def _called(runtime: str, drafter: Drafter) -> str:
 
 def _row(runtime: str, target: Source, drafter: Drafter, plan: ContextPlan) -> Serving:
     """By the lines that serve the target, with the drafter."""
-    own, length, config = targets()[runtime], plan.target_length, drafter.source.config
-    served = own.serve(plan, target)
+    server, length, config = targets()[runtime], plan.target_length, drafter.source.config
+    served = server.serve(plan, target)
     if not served.lines:
         return served
     line, draft = served.lines[-1], model_argument(drafter.source)
@@ -209,8 +209,8 @@ def _row(runtime: str, target: Source, drafter: Drafter, plan: ContextPlan) -> S
         astray = drafter.astray(plan) or other * both
     if short or astray:
         name = Path(model_argument(target)).name
-        out = f"{name}-{runtime}" if own.loads == "folder" else "MODEL.gguf"
-        line = own.command(out, length)
+        out = f"{name}-{runtime}" if server.loads == "folder" else "MODEL.gguf"
+        line = server.command(out, length)
         named = "" if drafter.form == MTP else f" --drafter {shlex.quote(draft)}"
         lines = [f"{export_line(target, runtime, out)}{named}"]
         draft, stated = str(beside(Path(out))), length  # which an export states
@@ -256,18 +256,18 @@ def drafted(
     runtime: str, line: str, drafter: Drafter, draft: str, longest: int = 0, target: str = "MODEL"
 ) -> list[str]:
     """The command that serves a target, with its drafter; `longest` is what a config states."""
-    called, own, path = _called(runtime, drafter), drafter.form == MTP, shlex.quote(draft)
+    called, mtp, path = _called(runtime, drafter), drafter.form == MTP, shlex.quote(draft)
     if runtime == "vllm":
         block = whole(drafter.source.config.get("block_size")) or 16
         tokens = {"DSpark": block, "DFlash": block - 1, MTP: 1}.get(drafter.form, 3)
         spec: dict[str, object] = {"method": called, "num_speculative_tokens": tokens}
-        spec |= {} if own else {"model": draft}
+        spec |= {} if mtp else {"model": draft}
         spec |= {"max_model_len": longest} if longest else {}
         return [f"{line} --speculative-config {shlex.quote(json.dumps(spec))}"]
     if runtime == "sglang":
-        named = "" if own else f" --speculative-draft-model-path {path}"
+        named = "" if mtp else f" --speculative-draft-model-path {path}"
         return [f"{line} --speculative-algorithm {called}{named}"]
-    if own:
+    if mtp:
         return [f"{line} --spec-type {called}"]
     heads = "" if drafter.form == MODEL else f" --target-model-dir {shlex.quote(target)}"
     converted = f"python convert_hf_to_gguf.py {path} --outfile {path}.gguf{heads}"

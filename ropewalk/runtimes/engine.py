@@ -73,8 +73,8 @@ class ServingEngine(FolderTarget):
 
         The class is asked if anything may be run: without, nothing heavy is imported.
         """
-        reading, own = self.known_reading(config), engine_table(self.name)["configs"]
-        loads_own = ConfigReader(config).model_type in own
+        reading, configs = self.known_reading(config), engine_table(self.name)["configs"]
+        loads_own = ConfigReader(config).model_type in configs
         if not run or reading.refused or reading.unread or loads_own:
             return reading
         try:
@@ -124,18 +124,18 @@ class ServingEngine(FolderTarget):
             return Support("refused", f"{served} has one base for layers with a window and without")
         if served.cuts(setting["rope_theta"]):
             return Support("approximated", WHOLE_BASE)
-        found = EXACT
+        support = EXACT
         if kind == "dynamic":
-            found = Support("approximated", LONGEST)
+            support = Support("approximated", LONGEST)
         elif feature.name == "factors by pair":
-            found = Support("equivalent", "longrope with equal lists")
+            support = Support("equivalent", "longrope with equal lists")
             halves = ConfigReader(config).geometry(setting, 1).pair_layout != "interleaved"
             # Else transformers' code turns the pairs.
             if not halves and self.served(config).scaling != "transformers":
                 why = "its longrope supports only half-split pairs, and these are interleaved"
-                found = Support("refused", why)
+                support = Support("refused", why)
         lost = served.lost_on_a_cpu([kind])
-        return Support(found.fit, lost) if lost else found
+        return Support(support.fit, lost) if lost else support
 
     def switching(self, feature: Feature) -> Support:
         """Its support of two lists of factors, chosen by length."""
@@ -209,8 +209,8 @@ class ServingEngine(FolderTarget):
         Of a config whose frequencies are right, the stated length may be too short for the engine.
         """
         longer = with_length(source.config, plan.target_length)
-        own = ((source.config, ""), (longer, " with its length"))
-        for written, what in own if plan == source.present_plan else ():
+        configs = ((source.config, ""), (longer, " with its length"))
+        for written, what in configs if plan == source.present_plan else ():
             judged = self.judge(written, plan, folder=source.path, own_plan=True)
             if judged.unknown or judged.follows:
                 return written, judged.unknown or f"the model's own config{what}, {NOT_RUN}"
@@ -268,9 +268,9 @@ def in_parts(changed: Mapping[str, Any], path: tuple[str, ...]) -> Config:
 def stating(config: Config) -> ConfigReader:
     """The config as its class has it: of two names of one value, max_position_embeddings wins."""
     reader = ConfigReader(config)
-    own, key = reader.family.names.get("max_position_embeddings"), "max_position_embeddings"
-    if reader.model_type in _ONE_LENGTH and own and reader.config.get(key) is not None:
-        return ConfigReader({**reader.config, own: reader.config[key]})
+    name, key = reader.family.names.get("max_position_embeddings"), "max_position_embeddings"
+    if reader.model_type in _ONE_LENGTH and name and reader.config.get(key) is not None:
+        return ConfigReader({**reader.config, name: reader.config[key]})
     return reader
 
 
@@ -284,7 +284,7 @@ def passed_on(served: ModelClass, reader: ConfigReader, rope: Config) -> Config:
     if served.scaling == "unknown":
         raise Unsupported(
             f"chooses its class by the architecture {shortened(served.architecture)}, and what "
-            "that hands to its rotary module is not known; judge it by running it there"
+            "that hands to its rotary module is not known; run the model there to see"
         )
     geometry = reader.geometry(rope, 1)
     in_part = geometry.rotary_dim < geometry.head_dim and not reader.get("qk_rope_head_dim")
@@ -310,8 +310,8 @@ def has_layer_types(reader: ConfigReader) -> bool:
 
 def yarn_keys_of(served: ModelClass) -> set[str]:
     """The keys of yarn that the engine's rotary module reads."""
-    own = served.types.get("yarn")
-    return {*own.must, *own.may} if own else set()
+    yarn = served.types.get("yarn")
+    return {*yarn.must, *yarn.may} if yarn else set()
 
 
 def with_nulls(reading: RotaryReading, served: ModelClass, config: Config) -> RotaryReading:
@@ -378,8 +378,8 @@ def times_attn_factor(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...
     """yarn's own attention factor, multiplied by `attn_factor`."""
     if (left := rope.get("extrapolation_factor", 1)) != 1:
         raise Unsupported(
-            f"extrapolation_factor = {shortened(left)} turns the fast pairs otherwise, which is "
-            "not computed here; leave it out"
+            f"extrapolation_factor = {shortened(left)} turns the fast pairs in another way, "
+            "which is not computed here; leave it out"
         )
     factor = rope.get("attn_factor")
     factor = float(factor) if isinstance(factor, int | float) else 1.0
@@ -396,8 +396,8 @@ def with_mscale(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
     formula = 1.0
     if stated > original:
         formula = math.sqrt(1 + math.log(stated / original) / math.log(original))
-    found = []
+    result = []
     for name, step in zip(("short", "long")[-len(steps) :], steps, strict=True):
         key = f"{name}_mscale"
-        found.append(scaled(step, real_number(rope.get(key, formula), key)))
-    return tuple(found)
+        result.append(scaled(step, real_number(rope.get(key, formula), key)))
+    return tuple(result)

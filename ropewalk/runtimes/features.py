@@ -161,9 +161,9 @@ def approximation(plan: ContextPlan, config: Config) -> ContextPlan:
     The growth of queries that the model was trained with stays: its own code computes it. Two
     schedules that change at the original length stay: stock transformers has two as well.
     """
-    nearest, own = {}, _own_log_n(config)
+    nearest, trained = {}, _own_log_n(config)
     for layer_type, steps in plan.schedules.items():
-        kept = own.get(layer_type)
+        kept = trained.get(layer_type)
         plain = tuple(replace(step, schedule=_without_extras(step, kept)) for step in steps)
         nearest[layer_type] = plain if two_lists(steps) else plain[-1:]
     return replace(plan, schedules=nearest)
@@ -175,10 +175,10 @@ def _own_log_n(config: Config) -> dict[str, LogN | None]:
     return {layer_type: steps[-1].schedule.log_n for layer_type, steps in present.schedules.items()}
 
 
-def _without_extras(step: PlanStep, own: LogN | None) -> RotarySchedule:
+def _without_extras(step: PlanStep, trained: LogN | None) -> RotarySchedule:
     """Without n̂; log-n other than the model's own as its average, inside the attention scaling."""
     schedule = replace(step.schedule, kept_initial_positions=0)
-    if schedule.log_n is None or schedule.log_n == own:
+    if schedule.log_n is None or schedule.log_n == trained:
         return schedule
     attention = schedule.attention_scaling * schedule.log_n.mean_scaling(step.up_to_length) ** 0.5
     return replace(schedule, log_n=None, attention_scaling=attention)
@@ -204,23 +204,23 @@ def _turning(setting: Mapping[str, object]) -> str:
 def _beside_the_factors(plan: ContextPlan, config: Config) -> dict[str, Feature | Support]:
     """The parts that depend on the position or on the length of a sequence."""
     parts: dict[str, Feature | Support] = {}
-    steps = [step for own in plan.schedules.values() for step in own]
+    steps = [step for by_length in plan.schedules.values() for step in by_length]
     if any(step.schedule.kept_initial_positions for step in steps):
         parts["kept initial positions"] = Support("approximated", LEFT_OUT)
     trained = _own_log_n(config)
     log_ns = {
         (step.schedule.log_n, trained.get(layer_type))
-        for layer_type, own in plan.schedules.items()
-        for step in own
+        for layer_type, by_length in plan.schedules.items()
+        for step in by_length
         if step.schedule.log_n is not None
     }
-    if any(planned != own for planned, own in log_ns):
+    if any(planned != pretrained for planned, pretrained in log_ns):
         parts["log-n"] = Support("approximated", ITS_MEAN)
         if ConfigReader(config).model_type in _WITHOUT_POSITIONS:
             why = "its attention gets no positions, so its mean has no known cost"
             parts["log-n"] = Support("refused", why)
-    if any(planned == own for planned, own in log_ns):
+    if any(planned == pretrained for planned, pretrained in log_ns):
         parts["query growth"] = Feature("query growth", "growth", {}, plan, config)
-    if any(len(own) > 1 for own in plan.schedules.values()) and not is_dynamic(plan):
+    if any(len(by_length) > 1 for by_length in plan.schedules.values()) and not is_dynamic(plan):
         parts["switching by length"] = Feature("switching by length", "switching", {}, plan, config)
     return parts

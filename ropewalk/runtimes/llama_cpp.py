@@ -78,7 +78,7 @@ def served(llama_cpp: Target, plan: ContextPlan, source: Source) -> tuple[Servin
         converted = llama_cpp.judge(longer, plan, folder=source.path, own_plan=True)
         written = converted.follows and _written_by_the_converter(source)
         if written or (exported.refused and not converted.wrong):
-            return _unmodified(plan, source, known=written)
+            return _unmodified(plan, source, examined=written)
     by_flags = _llama_cpp(plan, source, exported, FILE, _UNMODIFIED)
     return by_flags, _ollama(plan, source, exported)
 
@@ -98,10 +98,10 @@ def _of_file(plan: ContextPlan, source: Source) -> tuple[Serving, Serving]:
     """llama.cpp and Ollama, of a GGUF file that is here."""
     path, length = str(source.path), plan.target_length
     if plan == source.present_plan:
-        own = "the file's own settings"
+        how = "the file's own settings"
         return (
-            Serving(LLAMA_CPP, "exact", own, (llama_server(path, length),)),
-            Serving(OLLAMA, "exact", f"{own}, {NOT_RUN}", modelfile(path, length)),
+            Serving(LLAMA_CPP, "exact", how, (llama_server(path, length),)),
+            Serving(OLLAMA, "exact", f"{how}, {NOT_RUN}", modelfile(path, length)),
         )
     # Another plan needs another file, which the export writes from this one.
     export, refused = export_line(source, LLAMA_CPP, EXTENDED), ""
@@ -177,7 +177,7 @@ def _written_by_the_converter(source: Source) -> bool:
     return "--rope-scaling" in flags and (stated or "yarn" not in flags)
 
 
-def _unmodified(plan: ContextPlan, source: Source, *, known: bool) -> tuple[Serving, Serving]:
+def _unmodified(plan: ContextPlan, source: Source, *, examined: bool) -> tuple[Serving, Serving]:
     """A GGUF file of the unmodified model, for a plan that leaves its scaling alone."""
     length, reader = plan.target_length, ConfigReader(source.config)
     stated = reader.get("max_position_embeddings")
@@ -185,11 +185,11 @@ def _unmodified(plan: ContextPlan, source: Source, *, known: bool) -> tuple[Serv
     flags: tuple[str, ...] = ()
     if short and (name := _architecture_of(source)):
         flags = ("--override-kv", f"{name}.context_length=int:{length}")
-    fit: Fit = "exact" if known else "unknown"
+    fit: Fit = "exact" if examined else "unknown"
     reason = _UNMODIFIED
-    if not known:
+    if not examined:
         reason += f"; how llama.cpp rotates model type {reader.model_type!r} was not examined"
-    longer = f", {NOT_RUN}" if known else ""
+    longer = f", {NOT_RUN}" if examined else ""
     if short:
         key = reader.written("max_position_embeddings")
         longer += f"; convert it from a config with {key} = {length}, for Ollama serves no more"
@@ -215,22 +215,22 @@ def _llama_cpp(
 
 
 def _ollama(plan: ContextPlan, source: Source, exported: _Export) -> Serving:
-    own = f"by llama.cpp's rules, not tested here; {FILE} is"
+    rules = f"by llama.cpp's rules, not tested here; {FILE} is"
     if plan == source.present_plan and _is_plain(plan, of_file=source.kind == "GGUF file"):
-        reason = f"{own} an unmodified GGUF file of the model"
+        reason = f"{rules} an unmodified GGUF file of the model"
         return Serving(OLLAMA, "exact", reason, modelfile(FILE, plan.target_length))
     if exported.refused:
         reason = f"a Modelfile has no setting of RoPE, and {exported.refused}"
         return Serving(OLLAMA, "impossible", reason)
     lines = (exported.command, *modelfile(exported.out, plan.target_length))
-    own = own.replace(FILE, exported.out)
-    return Serving.possible(OLLAMA, exported.near, f"{own} the exported file", *lines)
+    rules = rules.replace(FILE, exported.out)
+    return Serving.possible(OLLAMA, exported.near, f"{rules} the exported file", *lines)
 
 
 def _is_plain(plan: ContextPlan, *, of_file: bool = False) -> bool:
     """One schedule for all, which rotates as pretrained; in a file, windows have a base besides."""
     each = [plan.steps()] if of_file else plan.schedules.values()
-    steps = [step for own in each for step in own]
+    steps = [step for by_length in each for step in by_length]
     schedule = steps[0].schedule
     return (
         len(steps) == 1
@@ -290,18 +290,18 @@ def _rope_flags(schedule: RotarySchedule) -> tuple[str, ...]:
         if np.all(factors == factors[0]):
             return ("--rope-scaling", "linear", "--rope-scale", f"{float(factors[0])!r}")
     if [step.method for step in schedule.recipe] == ["yarn"]:
-        given = schedule.recipe[0].parameters
-        own = [key for key in ("attention_factor", "mscale", "mscale_all_dim") if given.get(key)]
-        if not own and given["truncate"] and rebuild(schedule.recipe, geometry) == schedule:
-            factor = given.get("factor") or schedule.length / geometry.original_length
-            other = given["base"]
+        yarn = schedule.recipe[0].parameters
+        extras = [key for key in ("attention_factor", "mscale", "mscale_all_dim") if yarn.get(key)]
+        if not extras and yarn["truncate"] and rebuild(schedule.recipe, geometry) == schedule:
+            factor = yarn.get("factor") or schedule.length / geometry.original_length
+            other = yarn["base"]
             return (
                 *(("--rope-freq-base", f"{other!r}") if other else ()),
                 *("--rope-scaling", "yarn"),
                 *("--rope-scale", f"{factor!r}"),
                 *("--yarn-orig-ctx", str(geometry.original_length)),
-                *("--yarn-beta-fast", f"{given['beta_fast']!r}"),
-                *("--yarn-beta-slow", f"{given['beta_slow']!r}"),
+                *("--yarn-beta-fast", f"{yarn['beta_fast']!r}"),
+                *("--yarn-beta-slow", f"{yarn['beta_slow']!r}"),
             )
     raise Unsupported("llama.cpp's flags express a base, one factor for all pairs, or default YaRN")
 
@@ -319,7 +319,7 @@ _CONVERTED_WITHOUT: Mapping[str, Callable[[Config], Config]] = {
 
 _NO_BUILD = "b0-unknown"
 """The build of a server that was made outside its repository, as the one of xllamacpp."""
-_TOLD = ("n_ctx_train", "n_params", "n_vocab", "size", "ftype")
+_META = ("n_ctx_train", "n_params", "n_vocab", "size", "ftype")
 
 
 def _described(server: Connection, entry: Mapping[str, Any], name: str) -> dict[str, object]:
@@ -333,7 +333,7 @@ def _described(server: Connection, entry: Mapping[str, Any], name: str) -> dict[
         "length": settings.get("n_ctx"),
         **plain({"slots": props.get("total_slots")}),
         **plain({"file": PurePosixPath(file).name if isinstance(file, str) else None}),
-        **plain({key: meta.get(key) for key in _TOLD}),
+        **plain({key: meta.get(key) for key in _META}),
     }
 
 
@@ -380,7 +380,7 @@ class LlamaCppRuntime(Target):
         """The rotation of llama.cpp, if it follows its rules."""
         plan = present_plan(header, str(header.path))
         steps, context = plan.steps(), header.count("context_length")
-        layers = {name: tuple(map(Effective.of, own)) for name, own in plan.schedules.items()}
+        layers = {name: tuple(map(Effective.of, each)) for name, each in plan.schedules.items()}
         return RotaryReading(
             self.name,
             BY_ITS_RULES,
@@ -409,16 +409,16 @@ class LlamaCppRuntime(Target):
         if kind in ("", "dynamic"):
             return Support("approximated", LONGEST)
         factors = _factors(plan, config)
-        own = kind == "yarn" and factors.fit == "refused" and _is_own_yarn(feature.setting)
-        return EXACT if own else factors
+        by_yarn = kind == "yarn" and factors.fit == "refused" and _is_own_yarn(feature.setting)
+        return EXACT if by_yarn else factors
 
     def support_as_written(self, config: Config, plan: ContextPlan) -> Support:
         """Of a folder, not all model types are written to GGUF."""
         reader = ConfigReader(config)
-        own = family(reader.model_type, reader.outer_type)
-        own.check_config(StatedConfig(text_config(config)))
-        rotation_of(own, plan)
-        window = None if own.windows else window_everywhere(config)
+        written_as = family(reader.model_type, reader.outer_type)
+        written_as.check_config(StatedConfig(text_config(config)))
+        rotation_of(written_as, plan)
+        window = None if written_as.windows else window_everywhere(config)
         if window is not None and window < plan.target_length:
             why = f"sliding_window = {window}, which the export to GGUF cannot keep"
             return Support("refused", why)

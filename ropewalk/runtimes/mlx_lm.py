@@ -80,7 +80,7 @@ class MlxLm(Runtime):
             served = f"mlx-lm {self.release()}'s class of {reader.model_type}"
             if outcome == "own":
                 said.append(("", _OWN))
-                return own(reader, rope)
+                return rotary_steps(reader, rope)
             if outcome.startswith("refused"):
                 raise InvalidValue(
                     "rope_type",
@@ -90,8 +90,8 @@ class MlxLm(Runtime):
                 )
             if outcome == "other":
                 raise Unsupported(
-                    f"{served} computes something of its own from rope type {_kind(rope)!r}; judge "
-                    "it by running it there"
+                    f"{served} computes rope type {_kind(rope)!r} in a way of its own; run the "
+                    "model there to see"
                 )
             if outcome != "plain":
                 said.append((f"{served} does not read {form}", old_keys))
@@ -111,7 +111,7 @@ class MlxLm(Runtime):
         return None if row is None else GROWTH_IN_ROPE if row.get("growth") else ""
 
 
-def own(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
+def rotary_steps(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
     """The schedules of a setting that arrives in mlx-lm's own rotary classes."""
     kind = _kind(rope)
     if rope.get("type") == "su":
@@ -121,8 +121,8 @@ def own(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
         rope = {ORIGINAL_LENGTH: _ORIGINAL[kind], **rope}
         reader = ConfigReader(without(reader.config, {ORIGINAL_LENGTH}))
     if kind == "yarn":
-        own = {"attention_factor", "truncate", "mscale", "mscale_all_dim"}
-        steps = reader.steps(known(without(rope, own)))
+        keys = {"attention_factor", "truncate", "mscale", "mscale_all_dim"}
+        steps = reader.steps(known(without(rope, keys)))
         if (factor := rope.get("factor")) is None:
             raise InvalidValue("factor", None, "mlx-lm's YaRN fails without it", "add it")
         grown = _growth(factor, rope, "mscale", 1) / (_growth(factor, rope, _ALL, 0) or math.nan)
@@ -154,8 +154,8 @@ def _arrives(reader: ConfigReader, rope: Config) -> tuple[str, str, Config]:
     kind, table = reader.model_type, table_in(TABLE)
     if reader.path:
         raise Unsupported(
-            "how mlx-lm reads a model with a separate text part was not measured; judge it by "
-            "running it there"
+            "how mlx-lm reads a model with a separate text part was not measured; run it "
+            "there to see"
         )
     if kind not in table["classes"]:
         raise InvalidValue(
@@ -164,8 +164,8 @@ def _arrives(reader: ConfigReader, rope: Config) -> tuple[str, str, Config]:
     row = _row(kind)
     if row is None:
         raise Unsupported(
-            f"how mlx-lm's class of {shortened(kind)} reads a setting was not measured; judge it "
-            "by running it there"
+            f"how mlx-lm's class of {shortened(kind)} reads a setting was not measured; run the "
+            "model there to see"
         )
     form, layer_type = V5 if reader.config.get(V5) else V4, rope.get("layer_type")
     if form == V5 and not row["reads_v5"] and V4 in reader.config:
@@ -180,15 +180,15 @@ def _arrives(reader: ConfigReader, rope: Config) -> tuple[str, str, Config]:
     if outcome is None:
         raise Unsupported(
             f"how mlx-lm's class of {shortened(kind)} reads rope type {shortened(name)}, stated in "
-            f"{form}, was not measured; judge it by running it there"
+            f"{form}, was not measured; run the model there to see"
         )
     return str(outcome), form, rope
 
 
 def _growth(factor: float, rope: Config, key: str, default: float) -> float:
     """YaRN's attention factor, as its authors compute it."""
-    own = real_number(rope.get(key, default), key)
-    return 1.0 if factor <= 1 else 0.1 * own * math.log(factor) + 1.0
+    mscale = real_number(rope.get(key, default), key)
+    return 1.0 if factor <= 1 else 0.1 * mscale * math.log(factor) + 1.0
 
 
 def _row(model_type: str) -> dict[str, Any] | None:

@@ -132,15 +132,15 @@ class ModelClass:
         if nested and self.scaling == "passed" and one:
             raise KeyError("rope_type")  # it looks for one setting for all layers
         if self.scaling == "fixed":
-            own = {key: setting[key] for key in (*BASE_AND_SHARE, *self.keys) if key in setting}
+            values = {key: setting[key] for key in (*BASE_AND_SHARE, *self.keys) if key in setting}
             self._need(self.must, setting)
-            return {**own, **({"rope_type": self.type} if self.type else {})}
+            return {**values, **({"rope_type": self.type} if self.type else {})}
         if self.renamed and kind != "default":
             name = self._name(setting)
-            known = self.types[name]
-            self._need(known.must, setting)
-            own = {k: setting[k] for k in (*known.must, *known.may) if k in setting}
-            return {**plain, **own, "rope_type": _FORMULAS[name]}
+            keys = self.types[name]
+            self._need(keys.must, setting)
+            values = {k: setting[k] for k in (*keys.must, *keys.may) if k in setting}
+            return {**plain, **values, "rope_type": _FORMULAS[name]}
         if self.scaling == "passed" and not self.by and not self._divides(kind):
             return {key: value for key, value in setting.items() if key != "factor"}
         return setting
@@ -226,8 +226,8 @@ class ModelClass:
     def fails_on(self, setting: Config) -> str:
         """Why its rotary module cannot compute a setting that transformers' completes."""
         kind = str(setting.get("rope_type") or setting.get("type") or "default")
-        own = self.types.get(kind, RotaryType())
-        null = {key for key in (*own.must, *own.may) if setting.get(key, 0) is None} - _MAY_BE_NULL
+        keys = self.types.get(kind, RotaryType())
+        null = {k for k in (*keys.must, *keys.may) if setting.get(k, 0) is None} - _MAY_BE_NULL
         if kind == "yarn" and setting.get("factor") is None:
             null.add("factor")
         return f"{self} needs a value for {', '.join(sorted(null))}" if null else ""
@@ -246,10 +246,10 @@ class ModelClass:
 
     def _divides(self, kind: str) -> bool:
         """True if the engine's rotary module reads the factor of a rope type, or needs none."""
-        known = self.types.get(kind)
-        if kind == "default" or known is None or "long_factor" in known.must:
+        keys = self.types.get(kind)
+        if kind == "default" or keys is None or "long_factor" in keys.must:
             return True
-        return "factor" in (*known.must, *known.may)
+        return "factor" in (*keys.must, *keys.may)
 
     def _name(self, setting: Config) -> str:
         """The type that is written over that of the setting."""
@@ -300,11 +300,11 @@ def model_class(config: Config, engine: str) -> ModelClass:
         row = row if row is None or row["scaling"] != "inner" else None
         name = inner or name
     if row is None:  # without a class of its own, transformers' code serves what it knows
-        known = name in table_in(TABLE)["model_types"].values()
-        row = {"scaling": "transformers" if known else "unknown"}
+        stock = name in table_in(TABLE)["model_types"].values()
+        row = {"scaling": "transformers" if stock else "unknown"}
     beside = row.get("beside", {}) if row["scaling"] in ("passed", "dropped", "fixed") else {}
     kept = table["kept"].get(kind, {})
-    own = {key: _own(key, config, beside, kept) for key in beside}
+    values = {key: _value_beside(key, config, beside, kept) for key in beside}
     return ModelClass(
         engine,
         table["version"],
@@ -313,14 +313,14 @@ def model_class(config: Config, engine: str) -> ModelClass:
         **fields_of({key: row[key] for key in _OF_ROWS if key in row}),
         beside=tuple(beside),
         kept=tuple(key for key in beside if key in kept or key == SHARE),
-        own_base=_own_base(config, name) if name in _OWN_BASE else own.get(BASE),
-        own_share=own.get(SHARE) if row.get("part") else None,
+        own_base=_own_base(config, name) if name in _OWN_BASE else values.get(BASE),
+        own_share=values.get(SHARE) if row.get("part") else None,
         old_keys=kept if loaded else None,
         none_fails=bool(loaded) and row.get("none_fails", False),
     )
 
 
-def _own(key: str, config: Config, own: Config, kept: Config) -> float | None:
+def _value_beside(key: str, config: Config, defaults: Config, kept: Config) -> float | None:
     """The value for a class that reads a key only next to the rope setting.
 
     Of transformers' own config classes, those that SGLang asks for keep the share, and no base.
@@ -332,8 +332,8 @@ def _own(key: str, config: Config, own: Config, kept: Config) -> float | None:
         default = kept.get(key)
         if default is None and key == SHARE:
             default = table_in(TABLE)["shares"].get(ConfigReader(config).model_type)
-        own = own if default is None else {key: default}
-    return own[key]  # type: ignore[no-any-return]
+        defaults = defaults if default is None else {key: default}
+    return defaults[key]  # type: ignore[no-any-return]
 
 
 def _own_base(config: Config, name: str) -> float | None:

@@ -38,9 +38,9 @@ class Effective(Value):
 
     @classmethod
     def of(cls, step: PlanStep) -> Effective:
-        own = step.schedule
-        factors = (own.attention_scaling, own.softmax_scaling)
-        return cls(step.up_to_length, own.inverse_frequencies, *factors)
+        schedule = step.schedule
+        factors = (schedule.attention_scaling, schedule.softmax_scaling)
+        return cls(step.up_to_length, schedule.inverse_frequencies, *factors)
 
     @property
     def slowest_period(self) -> float:
@@ -103,13 +103,13 @@ def by_rules(
     try:
         reader = ConfigReader(config)
         for layer_type, rope in reader.layer_settings().items():
-            own = seen(reader, {key: value for key, value in rope.items() if value is not None})
-            layers[layer_type] = tuple(map(Effective.of, own))
+            steps = seen(reader, {key: value for key, value in rope.items() if value is not None})
+            layers[layer_type] = tuple(map(Effective.of, steps))
     except Unsupported as error:
         return RotaryReading.unknown(runtime, str(error))
     except InvalidValue as error:
         return RotaryReading(runtime, BY_ITS_RULES, refused=str(error))
-    changes = any(len(own) > 1 for own in layers.values())
+    changes = any(len(steps) > 1 for steps in layers.values())
     return RotaryReading(runtime, BY_ITS_RULES, layers, switches if changes else "never")
 
 

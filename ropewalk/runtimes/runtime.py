@@ -116,8 +116,8 @@ def judged(
     subject = ExaminedModel(
         (reading,), plan.target_length, plan, planned=planned, asked=True, **facts
     )
-    found = traps.find(subject)
-    wrong = [each for each in found if each.wrong and each.concerns(reading.runtime)]
+    findings = traps.find(subject)
+    wrong = [each for each in findings if each.wrong and each.concerns(reading.runtime)]
     limits = tuple(each for each in wrong if each.trap in LIMITS)
     return Judgement(tuple(each for each in wrong if each not in limits), limits)
 
@@ -143,7 +143,7 @@ def of_known_type(reading: RotaryReading, config: Config, *, by_model_type: bool
     return replace(
         reading,
         unread=f"model type {kind[:40]!r} is not in ropewalk's table of model types; "
-        "judge it by running it there",
+        "run the model there to see",
     )
 
 
@@ -153,16 +153,16 @@ def _other_class(config: Config, kind: str) -> str:
     if not isinstance(names, list) or not names:
         return ""
     kinds = (kind, str(config.get("model_type")))
-    if names[0] in (architecture({"model_type": own}) for own in kinds):
+    if names[0] in (architecture({"model_type": model_type}) for model_type in kinds):
         return ""
     for name in names:
-        for own in (each.removesuffix("_text") for each in kinds):
-            rest = _letters(name).removeprefix(_letters(own))
+        for stem in (each.removesuffix("_text") for each in kinds):
+            rest = _letters(name).removeprefix(_letters(stem))
             if rest != _letters(name) and rest.startswith(("for", "model", "lmhead")):
                 return ""
     return (
         f"chooses its class by the architecture {shortened(names[0])}, which is not known for "
-        f"model type {kind!r}; judge it by running it there"
+        f"model type {kind!r}; run the model there to see"
     )
 
 
@@ -363,14 +363,14 @@ class Target(Runtime):
         for feature, support in supports.items():
             if support.fit == "refused":
                 raise Unsupported(f"{self.name}: {feature} is refused: {support.how}")
-        near = tuple(f"{n}: {own.how}" for n, own in supports.items() if own.fit == "approximated")
+        near = tuple(f"{n}: {s.how}" for n, s in supports.items() if s.fit == "approximated")
         if not near:
             return plan, ()
         if not approximate:
             raise Unsupported(
                 f"{self.name} can only approximate this plan ({'; '.join(near)}); allow that "
                 "(`approximate`) to export the approximation with its measured cost, or create a "
-                "plan without it"
+                "plan without these parts"
             )
         return self.nearest(plan, config, supports), near
 
@@ -388,7 +388,7 @@ class Target(Runtime):
     def unknowns(self, plan: ContextPlan, config: Config) -> tuple[str, ...]:
         """Open questions about it and this plan."""
         supports = self.support_of(plan, config).values()
-        return tuple(dict.fromkeys(own.how for own in supports if own.fit == "unknown"))
+        return tuple(dict.fromkeys(support.how for support in supports if support.fit == "unknown"))
 
 
 class FolderTarget(Target):

@@ -60,13 +60,13 @@ def pasted(rows: Sequence[Serving]) -> Iterator[Block]:
 def serving(plan: ContextPlan, source: Source) -> tuple[Serving, ...]:
     """One row for each runtime that loads the model and can be told to follow a plan."""
     is_gguf = source.kind == "GGUF file"
-    asked = (each for each in every().values() if not is_gguf or each.loads == source.kind)
-    rows = tuple(row for each in asked if (row := each.serve(plan, source)) is not None)
+    runtimes = (each for each in every().values() if not is_gguf or each.loads == source.kind)
+    rows = tuple(row for each in runtimes if (row := each.serve(plan, source)) is not None)
     window = None if is_gguf else window_everywhere(source.config)
     if window is None or window >= plan.target_length:
         return rows
-    told = f"; the model was trained to see the last {window} positions only (sliding_window)"
-    return tuple(replace(row, reason=f"{row.reason}{told}") for row in rows)
+    note = f"; the model was trained to see the last {window} positions only (sliding_window)"
+    return tuple(replace(row, reason=f"{row.reason}{note}") for row in rows)
 
 
 def export_line(source: Source, runtime: str, out: str) -> str:

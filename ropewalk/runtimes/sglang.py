@@ -71,10 +71,10 @@ _FLAGS = (
 
 
 def _described(server: Connection, entry: Mapping[str, Any], name: str) -> dict[str, object]:
-    told = members(server.get("/get_server_info") or server.get("/server_info"))
-    length = entry.get("max_model_len") or told.get("context_length")
-    own = {"version": told.get("version"), "length": length}
-    return {**own, **plain({key: told.get(key) for key in ("model_path", *_FLAGS)})}
+    info = members(server.get("/get_server_info") or server.get("/server_info"))
+    length = entry.get("max_model_len") or info.get("context_length")
+    described = {"version": info.get("version"), "length": length}
+    return {**described, **plain({key: info.get(key) for key in ("model_path", *_FLAGS)})}
 
 
 class Sglang(ServingEngine):
@@ -109,11 +109,11 @@ class Sglang(ServingEngine):
             return reader.steps(known(rope))[-1:]
 
         reading = by_rules(self.name, config, seen, "by the length at hand")
-        found = with_losses(replace(reading, limit=self.accepts(config)), served, config)
+        result = with_losses(replace(reading, limit=self.accepts(config)), served, config)
         if erased and kind in CHECKED:
             why = f"it fails before, for transformers checks {kind} by a length not yet set"
-            found = replace(found, layers={}, refused=f"{erased}; {why}; {OLD_KEYS}")
-        return replace(found, notes=(erased, *found.notes), remedy=OLD_KEYS) if erased else found
+            result = replace(result, layers={}, refused=f"{erased}; {why}; {OLD_KEYS}")
+        return replace(result, notes=(erased, *result.notes), remedy=OLD_KEYS) if erased else result
 
     def accepts(self, config: Config) -> int | None:
         served = self.served(config)

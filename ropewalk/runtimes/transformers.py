@@ -82,7 +82,7 @@ class Transformers(FolderTarget):
         if feature.kind == "growth":
             return Support("exact", GROWTH_IN_ROPE)
         if feature.kind == "switching":
-            if not all(len(own) == 1 or two_lists(own) for own in feature.plan.schedules.values()):
+            if not all(len(s) == 1 or two_lists(s) for s in feature.plan.schedules.values()):
                 return Support("approximated", LONGEST)
             if ConfigReader(feature.config).model_type in _SHORT_LIST_ONLY:
                 why = "its code for this model type takes the short list for all"
@@ -121,16 +121,16 @@ class Transformers(FolderTarget):
             written, refused = stock_config(source.config, followed), ""
         except RopewalkError as error:
             followed, written, refused = plan, source.config, reason_of(error, STOCK)
-        for own, config in ((True, source.config), (False, written)):
-            if own and plan != source.present_plan:
+        for unchanged, config in ((True, source.config), (False, written)):
+            if unchanged and plan != source.present_plan:
                 continue
-            if refused and not own:
+            if refused and not unchanged:
                 return Serving(STOCK, "impossible", refused)
-            judged = self.judge(config, followed, folder=source.path, own_plan=own)
+            judged = self.judge(config, followed, folder=source.path, own_plan=unchanged)
             limits = "".join(f"; {limit.remedy}" for limit in judged.limits)
             if judged.unknown:
                 return Serving(STOCK, "unknown", f"{judged.unknown}{limits}")
-            if own and not judged.wrong:
+            if unchanged and not judged.wrong:
                 reason = f"the model's own config, unchanged{limits}"
                 return Serving.possible(STOCK, near, reason)
         what, lines = _members(source.config, written)

@@ -192,7 +192,7 @@ class VllmOf2025(Runtime):
             if kind == "yarn" and not reader.family.softmax_mscale:  # DeepSeek's is another class
                 return _yarn_of_2025(reader, rope)
             if kind == "dynamic":
-                raise Unsupported("vLLM's rules of 2025 for dynamic NTK are not known here")
+                raise Unsupported("how vLLM of 2025 computes dynamic NTK is not known")
             return reader.steps(known(rope))
 
         served = model_class(config, Vllm.name)

@@ -46,15 +46,15 @@ def published() -> tuple[PublishedFactors, ...]:
     """All published lists, in the order of their names."""
     file: dict[str, Any] = json.loads(Path(__file__).with_name("longrope.json").read_text("utf-8"))
     models, tables = file.pop("models"), file.pop("tables")
-    found = []
+    lists = []
     for name, factors in sorted(tables.items()):
         length, model, fine_tuned_at = name.split("_")
         at = parse_length(fine_tuned_at)
         target = at if length == "ft" else parse_length(length)
-        found.append(
+        lists.append(
             PublishedFactors(name, models[model], target, at, **file, factors=tuple(factors))
         )
-    return tuple(found)
+    return tuple(lists)
 
 
 @scaling_method(identity_at_one=False, monotone=False)
@@ -87,19 +87,19 @@ def _published(
     name = text.removeprefix(PUBLISHED)
     if name not in tables:
         raise UnknownName("published list of factors", name, tables)
-    found, geometry = tables[name], start.geometry
+    table, geometry = tables[name], start.geometry
     base = start.geometric_base
-    own = (
-        ("head size", found.head_dim, geometry.rotary_dim),
-        ("base of the frequencies", f"{found.base:g}", "none" if base is None else f"{base:.6g}"),
-        ("target", format_length(found.length), format_length(target_length)),
+    checks = (
+        ("head size", table.head_dim, geometry.rotary_dim),
+        ("base of the frequencies", f"{table.base:g}", "none" if base is None else f"{base:.6g}"),
+        ("target", format_length(table.length), format_length(target_length)),
     )
-    for what, needed, given in own:
-        if needed != given and not force:
+    for what, needed, actual in checks:
+        if needed != actual and not force:
             raise InvalidValue(
                 "factors",
                 text,
-                f"is for {found.model} with a {what} of {needed}, and here it is {given}",
+                f"is for {table.model} with a {what} of {needed}, and here it is {actual}",
                 "choose another list or method, or take these all the same (force=true)",
             )
-    return found.factors
+    return table.factors

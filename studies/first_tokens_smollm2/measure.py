@@ -99,13 +99,15 @@ STUDY = Study(
     measured,
     1,
     over="texts of one model",
-    power=Power(
-        (Effect("the gain, in nats", PAPERS, 0.027),),
-        len(PACKAGES["reporting"]),
-        "packages",
-        "the paper's effect; the spread of 19 texts, taken as that of packages, whose means of "
-        "five texts differ less",
-    ),
+    powers=[
+        Power(
+            (Effect("the gain, in nats", PAPERS, 0.027),),
+            len(PACKAGES["reporting"]),
+            "packages",
+            "the paper's effect; the spread of 19 texts, taken as that of packages, whose means of "
+            "five texts differ less",
+        ),
+    ],
 )
 
 

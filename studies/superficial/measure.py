@@ -63,15 +63,17 @@ STUDY = Study(
     partial(measured_with, tasks=(*TASKS, TEXT)),
     SAMPLES,
     over="seeds of one shape",
-    power=Power(
-        (
-            Effect("the margin less the loss of text, in nats", MARGIN - 0.008, 0.011),
-            Effect("the loss of retrieval, as a share of answers", 0.190, 0.095),
+    powers=[
+        Power(
+            (
+                Effect("the margin less the loss of text, in nats", MARGIN - 0.008, 0.011),
+                Effect("the loss of retrieval, as a share of answers", 0.190, 0.095),
+            ),
+            5,
+            "seeds",
+            "the five models of the study of the base, which are of five shapes: seeds differ less",
         ),
-        5,
-        "seeds",
-        "the five models of the study of the base, which are of five shapes: seeds differ less",
-    ),
+    ],
 )
 
 

@@ -88,13 +88,15 @@ STUDY = Study(
     measured,
     training.SAMPLES,
     over="seeds of one shape",
-    power=Power(
-        (Effect("Method 1 less Method 2, as a share of answers", PAPERS, 0.15),),
-        len(MODELS),
-        "seeds",
-        "the paper's effect; half more than the spread of a tenth of the least base in the study "
-        "of the base",
-    ),
+    powers=[
+        Power(
+            (Effect("Method 1 less Method 2, as a share of answers", PAPERS, 0.15),),
+            len(MODELS),
+            "seeds",
+            "the paper's effect; half more than the spread of a tenth of the least base in the "
+            "study of the base",
+        ),
+    ],
 )
 
 

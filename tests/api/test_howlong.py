@@ -185,6 +185,17 @@ def test_servers_without_a_tokenizer(how: dict[str, Any], cause: str, told: str)
     assert found.server is not None
 
 
+def test_a_tokenizer_that_counts_more_than_is_read_makes_no_document_shorter() -> None:
+    def reply(asked: dict[str, Any], n: int) -> Reply:
+        if "max_tokens" in asked:
+            return answered(asked, uses=300)
+        return said({"tokens": [0] * 8 * len(asked["prompt"].split())})
+
+    with misbehaving(reply, models=models) as wire:
+        found = rw.howlong(wire.url, need=2048)
+    assert found.usable is None, "its documents of 2,048 tokens would have 256"
+
+
 @pytest.mark.parametrize(
     ("thinks", "marks"),
     [(0, ""), (100, "apart"), (100, "hidden"), (100, " </think>")],

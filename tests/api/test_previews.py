@@ -187,7 +187,10 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
         lambda: rw.extend.preview(MODEL, "512k", on=ON, budget="1e9tok"),
         "budget = .*tok.*: settings that fit",
     ),
-    (lambda: rw.evaluate.preview(server="http://localhost:1", on=ON), "a preview calculates for a"),
+    (
+        lambda: rw.evaluate.preview(server="http://localhost:1", on=ON),
+        "a preview is only for",
+    ),
     (lambda: rw.evaluate(BUNDLED, on=ON), "another .* is only for its preview"),
 ]
 

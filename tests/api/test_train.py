@@ -99,6 +99,18 @@ def test_the_page_of_a_training_that_has_moved_names_it_as_it_is_now(
         assert str(place) not in content
 
 
+def test_the_page_of_a_training_shows_no_settings_that_it_did_not_write(
+    done: Trained, tmp_path: Path
+) -> None:
+    run = Path(shutil.copytree(done.run, tmp_path / "run"))
+    config = run / "model" / "config.json"
+    config.write_text(config.read_text().replace('"factor": 2.0', '"factor": 1.0'))
+    content = rw.report(run).path.read_text()
+    assert "config.json: is not as it was written" in content
+    assert "nothing to paste" not in content
+    assert "vllm serve" not in content
+
+
 @pytest.mark.parametrize(
     ("change", "told"),
     [
@@ -124,7 +136,9 @@ def test_each_step_stands_once_and_in_order(
         rw.report(run)
 
 
-@pytest.mark.parametrize("name", ["results.json", "export.json", "plan.json"])
+@pytest.mark.parametrize(
+    "name", ["results.json", "export.json", "plan.json", "evaluate/step-2/plan.json"]
+)
 def test_an_edited_digit_of_a_training_is_refused(
     done: Trained, model: Path, tmp_path: Path, name: str
 ) -> None:
@@ -133,7 +147,7 @@ def test_an_edited_digit_of_a_training_is_refused(
     place = re.search(r"(?<=\.)[0-8]", text)
     assert place is not None
     (run / name).write_text(f"{text[: place.start()]}9{text[place.end() :]}")
-    with pytest.raises(InputError, match=f"{name}: was edited since it was written"):
+    with pytest.raises(InputError, match=f"{name}: (was edited since|is not as) it was written"):
         rw.report(run) if name == "results.json" else trained(model, run)
 
 

@@ -171,6 +171,14 @@ def test_keys_under_which_transformers_alone_fails(
     assert (finding.trap, finding.runtimes) == (trap, ("transformers",))
 
 
+def test_infinity_as_transformers_saves_it_is_a_number_with_a_point(tmp_path: Path) -> None:
+    config = json.loads(tiny_config("falcon_h1").to_json_string(use_diff=False))
+    assert {"__float__": "Infinity"} in config["time_step_limit"]
+    assert not named(verified(tmp_path, config, "transformers").wrong)
+    config["rms_norm_eps"] = {"__float__": "Infinity"}
+    assert named(verified(tmp_path, config, "transformers").wrong) == {"refused"}
+
+
 @pytest.mark.parametrize("kind", [None, False, "", []])
 def test_a_rope_type_that_is_no_text_is_not_taken_for_plain_rope(
     kind: object, tmp_path: Path

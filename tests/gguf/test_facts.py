@@ -57,7 +57,7 @@ def test_a_mixture_is_told_by_its_name_and_its_types(tmp_path: Path) -> None:
     writer.add_tensor("a", rows, raw_dtype=gguf.GGMLQuantizationType.Q8_0)
     writer.add_tensor("b", np.zeros(32, dtype=np.float32))
     facts = Facts.of(read_header(finished(writer, path)))
-    assert next(facts.told()).endswith("(Q4_K_M: Q8_0 75%, F32 25%)")
+    assert next(facts.sentences()).endswith("(Q4_K_M: Q8_0 75%, F32 25%)")
     assert facts.bytes == 3 * 34 + 4 * 32
     assert read_header(path).counts("attention.sliding_window_pattern") == (1, 0)
 

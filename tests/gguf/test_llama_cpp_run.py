@@ -96,7 +96,7 @@ def test_it_goes_back_to_an_earlier_prompt(llama: RunningLlamaCpp) -> None:
 def test_every_few_positions_are_the_same_rows_and_told_as_they_are_read(file: Path) -> None:
     tokens, heard = some_tokens(40), list[int]()
     whole = log_probabilities(file, tokens, top=8)
-    some = log_probabilities(file, tokens, start=9, step=10, top=8, told=heard.append)
+    some = log_probabilities(file, tokens, start=9, step=10, top=8, report=heard.append)
     assert [*some.positions] == [9, 19, 29, 39]
     assert heard == [10, 20, 30, 40]
     np.testing.assert_allclose(some.values, whole.values[9::10], atol=1e-4)

@@ -177,5 +177,5 @@ def test_each_row_has_a_source_and_a_method_with_a_factor() -> None:
 
 
 def test_settings_beside_a_documented_extension_are_refused() -> None:
-    with pytest.raises(InputError, match="stands for documented ones"):
+    with pytest.raises(InputError, match="uses those that the vendor"):
         rw.plan(QWEN3, "128k", "vendor", parameters={"factor": 2.0}, notice=lambda text: None)

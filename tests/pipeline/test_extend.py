@@ -98,9 +98,9 @@ def test_the_page_of_an_unfinished_run_names_the_stages_that_are_missing(
     done: Extended, run: Path, tmp_path: Path
 ) -> None:
     cut = Path(shutil.copytree(run, tmp_path / "run"))
-    for name in ("first", "verify"):
+    for name in ("first", "search", "verify"):
         (cut / f"{name}.json").unlink()
-    assert rw.report(cut, out=tmp_path / "page.html").missing == ("first", "verify")
+    assert rw.report(cut, out=tmp_path / "page.html").missing == ("first", "search", "verify")
     kept = json.loads((run / "run.json").read_text())["configuration"]["stages"]
     assert kept == [stage.name for stage in stages(done.settings)]
 

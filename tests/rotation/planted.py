@@ -101,11 +101,11 @@ FAULTS: dict[str, tuple[Callable[[], Any], str]] = {
     "another factor": (lambda: llama({**YARN, "factor": 4.0}), "factor"),
     "attention factor dropped": (
         lambda: _set(attention_scaling=lambda m: 1.0),
-        "attention factor: the plan without its attention factor",
+        "attention factor: like the plan without its attention factor",
     ),
     "attention factor squared": (
         lambda: _set(attention_scaling=lambda m: m * m),
-        "attention factor: the plan with its attention factor twice",
+        "attention factor: like the plan with its attention factor twice",
     ),
     "another attention factor": (
         lambda: _set(attention_scaling=lambda m: 1.5),

@@ -200,7 +200,7 @@ class TestOtherForms:
         rw.assert_rotation(llama(), llama())
         found = rw.same_rotation(llama(), llama({**YARN, "rope_theta": 10000.0}))
         [difference] = found.differences
-        assert "base: the plan with base 500,000 instead of 10,000" in difference.cause
+        assert "base: like the plan with base 500,000 instead of 10,000" in difference.cause
 
     def test_a_reference_that_follows_no_plan_gives_no_cause(self) -> None:
         odd = FAULTS["another attention factor"][0]()

@@ -85,11 +85,11 @@ CASES: dict[str, tuple[dict[str, Any], Any]] = {
     ),
     "attention factor dropped": (
         {"ropes": [YARN] * 2, "damage": "dropped"},
-        differs("attention factor: the plan without its attention factor", "layer 1"),
+        differs("attention factor: like the plan without its attention factor", "layer 1"),
     ),
     "attention factor squared": (
         {"ropes": [YARN] * 2, "damage": "squared"},
-        differs("attention factor: the plan with its attention factor twice", "layer 1"),
+        differs("attention factor: like the plan with its attention factor twice", "layer 1"),
     ),
     "table too short": (
         {"ropes": [YARN] * 2, "damage": "short"},
@@ -108,7 +108,10 @@ CASES: dict[str, tuple[dict[str, Any], Any]] = {
     # vLLM 0.33 makes a table four times as long, and lays the ramp as if that were the original.
     "M-RoPE under YaRN": (
         {"ropes": [{**YARN, "mrope_section": [16, 8, 8]}] * 2},
-        {"vllm": differs("original length: the plan with original length 16,384"), "sglang": FINE},
+        {
+            "vllm": differs("original length: like the plan with original length 16,384"),
+            "sglang": FINE,
+        },
     ),
     "M-RoPE without its factor": (
         {"ropes": [{**PLAIN, "mrope_section": [16, 8, 8]}] * 2},

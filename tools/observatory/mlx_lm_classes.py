@@ -172,7 +172,7 @@ def outcome(turned: Turned, config: Config, layer_type: str) -> str:
     reader = ConfigReader(config)
     rope = {k: v for k, v in reader.layer_settings()[layer_type].items() if v is not None}
     try:
-        if same(turned, rules.own(reader, rope)[-1]):
+        if same(turned, rules.rotary_steps(reader, rope)[-1]):
             return "own" if rope.get("rope_type", "default") != "default" else "plain"
     except RopewalkError:
         pass

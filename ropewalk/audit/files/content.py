@@ -11,7 +11,7 @@ import stat
 from pathlib import Path
 
 from ropewalk.audit.files.check import Checked, fault, listed, passed, unknown, wrong
-from ropewalk.audit.files.finite import Told
+from ropewalk.audit.files.finite import Report
 from ropewalk.audit.files.gguf import ends_at
 from ropewalk.audit.files.weights import INDEX, SINGLE
 from ropewalk.errors import InputError, InvalidValue, shortened
@@ -30,7 +30,7 @@ _changed = fault(
 )
 
 
-def of_folder(folder: Path, progress: Told, *, of_parts: bool = False) -> Checked:
+def of_folder(folder: Path, progress: Report, *, of_parts: bool = False) -> Checked:
     """The files of a folder compared with its manifest; without one, their bytes are not judged.
 
     `of_parts`: a folder that holds a split GGUF file and needs no config.
@@ -61,9 +61,9 @@ def of_folder(folder: Path, progress: Told, *, of_parts: bool = False) -> Checke
         ):
             changed.append(f"{name}{_linked(path)}")
         before += wanted.size
-    here = {path.name for path in folder.iterdir()} - {MANIFEST}
+    present = {path.name for path in folder.iterdir()} - {MANIFEST}
     # Without these there is no model: a manifest that lists none of them is not of an export.
-    needed = {name for name in here if _holds_weights(name)}
+    needed = {name for name in present if _holds_weights(name)}
     if not of_parts:
         needed.add(CONFIG)
         if not any(map(_holds_weights, manifest.files)):
@@ -83,7 +83,7 @@ def of_folder(folder: Path, progress: Told, *, of_parts: bool = False) -> Checke
     return passed("bytes", f"{len(manifest.files)} files match {MANIFEST}{''.join(links)}", *notes)
 
 
-def of_file(header: GGUFHeader, progress: Told) -> Checked:
+def of_file(header: GGUFHeader, progress: Report) -> Checked:
     """A GGUF file compared with the digest in its metadata."""
     seal = provenance.seal_of(header, progress)
     size = header.values.get(provenance.SIZE)

@@ -21,7 +21,7 @@ from ropewalk.audit.files.check import fault, listed
 from ropewalk.gguf.rewriting import stretches
 from ropewalk.runtimes.finding import Finding
 
-Told = Callable[[float], None]
+Report = Callable[[float], None]
 _AT_ONCE = 16 * 2**20
 # How a number is stored, and the least bits, without the sign, that are no number. F8_E4M3 has NaN
 # alone, where all bits are set.
@@ -76,7 +76,7 @@ class Odd(NamedTuple):
     """Matrices of zeros alone."""
 
 
-def odd(tensors: Sequence[Numbers], told: Told = lambda done: None) -> Odd:
+def odd(tensors: Sequence[Numbers], progress: Report = lambda done: None) -> Odd:
     """Read every tensor."""
     total, done = max(1, sum(tensor.size for tensor in tensors)), 0
     not_finite, zero = [], []
@@ -85,7 +85,7 @@ def odd(tensors: Sequence[Numbers], told: Told = lambda done: None) -> Odd:
         not_finite += [tensor.name] if broken else []
         zero += [tensor.name] if empty and tensor.matrix else []
         done += tensor.size
-        told(done / total)
+        progress(done / total)
     return Odd(tuple(not_finite), tuple(zero))
 
 
@@ -137,7 +137,7 @@ def _in(content: bytes, kind: str | Blocks) -> bool:
         blocks = np.frombuffer(content, np.uint8, len(content) // kind.size * kind.size)
         rows = blocks.reshape(-1, kind.size)
         scales = (np.ascontiguousarray(rows[:, i : i + 2]).tobytes() for i in kind.scales)
-        return any(_in(own, "F16") for own in scales)
+        return any(_in(each, "F16") for each in scales)
     form, least = _NO_NUMBERS[kind]
     width = np.dtype(form).itemsize
     numbers = np.frombuffer(content, form, len(content) // width)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ropewalk.audit.files.check import Checked, fault, passed, unknown, wrong
-from ropewalk.audit.files.finite import Blocks, Numbers, Told, all_zero, not_numbers, odd
+from ropewalk.audit.files.finite import Blocks, Numbers, Report, all_zero, not_numbers, odd
 from ropewalk.errors import shortened
 from ropewalk.gguf import tensors
 from ropewalk.gguf.header import FREQUENCIES, LONG, SHORT, GGUFHeader, TensorPlace
@@ -33,7 +33,7 @@ _broken = fault("tokenizer-broken", "it does not load, or text becomes garbage",
 
 
 def weights(
-    header: GGUFHeader, parts: Sequence[GGUFHeader] = (), told: Told = lambda done: None
+    header: GGUFHeader, parts: Sequence[GGUFHeader] = (), progress: Report = lambda done: None
 ) -> Checked:
     """The tensors: their places, whether they are those of the model that the keys state, and
     whether their numbers are finite.
@@ -54,7 +54,7 @@ def weights(
     all_numbers = [
         numbers(part, name, place) for part in parts for name, place in part.tensors.items()
     ]
-    read = odd(all_numbers, told)
+    read = odd(all_numbers, progress)
     if read.not_finite:
         return wrong("weights", not_numbers(read.not_finite))
     zero = all_zero(read.zero, all_numbers)
@@ -68,7 +68,7 @@ def weights(
     if beyond := sum(_beyond(part, sizes) for part in parts):
         said = f"{beyond:,} bytes follow the last tensor, which no writer leaves there"
         return unknown("weights", said, _AGAIN)
-    if unknown_here := tensors.untold(header) or tensors.unfamiliar(header):
+    if unknown_here := tensors.unjudged(header) or tensors.unfamiliar(header):
         return unknown("weights", unknown_here, "run it in llama.cpp (leave --no-run away)")
     where = "the file" if len(parts) == 1 else f"{len(parts)} files"
     said = f"{len(sizes):,} tensors, all within {where}"
@@ -150,10 +150,10 @@ def ends_at(header: GGUFHeader, size: int) -> bool:
     A tool that writes a file anew leaves nothing behind the tensors, so something was appended.
     """
     sizes = {name: bytes_of(place) for name, place in header.tensors.items()}
-    known = [place.start + own for name, place in header.tensors.items() if (own := sizes[name])]
-    if len(known) < len(sizes) or not known:
+    ends = [place.start + n for name, place in header.tensors.items() if (n := sizes[name])]
+    if len(ends) < len(sizes) or not ends:
         return False
-    end = max(known)
+    end = max(ends)
     return end <= size <= _padded(header, end) and size < header.path.stat().st_size
 
 

@@ -37,8 +37,8 @@ class _Naming(NamedTuple):
 
 def _naming(row: Mapping[str, Any]) -> _Naming:
     biases = (_Bias(*bias) for bias in row.get("biases", ()))
-    own = {key: value for key, value in row.items() if key != "types"}
-    return _Naming(**{**own, "biases": tuple(biases)})
+    fields = {key: value for key, value in row.items() if key != "types"}
+    return _Naming(**{**fields, "biases": tuple(biases)})
 
 
 _EXPERTS = ("mlp.", "block_sparse_moe.")
@@ -74,11 +74,11 @@ def strangers(reader: ConfigReader, names: Iterable[str]) -> tuple[str, ...]:
     if naming is None:
         return ()
     experts = () if any(part.startswith("mlp.") for part in naming.parts) else _EXPERTS
-    known, may = in_each_layer(reader), (*naming.also, *experts)
+    usual, may = in_each_layer(reader), (*naming.also, *experts)
     return tuple(
         name
         for name in names
-        if not (name in known or name.startswith(may) or name.endswith(_BUFFER))
+        if not (name in usual or name.startswith(may) or name.endswith(_BUFFER))
     )
 
 

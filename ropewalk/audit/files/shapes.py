@@ -8,8 +8,8 @@ type is known to follow the naming, what differs is wrong; elsewhere nothing is 
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ropewalk.audit.files.check import listed
@@ -98,10 +98,10 @@ def head_of(tensors: Iterable[str]) -> str | None:
 
 def ties(reader: ConfigReader) -> bool | None:
     """True if the class takes the embedding for the head; None if it is not known."""
-    own, outer = (each.get("tie_word_embeddings") for each in (reader.config, reader.outer))
+    inner, outer = (each.get("tie_word_embeddings") for each in (reader.config, reader.outer))
     if reader.path:  # an outer one that ties does so whatever its text model says
-        return True if outer is True else own
-    return reader.model_type in _TYING if own is None and reader.model_type in USUAL else own
+        return True if outer is True else inner
+    return reader.model_type in _TYING if inner is None and reader.model_type in USUAL else inner
 
 
 def quantised(config: Config) -> bool:
@@ -121,8 +121,8 @@ class _Model:
     def __post_init__(self) -> None:
         numbered = re.compile(rf"{re.escape(self.prefix)}layers\.(0|[1-9][0-9]{{0,5}})\.(.+)")
         for name, shape in self.tensors.items():
-            if found := numbered.fullmatch(name):
-                self.layers.setdefault(int(found[1]), {})[found[2]] = shape
+            if match := numbered.fullmatch(name):
+                self.layers.setdefault(int(match[1]), {})[match[2]] = shape
 
     def problems(self, embedding: str) -> Iterator[str]:
         yield from self._misnamed()
@@ -141,9 +141,9 @@ class _Model:
             yield "there is no lm_head.weight, and the config does not tie it to the embedding"
         yield from self._layer_count()
         wanted = self._by_name()
-        for number, own in sorted(self.layers.items()):
+        for number, shapes in sorted(self.layers.items()):
             for name, shape in wanted.items():
-                if name in own:
+                if name in shapes:
                     yield from self._differs(f"{self.prefix}layers.{number}.{name}", shape)
         yield from self._experts()
         for name in self._last():
@@ -157,7 +157,7 @@ class _Model:
             return "whether the embedding is the head too"
         if any(self.count(key) is None for key in ("vocab_size", "num_hidden_layers")):
             return "the vocabulary or the number of layers"
-        expert = {n for n, own in self.layers.items() if any(".experts." in name for name in own)}
+        expert = {n for n, each in self.layers.items() if any(".experts." in name for name in each)}
         deep = self.reader.model_type.startswith("deepseek")  # whose classes differ in their own
         if expert and not any(map(self.count, EXPERTS)):
             return "the number of experts"
@@ -173,7 +173,7 @@ class _Model:
             return "which layers have experts"
         wanted = self._by_name()
         there = (
-            name for own in self.layers.values() for name in own if None in wanted.get(name, ())
+            name for each in self.layers.values() for name in each if None in wanted.get(name, ())
         )
         return next((f"a width of {name}" for name in there), "")
 
@@ -193,8 +193,8 @@ class _Model:
         if len(shape) != len(wanted) or any(
             want is not None and want != have for have, want in zip(shape, wanted, strict=True)
         ):
-            asked = " × ".join("any" if want is None else str(want) for want in wanted)
-            yield f"{name} is {' × '.join(map(str, shape))}, and the config asks for {asked}"
+            text = " × ".join("any" if want is None else str(want) for want in wanted)
+            yield f"{name} is {' × '.join(map(str, shape))}, and the config asks for {text}"
 
     def _layer_count(self) -> Iterator[str]:
         stated = self.count("num_hidden_layers")
@@ -211,18 +211,18 @@ class _Model:
         hidden = self.count("hidden_size")
         inner = self.count("moe_intermediate_size") or self.count("intermediate_size")
         stated = next(filter(None, map(self.count, EXPERTS)), None)
-        for number, own in sorted(self.layers.items()):
-            found = {name: match for name in own if (match := _EXPERT.fullmatch(name))}
-            there = len({match["number"] for match in found.values()})
-            if found and stated is not None and there != stated:
+        for number, shapes in sorted(self.layers.items()):
+            experts = {name: match for name in shapes if (match := _EXPERT.fullmatch(name))}
+            there = len({match["number"] for match in experts.values()})
+            if experts and stated is not None and there != stated:
                 yield f"layer {number} has {there} experts, and the config asks for {stated}"
             parts = Counter(
-                name.partition(f"{match['number']}.")[2] for name, match in found.items()
+                name.partition(f"{match['number']}.")[2] for name, match in experts.items()
             )
             lacking = [part for part, count in parts.items() if count < there]
             if lacking:
                 yield f"an expert of layer {number} has no {lacking[0]}, and others have"
-            for name, match in found.items():
+            for name, match in experts.items():
                 wanted = (inner, hidden) if match["up"] else (hidden, inner)
                 yield from self._differs(f"{self.prefix}layers.{number}.{name}", wanted)
 
@@ -318,52 +318,58 @@ class _Model:
 
         Experts may stand in some layers only.
         """
-        mixed = any("experts" in name for own in self.layers.values() for name in own)
+        mixed = any("experts" in name for shapes in self.layers.values() for name in shapes)
         # A name that some layer has, all should have, unless layers differ by design.
         names: dict[str, None] = {}
-        for own in self.layers.values():
-            names |= dict.fromkeys(own)
+        for shapes in self.layers.values():
+            names |= dict.fromkeys(shapes)
         if not any(part in name for name in names for part in _QUERIES):
             yield "no layer has the usual names of queries"
+        alike: dict[bool, set[str]] = defaultdict(set)
+        for shapes in self.layers.values():
+            alike[_chooses(shapes)] |= {name for name in shapes if not _EXPERT.fullmatch(name)}
         stated = self.count("num_hidden_layers") or len(self.layers)
         wanted = in_each_layer(self.reader)
-        asked = [name for name in self._last() if name not in self.tensors]
+        absent = [name for name in self._last() if name not in self.tensors]
         uneven, strange = [], []
-        for number, own in sorted(self.layers.items()):
+        for number, shapes in sorted(self.layers.items()):
+            # Layers beyond these predict further tokens, and may have other parts.
             if number >= stated:
                 continue
             layer = f"{self.prefix}layers.{number}."
-            asked += [layer + name for name in wanted if name not in own]
-            strange += [layer + name for name in strangers(self.reader, own)]
+            absent += [layer + name for name in wanted if name not in shapes]
+            strange += [layer + name for name in strangers(self.reader, shapes)]
             uneven += [
                 layer + name
                 for name in names
-                if name not in own
+                if name not in shapes
                 and name not in wanted
                 and not (mixed and name.startswith("mlp."))
             ]
             if mixed:
-                asked += [layer + name for name in self._parts_of_experts(own)]
-        if asked:
-            tensors = "1 tensor" if len(asked) == 1 else f"{len(asked)} tensors"
-            yield f"no file holds {tensors} that the config asks for ({listed(asked)})"
+                absent += [layer + name for name in _lacking(shapes, alike[_chooses(shapes)])]
+        if absent:
+            tensors = "1 tensor" if len(absent) == 1 else f"{len(absent)} tensors"
+            yield f"no file holds {tensors} that the config asks for ({listed(absent)})"
         if strange:
             kind = self.reader.model_type
             yield f"{listed(strange)}: no layer of model type {kind!r} has tensors of that name"
         if uneven:
             yield f"no file holds {listed(uneven)}, and other layers have tensors of that name"
 
-    def _parts_of_experts(self, own: Shapes) -> Iterator[str]:
-        """Parts that a layer with or without experts lacks, and others of its kind have."""
-        kind = any(".experts." in name for name in own)
-        for other in self.layers.values():
-            if any(".experts." in name for name in other) == kind:
-                more = other.keys() - own.keys()
-                yield from (name for name in more if _EXPERT.fullmatch(name) is None)
-        if any(name in own for name in _DENSE):
-            yield from (name for name in _DENSE if name not in own)
-        elif kind and not any(f"{name}.weight" in own for name in _ROUTERS):
-            yield _ROUTERS[0]
+
+def _chooses(shapes: Shapes) -> bool:
+    """True if a layer has experts."""
+    return any(".experts." in name for name in shapes)
+
+
+def _lacking(shapes: Shapes, alike: Collection[str]) -> Iterator[str]:
+    """Parts that a layer lacks, and others with experts, or without, have; and parts of a whole."""
+    yield from (name for name in alike if name not in shapes)
+    if any(name in shapes for name in _DENSE):
+        yield from (name for name in _DENSE if name not in shapes and name not in alike)
+    elif _chooses(shapes) and not any(f"{name}.weight" in shapes for name in _ROUTERS):
+        yield _ROUTERS[0]
 
 
 def _plus(one: int | None, other: int | None) -> int | None:

@@ -53,6 +53,7 @@ def tokenizer(folder: Path, config: Config, rows: int | None) -> Checked:
     if not files:
         said = "none in this folder"
         return unknown("tokenizer", said, "copy the tokenizer files of the model there")
+    # A missing library or custom code is no fault of the folder; a file that cannot load is one.
     try:
         settings, more = _side_files(folder)
         with required_by("loading the tokenizer"):
@@ -69,6 +70,7 @@ def tokenizer(folder: Path, config: Config, rows: int | None) -> Checked:
             return wrong("tokenizer", _broken(said))
     if not loaded.probe:
         return wrong("tokenizer", _broken(f"{files[0]}: text becomes no token at all"))
+    # Every id needs a row of the embedding, those of added tokens and of the probe too.
     largest, most = max(loaded.largest, *added, *loaded.probe), _vocabulary(config, rows)
     if most is None:
         said = f"{files[0]} loads; the size of the vocabulary is stated nowhere"
@@ -144,12 +146,12 @@ def _guarded(name: str, load: Callable[[], Any]) -> Any:
 
 def _added(settings: Config, more: Config) -> Iterator[int]:
     """The ids of the tokens that the settings and the file of added tokens add."""
-    for token, own in more.items():
-        if whole(own) is None:
+    for token, value in more.items():
+        if whole(value) is None:
             raise InputError(
-                f"{ADDED}: {shortened(token)} has the id {shortened(own)}, not a number"
+                f"{ADDED}: {shortened(token)} has the id {shortened(value)}, not a number"
             )
-        yield own
+        yield value
     added = settings.get("added_tokens_decoder")
     for written in added if isinstance(added, dict) else ():
         if written.isascii() and written.isdigit() and len(written) < 20:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ropewalk.audit.files.check import SHOWN, Checked, fault, passed, unknown, wrong
-from ropewalk.audit.files.finite import Numbers, Told, all_zero, not_numbers, odd
+from ropewalk.audit.files.finite import Numbers, Report, all_zero, not_numbers, odd
 from ropewalk.audit.files.shapes import check_shapes, quantised, twins
 from ropewalk.errors import InputError, RopewalkError, Unsupported, shortened
 from ropewalk.models.config import Config
@@ -48,7 +48,7 @@ class Weights:
     """The rows of the embedding."""
 
 
-def weights(folder: Path, config: Config, told: Told = lambda done: None) -> Weights:
+def weights(folder: Path, config: Config, progress: Report = lambda done: None) -> Weights:
     """Look at the weights of a folder."""
     if not folder.is_dir():
         said = "only a config was given"
@@ -69,7 +69,7 @@ def weights(folder: Path, config: Config, told: Told = lambda done: None) -> Wei
             problem = _misplaced(index, files)
         else:
             files = {}
-        held = {name for own in files.values() for name in own}
+        held = {name for each in files.values() for name in each}
         for path in sorted(folder.glob("*.safetensors")):
             more = {} if path in files else read_header(_regular(path))
             if files and not os.path.lexists(folder / INDEX) and (twice := held & more.keys()):
@@ -88,36 +88,36 @@ def weights(folder: Path, config: Config, told: Told = lambda done: None) -> Wei
         return Weights(wrong("weights", _missing(str(error))))
     except InputError as error:
         return Weights(wrong("weights", _damaged(str(error))))
-    found = _compared(files, config)
-    if found.checked.check.verdict == "wrong":
-        return found
+    compared = _compared(files, config)
+    if compared.checked.check.verdict == "wrong":
+        return compared
     all_numbers = numbers(files)
-    read = odd(all_numbers, told)
+    read = odd(all_numbers, progress)
     if read.not_finite:
-        return replace(found, checked=wrong("weights", not_numbers(read.not_finite)))
+        return replace(compared, checked=wrong("weights", not_numbers(read.not_finite)))
     zero = all_zero(read.zero, all_numbers)
     if any(each.wrong for each in zero):
-        return replace(found, checked=wrong("weights", *zero))
+        return replace(compared, checked=wrong("weights", *zero))
     if said := _untied(all_numbers, config):
-        return replace(found, checked=wrong("weights", _differs(said)))
-    notes = (*found.checked.findings, *zero)
-    return replace(found, checked=found.checked._replace(findings=notes))
+        return replace(compared, checked=wrong("weights", _differs(said)))
+    notes = (*compared.checked.findings, *zero)
+    return replace(compared, checked=compared.checked._replace(findings=notes))
 
 
 def numbers(files: Mapping[Path, Mapping[str, Stored]]) -> list[Numbers]:
     """The places of all tensors' numbers, and how they are stored."""
-    found = []
+    result = []
     for path, tensors in files.items():
         # The tensors fill the file from the end of its header to its last byte.
-        first = path.stat().st_size - max((own.end for own in tensors.values()), default=0)
-        found += [
+        first = path.stat().st_size - max((stored.end for stored in tensors.values()), default=0)
+        result += [
             Numbers(
-                *(name, path, first + own.start, own.end - own.start, own.dtype),
-                matrix=len(own.shape) > 1,
+                *(name, path, first + stored.start, stored.end - stored.start, stored.dtype),
+                matrix=len(stored.shape) > 1,
             )
-            for name, own in tensors.items()
+            for name, stored in tensors.items()
         ]
-    return found
+    return result
 
 
 def _untied(tensors: Sequence[Numbers], config: Config) -> str:
@@ -144,7 +144,7 @@ class _IndexError(InputError):
 
 
 def _compared(files: Mapping[Path, Mapping[str, Stored]], config: Config) -> Weights:
-    tensors = {name: tensor.shape for own in files.values() for name, tensor in own.items()}
+    tensors = {name: tensor.shape for each in files.values() for name, tensor in each.items()}
     if not tensors:
         return Weights(wrong("weights", _damaged("the files hold no tensor")), tuple(files))
     where = SINGLE if len(files) == 1 else f"{len(files)} files"
@@ -154,11 +154,14 @@ def _compared(files: Mapping[Path, Mapping[str, Stored]], config: Config) -> Wei
     except RopewalkError as error:
         checked = unknown("weights", f"{said}; not compared with the config: {error}", "correct it")
         return Weights(checked, tuple(files))
+    # Integers under the name of a weight are quantised, which the config does not say.
     whole_numbers = [
         f"{name} is stored as {tensor.dtype}, and weights of this config are floats"
-        for own in files.values()
-        for name, tensor in own.items()
-        if name.endswith((".weight", ".bias")) and tensor.dtype[0] in "BIU" and tensor.dtype != "BF16"
+        for each in files.values()
+        for name, tensor in each.items()
+        if name.endswith((".weight", ".bias"))
+        and tensor.dtype[0] in "BIU"
+        and tensor.dtype != "BF16"
     ]
     problems = (*compared.problems, *(() if quantised(config) else whole_numbers))
     if problems:
@@ -205,14 +208,14 @@ def _index(path: Path) -> dict[str, str]:
 
 
 def _misplaced(index: Mapping[str, str], files: Mapping[Path, Mapping[str, Stored]]) -> str:
-    held = {(path.name, name) for path, own in files.items() for name in own}
+    held = {(path.name, name) for path, each in files.items() for name in each}
     said = {(file, name) for name, file in index.items()}
-    for pairs, told in ((said - held, "which does not hold it"), (held - said, "")):
+    for pairs, reason in ((said - held, "which does not hold it"), (held - said, "")):
         if pairs:
             file, name = min(pairs)
             more = f" (and {len(pairs) - 1} more)" if len(pairs) > 1 else ""
-            if told:
-                return f"{INDEX} places {name} in {file}, {told}{more}"
+            if reason:
+                return f"{INDEX} places {name} in {file}, {reason}{more}"
             return f"{file} holds {name}, which {INDEX} does not place there{more}"
     return ""
 

@@ -195,8 +195,8 @@ def check_in_process(call: Asked) -> None:
     """Refuse what cannot be previewed."""
     if _chosen(call).PLACE != IN_PROCESS:
         raise Unsupported(
-            "a preview calculates for a model that runs in this process, not for a server or a "
-            "GGUF file; leave out the preview (`--dry-run`), or use `ropewalk cost`"
+            "a preview is only for a model that runs in this process, not for a server or a GGUF "
+            "file; run without `--dry-run`, or use `ropewalk cost`"
         )
 
 

@@ -343,7 +343,7 @@ class Server:
 
     def _prompt_tokens(self, answer: Mapping[str, Any]) -> int:
         read = members(answer.get("usage")).get("prompt_tokens")
-        if type(read) is not int or not 0 <= read <= MAX_LENGTH:
+        if type(read) is not int or not 0 < read <= MAX_LENGTH:
             raise self._odd(
                 "has no usage.prompt_tokens, without which a cut prompt would not be noticed"
             )

@@ -48,6 +48,8 @@ _OFF = (0.6, 1.6)
 """The farthest that an estimate is corrected by what was read of the first documents."""
 _GOES_ON = 64
 """The tokens that two texts with different beginnings go on by, where those may be cut."""
+_SAME = 0.1
+"""The most by which a server's two counts of a text may differ, a template's and a BOS apart."""
 _TRIED = 1500
 """Characters of each of two texts by which a server's tokens are estimated, where they fit."""
 
@@ -135,6 +137,7 @@ def subject_of(call: HowLong) -> Askable:
         if not client.where.is_local and client.key and client.where.scheme == "http":
             call.notice(f"warning: the key is sent to {client.where.host} unencrypted; use https")
         info = discover(client, call.model_name)
+        # Servers state their length under several names; an impossible value is reported, not used.
         stated = [info.length, *(info.revealed.get(name) for name in _LENGTHS)]
         lengths = [n for n in stated if type(n) is int and 0 < n <= MAX_MEASURED_LENGTH]
         vocabulary = info.revealed.get("n_vocab")
@@ -261,7 +264,7 @@ class ServedReader(DocumentReader):
         self.identity = {"server": server.info.to_json(), **({"chat": True} if self._chats else {})}
         how = ", asked through its chat template" if self._chats else ""
         self.runs = f"{server.info}{how}"
-        self._exact = self._counted("a") is not None
+        self._exact = self._counts_as_read()
         self.added = 0 if self._chats else self._shared
 
     def count(self, text: str) -> int:
@@ -332,6 +335,12 @@ class ServedReader(DocumentReader):
             return None
         tokens = answer.get("tokens") if isinstance(answer, dict) else None
         return len(tokens) if isinstance(tokens, list) and tokens else None
+
+    def _counts_as_read(self) -> bool:
+        """True if the server's tokenizer counts what its model reads; that of a proxy may count
+        more, and documents would be shorter than their length."""
+        counted, read = self._counted("".join(self._trials)), self._read_of_trials[2]
+        return counted is not None and abs(counted - read + self._shared) <= _SAME * read
 
     @cached_property
     def _trials(self) -> tuple[str, str]:

@@ -149,14 +149,14 @@ def family(model_type: str, outer: str = "") -> GGUFFamily:
             "for another, convert it with llama.cpp's own converter and check the result "
             "(ropewalk verify)"
         )
-    found: GGUFFamily = import_module(f"{__name__}.{model_type}").FAMILY
-    if outer and outer not in found.inside:
+    result: GGUFFamily = import_module(f"{__name__}.{model_type}").FAMILY
+    if outer and outer not in result.inside:
         raise Unsupported(
             f"model type {shortened(outer)}: the export to GGUF does not write the language model "
             "inside it; give that in a folder of its own, or convert the model with llama.cpp's "
             "own converter and check the result (ropewalk verify)"
         )
-    return found
+    return result
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,17 +178,17 @@ def check_reaches(plan: ContextPlan) -> None:
         )
 
 
-def rotation_of(own: GGUFFamily, plan: ContextPlan) -> Rotation:
+def rotation_of(family: GGUFFamily, plan: ContextPlan) -> Rotation:
     """The rotation that makes a family follow a plan in llama.cpp, or a refusal by name."""
     check_reaches(plan)
     schedule = plan.longest()
-    computed_as, setting = followed_by(own, schedule)
+    computed_as, setting = followed_by(family, schedule)
     return Rotation(computed_as, setting, _sliding_base(plan, setting))
 
 
-def followed_by(own: GGUFFamily, schedule: RotarySchedule) -> tuple[Architecture, GGUFSetting]:
+def followed_by(family: GGUFFamily, schedule: RotarySchedule) -> tuple[Architecture, GGUFSetting]:
     """The first of the architectures that can follow a schedule, and by which setting."""
-    *plainer, last = map(architecture, own.architectures)
+    *plainer, last = map(architecture, family.architectures)
     for computed_as in plainer:
         try:
             return computed_as, setting_in(computed_as, schedule, by_factors=True)

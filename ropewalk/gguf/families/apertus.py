@@ -20,10 +20,10 @@ def _keys(config: Any, weights: Weights) -> Keys:
 
 
 def _number(name: str, weights: Weights) -> float:
-    found = weights(name)
-    if found.numel() != 1:
-        raise InputError(f"{name}: holds {found.numel()} numbers in place of one; copy it again")
-    return float(found)
+    tensor = weights(name)
+    if tensor.numel() != 1:
+        raise InputError(f"{name}: holds {tensor.numel()} numbers in place of one; copy it again")
+    return float(tensor)
 
 
 FAMILY = GGUFFamily(

@@ -10,10 +10,10 @@ _EXPERT = re.compile(r"(?P<before>.+\.experts)\.(?P<expert>\d+)\.(?P<rest>w[123]
 
 
 def _parts(source: str) -> tuple[TensorPart, ...]:
-    found = _EXPERT.fullmatch(source)
-    if found is None:
+    matched = _EXPERT.fullmatch(source)
+    if matched is None:
         return (TensorPart(source),)
-    return (TensorPart(f"{found['before']}.{found['rest']}", expert=int(found["expert"])),)
+    return (TensorPart(f"{matched['before']}.{matched['rest']}", expert=int(matched["expert"])),)
 
 
 FAMILY = GGUFFamily(("llama",), parts=_parts, keys=expert_keys)

@@ -65,15 +65,15 @@ def _present_plan(reader: ConfigReader, model: str | None) -> ContextPlan:
     )
     layers = reader.layer_settings()
     steps = {layer: reader.steps(rope) for layer, rope in layers.items()}
-    found = reader.rotating_layers()
-    rotating = f"{found[0]} of {found[1]}" if found and found[0] < found[1] else ""
+    counts = reader.rotating_layers()
+    rotating = f"{counts[0]} of {counts[1]}" if counts and counts[0] < counts[1] else ""
     # A sliding-window layer sees no distance above its window, so it serves what the others serve.
-    target = max(own[-1].up_to_length for own in steps.values())
+    target = max(ladder[-1].up_to_length for ladder in steps.values())
     return ContextPlan(
         model=name,
         schedules={
-            layer: (*own[:-1], replace(own[-1], up_to_length=target))
-            for layer, own in steps.items()
+            layer: (*ladder[:-1], replace(ladder[-1], up_to_length=target))
+            for layer, ladder in steps.items()
         },
         provenance={
             "source": "config",

@@ -76,10 +76,10 @@ def _head_dim(keys: ConfigKeys, layer_type: str | None) -> tuple[int, str]:
     if isinstance(kinds, list) and isinstance(layers, Mapping):
         for index, values in layers.items():
             at = int(index) if str(index).isdecimal() else len(kinds)
-            own = values.get("head_dim") if isinstance(values, Mapping) else None
-            if own is not None and at < len(kinds) and kinds[at] == layer_type:
+            stated = values.get("head_dim") if isinstance(values, Mapping) else None
+            if stated is not None and at < len(kinds) and kinds[at] == layer_type:
                 key = f"{keys.prefix}per_layer_config.{index}.head_dim"
-                return counted(own, key, MAX_DIM), key
+                return counted(stated, key, MAX_DIM), key
     if layer_type == FULL_ATTENTION and keys.get("global_head_dim") is not None:
         return keys.count("global_head_dim", MAX_DIM), keys.written("global_head_dim")
     return _common_head_dim(keys), keys.written("head_dim")

@@ -46,16 +46,16 @@ def for_stock_class(value: Any) -> Any:
     if isinstance(value, dict):
         if (tag := value.get("__float__")) in _FLOATS and len(value) == 1:
             return _FLOATS[tag]
-        return {key: for_stock_class(own) for key, own in value.items()}
-    return [for_stock_class(own) for own in value] if isinstance(value, list) else value
+        return {key: for_stock_class(member) for key, member in value.items()}
+    return [for_stock_class(member) for member in value] if isinstance(value, list) else value
 
 
 def _refuse_adapter(file: Path) -> None:
     """Name the folder of an adapter, which holds a part of a model."""
     if not file.is_file():
         return
-    own = read_json(file, max_bytes=MAX_CONFIG_BYTES)
-    base = own.get("base_model_name_or_path") if isinstance(own, dict) else None
+    adapter = read_json(file, max_bytes=MAX_CONFIG_BYTES)
+    base = adapter.get("base_model_name_or_path") if isinstance(adapter, dict) else None
     of = f" of {shortened(base)}" if base else ""
     raise InputError(
         f"{file.parent}: is the folder of an adapter{of}, not of a model; merge it into its base "
@@ -91,9 +91,9 @@ def load_config(source: object) -> Config:
             f"{path}: is a plan, not a model; give the model's folder (a plan goes with --plan; to "
             "check what a plan does, export the model with it, and verify the export)"
         )
-    for place, own in (("model_type", value), ("text_config.model_type", value.get("text_config"))):
-        if isinstance(own, dict) and own.get("model_type") is not None:
-            text_value(own["model_type"], f"{path}: {place}")
+    for key, part in (("model_type", value), ("text_config.model_type", value.get("text_config"))):
+        if isinstance(part, dict) and part.get("model_type") is not None:
+            text_value(part["model_type"], f"{path}: {key}")
     return value
 
 
@@ -137,8 +137,8 @@ def text_part(config: Config) -> tuple[Config, tuple[str, ...]]:
             raise InvalidValue(f"config.{key}", inner, "must be an object", "write {…}")
         # A decoder that is no more than a number of layers belongs to the config around it.
         if isinstance(inner, dict) and (key == "text_config" or inner.get("model_type")):
-            found, path = text_part(inner)
-            return found, (key, *path)
+            part, path = text_part(inner)
+            return part, (key, *path)
     return config, ()
 
 
@@ -221,14 +221,14 @@ class ConfigKeys:
     @property
     def unread(self) -> tuple[str, ...]:
         """Keys that the class of this type does not follow, though a config may state them."""
-        own = self.family.defaults.get("own_base") and not self.config.get(self.rope_key)
-        return (*self.family.unread, *(["rope_theta"] if own else []))
+        fixed = self.family.defaults.get("own_base") and not self.config.get(self.rope_key)
+        return (*self.family.unread, *(["rope_theta"] if fixed else []))
 
     def _names_of(self, key: str) -> tuple[str, ...]:
         """The names under which a config of this type may state a key, the family's own first."""
-        own = self.family.names.get(key)
+        first = self.family.names.get(key)
         usual = (name for name in ALIASES.get(key, (key,)) if name not in self.unread)
-        return (*((own,) if own else ()), *usual)
+        return (*((first,) if first else ()), *usual)
 
     def _stated(self, name: str) -> Any:
         """The value at a path of the config, as `attn_config.rope_theta`."""

@@ -68,8 +68,8 @@ def layer_settings(keys: ConfigKeys, *, unused: bool = False) -> dict[str, Confi
     Types that no layer has are left out, unless `unused` asks for them.
     """
     key, flagged = keys.family.scaling_flag or ("", None)
-    own = flagged if flagged and keys.flag(key) else keys.family.rope
-    rope = keys.config.get(keys.rope_key) or own
+    default = flagged if flagged and keys.flag(key) else keys.family.rope
+    rope = keys.config.get(keys.rope_key) or default
     if not isinstance(rope, Mapping):
         raise InvalidValue(keys.written(keys.rope_key), rope, "must be an object", "write {…}")
     nested = {key: value for key, value in rope.items() if isinstance(value, Mapping)}
@@ -77,6 +77,7 @@ def layer_settings(keys: ConfigKeys, *, unused: bool = False) -> dict[str, Confi
         name = f"{keys.prefix}{keys.rope_key}.{key}"
         raise InvalidValue(name, nested[key], "must be a value, not an object", "correct it")
     _refuse_other_form(keys, rope)
+    # A setting for each layer type, in whichever of three forms the config has it.
     if nested:
         layers = {key: dict(value) for key, value in nested.items()}
         for setting in layers.values():
@@ -89,6 +90,7 @@ def layer_settings(keys: ConfigKeys, *, unused: bool = False) -> dict[str, Confi
         layers = {FULL_ATTENTION: dict(rope), SLIDING_ATTENTION: local}
     else:
         layers = {_rotating_type(keys): dict(rope)}
+    # Each setting gets its base: the list by layer, its own, or the one next to the settings.
     base, by_layer = _base(keys), _base_by_layer(keys)
     for layer_type, setting in layers.items():
         setting["layer_type"] = layer_type
@@ -111,7 +113,7 @@ def layer_settings(keys: ConfigKeys, *, unused: bool = False) -> dict[str, Confi
     kinds = keys.config.get("layer_types")
     for i, kind in enumerate(list_value(kinds or [], f"{keys.prefix}layer_types")):
         text_value(kind, f"{keys.prefix}layer_types[{i}]")
-    used = {key: own for key, own in layers.items() if kinds and key in kinds}
+    used = {key: setting for key, setting in layers.items() if kinds and key in kinds}
     return layers if unused or not used else used
 
 
@@ -171,13 +173,13 @@ def _base_by_layer(keys: ConfigKeys) -> object:
         return None
     if not isinstance(bases, list):
         raise InvalidValue(key, bases, "must be a list of numbers", "write [a, b, …]")
-    own = {real_number(base, f"{key}[{i}]") for i, base in enumerate(bases)} - {0.0}
-    if len(own) != 1:
+    distinct = {real_number(base, f"{key}[{i}]") for i, base in enumerate(bases)} - {0.0}
+    if len(distinct) != 1:
         raise Unsupported(
-            f"{key} states {len(own)} bases above 0, and a plan has one schedule for all "
+            f"{key} states {len(distinct)} bases above 0, and a plan has one schedule for all "
             "layers of a type"
         )
-    return own.pop()
+    return distinct.pop()
 
 
 def _base(keys: ConfigKeys) -> object:
@@ -198,10 +200,10 @@ def rotating_layers(keys: ConfigKeys) -> tuple[int, int] | None:
     if not isinstance(keys.get("num_hidden_layers"), int):
         return None
     count = keys.count("num_hidden_layers", MAX_WIDTH)
-    found = _turning(keys, count)
-    if found is None:
+    stated = _turning(keys, count)
+    if stated is None:
         return None
-    key, turning = found
+    key, turning = stated
     if not any(turning):
         raise Unsupported(
             f"{keys.prefix}{key}: none of the {count} layers of this model rotates, so there "

@@ -91,8 +91,8 @@ class RopeSetting:
     def scaled(self) -> tuple[float, Lengths, RotarySchedule]:
         """The start of all scalings by one factor: it, the lengths, and the plain frequencies."""
         factor = self.factor()
-        own = self.lengths(factor)
-        return factor, own, self.plain(own.reference)
+        lengths = self.lengths(factor)
+        return factor, lengths, self.plain(lengths.reference)
 
 
 def rope_setting(keys: ConfigKeys, rope: Config) -> RopeSetting:
@@ -145,9 +145,9 @@ def steps(setting: RopeSetting) -> tuple[PlanStep, ...]:
     except InvalidValue as error:
         if error.key.startswith("rescale_factors"):
             factor = setting.rope.get("factor")
-            given = f"makes a pair turn {error.value} times slower"
+            effect = f"makes a pair turn {error.value} times slower"
             raise InvalidValue(
-                f"{setting.place}.factor", factor, f"{given}, which {error.rule}", "correct it"
+                f"{setting.place}.factor", factor, f"{effect}, which {error.rule}", "correct it"
             ) from None
         raise error.renamed(_names(setting)) from None
 
@@ -178,9 +178,9 @@ def _log_n(setting: RopeSetting) -> LogN | None:
 
 def _original_length(keys: ConfigKeys, rope: Config, place: str) -> tuple[int | None, str]:
     """The original length, if it is stated, and the key that states the length."""
-    own, key = rope.get(ORIGINAL_LENGTH), f"{place}.{ORIGINAL_LENGTH}"
-    if own is not None and keys.model_type not in LENGTH_BESIDE:
-        return counted(own, key, MAX_LENGTH), key
+    stated, key = rope.get(ORIGINAL_LENGTH), f"{place}.{ORIGINAL_LENGTH}"
+    if stated is not None and keys.model_type not in LENGTH_BESIDE:
+        return counted(stated, key, MAX_LENGTH), key
     if keys.get(ORIGINAL_LENGTH) is not None:
         return keys.count(ORIGINAL_LENGTH, MAX_LENGTH), keys.written(ORIGINAL_LENGTH)
     return None, keys.written("max_position_embeddings")
@@ -190,8 +190,8 @@ def _names(setting: RopeSetting) -> dict[str, str]:
     """The keys of the file, by the names that schedules and methods have for their values."""
     keys, place, layer_type = setting.keys, setting.place, setting.rope.get("layer_type")
     rope = keys.config.get(keys.rope_key)
-    own = rope.get(layer_type, rope) if isinstance(rope, Mapping) else {}
-    in_rope = isinstance(own, Mapping) and own.get("rope_theta") is not None
+    layer = rope.get(layer_type, rope) if isinstance(rope, Mapping) else {}
+    in_rope = isinstance(layer, Mapping) and layer.get("rope_theta") is not None
     served = keys.written("max_position_embeddings")
     local = keys.family.local_base
     if local and layer_type == SLIDING_ATTENTION and not keys.is_nested:

@@ -17,16 +17,16 @@ from ropewalk.pipeline.stages.verify import Verify
 def stages(settings: ExtendSettings) -> tuple[Stage[Any], ...]:
     """The stages in their order. A new one is a file in `stages/` and a row here."""
     judged = (settings.target_length, settings.documents, settings.seed)
-    found: list[Stage[Any]] = [Inspect(), JudgeFirst(*judged)]
+    ordered: list[Stage[Any]] = [Inspect(), JudgeFirst(*judged)]
     if settings.evaluations is not None:
-        found += [
+        ordered += [
             Search(
                 settings.target_length, settings.evaluations, settings.seed, settings.short_limit
             ),
             JudgeChosen(*judged),
         ]
     if settings.train_steps:
-        found += [
+        ordered += [
             Train(
                 settings.target_length,
                 settings.train_steps,
@@ -36,4 +36,4 @@ def stages(settings: ExtendSettings) -> tuple[Stage[Any], ...]:
             ),
             JudgeTrained(*judged),
         ]
-    return (*found, Export(), Verify())
+    return (*ordered, Export(), Verify())

@@ -71,14 +71,14 @@ class Export(Stage[Exports]):
         What was deleted is written again; what was changed may be somebody's work, and is not.
         """
         path = work.directory.path
-        found = _digests(path)
+        digests = _digests(path)
         deleted: dict[Path, None] = {}
         for name, digest in result.sha256.items():
             whole = path / Path(name).parts[0]
             if not whole.exists():
                 deleted[whole] = None
-            elif found.get(name) != digest:
-                state = "has changed since it was exported" if name in found else "is missing"
+            elif digests.get(name) != digest:
+                state = "has changed since it was exported" if name in digests else "is missing"
                 raise InputError(
                     f"{path / name}: {state}; remove {whole} to have it exported again, or give "
                     "another run directory (`run`)"

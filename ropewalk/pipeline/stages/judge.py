@@ -83,9 +83,9 @@ class Judge(Stage[Judged]):
 
         chosen, plan = self.candidate(work)
         layer = plan.extended_layer
-        known = [each for each in work.results.values() if isinstance(each, Judged)]
-        window = known[0].window if known else work.present.target_length
-        short, long, between = self._planted(work, window, unheard if known else work.notice)
+        earlier = [each for each in work.results.values() if isinstance(each, Judged)]
+        window = earlier[0].window if earlier else work.present.target_length
+        short, long, between = self._planted(work, window, unheard if earlier else work.notice)
         documents = (*short, *long, *between)
 
         def plan_of(schedule: RotarySchedule) -> ContextPlan:
@@ -102,47 +102,47 @@ class Judge(Stage[Judged]):
             within = range(len(short))
             at_target = range(len(short), len(short) + len(long))
             present = work.present.longest(layer)
-            if known:
-                before = [each for each in known[0].readings if each.method == AS_IT_IS]
+            if earlier:
+                before = [each for each in earlier[0].readings if each.method == AS_IT_IS]
             else:
                 before = reader.read(AS_IT_IS, present, window, within)
-            told = Judged(chosen, plan, window, self.target_length, tuple(before), None)
-            told = told.with_more(reader.read(chosen, schedule, window, within))
+            judged = Judged(chosen, plan, window, self.target_length, tuple(before), None)
+            judged = judged.with_more(reader.read(chosen, schedule, window, within))
             for end in [*(n for n in LOOKS if n < len(long)), len(long)]:
-                for begin in range(len(told.of(chosen, self.target_length)), end, ranks.size):
+                for begin in range(len(judged.of(chosen, self.target_length)), end, ranks.size):
                     more = at_target[begin : min(begin + ranks.size, end)]
-                    told = told.with_more(
-                        reader.read(chosen, schedule, self.target_length, more, told.so_far)
+                    judged = judged.with_more(
+                        reader.read(chosen, schedule, self.target_length, more, judged.so_far)
                     )
-                    value = sealed(self.name, work.directory.configuration, told)
+                    value = sealed(self.name, work.directory.configuration, judged)
                     so_far = work.directory.seal(f"{self.name}{SO_FAR}", json.dumps(value))
-                if told.verdict != "undecided":
+                if judged.verdict != "undecided":
                     break
-            if not known:
+            if not earlier:
                 some = at_target[:UNMODIFIED]
-                told = told.with_more(
+                judged = judged.with_more(
                     reader.read(AS_IT_IS, present, self.target_length, some, may_fail=True)
                 )
-            methods = {chosen: schedule} if known else {chosen: schedule, AS_IT_IS: present}
-            told = told.with_more(reader.between(at_target.stop, methods))
-        if ranks.size == 1 and not known:
-            told = replace(told, example=_example(work, local, len(short), schedule))
+            methods = {chosen: schedule} if earlier else {chosen: schedule, AS_IT_IS: present}
+            judged = judged.with_more(reader.between(at_target.stop, methods))
+        if ranks.size == 1 and not earlier:
+            judged = replace(judged, example=_example(work, local, len(short), schedule))
         so_far.unlink()
-        return told
+        return judged
 
     def _planted(
         self, start: Start, window: int, notice: Notice = unheard
     ) -> tuple[list[Planted], list[Planted], list[Planted]]:
         encoder = _encoder(start)
         wanted = {window: min(self.documents, WITHIN), self.target_length: self.documents}
-        found = {n: self._stretches(start, encoder, n, count) for n, count in wanted.items()}
-        _tell_few({length: len(own) for length, own in found.items()}, wanted, notice)
-        short, long = found.values()
+        by_length = {n: self._stretches(start, encoder, n, count) for n, count in wanted.items()}
+        _tell_few({length: len(each) for length, each in by_length.items()}, wanted, notice)
+        short, long = by_length.values()
 
-        def planted(length: int, own: Sequence[Stretch]) -> list[Planted]:
+        def planted(length: int, stretches: Sequence[Stretch]) -> list[Planted]:
             return [
                 plant(stretch, encoder, length, i, self.seed, mixed_within=window)
-                for i, stretch in enumerate(own)
+                for i, stretch in enumerate(stretches)
             ]
 
         between = [
@@ -153,14 +153,14 @@ class Judge(Stage[Judged]):
         return planted(window, short), planted(self.target_length, long), between
 
     def _stretches(self, start: Start, encoder: Encoder, length: int, wanted: int) -> list[Stretch]:
-        found, _ = stretches_of(start.to_report, encoder, length, wanted, self.seed)
-        if len(found) < FEWEST:
+        stretches, _ = stretches_of(start.to_report, encoder, length, wanted, self.seed)
+        if len(stretches) < FEWEST:
             raise InputError(
-                f"the text for the verdict holds {len(found)} disjoint documents of {length:,} "
+                f"the text for the verdict holds {len(stretches)} disjoint documents of {length:,} "
                 f"tokens, and at least {FEWEST} are needed for an interval; give more or longer "
                 "documents (`corpus`), or a shorter target (`to`)"
             )
-        return found
+        return stretches
 
 
 @dataclass(frozen=True)
@@ -212,13 +212,13 @@ class JudgeChosen(Judge):
     conditional = True
 
     def needed(self, work: Work) -> bool:
-        first, found = work.result(JudgeFirst), work.results.get("search")
-        return isinstance(found, SearchResult) and not first.plan.rotates_like(found.plan)
+        first, search = work.result(JudgeFirst), work.results.get("search")
+        return isinstance(search, SearchResult) and not first.plan.rotates_like(search.plan)
 
     def candidate(self, work: Work) -> tuple[str, ContextPlan]:
-        found = work.results["search"]
-        assert isinstance(found, SearchResult)
-        return found.legs[0].chosen, found.plan
+        search = work.results["search"]
+        assert isinstance(search, SearchResult)
+        return search.legs[0].chosen, search.plan
 
 
 @dataclass(frozen=True)
@@ -261,37 +261,37 @@ class _Reader:
                 f"the model has no finite scores at {length:,} tokens under {method}; try float32 "
                 "(`dtype`), and check that the unmodified model works"
             )
-        found = []
+        readings = []
         for i, (text, answers, retrieved, matched) in zip(numbers, values.tolist(), strict=True):
             document = self.documents[i]
             depths: tuple[list[float], list[float]] = [], []
             for place, depth in enumerate(document.depths):
                 depths[int(matched) >> place & 1].append(round(depth, 3))
             missed, right = (tuple(sorted(each)) for each in depths)
-            own = (text, answers, retrieved, len(document.answers), right, missed)
-            found.append(DocumentRead(method, length, document.source, *own))
-        return found
+            fields = (text, answers, retrieved, len(document.answers), right, missed)
+            readings.append(DocumentRead(method, length, document.source, *fields))
+        return readings
 
     def between(self, first: int, methods: Mapping[str, RotarySchedule]) -> list[DocumentRead]:
         """Read the documents of lengths in between, from the `first` on.
 
         The unmodified model reads those just beyond its window: farther, it retrieves no more.
         """
-        found = []
+        readings = []
         for begin in range(first, len(self.documents), BETWEEN):
             length, numbers = len(self.documents[begin].tokens), range(begin, begin + BETWEEN)
             for name, schedule in methods.items():
                 if name != AS_IT_IS or begin == first:
-                    found += self.read(name, schedule, length, numbers, may_fail=True)
-        return found
+                    readings += self.read(name, schedule, length, numbers, may_fail=True)
+        return readings
 
 
-def _tell_few(found: Mapping[int, int], wanted: Mapping[int, int], notice: Notice) -> None:
+def _tell_few(counts: Mapping[int, int], wanted: Mapping[int, int], notice: Notice) -> None:
     """Say, once for all lengths, that documents are too few for some verdicts."""
     enough = {length: max(count, TO_WORK) for length, count in wanted.items()}
     few = [
         f"{count} of {length:,} tokens, of {enough[length]} that it may need"
-        for length, count in found.items()
+        for length, count in counts.items()
         if count < enough[length]
     ]
     if few:
@@ -317,14 +317,14 @@ def _example(work: Work, local: DocumentMeasure, number: int, schedule: RotarySc
     from_scored = slice(place.start - document.scored_from, place.stop - document.scored_from)
     before, after = (local.likeliest(each, number)[from_scored] for each in (present, schedule))
     parts = (document.tokens[begin : place.start], document.tokens[place], before, after)
-    asked, answer, told_before, told_after = (_encoder(work).text(part).strip() for part in parts)
+    passage, answer, text_before, text_after = (_encoder(work).text(part).strip() for part in parts)
     # Before the first question stands what a chat asks for.
-    question = asked.rpartition("\n")[2]
+    question = passage.rpartition("\n")[2]
     at = round(document.depths[farthest] * len(document.tokens))
     around = (document.tokens[max(0, at - AROUND) : at], document.tokens[at : at + AROUND])
     above, below = (_encoder(work).text(part).strip("\n").split("\n") for part in around)
     lines = "\n".join((above[-1], *below[:2]))
-    return Example(question, answer, told_before, told_after, document.depths[farthest], lines)
+    return Example(question, answer, text_before, text_after, document.depths[farthest], lines)
 
 
 def _encoder(start: Start) -> Encoder:

@@ -111,11 +111,11 @@ def _trained_in(run: Path) -> bool:
 
 def _texts(start: Start) -> tuple[list[Document], int]:
     """The text to train on, and how much of it the evaluation reads too."""
-    given = list(start.to_train or start.to_search)
-    texts = apart_from(given, start.to_report)
+    documents = list(start.to_train or start.to_search)
+    texts = apart_from(documents, start.to_report)
     if not texts:
         raise InputError(
             "each training document shares text with the documents of the verdict, so none is "
             "left; give other text (`train_corpus`)"
         )
-    return texts, len(given) - len(texts)
+    return texts, len(documents) - len(texts)

@@ -30,7 +30,7 @@ class Verify(Stage[Verified]):
         from ropewalk.audit.examination import audit
 
         plan = ContextPlan.read(work.directory.path / PLAN)
-        found = []
+        verified = []
         written = work.result(Export).written
         for done, each in enumerate(written):
             progress(Status(self.name, done / len(written)))
@@ -40,7 +40,7 @@ class Verify(Stage[Verified]):
             wrong = [finding.what for finding in audited.warnings if finding.wrong]
             if wrong:
                 raise GateFailed(f"{each.path} does not follow the plan", wrong)
-            found.append(
+            verified.append(
                 VerifiedFile(each.path, audited.verdict, audited.warnings, audited.not_established)
             )
-        return Verified(tuple(found))
+        return Verified(tuple(verified))

@@ -23,8 +23,8 @@ def commands() -> tuple[str, ...]:
 
 def again(run: RunOnDisk, *changes: str) -> str:
     """The command that repeats a run in another directory, with these changes."""
-    known = ("ropewalk", run.command, "--config", str(run.path / CONFIGURATION))
-    return shlex.join((*known, *changes, "--run", f"{run.path}-more"))
+    command = ("ropewalk", run.command, "--config", str(run.path / CONFIGURATION))
+    return shlex.join((*command, *changes, "--run", f"{run.path}-more"))
 
 
 def model_of(run: RunOnDisk) -> str:
@@ -35,10 +35,10 @@ def model_of(run: RunOnDisk) -> str:
 def argument(run: RunOnDisk, name: str) -> str:
     """An argument of the command, if it is a text; else empty."""
     try:
-        given = read_arguments(run.path, run.command).get(name)
+        value = read_arguments(run.path, run.command).get(name)
     except InputError:  # of a version that recorded no arguments
-        given = None
-    return given if isinstance(given, str) else ""
+        value = None
+    return value if isinstance(value, str) else ""
 
 
 def index_of(folder: Path) -> Page:
@@ -51,11 +51,11 @@ def index_of(folder: Path) -> Page:
         try:
             run = RunOnDisk.read(file.parent)
             began, took = run.times()
-            told, command, newest = page_of(run).told, run.command, file.stat().st_mtime
+            verdict, command, newest = page_of(run).told, run.command, file.stat().st_mtime
         except InputError as error:
-            told, command, newest, began, took = str(error), "", 0.0, "", ""
+            verdict, command, newest, began, took = str(error), "", 0.0, "", ""
         cells = Cell(str(place), None, link), Cell(command), Cell(began, newest), Cell(took)
-        rows.append((newest, (*cells, Cell(told))))
+        rows.append((newest, (*cells, Cell(verdict))))
     if not rows:
         raise InputError(
             f"{folder}: is not a run directory and holds none; give one, or a folder of them"
@@ -77,6 +77,6 @@ def page_of(run: RunOnDisk) -> Page:
     page: Page = import_module(f"{__name__}.{run.command}").page(run)
     return page._replace(
         notes=(*page.notes, *run.notes()),
-        facts=(*page.facts, *(f"measured on {own}" for own in filter(None, [run.machine]))),
+        facts=(*page.facts, *(f"measured on {machine}" for machine in filter(None, [run.machine]))),
         folded=run.asked(),
     )

@@ -19,14 +19,14 @@ from ropewalk.run_on_disk import RunOnDisk
 
 
 def page(run: RunOnDisk) -> Page:
-    found = evaluated(run)
+    evaluation = evaluated(run)
     results = summarise(run.records)
-    at = None if found is None else found.original_length
-    own = [] if found is None else found.blocks()
-    if found is None and results:
-        own = [tables.scores(results), Heading(CURVES), *charts.by_length(results)]
+    at = None if evaluation is None else evaluation.original_length
+    parts = [] if evaluation is None else evaluation.blocks()
+    if evaluation is None and results:
+        parts = [tables.scores(results), Heading(CURVES), *charts.by_length(results)]
     # All that has depths is drawn below, from the records.
-    blocks = (each for each in own if not isinstance(each, Title | TileGrid))
+    blocks = (each for each in parts if not isinstance(each, Title | TileGrid))
     sections = [
         *sections_of(blocks, "Scores"),
         Section(
@@ -41,33 +41,33 @@ def page(run: RunOnDisk) -> Page:
         schedules.of_plans(_plans(run)),
     ]
     shown = tuple(section for section in sections if section.blocks)
-    if found is None:
-        told = "Unfinished: what was scored so far is shown."
-        return Page("A model, evaluated", told, (), shown, (RESULTS,))
-    name, word, to_do = _verdict(found, run)
-    needed = {each.threshold for each in found.effective_lengths}
+    if evaluation is None:
+        text = "Unfinished: what was scored so far is shown."
+        return Page("A model, evaluated", text, (), shown, (RESULTS,))
+    name, word, to_do = _verdict(evaluation, run)
+    needed = {each.threshold for each in evaluation.effective_lengths}
     rule = (
         f" It works if the whole interval reaches {needed.pop():.0%}." if len(needed) == 1 else ""
     )
-    standings = found.standings
-    at_longest = f"{name} at {format_length(found.longest)}: {standings.pop(name)}.{rule}"
+    standings = evaluation.standings
+    at_longest = f"{name} at {format_length(evaluation.longest)}: {standings.pop(name)}.{rule}"
     others = [f"{other}: {standing}" for other, standing in standings.items()]
     return Page(
-        f"{found.model}, evaluated",
+        f"{evaluation.model}, evaluated",
         at_longest,
-        (*others, *found.remarks()),
+        (*others, *evaluation.remarks()),
         shown,
         word=word,
         to_do=to_do,
     )
 
 
-def _verdict(found: Evaluated, run: RunOnDisk) -> tuple[str, str, Code | None]:
+def _verdict(evaluation: Evaluated, run: RunOnDisk) -> tuple[str, str, Code | None]:
     """The subject that reaches farthest, the word for it, and advice with its command."""
-    if not found.effective_lengths:
-        return next(iter(found.standings)), "", None
-    named = labels(result.subject for result in found.results)
-    first, *others = found.effective_lengths
+    if not evaluation.effective_lengths:
+        return next(iter(evaluation.standings)), "", None
+    named = labels(result.subject for result in evaluation.results)
+    first, *others = evaluation.effective_lengths
     alike = (e for e in others if (e.group, e.criterion) == (first.group, first.criterion))
     best = max((first, *alike), key=lambda e: (e.passed or 0, e.standings[-1].margin))
     name, longest = named[best.subject], best.standings[-1].length
@@ -76,17 +76,17 @@ def _verdict(found: Evaluated, run: RunOnDisk) -> tuple[str, str, Code | None]:
     if best.possible != longest:
         reach = "" if best.passed is None else f"use it up to {format_length(best.passed)}, or "
         return name, "does not work", Code(f"{reach}train under {name}.", "")
-    most = max(result.samples for result in found.results)
+    most = max(result.samples for result in evaluation.results)
     command = again(run, "--samples", str(4 * most))
     return name, "undecided", Code("score more samples.", command)
 
 
 def _plans(run: RunOnDisk) -> dict[str, ContextPlan]:
     conditions = run.configuration.get("conditions")
-    found = {}
+    plans = {}
     for i, each in enumerate(conditions if isinstance(conditions, list) else []):
         if isinstance(each, dict) and each.get("plan"):
-            found[str(each.get("method"))] = ContextPlan.from_json(
+            plans[str(each.get("method"))] = ContextPlan.from_json(
                 each["plan"], f"{run.path}: conditions[{i}].plan"
             )
-    return found
+    return plans

@@ -72,29 +72,32 @@ def page(run: RunOnDisk) -> Page:
     check_version(run.configuration, run.path)
     stage = partial(stage_of, run)
     inspected = stage("inspect", Inspected)
-    found, trained = stage("search", SearchResult), stage("train", TrainingResult)
+    searched, trained = stage("search", SearchResult), stage("train", TrainingResult)
     exports, verified = stage("export", Exports), stage("verify", Verified)
-    judged = {name: own for name in JUDGES if (own := stage(name, Judged)) is not None}
-    told = final(judged) if judged else None
-    going_on = [own for name in JUDGES if (own := stage(name, Judged, SO_FAR)) is not None]
+    judged = {name: result for name in JUDGES if (result := stage(name, Judged)) is not None}
+    valid = final(judged) if judged else None
+    going_on = [result for name in JUDGES if (result := stage(name, Judged, SO_FAR)) is not None]
     names = run.configuration.get("stages")
-    asked = [str(name) for name in names] if isinstance(names, list) else []
+    stages = [str(name) for name in names] if isinstance(names, list) else []
+    # The verdict that counts, and whether short text costs more than the run allows.
     limit = _limit(run)
-    missed = told is not None and limit > 0 and told.costs_more_than(limit)
-    over = told is not None and told.verdict == "works" and missed
-    same = [SAME.format(told.chosen)] if told and told.chosen not in (AS_IT_IS, TRAINED) else []
+    missed = valid is not None and limit > 0 and valid.costs_more_than(limit)
+    over = valid is not None and valid.verdict == "works" and missed
+    same = [SAME.format(valid.chosen)] if valid and valid.chosen not in (AS_IT_IS, TRAINED) else []
+    # The lines to paste name the exports where the run lies now; it may have been moved.
     written = [each.moved(run.path) for each in exports.written] if exports else []
     line = schedules.pasted(written[0]) if written else ""
     original = f", `{PATHS.get(inspected.model, inspected.model)}`," if inspected else ""
-    to_do = _to_do(told, run, exports, over=over, line=line, original=original) if told else None
+    to_do = _to_do(valid, run, exports, over=over, line=line, original=original) if valid else None
     is_line = line and to_do and to_do.text == line
     window, length = (inspected.serves, inspected.target_length) if inspected else (0, 0)
+    # Judgements stand newest first, after one that still goes on.
     sections = [
         *([_exported(exports, written, verified, to_do, window, length)] if exports else ()),
         *(judged_section(each, goes_on=True) for each in going_on),
-        *(judged_section(each, is_final=each is told) for each in reversed(judged.values())),
-        *(_tested(told, run) if told else ()),
-        *([_searched(found, judged)] if found else ()),
+        *(judged_section(each, is_final=each is valid) for each in reversed(judged.values())),
+        *(_tested(valid, run) if valid else ()),
+        *([_searched(searched, judged)] if searched else ()),
     ]
     if trained:
         course = (trained.stage.method, trained.stage.steps)
@@ -104,7 +107,7 @@ def page(run: RunOnDisk) -> Page:
         f"{format_length(inspected.serves)} to {format_length(inspected.target_length)} tokens"
         if inspected
         else "A model, extended",
-        f"{_ruled(told)}\n{_priced(told, limit if missed else 0.0)}" if told else NOT_YET,
+        f"{_ruled(valid)}\n{_priced(valid, limit if missed else 0.0)}" if valid else NOT_YET,
         (
             *(f"{each.chosen} is judged now, by {each.so_far}." for each in going_on),
             *([trained.summary()] if trained else ()),
@@ -113,18 +116,19 @@ def page(run: RunOnDisk) -> Page:
         tuple(section for section in sections if section.blocks),
         tuple(
             name
-            for name in asked
-            if not (run.path / f"{name}.json").exists() and name not in CONDITIONAL
+            for name in stages
+            if not (run.path / (file := f"{name}.json")).exists()
+            and (name not in CONDITIONAL or file in run.sealed)
         ),
         facts=(*schedules.sizes(run.path / "model"), *same),
-        word=told.verdict + ", at a price" * over if told else "",
+        word=valid.verdict + ", at a price" * over if valid else "",
         remarks=((CHEAPER, f"{MAY} `{again(run, *TRAIN)}`"),) if over and not trained else (),
         to_do=to_do,
         evidence=(
-            *(told.charts()[:1] if told else ()),
+            *(valid.charts()[:1] if valid else ()),
             *(schedules.settings(written[0].path) if is_line else ()),
         ),
-        figures=tuple(_figures(told, limit)) if told else (),
+        figures=tuple(_figures(valid, limit)) if valid else (),
     )
 
 
@@ -139,55 +143,56 @@ def _figures(judged: Judged, limit: float) -> Iterator[KeyFigure]:
     if not judged.looks:
         return
     for length in (judged.length, judged.window):
-        own = [
+        rates = [
             (method, judged.shares(method, length).estimate())
             for method in (AS_IT_IS, judged.chosen)
             if judged.of(method, length)
         ]
-        asked = dict.fromkeys(judged.asked(method, length) for method, _ in own)
+        counts = dict.fromkeys(judged.asked(method, length) for method, _ in rates)
         label = f"facts retrieved at {format_length(length)}"
-        if len(own) > 1 and length == judged.length:
+        if len(rates) > 1 and length == judged.length:
             label += ", unmodified → extended"
         yield KeyFigure(
-            " → ".join(rate.number() for _, rate in own),
+            " → ".join(rate.number() for _, rate in rates),
             label,
-            f"of {' and '.join(map(str, asked))}; {_ends(*(rate for _, rate in own))}",
+            f"of {' and '.join(map(str, counts))}; {_ends(*(rate for _, rate in rates))}",
         )
     if judged.price is not None:
         price = judged.price.change
-        told = f"perplexity at {format_length(judged.window)}"
-        told += f"; limit {math.expm1(limit):+.0%}" if limit else ""
+        label = f"perplexity at {format_length(judged.window)}"
+        label += f"; limit {math.expm1(limit):+.0%}" if limit else ""
         read = f"{judged.price.documents} documents"
-        yield KeyFigure(price.number(), told, f"{read}; {_ends(price)}")
+        yield KeyFigure(price.number(), label, f"{read}; {_ends(price)}")
 
 
-def _ends(*found: Interval) -> str:
-    told = ", ".join(each.range().strip("()") for each in found)
-    return f"95% interval{'s' * (len(found) > 1)} {told}"
+def _ends(*intervals: Interval) -> str:
+    ranges = ", ".join(each.range().strip("()") for each in intervals)
+    return f"95% interval{'s' * (len(intervals) > 1)} {ranges}"
 
 
 def _tested(judged: Judged, run: RunOnDisk) -> list[Section]:
     """Facts by depth; the text, and one of its facts with both answers; memory and time."""
-    own, length = judged.of(judged.chosen, judged.length), format_length(judged.length)
+    readings, length = judged.of(judged.chosen, judged.length), format_length(judged.length)
     rows = []
-    if own:
+    if readings:
         corpus = argument(run, "corpus")
         corpus = corpus or ("held-out" if judged.length <= SHIPPED_UP_TO else "python")
-        texts = sorted({PART.sub(_from, text_of(each.source)) for each in own})
+        texts = sorted({PART.sub(_from, text_of(each.source)) for each in readings})
         more = "; …" if len(texts) > SHOWN else ""
         rows = [
             (
                 "text",
-                f"{len(own)} documents of {length} tokens, cut from {len(texts)} texts of the "
+                f"{len(readings)} documents of {length} tokens, cut from {len(texts)} texts of the "
                 f"corpus `{corpus}` ({'; '.join(texts[:SHOWN])}{more}). None of them chose the "
                 "method.",
             ),
             (
                 "facts",
-                f"{own[0].facts} hidden in each document, and all asked for at its end. An "
+                f"{readings[0].facts} hidden in each document, and all asked for at its end. An "
                 "answer counts if it is exactly the hidden one.",
             ),
         ]
+    # One hidden fact, so that a reader sees what was asked and how both models answered.
     if (one := judged.example) is not None:
         rows += [
             (f"a hidden line, {one.depth:.0%} into its text", f"`{one.lines or one.question}`"),
@@ -210,17 +215,17 @@ def _from(cut: re.Match[str]) -> str:
 
 def _priced(judged: Judged, limit: float) -> str:
     """The change within the window, and the limit of the run if it misses that."""
-    told = judged.text_in_words
+    text = judged.text_in_words
     if limit:  # both figures stand before the sentence
         default = "the default of" if limit == SHORT_LIMIT else "set by"
-        told = f"perplexity rises by more than the limit ({default} `--short-limit`)"
+        text = f"perplexity rises by more than the limit ({default} `--short-limit`)"
     if judged.kept is not None:
         change = judged.kept.difference
         same = change.low == change.high == 0
         kept = "do not change" if same else f"change by {gain(EXACT_MATCH.name, change).text}"
         kept += "" if same else f" ({change.level:.0%} interval)"
-        told += f"; facts retrieved there {kept}"
-    return f"On short text, {told}. Lower perplexity is better."
+        text += f"; facts retrieved there {kept}"
+    return f"On short text, {text}. Lower perplexity is better."
 
 
 def _ruled(judged: Judged) -> str:
@@ -231,13 +236,13 @@ def _ruled(judged: Judged) -> str:
     last = judged.looks[-1]
     difference = gain(EXACT_MATCH.name, last.difference).text
     doubt = judged.doubt.partition(". ")[0]  # the advice stands below
-    told = (
+    rule = (
         "Facts are short keys and numbers hidden in text; no reasoning and no long answer was "
         f"tested. Facts retrieved at {length}, minus those of the unmodified model at {window}: "
         f"{difference} ({last.difference.level:.0%} interval). It works if the whole interval is "
         f"above {-100 * MARGIN:.0f}, ropewalk's fixed limit, after {TO_WORK} documents or more."
     )
-    return f"{told} {doubt[:1].upper()}{doubt[1:]}{'.' * bool(doubt)}".rstrip()
+    return f"{rule} {doubt[:1].upper()}{doubt[1:]}{'.' * bool(doubt)}".rstrip()
 
 
 def _to_do(
@@ -253,11 +258,11 @@ def _to_do(
     if judged.verdict == "works":
         window, length = map(format_length, (judged.window, judged.length))
         short = f"over {window} and up to {length} tokens, and the original{original} for shorter"
-        told = f"{short} ones" if over else f"up to {length} tokens"
+        span = f"{short} ones" if over else f"up to {length} tokens"
         between = [n for n in judged.lengths if judged.window < n < judged.length]
         checks = (f"{judged.asked(judged.chosen, n)} facts at {format_length(n)}" for n in between)
         checked = f"; spot-checked with {', '.join(checks)}" if between else ""
-        advice = f"use it for texts, with the answer, of {told}. It was judged at {length}{checked}"
+        advice = f"use it for texts, with the answer, of {span}. It was judged at {length}{checked}"
         return Code(f"{advice}. Longer texts were not tested.", line)
     if judged.verdict == "cannot be judged":
         model = exports.written[0].path.name if exports else "model"
@@ -289,41 +294,41 @@ def judged_section(judged: Judged, *, is_final: bool = False, goes_on: bool = Fa
     """The difference after each look; the figures of a verdict that others replaced."""
     name, perplexities = extended(judged.chosen), judged.perplexities()
     if is_final or goes_on:
-        told = (Paragraph(f"{judged.so_far}; {judged.price_in_words}."),) if goes_on else ()
+        text = (Paragraph(f"{judged.so_far}; {judged.price_in_words}."),) if goes_on else ()
         decided = by_documents(judged.looks, judged.chosen, judged.window, judged.length)
-        return Section(f"How {name} was judged", (*told, decided, perplexities))
-    told = (Paragraph(f"{judged.summary()}; {judged.price_in_words}."),)
-    return Section(f"Judged before: {name}", (*told, judged.charts()[0], perplexities))
+        return Section(f"How {name} was judged", (*text, decided, perplexities))
+    text = (Paragraph(f"{judged.summary()}; {judged.price_in_words}."),)
+    return Section(f"Judged before: {name}", (*text, judged.charts()[0], perplexities))
 
 
-def _searched(found: SearchResult, judged: Mapping[str, Judged]) -> Section:
+def _searched(search: SearchResult, judged: Mapping[str, Judged]) -> Section:
     """The methods that were compared, after the reason if their comparison was not asked for."""
-    section = schedules.of_search(found)
+    section = schedules.of_search(search)
     *shown, last = section.blocks
     if isinstance(last, Chart):  # of factors, which few people need
         section = section._replace(blocks=(*shown, Details((last,), last.title)))
-    first, limit = judged.get("first"), found.legs[0].short_limit
-    if found.legs[0].history or not (first and limit and first.costs_more_than(limit)):
+    first, limit = judged.get("first"), search.legs[0].short_limit
+    if search.legs[0].history or not (first and limit and first.costs_more_than(limit)):
         return section
-    told = Paragraph(
+    reason = Paragraph(
         f"Others were tried, since {first.chosen} raises perplexity within "
         f"{format_length(first.window)} by more than the limit of {math.expm1(limit):.0%}."
-        f"{_others(found)}{_judged_price(found, first)}"
+        f"{_others(search)}{_judged_price(search, first)}"
     )
-    return section._replace(blocks=(told, *section.blocks))
+    return section._replace(blocks=(reason, *section.blocks))
 
 
-def _judged_price(found: SearchResult, first: Judged) -> str:
+def _judged_price(search: SearchResult, first: Judged) -> str:
     """The price of the chosen method on documents that did not choose it, if it was judged."""
-    if first.price is None or found.legs[0].chosen != first.chosen:
+    if first.price is None or search.legs[0].chosen != first.chosen:
         return ""
     price, count = first.price.change, first.price.documents
     return f" On the {count} other documents that judge it, {first.chosen} costs {price}."
 
 
-def _others(found: SearchResult) -> str:
+def _others(search: SearchResult) -> str:
     """The prices of methods that were not shown to be worse than the chosen one."""
-    leg = found.legs[0]
+    leg = search.legs[0]
     compared = [name for name in leg.short_costs if name in (leg.chosen, *leg.short_behind)]
     costs = ", ".join(f"{name} {leg.short_costs[name].change}" for name in compared)
     sentences = [f" While choosing, against the unmodified model: {costs}."] if costs else []
@@ -348,6 +353,6 @@ def _exported(
     more = [Paragraph(f"Left out: {why}", "warning") for why in exports.left_out.values()]
     if verified is not None:
         more.append(Paragraph(verified.summary()))
-        found = [finding for each in verified.verified for finding in each.findings]
-        more += [Paragraph(f"{f.what}: {f.consequence}; {f.remedy}", "warning") for f in found]
+        findings = [finding for each in verified.verified for finding in each.findings]
+        more += [Paragraph(f"{f.what}: {f.consequence}; {f.remedy}", "warning") for f in findings]
     return section._replace(blocks=(*more, *section.blocks))

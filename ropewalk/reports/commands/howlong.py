@@ -9,13 +9,13 @@ from ropewalk.run_on_disk import RunOnDisk
 
 
 def page(run: RunOnDisk) -> Page:
-    found = run.result(RESULTS, UsableLength)
-    if found is None:
+    usable = run.result(RESULTS, UsableLength)
+    if usable is None:
         return Page("Usable length", "Unfinished: not all was read yet.", (), (), (RESULTS,))
-    _, *blocks = found.blocks()
+    _, *blocks = usable.blocks()
     return Page(
-        f"How long {found.model} really is",
-        found.summary(),
+        f"How long {usable.model} really is",
+        usable.summary(),
         (),
         (Section("Facts found by length", tuple(blocks)),),
     )

@@ -9,12 +9,12 @@ from ropewalk.run_on_disk import RunOnDisk
 
 
 def page(run: RunOnDisk) -> Page:
-    found = run.result(RESULTS, Precision)
-    if found is None:
+    result = run.result(RESULTS, Precision)
+    if result is None:
         return Page("Precision", "Unfinished: nothing was measured yet.", (), (), (RESULTS,))
     return Page(
         "How number formats change relative positions",
-        found.summary(),
+        result.summary(),
         ("With exact relative positions D would be 0. Bars are 95% intervals over sequences.",),
-        (Section("Attention that moves when all positions are shifted", tuple(found.charts())),),
+        (Section("Attention that moves when all positions are shifted", tuple(result.charts())),),
     )

@@ -15,19 +15,19 @@ from ropewalk.searching.model.results import SearchResult
 
 
 def page(run: RunOnDisk) -> Page:
-    found = run.result(RESULTS, SearchResult)
-    if found is None:
+    result = run.result(RESULTS, SearchResult)
+    if result is None:
         return Page("A search", "Unfinished: nothing was found yet.", (), (), (RESULTS,))
-    leg = found.legs[-1]
+    leg = result.legs[-1]
     target, verdict = format_length(leg.length), leg.held_out and leg.held_out.verdict
-    said = found.sentences()[:2]
+    said = result.sentences()[:2]
     options = "--method", "none", "--plan", str(run.path / PLAN)
     measure = ("ropewalk", "evaluate", model_of(run), *options)
     return Page(
-        f"{found.plan.model}: a search at {target} tokens",
+        f"{result.plan.model}: a search at {target} tokens",
         " ".join(said),
         (),
-        (schedules.of_search(found, said),),
+        (schedules.of_search(result, said),),
         word=f"use {leg.method}" if leg.method else (verdict or "not compared"),
         to_do=Code("measure the plan against the unmodified model.", shlex.join(measure)),
     )

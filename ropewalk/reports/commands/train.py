@@ -15,25 +15,25 @@ from ropewalk.training.results import Trained
 
 
 def page(run: RunOnDisk) -> Page:
-    found = run.result(RESULTS, Trained)
+    trained = run.result(RESULTS, Trained)
     stages = _so_far(run)
-    if found is not None:
-        found = replace(found, exported=found.exported.moved(run.path))
-        stages = [(f"{format_length(s.length)}, {s.method}", s.steps) for s in found.stages]
+    if trained is not None:
+        trained = replace(trained, exported=trained.exported.moved(run.path))
+        stages = [(f"{format_length(s.length)}, {s.method}", s.steps) for s in trained.stages]
     sections = [Section("Training", curves(stages))] if stages else []
-    if found is not None:
-        loading = schedules.loading((found.exported,), found.exported.path)
-        sections = [loading, *sections, schedules.of_plans({"plan": found.plan})]
+    if trained is not None:
+        loading = schedules.loading((trained.exported,), trained.exported.path)
+        sections = [loading, *sections, schedules.of_plans({"plan": trained.plan})]
     elif run.plan is not None:
         sections.append(schedules.of_plans({"plan": run.plan}))
-    if found is None:
-        told = f"Unfinished: {sum(len(own) for _, own in stages):,} steps so far."
-        return Page("A training", told, (), tuple(sections), (RESULTS,))
-    folder = found.exported.path
+    if trained is None:
+        progress = f"Unfinished: {sum(len(steps) for _, steps in stages):,} steps so far."
+        return Page("A training", progress, (), tuple(sections), (RESULTS,))
+    folder = trained.exported.path
     measure = shlex.join(("ropewalk", "evaluate", str(folder)))
     return Page(
-        f"{found.model}, trained",
-        found.course,
+        f"{trained.model}, trained",
+        trained.course,
         (),
         tuple(sections),
         facts=schedules.sizes(folder),
@@ -45,4 +45,4 @@ def page(run: RunOnDisk) -> Page:
 def _so_far(run: RunOnDisk) -> list[tuple[str, tuple[Step, ...]]]:
     """The steps of each stage in the journal."""
     stages = Step.of_lines(run.lines(JOURNAL), str(run.path / JOURNAL))
-    return [(f"stage {number}", tuple(own)) for number, own in sorted(stages.items())]
+    return [(f"stage {number}", tuple(steps)) for number, steps in sorted(stages.items())]

@@ -88,7 +88,7 @@ def _hash(content: str) -> str:
 
 def _header(page: Page) -> Markup:
     missing = tag("p", f"Still missing: {'; '.join(page.missing)}.", class_="warning")
-    remarks = (joined(tag("strong", f"{name}: "), marked(told)) for name, told in page.remarks)
+    remarks = (joined(tag("strong", f"{name}: "), marked(remark)) for name, remark in page.remarks)
     reasons = [*remarks, *map(marked, page.reasons)]
     box = (
         tag("p", page.word, class_="word") if page.word else None,
@@ -195,8 +195,8 @@ def block_of(block: Block) -> Markup:
         case Details():
             return tag("details", tag("summary", block.title), *map(block_of, block.blocks))
         case Chart() if len(block.places) < 3:  # a table says more than a line of two points
-            told = Table(block.title, *values_of(block), block.caption)
-            return tag("figure", block_of(told)) if block.places else Markup("")
+            table = Table(block.title, *values_of(block), block.caption)
+            return tag("figure", block_of(table)) if block.places else Markup("")
         case Chart():
             return tag(
                 "figure",
@@ -243,9 +243,9 @@ def _legend(block: Chart) -> Markup:
 
 def values_of(block: Chart) -> tuple[tuple[str, ...], tuple[tuple[Cell, ...], ...]]:
     """All that a chart draws, as the columns and rows of a table."""
-    own = [{mark.x: mark for mark in series.marks} for series in block.series]
+    columns = [{mark.x: mark for mark in series.marks} for series in block.series]
     rows = tuple(
-        (Cell(block.x.text(x), x), *(_value(at.get(x), block.y) for at in own))
+        (Cell(block.x.text(x), x), *(_value(at.get(x), block.y) for at in columns))
         for x in block.places
     )
     return (block.x.label, *(series.label for series in block.series)), rows
@@ -267,9 +267,9 @@ def _cell(cell: Cell, name: str) -> Markup:
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> Markup:
     numbers = [{row[i].key for row in rows if row[i].key is not None} for i in range(len(columns))]
-    kinds = ["number" if found else None for found in numbers]
+    kinds = ["number" if keys else None for keys in numbers]
     heads = (
-        tag("th", name, scope="col", class_=own) for name, own in zip(columns, kinds, strict=True)
+        tag("th", name, scope="col", class_=kind) for name, kind in zip(columns, kinds, strict=True)
     )
     head = tag("thead", tag("tr", *heads))
     body = tag("tbody", *(tag("tr", *map(_cell, row, columns)) for row in rows))

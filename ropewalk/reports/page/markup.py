@@ -38,14 +38,14 @@ def marked(value: str) -> Markup:
 
 def tag(name: str, *children: Child, **attributes: str | float | None) -> Markup:
     """An element. An attribute's underscores are hyphens, and a final one is none at all."""
-    told = "".join(
+    written = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{_attribute(value)}"'
         for key, value in attributes.items()
         if value is not None
     )
     if name in EMPTY and not children:
-        return Markup(f"<{name}{told}/>")
-    return Markup(f"<{name}{told}>{joined(*children)}</{name}>")
+        return Markup(f"<{name}{written}/>")
+    return Markup(f"<{name}{written}>{joined(*children)}</{name}>")
 
 
 def _attribute(value: str | float) -> str:

@@ -97,14 +97,15 @@ def tiles(shown: TileGrid) -> Markup:
     height = min(28.0, (HEIGHT - BOTTOM) / max(1, rows))
     bottom = TOP + height * rows
     longest = max((len(t.text) for line in shown.tiles for t in line if t), default=0)
+    # The tiles, each with its share where there is room for the digits.
     drawn = []
     for row, line in enumerate(shown.tiles):
         for column, tile in enumerate(line):
             if tile is None:
                 continue
             left, top = left_edge + column * width, TOP + row * height
-            frame, told = _box(left + 1, top + 1, width - 3, height - 3), tag("title", tile.words)
-            drawn.append(tag("path", told, d=frame, opacity=_shade(tile.value)))
+            frame, title = _box(left + 1, top + 1, width - 3, height - 3), tag("title", tile.words)
+            drawn.append(tag("path", title, d=frame, opacity=_shade(tile.value)))
             kind = " dark" * (tile.value > _DARK)
             if tile.is_vague:
                 inside = _box(left + 3, top + 3, width - 7, height - 7)
@@ -114,6 +115,7 @@ def tiles(shown: TileGrid) -> Markup:
                 written = tile.text if _TILE * longest < width - 2 else f"{tile.value:.0%}"
                 drawn.append(_text(written, *at, "middle", kind.strip() or None))
     parts = [tag("g", *drawn, class_="tiles")]
+    # Names of columns are left out where they would run into each other.
     every = max(1, math.ceil(columns * 30 / (WIDTH - left_edge)))
     for i, name in enumerate(shown.columns[::every]):
         parts.append(_text(name, left_edge + (i * every + 0.5) * width, bottom + 13, "middle"))
@@ -122,6 +124,7 @@ def tiles(shown: TileGrid) -> Markup:
     parts.append(_text(shown.x_label, left_edge, bottom + 30, "start", "label"))
     parts.append(_text(shown.y_label, left_edge - 4, TOP - 6, "end", "label"))
     parts += _key(bottom + 22)
+    # The same in words, for readers who cannot see it.
     lines = (
         f"{name}: {', '.join(tile.words for tile in line if tile is not None)}"
         for name, line in zip(shown.rows, shown.tiles, strict=True)
@@ -162,13 +165,13 @@ def _picture(title: str, words: str, height: float, parts: Sequence[Markup]) -> 
 
 def described(shown: Chart) -> str:
     """The chart in words: the first and last value of each series."""
-    told = []
+    lines = []
     for series in shown.series:
-        own = [*filter(shown.shows, series.marks)]
-        both = own if len(own) < 2 else (own[0], own[-1])
+        marks = [*filter(shown.shows, series.marks)]
+        both = marks if len(marks) < 2 else (marks[0], marks[-1])
         at = " to ".join(f"{words(m, shown.y)} at {shown.x.text(m.x)}" for m in both)
-        told.append(f"{series.label}: {at}" if at else f"{series.label}: no values")
-    return f"{shown.y.label} by {shown.x.label}. {'; '.join(told)}."
+        lines.append(f"{series.label}: {at}" if at else f"{series.label}: no values")
+    return f"{shown.y.label} by {shown.x.label}. {'; '.join(lines)}."
 
 
 def swatch(index: int, *, main: bool = False) -> Markup:
@@ -185,7 +188,7 @@ def swatch(index: int, *, main: bool = False) -> Markup:
 
 def _series(series: Series, index: int, x: Scale, y: Scale, shown: Chart) -> Markup:
     kind = f"s{index % SERIES}" + (" main" if series.main else "")
-    own = [*filter(shown.shows, series.marks)]
+    marks = [*filter(shown.shows, series.marks)]
 
     def ends_of(mark: Mark) -> Span:
         low, high = (mark.y if end is None else end for end in (mark.low, mark.high))
@@ -201,41 +204,41 @@ def _series(series: Series, index: int, x: Scale, y: Scale, shown: Chart) -> Mar
         back = [[(at, high) for at, _, high in piece[::-1]] for piece in edges]
         around = "".join(_path(a + b) for a, b in zip(there, back, strict=True))
         return tag("g", tag("path", d=around, class_=f"mark {kind}"))
-    every = math.ceil(len(own) / 80)
-    seen = "mark" if len(own) <= 40 else "mark hidden"  # until the pointer is there
+    every = math.ceil(len(marks) / 80)
+    seen = "mark" if len(marks) <= 40 else "mark hidden"  # until the pointer is there
     parts = []
     if series.drawn != "points":
         line = [(x(m.x), y(m.y)) if shown.shows(m) else None for m in series.marks]
         parts.append(
             tag("path", d=_path(line, steps=series.drawn == "steps"), class_=f"line {kind}")
         )
-    for i, mark in enumerate(own):
+    for i, mark in enumerate(marks):
         left, top = x(mark.x), y(mark.y)
         if mark.low is not None and mark.high is not None:
             low, high = ends_of(mark)
             parts.append(tag("path", d=f"M{left:.1f} {low:.1f}V{high:.1f}", class_=f"bar {kind}"))
         if i % every == 0:
-            told = f"{series.label}, {shown.x.text(mark.x)}: {words(mark, shown.y)}"
+            title = f"{series.label}, {shown.x.text(mark.x)}: {words(mark, shown.y)}"
             size = 4.5 if series.main else 3.2
             shape = _marker(index, left, top, size)
             hollow = " hollow" * mark.is_rough
-            parts.append(tag("path", tag("title", told), d=shape, class_=f"{seen} {kind}{hollow}"))
+            parts.append(tag("path", tag("title", title), d=shape, class_=f"{seen} {kind}{hollow}"))
         if mark.name:  # not in the way of the line to the next
-            rises = i + 1 < len(own) and own[i + 1].y > mark.y
+            rises = i + 1 < len(marks) and marks[i + 1].y > mark.y
             parts.append(_text(mark.name, left + 5, top + (13 if rises else -6), "start", "note"))
     return tag("g", *parts)
 
 
 def _path(points: Sequence[Span | None], *, steps: bool = False) -> str:
     """A line through points, in pieces where one of them is missing."""
-    told, joined = [], False
+    moves, joined = [], False
     for point in points:
         if point is not None:
             x, y = point
             to = f"L{x:.1f} {y:.1f}" if not steps else f"H{x:.1f}V{y:.1f}"
-            told.append(to if joined else f"M{x:.1f} {y:.1f}")
+            moves.append(to if joined else f"M{x:.1f} {y:.1f}")
         joined = point is not None
-    return "".join(told)
+    return "".join(moves)
 
 
 def _marker(index: int, x: float, y: float, r: float) -> str:
@@ -282,10 +285,10 @@ def _lines(shown: Chart, x: Scale, y: Scale) -> list[Markup]:
 def _y_axis(shown: Chart, span: Span, y: Scale) -> list[Markup]:
     parts, axis = [], shown.y
     values = ticks(axis, span)
-    for value, told in zip(values, axis.texts(values), strict=True):
+    for value, text in zip(values, axis.texts(values), strict=True):
         at = y(value)
         parts.append(tag("path", d=f"M{LEFT} {at:.1f}H{WIDTH - RIGHT}", class_="grid"))
-        parts.append(_text(told, LEFT - 5, at + 3.5, "end"))
+        parts.append(_text(text, LEFT - 5, at + 3.5, "end"))
     label = axis.label if axis.scale == "linear" else f"{axis.label} (log scale)"
     return [*parts, _up(label, (TOP + HEIGHT - BOTTOM) / 2)]
 
@@ -294,8 +297,8 @@ def _x_axis(shown: Chart, span: Span, x: Scale) -> list[Markup]:
     bottom, axis = HEIGHT - BOTTOM, shown.x
     parts = [tag("path", d=f"M{LEFT} {bottom}H{WIDTH - RIGHT}", class_="axis")]
     values = x_ticks(shown, span)
-    for value, told in zip(values, axis.texts(values), strict=True):
-        parts.append(_text(told, x(value), bottom + 14, "middle"))
+    for value, text in zip(values, axis.texts(values), strict=True):
+        parts.append(_text(text, x(value), bottom + 14, "middle"))
     label = _text(axis.label, (LEFT + WIDTH - RIGHT) / 2, bottom + 31, "middle", "label")
     return [*parts, label]
 

@@ -22,36 +22,36 @@ _BARE = re.compile(r"""(?<![\w.~…/:\])-])/(?!v\d+/)(?:[^\s/'"<>|;:,()]+/)+([^\
 
 def shareable(page: Page, runs: Sequence[Path]) -> Page:
     """The page of these run directories without absolute paths, in any of its texts."""
-    here = Path.cwd()
-    known = {
+    cwd = Path.cwd()
+    patterns = {
         re.compile(f"{_FROM}{re.escape(str(place))}{_ENDS}"): name
         for run, name in zip(runs, names(runs), strict=True)
         for place in (run.absolute(), run.resolve())
     }
-    if here.parent != here:
-        known |= {re.compile(f"{_FROM}{re.escape(f'{at}/')}"): "" for at in (here, here.resolve())}
+    if cwd.parent != cwd:
+        patterns |= {re.compile(f"{_FROM}{re.escape(f'{at}/')}"): "" for at in (cwd, cwd.resolve())}
 
-    def told(text: str) -> str:
+    def shortened(text: str) -> str:
         if "/" not in text:
             return text
-        for place, name in known.items():
+        for place, name in patterns.items():
             text = place.sub(lambda at, name=name: _relative(at["file"], name), text)  # type: ignore[misc]
         return _BARE.sub(r"…/\1", _QUOTED.sub(r"\1…/\2\1", text))
 
-    shown: Page = with_texts(page, told)
+    shown: Page = with_texts(page, shortened)
     return shown
 
 
 def names(runs: Sequence[Path]) -> list[str]:
     """The name of each run directory: as it was given if that is relative, and never alike."""
-    here = Path.cwd()
-    inside = [run.relative_to(here) if run.is_relative_to(here) else run for run in runs]
-    found: list[str] = []
+    cwd = Path.cwd()
+    inside = [run.relative_to(cwd) if run.is_relative_to(cwd) else run for run in runs]
+    short: list[str] = []
     for parts in range(1, max(2, *(len(run.parts) + 1 for run in runs))):
-        found = ["/".join(r.parts[-parts:]) if r.is_absolute() else str(r) for r in inside]
-        if len(set(found)) == len(set(runs)):
+        short = ["/".join(r.parts[-parts:]) if r.is_absolute() else str(r) for r in inside]
+        if len(set(short)) == len(set(runs)):
             break
-    return found
+    return short
 
 
 def _relative(file: str | None, name: str) -> str:

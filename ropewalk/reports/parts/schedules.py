@@ -11,8 +11,9 @@ from ropewalk.blocks import Block, Code, Paragraph, Section
 from ropewalk.context_plan import ContextPlan
 from ropewalk.costs.memory_and_time import GIB, HALF
 from ropewalk.costs.sizes import sizes_of
-from ropewalk.errors import RopewalkError
+from ropewalk.errors import InputError, RopewalkError
 from ropewalk.exporting.exported import Exported
+from ropewalk.exporting.manifest import check_unchanged
 from ropewalk.lengths import format_length
 from ropewalk.models.config import load_config
 from ropewalk.models.source import resolve
@@ -27,16 +28,16 @@ def of_plans(plans: Mapping[str, ContextPlan]) -> Section:
     types = dict.fromkeys(name for plan in plans.values() for name in plan.schedules)
     blocks = []
     for layer_type in types:
-        own = {label: plan for label, plan in plans.items() if layer_type in plan.schedules}
+        shown = {label: plan for label, plan in plans.items() if layer_type in plan.schedules}
         title = "Rescale factors" if len(types) == 1 else f"Rescale factors, {layer_type}"
-        blocks.append(factors(by_step(own, layer_type), title))
+        blocks.append(factors(by_step(shown, layer_type), title))
     return Section("Schedules", tuple(blocks))
 
 
-def of_search(found: SearchResult, said: Sequence[str] = ()) -> Section:
+def of_search(search: SearchResult, said: Sequence[str] = ()) -> Section:
     """The blocks of a search, without sentences that were said: scores, progress and factors."""
-    title = "Search" if any(leg.history for leg in found.legs) else "Methods compared"
-    blocks = (block for leg in found.legs for block in leg.blocks())
+    title = "Search" if any(leg.history for leg in search.legs) else "Methods compared"
+    blocks = (block for leg in search.legs for block in leg.blocks())
     return Section(title, tuple(b for b in blocks if getattr(b, "text", None) not in said))
 
 
@@ -73,20 +74,30 @@ def loading(
         if each.overrides:
             blocks.append(Code("Or the original model, with the settings given", each.overrides))
     if folder is not None:
+        try:
+            _as_written(folder)
+        except InputError as error:
+            blocks.append(Paragraph(str(error), "warning"))
         blocks += served(folder)
     return Section("Load and serve", tuple(blocks))
+
+
+def _as_written(folder: Path) -> Path:
+    """The folder of an export, refused if its config was edited: a page is of what was written."""
+    check_unchanged(folder, only=("config.json",))
+    return folder
 
 
 def settings(folder: Path) -> list[Block]:
     """The RoPE settings in a folder's config, which the lines next to them load."""
     try:
-        config = load_config(folder)
+        config = load_config(_as_written(folder))
     except RopewalkError:
         return []
-    own = {key: config[key] for key in _ROPE if config.get(key)}
+    values = {key: config[key] for key in _ROPE if config.get(key)}
     # A list of factors stands on one line.
-    told = re.sub(r"\[[^]]*\]", lambda at: " ".join(at[0].split()), json.dumps(own, indent=2))
-    return [Code(f"These RoPE settings are in {folder / 'config.json'}: nothing to paste.", told)]
+    text = re.sub(r"\[[^]]*\]", lambda at: " ".join(at[0].split()), json.dumps(values, indent=2))
+    return [Code(f"These RoPE settings are in {folder / 'config.json'}: nothing to paste.", text)]
 
 
 _ROPE = "max_position_embeddings", "rope_theta", "rope_parameters", "rope_scaling"
@@ -117,7 +128,7 @@ def pasted(each: Exported) -> str:
 def served(folder: Path) -> list[Block]:
     """The line that starts the written folder in each runtime that takes one."""
     try:
-        source = resolve(folder)
+        source = resolve(_as_written(folder))
         rows = serving(source.present_plan, source)
     except RopewalkError:  # it moved, or a runtime's rules refuse it
         return []
@@ -130,17 +141,17 @@ def served(folder: Path) -> list[Block]:
 
 def _predicted(row: Serving) -> str:
     """How well a runtime follows a folder, by rules alone."""
-    told = "its code supports this schedule; not run here"
+    fit = "its code supports this schedule; not run here"
     if row.fit != "exact":
-        told = f"not run here; {row.fit}"
+        fit = f"not run here; {row.fit}"
     reason = row.reason.rpartition(NOT_RUN)[2].strip("; ")
-    return f"{told}: {reason}" if reason else told
+    return f"{fit}: {reason}" if reason else fit
 
 
 def sizes(folder: Path) -> tuple[str, ...]:
     """The size of the model in a folder, by its config."""
     try:
-        weights = sizes_of(load_config(folder)).weights
+        weights = sizes_of(load_config(_as_written(folder))).weights
     except RopewalkError:
         return ()
     big = f"{weights / 1e9:.3g} billion" if weights >= 1e9 else f"{weights / 1e6:.2g} million"
@@ -150,12 +161,12 @@ def sizes(folder: Path) -> tuple[str, ...]:
 def resources(folder: Path, window: int, length: int) -> str:
     """The memory and arithmetic of a text of the window and one of a length, by the config."""
     try:
-        own = sizes_of(load_config(folder))
+        model = sizes_of(load_config(_as_written(folder)))
     except RopewalkError:
         return ""
     near, far = (f"{format_length(n)} tokens" for n in (window, length))
-    short, long = (_bytes(HALF * own.cache(n)) for n in (window, length))
-    times = own.operations(length) / own.operations(window)
+    short, long = (_bytes(HALF * model.cache(n)) for n in (window, length))
+    times = model.operations(length) / model.operations(window)
     return (
         f"KV cache: {short} at {near}, {long} at {far}. Reading {far} takes {times:.1f} times the "
         f"computation of {near}. Calculated for 16-bit numbers, not measured."

@@ -21,10 +21,10 @@ from ropewalk.runtimes.finding import ExaminedModel, Finding, Trap
 from ropewalk.runtimes.traps import config_keys, lengths, rotation
 
 TRAPS: tuple[Trap, ...] = tuple(
-    own
+    trap
     for file in (config_keys, lengths, rotation)
-    for name, own in vars(file).items()
-    if isfunction(own) and own.__module__ == file.__name__ and not name.startswith("_")
+    for name, trap in vars(file).items()
+    if isfunction(trap) and trap.__module__ == file.__name__ and not name.startswith("_")
 )
 
 
@@ -32,9 +32,9 @@ def find(subject: ExaminedModel) -> tuple[Finding, ...]:
     """Every trap that this subject is in; one that several runtimes share is reported once."""
     merged: dict[tuple[object, ...], Finding] = {}
     for trap in TRAPS:
-        for found in trap(subject):
-            key = (found.trap, found.what, found.consequence, found.remedy, found.wrong)
-            known = merged.get(key, replace(found, runtimes=()))
-            runtimes = dict.fromkeys((*known.runtimes, *found.runtimes))
-            merged[key] = replace(known, runtimes=tuple(runtimes))
+        for finding in trap(subject):
+            key = (finding.trap, finding.what, finding.consequence, finding.remedy, finding.wrong)
+            earlier = merged.get(key, replace(finding, runtimes=()))
+            runtimes = dict.fromkeys((*earlier.runtimes, *finding.runtimes))
+            merged[key] = replace(earlier, runtimes=tuple(runtimes))
     return tuple(merged.values())

@@ -39,6 +39,7 @@ from ropewalk.models.config import (
     STATED_SCALED,
     Config,
     ConfigReader,
+    for_stock_class,
 )
 from ropewalk.models.families import ENCODERS, UNKNOWN
 from ropewalk.runtimes.finding import ExaminedModel, Finding
@@ -418,14 +419,14 @@ def _bad_counts(subject: ExaminedModel) -> str:
     for key, count in counts.items():
         if count is not None and count < 1:
             return f"{key} = {count}: must be at least 1"
-    if told := _bad_routing(subject.reader):
-        return told
+    if fault := _bad_routing(subject.reader):
+        return fault
     heads, keys = counts[HEADS], counts[KEYS]
-    wide, own = whole(subject.reader.get("hidden_size")), whole(subject.reader.get("head_dim"))
+    wide, head = whole(subject.reader.get("hidden_size")), whole(subject.reader.get("head_dim"))
     scaled = any(kind_of(rope) != "default" for rope in subject.ropes.values())
     counted = scaled and subject.reader.model_type in _OF_THE_WIDTH
-    if counted and heads and wide and own and wide // heads != own:
-        return f"head_dim = {own}: the class counts factors by hidden_size / {HEADS} alone"
+    if counted and heads and wide and head and wide // heads != head:
+        return f"head_dim = {head}: the class counts factors by hidden_size / {HEADS} alone"
     if heads is None or keys is None or heads % keys == 0:
         return ""
     return f"{HEADS} = {heads} is not divisible by {KEYS} = {keys}, and heads share keys evenly"
@@ -474,13 +475,13 @@ def _bad_kind(subject: ExaminedModel) -> str:
         return ""
     outer = ((reader.outer_type, "", reader.outer),) if reader.path else ()
     for kind, prefix, config in (*outer, (reader.model_type, reader.prefix, reader.config)):
-        for key, value in config.items():
+        for key, value in for_stock_class(config).items():
             if rule := _broken_rule(kind, key, value):
                 return f"{prefix}{key} = {shortened(value)}: {rule}"
     for rope in subject.stated_settings:
-        for own in (rope, *(value for value in rope.values() if isinstance(value, Mapping))):
-            if told := _bad_rope(reader.model_type, dict(own)):
-                return told
+        for setting in (rope, *(value for value in rope.values() if isinstance(value, Mapping))):
+            if fault := _bad_rope(reader.model_type, dict(setting)):
+                return fault
     layers = whole(reader.get(LAYERS))
     for key in ("layer_types", "mlp_layer_types"):
         kinds = reader.config.get(key)
@@ -503,12 +504,12 @@ def _broken_rule(kind: str, key: str, value: object) -> str:
     word = _WORD_KEYS.get(key, "")
     if word and (declared or word != "routing") and value not in (None, *_WORDS_OF[word]):
         return f"is no {word} that transformers knows"
-    if (given := number(value)) is None:
+    if (amount := number(value)) is None:
         return ""
-    if re.search("_eps(ilon)?$", key) and not 0 <= given <= MAX_EPSILON:
+    if re.search("_eps(ilon)?$", key) and not 0 <= amount <= MAX_EPSILON:
         return f"must be from 0 to {MAX_EPSILON}, or norms divide by it rather than by the size"
     may_be = key in _TAKEN["below_zero"] or key.endswith(("_id", "_index", "_layer"))
-    return "must not be negative" if declared and given < 0 and not may_be else ""
+    return "must not be negative" if declared and amount < 0 and not may_be else ""
 
 
 def _kinds(kind: str, key: str) -> str:

@@ -28,7 +28,7 @@ def findings(header: GGUFHeader) -> Iterator[Finding]:
 
 def _of_factors(header: GGUFHeader) -> Iterator[Finding]:
     geometry = geometry_of(header)
-    here = (LLAMA_CPP,)
+    runtimes = (LLAMA_CPP,)
     for name in (FREQUENCIES, LONG, SHORT):
         place = header.tensors.get(name)
         if place is None:
@@ -36,7 +36,7 @@ def _of_factors(header: GGUFHeader) -> Iterator[Finding]:
         if not honours_factors(header, name):
             yield Finding(
                 "factors-ignored",
-                here,
+                runtimes,
                 f"{name} stands in a file of architecture {header.architecture}, whose graph does "
                 "not take factors",
                 "llama.cpp refuses the file, or silently ignores the factors",
@@ -46,7 +46,7 @@ def _of_factors(header: GGUFHeader) -> Iterator[Finding]:
         elif place.kind != F32 or place.shape != (geometry.pairs,):
             yield Finding(
                 "factor-count",
-                here,
+                runtimes,
                 f"{name} has the shape {list(place.shape)} and type {place.kind}; the heads turn "
                 f"as {geometry.pairs} pairs, whose factors are F32",
                 "llama.cpp refuses the file",
@@ -55,11 +55,11 @@ def _of_factors(header: GGUFHeader) -> Iterator[Finding]:
 
 
 def _of_settings(header: GGUFHeader) -> Iterator[Finding]:
-    here = (LLAMA_CPP,)
+    runtimes = (LLAMA_CPP,)
     if header.get("rope.freq_base") is None:
         yield Finding(
             "theta-missing",
-            here,
+            runtimes,
             "the file states no rope.freq_base",
             f"llama.cpp takes {DEFAULT_BASE:g}, whatever base the model was pretrained with",
             "convert it again from a config that states rope_theta",
@@ -69,7 +69,7 @@ def _of_settings(header: GGUFHeader) -> Iterator[Finding]:
         other = header.get("pooling_type") or "tokenizer.ggml.mask_token_id" in header.values
         yield Finding(
             "not-causal",
-            here,
+            runtimes,
             "the file states attention.causal = false: each token sees those after it",
             "text that it writes is garbage, however it rotates",
             "convert it again from a config without is_causal = false",
@@ -83,7 +83,7 @@ def _of_settings(header: GGUFHeader) -> Iterator[Finding]:
         if abs(attention / computed - 1) <= TOLERANCE:
             yield Finding(
                 "attention-factor-squared",
-                here,
+                runtimes,
                 f"rope.scaling.attn_factor = {attention:.6g} is what the type yarn multiplies cos "
                 "and sin by anyway",
                 "llama.cpp multiplies one by the other: attention is "
@@ -93,7 +93,7 @@ def _of_settings(header: GGUFHeader) -> Iterator[Finding]:
     if (LONG in header.tensors) != (SHORT in header.tensors):
         yield Finding(
             "factors-dropped",
-            here,
+            runtimes,
             "only one of the two lists of longrope is in the file",
             "llama.cpp uses plain frequencies for the other",
             "convert it again",

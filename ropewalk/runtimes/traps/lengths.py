@@ -66,8 +66,8 @@ def not_extended(subject: ExaminedModel) -> Iterator[Finding]:
     serves = format_length(plan.target_length)
     plain = all(
         np.all(step.schedule.rescale_factors == 1)
-        for own in plan.schedules.values()
-        for step in own
+        for steps in plan.schedules.values()
+        for step in steps
     )
     yield Finding(
         "not-extended",

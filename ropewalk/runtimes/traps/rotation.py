@@ -68,7 +68,7 @@ def rotation(subject: ExaminedModel) -> Iterator[Finding]:
                 "the model rotates by the wrong angles, and fails beyond its old length",
                 _remedy(reading, remedy),
             )
-        wanted, found = want.attention_scaling, got.attention_scaling
+        wanted, scaling = want.attention_scaling, got.attention_scaling
         logits = want.softmax_scaling
         if not subject.config and want.geometry.rotary_dim == want.geometry.head_dim:
             # A GGUF file has no key for it, and an export multiplies cos and sin instead.
@@ -82,13 +82,13 @@ def rotation(subject: ExaminedModel) -> Iterator[Finding]:
                 f"attention is {got.softmax_scaling / logits:.3g} times as sharp as it should be",
                 _remedy(reading, _REWRITE),
             )
-        if abs(found / wanted - 1) > TOLERANCE and not _rounded(found, wanted):
+        if abs(scaling / wanted - 1) > TOLERANCE and not _rounded(scaling, wanted):
             yield Finding(
-                _attention_trap(wanted, found),
+                _attention_trap(wanted, scaling),
                 (reading.runtime,),
-                f"{where}cos and sin are multiplied by {found:.6g} instead of {wanted:.6g}"
+                f"{where}cos and sin are multiplied by {scaling:.6g} instead of {wanted:.6g}"
                 f"{_because(reading)}",
-                f"attention is {(found / wanted) ** 2:.3g} times as sharp as it should be",
+                f"attention is {(scaling / wanted) ** 2:.3g} times as sharp as it should be",
                 _remedy(reading, _attention_remedy(subject, reading.runtime, wanted)),
             )
 
@@ -98,10 +98,10 @@ def _remedy(reading: RotaryReading, usual: str) -> str:
     return reading.remedy or (_OTHER_FORM if reading.notes else usual)
 
 
-def _rounded(found: float, wanted: float) -> bool:
+def _rounded(scaling: float, wanted: float) -> bool:
     """True if a config states the same number, cut to four digits or more, as OLMo 3's 1.2079."""
     digits = len(repr(wanted).partition(".")[2])
-    return digits >= 4 and round(found, digits) == wanted
+    return digits >= 4 and round(scaling, digits) == wanted
 
 
 def on_a_cpu(subject: ExaminedModel) -> Iterator[Finding]:
@@ -170,14 +170,14 @@ def _explained(
     subject: ExaminedModel, layer_type: str, want: RotarySchedule, got: Effective
 ) -> tuple[str, str, str]:
     """The trap's name, effect and remedy, for frequencies other than those wanted."""
-    found, geometry = got.inverse_frequencies, want.geometry
-    if found.shape != want.inverse_frequencies.shape:
+    frequencies, geometry = got.inverse_frequencies, want.geometry
+    if frequencies.shape != want.inverse_frequencies.shape:
         return (
             "frequencies-differ",
-            f"its heads have {found.size} rotary pairs instead of {geometry.pairs}",
+            f"its heads have {frequencies.size} rotary pairs instead of {geometry.pairs}",
             "create the plan from this model's config",
         )
-    if _close(found, geometry.plain_frequencies):
+    if _close(frequencies, geometry.plain_frequencies):
         return (
             "factors-dropped",
             "the pairs turn at their plain speeds, as if nothing were extended",
@@ -185,8 +185,8 @@ def _explained(
         )
     last = want.recipe[-1] if want.recipe else None
     if last is not None and last.parameters.get("truncate") is False:
-        truncated = replace(last, parameters={**last.parameters, "truncate": True})
-        if _close(found, rebuild((*want.recipe[:-1], truncated), geometry).inverse_frequencies):
+        cut = replace(last, parameters={**last.parameters, "truncate": True})
+        if _close(frequencies, rebuild((*want.recipe[:-1], cut), geometry).inverse_frequencies):
             return (
                 "truncate-ignored",
                 "truncate = false is ignored, and the ramp begins and ends at whole pairs",
@@ -194,7 +194,7 @@ def _explained(
             )
     others = subject.plan.steps(layer_type) if subject.plan else ()
     for step in others:
-        if _close(found, step.schedule.inverse_frequencies):
+        if _close(frequencies, step.schedule.inverse_frequencies):
             longer = format_length(step.up_to_length)
             if step.up_to_length > want.length:
                 return (
@@ -208,20 +208,20 @@ def _explained(
                 f"it turns by the factors that are for {longer}",
                 "write one list of factors for all lengths",
             )
-    lost = _lost_base(want, found)
+    lost = _lost_base(want, frequencies)
     if lost is not None:
         return (
             "theta-lost",
             f"the pairs turn as those of base {lost:g}; the model's is {geometry.base:g}",
             'write "rope_theta" into rope_parameters, and for transformers 4 beside it',
         )
-    if _close(found * want.rescale_factors, want.inverse_frequencies):
+    if _close(frequencies * want.rescale_factors, want.inverse_frequencies):
         return ("factors-doubled", "the factors are applied twice", _REWRITE)
     turning = geometry.turning_pairs
-    if found[turning:].any():
+    if frequencies[turning:].any():
         return ("frequencies-differ", f"pair {turning} turns, and should rest", _REWRITE)
-    worst = int(np.argmax(np.abs(found[:turning] / want.inverse_frequencies[:turning] - 1)))
-    ratio = found[worst] / want.inverse_frequencies[worst]
+    worst = int(np.argmax(np.abs(frequencies[:turning] / want.inverse_frequencies[:turning] - 1)))
+    ratio = frequencies[worst] / want.inverse_frequencies[worst]
     return (
         "frequencies-differ",
         f"pair {worst} turns {ratio:.6g} times as fast as it should",
@@ -229,13 +229,13 @@ def _explained(
     )
 
 
-def _lost_base(want: RotarySchedule, found: FloatArray) -> float | None:
+def _lost_base(want: RotarySchedule, frequencies: FloatArray) -> float | None:
     """The base of these frequencies, if only the base is not the one wanted."""
     geometry = want.geometry
     if geometry.pairs < 3:
         return None
     for factors in (want.rescale_factors, np.ones(geometry.pairs)):
-        plain = found * factors
+        plain = frequencies * factors
         if plain[1] <= 0 or plain[1] >= 1:
             continue
         base = float(plain[1] ** (-geometry.rotary_dim / 2))
@@ -245,17 +245,17 @@ def _lost_base(want: RotarySchedule, found: FloatArray) -> float | None:
                 return float(f"{base:.4g}")
     lost = replace(geometry, base=1e4)
     try:
-        if _close(found, rebuild(want.recipe, lost).inverse_frequencies):
+        if _close(frequencies, rebuild(want.recipe, lost).inverse_frequencies):
             return lost.base
     except RopewalkError:
         return None
     return None
 
 
-def _attention_trap(wanted: float, found: float) -> str:
-    if abs(found - 1) <= TOLERANCE:
+def _attention_trap(wanted: float, scaling: float) -> str:
+    if abs(scaling - 1) <= TOLERANCE:
         return "attention-factor-dropped"
-    if abs(found / wanted**2 - 1) <= TOLERANCE:
+    if abs(scaling / wanted**2 - 1) <= TOLERANCE:
         return "attention-factor-squared"
     return "attention-factor-ignored"
 
@@ -278,14 +278,14 @@ _STEP_IN_SGLANG = 16384
 def position_scaling_lost(subject: ExaminedModel) -> Iterator[Finding]:
     inside = [r[IN_ROPE] for r in subject.ropes.values() if r.get(IN_ROPE) is not None]
     other = subject.inner.get(BESIDE)
-    own = other.get("beta") if isinstance(other, Mapping) else None
+    beta = other.get("beta") if isinstance(other, Mapping) else None
     for reading in subject.readings:
-        key, value = named(reading.runtime).growth_key(subject.config), (inside or [own])[0]
+        key, value = named(reading.runtime).growth_key(subject.config), (inside or [beta])[0]
         if not value or key is None:
             continue
         if reading.runtime == "sglang" and key == IN_ROPE and inside:
             yield from _other_steps(subject)
-        if not (inside if key == IN_ROPE else own if key == BESIDE else None):
+        if not (inside if key == IN_ROPE else beta if key == BESIDE else None):
             there, missing = (IN_ROPE, BESIDE) if inside else (BESIDE, IN_ROPE)
             yield Finding(
                 "position-scaling-lost",
@@ -376,8 +376,8 @@ def dual_chunk(subject: ExaminedModel) -> Iterator[Finding]:
 
 def eight_bit_keys(subject: ExaminedModel) -> Iterator[Finding]:
     for config in (subject.inner, subject.config):
-        own = config.get("quantization_config")
-        scheme = own.get("kv_cache_scheme") if isinstance(own, Mapping) else None
+        quantization = config.get("quantization_config")
+        scheme = quantization.get("kv_cache_scheme") if isinstance(quantization, Mapping) else None
         if isinstance(scheme, Mapping) and scheme.get("num_bits") == 8:
             yield Finding(
                 "eight-bit-keys",
@@ -409,7 +409,7 @@ def drafter_unscaled(subject: ExaminedModel) -> Iterator[Finding]:
 def cache_switch(subject: ExaminedModel) -> Iterator[Finding]:
     """Wrong, unless that is how transformers has the plan: two lists, dynamic, or one near it."""
     plan = subject.plan
-    meant = plan is not None and (
+    intended = plan is not None and (
         APPROXIMATES in plan.provenance
         or is_dynamic(plan)
         or all(len(steps) == 1 or two_lists(steps) for steps in plan.schedules.values())
@@ -424,7 +424,7 @@ def cache_switch(subject: ExaminedModel) -> Iterator[Finding]:
                 "decoding across the change gives other text than a full recompute; a long "
                 "sequence changes the short ones of its batch",
                 "write one list of factors for all lengths (ropewalk export does)",
-                wrong=not meant or reading.runtime != STOCK,
+                wrong=not intended or reading.runtime != STOCK,
             )
 
 

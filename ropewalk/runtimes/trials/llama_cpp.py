@@ -84,12 +84,12 @@ def without_settings(header: GGUFHeader) -> Iterator[Finding]:
         )
     if _bytes(header) > MOST_BYTES:
         return
-    for name, own, start, content in _settings(header):
+    for name, part, start, content in _settings(header):
         with tempfile.TemporaryDirectory(prefix="ropewalk-verify-") as room:
             for path in _files(header):  # all parts of a split model, under their names
                 shutil.copyfile(path, Path(room) / path.name)
             copy = Path(room) / header.path.name
-            with (Path(room) / own.name).open("r+b") as file:
+            with (Path(room) / part.name).open("r+b") as file:
                 file.seek(start)
                 file.write(content)
             without = _log_probabilities(copy, count)
@@ -160,5 +160,5 @@ def _longest(header: GGUFHeader) -> int:
 
 def _log_probabilities(path: Path, count: int) -> FloatArray:
     tokens = [3 + i % 29 for i in range(count)]
-    found = llama_cpp_run.log_probabilities(path, tokens, start=count // 2, top=8)
-    return found.values
+    result = llama_cpp_run.log_probabilities(path, tokens, start=count // 2, top=8)
+    return result.values

@@ -37,10 +37,10 @@ def tried(folder: Path, plan: ContextPlan, *, tokenizer: bool) -> Trial:
         if checkpoint.bytes(torch.float32) > MOST_BYTES:
             return Trial(notes=("too large to be run here: only its rotary modules were measured",))
         model = settle(read_model(checkpoint.folder, torch.float32))
-        asked = gate.to_compare(plan, gate.probe_ids(checkpoint.folder))
+        sequences = gate.to_compare(plan, gate.probe_ids(checkpoint.folder))
         text = PROBE if tokenizer else ""
-        (answered,) = gate.ask_stock([(checkpoint.folder, asked)], text=text)
-        agreement = gate.agreement_with(model, plan, asked, answered.answers)
+        (answered,) = gate.ask_stock([(checkpoint.folder, sequences)], text=text)
+        agreement = gate.agreement_with(model, plan, sequences, answered.answers)
     except GateFailed as error:
         said = "; ".join(error.problems)
         return Trial(findings=(_fails("model-differs", said, "it does not follow the plan"),))
@@ -49,15 +49,15 @@ def tried(folder: Path, plan: ContextPlan, *, tokenizer: bool) -> Trial:
     except InputError as error:
         return Trial(findings=(_fails("refused", str(error), "it does not load"),))
     # Logits can agree and still be of no use.
-    found = [] if agreement.passed else [differs(STOCK, agreement)]
+    findings = [] if agreement.passed else [differs(STOCK, agreement)]
     if all(answer.logits.std() == 0 for answer in answered.answers):
         said = "every token has the same logit at every position"
-        found.append(_fails("no-effect", said, "no input has an effect: weights are zero"))
+        findings.append(_fails("no-effect", said, "no input has an effect: weights are zero"))
     if (tokens := answered.tokens) is not None and tokens.error:
         said = f"stock transformers cannot load the tokenizer ({tokens.error})"
-        found.append(_fails("tokenizer-broken", said, "no text becomes tokens"))
+        findings.append(_fails("tokenizer-broken", said, "no text becomes tokens"))
     loaded = "loaded whole by stock transformers"
-    return Trial(STOCK, agreement, tuple(found), loaded=loaded)
+    return Trial(STOCK, agreement, tuple(findings), loaded=loaded)
 
 
 def _fails(trap: str, what: str, consequence: str) -> Finding:

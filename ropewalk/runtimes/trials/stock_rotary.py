@@ -45,7 +45,7 @@ def measure(config: Config, layer_types: Sequence[str], lengths: Sequence[int]) 
             rotaries = _rotaries(config)
             layers = {
                 layer_type: tuple(
-                    _effective(config, layer_type, length, *_asked(rotaries, layer_type, length))
+                    _effective(config, layer_type, length, *_cos_sin(rotaries, layer_type, length))
                     for length in sorted(set(lengths))
                 )
                 for layer_type in layer_types
@@ -59,7 +59,7 @@ def measure(config: Config, layer_types: Sequence[str], lengths: Sequence[int]) 
     except Exception as error:  # whatever its config and rotary classes raise
         return RotaryReading(STOCK, MEASURED, refused=first_line(error))
     changes = any(
-        not _same(one, other) for own in layers.values() for one in own[:1] for other in own[1:]
+        not _same(one, other) for each in layers.values() for one in each[:1] for other in each[1:]
     )
     return RotaryReading(STOCK, MEASURED, layers, "by the length at hand" if changes else "never")
 
@@ -79,8 +79,8 @@ def stock_config(config: Config) -> Any:
             f"model type {kind!r} {needs or 'is not known to the installed transformers'}"
         )
     check_counts(config)
-    own = {key: value for key, value in config.items() if key not in ("model_type", "auto_map")}
-    return AutoConfig.for_model(kind, **for_stock_class(own))  # a copy: it writes into settings
+    stated = {key: value for key, value in config.items() if key not in ("model_type", "auto_map")}
+    return AutoConfig.for_model(kind, **for_stock_class(stated))  # a copy: it writes into settings
 
 
 def refusal(config: Config) -> str | None:
@@ -103,25 +103,25 @@ def _rotaries(config: Config) -> list[Any]:
     auto = AutoModelForCausalLM if type(stock) in MODEL_FOR_CAUSAL_LM_MAPPING else AutoModel
     with torch.device("meta"):
         model: nn.Module = auto.from_config(stock, trust_remote_code=False)
-    found: list[Any] = []
+    rotaries: list[Any] = []
     for module in model.modules():
-        buffers = dict(module.named_buffers(recurse=False))
-        if own := [buffers[name] for name in buffers if INVERSE_FREQUENCIES.fullmatch(name)]:
-            if max(each.numel() for each in own) > MAX_DIM:  # built for real, it would fill memory
+        buffers = module.named_buffers(recurse=False)
+        if sizes := [each.numel() for n, each in buffers if INVERSE_FREQUENCIES.fullmatch(n)]:
+            if max(sizes) > MAX_DIM:  # built for real, it would fill memory
                 raise ValueError(f"its heads would turn as more than {MAX_DIM} pairs")
             try:
-                found.append(type(module)(module.config))
+                rotaries.append(type(module)(module.config))
             except (AttributeError, TypeError):
                 continue
-    if not found:
+    if not rotaries:
         raise Unsupported(
             f"models of type {config.get('model_type')!r} rotate inside their attention code; "
             "there is no rotary module to measure"
         )
-    return found
+    return rotaries
 
 
-def _asked(rotaries: list[Any], layer_type: str, length: int) -> FloatArray:
+def _cos_sin(rotaries: list[Any], layer_type: str, length: int) -> FloatArray:
     """cos and sin by pair at position 1, in a sequence of this length."""
     for reading in chain.from_iterable(map(rotations_of, rotaries)):
         if reading.layer_type in ("", layer_type):

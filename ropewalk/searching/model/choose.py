@@ -150,12 +150,12 @@ def select(
     short_documents = documents.short_selection
     left = {name: schedules[name] for name in still_in}
     short = reader.read(WITHIN, short_documents, {PRESENT: present, **left})
-    losses = {n: own.losses for n, own in short.items() if n == PRESENT or not own.losses.failed}
+    losses = {n: m.losses for n, m in short.items() if n == PRESENT or not m.losses.failed}
 
     def above(other: str) -> dict[str, Paired]:
         return {
-            name: paired(own.text, losses[other].text, short_documents.texts)
-            for name, own in losses.items()
+            name: paired(loss.text, losses[other].text, short_documents.texts)
+            for name, loss in losses.items()
             if other in losses and name not in (PRESENT, other)
         }
 

@@ -60,5 +60,5 @@ def _own_loss(objective: Own, values: FloatArray) -> float:
     """The loss by a function of the user's; a schedule that failed is not asked about."""
     if not np.isfinite(values).all():
         return math.nan
-    known = values[[TEXT, ANSWERS, RETRIEVED]]  # what `rw.register` promises it
-    return real_number(float(objective(*map(float, known))), f"the loss by {objective.__name__}")
+    promised = values[[TEXT, ANSWERS, RETRIEVED]]  # what `rw.register` promises it
+    return real_number(float(objective(*map(float, promised))), f"the loss by {objective.__name__}")

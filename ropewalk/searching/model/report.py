@@ -93,7 +93,7 @@ def report(
             for candidate, cost in selection.short_costs.items()
             if candidate in hand_designed or candidate == chosen
         },
-        short_behind={n: own for n, own in selection.short_behind.items() if n in hand_designed},
+        short_behind={n: d for n, d in selection.short_behind.items() if n in hand_designed},
         short_limit=settings.short_limit,
         behind=_behind(selection, hand_designed, baseline),
         by_objective=candidates.by_objective,

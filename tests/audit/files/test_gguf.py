@@ -17,7 +17,7 @@ from ropewalk.audit.files.gguf import numbers
 from ropewalk.exporting.llama_cpp import export
 from ropewalk.gguf.header import read_header
 from ropewalk.gguf.sizes import SCALES
-from ropewalk.gguf.tensors import TABLE, problems, unfamiliar, untold
+from ropewalk.gguf.tensors import TABLE, problems, unfamiliar, unjudged
 from ropewalk.models.config import BUNDLED
 from tests.gguf import tiny_architectures
 from tests.gguf.damages import DAMAGES, damaged, epsilon
@@ -120,7 +120,7 @@ def test_the_table_is_that_of_the_tiny_files() -> None:
 @pytest.mark.parametrize("name", tiny_architectures.known())
 def test_what_llama_cpp_loads_is_found_whole(name: str, tmp_path: Path) -> None:
     header = read_header(tiny_architectures.made(tmp_path / "a.gguf", name))
-    assert (list(problems(header)), untold(header), unfamiliar(header)) == ([], "", "")
+    assert (list(problems(header)), unjudged(header), unfamiliar(header)) == ([], "", "")
 
 
 @pytest.mark.parametrize("name", ["llama", "command-r", "phimoe", "gpt-oss"])

@@ -73,7 +73,7 @@ def test_what_is_asked_and_what_is_read(encoder: Encoder) -> None:
         ({"usage": {}}, "has no usage.prompt_tokens"),
         *(
             ({"usage": {"prompt_tokens": odd}}, "has no usage.prompt_tokens")
-            for odd in (True, -1, 10**300, 1e308, 3.0, "3", [3])
+            for odd in (True, -1, 0, 10**300, 1e308, 3.0, "3", [3])
         ),
         ({"choices": []}, "has no choices[0].text"),
         ({"choices": [{"message": {"content": "chat"}}]}, "has no choices[0].text"),

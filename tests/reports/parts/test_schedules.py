@@ -14,6 +14,7 @@ from ropewalk.chart import Chart
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.evaluation.select import Paired
 from ropewalk.exporting.exported import Exported
+from ropewalk.exporting.manifest import Manifest
 from ropewalk.interval import Interval
 from ropewalk.reports.commands.extend import PART, _from, _others
 from ropewalk.reports.parts import schedules
@@ -119,6 +120,7 @@ def test_the_settings_that_lines_load_stand_once_and_a_list_on_one_line(tmp_path
     rope = {"rope_type": "longrope", "long_factor": [1.0, 2.5, 4.0]}
     shown = {"max_position_embeddings": 2048, "rope_parameters": rope}
     (tmp_path / "config.json").write_text(json.dumps({**shown, "model_type": "llama"}))
+    Manifest.of(tmp_path).write(tmp_path)
     made = Exported("transformers", tmp_path, None, load="AutoModel.from_pretrained('x')")
     for at_the_top in ("", schedules.pasted(made)):
         texts = [getattr(b, "text", "") for b in loading([made], tmp_path, at_the_top).blocks]

@@ -12,6 +12,6 @@ if TYPE_CHECKING:
 
 
 def steps(setting: RopeSetting) -> tuple[PlanStep, ...]:
-    own = setting.lengths()
-    plain = setting.plain(own.reference)
-    return (PlanStep(own.served, replace(plain, length=own.trained)),)
+    lengths = setting.lengths()
+    plain = setting.plain(lengths.reference)
+    return (PlanStep(lengths.served, replace(plain, length=lengths.trained)),)

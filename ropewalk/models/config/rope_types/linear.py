@@ -12,5 +12,5 @@ if TYPE_CHECKING:
 
 
 def steps(setting: RopeSetting) -> tuple[PlanStep, ...]:
-    factor, own, plain = setting.scaled()
-    return (PlanStep(own.served, linear.schedule(plain, own.trained, factor=factor)),)
+    factor, lengths, plain = setting.scaled()
+    return (PlanStep(lengths.served, linear.schedule(plain, lengths.trained, factor=factor)),)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def steps(setting: RopeSetting) -> tuple[PlanStep, ...]:
-    factor, own, plain = setting.scaled()
+    factor, lengths, plain = setting.scaled()
     bands: dict[str, float] = {}
     for key in ("low_freq_factor", "high_freq_factor"):
         if (value := setting.number(key)) is None:
@@ -22,5 +22,5 @@ def steps(setting: RopeSetting) -> tuple[PlanStep, ...]:
                 f"{setting.place}.{key}", None, rule, "add it: Llama 3.1 has 1 and 4"
             )
         bands[key] = value
-    schedule = llama3.schedule(plain, own.trained, factor=factor, **bands)
-    return (PlanStep(own.served, schedule),)
+    schedule = llama3.schedule(plain, lengths.trained, factor=factor, **bands)
+    return (PlanStep(lengths.served, schedule),)

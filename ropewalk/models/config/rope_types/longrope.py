@@ -52,8 +52,8 @@ def steps(setting: RopeSetting) -> tuple[PlanStep, ...]:
             key = error.key.replace("rescale_factors", f"{name}_factor")
             key = key.replace("factors", f"{name}_factor") if key.startswith("factors") else key
             if key == "attention_scaling":
-                own = f"{name}_mscale"
-                key = "attention_factor" if setting.rope.get(own) is None else own
+                mscale = f"{name}_mscale"
+                key = "attention_factor" if setting.rope.get(mscale) is None else mscale
             raise InvalidValue(
                 f"{setting.place}.{key}", error.value, error.rule, error.remedy
             ) from None

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 def steps(setting: RopeSetting) -> tuple[PlanStep, ...]:
-    factor, own, plain = setting.scaled()
+    factor, lengths, plain = setting.scaled()
     truncate = truth_value(setting.rope.get("truncate", True), f"{setting.place}.truncate")
     schedule = yarn.schedule(
         plain,
-        own.trained,
+        lengths.trained,
         beta_fast=setting.number("beta_fast") or 32.0,
         beta_slow=setting.number("beta_slow") or 1.0,
         truncate=truncate,
@@ -27,4 +27,4 @@ def steps(setting: RopeSetting) -> tuple[PlanStep, ...]:
         scale_softmax=setting.keys.family.softmax_mscale,
         factor=factor,
     )
-    return (PlanStep(own.served, schedule),)
+    return (PlanStep(lengths.served, schedule),)

@@ -279,8 +279,10 @@ class _Walk:
             shape = tuple(self.count() for _ in range(dimensions))
             relative[name] = TensorPlace(shape, int(self.take("<I")), self.count())
         alignment = header.values.get("general.alignment", 32)
-        if not isinstance(alignment, int) or not 1 <= alignment <= _MOST_ALIGNMENT:
+        sizes = (1 << power for power in range(_MOST_ALIGNMENT.bit_length()))
+        if isinstance(alignment, bool) or alignment not in sizes:
             raise ValueError("an alignment that is no size")
+        alignment = int(str(alignment))
         data = -(-self.at // alignment) * alignment
         for name, place in relative.items():
             header.tensors[name] = TensorPlace(place.shape, place.kind, data + place.start)

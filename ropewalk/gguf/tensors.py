@@ -58,6 +58,10 @@ def unjudged(header: GGUFHeader) -> str:
         return f"which tensors architecture {architecture[:40]!r} asks for is not known here"
     if any(f"{architecture}.{key}" in header.lengths for key in _PER_LAYER):
         return "its layers differ from each other, so its tensors cannot be compared with them"
+    for part in ("key_length", "value_length"):
+        own = header.get(f"attention.{part}_swa")
+        if own is not None and own != header.get(f"attention.{part}"):
+            return "its layers with a window have heads of another size, which are not compared"
     if header.number("nextn_predict_layers"):
         return "it has layers that predict further tokens, which are not compared"
     return ""
@@ -73,6 +77,15 @@ def problems(header: GGUFHeader) -> Iterator[str]:
     experts, used = (header.number(key) or 0 for key in ("expert_count", "expert_used_count"))
     if not min(experts, 1) <= used <= experts:
         yield f"expert_used_count = {used:g}, and expert_count = {experts:g}"
+    groups = header.number("expert_group_count") or 0
+    taken = header.number("expert_group_used_count") or 0
+    if groups and (
+        groups >= experts or (groups > 1 and (experts % groups or not 0 < taken < groups))
+    ):
+        yield f"expert_group_count = {groups:g}, {taken:g} used, and expert_count = {experts:g}"
+    gating = header.get("expert_gating_func")
+    if gating is not None and gating not in range(1, 5):
+        yield f"expert_gating_func = {gating}, which must be from 1 to 4"
     width, place = header.count("embedding_length"), header.tensors.get(EMBEDDING)
     if place is None and EMBEDDING in table_in(TABLE).get(header.architecture, [[]])[0]:
         yield f"there is no tensor {EMBEDDING}"
@@ -137,8 +150,8 @@ def _mistyped(header: GGUFHeader) -> Iterator[str]:
             kind = _NO_WEIGHTS[place.kind]
             yield f"{name} is stored as {kind}, with which llama.cpp multiplies nothing"
             return
-        if name.endswith("norm.weight") and place.kind != F32:
-            yield f"{name} is not stored in F32, in which llama.cpp multiplies by norms"
+        if (name.endswith((".bias", "norm.weight")) or len(place.shape) == 1) and place.kind != F32:
+            yield f"{name} is not stored in F32, in which llama.cpp computes with norms and biases"
             return
 
 

@@ -55,6 +55,8 @@ class ExaminedModel:
     tokenizer_limit: int | None = None
     generation_limit: int | None = None
     """The length at which `generate()` stops, by the folder's generation config."""
+    generation: object = field(default_factory=dict)
+    """That config, as its file holds it."""
 
     def served(self, runtime: str) -> ModelClass | None:
         """The class that serves the model in an engine."""

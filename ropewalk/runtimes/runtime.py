@@ -128,7 +128,8 @@ def facts_of(config: Config, folder: Path | None) -> dict[str, Any]:
         "config": without_chunks(config),
         "chunks": text_config(config).get(DUAL_CHUNK),
         "tokenizer_limit": _limit_in(folder, "tokenizer_config.json", *TOKENIZER_LIMITS),
-        "generation_limit": _limit_in(folder, "generation_config.json", "max_length"),
+        "generation_limit": _limit_in(folder, GENERATION, "max_length"),
+        "generation": _json_in(folder, GENERATION),
     }
 
 
@@ -181,19 +182,25 @@ def without_chunks(config: Config) -> Config:
 
 
 def _limit_in(path: Path | None, name: str, *keys: str) -> int | None:
-    file = None if path is None else (path if path.is_dir() else path.parent) / name
-    if file is None or not file.is_file():
-        return None
-    try:
-        value = read_json(file, max_bytes=64 * 2**20)
-    except InputError:  # named when the tokenizer is checked
-        return None
+    value = _json_in(path, name)
     stated = (value[key] for key in keys if key in value) if isinstance(value, dict) else ()
     limit = number(next(iter(stated), None))
     return None if limit is None else int(limit)
 
 
+def _json_in(path: Path | None, name: str) -> object:
+    """What a file beside a config holds: nothing without the file, None where it is not JSON."""
+    file = None if path is None else (path if path.is_dir() else path.parent) / name
+    if file is None or not file.is_file():
+        return {}
+    try:
+        return read_json(file, max_bytes=64 * 2**20)
+    except InputError:
+        return None
+
+
 Form = Literal["folder", "GGUF file"]
+GENERATION = "generation_config.json"
 _NOT_FROM_FILE = "a GGUF file is exported to GGUF only; give the model's folder"
 
 

@@ -154,6 +154,40 @@ def test_a_config_of_no_model_that_writes(
 
 
 @pytest.mark.parametrize(
+    "change",
+    [
+        {"id2label": {"a": "x"}},
+        {"num_labels": "x"},
+        {"initializer_range": 1.5},
+        {"is_encoder_decoder": True, "architectures": ["LlamaForCausalLM"]},
+    ],
+)
+def test_values_that_the_class_of_every_runtime_refuses(
+    change: dict[str, object], tmp_path: Path
+) -> None:
+    """vLLM and SGLang load configs by transformers' classes."""
+    found = verified(tmp_path, {**CLEAN["plain"].config, **change}, "vllm", "sglang")
+    assert named(found.wrong) == {"refused"}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *("[1]", '"x"', "{", '{"repetition_penalty": 0}', '{"cache_implementation": "x"}'),
+        *('{"bad_words_ids": []}', '{"eos_token_id": "x"}', '{"top_p": 2}'),
+    ],
+)
+def test_a_generation_config_with_which_nothing_is_written_is_wrong(
+    content: str, tmp_path: Path
+) -> None:
+    config = CLEAN["plain"].config
+    (tmp_path / "generation_config.json").write_text(content)
+    assert named(verified(tmp_path, config, "transformers").wrong) == {"refused"}
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": [1, 2], "top_p": 0.9}')
+    assert not named(verified(tmp_path, config, "transformers").wrong)
+
+
+@pytest.mark.parametrize(
     ("change", "trap"),
     [
         ({"return_dict": False}, "refused"),

@@ -10,7 +10,7 @@ older folders is loaded by transformers, as any user of it would.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +25,9 @@ from ropewalk.untrusted import read_json
 
 MOST_BYTES = 64 * 2**20
 ADDED = "added_tokens.json"
+_TOKENS = tuple(f"{kind}_token" for kind in ("bos", "eos", "unk", "pad", "sep", "cls", "mask"))
+_MORE_TOKENS = ("additional_special_tokens", "extra_special_tokens")
+_SIDES = ("left", "right")
 _OTHER_JSON = ("special_tokens_map.json", "chat_template.json")
 _broken = fault(
     "tokenizer-broken",
@@ -55,7 +58,9 @@ def tokenizer(folder: Path, config: Config, rows: int | None) -> Checked:
         return unknown("tokenizer", said, "copy the tokenizer files of the model there")
     # A missing library or custom code is no fault of the folder; a file that cannot load is one.
     try:
-        settings, more = _side_files(folder)
+        settings, more, special = _side_files(folder)
+        if problem := _misstated(settings, {"__type"}) or _misstated(special, {"content"}):
+            return wrong("tokenizer", _broken(problem))
         with required_by("loading the tokenizer"):
             loaded = _fast(folder) if files[0] == FAST else _older(folder, files, settings)
         added = list(_added(settings, more))
@@ -89,8 +94,9 @@ class _Unknown(Exception):
         self.remedy = remedy
 
 
-def _side_files(folder: Path) -> tuple[Config, Config]:
-    """The settings and the added tokens; whatever else transformers reads must be JSON too."""
+def _side_files(folder: Path) -> tuple[Config, Config, Config]:
+    """The settings, the added tokens and the special ones; whatever else transformers reads must be
+    JSON too."""
     read: dict[str, Config] = {}
     for name in (SETTINGS, ADDED, *_OTHER_JSON):
         if not os.path.lexists(folder / name):
@@ -99,7 +105,46 @@ def _side_files(folder: Path) -> tuple[Config, Config]:
         if not isinstance(value, dict):
             raise InputError(f"{name}: is not a JSON object")
         read[name] = value
-    return read.get(SETTINGS, {}), read.get(ADDED, {})
+    return read.get(SETTINGS, {}), read.get(ADDED, {}), read.get(_OTHER_JSON[0], {})
+
+
+def _misstated(settings: Config, needed: set[str]) -> str:
+    """A setting of a kind with which transformers does not load the tokenizer; a token may be text,
+    or an object with these keys."""
+
+    def is_token(value: object) -> bool:
+        if not isinstance(value, Mapping):
+            return isinstance(value, str)
+        return isinstance(value.get("content"), str) and needed <= value.keys()
+
+    def are_tokens(value: object) -> bool:
+        tokens = [*value.values()] if isinstance(value, Mapping) else value
+        return isinstance(tokens, list) and all(map(is_token, tokens))
+
+    def are_numbered(value: object) -> bool:
+        return isinstance(value, Mapping) and all(
+            written.isdigit() and isinstance(own, Mapping) and isinstance(own.get("content"), str)
+            for written, own in value.items()
+        )
+
+    def are_templates(value: object) -> bool:
+        return not isinstance(value, list) or all(
+            isinstance(own, Mapping) and {"name", "template"} <= own.keys() for own in value
+        )
+
+    rules: dict[str, tuple[Callable[[Any], bool], str]] = {
+        **dict.fromkeys(_TOKENS, (is_token, "text or a token")),
+        **dict.fromkeys(_MORE_TOKENS, (are_tokens, "a list of tokens")),
+        **dict.fromkeys(("padding_side", "truncation_side"), (_SIDES.__contains__, "a side")),
+        "added_tokens_decoder": (are_numbered, "tokens by number"),
+        "chat_template": (are_templates, "text, or a list of named templates"),
+        "tokenizer_class": (lambda value: isinstance(value, str), "text"),
+        "model_input_names": (lambda value: isinstance(value, list), "a list"),
+    }
+    for key, (fits, rule) in rules.items():
+        if settings.get(key) is not None and not fits(settings[key]):
+            return f"{key} = {shortened(settings[key])}: must be {rule}"
+    return ""
 
 
 def _fast(folder: Path) -> _Loaded:

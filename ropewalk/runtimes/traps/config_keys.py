@@ -25,6 +25,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -81,6 +82,15 @@ _WORD_KEYS = {
     **dict.fromkeys(("hidden_act", "hidden_activation"), "activation"),
     **dict.fromkeys(("dtype", "torch_dtype"), "dtype"),
     "topk_method": "routing",
+}
+# What generation_config.json may state; below the least of a penalty, generation divides by 0.
+_GENERATION = {
+    "repetition_penalty": (1e-9, math.inf),
+    "temperature": (0, math.inf),
+    "top_p": (0, 1),
+    "top_k": (-1, math.inf),
+    "min_p": (0, 1),
+    "num_beams": (1, math.inf),
 }
 _SCALES = {"factor", "short_factor", "long_factor", "beta_fast", "low_freq_factor"}
 
@@ -363,7 +373,7 @@ def remote_code(subject: ExaminedModel) -> Iterator[Finding]:
 def refused(subject: ExaminedModel) -> Iterator[Finding]:
     if any((*factor_count(subject), *scaling_null(subject))):  # named already, and better
         return
-    unfit = _bad_counts(subject) or _bad_kind(subject)
+    unfit = _bad_counts(subject) or _bad_kind(subject) or _bad_labels(subject.config)
     for reading in subject.readings:
         if unfit:
             yield Finding(
@@ -397,6 +407,41 @@ def refused(subject: ExaminedModel) -> Iterator[Finding]:
                 "it fails when it runs",
                 "remove it",
             )
+
+
+def generation_refused(subject: ExaminedModel) -> Iterator[Finding]:
+    """A generation config that does not load, or with which every generation fails."""
+    if rule := _bad_generation(subject.generation):
+        yield Finding(
+            "refused",
+            (STOCK, *ENGINE_NAMES),
+            f"generation_config.json: {rule}",
+            "it does not load, or fails when it writes",
+            "correct this there, or remove it",
+        )
+
+
+def _bad_generation(stated: object) -> str:
+    if not isinstance(stated, Mapping):
+        return "is not a JSON object"
+    for key, (least, most) in _GENERATION.items():
+        value = stated.get(key)
+        if value is not None and ((size := number(value)) is None or not least <= size <= most):
+            return f"{key} = {shortened(value)}: must be a number from {least:g} to {most:g}"
+    for key in ("eos_token_id", "bos_token_id", "pad_token_id"):
+        value = stated.get(key)
+        items = value if isinstance(value, list) else [value]
+        if value is not None and any(whole(item) is None for item in items):
+            return f"{key} = {shortened(value)}: must be a whole number, or a list of such"
+    if (words := stated.get("bad_words_ids")) is not None and (
+        not isinstance(words, list) or not words or not all(words)
+    ):
+        return f"bad_words_ids = {shortened(words)}: must be a list of lists of tokens"
+    cache = stated.get("cache_implementation")
+    if cache is not None and cache not in _TABLE["caches"]:
+        known = ", ".join(_TABLE["caches"])
+        return f"cache_implementation = {shortened(cache)}: is not one of {known}"
+    return ""
 
 
 def _lacking_growth(subject: ExaminedModel) -> str:
@@ -445,6 +490,23 @@ def _bad_routing(reader: ConfigReader) -> str:
         return f"n_group = {groups} does not divide the {experts} experts"
     if taken is not None and not -(-chosen * groups // experts) <= taken <= groups:
         return f"topk_group = {taken}: of {groups} groups, which hold {CHOSEN} = {chosen} experts"
+    return ""
+
+
+def _bad_labels(config: Config) -> str:
+    """Labels of no number, with which the class fails that all three load configs by; and a decoder
+    that is to be run as a model of two halves."""
+    labels, count = config.get("id2label"), config.get("num_labels")
+    if isinstance(labels, Mapping) and not all(
+        re.fullmatch("-?[0-9]+", str(own)) for own in labels
+    ):
+        return f"id2label = {shortened(labels)}: its keys must be whole numbers"
+    if count is not None and whole(count) is None:
+        return f"num_labels = {shortened(count)}: must be a whole number"
+    classes = config.get("architectures")
+    first = str(classes[0]) if isinstance(classes, list) and classes else ""
+    if config.get("is_encoder_decoder") and first.endswith("ForCausalLM"):
+        return f"is_encoder_decoder is true, and {shortened(first)} has no encoder"
     return ""
 
 
@@ -508,6 +570,8 @@ def _broken_rule(kind: str, key: str, value: object) -> str:
         return ""
     if re.search("_eps(ilon)?$", key) and not 0 <= amount <= MAX_EPSILON:
         return f"must be from 0 to {MAX_EPSILON}, or norms divide by it rather than by the size"
+    if amount > 1 and _NUMBER_OF.get(kind) in _TAKEN["at_most_one"].get(key, ()):
+        return "must be from 0 to 1"
     may_be = key in _TAKEN["below_zero"] or key.endswith(("_id", "_index", "_layer"))
     return "must not be negative" if declared and amount < 0 and not may_be else ""
 

@@ -74,6 +74,36 @@ def test_experts_are_chosen_from_those_that_are_there(
     assert any("expert_used_count" in text for text in told)
 
 
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"expert_group_count": 3},
+        {"expert_count": 4, "expert_used_count": 1, "expert_group_count": 3},
+        {"expert_count": 4, "expert_used_count": 1, "expert_group_count": 2},
+        {"expert_gating_func": 9},
+    ],
+)
+def test_choices_of_experts_on_which_llama_cpp_ends_are_wrong(
+    keys: dict[str, int], tmp_path: Path
+) -> None:
+    path = header_only(tmp_path / "a.gguf", keys={"block_count": 1, **keys})
+    assert any(next(reversed(keys)) in text for text in problems(read_header(path)))
+
+
+def test_a_bias_in_half_precision_is_wrong(tmp_path: Path) -> None:
+    header = read_header(tiny_architectures.made(tmp_path / "a.gguf", "gptneox"))
+    name = "blk.1.attn_output.bias"
+    tensors = {**header.tensors, name: replace(header.tensors[name], kind=1)}
+    (problem,) = problems(replace(header, tensors=tensors))
+    assert problem.startswith(f"{name} is not stored in F32")
+
+
+def test_windows_with_heads_of_another_size_are_not_judged(tmp_path: Path) -> None:
+    header = read_header(tiny_architectures.made(tmp_path / "a.gguf", "cohere2"))
+    other = {**header.values, "cohere2.attention.key_length_swa": 8}
+    assert "heads of another size" in unjudged(replace(header, values=other))
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("kind", ["F32", "F16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"])
 def test_numbers_that_are_none_are_found_in_each_type(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers import AutoTokenizer
 
 from ropewalk.models.config import BUNDLED_FOLDER
 from tests.audit.files.folders import bundled, edit, judged
@@ -130,6 +131,43 @@ def test_a_broken_tokenizer_is_wrong(folder: Path, name: str) -> None:
     (finding,) = found.wrong
     assert finding.trap == trap
     assert complaint in finding.what
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value"),
+    [
+        ("tokenizer_config.json", "bos_token", 3),
+        ("tokenizer_config.json", "bos_token", {"content": "<s>"}),
+        ("special_tokens_map.json", "eos_token", ["<s>"]),
+        ("tokenizer_config.json", "chat_template", ["a"]),
+        ("tokenizer_config.json", "extra_special_tokens", ["a", 3]),
+        ("tokenizer_config.json", "added_tokens_decoder", {"x": {"content": "a"}}),
+        ("tokenizer_config.json", "added_tokens_decoder", {"5": "a"}),
+        ("tokenizer_config.json", "padding_side", "up"),
+        ("tokenizer_config.json", "tokenizer_class", 3),
+    ],
+)
+def test_a_setting_with_which_transformers_does_not_load_it(
+    name: str, key: str, value: object, folder: Path
+) -> None:
+    file = folder / name
+    stated = json.loads(file.read_text()) if file.exists() else {}
+    file.write_text(json.dumps({**stated, key: value}))
+    (finding,) = judged(folder).wrong
+    assert finding.trap == "tokenizer-broken"
+    assert key in finding.what
+    with pytest.raises((TypeError, ValueError, AttributeError, KeyError)):
+        AutoTokenizer.from_pretrained(folder)
+
+
+def test_tokens_as_objects_are_taken(folder: Path) -> None:
+    stated = json.loads((folder / "tokenizer_config.json").read_text())
+    token = {"__type": "AddedToken", "content": stated["bos_token"]}
+    more = {"bos_token": token, "extra_special_tokens": [], "chat_template": "{{ messages }}"}
+    (folder / "tokenizer_config.json").write_text(json.dumps({**stated, **more}))
+    content = {"content": stated["bos_token"], "lstrip": False}
+    (folder / "special_tokens_map.json").write_text(json.dumps({"bos_token": content}))
+    assert judged(folder).verdict == "OK"
 
 
 def test_a_tokenizer_of_a_model_with_more_rows_is_wrong_by_the_embedding(folder: Path) -> None:

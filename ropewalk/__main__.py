@@ -164,6 +164,7 @@ def _fault(error: Exception, arguments: Sequence[str]) -> int:
     if not _output_is_open():
         complain("error: an output was closed meanwhile; a plugin must leave both open")
         return 2
+    # Imported here, since every other call would wait for them.
     import platform
     import shlex
     import tempfile

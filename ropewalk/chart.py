@@ -255,6 +255,7 @@ def ticks(axis: Axis, span: Span, most: int = _TICKS) -> list[float]:
         last = math.floor(math.log10(max(high, 1.0)))
         powers = [10.0**n for n in range(last + 1) if 10.0**n >= axis.linear_to]
         return [0.0, axis.linear_to, *(n for n in powers if n > 2 * axis.linear_to)]
+    # Powers, with round multiples if few fit; with fewer than two, divided like a linear axis.
     if axis.scale != "linear":
         base = 2 if axis.scale == "log2" else 10
         first, last = math.ceil(math.log(low, base) - 1e-9), math.floor(math.log(high, base) + 1e-9)
@@ -268,6 +269,7 @@ def ticks(axis: Axis, span: Span, most: int = _TICKS) -> list[float]:
                 break
         if len(powers) > 1:
             return powers
+    # The least round step that leaves about `most` ticks; of lengths, a power of two.
     rough = (high - low) / (most - 1)
     size = 10.0 ** math.floor(math.log10(rough))
     step = next(size * m for m in (1, 2, 5, 10) if size * m >= rough * 0.9)

@@ -214,6 +214,7 @@ def of_file(
         )
         for kind, way in ways.items()
     ]
+    # Texts are read with the largest cache that fits, since that loses least.
     for name, texts in reading.items():
         if first is None:
             break

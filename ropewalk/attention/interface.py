@@ -339,6 +339,7 @@ def check_apart(model: PreTrainedModel) -> None:
         )
         return float((before - after)[:, second].abs().max())
 
+    # Other tokens in the first document must not reach the second; those in the anchor do.
     with in_mode(model, training=False):
         leak, visible = effect(first), effect(anchor)
     # Not zero: where experts share a matrix product, its rounding depends on all their tokens.

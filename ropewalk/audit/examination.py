@@ -114,7 +114,7 @@ def _opened(model: str | Path, releases: Mapping[str, str]) -> Examined:
             "model's folder, a config.json or a GGUF file"
         )
     if source.kind != GGUFFile.form:
-        return Folder(source.path, own_runtime=not releases)
+        return Folder(source.path, by_manifest=not releases)
     loaders = loading(GGUFFile.form)
     if set(releases) - set(loaders):
         raise InputError(

@@ -37,13 +37,13 @@ class Folder:
     form: Form = "folder"
     target: ModelForm = "transformers folder"
 
-    def __init__(self, path: Path, *, own_runtime: bool) -> None:
-        """Read its config; `own_runtime`: it is judged by the runtime of its manifest."""
+    def __init__(self, path: Path, *, by_manifest: bool) -> None:
+        """Read its config; `by_manifest`: it is judged by the runtime of its manifest."""
         self.path = path
         self.stated = load_config(path)
         check_counts(self.stated)
         self.config = without_chunks(self.stated)
-        self.written_for = _runtime_of(path) if own_runtime else ""
+        self.written_for = _runtime_of(path) if by_manifest else ""
         self.facts = facts_of(self.stated, path)
 
     def expected(self, plan: ContextPlan | None) -> Expected:

@@ -117,6 +117,7 @@ def command_of(*verbs: Callable[..., Any]) -> Callable[[Callable[..., None]], Ca
         forms: list[dict[str, _Form]] = [{} for _ in verbs]
         names: Any = Names(getattr(run, "__globals__", {}))
         options = list(inspect.signature(run, eval_str=True, locals=names).parameters.values())
+        # The options: those of the verbs, then those of every command, then the function's own.
         parameters = [
             each
             for verb, its in zip(verbs, forms, strict=True)
@@ -131,6 +132,7 @@ def command_of(*verbs: Callable[..., Any]) -> Callable[[Callable[..., None]], Ca
             file, quiet = words.pop(_CONFIG.name, None), words.pop(_QUIET.name)
             for path in words.pop(_PLUGIN.name, ()):
                 registered.load(path)
+            # Each verb takes its own options out of the words; the function gets what is left.
             calls = [
                 Call(
                     verb,
@@ -154,6 +156,7 @@ def command_of(*verbs: Callable[..., Any]) -> Callable[[Callable[..., None]], Ca
         parameters += [_of_a_shell(*dry_run, help=shell.preview)] if previews else []
         parameters += options
 
+        # typer reads the options from the signature, and the help from the docstring.
         command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
             [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
         )

@@ -96,6 +96,7 @@ def groups(
     lengths: IntArray, domains: IntArray, names: tuple[str, ...], mixture: Mixture
 ) -> list[Group]:
     """The groups of an epoch; `domains` holds an index of `names` for every document."""
+    # The tokens of an epoch are divided among domains, then within each by length.
     total = int(lengths.sum())
     tokens = np.bincount(domains, lengths, len(names)).tolist()
     shares = _shares(mixture, dict(zip(names, tokens, strict=True)))
@@ -111,6 +112,7 @@ def groups(
             mixture,
         )
     ]
+    # An epoch must be able to follow the mixture, and may not repeat documents too often.
     if mixture.long_share is not None and len(set(lengths >= mixture.long_from)) == 1:
         raise InvalidValue(
             "long_share",

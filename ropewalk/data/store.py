@@ -158,6 +158,7 @@ class _Build:
             )
 
     def run(self, *, weighted: bool) -> None:
+        # A build that goes on reads the corpus from the start, to see that it is still the same.
         for number, shard in enumerate(self._done):
             self._again(shard, number)
         file = self.directory.path / MANIFEST
@@ -170,6 +171,7 @@ class _Build:
                     "again to write it anew"
                 )
             return
+        # The remaining texts; a shard is written once it has enough tokens.
         waiting: list[_Tokenised] = []
         size = 0
         for document in self._tokenised(self._documents):
@@ -341,6 +343,7 @@ class TokenStore:
             raise InputError(f"{folder}: is not finished; run the same `data build` again")
         if self.folder.is_dir() and not path.exists():
             raise InputError(f"{folder}: has no tokens; `ropewalk data build` writes such a folder")
+        # A store may come from a stranger: the manifest is checked before a shard is opened.
         fields = Fields(read_json(path, max_bytes=MOST_BYTES), f"{path}: ")
         if (version := fields.text("format")) != FORMAT:
             raise InputError(f"{folder}: is of format {version!r}, not {FORMAT!r}; build it again")
@@ -357,6 +360,7 @@ class TokenStore:
         self.shards = tuple(
             Shard.from_json(shard, f"{path}: shards[{i}]") for i, shard in enumerate(shards)
         )
+        # Where each document begins in its shard follows from the lengths alone.
         tables = [self._table(number) for number in range(len(self.shards))]
         self.lengths, self.of_domain = (_read_only(np.concatenate(tables)[:, i]) for i in (0, 1))
         counts = np.array([shard.documents for shard in self.shards])

@@ -233,6 +233,7 @@ def concluded(evaluation: Evaluation, records: Sequence[EvalRecord]) -> Evaluate
     answerer, settings, evaluator = evaluation.answerer, evaluation.settings, evaluation.evaluator
     groups = groups_of(settings.tasks, settings.mode)
     longest, original = max(settings.lengths), answerer.original_length
+    # Effective lengths refer to the unmodified model, or to a server whose plan is known.
     unmodified = (
         r.subject for r in records if r.method in (AS_IT_IS, AS_SERVED) and r.plan_id != UNKNOWN
     )

@@ -212,6 +212,7 @@ def announce(
         return
     count = sum(times for _, times in forwards)
     hours = f"{NIGHT / 3600:.0f} hours"
+    # Beyond a night, the first smaller run that fits into one is named, if there is any.
     fits = next((f"; {said} fits" for said, run in smaller if timed.range(run).high <= NIGHT), None)
     if expected.high <= NIGHT:
         proposed = ""

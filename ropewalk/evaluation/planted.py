@@ -216,10 +216,12 @@ def plant(
     order = random.sample(len(facts), len(facts))
     questions, slices = _questions([facts[i] for i in order], encoder)
 
+    # The tokens before the questions are scored as text, so no fact stands among them.
     scored = scored_tokens(length)
     room = length - len(opening) - sum(map(len, lines)) - len(questions)
     text, body = stretch.tokens[:room], room - scored
     starts = starts[starts < body] if in_lines else np.arange(1, body)
+    # Facts are spread evenly over the rest, each somewhere in a part of its own.
     parts, begins, taken = [opening], [], 0
     for i, line in enumerate(lines):
         depth = (i + spread(index, "planted", VERSION, seed, i)) / len(lines)

@@ -28,9 +28,11 @@ def tradeoffs(records: Sequence[EvalRecord], original_length: int) -> list[Chart
     base = next((subject for subject in rows if subject.method == AS_IT_IS), None)
     if base is None:
         return []
+    # Looks count the unmodified model, so that a method looks alike in every chart.
     names = labels(rows)
     order = list(labels(r.subject for r in records).values())
     pairs = [(each, rows[each], base, rows[base]) for each in rows if each != base]
+    # Answers are drawn as one mean over tasks, or as the only task.
     tasks = _answered_everywhere([r for group in rows.values() for r in group])
     groups = {ALL_TASKS: tasks} if len(tasks) > 1 else {}
     shown = {ALL_TASKS, *(tasks if len(tasks) == 1 else ())}

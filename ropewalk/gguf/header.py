@@ -37,7 +37,8 @@ MOST_LAYERS = 4096
 _STRING, _ARRAY = 8, 9
 _SCALARS = {kind: f"<{form}" for kind, form in enumerate("BbHhIif?  Qqd") if form != " "}
 """How numbers are stored, by GGUF's number of their type."""
-_FORMS = {"uint32": "<I", "float32": "<f", "bool": "<?"}
+_FORMS = {"uint32": "I", "float32": "f", "bool": "?", "text": "s"}
+"""The letters of these types in struct's formats."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,8 @@ class GGUFHeader:
     """The places of the bytes of scalars and strings, and their struct formats."""
     lengths: dict[str, int] = field(default_factory=dict)
     """The number of entries an array has, by key."""
+    items: dict[str, str] = field(default_factory=dict)
+    """The type of an array's entries, by key: a letter of struct's formats, `s` for text."""
     tensors: dict[str, TensorPlace] = field(default_factory=dict)
     spans: dict[str, tuple[int, int]] = field(default_factory=dict)
     """The span of each key with its value, arrays too, in the order of the file."""
@@ -81,9 +84,8 @@ class GGUFHeader:
 
     def mistyped(self, key: str, kind: str) -> bool:
         """True if a key is stored as another type than the one llama.cpp loads, or as a list."""
-        stated = f"{self.architecture}.{key}"
-        place, form = self.places.get(stated), _FORMS[kind]
-        return stated in self.lengths or (place is not None and place[1] != form)
+        _, form = self.places.get(key, (0, _FORMS[kind]))
+        return key in self.lengths or not form.endswith(_FORMS[kind])
 
     def number(self, key: str) -> float | None:
         value = self.get(key)
@@ -111,6 +113,19 @@ class GGUFHeader:
         if form in "fd":
             return ()
         return tuple(map(int, struct.unpack_from(f"<{count}{form}", content, 12)))
+
+    def texts(self, key: str) -> list[bytes]:
+        """The texts of an array of such."""
+        begin, end = self.spans[key]
+        with self.path.open("rb") as file:
+            file.seek(begin + 8 + len(key.encode()) + 16)  # behind the key, its type and its count
+            content = file.read(end - file.tell())
+        texts, at = [], 0
+        while at < len(content):
+            (size,) = struct.unpack_from("<Q", content, at)
+            texts.append(content[at + 8 : at + 8 + size])
+            at += 8 + size
+        return texts
 
     def floats(self, tensor: str) -> FloatArray:
         """The values of an F32 tensor."""
@@ -195,8 +210,8 @@ class _Walk:
             raise ValueError("more entries than a model has")
         return count
 
-    def skip_array(self) -> int:
-        """Walk over an array, and return the number of its items."""
+    def skip_array(self) -> tuple[int, str]:
+        """Walk over an array, and return the number of its items, and their type."""
         inner, count = int(self.take("<I")), self.entries(_MOST_ITEMS)
         if inner == _ARRAY:
             raise ValueError("an array of arrays, which llama.cpp does not load")
@@ -207,7 +222,7 @@ class _Walk:
             self.skip_strings(count)
         else:
             raise ValueError("a type that GGUF does not have")
-        return count
+        return count, _SCALARS.get(inner, "s")[-1]
 
     def skip_strings(self, count: int) -> None:
         """Walk over the strings of an array; a short loop, for a vocabulary is long."""
@@ -249,7 +264,7 @@ class _Walk:
                 header.places[key] = (self.at, _SCALARS[kind])
                 header.values[key] = self.take(_SCALARS[kind])
             elif kind == _ARRAY:
-                header.lengths[key] = self.skip_array()
+                header.lengths[key], header.items[key] = self.skip_array()
             else:
                 raise ValueError("a type that GGUF does not have")
             header.spans[key] = begin, self.at

@@ -117,7 +117,8 @@ def _check_values(header: GGUFHeader) -> None:
     for key in (*_KEYS["numbers"], *_KEYS["counts"]):
         value, whole = header.get(key), key in _KEYS["counts"]
         form = "uint32" if whole else "float32"
-        if value is None and (key == _BY_LAYER or not header.mistyped(key, form)):
+        mistyped = header.mistyped(f"{header.architecture}.{key}", form)
+        if value is None and (key == _BY_LAYER or not mistyped):
             continue
         value = "a list" if value is None else value
         number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -125,7 +126,7 @@ def _check_values(header: GGUFHeader) -> None:
         fits = (
             number and np.isfinite(float(str(value))) and not (whole and isinstance(value, float))
         )
-        if fits and header.mistyped(key, form):
+        if fits and mistyped:
             fits, rule = False, f"must be stored as {form} to be loaded"
         elif fits:
             none, least = key in _KEYS["none_by_zero"], 1 if whole or key in _FACTORS else 0

@@ -1,13 +1,19 @@
 """The tensors that llama.cpp asks for in a file, as far as its header can be compared with them.
 
-required_tensors.json is what the real llama.cpp missed in files without tensors, and without keys,
-one architecture after another (tests/gguf/tiny_architectures.py). Experts are left out of it: which
-layers have them, and beside what, is said by keys of each architecture.
+Both tables are what the real llama.cpp said of files, one architecture after another
+(tests/gguf/tiny_architectures.py): required_tensors.json what it missed in files without tensors,
+and without keys; tensor_shapes.json the shapes that it asked for, of these and of all that it takes
+besides. Experts are not required: which layers have them, and beside what, is said by keys of each
+architecture.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import itertools
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
 from pathlib import Path
 
 from ropewalk.gguf.header import F32, GGUFHeader
@@ -18,26 +24,29 @@ TABLE = Path(__file__).with_name("required_tensors.json")
 """By architecture: the tensors of the whole model, those of each block, and the keys."""
 EMBEDDING = "token_embd.weight"
 _MOST_BLOCKS = 10_000
+_MOST_KINDS = 100
 _PER_LAYER = ("attention.head_count", "attention.head_count_kv", "feed_forward_length")
 """A list under one of these: the layers differ, and some lack what others have."""
-_ALLOWED = table_in(TABLE.with_name("optional_tensors.json"))
-"""Tensors that llama.cpp takes without asking for them; the architectures (`twice_as_wide`) where
-feed_forward_length is not the width of each tensor of a feed-forward layer; and the key that is the
-width of an expert (`experts`)."""
-_ENDINGS = ("", "weight", "bias", "scale", "input_scale")
+SHAPES = TABLE.with_name("tensor_shapes.json")
+"""By tensor and shape, the architectures; some take other tensors when they have experts."""
+_SIZES = {
+    "experts": "expert_count",
+    "expert": "expert_feed_forward_length",
+    "shared": "expert_shared_feed_forward_length",
+    "copies": "expert_shared_count",
+    "query_rank": "attention.q_lora_rank",
+    "rank": "attention.kv_lora_rank",
+    "inner": "ssm.inner_size",
+    "conv": "ssm.conv_kernel",
+    "state": "ssm.state_size",
+    "step": "ssm.time_step_rank",
+}
+"""Sizes in shapes that a key states, or nothing does."""
+_SCALES = ("scale", "input_scale")
 _EPSILONS = ("attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon")
 _PATTERN = "attention.sliding_window_pattern"
-_COUNTS = (
-    *("attention.head_count_kv", "attention.value_length", "block_count", "context_length"),
-    *("expert_count", "expert_used_count", "expert_group_count", "expert_group_used_count"),
-    *("feed_forward_length", _PATTERN),
-)
-_LOADED = {
-    **dict.fromkeys(_COUNTS, "uint32"),
-    **dict.fromkeys(_EPSILONS, "float32"),
-    **dict.fromkeys(("attention.causal", "rope.scaling.finetuned"), "bool"),
-}
-"""What llama.cpp loads in all architectures, next to the numbers of the rotation, by its type."""
+TYPES = TABLE.with_name("key_types.json")
+"""The keys that llama.cpp loads, by their type; those of an architecture begin with a dot."""
 _NO_WEIGHTS = {24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64"}
 _SHOWN = 3
 
@@ -56,10 +65,11 @@ def unjudged(header: GGUFHeader) -> str:
 
 def problems(header: GGUFHeader) -> Iterator[str]:
     """Each thing for which llama.cpp refuses the file, or computes garbage."""
-    for key, kind in _LOADED.items():
-        listed = key in (*_PER_LAYER, _PATTERN) and f"{header.architecture}.{key}" in header.lengths
-        if not listed and header.mistyped(key, kind):
-            yield f"{key} must be stored as {kind} to be loaded"
+    for kind, key in ((kind, key) for kind, keys in table_in(TYPES).items() for key in keys):
+        stated = f"{header.architecture}{key}" if key.startswith(".") else key
+        listed = key[1:] in (*_PER_LAYER, _PATTERN) and stated in header.lengths
+        if not listed and header.mistyped(stated, kind):
+            yield f"{key.removeprefix('.')} must be stored as {kind} to be loaded"
     experts, used = (header.number(key) or 0 for key in ("expert_count", "expert_used_count"))
     if not min(experts, 1) <= used <= experts:
         yield f"expert_used_count = {used:g}, and expert_count = {experts:g}"
@@ -76,31 +86,30 @@ def problems(header: GGUFHeader) -> Iterator[str]:
         yield from _keys(header)
         yield from _missing(header, len(blocks))
         yield from _mistyped(header)
-        yield from _misshapen(header, len(blocks))
+        yield from _misshapen(header)
 
 
 def unfamiliar(header: GGUFHeader) -> str:
     """A tensor that llama.cpp may not ask for, and then refuses the file; empty without one."""
     if unjudged(header):
         return ""
-    after, inside, _ = table_in(TABLE)[header.architecture]
-    blocks: dict[str, set[str]] = {}
+    known = {*_shapes(header), *table_in(TABLE)[header.architecture][0]}
+    blocks: dict[str, set[str]] = defaultdict(set)
     for name in header.tensors:
-        known = name in (*after, *_ALLOWED["optional"])
         if name.startswith("blk."):
             block, _, rest = name.removeprefix("blk.").partition(".")
-            blocks.setdefault(rest, set()).add(block)
-            stem, _, ending = rest.partition(".")
-            known = stem in _ALLOWED["optional_in_blocks"] or any(
-                each.partition(".")[0] == stem for each in inside
-            )
-            known = known and ending in _ENDINGS
-        if not known:
+            blocks[block].add(rest)
+        stem, _, ending = _of_any_block(name).rpartition(".")
+        if not {_of_any_block(name), f"{stem}.weight" if ending in _SCALES else ""} & known:
             return f"{name} is not known as a tensor of architecture {header.architecture}"
-    count = max(map(len, blocks.values()), default=0)
-    odd = [f"blk.{min(numbers)}.{rest}" for rest, numbers in blocks.items() if len(numbers) < count]
-    if odd and not header.number("expert_count"):
-        return f"{odd[0]} is there, and other blocks have no tensor of that name"
+    # Blocks are alike; with experts, they are of some kinds, none of which lacks parts of another.
+    kinds = {frozenset(own): block for block, own in blocks.items()}
+    if len(kinds) > _MOST_KINDS:
+        return f"its blocks are of {len(kinds)} kinds"
+    for fewer, more in itertools.permutations(kinds, 2):
+        if more - fewer and (fewer < more or not header.number("expert_count")):
+            said = f"blk.{kinds[more]}.{min(more - fewer)} is there"
+            return f"{said}, and block {kinds[fewer]} has no tensor of that name"
     return ""
 
 
@@ -161,54 +170,84 @@ def _otherwise(name: str, there: Mapping[str, object]) -> bool:
     return kind == "qkv" and all(f"{stem}.attn_{one}.{ending}" in there for one in "qkv")
 
 
-def _misshapen(header: GGUFHeader, blocks: int) -> Iterator[str]:
+def _misshapen(header: GGUFHeader) -> Iterator[str]:
     """Tensors that are not of the shape that the keys give them; unknown sizes are not compared."""
-    # The sizes that the keys state; None where they state none.
-    width, heads = header.count("embedding_length"), header.count("attention.head_count")
-    head = width // heads if width and heads else None
-    keys = _stated(header, "attention.key_length", head)
-    values = _stated(header, "attention.value_length", head)
-    groups = _stated(header, "attention.head_count_kv", heads)
-    inner = header.count("feed_forward_length")
-    experts, key = header.count("expert_count"), _ALLOWED["experts"].get(header.architecture)
-    default = 0 if key == "feed_forward_length" else None
-    expert = _stated(header, key, default) if key else None
-    if header.architecture in _ALLOWED["twice_as_wide"] or experts:
-        inner = None
-    # The shapes that follow; one with an unknown size is not compared.
-    shapes = {
-        "attn_q.weight": (width, times(heads, keys)),
-        "attn_k.weight": (width, times(groups, keys)),
-        "attn_v.weight": (width, times(groups, values)),
-        "attn_output.weight": (times(heads, values), width),
-        **dict.fromkeys(("ffn_gate.weight", "ffn_up.weight"), (width, inner)),
-        "ffn_down.weight": (inner, width),
-        **dict.fromkeys(("ffn_gate_exps.weight", "ffn_up_exps.weight"), (width, expert, experts)),
-        "ffn_down_exps.weight": (expert, width, experts),
-    }
-    norms = ("attn_norm", "ffn_norm", "post_attention_norm", "post_ffw_norm")
-    all_shapes: dict[str, tuple[int | None, ...]] = {
-        "output_norm.weight": (width,),
-        "output.weight": (width, header.lengths.get("tokenizer.ggml.tokens")),
-    }
-    for i in range(blocks):
-        all_shapes |= {f"blk.{i}.{name}": shape for name, shape in shapes.items()}
-        all_shapes |= {f"blk.{i}.{name}.weight": (width,) for name in norms}
-    for name, wanted in all_shapes.items():
-        place = header.tensors.get(name)
-        if place is None or None in wanted:
-            continue
-        if place.shape != wanted:
-            expected = " × ".join(map(str, wanted))
-            yield f"{name} is {' × '.join(map(str, place.shape))}, and its keys ask for {expected}"
+    sizes, shapes = _sizes(header), _shapes(header)
+    for name, place in header.tensors.items():
+        wanted = [_sum(dim, sizes) for dim in shapes.get(_of_any_block(name), "").split(" × ")]
+        stem, _, ending = _of_any_block(name).rpartition(".")
+        if ending in _SCALES:  # one number for a matrix
+            matrices = "experts" if stem.endswith("_exps") else "one"
+            wanted = [sizes[matrices]]
+        if None not in wanted and _without_ones(place.shape) != _without_ones(wanted):
+            asked = " × ".join(map(str, wanted))
+            yield f"{name} is {' × '.join(map(str, place.shape))}, and its keys ask for {asked}"
             return
 
 
-def _stated(header: GGUFHeader, key: str, default: int | None) -> int | None:
-    """A size that has a default where it is missing, and is none where it is 0."""
-    return default if header.get(key) is None else header.count(key) or 0
+def _shapes(header: GGUFHeader) -> dict[str, str]:
+    """The shapes of the tensors of this architecture, in which a block has no number."""
+    names = {header.architecture, f"{header.architecture} with experts"}
+    rows = [
+        (name, shape, names & {*architectures})
+        for name, shapes in table_in(SHAPES).items()
+        for shape, architectures in shapes.items()
+    ]
+    taken = set().union(*(own for _, _, own in rows))
+    wanted = max(taken, key=len) if header.number("expert_count") else header.architecture
+    return {name: shape for name, shape, own in rows if wanted in own}
+
+
+def _of_any_block(name: str) -> str:
+    return re.sub(r"^blk\.\d+\.", "blk.", name)
+
+
+def _sizes(header: GGUFHeader) -> dict[str, int | None]:
+    """The sizes in shapes, by the keys; None where they state none."""
+    width, heads = header.count("embedding_length"), header.count("attention.head_count")
+    share = width // heads if width and heads else None
+    keys = _stated(header, "attention.key_length", share)
+    turning = _stated(header, "rope.dimension_count", keys)
+    feed = _stated(header, "feed_forward_length", 0)
+    return {
+        **{name: _stated(header, key, None) for name, key in _SIZES.items()},
+        "": None,
+        "one": 1,
+        "width": width,
+        "heads": heads,
+        "share": share,
+        "half_share": share and share // 2,
+        "keys": keys,
+        "values": _stated(header, "attention.value_length", share),
+        "groups": _stated(header, "attention.head_count_kv", heads),
+        "turning": turning,
+        "pairs": turning and turning // 2,
+        "unturned": None if keys is None or turning is None else keys - turning,
+        "feed": feed,
+        "half_feed": feed and feed // 2,
+        "tokens": header.lengths.get("tokenizer.ggml.tokens"),
+    }
+
+
+def _sum(dim: str, sizes: Mapping[str, int | None]) -> int | None:
+    """A size such as heads*keys+groups*keys; None if a part is unknown."""
+    terms = [reduce(times, (sizes[name] for name in term.split("*"))) for term in dim.split("+")]
+    return None if None in terms else sum(filter(None, terms))
 
 
 def times(one: int | None, other: int | None) -> int | None:
     """The product of two sizes; None if one is unknown."""
     return None if one is None or other is None else one * other
+
+
+def _without_ones(shape: Sequence[int | None]) -> list[int | None]:
+    """A shape without the ones at its end, which change nothing."""
+    own = list(shape)
+    while own and own[-1] == 1:
+        own.pop()
+    return own
+
+
+def _stated(header: GGUFHeader, key: str, default: int | None) -> int | None:
+    """A size that has a default where it is missing, and is none where it is 0."""
+    return default if header.get(key) is None else header.count(key) or 0

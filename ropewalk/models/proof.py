@@ -325,6 +325,7 @@ def _logits(target: _Target, probe: ModelProbe, layer: AttentionLayer, heard: He
     ):
         if torch.equal(turned, unturned):
             return _Deviation(1.0, epsilon, f"the {name} do not rotate: cos and sin change nothing")
+    # cos and sin both carry the attention scaling, so rotating logits grow by its square.
     scaling = target.schedule.attention_scaling
     if scaling != 1:
         unit = probe.replay(layer, heard, cos / scaling, sin / scaling)
@@ -336,6 +337,7 @@ def _logits(target: _Target, probe: ModelProbe, layer: AttentionLayer, heard: He
                 f"the attention scaling {scaling:.6g} multiplies rotating logits by {growth:.6g} "
                 f"instead of its square {scaling**2:.6g}",
             )
+    # Outside cos and sin, every logit is compared; the position with the largest error is named.
     wanted = torch.from_numpy(target.logit_factors)
     tolerance = epsilon * max(1.0, float(wanted.max()))
     error = _logit_errors(stock, heard, wanted)

@@ -96,9 +96,11 @@ def without_weights(folder: Path, dtype: torch.dtype) -> Empty | str:
     files = checked_weights(folder)
     model = read_model(folder, dtype, device_map={"": "meta"})
     shapes = {name: tensor.shape for path in files for name, tensor in read_header(path).items()}
+    # A weight that is computed from several in the files cannot be read in parts.
     conversions = getattr(model, "_weight_conversions", None) or ()
     if any(getattr(each, "operations", None) for each in conversions):
         return "transformers converts weights of its files as it loads them"
+    # Tied weights are one tensor with several names, any of which may be that in the files.
     named: dict[int, list[tuple[str, nn.Module, str]]] = {}
     for prefix, module in model.named_modules():
         for name, tensor in (*module._parameters.items(), *module._buffers.items()):

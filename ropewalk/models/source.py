@@ -289,6 +289,7 @@ def installed_plan(model: object) -> ContextPlan | None:
 def _named(name: str, allow_download: bool) -> Source:
     if not name.strip():
         raise InputError(f"{name[:80]!r}: is not a model; give a folder, a file or a known name")
+    # A path that exists has priority over every name.
     path = Path(name)
     try:
         exists = path.exists()
@@ -306,6 +307,7 @@ def _named(name: str, allow_download: bool) -> Source:
         if not BUNDLED_FOLDERS[name].is_dir():
             raise InputError(f"{name}: this copy of ropewalk lacks the model; reinstall ropewalk")
         return Source(name, "bundled", BUNDLED_FOLDERS[name])
+    # A name that is not known may be one of the hub, which is asked only if that is allowed.
     try:
         entry = catalogue.find(name)
     except UnknownName as error:

@@ -112,6 +112,7 @@ def _written(
         _refuse_what_no_config_says(step.schedule, layer)
     last = steps[-1]
     schedule = last.schedule
+    # The rope type that says most comes first; longrope can say any factors.
     setting, length = (
         _as_dynamic(reader, steps)
         or _as_named(reader, steps)
@@ -127,6 +128,7 @@ def _written(
         )
     setting = {"rope_theta": schedule.geometry.base, **setting, **growth}
     setting |= {key: rope[key] for key in CARRIED_KEYS if key in rope}
+    # Pairs that rest, or do not turn, are stated next to the factors.
     if schedule.geometry.resting_pairs:
         return _proportional(setting, schedule.geometry, layer), length
     partial = reader.get("partial_rotary_factor") is not None or "partial_rotary_factor" in rope
@@ -289,6 +291,7 @@ def _as_longrope(
                 f"{layer}: a softmax scaling of {long.softmax_scaling:g} cannot be expressed in a "
                 f"stock config of model type {reader.model_type!r}"
             )
+        # The class scales the softmax by (0.1 · mscale_all_dim · ln s + 1)², solved for the key.
         growth = (math.sqrt(long.softmax_scaling) - 1) / (0.1 * math.log(setting["factor"]))
         setting["mscale_all_dim"] = growth
     return setting, length

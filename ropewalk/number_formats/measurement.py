@@ -182,6 +182,7 @@ class Measurement:
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> Precision:
         """Run everything; what the journal holds already is not computed again."""
+        # A resumed run computes only the units that its journal lacks.
         settings = self.settings
         records = [] if journal is None else self._lines(journal)
         measured = {(r["arm"], r["sequence"]) for r in records if r["kind"] == "shifts"}
@@ -209,6 +210,7 @@ class Measurement:
             )
             points = [point_of(difference) for difference in differences]
             keep({"kind": "shifts", "arm": arm, "sequence": number, "points": points})
+        # Traps are the model's, not a sequence's: one record holds them all.
         if not any(record["kind"] == "traps" for record in records):
             gains = [
                 gain_of(self.stage, trap, self.sequences[0]) for trap in find_traps(self.stage)

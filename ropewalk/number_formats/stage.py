@@ -138,7 +138,7 @@ class OpenModel:
         if not self.anatomy.layers:
             raise Unsupported(
                 f"{_name(model)}: none of its layers hands queries and keys to transformers' "
-                "attention interface, so its logits cannot be seen"
+                "attention interface, so attention logits cannot be seen"
             )
         check_finite(model)  # of NaN, every comparison is a consequence
         self.layouts = self._layouts()
@@ -244,6 +244,7 @@ class OpenModel:
         return self._open[key]
 
     def _layouts(self) -> tuple[Layout, ...]:
+        # Each layer is run again without rotation: the difference shows which pairs it turns.
         model, anatomy = self._in("float32")
         probe = ModelProbe(model, anatomy)
         [heard] = probe.forward(range(8))
@@ -252,7 +253,7 @@ class OpenModel:
             if layer not in heard:
                 raise Unsupported(
                     f"{_name(model)}: {type(layer.module).__name__} computes its attention without "
-                    "transformers' attention interface, so its logits cannot be seen"
+                    "transformers' attention interface, so attention logits cannot be seen"
                 )
             call = heard[layer]
             if "position_embeddings" not in call.kwargs:
@@ -357,6 +358,7 @@ def _routed(model: Any, anatomy: Anatomy, attend: Attend) -> Iterator[None]:
                 )
             hook = module.register_forward_pre_hook(without_rotation, with_kwargs=True)
             stack.callback(hook.remove)
+            # transformers chooses the attention by a module's config, so each gets a changed copy.
             routed = copy.copy(before)
             routed._attn_implementation = ROUTE
             stack.callback(setattr, module, "config", before)

@@ -219,6 +219,7 @@ def extend_plan(
             return extend(start, length, methods, parameters)
 
         longest = PlanStep(target_length, extended(start, target_length))
+        # A method whose factors follow the current length has a step for each doubling on the way.
         shorter: tuple[PlanStep, ...] = ()
         if any(method.by_length for method in stacked(methods)):
             shorter = ladder(extended, start, doublings(start.length, target_length)[:-1])

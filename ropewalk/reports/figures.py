@@ -114,6 +114,7 @@ def _chart(axes: Axes, shown: Chart, spans: tuple[Span, Span] | None, most: int)
     axes.set_yscale(scale, **more)
     axes.grid(axis="y", color="0.92", linewidth=0.6)
     axes.set_axisbelow(True)
+    # Series stand apart, so that the intervals at one length do not cover each other.
     step = apart(shown, spans[0])
     for i, series in enumerate(shown.series):
         look = i if series.look is None else series.look
@@ -159,6 +160,7 @@ def _series(axes: Axes, shown: Chart, series: Series, look: int, moved: float) -
     if series.drawn == "band":
         axes.fill_between(xs, lows, highs, color=color, linewidth=0.5, label=label)
         return
+    # Series are moved apart by a share of the axes: on a log scale, data has no even offset.
     place = axes.transScale + axes.transLimits + Affine2D().translate(moved, 0) + axes.transAxes
     axes.vlines(xs, lows, highs, color=color, lw=1, alpha=0.7, transform=place)
     few = len(marks) <= 40
@@ -175,6 +177,7 @@ def _series(axes: Axes, shown: Chart, series: Series, look: int, moved: float) -
         zorder=3 if series.main else 2,
         transform=place,
     )
+    # Rough values are hollow; a name stands on the left where the next mark would cover it.
     for m in marks:
         if m.is_rough:
             axes.plot(

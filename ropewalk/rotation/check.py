@@ -174,6 +174,7 @@ def _compared(
     allowed = tolerance(wanted, np.arctan2(*wanted[::-1, 1]), positions, epsilon)
     off = (np.abs(got - wanted) > allowed).any(axis=0)
     if off.any():
+        # The first difference is named; its cause is sought where the other side follows its plan.
         at, pair = (int(each) for each in np.argwhere(off)[0])
         why = "unknown, since the other side follows no known plan"
         rows_off = off.any(axis=-1)  # a table may be right in its first rows

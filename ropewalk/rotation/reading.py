@@ -158,6 +158,7 @@ def _of_module(live: nn.Module) -> Live:
     text = config and config.get_text_config()
     readings: dict[tuple[nn.Module, str], Reading] = {}
     unread: list[str] = []
+    # No path begins with this; later, what lies inside a module that rotates is a part of it.
     inside = "\0"
     for path, module in live.named_modules(remove_duplicate=False):
         named = bool(_ROTATES.search(type(module).__name__))
@@ -179,6 +180,7 @@ def _of_module(live: nn.Module) -> Live:
                 "cannot read; known are transformers' rotary modules, tables named "
                 f"{' or '.join(TABLES)}, and inverse frequencies as a tensor"
             )
+        # Layers that share a module and a layer type are one reading.
         for reading in rotations:
             layer_type, layers = _layers(path, reading.layer_type, text, plan)
             if layers is not None:

@@ -77,6 +77,7 @@ def save(
             f"{folder}: cannot be written ({_reason(error)}); make room, and go on from the "
             "checkpoint before it"
         ) from None
+    # Each rank digests its own shards; the first writes down the digests of all.
     digests: dict[str, str] = {}
     for shards in on_all(lambda: _digests(part, f"shard-{rank() + 1:05d}-*")):
         digests |= shards

@@ -108,6 +108,7 @@ class ByDocument:
         divided = [_divided(row, hidden.device) for row in rows]
         if all(cut.whole and row.length == length for cut, row in zip(divided, rows, strict=True)):
             return self._forward(*args, **kwargs)
+        # Documents are read apart, and their outputs put back where they stood in the window.
         made = []
         for number, window in enumerate(divided):
 

@@ -53,6 +53,7 @@ def tokenizer(folder: Path, config: Config, rows: int | None) -> Checked:
     if not files:
         said = "none in this folder"
         return unknown("tokenizer", said, "copy the tokenizer files of the model there")
+    # A missing library or custom code is no fault of the folder; a file that cannot load is one.
     try:
         settings, more = _side_files(folder)
         with required_by("loading the tokenizer"):
@@ -69,6 +70,7 @@ def tokenizer(folder: Path, config: Config, rows: int | None) -> Checked:
             return wrong("tokenizer", _broken(said))
     if not loaded.probe:
         return wrong("tokenizer", _broken(f"{files[0]}: text becomes no token at all"))
+    # Every id needs a row of the embedding, those of added tokens and of the probe too.
     largest, most = max(loaded.largest, *added, *loaded.probe), _vocabulary(config, rows)
     if most is None:
         said = f"{files[0]} loads; the size of the vocabulary is stated nowhere"

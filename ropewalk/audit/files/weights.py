@@ -154,11 +154,14 @@ def _compared(files: Mapping[Path, Mapping[str, Stored]], config: Config) -> Wei
     except RopewalkError as error:
         checked = unknown("weights", f"{said}; not compared with the config: {error}", "correct it")
         return Weights(checked, tuple(files))
+    # Integers under the name of a weight are quantised, which the config does not say.
     whole_numbers = [
         f"{name} is stored as {tensor.dtype}, and weights of this config are floats"
         for each in files.values()
         for name, tensor in each.items()
-        if name.endswith(".weight") and tensor.dtype[0] in "BIU" and tensor.dtype != "BF16"
+        if name.endswith((".weight", ".bias"))
+        and tensor.dtype[0] in "BIU"
+        and tensor.dtype != "BF16"
     ]
     problems = (*compared.problems, *(() if quantised(config) else whole_numbers))
     if problems:

@@ -96,6 +96,7 @@ def draft(encoder: Encoder, haystack: Haystack, original: int, target: int, seed
             tokens.extend(part)
             used, count = used + len(part), count - len(part)
 
+    # One text serves all probes: each is a beginning of it, and questions end some of them.
     for i, length in enumerate(questioned):
         before = length - len(questions[i])
         while hidden and hidden[0][0] < before - len(lines[hidden[0][1]]):
@@ -107,6 +108,7 @@ def draft(encoder: Encoder, haystack: Haystack, original: int, target: int, seed
         tokens.extend(questions[i])
         del tokens[length:]
     fill(target - 1)
+    # Besides the text: where probes may end, and tokens and short texts to send alone.
     ends = tuple(tuple(range(n, max(1, n - _AHEAD), -1)) for n in lengths)
     common = dict.fromkeys([*encoder.bos, *tokens[:: max(1, len(tokens) // 256)]])
     texts: dict[str, tuple[int, ...]] = {}

@@ -222,6 +222,7 @@ class _Asking:
                     suits = self._is_text(self._row(tokens))
                 if suits:
                     probes.append(Probe("text", len(tokens), tokens, text))
+        # All ends are read at once; each probe takes the first of its ends that suits.
         ends = sorted({end for choice in drafted.ends for end in choice})
         hidden = self._along(planned, drafted.tokens, ends)
         rows = zip(ends, self._scorer.distributions(hidden, ends[-1]), strict=True)

@@ -42,11 +42,13 @@ class MrcrForm:
         prefix = random.word(letters, size)
         which = random.below(self.needles)
         depths = self._depths(random, which, scene.depth)
+        # The replies to the request in question, among those to others, in the order of depths.
         turns = [(depth, name, reply) for depth, reply in zip(depths, replies, strict=True)]
         for i, (a, b, c) in enumerate(random.rows(units, 3)):
             place = (i + 0.5) / units
             turns.append((place, *_other(scene, key, name, (a, b, c))))
         turns.sort(key=lambda turn: turn[0])
+        # A small model knows no conversation: it gets headings and the passages below them.
         if scene.small:
             text = "".join(f"# {title}\n{reply}\n" for _, title, reply in turns)
             prompt, space = f"{text}# {which + 1} {name} {prefix}\n", ""

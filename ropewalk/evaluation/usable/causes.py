@@ -53,10 +53,12 @@ def causes_of(
     causes += [*_refused(failing), *_cut(failing)]
     if verdict is not None and verdict.status == "deviates":
         causes += [each for each in verdict.causes if each.name not in {c.name for c in causes}]
+    # Signs of a cut are looked for only where nothing certain explains the failure.
     if not any(each.certain for each in causes) and (cut := _seems_cut(failing, reads_beginnings)):
         causes = [*cut, *(each for each in causes if each.name != "unknown")]
     if not failing:
         return tuple(causes)
+    # Without any cause on the way to it, the model itself is left, as far as that is known.
     if not causes and verdict is not None and verdict.status == "same":
         words = f"the model itself: the server answers like {verdict.model} under {verdict.method}"
         causes.append(Cause("model", words))

@@ -137,6 +137,7 @@ def subject_of(call: HowLong) -> Askable:
         if not client.where.is_local and client.key and client.where.scheme == "http":
             call.notice(f"warning: the key is sent to {client.where.host} unencrypted; use https")
         info = discover(client, call.model_name)
+        # Servers state their length under several names; an impossible value is reported, not used.
         stated = [info.length, *(info.revealed.get(name) for name in _LENGTHS)]
         lengths = [n for n in stated if type(n) is int and 0 < n <= MAX_MEASURED_LENGTH]
         vocabulary = info.revealed.get("n_vocab")

@@ -131,6 +131,7 @@ def planned(call: HowLong, subject: Askable) -> ReadingPlan:
             f"{subject.name} {does}; give the length that it is said to serve (`claimed`)"
         )
     check_measured(claimed, "claimed")
+    # The readings end at the needed length, if one is named: longer ones would not answer it.
     most = min(claimed, subject.serves or claimed)
     longest = most if call.need is None else call.need
     if longest > most:
@@ -146,9 +147,11 @@ def planned(call: HowLong, subject: Askable) -> ReadingPlan:
             ),
             "give a longer one, if the model serves so many",
         )
+    # At most half of the longest, so that there is a length to compare with it.
     reference = reference_of(most, small=subject.small, window=subject.window)
     reference = min(reference, longest // 2)
     lengths = steps(reference, longest)
+    # By default a part of the full sweep is read, and at least what decides on the longest one.
     times = FACTS if subject.is_remote else 1
     whole = times * sweep_tokens(reference, lengths)
     least = times * (reference * (WITHIN + CHOOSING) + LOOKS[0] * lengths[0])

@@ -96,6 +96,7 @@ class _Measuring:
         )
 
     def result(self, verdict: Verdict | None) -> UsableLength:
+        # The short length fixes the questions, and is the one that all others are compared with.
         degree, facts, tried = self._degree()
         plan, within = self.plan, range(WITHIN)
         seen = {plan.reference: self._read(degree, plan.reference, within, facts)}
@@ -110,6 +111,7 @@ class _Measuring:
         def longer() -> dict[int, Shares]:
             return {n: _shares(read, facts) for n, read in seen.items() if n != plan.reference}
 
+        # Where few facts are retrieved even there, no longer length could be judged.
         if short.rate >= JUDGED_FROM:
             while (wanted := following(plan.lengths, longer(), short, self._room)) is not None:
                 documents = seen.get(wanted.length, [])
@@ -120,6 +122,7 @@ class _Measuring:
             self._summed(length, documents, None if length == plan.reference else short, facts)
             for length, documents in sorted(seen.items())
         )
+        # The documents of failing lengths show why they fail.
         failing = [
             each
             for reading in readings

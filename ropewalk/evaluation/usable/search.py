@@ -90,17 +90,20 @@ def following(
     def fits(length: int) -> bool:
         return length in ends and (ends[length] - read[length]) * length <= room
 
+    # First the doublings, until two in a row fail: they show roughly where the curve falls.
     failed = 0
     for length in lengths:
         if failed < 2 and _doubles(length, lengths[-1]):
             if length not in looks:
                 return Wanted(length, LOOKS[0]) if fits(length) else None
             failed = failed + 1 if looks[length].verdict == "does not work" else 0
+    # Then the gap above the usable length so far is halved, as long as a length in it is unread.
     low, value, high = bounds(0, looks)
     beyond = min((n for n in looks if n > value), default=math.inf)
     gap = [n for n in lengths if value < n < beyond and n not in looks and fits(n)]
     if gap:
         return Wanted(gap[(len(gap) - 1) // 2], LOOKS[0])
+    # Last, more documents between the bounds, which may bring them together.
     left = [n for n in lengths if low < n < (high or math.inf) and fits(n)]
     if not left:
         return None

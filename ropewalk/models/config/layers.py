@@ -77,6 +77,7 @@ def layer_settings(keys: ConfigKeys, *, unused: bool = False) -> dict[str, Confi
         name = f"{keys.prefix}{keys.rope_key}.{key}"
         raise InvalidValue(name, nested[key], "must be a value, not an object", "correct it")
     _refuse_other_form(keys, rope)
+    # A setting for each layer type, in whichever of three forms the config has it.
     if nested:
         layers = {key: dict(value) for key, value in nested.items()}
         for setting in layers.values():
@@ -89,6 +90,7 @@ def layer_settings(keys: ConfigKeys, *, unused: bool = False) -> dict[str, Confi
         layers = {FULL_ATTENTION: dict(rope), SLIDING_ATTENTION: local}
     else:
         layers = {_rotating_type(keys): dict(rope)}
+    # Each setting gets its base: the list by layer, its own, or the one next to the settings.
     base, by_layer = _base(keys), _base_by_layer(keys)
     for layer_type, setting in layers.items():
         setting["layer_type"] = layer_type

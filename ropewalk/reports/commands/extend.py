@@ -75,25 +75,28 @@ def page(run: RunOnDisk) -> Page:
     searched, trained = stage("search", SearchResult), stage("train", TrainingResult)
     exports, verified = stage("export", Exports), stage("verify", Verified)
     judged = {name: result for name in JUDGES if (result := stage(name, Judged)) is not None}
-    last = final(judged) if judged else None
+    valid = final(judged) if judged else None
     going_on = [result for name in JUDGES if (result := stage(name, Judged, SO_FAR)) is not None]
     names = run.configuration.get("stages")
     stages = [str(name) for name in names] if isinstance(names, list) else []
+    # The verdict that counts, and whether short text costs more than the run allows.
     limit = _limit(run)
-    missed = last is not None and limit > 0 and last.costs_more_than(limit)
-    over = last is not None and last.verdict == "works" and missed
-    same = [SAME.format(last.chosen)] if last and last.chosen not in (AS_IT_IS, TRAINED) else []
+    missed = valid is not None and limit > 0 and valid.costs_more_than(limit)
+    over = valid is not None and valid.verdict == "works" and missed
+    same = [SAME.format(valid.chosen)] if valid and valid.chosen not in (AS_IT_IS, TRAINED) else []
+    # The lines to paste name the exports where the run lies now; it may have been moved.
     written = [each.moved(run.path) for each in exports.written] if exports else []
     line = schedules.pasted(written[0]) if written else ""
     original = f", `{PATHS.get(inspected.model, inspected.model)}`," if inspected else ""
-    to_do = _to_do(last, run, exports, over=over, line=line, original=original) if last else None
+    to_do = _to_do(valid, run, exports, over=over, line=line, original=original) if valid else None
     is_line = line and to_do and to_do.text == line
     window, length = (inspected.serves, inspected.target_length) if inspected else (0, 0)
+    # Judgements stand newest first, after one that still goes on.
     sections = [
         *([_exported(exports, written, verified, to_do, window, length)] if exports else ()),
         *(judged_section(each, goes_on=True) for each in going_on),
-        *(judged_section(each, is_final=each is last) for each in reversed(judged.values())),
-        *(_tested(last, run) if last else ()),
+        *(judged_section(each, is_final=each is valid) for each in reversed(judged.values())),
+        *(_tested(valid, run) if valid else ()),
         *([_searched(searched, judged)] if searched else ()),
     ]
     if trained:
@@ -104,7 +107,7 @@ def page(run: RunOnDisk) -> Page:
         f"{format_length(inspected.serves)} to {format_length(inspected.target_length)} tokens"
         if inspected
         else "A model, extended",
-        f"{_ruled(last)}\n{_priced(last, limit if missed else 0.0)}" if last else NOT_YET,
+        f"{_ruled(valid)}\n{_priced(valid, limit if missed else 0.0)}" if valid else NOT_YET,
         (
             *(f"{each.chosen} is judged now, by {each.so_far}." for each in going_on),
             *([trained.summary()] if trained else ()),
@@ -118,14 +121,14 @@ def page(run: RunOnDisk) -> Page:
             and (name not in CONDITIONAL or file in run.sealed)
         ),
         facts=(*schedules.sizes(run.path / "model"), *same),
-        word=last.verdict + ", at a price" * over if last else "",
+        word=valid.verdict + ", at a price" * over if valid else "",
         remarks=((CHEAPER, f"{MAY} `{again(run, *TRAIN)}`"),) if over and not trained else (),
         to_do=to_do,
         evidence=(
-            *(last.charts()[:1] if last else ()),
+            *(valid.charts()[:1] if valid else ()),
             *(schedules.settings(written[0].path) if is_line else ()),
         ),
-        figures=tuple(_figures(last, limit)) if last else (),
+        figures=tuple(_figures(valid, limit)) if valid else (),
     )
 
 
@@ -189,6 +192,7 @@ def _tested(judged: Judged, run: RunOnDisk) -> list[Section]:
                 "answer counts if it is exactly the hidden one.",
             ),
         ]
+    # One hidden fact, so that a reader sees what was asked and how both models answered.
     if (one := judged.example) is not None:
         rows += [
             (f"a hidden line, {one.depth:.0%} into its text", f"`{one.lines or one.question}`"),

@@ -97,6 +97,7 @@ def tiles(shown: TileGrid) -> Markup:
     height = min(28.0, (HEIGHT - BOTTOM) / max(1, rows))
     bottom = TOP + height * rows
     longest = max((len(t.text) for line in shown.tiles for t in line if t), default=0)
+    # The tiles, each with its share where there is room for the digits.
     drawn = []
     for row, line in enumerate(shown.tiles):
         for column, tile in enumerate(line):
@@ -114,6 +115,7 @@ def tiles(shown: TileGrid) -> Markup:
                 written = tile.text if _TILE * longest < width - 2 else f"{tile.value:.0%}"
                 drawn.append(_text(written, *at, "middle", kind.strip() or None))
     parts = [tag("g", *drawn, class_="tiles")]
+    # Names of columns are left out where they would run into each other.
     every = max(1, math.ceil(columns * 30 / (WIDTH - left_edge)))
     for i, name in enumerate(shown.columns[::every]):
         parts.append(_text(name, left_edge + (i * every + 0.5) * width, bottom + 13, "middle"))
@@ -122,6 +124,7 @@ def tiles(shown: TileGrid) -> Markup:
     parts.append(_text(shown.x_label, left_edge, bottom + 30, "start", "label"))
     parts.append(_text(shown.y_label, left_edge - 4, TOP - 6, "end", "label"))
     parts += _key(bottom + 22)
+    # The same in words, for readers who cannot see it.
     lines = (
         f"{name}: {', '.join(tile.words for tile in line if tile is not None)}"
         for name, line in zip(shown.rows, shown.tiles, strict=True)

@@ -94,6 +94,7 @@ def search_model(
         leg = search.over(ranks, journal, progress)
         if leg is not None:
             legs.append(leg)
+    # The first rank alone has the results, and hands them to the others.
     if ranks.rank > 0:
         return SearchResult.from_json(ranks.broadcast(None))
     result = SearchResult(_plan(present, layer, legs, settings), tuple(legs))

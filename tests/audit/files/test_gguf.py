@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import struct
+from dataclasses import replace
 from pathlib import Path
 
 import gguf
@@ -17,11 +19,11 @@ from ropewalk.gguf.header import read_header
 from ropewalk.gguf.sizes import SCALES
 from ropewalk.gguf.tensors import TABLE, problems, unfamiliar, unjudged
 from ropewalk.models.config import BUNDLED
-from ropewalk.values import table_in
 from tests.gguf import tiny_architectures
 from tests.gguf.damages import DAMAGES, damaged, epsilon
 from tests.gguf.gguf_cases import named_plan, unproven
-from tests.gguf.gguf_files import finished, header_only
+from tests.gguf.gguf_files import finished, header_only, text
+from tests.gguf.tiny_families import tiny
 
 UNDECIDED = {
     "a tensor more": "odd is not known as a tensor of architecture llama",
@@ -126,12 +128,89 @@ def test_what_llama_cpp_asks_for_is_missed(name: str, tmp_path: Path) -> None:
     """The files have both epsilons, of which an architecture reads one; experts have a width."""
     made = json.loads(tiny_architectures.TABLE.read_text("utf-8"))[name]
     cases: list[tuple[str, int | None]] = [(key, None) for key in made["asked"]]
-    width = table_in(TABLE.with_name("optional_tensors.json"))["experts"].get(name)
+    width = {"phimoe": "feed_forward_length", "gpt-oss": "expert_feed_forward_length"}.get(name)
     cases += [(width, value) for value in (0, 80)] if width else []
     for key, value in cases:
         keys = {k: v for k, v in {**made["keys"], key: value}.items() if v is not None}
         path = tiny_architectures.write(tmp_path / "a.gguf", name, keys, made["tensors"])
         assert list(problems(read_header(path))), key
+
+
+def test_every_size_of_every_tensor_is_compared_with_the_keys(tmp_path: Path) -> None:
+    """The rows of the embedding are compared with the vocabulary, and named there."""
+    mixtral = tiny(tmp_path / "mixtral", "mixtral")
+    unproven(export)(mixtral, named_plan("ntk", mixtral), tmp_path / "mixtral.gguf")
+    paths = [tiny_architectures.made(tmp_path / n, n) for n in tiny_architectures.known()]
+    for path in (tmp_path / "mixtral.gguf", *paths):
+        header = read_header(path)
+        assert (list(problems(header)), unfamiliar(header)) == ([], "")
+        blocks = {name for name in header.tensors if "blk.1" not in name}
+        for name, at in ((n, i) for n in blocks for i in range(len(header.tensors[n].shape))):
+            shape = list(header.tensors[name].shape)
+            shape[at] += 8
+            place = replace(header.tensors[name], shape=tuple(shape))
+            other = replace(header, tensors={**header.tensors, name: place})
+            told = list(problems(other))
+            assert told or (name, at) == ("token_embd.weight", 1), (path.name, name)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *("general.name", "general.file_type", "llama.pooling_type", "llama.logit_scale"),
+        *("tokenizer.ggml.eot_token_id", "tokenizer.ggml.pre", "tokenizer.ggml.add_bos_token"),
+    ],
+)
+def test_a_key_of_another_type_than_llama_cpp_loads_is_wrong(
+    key: str, whole: Path, tmp_path: Path
+) -> None:
+    """It has two bytes, which no key that llama.cpp loads has."""
+    stored = struct.pack("<IH", 2, 1)
+    path = damaged(whole, tmp_path / "a.gguf", lambda keys, tensors: keys.update({key: stored}))
+    found = audit(path, plan=named_plan("linear"), run=False)
+    assert found.verdict == "wrong"
+    assert any("must be stored as" in each.what for each in found.wrong)
+
+
+@pytest.mark.parametrize(
+    ("key", "stored", "verdict"),
+    [
+        ("model", text("xyz"), "wrong"),
+        ("model", text("none"), "not established"),
+        ("pre", text("xyz"), "not established"),
+        ("tokens", struct.pack("<IIQ1056I", 9, 4, 1056, *range(1056)), "wrong"),
+        ("merges", struct.pack("<IIQI", 9, 4, 1, 1), "wrong"),
+        ("scores", struct.pack("<IIQd", 9, 12, 1, 0.0), "wrong"),
+        ("token_type", struct.pack("<IIQi", 9, 5, 1, 1), "wrong"),
+        ("tokens", struct.pack("<IIQ", 9, 8, 1056) + struct.pack("<Qb", 1, 65) * 1056, "wrong"),
+    ],
+)
+def test_a_vocabulary_that_llama_cpp_does_not_load(
+    key: str, stored: bytes, verdict: str, whole: Path, tmp_path: Path
+) -> None:
+    change = {f"tokenizer.ggml.{key}": stored}
+    path = damaged(whole, tmp_path / "a.gguf", lambda keys, tensors: keys.update(change))
+    found = audit(path, plan=named_plan("linear"), run=False)
+    assert found.verdict == verdict
+    assert {finding.trap for finding in found.wrong} <= {"tokenizer-broken"}
+
+
+def test_a_block_that_lacks_a_part_of_its_experts_is_not_well(tmp_path: Path) -> None:
+    header = read_header(tiny_architectures.made(tmp_path / "a.gguf", "llama4"))
+    tensors = {
+        name: p for name, p in header.tensors.items() if name != "blk.3.ffn_down_exps.weight"
+    }
+    assert "block 3 has no tensor" in unfamiliar(replace(header, tensors=tensors))
+
+
+@pytest.mark.parametrize("name", ["blk.{}.attn_q_norm.weight", "blk.{}.ffn_gate_inp.weight"])
+def test_a_tensor_that_only_other_architectures_take_is_not_known(
+    name: str, tmp_path: Path
+) -> None:
+    header = read_header(tiny_architectures.made(tmp_path / "a.gguf", "llama"))
+    place = header.tensors["output_norm.weight"]
+    more = {name.format(block): place for block in range(2)}
+    assert "is not known" in unfamiliar(replace(header, tensors={**header.tensors, **more}))
 
 
 @pytest.mark.parametrize(("rows", "right"), [(32, True), (64, False)])

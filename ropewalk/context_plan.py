@@ -199,48 +199,32 @@ class ContextPlan:
     def check_layer_types(self, layer_types: Iterable[str]) -> None:
         """Refuse a plan for other layer types than those of the model that is to follow it."""
         if set(self.schedules) != set(layer_types):
-            raise InvalidValue(
-                "plan.schedules",
-                sorted(self.schedules),
-                f"this model has the layer types {sorted(layer_types)}",
-                "create the plan from this model's config",
-            )
+            rule = f"this model has the layer types {sorted(layer_types)}"
+            raise _of_another_model("plan.schedules", sorted(self.schedules), rule)
 
     def check_pairs(self, present: ContextPlan) -> None:
         """Refuse a plan for other layer types or numbers of rotary pairs than a model has."""
         self.check_layer_types(present.schedules)
-        for layer_type, steps in self.schedules.items():
-            pairs = present.longest(layer_type).geometry.pairs
-            for geometry in (step.schedule.geometry for step in steps):
-                if geometry.pairs != pairs:
-                    raise InvalidValue(
-                        f"plan.schedules.{layer_type}",
-                        f"{geometry.pairs} pairs",
-                        f"the heads of this model have {pairs} rotary pairs",
-                        "create the plan from this model's config",
-                    )
+        for layer_type in self.schedules:
+            # The steps of a layer type share their geometry.
+            planned, pairs = (e.longest(layer_type).geometry.pairs for e in (self, present))
+            if planned != pairs:
+                rule = f"the heads of this model have {pairs} rotary pairs"
+                raise _of_another_model(f"plan.schedules.{layer_type}", f"{planned} pairs", rule)
 
     def check_heads(self, geometries: Mapping[str, RotaryGeometry]) -> None:
         """Refuse a plan of other heads: with the same frequencies, they turn other pairs."""
         for layer_type, geometry in geometries.items():
-            planned = self.longest(layer_type).geometry
             for key in ("head_dim", "pair_layout"):
-                if getattr(planned, key) != getattr(geometry, key):
-                    raise InvalidValue(
-                        f"plan.schedules.{layer_type}: {key}",
-                        getattr(planned, key),
-                        f"this model has {getattr(geometry, key)}",
-                        "create the plan from this model's config",
-                    )
+                planned = getattr(self.longest(layer_type).geometry, key)
+                if planned != (value := getattr(geometry, key)):
+                    name = f"plan.schedules.{layer_type}: {key}"
+                    raise _of_another_model(name, planned, f"this model has {value}")
 
     def steps(self, layer_type: str = FULL_ATTENTION) -> tuple[PlanStep, ...]:
         if layer_type not in self.schedules:
-            raise InvalidValue(
-                "schedules",
-                sorted(self.schedules),
-                f"the model has layers of type {layer_type}, which the plan does not cover",
-                "create the plan from this model's config",
-            )
+            rule = f"the model has layers of type {layer_type}, which the plan does not cover"
+            raise _of_another_model("schedules", sorted(self.schedules), rule)
         return self.schedules[layer_type]
 
     def longest(self, layer_type: str = FULL_ATTENTION) -> RotarySchedule:
@@ -298,6 +282,10 @@ class ContextPlan:
     @classmethod
     def read(cls, path: str | Path) -> ContextPlan:
         return cls.loads(read_text(path, max_bytes=MAX_BYTES), str(path))
+
+
+def _of_another_model(key: str, value: object, rule: str) -> InvalidValue:
+    return InvalidValue(key, value, rule, "create the plan from this model's config")
 
 
 def _check_label(key: str, text: object) -> None:

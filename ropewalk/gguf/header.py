@@ -63,6 +63,8 @@ class GGUFHeader:
     """The places of the bytes of scalars and strings, and their struct formats."""
     lengths: dict[str, int] = field(default_factory=dict)
     """The number of entries an array has, by key."""
+    items: dict[str, str] = field(default_factory=dict)
+    """The type of an array's entries, by key: a letter of struct's formats, `s` for text."""
     tensors: dict[str, TensorPlace] = field(default_factory=dict)
     spans: dict[str, tuple[int, int]] = field(default_factory=dict)
     """The span of each key with its value, arrays too, in the order of the file."""
@@ -111,6 +113,19 @@ class GGUFHeader:
         if form in "fd":
             return ()
         return tuple(map(int, struct.unpack_from(f"<{count}{form}", content, 12)))
+
+    def texts(self, key: str) -> list[bytes]:
+        """The texts of an array of such."""
+        begin, end = self.spans[key]
+        with self.path.open("rb") as file:
+            file.seek(begin + 8 + len(key.encode()) + 16)  # behind the key, its type and its count
+            content = file.read(end - file.tell())
+        texts, at = [], 0
+        while at < len(content):
+            (size,) = struct.unpack_from("<Q", content, at)
+            texts.append(content[at + 8 : at + 8 + size])
+            at += 8 + size
+        return texts
 
     def floats(self, tensor: str) -> FloatArray:
         """The values of an F32 tensor."""
@@ -195,8 +210,8 @@ class _Walk:
             raise ValueError("more entries than a model has")
         return count
 
-    def skip_array(self) -> int:
-        """Walk over an array, and return the number of its items."""
+    def skip_array(self) -> tuple[int, str]:
+        """Walk over an array, and return the number of its items, and their type."""
         inner, count = int(self.take("<I")), self.entries(_MOST_ITEMS)
         if inner == _ARRAY:
             raise ValueError("an array of arrays, which llama.cpp does not load")
@@ -207,7 +222,7 @@ class _Walk:
             self.skip_strings(count)
         else:
             raise ValueError("a type that GGUF does not have")
-        return count
+        return count, _SCALARS.get(inner, "s")[-1]
 
     def skip_strings(self, count: int) -> None:
         """Walk over the strings of an array; a short loop, for a vocabulary is long."""
@@ -249,7 +264,7 @@ class _Walk:
                 header.places[key] = (self.at, _SCALARS[kind])
                 header.values[key] = self.take(_SCALARS[kind])
             elif kind == _ARRAY:
-                header.lengths[key] = self.skip_array()
+                header.lengths[key], header.items[key] = self.skip_array()
             else:
                 raise ValueError("a type that GGUF does not have")
             header.spans[key] = begin, self.at

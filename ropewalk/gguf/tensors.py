@@ -9,7 +9,9 @@ architecture.
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from pathlib import Path
@@ -22,6 +24,7 @@ TABLE = Path(__file__).with_name("required_tensors.json")
 """By architecture: the tensors of the whole model, those of each block, and the keys."""
 EMBEDDING = "token_embd.weight"
 _MOST_BLOCKS = 10_000
+_MOST_KINDS = 100
 _PER_LAYER = ("attention.head_count", "attention.head_count_kv", "feed_forward_length")
 """A list under one of these: the layers differ, and some lack what others have."""
 SHAPES = TABLE.with_name("tensor_shapes.json")
@@ -91,18 +94,22 @@ def unfamiliar(header: GGUFHeader) -> str:
     if unjudged(header):
         return ""
     known = {*_shapes(header), *table_in(TABLE)[header.architecture][0]}
-    blocks: dict[str, set[str]] = {}
+    blocks: dict[str, set[str]] = defaultdict(set)
     for name in header.tensors:
         if name.startswith("blk."):
             block, _, rest = name.removeprefix("blk.").partition(".")
-            blocks.setdefault(rest, set()).add(block)
+            blocks[block].add(rest)
         stem, _, ending = _of_any_block(name).rpartition(".")
         if not {_of_any_block(name), f"{stem}.weight" if ending in _SCALES else ""} & known:
             return f"{name} is not known as a tensor of architecture {header.architecture}"
-    count = max(map(len, blocks.values()), default=0)
-    odd = [f"blk.{min(numbers)}.{rest}" for rest, numbers in blocks.items() if len(numbers) < count]
-    if odd and not header.number("expert_count"):
-        return f"{odd[0]} is there, and other blocks have no tensor of that name"
+    # Blocks are alike; with experts, they are of some kinds, none of which lacks parts of another.
+    kinds = {frozenset(own): block for block, own in blocks.items()}
+    if len(kinds) > _MOST_KINDS:
+        return f"its blocks are of {len(kinds)} kinds"
+    for fewer, more in itertools.permutations(kinds, 2):
+        if more - fewer and (fewer < more or not header.number("expert_count")):
+            said = f"blk.{kinds[more]}.{min(more - fewer)} is there"
+            return f"{said}, and block {kinds[fewer]} has no tensor of that name"
     return ""
 
 

@@ -7,15 +7,22 @@ alignment. The sizes of its types are GGML's.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from ropewalk.audit.files.check import Checked, fault, passed, unknown, wrong
 from ropewalk.audit.files.finite import Blocks, Numbers, Report, all_zero, not_numbers, odd
+from ropewalk.errors import shortened
 from ropewalk.gguf import tensors
 from ropewalk.gguf.header import FREQUENCIES, LONG, SHORT, GGUFHeader, TensorPlace
 from ropewalk.gguf.sizes import BLOCKS, SCALES, bytes_of
 from ropewalk.gguf.tensors import EMBEDDING
+from ropewalk.values import table_in
 
+_TOKENIZERS = table_in(Path(tensors.__file__).with_name("tokenizers.json"))
+"""The kinds of tokenizers that llama.cpp has, those that merge, and the names of their ways to cut
+a text into words."""
 TOKENS, MERGES = "tokenizer.ggml.tokens", "tokenizer.ggml.merges"
 _FLOATS = {0: "F32", 1: "F16", 28: "F64", 30: "BF16"}  # by GGML's numbers
 _ROTARY = {FREQUENCIES, LONG, SHORT}
@@ -69,15 +76,19 @@ def weights(
 
 
 def tokenizer(header: GGUFHeader) -> Checked:
-    """The vocabulary: as large as the embedding, and holding its own special tokens."""
+    """The vocabulary: as large as the embedding, of the types that llama.cpp loads, and holding its
+    own special tokens."""
     count = header.lengths.get(TOKENS)
-    if not count or not isinstance(header.values.get("tokenizer.ggml.model"), str):
+    kind = header.values.get("tokenizer.ggml.model")
+    if not count or not isinstance(kind, str) or kind in ("none", "no_vocab"):
         said = "the file holds no vocabulary"
         return unknown("tokenizer", said, "convert it again, with its tokenizer")
-    if header.values["tokenizer.ggml.model"] == "gpt2" and not header.lengths.get(MERGES):
-        return wrong(
-            "tokenizer", _broken(f"byte-level BPE (gpt2) needs {MERGES}, which is missing")
-        )
+    if problem := _misread(header, kind, count):
+        return wrong("tokenizer", _broken(problem))
+    cuts = header.values.get("tokenizer.ggml.pre", "")
+    if kind in _TOKENIZERS["merged"] and cuts not in _TOKENIZERS["cuts"]:
+        said = f"how {shortened(cuts)} (tokenizer.ggml.pre) cuts words is not known here"
+        return unknown("tokenizer", said, "run it in llama.cpp (leave --no-run away)")
     place = header.tensors.get(EMBEDDING)
     rows = place.shape[-1] if place is not None and place.shape else None
     if rows is not None and rows != count:
@@ -93,6 +104,29 @@ def tokenizer(header: GGUFHeader) -> Checked:
                 "tokenizer", _broken(f"the {name} token is {token}, and there are {count:,} tokens")
             )
     return passed("tokenizer", f"{count:,} tokens, as many as the embedding has rows")
+
+
+def _misread(header: GGUFHeader, kind: str, count: int) -> str:
+    """The reason for which llama.cpp does not load a vocabulary; empty without one."""
+    if kind not in _TOKENIZERS["kinds"]:
+        return f"tokenizer.ggml.model = {shortened(kind)} is no tokenizer that llama.cpp has"
+    if header.items[TOKENS] != "s":
+        return f"{TOKENS} must be a list of text"
+    merges = header.items.get(MERGES)
+    if kind in _TOKENIZERS["merged"] and merges is None:
+        return f"byte-level BPE ({kind}) needs {MERGES}, which is missing"
+    if kind in _TOKENIZERS["merged"] and merges != "s":
+        return f"{MERGES} must be a list of text"
+    for key, types in (("tokenizer.ggml.scores", "fi"), ("tokenizer.ggml.token_type", "i")):
+        if key in header.spans and header.items.get(key, " ") not in types:
+            return f"{key} must be a list of {'float32' if 'f' in types else 'int32'}"
+        if header.lengths.get(key, count) < count:
+            return f"{key} has {header.lengths[key]:,} items, and there are {count:,} tokens"
+    tokens = [text for text in header.texts(TOKENS) if text]
+    if len(set(tokens)) < len(tokens):
+        (token, times), *_ = Counter(tokens).most_common(1)
+        return f"the token {shortened(token.decode(errors='replace'))} is there {times} times"
+    return ""
 
 
 def _misplaced(header: GGUFHeader, sizes: dict[str, int | None]) -> Iterator[str]:

@@ -8,7 +8,8 @@ type is known to follow the naming, what differs is wrong; elsewhere nothing is 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ropewalk.audit.files.check import listed
@@ -21,6 +22,8 @@ from ropewalk.runtimes.traps.config_keys import CHOSEN, EXPERTS
 
 Shape = tuple[int, ...]
 Shapes = Mapping[str, Shape]
+Wanted = dict[str, tuple[int | None, ...]]
+"""A size is None if the config leaves it to its class."""
 
 USUAL = frozenset(NAMINGS)
 """Model types whose every tensor of these names has these shapes, as their tiny models show."""
@@ -37,7 +40,8 @@ _EXPERT = re.compile(
 )
 _WHICH = ("first_k_dense_replace", "mlp_layer_types", "mlp_only_layers", "decoder_sparse_step")
 """Keys that say which layers have experts."""
-_BIASED = ("q_proj", "k_proj", "v_proj")
+_ROUTERS = (*("mlp.gate", "mlp.router", "block_sparse_moe.gate", "block_sparse_moe.router.layer"),)
+_DENSE = ("mlp.gate_proj.weight", "mlp.up_proj.weight", "mlp.down_proj.weight")
 _QUERIES = ("q_proj", "q_b_proj", "qkv_proj", "query_key_value")
 
 
@@ -127,7 +131,13 @@ class _Model:
         tied, head = ties(self.reader), head_of(self.tensors)
         if head is not None:
             yield from self._differs(head, (vocabulary, hidden))
-        elif tied is False:
+        if self.reader.model_type == "phi" and head is not None:
+            bias = head.replace("weight", "bias")
+            if bias in self.tensors:
+                yield from self._differs(bias, (vocabulary,))
+            else:
+                yield f"there is no {bias}"
+        if head is None and tied is False:
             yield "there is no lm_head.weight, and the config does not tie it to the embedding"
         yield from self._layer_count()
         wanted = self._by_name()
@@ -206,11 +216,17 @@ class _Model:
             there = len({match["number"] for match in experts.values()})
             if experts and stated is not None and there != stated:
                 yield f"layer {number} has {there} experts, and the config asks for {stated}"
+            parts = Counter(
+                name.partition(f"{match['number']}.")[2] for name, match in experts.items()
+            )
+            lacking = [part for part, count in parts.items() if count < there]
+            if lacking:
+                yield f"an expert of layer {number} has no {lacking[0]}, and others have"
             for name, match in experts.items():
                 wanted = (inner, hidden) if match["up"] else (hidden, inner)
                 yield from self._differs(f"{self.prefix}layers.{number}.{name}", wanted)
 
-    def _by_name(self) -> dict[str, tuple[int | None, ...]]:
+    def _by_name(self) -> Wanted:
         """The shape that the config gives to each name within a layer."""
         hidden, heads = self.count("hidden_size"), self.count("num_attention_heads")
         inner, stated = self.count("intermediate_size"), self.count("head_dim")
@@ -224,9 +240,9 @@ class _Model:
             keys = None
         elif self.reader.config.get("num_key_value_heads") is None:
             keys = None  # each class has its own default
-        up = ("mlp.gate_proj", "mlp.up_proj", "mlp.c_fc", "mlp.dense_h_to_4h")
-        down = ("mlp.down_proj", "mlp.c_proj", "mlp.dense_4h_to_h")
-        weights: dict[str, tuple[int | None, ...]] = {
+        up = ("mlp.gate_proj", "mlp.up_proj", "mlp.c_fc", "mlp.fc1", "mlp.dense_h_to_4h")
+        down = ("mlp.down_proj", "mlp.c_proj", "mlp.fc2", "mlp.dense_4h_to_h")
+        weights: Wanted = {
             "self_attn.q_proj": (queries, hidden),
             **dict.fromkeys(("self_attn.k_proj", "self_attn.v_proj"), (keys, hidden)),
             **dict.fromkeys(("self_attn.o_proj", "self_attn.dense"), (hidden, outputs)),
@@ -240,14 +256,59 @@ class _Model:
             **dict.fromkeys(up, (inner, hidden)),
             **dict.fromkeys(down, (hidden, inner)),
             "mlp.gate_up_proj": (times(2, inner), hidden),
-            **dict.fromkeys(("input_layernorm", "post_attention_layernorm"), (hidden,)),
+            **self._norms(size, queries, keys),
         }
-        if shared := times(self.count("n_shared_experts"), self.count("moe_intermediate_size")):
-            part = "mlp.shared_experts."
-            weights |= dict.fromkeys((f"{part}gate_proj", f"{part}up_proj"), (shared, hidden))
-            weights[f"{part}down_proj"] = (hidden, shared)
-        biases = {f"self_attn.{part}.bias": weights[f"self_attn.{part}"][:1] for part in _BIASED}
-        return {f"{name}.weight": shape for name, shape in weights.items()} | biases
+        biases = {f"{name}.bias": shape[:1] for name, shape in weights.items()}
+        named = {f"{name}.weight": shape for name, shape in weights.items()}
+        return {**named, **biases, "self_attn.sinks": (heads,), **self._with_experts()}
+
+    def _norms(self, size: int | None, queries: int | None, keys: int | None) -> Wanted:
+        """The shapes of norms: of a layer, and of its queries and keys."""
+        hidden, heads = self.count("hidden_size"), self.count("num_attention_heads")
+        groups, kind = self.count("num_key_value_heads"), self.reader.model_type
+        both: tuple[tuple[int | None, ...], ...] = ((size,), (size,))
+        if kind in ("olmo2", "olmo3"):  # of all heads together
+            both = (queries,), (keys,)
+        elif kind == "olmoe":  # by the width, whatever head_dim says
+            both = (hidden,), (times(groups, hidden and heads and hidden // heads),)
+        elif kind == "cohere":
+            both = (heads, size), (groups, size)
+        parts = {name.rpartition(".")[0] for own in self.layers.values() for name in own}
+        of_layers = (part for part in parts if part.endswith("norm") and "attn." not in part)
+        return {
+            **dict.fromkeys(of_layers, (hidden,)),
+            **dict(zip(("self_attn.q_norm", "self_attn.k_norm"), both, strict=True)),
+            "self_attn.q_a_layernorm": (self.count("q_lora_rank"),),
+            "self_attn.kv_a_layernorm": (self.count("kv_lora_rank"),),
+        }
+
+    def _with_experts(self) -> Wanted:
+        """The shapes of what chooses among experts, of shared ones, and of all in one tensor."""
+        hidden, inner = self.count("hidden_size"), self.count("intermediate_size")
+        experts = next(filter(None, map(self.count, EXPERTS)), None)
+        narrow = self.count("moe_intermediate_size")
+        wide = narrow or inner
+        up, down = (times(2, wide), hidden), (hidden, wide)
+        if self.reader.model_type == "gpt_oss":  # which multiplies from the other side
+            up, down = up[::-1], down[::-1]
+        shapes: Wanted = {
+            **{f"{name}.weight": (experts, hidden) for name in _ROUTERS},
+            **{f"{name}.bias": (experts,) for name in _ROUTERS},
+            "mlp.shared_expert_gate.weight": (1, hidden),
+            "mlp.experts.gate_up_proj": (experts, *up),
+            "mlp.experts.gate_up_proj_bias": (experts, times(2, inner)),
+            "mlp.experts.down_proj": (experts, *down),
+            "mlp.experts.down_proj_bias": (experts, hidden),
+            "block_sparse_moe.input_linear.weight": (experts, times(2, inner), hidden),
+            "block_sparse_moe.output_linear.weight": (experts, hidden, inner),
+        }
+        for part, width in (
+            ("shared_experts", times(self.count("n_shared_experts"), narrow)),
+            ("shared_expert", self.count("shared_expert_intermediate_size")),
+        ):
+            shapes |= {f"mlp.{part}.{own}_proj.weight": (width, hidden) for own in ("gate", "up")}
+            shapes[f"mlp.{part}.down_proj.weight"] = (hidden, width)
+        return shapes
 
     def _last(self) -> tuple[str, ...]:
         return tuple(f"{self.prefix}{name}" for name in after_the_layers(self.reader))
@@ -264,6 +325,9 @@ class _Model:
             names |= dict.fromkeys(shapes)
         if not any(part in name for name in names for part in _QUERIES):
             yield "no layer has the usual names of queries"
+        alike: dict[bool, set[str]] = defaultdict(set)
+        for shapes in self.layers.values():
+            alike[_chooses(shapes)] |= {name for name in shapes if not _EXPERT.fullmatch(name)}
         stated = self.count("num_hidden_layers") or len(self.layers)
         wanted = in_each_layer(self.reader)
         absent = [name for name in self._last() if name not in self.tensors]
@@ -282,6 +346,8 @@ class _Model:
                 and name not in wanted
                 and not (mixed and name.startswith("mlp."))
             ]
+            if mixed:
+                absent += [layer + name for name in _lacking(shapes, alike[_chooses(shapes)])]
         if absent:
             tensors = "1 tensor" if len(absent) == 1 else f"{len(absent)} tensors"
             yield f"no file holds {tensors} that the config asks for ({listed(absent)})"
@@ -290,6 +356,20 @@ class _Model:
             yield f"{listed(strange)}: no layer of model type {kind!r} has tensors of that name"
         if uneven:
             yield f"no file holds {listed(uneven)}, and other layers have tensors of that name"
+
+
+def _chooses(shapes: Shapes) -> bool:
+    """True if a layer has experts."""
+    return any(".experts." in name for name in shapes)
+
+
+def _lacking(shapes: Shapes, alike: Collection[str]) -> Iterator[str]:
+    """Parts that a layer lacks, and others with experts, or without, have; and parts of a whole."""
+    yield from (name for name in alike if name not in shapes)
+    if any(name in shapes for name in _DENSE):
+        yield from (name for name in _DENSE if name not in shapes and name not in alike)
+    elif _chooses(shapes) and not any(f"{name}.weight" in shapes for name in _ROUTERS):
+        yield _ROUTERS[0]
 
 
 def _plus(one: int | None, other: int | None) -> int | None:

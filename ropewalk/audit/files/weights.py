@@ -159,7 +159,9 @@ def _compared(files: Mapping[Path, Mapping[str, Stored]], config: Config) -> Wei
         f"{name} is stored as {tensor.dtype}, and weights of this config are floats"
         for each in files.values()
         for name, tensor in each.items()
-        if name.endswith(".weight") and tensor.dtype[0] in "BIU" and tensor.dtype != "BF16"
+        if name.endswith((".weight", ".bias"))
+        and tensor.dtype[0] in "BIU"
+        and tensor.dtype != "BF16"
     ]
     problems = (*compared.problems, *(() if quantised(config) else whole_numbers))
     if problems:

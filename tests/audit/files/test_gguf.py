@@ -22,7 +22,7 @@ from ropewalk.models.config import BUNDLED
 from tests.gguf import tiny_architectures
 from tests.gguf.damages import DAMAGES, damaged, epsilon
 from tests.gguf.gguf_cases import named_plan, unproven
-from tests.gguf.gguf_files import finished, header_only
+from tests.gguf.gguf_files import finished, header_only, text
 from tests.gguf.tiny_families import tiny
 
 UNDECIDED = {
@@ -170,6 +170,37 @@ def test_a_key_of_another_type_than_llama_cpp_loads_is_wrong(
     found = audit(path, plan=named_plan("linear"), run=False)
     assert found.verdict == "wrong"
     assert any("must be stored as" in each.what for each in found.wrong)
+
+
+@pytest.mark.parametrize(
+    ("key", "stored", "verdict"),
+    [
+        ("model", text("xyz"), "wrong"),
+        ("model", text("none"), "not established"),
+        ("pre", text("xyz"), "not established"),
+        ("tokens", struct.pack("<IIQ1056I", 9, 4, 1056, *range(1056)), "wrong"),
+        ("merges", struct.pack("<IIQI", 9, 4, 1, 1), "wrong"),
+        ("scores", struct.pack("<IIQd", 9, 12, 1, 0.0), "wrong"),
+        ("token_type", struct.pack("<IIQi", 9, 5, 1, 1), "wrong"),
+        ("tokens", struct.pack("<IIQ", 9, 8, 1056) + struct.pack("<Qb", 1, 65) * 1056, "wrong"),
+    ],
+)
+def test_a_vocabulary_that_llama_cpp_does_not_load(
+    key: str, stored: bytes, verdict: str, whole: Path, tmp_path: Path
+) -> None:
+    change = {f"tokenizer.ggml.{key}": stored}
+    path = damaged(whole, tmp_path / "a.gguf", lambda keys, tensors: keys.update(change))
+    found = audit(path, plan=named_plan("linear"), run=False)
+    assert found.verdict == verdict
+    assert {finding.trap for finding in found.wrong} <= {"tokenizer-broken"}
+
+
+def test_a_block_that_lacks_a_part_of_its_experts_is_not_well(tmp_path: Path) -> None:
+    header = read_header(tiny_architectures.made(tmp_path / "a.gguf", "llama4"))
+    tensors = {
+        name: p for name, p in header.tensors.items() if name != "blk.3.ffn_down_exps.weight"
+    }
+    assert "block 3 has no tensor" in unfamiliar(replace(header, tensors=tensors))
 
 
 @pytest.mark.parametrize("name", ["blk.{}.attn_q_norm.weight", "blk.{}.ffn_gate_inp.weight"])

@@ -8,7 +8,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from ropewalk.audit.files.names import NAMINGS, after_the_layers, in_each_layer,
 from ropewalk.audit.files.shapes import USUAL, check_shapes, ties
 from ropewalk.audit.files.weights import numbers
 from ropewalk.errors import InputError, Unsupported
-from ropewalk.models.config import ConfigReader
+from ropewalk.models.config import Config, ConfigReader
 from ropewalk.models.safetensors_header import read_header
 from tests.audit.files.folders import (
     INDEX,
@@ -438,7 +438,7 @@ def test_a_model_under_the_name_of_another_type_is_wrong(
     model = tiny_model(family)
     shapes = {name: tuple(weight.shape) for name, weight in model.state_dict().items()}
     config = json.loads(model.config.to_json_string(use_diff=False)) | {"model_type": kind}
-    (problem,) = check_shapes(shapes, config).problems
+    problem = check_shapes(shapes, config).problems[-1]
     assert stranger in problem
     assert problem.endswith(f"no layer of model type {kind!r} has tensors of that name")
 
@@ -491,6 +491,21 @@ def test_the_usual_naming_holds_for_the_families(family: str) -> None:
         if key == "num_attention_heads" and family == "gpt_neox":
             continue  # its queries are as wide as the model, however many heads there are
         assert check_shapes(shapes, {**config, key: config[key] + 1}).problems, key
+    all_compared(shapes, config)
+
+
+def all_compared(shapes: Mapping[str, tuple[int, ...]], config: Config) -> None:
+    """Each tensor is missed, and each of its sizes compared."""
+    left = ("act_fn.", "layernorm.norms.", "experts.0.")
+    for name, shape in shapes.items():
+        if any(part in name for part in left) or "layers.1." in name:
+            continue
+        less = {other: own for other, own in shapes.items() if other != name}
+        missed = check_shapes(less, config)
+        assert missed.problems or missed.unknown or name.endswith("lm_head.weight"), name
+        for at in range(len(shape)):
+            other = (*shape[:at], shape[at] + 8, *shape[at + 1 :])
+            assert check_shapes({**shapes, name: other}, config).problems, (name, at)
 
 
 @pytest.mark.parametrize("key", ["num_hidden_layers", "num_key_value_heads", "intermediate_size"])
@@ -524,6 +539,9 @@ def test_experts_are_as_many_and_as_wide_as_the_config_asks(
     config = json.loads(model.config.to_json_string(use_diff=False))
     assert any("experts.3." in name for name in shapes)
     assert check_shapes(shapes, config).problems == ()
+    part = next(name for name in shapes if "experts.3." in name)
+    less = {name: shape for name, shape in shapes.items() if name != part}
+    assert any("and others have" in problem for problem in check_shapes(less, config).problems)
     assert any(told in problem for problem in check_shapes(shapes, config | change).problems)
     for keys, left in (
         (("intermediate_size", "moe_intermediate_size"), "the width of experts"),

@@ -11,11 +11,12 @@ Started again with the same configuration, a command goes on where it was and en
 bytes, `events.jsonl` aside; started with another one it is refused, with the difference shown.
 
 A journal (`*.jsonl`) is only ever appended to. Each line carries a checksum of its own, and the
-beginning of the one before, so none is removed, repeated or moved unnoticed; a result that is kept
-counts the lines that it was made of. What stands behind the last good line is what a crash tore
-off: it is dropped, with a warning. A bad line before a good one is no crash but damage, and is
-refused. Only a damaged `events.jsonl`, which holds no number, is put aside as
-`events.damaged.jsonl`, and the run goes on; but the results that it sealed are made again.
+beginning of the one before, so none is removed, repeated or moved unnoticed; the first one follows
+the configuration, so no journal of another run is taken for it. A result that is kept counts the
+lines that it was made of. What stands behind the last good line is what a crash tore off: it is
+dropped, with a warning. A bad line before a good one is no crash but damage, and is refused. Only a
+damaged `events.jsonl`, which holds no number, is put aside as `events.damaged.jsonl`, and the run
+goes on; but the results that it sealed are made again.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import os
 import shlex
 import sys
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -630,12 +631,26 @@ def _is_sealed(line: bytes) -> bool:
     return line.endswith(_checksum(line[:-_CHECKSUM] + b"}"))
 
 
-def _good_lines(lines: Iterable[bytes], path: Path) -> tuple[list[bytes], int, str]:
+def _begins(journal: Path) -> str:
+    """The seal before the first line: that of the journal's name and the run's configuration.
+
+    Events need none, for they name the file of the configuration by its checksum.
+    """
+    file = journal.parent / CONFIGURATION
+    if journal.name == EVENTS or not file.is_file():
+        return ""
+    identity = [journal.name, _identifying(read_json(file))]
+    return _digest(json.dumps(identity, sort_keys=True).encode())[:16]
+
+
+def _good_lines(lines: Sequence[bytes], path: Path) -> tuple[list[bytes], int, str]:
     """The lines up to the torn tail, how many bytes they take, and the seal of the last."""
     from hashlib import sha256
 
     good: list[bytes] = []
-    last = ""
+    last = _begins(path)
+    if lines and f'"{_FOLLOWS}":""'.encode() in lines[0]:
+        last = ""  # of an earlier version
     bad: int | None = None
     # A line without its end was still being written, whatever its checksum says.
     for number, line in enumerate(lines, start=1):
@@ -657,7 +672,7 @@ def _good_lines(lines: Iterable[bytes], path: Path) -> tuple[list[bytes], int, s
         if not is_next:
             raise DamagedJournal(
                 f"{path}: line {number} does not follow the line before it, so lines were removed, "
-                "repeated or moved; restore the file, or start a new run"
+                "repeated or moved, or are another run's; restore the file, or start a new run"
             )
         last = digest[:16]
         good.append(line)

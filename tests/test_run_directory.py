@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -95,6 +96,19 @@ def test_a_plan_that_was_edited_is_named_at_the_end_of_the_page(tmp_path: Path) 
     assert not any("Edited" in note for note in RunOnDisk.read(tmp_path / "run").notes())
     (tmp_path / "run" / "plan.json").write_text('{"edited": 1}')
     assert "Edited since the run wrote it: plan.json" in RunOnDisk.read(tmp_path / "run").notes()
+
+
+@pytest.mark.parametrize(("seed", "name"), [(1, "search.jsonl"), (0, "other.jsonl")])
+def test_the_journal_of_another_run_or_name_is_refused(
+    tmp_path: Path, seed: int, name: str
+) -> None:
+    for run, own, file in (("run", 0, "search.jsonl"), ("other", seed, name)):
+        with RunDirectory(tmp_path / run, "search", {"seed": own}) as directory:
+            directory.journal(file).append([{"loss": own}])
+    shutil.copy(tmp_path / "other" / name, tmp_path / "run" / "search.jsonl")
+    for read in (read_journal, Journal):
+        with pytest.raises(InputError, match=r"line 1 .* are another run's"):
+            read(tmp_path / "run" / "search.jsonl")
 
 
 def test_the_configuration_of_another_run_is_refused(tmp_path: Path) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.errors import InvalidValue
 from ropewalk.models.config import Config, present_plan
-from ropewalk.schedule import RotaryGeometry
+from ropewalk.schedule import RotaryGeometry, RotarySchedule
 
 
 def check_plan(plan: ContextPlan, config: Config, source: str) -> None:
@@ -19,13 +21,25 @@ def check_plan(plan: ContextPlan, config: Config, source: str) -> None:
         _check_kept(layer_type, steps)
         geometry = present.longest(layer_type).geometry
         planned = replace(steps[-1].schedule.geometry, original_length=geometry.original_length)
-        if planned != geometry:
+        if planned != geometry and not _followed(steps, present.longest(layer_type)):
             raise InvalidValue(
                 f"plan.schedules.{layer_type}",
                 _differs(planned, geometry),
                 f"the plan was made for another model: this one has {_differs(geometry, planned)}",
                 "create the plan from this model's config",
             )
+
+
+def _followed(steps: tuple[PlanStep, ...], present: RotarySchedule) -> bool:
+    """True if the model turns so already: an export by a base change has that base as its own."""
+    geometry = present.geometry
+    return all(
+        replace(one.geometry, base=geometry.base, original_length=geometry.original_length)
+        == geometry
+        and one.attention_scaling == present.attention_scaling
+        and np.allclose(one.inverse_frequencies, present.inverse_frequencies, 1e-6, 0)
+        for one in (step.schedule for step in steps)
+    )
 
 
 def _check_kept(layer_type: str, steps: tuple[PlanStep, ...]) -> None:

@@ -138,7 +138,7 @@ class OpenModel:
         if not self.anatomy.layers:
             raise Unsupported(
                 f"{_name(model)}: none of its layers hands queries and keys to transformers' "
-                "attention interface, so its logits cannot be seen"
+                "attention interface, so attention logits cannot be seen"
             )
         check_finite(model)  # of NaN, every comparison is a consequence
         self.layouts = self._layouts()
@@ -253,7 +253,7 @@ class OpenModel:
             if layer not in heard:
                 raise Unsupported(
                     f"{_name(model)}: {type(layer.module).__name__} computes its attention without "
-                    "transformers' attention interface, so its logits cannot be seen"
+                    "transformers' attention interface, so attention logits cannot be seen"
                 )
             call = heard[layer]
             if "position_embeddings" not in call.kwargs:

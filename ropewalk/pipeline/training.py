@@ -92,7 +92,7 @@ class TrainingRun:
     def run(self) -> Trained:
         """Train every stage that is not done. All ranks return the same."""
         trained, source, stages = [], self.request.source.folder, self.settings.stages
-        on_first(lambda: [check_unchanged(each, "go on without it") for each in self._kept()])
+        on_first(self._check_kept)
         for number, stage in enumerate(stages, start=1):
             last = number == len(stages)
             place = self.path if last else self.path / f"stage-{number}"
@@ -116,6 +116,10 @@ class TrainingRun:
         """The models that are kept for evaluation, in the order of training."""
         folders = (self.path / KEPT / f"step-{step}" for step in self.settings.stages[-1].kept)
         return [folder for folder in folders if folder.is_dir()]
+
+    def _check_kept(self) -> None:
+        for folder in self._kept():
+            check_unchanged(folder, "go on without it")
 
     def _job(
         self, number: int, stage: StageSettings, source: Path, place: Path, *, last: bool

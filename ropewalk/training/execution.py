@@ -179,7 +179,7 @@ def check_step(
     if text_config(config).get("attn_logit_softcapping"):
         raise Unsupported(
             "training does not compute the soft cap that this model has on its attention scores "
-            "(`attn_logit_softcapping`), and without it it would be another model"
+            "(`attn_logit_softcapping`), so it would train another model"
         )
     # Without sizes in the config, nothing more can be known before the model is loaded.
     cost = step_cost(config, stage, settings, execution)

@@ -257,6 +257,19 @@ def test_a_preview_refuses_a_plan_of_another_model_as_the_export_does(
         assert str(refused.value) == str(shown.value)
 
 
+def test_an_export_with_another_base_takes_the_plan_that_it_was_made_with(
+    source: str, tmp_path: Path
+) -> None:
+    """Its config states that base as the model's own, so it looks like another model's."""
+    made_with = rw.plan(source, TARGET, "ntk")
+    config = json.loads((Path(source) / "config.json").read_text())
+    config |= {"rope_parameters": made_with.rope_parameters, "max_position_embeddings": TARGET}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert rw.export.preview(tmp_path, made_with).refusing("llama.cpp") == ()
+    with pytest.raises(InvalidValue, match="made for another model: this one has base"):
+        rw.export.preview(tmp_path, planned(source))
+
+
 def test_numbers_that_are_none_are_no_agreement() -> None:
     nan = Agreement("transformers", "logits", float("nan"), 1e-5, WINDOW)
     assert not nan.passed

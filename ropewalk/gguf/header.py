@@ -279,10 +279,10 @@ class _Walk:
             shape = tuple(self.count() for _ in range(dimensions))
             relative[name] = TensorPlace(shape, int(self.take("<I")), self.count())
         alignment = header.values.get("general.alignment", 32)
-        sizes = (1 << power for power in range(_MOST_ALIGNMENT.bit_length()))
-        if isinstance(alignment, bool) or alignment not in sizes:
+        if not isinstance(alignment, int) or not 1 <= alignment <= _MOST_ALIGNMENT:
             raise ValueError("an alignment that is no size")
-        alignment = int(str(alignment))
+        if alignment & (alignment - 1):
+            raise ValueError(f"an alignment of {alignment}, which is no power of two")
         data = -(-self.at // alignment) * alignment
         for name, place in relative.items():
             header.tensors[name] = TensorPlace(place.shape, place.kind, data + place.start)

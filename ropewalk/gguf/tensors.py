@@ -1,10 +1,11 @@
 """The tensors that llama.cpp asks for in a file, as far as its header can be compared with them.
 
-Both tables are what the real llama.cpp said of files, one architecture after another
-(tests/gguf/tiny_architectures.py): required_tensors.json what it missed in files without tensors,
-and without keys; tensor_shapes.json the shapes that it asked for, of these and of all that it takes
-besides. Experts are not required: which layers have them, and beside what, is said by keys of each
-architecture.
+The tables are what the real llama.cpp said of files, one architecture after another.
+required_tensors.json is what it missed in files without tensors, and without keys
+(tests/gguf/tiny_architectures.py). tensor_shapes.json has the shapes that it asked for, of these
+and of all that it takes besides, in files whose sizes all differ, so that a number tells its key;
+key_types.json the types that it asked for where a key had another. Experts are not required: which
+layers have them, and beside what, is said by keys of each architecture.
 """
 
 from __future__ import annotations

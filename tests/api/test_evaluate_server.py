@@ -52,7 +52,7 @@ def evaluated(url: str, run: Path | None = None, **changes: Any) -> EvaluatedSer
     found = rw.evaluate(
         **{
             "server": url,
-            "tokenizer": BUNDLED_FOLDER,
+            "tokenizer": "bundled",
             "plans": [made.plan()],
             "tasks": TASKS,
             "lengths": LENGTHS,

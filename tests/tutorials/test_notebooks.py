@@ -27,9 +27,14 @@ def cells(place: Path) -> list[dict[str, Any]]:
 
 
 def shape(place: Path) -> list[list[list[str]]]:
-    """The kinds of what each cell shows; notices are left out, which depend on the machine."""
+    """The kinds of what each cell shows, without notices and bars, which depend on the machine."""
     shown = [
-        [out for out in each["outputs"] if out.get("name") != "stderr"] for each in cells(place)
+        [
+            out
+            for out in each["outputs"]
+            if out.get("name") != "stderr" and any(out.get("data", {"text": True}).values())
+        ]
+        for each in cells(place)
     ]
     return [[[out["output_type"], *sorted(out.get("data", ()))] for out in outs] for outs in shown]
 

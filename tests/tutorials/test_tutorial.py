@@ -27,8 +27,13 @@ def test_the_tutorial_is_short_and_shows_what_its_commands_print() -> None:
 
 @pytest.mark.slow
 def test_the_tutorial_runs_as_written(tmp_path: Path) -> None:
-    """One shell runs all steps in an empty folder, so a server that one starts serves the next."""
+    """One shell runs all steps in a folder, so a server that one starts serves the next.
+
+    The folder has what the README's first example wrote.
+    """
     shutil.copytree(ROOT / "examples", tmp_path / "room" / "examples")
+    first = [sys.executable, ROOT / "examples" / "lost_setting.py"]
+    subprocess.run(first, cwd=tmp_path / "room", env={"PYTHONPATH": str(ROOT)}, check=True)
     blocks = (f"{{\n{text}}} > ../{i} 2>&1\n" for i, (text, _) in enumerate(STEPS))
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     ended = subprocess.run(

@@ -34,6 +34,7 @@ from ropewalk.evaluation.served.server import ChangedModel, Server, ServerInfo
 from ropewalk.evaluation.settings import EvaluationSettings
 from ropewalk.evaluation.tasks import Task
 from ropewalk.lengths import check_measured
+from ropewalk.models.config import BUNDLED_FOLDERS
 from ropewalk.progress import share
 from ropewalk.records import AS_IT_IS, AS_SERVED, UNKNOWN, Mode, Subject
 from ropewalk.run_directory import RunDirectory, check_run_place
@@ -272,7 +273,8 @@ def asking(client: Client, concurrency: int) -> Iterator[ThreadPoolExecutor]:
 
 
 def encoder_of(folder: Path) -> Encoder:
-    """The tokenizer of a folder."""
+    """The tokenizer of a folder, or of a model that ships with the package."""
+    folder = BUNDLED_FOLDERS.get(str(folder), folder)
     if not folder.is_dir():
         raise InputError(
             f"tokenizer: {folder}: there is no such folder; give the folder of the planned model"

@@ -190,6 +190,14 @@ def test_a_folder_that_may_not_be_entered_is_no_fault(
     )
 
 
+def test_a_terminal_of_no_columns_loses_no_result(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "0")
+    assert run(["bound", "32k"]) == 0
+    assert "base" in capsys.readouterr().out
+
+
 def test_a_path_that_is_too_long_is_no_fault(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["methods", "--plugin", "x" * 5000]) == 2
     assert "File name too long" in capsys.readouterr().err

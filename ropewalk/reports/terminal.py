@@ -23,6 +23,8 @@ from ropewalk.chart import Chart, TileGrid
 from ropewalk.errors import printable
 
 _NUMBER = re.compile(r"[-+−×<–]?\d|–$|unknown$|failed$")
+_NARROWEST = 40
+"""Columns that are printed in at least; in none (`COLUMNS=0`), rich would print nothing."""
 _LONG = 24
 """Characters of a cell that is a text, whatever it begins with."""
 _STYLES = {"plain": "", "quiet": "dim", "verdict": "bold", "warning": "yellow"}
@@ -35,6 +37,7 @@ class Terminal(Console):
         super().__init__(
             file=file or sys.stdout, markup=False, emoji=False, highlight=False, **settings
         )
+        self.width = max(self.width, _NARROWEST)
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None

@@ -14,6 +14,7 @@ Nothing slow is imported before the signals are set, so an early Ctrl-C shows no
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -21,6 +22,8 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import NoReturn
 
+_OF_PATHS = (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP)
+"""The system's errors for a path that the user has to change."""
 FAULT, INTERRUPTED, BROKEN_PIPE, TERMINATED = 70, 130, 141, 143
 
 
@@ -69,7 +72,7 @@ def run(arguments: Sequence[str]) -> int:
         if not _working_directory():
             complain(f"error: {_GONE}")
             return 2
-        if isinstance(error, PermissionError) and error.filename:
+        if error.errno in _OF_PATHS and error.filename:
             complain(f"error: {error.filename}: {error.strerror}; allow it, or give another path")
             return 2
         if error.errno not in FULL:

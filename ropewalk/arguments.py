@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Hashable, Iterable, Mapping
 from numbers import Integral
 from pathlib import Path
@@ -14,6 +16,8 @@ T = TypeVar("T")
 
 Length: TypeAlias = int | str
 """131072 or "128k"."""
+_DEEPEST = 500
+"""Folders of a path."""
 
 
 def as_length(value: Length, key: str = "length") -> int:
@@ -68,9 +72,19 @@ def as_name(value: object, key: str) -> str:
 
 
 def as_path(value: str | Path, key: str) -> Path:
-    """A path. An empty text is refused: to the system, it is the current folder."""
+    """A path. An empty text is refused: to the system, it is the current folder. So is what the
+    system never follows: a link in a circle, and too long a name."""
     if not isinstance(value, str | Path) or "\0" in str(value):
         raise InvalidValue(key, value, "must be a path", "write 'folder/name'")
     if not str(value).strip():
         raise InvalidValue(key, value, "must not be empty", "write '.' for the current folder")
-    return Path(value)
+    path = Path(value)
+    try:
+        if len(path.parts) > _DEEPEST:  # Python makes folders by recursion
+            raise OSError(errno.ENAMETOOLONG, f"more than {_DEEPEST} folders")
+        os.stat(path)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENAMETOOLONG):
+            rule = f"leads nowhere ({error.strerror})"
+            raise InvalidValue(key, str(path), rule, "give another path") from None
+    return path

@@ -20,6 +20,8 @@ from typing import Any, Literal, TypeVar, cast
 from ropewalk.errors import InputError, InvalidValue, RopewalkError, shortened
 
 F = TypeVar("F", bound=Callable[..., Any])
+_MOST_SAID = 500
+"""Characters of a user's error that are repeated."""
 Kind = Literal["method", "task", "objective"]
 
 
@@ -86,7 +88,11 @@ def guarded(kind: Kind, name: str, function: F, returns: type) -> F:
 def _failure(error: BaseException) -> str:
     if isinstance(error, SystemExit):
         return "called sys.exit; leave that to `if __name__ == '__main__':`"
-    return f"failed with {type(error).__name__}: {error}; fix it"
+    try:
+        text = str(error)[:_MOST_SAID]
+    except Exception as fault:  # of its own `__str__`
+        text = f"its message failed with {type(fault).__name__}"
+    return f"failed with {type(error).__name__}: {text}; fix it"
 
 
 def load(path: Path) -> None:

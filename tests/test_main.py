@@ -14,7 +14,9 @@ from pathlib import Path
 
 import pytest
 
+import ropewalk as rw
 from ropewalk.__main__ import run
+from ropewalk.errors import InvalidValue
 from ropewalk.run_directory import RunDirectory
 from tests.forks import Forks
 
@@ -186,6 +188,18 @@ def test_a_folder_that_may_not_be_entered_is_no_fault(
     assert capsys.readouterr().err == (
         "error: m/config.json: Permission denied; allow it, or give another path\n"
     )
+
+
+def test_a_path_that_is_too_long_is_no_fault(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["methods", "--plugin", "x" * 5000]) == 2
+    assert "File name too long" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("path", ["loop", "loop/x", "x" * 5000, "a/" * 1000])
+def test_a_path_that_leads_nowhere_is_no_fault(path: str, tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(InvalidValue, match="leads nowhere"):
+        rw.card(tmp_path / path)
 
 
 HOSTILE = "a\x1b[31mred\x9b2J\u202e[/nope][bold]:smile:"

@@ -114,6 +114,10 @@ def test_what_cannot_be_kept_is_refused(tmp_path: Path) -> None:
         ("x = 1\n", "registers nothing"),
         ("1 / 0\n", "failed with ZeroDivisionError"),
         ("def", "failed with SyntaxError"),
+        (f"{SIGNATURE}, *, x: 'nope' = 3): ...", "method own: name 'nope' is not defined"),
+        (f"{SIGNATURE}, *, x=3): ...", "its parameter 'x' has no type"),
+        ("class E(Exception):\n    __str__ = None\nraise E", "message failed with TypeError"),
+        ("raise ValueError('x' * 10**6)", "ValueError: x{500}; fix it"),
     ):
         file = tmp_path / "plugin.py"
         file.write_text(content)
@@ -123,6 +127,7 @@ def test_what_cannot_be_kept_is_refused(tmp_path: Path) -> None:
         registered.load(tmp_path / "none.py")
 
 
+SIGNATURE = "import ropewalk as rw\n@rw.register('method')\ndef own(start, target_length"
 FAULTY = '''
 import sys
 import ropewalk as rw

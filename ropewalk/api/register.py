@@ -47,6 +47,7 @@ def _made(
             declared = {"identity_at_one": False, "monotone": False, **declared}
             compute = registered.guarded(kind, name, function, RotarySchedule)
             made = scaling.scaling_method(**declared)(compute)
+            made.parameters  # noqa: B018 - reads the types of the signature, which may be none
         elif kind == "task":
             from ropewalk.evaluation import tasks
 
@@ -70,7 +71,9 @@ def _made(
                 raise TypeError(f"an objective declares nothing, not {', '.join(declared)}")
         else:
             raise UnknownName("kind", kind, ("method", "task", "objective"))
-    except TypeError as error:
+    except KeyError as error:
+        raise InputError(f"{kind} {name}: its parameter {error} has no type; write one") from None
+    except (TypeError, NameError) as error:
         raise InputError(f"{kind} {name}: {error}; see `rw.register`") from None
     # Last, since a task's name may be declared.
     if name in built_in:

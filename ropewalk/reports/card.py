@@ -146,7 +146,9 @@ def _judged(run: RunOnDisk, export: Path, plan: ContextPlan) -> Judged:
 def _front_matter(
     plan: ContextPlan, source: Mapping[str, list[str]], base_model: str, *, is_file: bool
 ) -> str:
-    """YAML, in which every value is a JSON string or a list of them."""
+    """YAML, in which every value is a JSON string or a list of them. Of two licences, neither is
+    the one."""
+    source = {k: values for k, values in source.items() if k == "language" or len(values) == 1}
     method = re.sub("[^a-z0-9]+", "-", plan.methods.lower()).strip("-")
     base = {"base_model": base_model, "base_model_relation": "finetune"} if base_model else {}
     members: dict[str, object] = {
@@ -267,7 +269,7 @@ def _source(folder: Path, name: str, source: Mapping[str, list[str]]) -> Iterato
     linked = Cell(SOURCE_CARD, link=SOURCE_CARD) if has_card else Cell("none")
     rows = ((Cell(name), Cell(licence), linked),)
     yield Table("", ("model", "licence", "its own card"), rows)
-    if re.search(r"(^|-)nd(-|$)", licence.partition(" ")[0]):
+    if any(re.search(r"(^|-)nd(-|$)", each) for each in source.get("license", ())):
         yield Paragraph(
             f"The source's licence, {licence}, does not allow derivatives to be shared. Whether "
             "this export is one is for whoever shares it to decide.",

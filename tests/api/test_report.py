@@ -194,13 +194,14 @@ def test_bad_input_is_named(copied: Path, run: Path, tmp_path: Path) -> None:
 
 
 def test_results_of_another_model_are_refused(run: Path, other: Path, tmp_path: Path) -> None:
-    for name in ("results.json", "records.jsonl"):
+    weights, journal = "holds scores of the weights", "line 1 does not follow the line before it"
+    for name, told in (("results.json", weights), ("records.jsonl", journal)):
         mixed = tmp_path / name
         shutil.copytree(run, mixed)
         shutil.copy(other / name, mixed / name)
         resealed(mixed, "results.json")
-        assert f"{mixed / name}: holds scores of the weights" in refused(mixed)
-        assert "holds scores of the weights" in refused(run, mixed, out=tmp_path / "both.html")
+        assert f"{mixed / name}: {told}" in refused(mixed)
+        assert told in refused(run, mixed, out=tmp_path / "both.html")
 
 
 def test_a_record_stands_once(run: Path, copied: Path) -> None:

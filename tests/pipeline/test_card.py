@@ -115,16 +115,22 @@ def test_a_hostile_source_states_nothing(value: str, tmp_path: Path) -> None:
     assert stated(tmp_path / CARD) == {}
 
 
-def test_a_licence_that_forbids_derivatives_is_named(exported: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("stated", "told"),
+    [("cc-by-nc-nd-4.0", "cc-by-nc-nd-4.0"), ("[mit, cc-by-nc-nd-4.0]", None)],
+)
+def test_a_licence_that_forbids_derivatives_is_named(
+    exported: Path, tmp_path: Path, stated: str, told: str | None
+) -> None:
     copy = Path(shutil.copytree(exported, tmp_path / "out"))
-    (copy / SOURCE_CARD).write_text("---\nlicense: cc-by-nc-nd-4.0\n---\n", encoding="utf-8")
+    (copy / SOURCE_CARD).write_text(f"---\nlicense: {stated}\n---\n", encoding="utf-8")
     manifest = Manifest.of(copy, runtime="transformers")
     kept = {name: own for name, own in manifest.files.items() if not is_ours(copy / name)}
     Manifest(kept, "transformers").write(copy)
     rw.card(copy, overwrite=True)
     text = (copy / CARD).read_text(encoding="utf-8")
     assert "does not allow derivatives" in text
-    assert HubCard(text).data.get("license") == "cc-by-nc-nd-4.0"
+    assert HubCard(text).data.get("license") == told
 
 
 def test_a_base_model_once_named_stays(copied: Path) -> None:

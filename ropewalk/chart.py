@@ -223,7 +223,7 @@ def fractions(axis: Axis, span: Span) -> Callable[[float], float]:
 
 
 def apart(shown: Chart, span: Span) -> float:
-    """The distance between series at one length: never near the next length."""
+    """The distance between series at one length: never near the next one, nor over an end."""
     lines = [s for s in shown.series if s.drawn == "line"]
     measured = any(m.low is not None for s in lines for m in s.marks)
     if len(lines) < 2 or not measured or (shown.x.scale, shown.x.shown) != ("log2", "length"):
@@ -231,7 +231,8 @@ def apart(shown: Chart, span: Span) -> float:
     at = fractions(shown.x, span)
     positions = sorted({at(m.x) for s in lines for m in s.marks if shown.shows(m)})
     gap = min((b - a for a, b in pairwise(positions)), default=1.0)
-    return min(_APART, 0.4 * gap / (len(lines) - 1))
+    end = min((min(place, 1 - place) for place in positions), default=1.0)
+    return min(_APART, 0.4 * gap / (len(lines) - 1), 1.7 * end / (len(lines) - 1))
 
 
 def x_ticks(shown: Chart, span: Span) -> list[float]:

@@ -32,7 +32,7 @@ def test_the_tutorial_runs_as_written(tmp_path: Path) -> None:
     The folder has what the README's first example wrote.
     """
     shutil.copytree(ROOT / "examples", tmp_path / "room" / "examples")
-    first = [sys.executable, ROOT / "examples" / "lost_setting.py"]
+    first = [sys.executable, str(ROOT / "examples" / "lost_setting.py")]
     subprocess.run(first, cwd=tmp_path / "room", env={"PYTHONPATH": str(ROOT)}, check=True)
     blocks = (f"{{\n{text}}} > ../{i} 2>&1\n" for i, (text, _) in enumerate(STEPS))
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])

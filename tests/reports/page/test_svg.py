@@ -11,7 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ropewalk.chart import Axis, Chart, Guide, Mark, Series, Tile, TileGrid, ticks
+from ropewalk.chart import (
+    Axis,
+    Chart,
+    Guide,
+    Mark,
+    Series,
+    Tile,
+    TileGrid,
+    apart,
+    ends,
+    fractions,
+    ticks,
+)
 from ropewalk.reports.page.svg import HEIGHT, SERIES, WIDTH, chart, has_names, tiles
 
 NUMBERS = st.floats(-1e9, 1e9, allow_nan=False)
@@ -47,6 +59,17 @@ def test_logarithmic_axes_too(values: list[tuple[float, float]]) -> None:
     line = root.find("g/path")
     assert line is not None
     assert all(0 <= x <= WIDTH and 0 <= y <= HEIGHT for x, y in coordinates(line.attrib["d"]))
+
+
+@pytest.mark.parametrize("count", [2, 3, 6])
+def test_series_side_by_side_stay_within_the_axes(count: int) -> None:
+    marks = tuple(Mark(length, 0.5, 0.4, 0.6) for length in (512, 1024, 2048))
+    series = tuple(Series(str(i), marks) for i in range(count))
+    shown = Chart("t", Axis("x", "log2", "length"), Axis("y"), series)
+    spans = ends([shown])
+    assert spans is not None
+    first = fractions(shown.x, spans[0])(512)
+    assert 0.01 < apart(shown, spans[0]) * (count - 1) / 2 < first
 
 
 @given(NUMBERS, st.floats(1e-3, 1e9))

@@ -77,8 +77,6 @@ def page(run: RunOnDisk) -> Page:
     judged = {name: result for name in JUDGES if (result := stage(name, Judged)) is not None}
     valid = final(judged) if judged else None
     going_on = [result for name in JUDGES if (result := stage(name, Judged, SO_FAR)) is not None]
-    names = run.configuration.get("stages")
-    stages = [str(name) for name in names] if isinstance(names, list) else []
     # The verdict that counts, and whether short text costs more than the run allows.
     limit = _limit(run)
     missed = valid is not None and limit > 0 and valid.costs_more_than(limit)
@@ -114,12 +112,7 @@ def page(run: RunOnDisk) -> Page:
             *([OWN] if inspected and inspected.model in MODELS else ()),
         ),
         tuple(section for section in sections if section.blocks),
-        tuple(
-            name
-            for name in stages
-            if not (run.path / (file := f"{name}.json")).exists()
-            and (name not in CONDITIONAL or file in run.sealed)
-        ),
+        _missing(run),
         facts=(*schedules.sizes(run.path / "model"), *same),
         word=valid.verdict + ", at a price" * over if valid else "",
         remarks=((CHEAPER, f"{MAY} `{again(run, *TRAIN)}`"),) if over and not trained else (),
@@ -129,6 +122,17 @@ def page(run: RunOnDisk) -> Page:
             *(schedules.settings(written[0].path) if is_line else ()),
         ),
         figures=tuple(_figures(valid, limit)) if valid else (),
+    )
+
+
+def _missing(run: RunOnDisk) -> tuple[str, ...]:
+    """The stages without a result, of which a conditional one only counts if it had one."""
+    names = run.configuration.get("stages")
+    return tuple(
+        name
+        for name in map(str, names if isinstance(names, list) else ())
+        if not (run.path / (file := f"{name}.json")).exists()
+        and (name not in CONDITIONAL or file in run.sealed)
     )
 
 

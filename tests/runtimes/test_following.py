@@ -15,6 +15,7 @@ from ropewalk.audit.result import Audit
 from ropewalk.blocks import Code
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import InputError, InvalidValue, Unsupported
+from ropewalk.exporting.manifest import MANIFEST, Manifest
 from ropewalk.models.config import present_plan
 from ropewalk.models.source import resolve
 from ropewalk.planning.extension import extend_plan
@@ -258,6 +259,8 @@ def _as_it_is(folder: Path, audit: Audit) -> Iterator[str]:
     source, rows = resolve(folder), _rows(folder)
     warned: list[str] = []
     warn_of_engines(source, warned.append)
+    if not (folder / MANIFEST).exists():  # a page only shows folders that were exported
+        Manifest({}).write(folder)
     shown = {block.title: block.text for block in served(folder) if isinstance(block, Code)}
     for name in OF_FOLDERS:
         wrong = audit.verdict_in(name) == "wrong"

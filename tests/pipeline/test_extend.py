@@ -109,12 +109,17 @@ def test_the_page_of_a_run_that_judges_has_the_present_interval(
     done: Extended, folder: Path, run: Path, tmp_path: Path
 ) -> None:
     pages: list[Reported] = []
+    shares: list[float] = []
 
     def watch(status: Status) -> None:
+        if status.stage == "first":
+            shares.append(status.done)
         if status.stage == "first" and status.detail:
             pages.append(rw.report(tmp_path / "run", out=tmp_path / f"{len(pages)}.html"))
 
     extended(folder, tmp_path / "run", progress=watch)
+    assert shares == sorted(shares)
+    assert 0.8 < shares[-1] <= 1
     told = []
     for page in pages:
         content = page.path.read_text(encoding="utf-8")

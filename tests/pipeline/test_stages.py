@@ -318,7 +318,8 @@ def test_a_model_whose_finding_no_stock_runtime_could_load_is_refused() -> None:
 
 def test_a_model_that_overflows_within_its_own_window_is_refused() -> None:
     nothing = SimpleNamespace(measured=lambda schedule, numbers, tell: np.full((6, 3), np.nan))
-    reader = _Reader(nothing, (), "first", silent)  # type: ignore[arg-type]
+    documents: Any = (SimpleNamespace(tokens=range(128)),) * 6
+    reader = _Reader(nothing, documents, "first", silent, 6 * 128)  # type: ignore[arg-type]
     schedule = present_plan(tiny.model().config).longest(FULL_ATTENTION)
     with pytest.raises(RopewalkError, match="no finite scores at 128 tokens under none"):
         reader.read(AS_IT_IS, schedule, NONE, range(6))

@@ -98,7 +98,7 @@ class Judge(Stage[Judged]):
             if measure is None:
                 return None
             journaled = JournaledMeasure(measure, work.journal(f"{self.name}.jsonl"), ranks.size)
-            reader = _Reader(journaled, documents, self.name, progress)
+            reader = _Reader(journaled, documents, self.name, progress, self.needs(window).tokens)
             within = range(len(short))
             at_target = range(len(short), len(short) + len(long))
             present = work.present.longest(layer)
@@ -230,7 +230,7 @@ class JudgeTrained(Judge):
         return TRAINED, final({n: r for n, r in work.results.items() if n != self.name}).plan
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Reader:
     """Reads documents under a schedule, each once."""
 
@@ -238,6 +238,9 @@ class _Reader:
     documents: tuple[Planted, ...]
     stage: str
     progress: Progress
+    most: int
+    """The tokens of a stage that no document decides early."""
+    done: int = 0
 
     def read(
         self,
@@ -250,10 +253,12 @@ class _Reader:
         may_fail: bool = False,
     ) -> list[DocumentRead]:
         def tell(share: float) -> None:
-            read = numbers.start + share * len(numbers)
-            self.progress(Status(self.stage, read / len(self.documents), so_far))
+            read = self.done + share * tokens
+            self.progress(Status(self.stage, read / self.most, so_far))
 
+        tokens = sum(len(self.documents[i].tokens) for i in numbers)
         values = self.journaled.measured(schedule, numbers, tell)
+        self.done += tokens
         if not np.isfinite(values).all():
             if may_fail:
                 return []

@@ -141,6 +141,13 @@ def test_a_broken_file_is_named_beside_its_plan(
     assert trap in named(path, searched(tmp_path / "b.gguf"))
 
 
+def test_the_remedy_for_a_short_file_is_a_key_that_it_has(tmp_path: Path) -> None:
+    path = header_only(tmp_path / "a.gguf", keys={**WHOLE["keys"], "context_length": 512})
+    found = audit(path, plan=searched(tmp_path / "b.gguf"), run=False)
+    (limit,) = [finding for finding in found.warnings if finding.trap == "length-limit"]
+    assert limit.remedy.startswith(f"raise context_length to {TARGET}")
+
+
 def test_yarn_multiplies_its_attention_factor_by_that_of_the_file(tmp_path: Path) -> None:
     schedule = extend(plain(tmp_path / "plain.gguf"), TARGET, "yarn")
     keys: dict[str, Any] = {"rope.scaling.type": "yarn", "rope.scaling.factor": 8.0}

@@ -126,6 +126,7 @@ def length_limit(subject: ExaminedModel) -> Iterator[Finding]:
         return
     # Where the config leaves its length open, the longer one is our own assumption.
     is_open = any(assumption.name == "length-open" for assumption in subject.assumptions)
+    stated = "max_position_embeddings" if subject.config else "context_length"
     for reading in _serving(subject):
         limit = reading.limit
         if limit is None or limit >= subject.length:
@@ -137,7 +138,7 @@ def length_limit(subject: ExaminedModel) -> Iterator[Finding]:
             (reading.runtime,),
             f"takes sequences up to {format_length(limit)}, and {wanted}",
             "longer requests are refused or cut",
-            f"raise max_position_embeddings to {subject.length} where the rope type allows it, or "
+            f"raise {stated} to {subject.length} where the rope type allows it, or "
             + (
                 reading.remedy
                 or "override it when the server starts (ropewalk plan prints the line)"

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,8 @@ for line in sys.stdin:
         print("\\n@" + json.dumps(""), flush=True)
         os._exit(0)
 """
+ENDED = "it ended its process: "
+"""The begin of what is said of a file on which llama.cpp neither loads nor refuses."""
 _MISSING = re.compile(r"tensor '([\w.]+)' not found|missing tensor '([\w.]+)'")
 _KEY = re.compile(r"key not found in model: [\w-]+\.([\w.]+)")
 _GIVEN = ("block_count", "attention.head_count", "expert_count", "expert_used_count")
@@ -77,6 +80,8 @@ def write(
         name = f"{architecture}.{key}"
         if isinstance(value, bool):
             writer.add_bool(name, value)
+        elif isinstance(value, str):
+            writer.add_string(name, value)
         elif isinstance(value, float):
             writer.add_float32(name, value)
         elif isinstance(value, list):
@@ -131,34 +136,55 @@ def known() -> tuple[str, ...]:
     return tuple(json.loads(TABLE.read_text("utf-8")))
 
 
+class LoadingProcess:
+    """A process that loads files with llama.cpp, one after another; a new one once it ended."""
+
+    def __init__(self, room: Path) -> None:
+        self._complaints = room / "complaints"
+        self._llama: subprocess.Popen[str] | None = None
+
+    def complaint(self, path: Path) -> str:
+        """What llama.cpp says against a file; empty if it loads it."""
+        if self._llama is None:
+            with self._complaints.open("w") as heard:
+                self._llama = subprocess.Popen(
+                    [sys.executable, "-c", LOADING, str(self._complaints)],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=heard,
+                    text=True,
+                )
+        llama = self._llama
+        assert llama.stdin is not None and llama.stdout is not None  # noqa: PT018
+        llama.stdin.write(f"{path}\n")
+        llama.stdin.flush()
+        answer = llama.stdout.readline()
+        while answer and not answer.startswith("@"):  # it prints something itself
+            answer = llama.stdout.readline()
+        found = str(json.loads(answer[1:])) if answer else ENDED  # it ends its process on some
+        if not answer:
+            found += self._complaints.read_text("utf-8", errors="replace").strip()[-600:]
+        if not answer or not found:
+            self.close()
+        return found
+
+    def close(self) -> None:
+        if self._llama is not None:
+            self._llama.communicate()
+            self._llama = None
+
+
 def discovered(architecture: str) -> dict[str, Any] | str:
     """The keys and tensors with which llama.cpp loads an architecture, and the keys that it asks
     for; or what it says instead."""
     every, tensors, asked = keys_of(architecture), dict[str, list[int]](), list[str]()
     keys = {key: every[key] for key in _GIVEN if key in every}
     with tempfile.TemporaryDirectory() as room:
-        complaints = Path(room) / "complaints"
-        with (
-            complaints.open("w") as heard,
-            subprocess.Popen(
-                [sys.executable, "-c", LOADING, str(complaints)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=heard,
-                text=True,
-            ) as llama,
-        ):
-            assert llama.stdin is not None and llama.stdout is not None  # noqa: PT018
+        loading = LoadingProcess(Path(room))
+        with closing(loading):
             for _ in range(200):
                 path = write(Path(room) / "a.gguf", architecture, keys, tensors)
-                llama.stdin.write(f"{path}\n")
-                llama.stdin.flush()
-                answer = llama.stdout.readline()
-                while answer and not answer.startswith("@"):  # it prints something itself
-                    answer = llama.stdout.readline()
-                if not answer:  # it ends its process on some files
-                    return complaints.read_text("utf-8", errors="replace").strip()[-600:]
-                complaint = json.loads(answer[1:])
+                complaint = loading.complaint(path)
                 if not complaint:
                     return {"asked": sorted(asked), "keys": keys, "tensors": tensors}
                 if (missing := _KEY.search(complaint)) and missing[1] in every:
@@ -166,12 +192,12 @@ def discovered(architecture: str) -> dict[str, Any] | str:
                     keys[missing[1]] = every[missing[1]]
                 elif len(keys) < len(every):
                     keys = every
-                elif not _mended(complaint, tensors):
-                    return str(complaint.strip().splitlines()[0])
+                elif not mended(complaint, tensors):
+                    return complaint.strip().splitlines()[0]
             return "it never loads"
 
 
-def _mended(complaint: str, tensors: dict[str, list[int]]) -> bool:
+def mended(complaint: str, tensors: dict[str, list[int]]) -> bool:
     """Whether the next file has what llama.cpp missed in this one."""
     if shape := _SHAPE.search(complaint):
         found = [int(n) for n in shape[2].split(",")]

@@ -147,6 +147,7 @@ observatory: $(INSTALLED)
 	-$(BIN)/python -m tools.observatory.readings $(WHEELS) $(WHEELS)/readings.json
 	-$(BIN)/python -m tools.observatory.mlx_lm_classes $(WHEELS)/mlx
 	-$(BIN)/python -m tools.observatory.llama_cpp_architectures
+	-$(BIN)/python -m tools.observatory.llama_cpp_tensors --check
 	-$(BIN)/python -m tools.observatory.stock_converter
 
 # Faults made on purpose, and what happens then (docs/reliability.md): some ten hours of one core for all

@@ -4,7 +4,8 @@ The tables are what the real llama.cpp said of files, one architecture after ano
 required_tensors.json is what it missed in files without tensors, and without keys
 (tests/gguf/tiny_architectures.py). tensor_shapes.json has the shapes that it asked for, of these
 and of all that it takes besides, in files whose sizes all differ, so that a number tells its key;
-key_types.json the types that it asked for where a key had another. Experts are not required: which
+key_types.json the types that it asked for where a key had another
+(tools/observatory/llama_cpp_tensors.py makes both). Experts are not required: which
 layers have them, and beside what, is said by keys of each architecture.
 """
 
@@ -113,8 +114,8 @@ def unfamiliar(header: GGUFHeader) -> str:
         if name.startswith("blk."):
             block, _, rest = name.removeprefix("blk.").partition(".")
             blocks[block].add(rest)
-        stem, _, ending = _of_any_block(name).rpartition(".")
-        if not {_of_any_block(name), f"{stem}.weight" if ending in _SCALES else ""} & known:
+        stem, _, ending = of_any_block(name).rpartition(".")
+        if not {of_any_block(name), f"{stem}.weight" if ending in _SCALES else ""} & known:
             return f"{name} is not known as a tensor of architecture {header.architecture}"
     # Blocks are alike; with experts, they are of some kinds, none of which lacks parts of another.
     kinds = {frozenset(own): block for block, own in blocks.items()}
@@ -186,10 +187,10 @@ def _otherwise(name: str, there: Mapping[str, object]) -> bool:
 
 def _misshapen(header: GGUFHeader) -> Iterator[str]:
     """Tensors that are not of the shape that the keys give them; unknown sizes are not compared."""
-    sizes, shapes = _sizes(header), _shapes(header)
+    sizes, shapes = sizes_of(header), _shapes(header)
     for name, place in header.tensors.items():
-        wanted = [_sum(dim, sizes) for dim in shapes.get(_of_any_block(name), "").split(" × ")]
-        stem, _, ending = _of_any_block(name).rpartition(".")
+        wanted = [total(dim, sizes) for dim in shapes.get(of_any_block(name), "").split(" × ")]
+        stem, _, ending = of_any_block(name).rpartition(".")
         if ending in _SCALES:  # one number for a matrix
             matrices = "experts" if stem.endswith("_exps") else "one"
             wanted = [sizes[matrices]]
@@ -212,11 +213,12 @@ def _shapes(header: GGUFHeader) -> dict[str, str]:
     return {name: shape for name, shape, own in rows if wanted in own}
 
 
-def _of_any_block(name: str) -> str:
+def of_any_block(name: str) -> str:
+    """The name of a tensor without the number of its block."""
     return re.sub(r"^blk\.\d+\.", "blk.", name)
 
 
-def _sizes(header: GGUFHeader) -> dict[str, int | None]:
+def sizes_of(header: GGUFHeader) -> dict[str, int | None]:
     """The sizes in shapes, by the keys; None where they state none."""
     width, heads = header.count("embedding_length"), header.count("attention.head_count")
     share = width // heads if width and heads else None
@@ -243,7 +245,7 @@ def _sizes(header: GGUFHeader) -> dict[str, int | None]:
     }
 
 
-def _sum(dim: str, sizes: Mapping[str, int | None]) -> int | None:
+def total(dim: str, sizes: Mapping[str, int | None]) -> int | None:
     """A size such as heads*keys+groups*keys; None if a part is unknown."""
     terms = [reduce(times, (sizes[name] for name in term.split("*"))) for term in dim.split("+")]
     return None if None in terms else sum(filter(None, terms))

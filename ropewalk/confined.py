@@ -237,7 +237,7 @@ class Words:
         if not self._in_steps:
             raise Unsupported(
                 f"{self._own.name_or_path}: its tokenizer does not say which characters a token "
-                "covers, so another one cannot be compared; give an evaluator with the same tokenizer"
+                "covers, so another cannot be compared; give an evaluator with the same tokenizer"
             )
         return self._child.spans(text)
 

@@ -236,8 +236,8 @@ class Words:
     def spans(self, text: str) -> NDArray[np.int64]:
         if not self._in_steps:
             raise Unsupported(
-                f"{self._own.name_or_path}: its tokenizer does not say which text a token is of, "
-                "as another tokenizer needs to know; give an evaluator with the same tokenizer"
+                f"{self._own.name_or_path}: its tokenizer does not say which characters a token "
+                "covers, so another cannot be compared; give an evaluator with the same tokenizer"
             )
         return self._child.spans(text)
 

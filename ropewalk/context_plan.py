@@ -24,7 +24,7 @@ from ropewalk.values import Members, decode, encode, frozen
 FORMAT = "ropewalk-plan-1"
 PLAN = "plan.json"
 """The file of a plan in a run, and in an exported folder, where `verify` compares with it."""
-EDITED, EDITED_SINCE = "edited", "the plan was edited since ropewalk wrote it"
+EDITED, EDITED_SINCE = "edited", "the plan has been edited since ropewalk wrote it"
 """The provenance of a plan whose file does not match its checksum."""
 APPROXIMATES = "approximates"
 """The key of the provenance that names the plan which a runtime cannot follow exactly."""

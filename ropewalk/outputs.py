@@ -73,7 +73,7 @@ def check_file(
         raise InvalidValue(
             key,
             str(path),
-            "exists, and ropewalk did not write it, or it was edited since",
+            "exists, and ropewalk did not write it, or it has been edited since",
             "allow it to be replaced (`overwrite`), or choose another name",
         )
 

@@ -287,17 +287,17 @@ def edited_files(run: Path) -> tuple[str, ...]:
 
 
 def check_configuration(run: Path, events: Iterable[Mapping[str, object]]) -> None:
-    """Refuse a run.json that was edited since the run began: its records have another one's."""
+    """Refuse a run.json that was edited after the run began: its records have another one's."""
     signed = {str(event[CONFIGURATION]) for event in events if CONFIGURATION in event}
     if signed and _digest((run / CONFIGURATION).read_bytes()) not in signed:
         raise InputError(
-            f"{run / CONFIGURATION}: was edited since the run began, so it is not the "
+            f"{run / CONFIGURATION}: has been edited since the run began, so it is not the "
             "configuration of its records; restore it, or start a new run"
         )
 
 
 def check_kept(file: Path, run: Path) -> None:
-    """Refuse a result in a run that was edited since, or whose journals were cut."""
+    """Refuse a result in a run that has been edited since, or whose journals were cut."""
     seals = _seals(run).get(str(file.relative_to(run)), {})
     digest = _digest(file.read_bytes())
     remake = f"remove {file.name} to have it made again by the same command"
@@ -307,7 +307,7 @@ def check_kept(file: Path, run: Path) -> None:
             f"{run / EVENTS}, or {remake}"
         )
     if digest not in seals:
-        raise InputError(f"{file}: was edited since it was written; restore it, or {remake}")
+        raise InputError(f"{file}: has been edited since it was written; restore it, or {remake}")
     if changed := _changed(run, seals[digest]):
         name, how, is_forged = changed
         again = f"{file.name} and {name}" if is_forged else file.name

@@ -64,7 +64,7 @@ def test_what_is_written_is_still_what_it_was(tmp_path: Path) -> None:
     # An edited plan is read: it is only not ours to replace.
     value = json.loads(path.read_text()) | {"model": "mine"}
     path.write_text(json.dumps(value))
-    with pytest.warns(UserWarning, match="the plan was edited since ropewalk wrote it"):
+    with pytest.warns(UserWarning, match="the plan has been edited since ropewalk wrote it"):
         assert ContextPlan.read(path).model == "mine"
     with Image.open(written(tmp_path / "picture.png")) as picture:
         picture.load()  # with the checksums of its chunks

@@ -167,8 +167,8 @@ class _Build:
                 raise self._changed("the store was finished")
             if file.read_bytes() != self._manifest().encode():
                 raise InputError(
-                    f"{file}: was edited since it was written; remove it, and run the same command "
-                    "again to write it anew"
+                    f"{file}: has been edited since it was written; remove it, and run the same "
+                    "command again to write it anew"
                 )
             return
         # The remaining texts; a shard is written once it has enough tokens.

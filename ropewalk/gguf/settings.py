@@ -228,7 +228,7 @@ def only_schedule(plan: ContextPlan) -> RotarySchedule:
         raise Unsupported(
             "llama.cpp does not change factors with the length of a sequence, and this plan has "
             f"steps up to {', '.join(str(step.up_to_length) for step in plan.steps())}; plan with "
-            "one schedule"
+            "one set of factors"
         )
     return plan.longest()
 

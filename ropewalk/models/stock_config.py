@@ -123,8 +123,8 @@ def _written(
     period = growth.get(ORIGINAL_LENGTH, original)
     if period != original and setting["rope_type"] != "default":  # which reads no such length
         raise Unsupported(
-            f"{layer}: queries grow in steps of {period} positions, and a stock config of "
-            f"model type {reader.model_type!r} takes the original length {original} for that"
+            f"{layer}: the plan's queries grow every {period} positions, and those of a stock "
+            f"config of model type {reader.model_type!r} every {original}, its original length"
         )
     setting = {"rope_theta": schedule.geometry.base, **setting, **growth}
     setting |= {key: rope[key] for key in CARRIED_KEYS if key in rope}
@@ -264,7 +264,7 @@ def _as_longrope(
         raise Unsupported(
             f"{layer}: stock runtimes switch between two sets of factors, at the original length "
             f"{geometry.original_length}; this plan has steps up to "
-            f"{', '.join(str(step.up_to_length) for step in steps)}; plan with one schedule"
+            f"{', '.join(str(step.up_to_length) for step in steps)}; plan with one set of factors"
         )
     if (short.attention_scaling, short.softmax_scaling) != (
         long.attention_scaling,

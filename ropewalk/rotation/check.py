@@ -146,8 +146,8 @@ def _partner(reading: Reading, reference: Live) -> Reading:
         if shared and (other.layer_type == reading.layer_type or len(reference.readings) == 1):
             return other
     raise Unsupported(
-        f"{reference.name} has no rotation for {reading.place} ({reading.layer_type}); give the "
-        "plan of this model, or a model of the same layers"
+        f"{reference.name} has no rotation for {reading.place} ({reading.layer_type}); compare "
+        "with a plan of this model, or with a model that has the same layers"
     )
 
 

@@ -19,7 +19,7 @@ from ropewalk.run_directory import RECORDS
 from tests.api.conformance import check_command, check_result
 from tests.cli.calling import ropewalk
 from tests.evaluation import tiny
-from tests.evaluation.scored import resealed
+from tests.evaluation.scored import rebound, resealed
 
 SETTINGS: dict[str, Any] = {
     "methods": ["none", "linear"],
@@ -89,7 +89,7 @@ def test_versions_that_differ_are_named(runs: tuple[Path, Path], tmp_path: Path)
     own = content["versions"]["torch"]
     content["versions"]["torch"] = "1.0"
     (other / "run.json").write_text(json.dumps(content))
-    resealed(other, "results.json")
+    rebound(other)
     assert rw.compare_runs(runs[0], other).changes == (f"torch: {own} and 1.0",)
 
 
@@ -185,7 +185,7 @@ def test_runs_of_other_samples_are_refused_by_name(
     content = json.loads(file.read_text())
     content["configuration"].update(changed)
     file.write_text(json.dumps(content))
-    resealed(file.parent, "results.json")
+    rebound(file.parent)
     with pytest.raises(InputError, match=f"they differ in .*{told}.*evaluate one of them again"):
         rw.compare_runs(runs[0], tmp_path / "other")
 

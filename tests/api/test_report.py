@@ -299,7 +299,7 @@ def test_an_edited_digit_does_not_reach_the_page(copied: Path, digits: str) -> N
     place = next(_numbers(told[digits]))
     place[0][place[1]] += 1
     results.write_text(json.dumps(told, indent=2) + "\n")
-    assert f"{results}: was edited since it was written" in refused(copied)
+    assert f"{results}: has been edited since it was written" in refused(copied)
     results.unlink()
     rw.evaluate(tiny.loaded(), run=copied, **SETTINGS)
     rw.report(copied)

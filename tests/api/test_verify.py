@@ -268,10 +268,10 @@ def test_an_edited_plan_is_used_and_named_by_every_command(tmp_path: Path) -> No
     plan, out = tmp_path / PLAN, tmp_path / "out"
     text = rw.plan("bundled", "2k", "yarn").plan.dumps()
     plan.write_text(text.replace('"up_to_length": 2048', '"up_to_length": 6048'))
-    with pytest.warns(UserWarning, match="plan.json: the plan was edited since") as told:
+    with pytest.warns(UserWarning, match="plan.json: the plan has been edited since") as told:
         rw.export("bundled", plan, out, "transformers")
     assert len(told) == 1
     found = rw.verify(out, run=False)
-    assert "the plan was edited since ropewalk wrote it" in found.notes
+    assert "the plan has been edited since ropewalk wrote it" in found.notes
     plan.write_text(text)
     assert "edited" not in ContextPlan.read(plan).provenance

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ropewalk.interval import Ends
 from ropewalk.records import EvalRecord
-from ropewalk.run_directory import EVENTS, KEPT, Journal
+from ropewalk.run_directory import EVENTS, KEPT, RECORDS, RESULTS, Journal
 
 T = TypeVar("T")
+SEALS = ("follows", "sha256")
+"""What a journal adds to a record."""
 
 
 def record(method: str, sample: str, score: float, **changes: Any) -> EvalRecord:
@@ -50,3 +53,14 @@ def resealed(run: Path, *names: str) -> None:
     digests = {name: hashlib.sha256((run / name).read_bytes()).hexdigest() for name in names}
     journal.append({"event": KEPT, "file": n, "digest": d} for n, d in digests.items())
     journal.close()
+
+
+def rebound(run: Path) -> None:
+    """A run whose records are those of its configuration as it is now."""
+    path = run / RECORDS
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    path.unlink()
+    journal = Journal(path)
+    journal.append({k: v for k, v in line.items() if k not in SEALS} for line in lines)
+    journal.close()
+    resealed(run, RESULTS)

@@ -31,7 +31,7 @@ FINDS = {
     "precision_without_a_kind": Find("precision", "measurements.jsonl: line 1: kind"),
     "traps_twice": Find("precision", "measurements.jsonl: line 2 is not one that"),
     "shard_twice": Find("data", "has a shard twice"),
-    "configuration_of_another_kind": Find("evaluate", "was edited since the run began"),
+    "configuration_of_another_kind": Find("evaluate", "has been edited since the run began"),
     "no_tokenizer": Find("evaluate", "its tokenizer_class, PreTrainedConfig, is no tokenizer"),
 }
 

@@ -266,7 +266,7 @@ def test_an_edited_digit_of_a_stage_reaches_no_page(
     place = re.search(r"[0-8](?=[0-9]*\n)|(?<=\d)[0-8](?=[.%])", text[100:])
     assert place is not None
     file.write_text(f"{text[: 100 + place.start()]}9{text[100 + place.end() :]}")
-    told = f"{name}.json: (was edited since it was written|.*does not follow from the rest)"
+    told = f"{name}.json: (has been edited since it was written|.*does not follow from the rest)"
     unnamed = r"does not follow from the rest|events.jsonl does not name it"
     for rule in (told, unnamed):
         for act in (lambda: rw.report(copied), lambda: extended(folder, copied)):

@@ -129,7 +129,8 @@ def test_the_documented_diff_trains(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    own = {"model": tiny.build(), "windows": tiny.stream(store)}
+    tokenizer = load_tokenizer(BUNDLED_FOLDER)
+    own = {"model": tiny.build(), "windows": tiny.stream(store), "tokenizer": tokenizer}
     stocks = {"Trainer": Trainer, "TrainingArguments": TrainingArguments}
     tiny.check_shown(" trainer = Trainer(", {**own, **stocks})
 

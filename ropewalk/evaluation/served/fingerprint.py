@@ -201,7 +201,7 @@ class Fingerprint(Result):
             )
         if not is_signed(text.encode()):
             raise InputError(
-                f"{path}: its content does not match the checksum in it, so it was changed or "
+                f"{path}: its content does not match the checksum in it, so it has been changed or "
                 "damaged since it was made; restore the file, or create it again"
             )
         return cls.from_json(value, f"{path}: ")

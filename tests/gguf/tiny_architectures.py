@@ -55,8 +55,6 @@ for line in sys.stdin:
         print("\\n@" + json.dumps(""), flush=True)
         os._exit(0)
 """
-ENDED = "it ended its process: "
-"""The begin of what is said of a file on which llama.cpp neither loads nor refuses."""
 _MISSING = re.compile(r"tensor '([\w.]+)' not found|missing tensor '([\w.]+)'")
 _KEY = re.compile(r"key not found in model: [\w-]+\.([\w.]+)")
 _GIVEN = ("block_count", "attention.head_count", "expert_count", "expert_used_count")
@@ -161,11 +159,12 @@ class LoadingProcess:
         answer = llama.stdout.readline()
         while answer and not answer.startswith("@"):  # it prints something itself
             answer = llama.stdout.readline()
-        found = str(json.loads(answer[1:])) if answer else ENDED  # it ends its process on some
-        if not answer:
-            found += self._complaints.read_text("utf-8", errors="replace").strip()[-600:]
-        if not answer or not found:
+        found = str(json.loads(answer[1:])) if answer else ""
+        if not found:
             self.close()
+        if not answer:  # it ends its process on some files
+            said = self._complaints.read_text("utf-8", errors="replace").strip()
+            found = f"it ended its process: {said[-600:]}"
         return found
 
     def close(self) -> None:
@@ -193,7 +192,7 @@ def discovered(architecture: str) -> dict[str, Any] | str:
                 elif len(keys) < len(every):
                     keys = every
                 elif not mended(complaint, tensors):
-                    return complaint.strip().splitlines()[0]
+                    return complaint.strip()[:600]
             return "it never loads"
 
 

@@ -2,7 +2,7 @@
 
     python -m tools.observatory.llama_cpp_tensors [--check] [ARCHITECTURE ...]
 
-Writes ropewalk/gguf/tensor_shapes.json and key_types.json; takes about five minutes. With --check,
+Writes ropewalk/gguf/tensor_shapes.json and key_types.json; takes some three minutes. With --check,
 or for some architectures alone, nothing is written: it shows where llama.cpp contradicts the
 tables, and ends with 1 if it does.
 

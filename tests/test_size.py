@@ -17,16 +17,16 @@ BUDGET = {
     "ropewalk/gguf": 2954,
     "ropewalk/models": 4173,
     "ropewalk/number_formats": 1143,
-    "ropewalk/pipeline": 2164,
+    "ropewalk/pipeline": 2168,
     "ropewalk/planning": 1112,
     "ropewalk/reports": 1911,
     "ropewalk/rotation": 547,
-    "ropewalk/runtimes": 3935,
+    "ropewalk/runtimes": 3936,
     "ropewalk/scaling": 592,
     "ropewalk/searching": 2604,
     "ropewalk/theory": 787,
     "ropewalk/training": 2776,
-    "tests": 43754,
+    "tests": 43813,
 }
 """As `python -m tools.size` counts: no blank lines, comments or docstrings."""
 

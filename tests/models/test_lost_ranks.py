@@ -133,5 +133,6 @@ def test_a_training_ends_by_name(sent: signal.Signals, tmp_path: Path) -> None:
         began = time.monotonic()
         _, errors = process.communicate(timeout=180)
     assert time.monotonic() - began < 120
-    assert f"error: rank 1 {KILLED if sent == signal.SIGKILL else STOPPED}" in errors
+    # torchrun may end this rank first: then it was terminated, and still names the other.
+    assert f"rank 1 {KILLED if sent == signal.SIGKILL else STOPPED}" in errors
     assert "please report" not in errors

@@ -232,6 +232,7 @@ def apart(shown: Chart, span: Span) -> float:
     positions = sorted({at(m.x) for s in lines for m in s.marks if shown.shows(m)})
     gap = min((b - a for a, b in pairwise(positions)), default=1.0)
     end = min((min(place, 1 - place) for place in positions), default=1.0)
+    # Half of all series stand before their place; the rest of its way to an end is for a mark.
     return min(_APART, 0.4 * gap / (len(lines) - 1), 1.7 * end / (len(lines) - 1))
 
 

@@ -37,6 +37,7 @@ def tight(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits that are reached soon."""
     monkeypatch.setattr(confined, "MEMORY", 2**28)
     monkeypatch.setattr(confined, "SECONDS", 1)
+    monkeypatch.setattr(confined, "PATIENCE", 60)  # on a busy machine, a second takes long
     confined._shared.cache_clear()
 
 
@@ -91,7 +92,7 @@ def test_a_long_text_without_any_joint_is_refused() -> None:
 
 
 @pytest.mark.usefixtures("tight")
-@pytest.mark.parametrize(("template", "limit"), [(NESTED, "10? s"), (DOUBLING, "memory")])
+@pytest.mark.parametrize(("template", "limit"), [(NESTED, "1 s"), (DOUBLING, "memory")])
 def test_a_chat_template_without_end_is_refused(template: str, limit: str) -> None:
     tokenizer = load_tokenizer(resolve("bundled").folder)
     tokenizer.chat_template = template

@@ -26,7 +26,7 @@ BUDGET = {
     "ropewalk/searching": 2604,
     "ropewalk/theory": 787,
     "ropewalk/training": 2776,
-    "tests": 43813,
+    "tests": 43817,
 }
 """As `python -m tools.size` counts: no blank lines, comments or docstrings."""
 

@@ -208,9 +208,9 @@ def _shapes(header: GGUFHeader) -> dict[str, str]:
         for name, shapes in table_in(SHAPES).items()
         for shape, architectures in shapes.items()
     ]
-    taken = set().union(*(own for _, _, own in rows))
+    taken = set().union(*(each for _, _, each in rows))
     wanted = max(taken, key=len) if header.number("expert_count") else header.architecture
-    return {name: shape for name, shape, own in rows if wanted in own}
+    return {name: shape for name, shape, each in rows if wanted in each}
 
 
 def of_any_block(name: str) -> str:
@@ -258,10 +258,10 @@ def times(one: int | None, other: int | None) -> int | None:
 
 def _without_ones(shape: Sequence[int | None]) -> list[int | None]:
     """A shape without the ones at its end, which change nothing."""
-    own = list(shape)
-    while own and own[-1] == 1:
-        own.pop()
-    return own
+    dimensions = list(shape)
+    while dimensions and dimensions[-1] == 1:
+        dimensions.pop()
+    return dimensions
 
 
 def _stated(header: GGUFHeader, key: str, default: int | None) -> int | None:

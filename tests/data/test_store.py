@@ -292,7 +292,8 @@ def test_an_edited_manifest_is_not_built_upon(tmp_path: Path) -> None:
     for edited in (kept.replace('"bytes"', '"words"'), kept.replace('"prose"', '"verse"'), "\xff"):
         assert edited != kept
         path.write_text(edited, encoding="latin-1")
-        with pytest.raises(InputError, match=r"manifest\.json: has been edited since"):
+        refusal = r"manifest\.json: has been edited since it was written"
+        with pytest.raises(InputError, match=refusal):
             built(tmp_path / "store")
     path.unlink()
     built(tmp_path / "store")

@@ -13,7 +13,7 @@ from ropewalk.run_directory import EVENTS, KEPT, RECORDS, RESULTS, Journal
 
 T = TypeVar("T")
 SEALS = ("follows", "sha256")
-"""What a journal adds to a record."""
+"""Keys that a journal adds to a record."""
 
 
 def record(method: str, sample: str, score: float, **changes: Any) -> EvalRecord:

@@ -142,7 +142,7 @@ class LoadingProcess:
         self._llama: subprocess.Popen[str] | None = None
 
     def complaint(self, path: Path) -> str:
-        """What llama.cpp says against a file; empty if it loads it."""
+        """The complaint of llama.cpp about a file; empty if it loads it."""
         if self._llama is None:
             with self._complaints.open("w") as heard:
                 self._llama = subprocess.Popen(

@@ -56,7 +56,7 @@ SIZES = {
     "ssm.time_step_rank": 11,
 }
 TURNING = {"minicpm3": {"rope.dimension_count": 12}}
-"""Where a part of each key may turn; other architectures refuse that, most of them."""
+"""Architectures in which a part of each key may turn; most others refuse that."""
 EXPERTS = {
     "expert_count": 3,
     "expert_used_count": 2,
@@ -75,7 +75,7 @@ DIMENSIONS = (
     *("heads*keys+groups*keys+groups*keys", "heads*keys+groups*values+groups*values"),
     "heads*keys+heads*keys+heads*keys",
 )
-"""How a table may call a number, the first first, in the names of ropewalk/gguf/tensors.py."""
+"""Names that a table may give a number, the first first; those of ropewalk/gguf/tensors.py."""
 _NO_SHAPE = [7]
 _APART = re.compile(r"blk\.\d+\.attn_[qkv]\.")
 _STRANGE = "strange"
@@ -88,7 +88,7 @@ _IN_BINARY = re.compile(rb"(?:%s|general|tokenizer)\.[a-z][a-z\d_.]+(?=\0)")
 
 
 class ShapeProbe:
-    """What llama.cpp says of files of one architecture, with or without experts."""
+    """The answers of llama.cpp to files of one architecture, with or without experts."""
 
     def __init__(
         self, loading: LoadingProcess, path: Path, architecture: str, experts: bool
@@ -227,7 +227,7 @@ def _keys_of_llama_cpp() -> frozenset[str]:
 def contradictions(
     found: Table, types: Mapping[str, Sequence[str]], architectures: Sequence[str]
 ) -> Iterator[str]:
-    """Where llama.cpp says something else of these architectures than the tables."""
+    """Differences between llama.cpp and the tables, for these architectures."""
     wanted = {*architectures, *(f"{name} with experts" for name in architectures)}
     old, new = _by_architecture(table_in(SHAPES)), _by_architecture(found)
     for tensor, name in sorted({*old, *new}):

@@ -123,13 +123,13 @@ def _misstated(settings: Config, needed: set[str]) -> str:
 
     def are_numbered(value: object) -> bool:
         return isinstance(value, Mapping) and all(
-            written.isdigit() and isinstance(own, Mapping) and isinstance(own.get("content"), str)
-            for written, own in value.items()
+            written.isdigit() and isinstance(each, Mapping) and isinstance(each.get("content"), str)
+            for written, each in value.items()
         )
 
     def are_templates(value: object) -> bool:
         return not isinstance(value, list) or all(
-            isinstance(own, Mapping) and {"name", "template"} <= own.keys() for own in value
+            isinstance(each, Mapping) and {"name", "template"} <= each.keys() for each in value
         )
 
     rules: dict[str, tuple[Callable[[Any], bool], str]] = {

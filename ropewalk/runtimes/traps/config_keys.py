@@ -59,7 +59,7 @@ _SWITCHED = set(_TABLE["switched"])
 # Those whose class in transformers has one mask for all layers, whatever layer_types says.
 _WINDOWLESS = set(_TABLE["windowless"])
 # Those whose class has a window, by this default, and attends without it: only its cache is cut.
-UNMASKED = {"moshi": 3000}
+UNMASKED = _TABLE["unmasked"]
 # Those whose class takes rope_scaling, null too, for all of its rope settings, and then has none.
 _ERASED = set(_TABLE["erased"])
 # Those that take the number of factors from the hidden size, whatever `head_dim` says.
@@ -498,7 +498,7 @@ def _bad_labels(config: Config) -> str:
     that is to be run as a model of two halves."""
     labels, count = config.get("id2label"), config.get("num_labels")
     if isinstance(labels, Mapping) and not all(
-        re.fullmatch("-?[0-9]+", str(own)) for own in labels
+        re.fullmatch("-?[0-9]+", str(label)) for label in labels
     ):
         return f"id2label = {shortened(labels)}: its keys must be whole numbers"
     if count is not None and whole(count) is None:

@@ -254,7 +254,7 @@ def test_every_key_of_a_plan_is_required(key: str) -> None:
         ContextPlan.loads(json.dumps(rest))
 
 
-@pytest.mark.filterwarnings("ignore:plan. the plan was edited")
+@pytest.mark.filterwarnings("ignore:plan. the plan has been edited since")
 @given(st.data())
 def test_a_plan_with_any_byte_changed_is_read_or_refused(data: st.DataObject) -> None:
     text = bytearray(PAIR.dumps().encode())

@@ -58,7 +58,7 @@ def add_factors(plan: dict[str, Any]) -> None:
         (add_factors, "rescale_factors = '700000 values'"),
     ],
 )
-@pytest.mark.filterwarnings("ignore:.*was edited")
+@pytest.mark.filterwarnings("ignore:.*has been edited since")
 def test_a_plan_that_asks_for_too_much_is_refused_by_its_key(
     edit: Edit, text: str, tmp_path: Path
 ) -> None:

@@ -649,8 +649,6 @@ def _good_lines(lines: Sequence[bytes], path: Path) -> tuple[list[bytes], int, s
 
     good: list[bytes] = []
     last = _begins(path)
-    if lines and f'"{_FOLLOWS}":""'.encode() in lines[0]:
-        last = ""  # of an earlier version
     bad: int | None = None
     # A line without its end was still being written, whatever its checksum says.
     for number, line in enumerate(lines, start=1):
@@ -672,7 +670,8 @@ def _good_lines(lines: Sequence[bytes], path: Path) -> tuple[list[bytes], int, s
         if not is_next:
             raise DamagedJournal(
                 f"{path}: line {number} does not follow the line before it, so lines were removed, "
-                "repeated or moved, or are another run's; restore the file, or start a new run"
+                "repeated or moved, or are of another run or an earlier version of ropewalk; "
+                "restore the file, or start a new run"
             )
         last = digest[:16]
         good.append(line)

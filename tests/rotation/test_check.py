@@ -259,7 +259,8 @@ class TestNotRead:
 
     def test_rotation_inside_attention_code(self) -> None:
         config = GPTJConfig(n_embd=16, n_head=2, n_layer=1, rotary_dim=4, vocab_size=8)
-        with pytest.raises(rw.Unsupported, match="no rotary module"):
+        # From transformers 5.24 on it has a module of its own, of a table of sines.
+        with pytest.raises(rw.Unsupported, match="no rotary module|rotates in a form"):
             rw.same_rotation(GPTJForCausalLM(config), plan_of())
 
     def test_a_model_without_layers(self) -> None:

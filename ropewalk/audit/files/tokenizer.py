@@ -5,6 +5,7 @@ older folders is loaded by transformers, as any user of it would.
 
 - `chat-template-broken`: a chat template is not valid Jinja
 - `tokenizer-broken`: the tokenizer does not load, or makes no tokens
+- `tokenizer-class-differs`: the class in its settings makes other tokens than tokenizer.json
 - `token-beyond-vocabulary`: the tokenizer has an id for which the embedding has no row
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +31,7 @@ MOST_BYTES = 64 * 2**20
 ADDED = "added_tokens.json"
 _TOKENS = tuple(f"{kind}_token" for kind in ("bos", "eos", "unk", "pad", "sep", "cls", "mask"))
 _MORE_TOKENS = ("additional_special_tokens", "extra_special_tokens")
+_GENERAL = ("PreTrainedTokenizerFast", "TokenizersBackend")
 _SIDES = ("left", "right")
 SPECIAL, TEMPLATE = "special_tokens_map.json", "chat_template.json"
 _broken = fault(
@@ -41,6 +44,12 @@ _unreadable = fault(
     "llama-server does not start with it, and elsewhere each request for a chat fails",
     "copy the template again, or correct it",
 )
+_of_another_class = fault(
+    "tokenizer-class-differs",
+    "transformers, vLLM and SGLang read text by the class, and llama.cpp by the file",
+    'name "PreTrainedTokenizerFast" as tokenizer_class if the file is right, or copy the tokenizer '
+    "files of the model again",
+)
 _beyond = fault(
     "token-beyond-vocabulary",
     "a text with that token makes every runtime fail",
@@ -52,6 +61,8 @@ class _Loaded(NamedTuple):
     largest: int
     probe: Sequence[int]
     """The tokens of the probe text."""
+    other_class: str = ""
+    """Says which class makes other tokens of it."""
 
 
 def tokenizer(folder: Path, config: Config, rows: int | None) -> Checked:
@@ -70,7 +81,9 @@ def tokenizer(folder: Path, config: Config, rows: int | None) -> Checked:
         if problem := _misstated(settings, {"__type"}) or _misstated(special, {"content"}):
             return wrong("tokenizer", _broken(problem))
         with required_by("loading the tokenizer"):
-            loaded = _fast(folder) if files[0] == FAST else _older(folder, files, settings)
+            loaded = (
+                _fast(folder, settings) if files[0] == FAST else _older(folder, files, settings)
+            )
         added = list(_added(settings, more))
         broken = broken_templates(folder, _templates(folder, settings, beside.get(TEMPLATE, {})))
         if broken:
@@ -80,6 +93,8 @@ def tokenizer(folder: Path, config: Config, rows: int | None) -> Checked:
     except InputError as error:
         said = str(error).removeprefix(f"{folder}: ").partition("; ")[0]
         return wrong("tokenizer", _broken(said))
+    if loaded.other_class:
+        return wrong("tokenizer", _of_another_class(loaded.other_class))
     for key in TOKENIZER_LIMITS:
         if settings.get(key) is not None and number(settings[key]) is None:
             said = f"{SETTINGS}: {key} is {shortened(settings[key])}, not a number"
@@ -176,34 +191,50 @@ def _misstated(settings: Config, needed: set[str]) -> str:
     return ""
 
 
-def _fast(folder: Path) -> _Loaded:
+def _fast(folder: Path, settings: Config) -> _Loaded:
     import tokenizers  # noqa: F401  # so that it is named if it is not installed
 
     child = trial(folder, PROBE)
     if child is None:
         raise InputError(f"{FAST}: is not a file")
-    return _Loaded(child.largest, child.encode([PROBE], special=True)[0].tolist())
+    plain, probe = (child.encode([PROBE], special=each)[0].tolist() for each in (False, True))
+    loaded, other, named = _Loaded(child.largest, probe), "", settings.get("tokenizer_class")
+    # These take the file as it is. Other classes make steps of their own, with or without a file.
+    usual = named in _GENERAL or settings.get("auto_map") or find_spec("transformers") is None
+    if not usual and _tokens(_by_class(folder, FAST), FAST, special=False) != plain:
+        other = f"{named or 'the class of the model type'} makes other tokens of a text than {FAST}"
+    return loaded._replace(other_class=other)
 
 
 def _older(folder: Path, files: Sequence[str], settings: Config) -> _Loaded:
-    from importlib.util import find_spec
-
-    from transformers import AutoTokenizer
-
     if settings.get("auto_map"):
         said = f"{SETTINGS} names custom code, which ropewalk never runs"
         raise _Unknown(said, "use a tokenizer.json")
     if files[0].endswith(".model") and find_spec("sentencepiece") is None:
         said = f"loading {files[0]} needs sentencepiece, which is not installed"
         raise _Unknown(said, "pip install sentencepiece protobuf")
-    loaded = _guarded(
-        files[0],
+    loaded = _by_class(folder, files[0])
+    probe = _tokens(loaded, files[0], special=True)
+    return _Loaded(max(loaded.get_vocab().values(), default=-1), probe)
+
+
+def _by_class(folder: Path, name: str) -> Any:
+    """The tokenizer of a folder as transformers' class for it reads the files."""
+    from transformers import AutoTokenizer
+
+    return _guarded(
+        name,
         lambda: AutoTokenizer.from_pretrained(
             folder, local_files_only=True, trust_remote_code=False
         ),
     )
-    probe = _guarded(files[0], lambda: loaded(PROBE, verbose=False)["input_ids"])
-    return _Loaded(max(loaded.get_vocab().values(), default=-1), probe)
+
+
+def _tokens(tokenizer: Any, name: str, *, special: bool) -> list[int]:
+    ids: list[int] = _guarded(
+        name, lambda: tokenizer(PROBE, add_special_tokens=special, verbose=False)["input_ids"]
+    )
+    return ids
 
 
 def _guarded(name: str, load: Callable[[], Any]) -> Any:

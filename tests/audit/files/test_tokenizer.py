@@ -212,6 +212,23 @@ def test_a_setting_with_which_transformers_does_not_load_it(
         AutoTokenizer.from_pretrained(folder)
 
 
+@pytest.mark.parametrize(
+    ("named", "traps"),
+    [
+        ("GPT2Tokenizer", ["tokenizer-class-differs"]),
+        ("ByT5Tokenizer", ["tokenizer-class-differs"]),
+        ("BertTokenizer", ["tokenizer-broken"]),
+        ("LlamaTokenizer", []),
+        ("TokenizersBackend", []),
+    ],
+)
+def test_the_class_of_a_tokenizer_makes_the_tokens_of_its_file(
+    named: str, traps: list[str], folder: Path
+) -> None:
+    edit(folder / "tokenizer_config.json", lambda own: own.update(tokenizer_class=named))
+    assert [finding.trap for finding in judged(folder).wrong] == traps
+
+
 def test_tokens_as_objects_are_taken(folder: Path) -> None:
     stated = json.loads((folder / "tokenizer_config.json").read_text())
     token = {"__type": "AddedToken", "content": stated["bos_token"]}

@@ -152,8 +152,8 @@ class Confined:
                     -signal.SIGALRM: f"{PATIENCE * seconds} s",
                 }.get(self._process.returncode, f"{MEMORY >> 20:,} MiB of memory")
                 raise InputError(
-                    f"{self._name}: its {what} takes more than {most}, the limit for files "
-                    f"from elsewhere, for {characters:,} characters; {remedy}"
+                    f"{self._name}: its {what} takes more than {most} for a text of {characters:,} "
+                    f"characters, the limit for files from elsewhere; {remedy}"
                 ) from None
 
     def _start(self) -> None:

@@ -210,8 +210,8 @@ def measure(
         if directory is not None and (line := next(others, None)) is not None:
             raise InputError(
                 f"{directory.path / RECORDS}: line {line} scores sample {records[line - 1].sample} "
-                f"at {records[line - 1].length}, which this run does not ask; remove the line, or "
-                "restore the file"
+                f"at {records[line - 1].length}, which is not part of this run; remove the line, "
+                "or restore the file"
             )
         answerer.end(directory)
         if root and not records:

@@ -90,8 +90,8 @@ class MlxLm(Runtime):
                 )
             if outcome == "other":
                 raise Unsupported(
-                    f"{served} computes rope type {_kind(rope)!r} in a way of its own; run the "
-                    "model there to see"
+                    f"{served} computes rope type {_kind(rope)!r} in a way that ropewalk does not "
+                    "know; run the model there to see"
                 )
             if outcome != "plain":
                 said.append((f"{served} does not read {form}", old_keys))

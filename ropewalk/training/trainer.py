@@ -315,7 +315,8 @@ class RopewalkTrainer(Trainer):  # type: ignore[misc]
         if not checkpoint.is_checkpoint(folder) and not _is_stock(folder):
             there = ", ".join(path.name for path in checkpoint.checkpoints_in(folder.parent))
             raise InputError(
-                f"{folder}: is not a whole checkpoint; next to it there are: {there or 'none'}"
+                f"{folder}: is not a complete checkpoint; complete ones next to it: "
+                f"{there or 'none'}"
             )
         return folder
 
@@ -383,7 +384,10 @@ def _check_arguments(args: TrainingArguments) -> None:
     """Settings of the stock Trainer that would not do what they say."""
     for key in ("fsdp", "deepspeed", "parallelism_config"):
         if getattr(args, key, None):
-            raise Unsupported(f"{key} is not for this trainer, which shards itself; use `division`")
+            raise Unsupported(
+                f"{key} cannot be used with this trainer, which does its own sharding; use "
+                "`division`"
+            )
     for key in _NOT_OURS:
         if getattr(args, key, None):
             raise Unsupported(f"{key} is not for this trainer; leave it out")
@@ -393,7 +397,7 @@ def _check_arguments(args: TrainingArguments) -> None:
         )
     if not args.average_tokens_across_devices:
         raise Unsupported(
-            "average_tokens_across_devices=False would weigh targets by the rank that they are on; "
+            "average_tokens_across_devices=False would weight targets differently on each rank; "
             "leave it out"
         )
     # Each rank updates its part of the weights alone.

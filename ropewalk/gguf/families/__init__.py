@@ -206,8 +206,8 @@ def _sliding_base(plan: ContextPlan, setting: GGUFSetting) -> float | None:
     base = schedule.geometric_base
     if len(steps) > 1 or base is None or schedule.attention_scaling != 1:
         raise Unsupported(
-            f"layer type {SLIDING_ATTENTION}: llama.cpp turns it by a base of its own and does not "
-            "scale it; plan for the other layers only"
+            f"layer type {SLIDING_ATTENTION}: llama.cpp rotates these layers with a separate base "
+            "and does not scale them; plan for the other layers only"
         )
     check_windows_unscaled(setting)
     return base

@@ -278,7 +278,7 @@ def trial(folder: Path, *texts: str) -> Confined | None:
     for path in (path for kind in _READ for path in folder.glob(kind)):
         if path.is_file() and path.stat().st_size > _MOST_BYTES:
             raise InputError(
-                f"{path}: larger than the limit of {_MOST_BYTES:,} bytes for a file of a "
+                f"{path}: is larger than the limit of {_MOST_BYTES:,} bytes for a file of a "
                 "tokenizer; copy it again from its publisher, or remove it"
             )
     if not (folder / FAST).is_file():

@@ -134,7 +134,7 @@ class Ranks:
     def meet(self, device: Any) -> Any:
         """Begin a process group of the ranks of this copy, which use such devices."""
         raise Unsupported(
-            "a copy of the model cannot be shared by one process; start several with torchrun"
+            "sharing a copy of the model needs more than one process; start several with torchrun"
         )
 
     def place(self, model: Any, device: Any) -> None:

@@ -277,7 +277,7 @@ def _refuse_context(
     elif attention_mask is not None:
         raise Unsupported(
             f"an attention_mask of shape {tuple(attention_mask.shape)} cannot be combined with a "
-            "layout, which is a mask itself; leave it out"
+            "layout, which is a mask itself; leave the attention_mask out"
         )
 
 

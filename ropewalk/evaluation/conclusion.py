@@ -216,8 +216,8 @@ def measure(
         answerer.end(directory)
         if root and not records:
             raise InputError(
-                f"no token is a key token by {evaluation.evaluator}, so LongPPL has none to score; "
-                "give longer lengths, more text, or another `evaluator`"
+                f"{evaluation.evaluator} finds no key tokens, so LongPPL has none to score; give "
+                "longer lengths, more text, or another `evaluator`"
             )
         # Only rank 0 has all records, and so the results.
         result = concluded(evaluation, records) if root else None

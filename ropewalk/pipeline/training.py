@@ -249,7 +249,7 @@ def check_store(store: TokenStore, tokenizer: Any, model: Path, progress: Progre
     """Refuse tokens of another tokenizer, changed ones, and ids that the model does not know."""
     if store.tokenizer_sha256 != Encoder(tokenizer).sha256:
         raise InputError(
-            f"{store.folder}: its tokens come from another tokenizer than the model's; build it "
+            f"{store.folder}: its tokens come from a tokenizer other than the model's; build it "
             "again with this model (`ropewalk data build`), or give the model that it was built "
             "for"
         )

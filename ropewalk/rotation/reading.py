@@ -227,7 +227,10 @@ def _layers(
     typed = {n: layer_type_of(text, n, plan) for n in number or range(count) if n < count}
     layer_type = layer_type or (typed.get(number[0]) or "" if number else sole)
     if not number and not layer_type:
-        raise Unsupported(f"{path}: does not say which of the model's layer types it rotates")
+        raise Unsupported(
+            f"{path}: does not say which of the model's layer types it rotates; make the plan "
+            "again from the model"
+        )
     layers = tuple(n for n, each in typed.items() if each == layer_type)
     return layer_type, None if number and not layers else layers
 

@@ -308,7 +308,10 @@ def _rope_flags(schedule: RotarySchedule) -> tuple[str, ...]:
                 *("--yarn-beta-fast", f"{yarn['beta_fast']!r}"),
                 *("--yarn-beta-slow", f"{yarn['beta_slow']!r}"),
             )
-    raise Unsupported("llama.cpp's flags express a base, one factor for all pairs, or default YaRN")
+    raise Unsupported(
+        "llama.cpp's flags can express a base, one factor for all pairs, or YaRN with its default "
+        "parameters, and this plan is none of these"
+    )
 
 
 def llama_server(file: str, length: int, *flags: str) -> str:

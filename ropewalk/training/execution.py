@@ -237,9 +237,9 @@ def _check_exportable(plan: ContextPlan, config: Config, *, mixed: bool) -> None
     bad = {key: cell for key, cell in cells.items() if cell.fit in ("refused", "approximated")}
     if mixed and bad.keys() & {"switching by length", "dynamic NTK"}:
         raise Unsupported(
-            "mixed windows need a method whose plan fits short and long factors, with one "
-            "attention scaling: choose linear, ntk, llama3, base_change, longrope or a search, "
-            "not YaRN or dynamic NTK; or leave out `mixed_windows`"
+            "mixed windows need a method whose plan can be written as short and long factors with "
+            "one attention scaling: choose linear, ntk, llama3, base_change, longrope or a "
+            "search, not YaRN or dynamic NTK; or leave out `mixed_windows`"
         )
     if bad:
         reasons = "; ".join(f"{key}: {cell}" for key, cell in bad.items())

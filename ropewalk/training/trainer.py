@@ -85,8 +85,8 @@ class RopewalkTrainer(Trainer):  # type: ignore[misc]
         if mixers and division.sequence > 1:
             raise Unsupported(
                 f"{shortened(mixers)} of {type(causal).__name__} mix tokens outside attention: "
-                "their states run through a document, so ranks cannot share its window; train with "
-                "sequence = 1 (`sequence_parallel`)"
+                "their states run through a document, so ranks cannot share its window; train "
+                "without sequence parallelism (`sequence_parallel` = 1)"
             )
         prepare_loss(causal)
         if self._shards:
@@ -134,7 +134,7 @@ class RopewalkTrainer(Trainer):  # type: ignore[misc]
         if not 0 < steps * step <= len(self.train_dataset):
             raise InputError(
                 f"{len(self.train_dataset)} windows are too few for {max(steps, 1)} steps of "
-                f"{step}; give more windows, fewer steps (`max_steps`), or smaller ones"
+                f"{step}; give more windows, fewer steps (`max_steps`), or fewer windows per step"
             )
         starts = range(self.place.reader * size, steps * step, readers * size)
         return DataLoader(
@@ -346,7 +346,7 @@ class RopewalkTrainer(Trainer):  # type: ignore[misc]
             )
         if state["frozen"] != self._frozen:
             raise InputError(
-                f"{folder}: was trained over other frozen weights; give the model that it was "
+                f"{folder}: was trained on top of other frozen weights; give the model that it was "
                 "started from"
             )
 

@@ -128,7 +128,7 @@ def test_adapters_are_sharded_saved_alone_and_gone_on_with(out: Path) -> None:
         assert report["equal"] == [0, 0]
         assert report["losses"][0] == report["losses"][1]
         assert report["sharded"]
-        assert "trained over other frozen weights" in report["refused"]
+        assert "trained on top of other frozen weights" in report["refused"]
         assert len(report["saved"]) == 8
         assert all("lora_" in name for name in report["saved"])
     final = out / "lora" / "final"

@@ -26,7 +26,7 @@ def questions(scene: Scene, units: int) -> list[Draft]:
     """A draft for each of several lines."""
     if units >= MOST_LINES:
         raise Unsupported(
-            f"the task lines has names for {MOST_LINES} lines only, and this context holds more; "
+            f"the task `lines` has names for {MOST_LINES} lines only, and this context holds more; "
             "give a shorter length, or another task"
         )
     numbers: dict[str, int] = {}

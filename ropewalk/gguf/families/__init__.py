@@ -145,9 +145,9 @@ def family(model_type: str, outer: str = "") -> GGUFFamily:
     """
     if model_type not in family_names():
         raise Unsupported(
-            f"model type {model_type!r}: the export to GGUF writes {', '.join(family_names())}; "
-            "for another, convert it with llama.cpp's own converter and check the result "
-            "(ropewalk verify)"
+            f"model type {model_type!r}: the export to GGUF supports {', '.join(family_names())}; "
+            "convert this model with llama.cpp's own converter, and check the result (ropewalk "
+            "verify)"
         )
     result: GGUFFamily = import_module(f"{__name__}.{model_type}").FAMILY
     if outer and outer not in result.inside:

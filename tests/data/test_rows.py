@@ -170,7 +170,7 @@ def test_a_saved_data_set_does_not_lead_out_of_its_folder(name: object, tmp_path
     state = json.loads((folder / "state.json").read_text())
     state["_data_files"] = [{"filename": name}]
     (folder / "state.json").write_text(json.dumps(state))
-    with pytest.raises(InputError, match="names .* which is not a file of this folder"):
+    with pytest.raises(InputError, match=r"names .* which is not a file of this folder"):
         list(read_documents(folder, field="question"))
 
 

@@ -24,6 +24,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
+from importlib.util import find_spec
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -119,6 +120,18 @@ class Confined:
         remedy = "measure without it (`chat` off), or copy it again from its publisher"
         text: str = self._ask("render", characters, "chat template", remedy, **arguments)[0]
         return text
+
+    def template_fault(self, template: str) -> str:
+        """Why a chat template is not valid Jinja, with its line; empty if it is valid."""
+        if find_spec("jinja2") is None:
+            return ""
+        try:
+            self._ask(
+                "parse", len(template), "chat template", "write a shorter one", template=template
+            )
+        except (ValueError, InputError) as error:
+            return first_line(error)[:200]
+        return ""
 
     def _tokenizer(self, does: str, characters: int, **arguments: object) -> tuple[Any, bytes]:
         remedy = "copy the tokenizer files of the model there, or split texts without line breaks"

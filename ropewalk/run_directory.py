@@ -234,8 +234,11 @@ class RunDirectory:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         self._events().append([{"time": now, "event": kind, **details}])
 
-    def keep(self, name: str, result: object) -> None:
-        """A result as JSON. One of the same records that said something else is not replaced."""
+    def keep(self, name: str, result: object) -> bool:
+        """A result as JSON; True if it is what the run kept last under this name.
+
+        One of the same records that said something else is not replaced.
+        """
         content, file = json.dumps(result, indent=2, allow_nan=False) + "\n", self.path / name
         # Of scored samples alone: a training also says what it exported.
         if name == RESULTS and RECORDS in self._journals and file.exists():
@@ -249,7 +252,9 @@ class RunDirectory:
                         "the same command"
                     )
                 warnings.warn(f"{file}: was edited or damaged; it is made again", stacklevel=2)
+        last = next(reversed(_seals(self.path).get(name, {})), None)
         self.seal(name, content)
+        return last == _digest(content.encode())
 
     def seal(self, name: str, content: str) -> Path:
         """A file whose checksum an event keeps, so that an edited one is not taken for it."""
@@ -268,12 +273,13 @@ class RunDirectory:
 
 
 def _seals(run: Path) -> dict[str, dict[str, object]]:
-    """The checksums that each file had, with the lines that it was made of, by its name."""
+    """The checksums that each file had, the latest last, with the lines that it was made of."""
     by_file: dict[str, dict[str, object]] = {}
     for event in read_journal(run / EVENTS) if (run / EVENTS).exists() else ():
         if event.get("event") == KEPT:
             seals = by_file.setdefault(str(event.get("file")), {})
-            seals[str(event.get("digest"))] = event.get("lines")
+            seals.pop(digest := str(event.get("digest")), None)
+            seals[digest] = event.get("lines")
     return by_file
 
 
@@ -652,8 +658,6 @@ def _good_lines(lines: Sequence[bytes], path: Path) -> tuple[list[bytes], int, s
 
     good: list[bytes] = []
     last = _begins(path)
-    if lines and f'"{_FOLLOWS}":""'.encode() in lines[0]:
-        last = ""  # of an earlier version
     bad: int | None = None
     # A line without its end was still being written, whatever its checksum says.
     for number, line in enumerate(lines, start=1):
@@ -675,7 +679,8 @@ def _good_lines(lines: Sequence[bytes], path: Path) -> tuple[list[bytes], int, s
         if not is_next:
             raise DamagedJournal(
                 f"{path}: line {number} does not follow the line before it, so lines were removed, "
-                "repeated or moved, or are another run's; restore the file, or start a new run"
+                "repeated or moved, or are of another run or an earlier version of ropewalk; "
+                "restore the file, or start a new run"
             )
         last = digest[:16]
         good.append(line)

@@ -89,7 +89,7 @@ class GGUFFile:
         self, subject: ExaminedModel, files: Files, faults: Sequence[Finding], progress: Progress
     ) -> Trial:
         """Run it, if one of its runtimes ever runs here."""
-        wrong = any(each.wrong for each in (*files.findings, *faults))
+        wrong = any(each.wrong for each in faults)
         runtimes = [named(reading.runtime) for reading in subject.readings]
         for runtime in (each for each in runtimes if each.run_here):
             progress(Status("verify", 0.3, f"running {runtime.run_here}"))

@@ -13,11 +13,11 @@ from pathlib import Path
 from ropewalk.audit.files.check import Checked, fault, listed, passed, unknown, wrong
 from ropewalk.audit.files.finite import Report
 from ropewalk.audit.files.gguf import ends_at
-from ropewalk.audit.files.weights import INDEX, SINGLE
 from ropewalk.errors import InputError, InvalidValue, shortened
 from ropewalk.exporting.manifest import MANIFEST, Manifest, sha256
 from ropewalk.gguf import provenance
 from ropewalk.gguf.header import GGUFHeader
+from ropewalk.models.safetensors_header import INDEX, SINGLE
 from ropewalk.runtimes import targets
 from ropewalk.runtimes.finding import Finding
 

@@ -3,6 +3,7 @@
 `tokenizer.json` is loaded by the library `tokenizers`, without torch. What there is in its place in
 older folders is loaded by transformers, as any user of it would.
 
+- `chat-template-broken`: a chat template is not valid Jinja
 - `tokenizer-broken`: the tokenizer does not load, or makes no tokens
 - `token-beyond-vocabulary`: the tokenizer has an id for which the embedding has no row
 """
@@ -15,24 +16,30 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ropewalk.audit.files.check import Checked, fault, passed, unknown, wrong
-from ropewalk.confined import FAST, trial
+from ropewalk.confined import FAST, Confined, trial
 from ropewalk.errors import InputError, MissingExtra, first_line, shortened
 from ropewalk.exporting.tokens import PROBE, SETTINGS, TOKENIZER_LIMITS, tokenizer_files
 from ropewalk.extras import required_by
 from ropewalk.models.config import Config, ConfigReader
+from ropewalk.runtimes.finding import Finding
 from ropewalk.runtimes.reading import number, whole
-from ropewalk.untrusted import read_json
+from ropewalk.untrusted import read_json, read_text
 
 MOST_BYTES = 64 * 2**20
 ADDED = "added_tokens.json"
 _TOKENS = tuple(f"{kind}_token" for kind in ("bos", "eos", "unk", "pad", "sep", "cls", "mask"))
 _MORE_TOKENS = ("additional_special_tokens", "extra_special_tokens")
 _SIDES = ("left", "right")
-_OTHER_JSON = ("special_tokens_map.json", "chat_template.json")
+SPECIAL, TEMPLATE = "special_tokens_map.json", "chat_template.json"
 _broken = fault(
     "tokenizer-broken",
     "no runtime turns text into tokens with it",
     "copy the tokenizer files of the model again",
+)
+_unreadable = fault(
+    "chat-template-broken",
+    "llama-server does not start with it, and elsewhere each request for a chat fails",
+    "copy the template again, or correct it",
 )
 _beyond = fault(
     "token-beyond-vocabulary",
@@ -58,12 +65,16 @@ def tokenizer(folder: Path, config: Config, rows: int | None) -> Checked:
         return unknown("tokenizer", said, "copy the tokenizer files of the model there")
     # A missing library or custom code is no fault of the folder; a file that cannot load is one.
     try:
-        settings, more, special = _side_files(folder)
+        beside = _side_files(folder)
+        settings, more, special = (beside.get(name, {}) for name in (SETTINGS, ADDED, SPECIAL))
         if problem := _misstated(settings, {"__type"}) or _misstated(special, {"content"}):
             return wrong("tokenizer", _broken(problem))
         with required_by("loading the tokenizer"):
             loaded = _fast(folder) if files[0] == FAST else _older(folder, files, settings)
         added = list(_added(settings, more))
+        broken = broken_templates(folder, _templates(folder, settings, beside.get(TEMPLATE, {})))
+        if broken:
+            return wrong("tokenizer", *broken)
     except (MissingExtra, _Unknown) as error:
         return unknown("tokenizer", str(error), getattr(error, "remedy", ""))
     except InputError as error:
@@ -94,18 +105,36 @@ class _Unknown(Exception):
         self.remedy = remedy
 
 
-def _side_files(folder: Path) -> tuple[Config, Config, Config]:
+def broken_templates(place: Path, templates: Mapping[str, str]) -> tuple[Finding, ...]:
+    """A finding for each chat template that is not valid Jinja."""
+    child = Confined(str(place))
+    faults = {name: child.template_fault(text) for name, text in templates.items()}
+    return tuple(_unreadable(f"{name}: {said}") for name, said in faults.items() if said)
+
+
+def _templates(folder: Path, settings: Config, processor: Config) -> dict[str, str]:
+    """The chat templates of a folder by place. Files of their own come before settings."""
+    files = [*folder.glob("chat_template.jinja"), *folder.glob("additional_chat_templates/*.jinja")]
+    if files:
+        return {path.name: read_text(path, max_bytes=MOST_BYTES) for path in files}
+    stated = {SETTINGS: settings.get("chat_template"), TEMPLATE: processor.get("chat_template")}
+    if isinstance(named := stated[SETTINGS], list):
+        stated |= {f"{SETTINGS}: {each['name']}": each["template"] for each in named}
+    return {place: text for place, text in stated.items() if isinstance(text, str)}
+
+
+def _side_files(folder: Path) -> dict[str, Config]:
     """The settings, the added tokens and the special ones; whatever else transformers reads must be
     JSON too."""
     read: dict[str, Config] = {}
-    for name in (SETTINGS, ADDED, *_OTHER_JSON):
+    for name in (SETTINGS, ADDED, SPECIAL, TEMPLATE):
         if not os.path.lexists(folder / name):
             continue
         value = read_json(folder / name, max_bytes=MOST_BYTES)
         if not isinstance(value, dict):
             raise InputError(f"{name}: is not a JSON object")
         read[name] = value
-    return read.get(SETTINGS, {}), read.get(ADDED, {}), read.get(_OTHER_JSON[0], {})
+    return read
 
 
 def _misstated(settings: Config, needed: set[str]) -> str:

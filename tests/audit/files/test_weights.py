@@ -26,12 +26,14 @@ from transformers import (
     AutoModelForCausalLM,
 )
 
+from ropewalk.audit.examination import audit
 from ropewalk.audit.files.finite import odd
 from ropewalk.audit.files.names import NAMINGS, after_the_layers, in_each_layer, strangers
 from ropewalk.audit.files.shapes import USUAL, check_shapes, ties
 from ropewalk.audit.files.weights import numbers
 from ropewalk.errors import InputError, Unsupported
 from ropewalk.models.config import Config, ConfigReader
+from ropewalk.models.load import load
 from ropewalk.models.safetensors_header import read_header
 from tests.audit.files.folders import (
     INDEX,
@@ -43,6 +45,7 @@ from tests.audit.files.folders import (
     keep,
     put_together,
     taken_apart,
+    write_index,
 )
 from tests.models.tiny import FAMILIES, thinned, tiny_model
 
@@ -265,7 +268,7 @@ def test_a_second_file_of_the_same_tensors_is_wrong_unless_an_index_chooses(fold
     [finding] = judged(folder).wrong
     assert finding.what.startswith(f"consolidated.safetensors holds {QUERIES} too, and there is no")
     names = [name for name in taken_apart(folder / SINGLE)[0] if name != "__metadata__"]
-    (folder / INDEX).write_text(json.dumps({"weight_map": dict.fromkeys(names, SINGLE)}))
+    write_index(folder, dict.fromkeys(names, SINGLE))
     assert not judged(folder).wrong
 
 
@@ -352,6 +355,19 @@ def test_an_index_and_its_files_belong_together(folder: Path, name: str) -> None
     found = judged(folder)
     assert found.verdict == "wrong"
     assert complaint in found.wrong[0].what
+
+
+@pytest.mark.parametrize("metadata", [None, []])
+def test_transformers_alone_needs_the_metadata_of_an_index(folder: Path, metadata: object) -> None:
+    edit(in_shards(folder) / INDEX, lambda index: index.update(metadata=metadata))
+    assert judged(folder).verdict == "OK"  # by vLLM, which reads the map alone
+    found = audit(folder)
+    assert found.verdict_in("vllm") == found.verdict_in("sglang") == "OK"
+    [finding] = found.wrong
+    assert (finding.trap, "transformers" in finding.runtimes) == ("weights-misplaced", True)
+    assert "metadata" in finding.what
+    with pytest.raises(InputError, match="metadata"):
+        load(str(folder), device="cpu")
 
 
 def test_what_is_not_looked_at_is_not_established(folder: Path) -> None:

@@ -77,7 +77,7 @@ RESERVATIONS = {
     ),
     **dict.fromkeys(
         (claim.words for study in (SECOND_STEP, TWO_STAGES) for claim in study.claims),
-        "seeds of one shape; 100 steps of training; 352 schedules a search",
+        "seeds of one shape; 200 steps of training; 352 schedules a search",
     ),
 }
 """The reservation that the page of a claim makes, for the table of what is decided."""

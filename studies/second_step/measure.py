@@ -34,7 +34,7 @@ from studies.power import Effect, Power
 from studies.training import cells as training
 
 RUNS = Path("runs/second_step")
-TRAINED_TO, STEPS = 2, 100
+TRAINED_TO, STEPS = 2, 200
 """Windows of the model, and steps of training at that length."""
 FACTOR = 16
 """Windows that the second step reaches: 8 times the trained length."""

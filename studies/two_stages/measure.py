@@ -16,15 +16,17 @@ import torch
 from ropewalk.models.load import load
 from studies.claims import TEXT, Arm, Cell, Claim, Known, Measure, Study, evaluated, line_of, main
 from studies.power import Effect, Power
-from studies.second_step.measure import MODELS, SOURCE, extending, less, planned, searched
+from studies.second_step import measure as second_step
+from studies.second_step.measure import SOURCE, extending, less, planned, searched
 from studies.training import cells as training
 
 RUNS = Path("runs/two_stages")
 HALF, WHOLE = 4, 8
 """Windows of the model: what one stage reaches, and both. Text of one window is an eighth."""
-STEPS = (40, 60)
+STEPS = (80, 120)
 STAGED, DIRECT, SHORT = Arm("two stages"), Arm("one stage"), Arm("one stage, text of half")
 UNTRAINED = Arm("untrained")
+MODELS = second_step.MODELS[:5]
 WINDOWS = 480
 NATS = Measure(TEXT, "nats")
 ROOM = 0.02

@@ -247,7 +247,7 @@ def test_a_forged_chain_of_records_replaces_no_result(copied: Path) -> None:
     journal = Journal(copied / "records.jsonl")
     journal.append(records)
     journal.close()
-    with pytest.raises(InputError, match="says something else than the records"):
+    with pytest.raises(InputError, match="does not match the records"):
         rw.evaluate(tiny.loaded(), run=copied, **SETTINGS)
     assert (copied / "results.json").read_bytes() == before
     resealed(copied, "results.json")  # which counts no records: nobody knows what was edited

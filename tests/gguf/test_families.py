@@ -184,7 +184,7 @@ def test_other_shapes_of_a_family(kind: str, changes: dict[str, Any], tmp_path: 
         (
             "gpt_oss",
             {"layer_types": [FULL_ATTENTION] * 2},
-            "needs a window in at least some layers",
+            "needs a sliding window in at least one layer",
         ),
         ("mixtral", {"sliding_window": 12}, "sliding_window = 12"),
     ],

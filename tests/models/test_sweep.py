@@ -128,7 +128,7 @@ def test_what_turns_by_pictures_is_refused_for_that() -> None:
     assert len(found) > 20
     for config in found:
         if config.get_text_config() is config:
-            assert "row and column of a patch in a picture" in str(reason(config))
+            assert "row and column of an image patch" in str(reason(config))
 
 
 def test_a_model_of_several_parts_is_read_as_the_part_that_reads_text() -> None:

@@ -241,7 +241,7 @@ class RunDirectory:
         """
         content, file = json.dumps(result, indent=2, allow_nan=False) + "\n", self.path / name
         # Of scored samples alone: a training also says what it exported.
-        if name == RESULTS and RECORDS in self._journals and file.exists():
+        if name == RESULTS and RECORDS in self._journals and file.is_file():
             before = file.read_bytes()
             if before != content.encode() and not _agree(_parsed(before), result):
                 sealed = _seals(self.path).get(name, {}).get(_digest(before))

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from ropewalk.errors import InputError, RopewalkError
 from ropewalk.outputs import TEMPORARY, write_atomically
 from ropewalk.run_directory import (
+    RESULTS,
     Journal,
     RunDirectory,
     differences,
@@ -115,6 +116,21 @@ def test_the_journal_of_another_run_or_name_or_of_no_run_is_refused(
     for read in (read_journal, Journal):
         with pytest.raises(InputError, match=r"line 1 .* are of another run or an earlier"):
             read(tmp_path / "run" / "search.jsonl")
+
+
+def test_a_folder_in_the_place_of_results_is_named_and_an_endless_file_is_not_read(
+    tmp_path: Path,
+) -> None:
+    results = tmp_path / "run" / RESULTS
+    with RunDirectory(tmp_path / "run", "evaluate", {}) as directory:
+        directory.journal("records.jsonl")
+        results.mkdir()
+        with pytest.raises(InputError, match="results.json: cannot be written"):
+            directory.keep(RESULTS, {})
+        results.rmdir()
+        results.symlink_to("/dev/zero")
+        directory.keep(RESULTS, {})
+    assert json.loads(results.read_text()) == {}
 
 
 def test_the_configuration_of_another_run_is_refused(tmp_path: Path) -> None:

@@ -476,10 +476,7 @@ def read_result(file: Path, name: str, kind: type[R], run: str) -> R:
         value = fields.take("result")
         fields.close()
         if identity != (name, run):
-            raise InputError(
-                f"{file}: is the result of stage {identity[0]!r} of another run; remove it, or "
-                "give another run directory (`run`)"
-            )
+            raise InputError(f"{file}: is the result of stage {identity[0]!r} of another run")
         result = kind.from_json(value, fields.of("result"))
     except InputError as error:
         raise InputError(f"{error}; {remedy}") from None

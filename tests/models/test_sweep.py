@@ -100,7 +100,7 @@ def test_a_share_is_read_where_the_types_own_code_follows_it(model_type: str) ->
     turning = [len(own.inverse_frequencies) for own in truth.rotations(config)]
     refusal = reason(config)
     if refusal is not None:
-        assert "turns whole heads" in refusal
+        assert "rotates whole heads" in refusal
         assert turning == [len(own.inverse_frequencies) for own in whole]
         return
     geometry = present_plan(config).longest().geometry

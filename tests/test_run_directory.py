@@ -125,7 +125,7 @@ def test_a_folder_in_the_place_of_results_is_named_and_an_endless_file_is_not_re
     with RunDirectory(tmp_path / "run", "evaluate", {}) as directory:
         directory.journal("records.jsonl")
         results.mkdir()
-        with pytest.raises(InputError, match="results.json: cannot be written"):
+        with pytest.raises(InputError, match=r"results\.json: cannot be written"):
             directory.keep(RESULTS, {})
         results.rmdir()
         results.symlink_to("/dev/zero")

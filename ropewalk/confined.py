@@ -165,8 +165,8 @@ class Confined:
                     -signal.SIGALRM: f"{PATIENCE * seconds} s",
                 }.get(self._process.returncode, f"{MEMORY >> 20:,} MiB of memory")
                 raise InputError(
-                    f"{self._name}: its {what} takes more than {most}, the limit for files "
-                    f"from elsewhere, for {characters:,} characters; {remedy}"
+                    f"{self._name}: its {what} takes more than {most} for a text of {characters:,} "
+                    f"characters, the limit for files from elsewhere; {remedy}"
                 ) from None
 
     def _start(self) -> None:
@@ -291,7 +291,7 @@ def trial(folder: Path, *texts: str) -> Confined | None:
     for path in (path for kind in _READ for path in folder.glob(kind)):
         if path.is_file() and path.stat().st_size > _MOST_BYTES:
             raise InputError(
-                f"{path}: larger than the limit of {_MOST_BYTES:,} bytes for a file of a "
+                f"{path}: is larger than the limit of {_MOST_BYTES:,} bytes for a file of a "
                 "tokenizer; copy it again from its publisher, or remove it"
             )
     if not (folder / FAST).is_file():

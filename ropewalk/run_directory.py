@@ -234,22 +234,27 @@ class RunDirectory:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         self._events().append([{"time": now, "event": kind, **details}])
 
-    def keep(self, name: str, result: object) -> None:
-        """A result as JSON. One of the same records that said something else is not replaced."""
+    def keep(self, name: str, result: object) -> bool:
+        """A result as JSON; True if it is what the run kept last under this name.
+
+        One of the same records that said something else is not replaced.
+        """
         content, file = json.dumps(result, indent=2, allow_nan=False) + "\n", self.path / name
         # Of scored samples alone: a training also says what it exported.
-        if name == RESULTS and RECORDS in self._journals and file.exists():
+        if name == RESULTS and RECORDS in self._journals and file.is_file():
             before = file.read_bytes()
             if before != content.encode() and not _agree(_parsed(before), result):
                 sealed = _seals(self.path).get(name, {}).get(_digest(before))
                 if sealed == self._lines() or _changed(self.path, sealed):
                     raise InputError(
-                        f"{file}: says something else than the {RECORDS} that it was made of, so "
-                        f"one of them was edited; restore it, or remove {name} to have it made "
-                        "again by the same command"
+                        f"{file}: does not match the {RECORDS} that it was made from, so one of "
+                        f"them was edited; restore it, or remove {name} to have it made again by "
+                        "the same command"
                     )
                 warnings.warn(f"{file}: was edited or damaged; it is made again", stacklevel=2)
+        last = next(reversed(_seals(self.path).get(name, {})), None)
         self.seal(name, content)
+        return last == _digest(content.encode())
 
     def seal(self, name: str, content: str) -> Path:
         """A file whose checksum an event keeps, so that an edited one is not taken for it."""
@@ -268,12 +273,13 @@ class RunDirectory:
 
 
 def _seals(run: Path) -> dict[str, dict[str, object]]:
-    """The checksums that each file had, with the lines that it was made of, by its name."""
+    """The checksums that each file had, the latest last, with the lines that it was made of."""
     by_file: dict[str, dict[str, object]] = {}
     for event in read_journal(run / EVENTS) if (run / EVENTS).exists() else ():
         if event.get("event") == KEPT:
             seals = by_file.setdefault(str(event.get("file")), {})
-            seals[str(event.get("digest"))] = event.get("lines")
+            seals.pop(digest := str(event.get("digest")), None)
+            seals[digest] = event.get("lines")
     return by_file
 
 
@@ -312,7 +318,7 @@ def check_kept(file: Path, run: Path) -> None:
         name, how, is_forged = changed
         again = f"{file.name} and {name}" if is_forged else file.name
         raise InputError(
-            f"{run / name}: {how} that {file.name} was made of; restore it, or remove {again} to "
+            f"{run / name}: {how} that {file.name} was made from; restore it, or remove {again} to "
             "have both made again by the same command"
         )
 
@@ -591,7 +597,10 @@ def read_arguments(file: Path, command: str) -> dict[str, object]:
     if not verb:
         raise InputError(f"{file}: is not the {CONFIGURATION} of a run; give RUN/{CONFIGURATION}")
     if verb != command:
-        raise InputError(f"{file}: is of `ropewalk {verb}`; give the {CONFIGURATION} of {command}")
+        raise InputError(
+            f"{file}: belongs to a run of `ropewalk {verb}`; give the {CONFIGURATION} of a run of "
+            f"{command}"
+        )
     fields = Fields(read_json(file), f"{file}: ")
     if ARGUMENTS not in fields:
         raise InputError(
@@ -649,8 +658,6 @@ def _good_lines(lines: Sequence[bytes], path: Path) -> tuple[list[bytes], int, s
 
     good: list[bytes] = []
     last = _begins(path)
-    if lines and f'"{_FOLLOWS}":""'.encode() in lines[0]:
-        last = ""  # of an earlier version
     bad: int | None = None
     # A line without its end was still being written, whatever its checksum says.
     for number, line in enumerate(lines, start=1):
@@ -672,7 +679,8 @@ def _good_lines(lines: Sequence[bytes], path: Path) -> tuple[list[bytes], int, s
         if not is_next:
             raise DamagedJournal(
                 f"{path}: line {number} does not follow the line before it, so lines were removed, "
-                "repeated or moved, or are another run's; restore the file, or start a new run"
+                "repeated or moved, or are of another run or an earlier version of ropewalk; "
+                "restore the file, or start a new run"
             )
         last = digest[:16]
         good.append(line)

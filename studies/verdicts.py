@@ -16,12 +16,14 @@ from studies.log_n.measure import STUDY as LOG_N
 from studies.needle_search.measure import STUDY as NEEDLE_SEARCH
 from studies.pretrained.measure import STUDY as PRETRAINED
 from studies.searched.measure import STUDY as SEARCHED
+from studies.second_step.measure import STUDY as SECOND_STEP
 from studies.superficial.measure import STUDY as SUPERFICIAL
 from studies.two_methods.measure import STUDY as TWO_METHODS
+from studies.two_stages.measure import STUDY as TWO_STAGES
 
 STUDIES = (
     *(SUPERFICIAL, BASE, PRETRAINED, CHAIN, ANCHOR, NEEDLE_SEARCH, LOG_N, FIRST_TOKENS),
-    *(FIRST_TOKENS_SMOLLM2, TWO_METHODS, SEARCHED),
+    *(FIRST_TOKENS_SMOLLM2, TWO_METHODS, SEARCHED, SECOND_STEP, TWO_STAGES),
 )
 
 PAGE, UNDECIDED = "studies/README.md", "studies/undecided.md"
@@ -72,6 +74,10 @@ RESERVATIONS = {
     "below the bound, retrieval is lost all the same": (
         "seeds of one shape, 200 steps; five of seven pass the gate, the last barely, and two were "
         "added for want of five"
+    ),
+    **dict.fromkeys(
+        (claim.words for study in (SECOND_STEP, TWO_STAGES) for claim in study.claims),
+        "seeds of one shape; 200 steps of training; 352 schedules a search",
     ),
 }
 """The reservation that the page of a claim makes, for the table of what is decided."""

@@ -224,6 +224,15 @@ def test_a_plugin_that_raises_what_no_one_catches_is_refused(
         registered.load(path)
 
 
+@pytest.mark.parametrize("more", [("--json",), ("-o", "-")])
+def test_prints_of_a_plugin_stand_beside_the_json(tmp_path: Path, more: tuple[str, ...]) -> None:
+    path = tmp_path / "loud.py"
+    method = METHOD.read_text().replace("    factors = ", "    print('called')\n    factors = ")
+    path.write_text(f"print('loaded')\n{method}")
+    words = ("plan", "llama-2-7b", "--to", "16k", "--plugin", path, "--method", "slow_half")
+    assert json.loads(ropewalk(*words, *more))
+
+
 @pytest.mark.parametrize("body", ["sys.stdout.close()", "os.close(1)", "sys.stdout = None"])
 def test_a_plugin_that_closes_the_output_is_one_error(tmp_path: Path, body: str) -> None:
     path = tmp_path / "script.py"

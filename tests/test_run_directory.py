@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from ropewalk.errors import InputError, RopewalkError
 from ropewalk.outputs import TEMPORARY, write_atomically
 from ropewalk.run_directory import (
+    RESULTS,
     Journal,
     RunDirectory,
     differences,
@@ -98,17 +99,38 @@ def test_a_plan_that_was_edited_is_named_at_the_end_of_the_page(tmp_path: Path) 
     assert "Edited since the run wrote it: plan.json" in RunOnDisk.read(tmp_path / "run").notes()
 
 
-@pytest.mark.parametrize(("seed", "name"), [(1, "search.jsonl"), (0, "other.jsonl")])
-def test_the_journal_of_another_run_or_name_is_refused(
-    tmp_path: Path, seed: int, name: str
+@pytest.mark.parametrize(
+    ("seed", "name"), [(1, "search.jsonl"), (0, "other.jsonl"), (None, "search.jsonl")]
+)
+def test_the_journal_of_another_run_or_name_or_of_no_run_is_refused(
+    tmp_path: Path, seed: int | None, name: str
 ) -> None:
     for run, own, file in (("run", 0, "search.jsonl"), ("other", seed, name)):
+        if own is None:  # as before a journal followed its run's configuration
+            (tmp_path / run).mkdir()
+            _append(tmp_path / run / file, {"loss": 1})
+            continue
         with RunDirectory(tmp_path / run, "search", {"seed": own}) as directory:
             directory.journal(file).append([{"loss": own}])
     shutil.copy(tmp_path / "other" / name, tmp_path / "run" / "search.jsonl")
     for read in (read_journal, Journal):
-        with pytest.raises(InputError, match=r"line 1 .* are another run's"):
+        with pytest.raises(InputError, match=r"line 1 .* are of another run or an earlier"):
             read(tmp_path / "run" / "search.jsonl")
+
+
+def test_a_folder_in_the_place_of_results_is_named_and_an_endless_file_is_not_read(
+    tmp_path: Path,
+) -> None:
+    results = tmp_path / "run" / RESULTS
+    with RunDirectory(tmp_path / "run", "evaluate", {}) as directory:
+        directory.journal("records.jsonl")
+        results.mkdir()
+        with pytest.raises(InputError, match=r"results\.json: cannot be written"):
+            directory.keep(RESULTS, {})
+        results.rmdir()
+        results.symlink_to("/dev/zero")
+        directory.keep(RESULTS, {})
+    assert json.loads(results.read_text()) == {}
 
 
 def test_the_configuration_of_another_run_is_refused(tmp_path: Path) -> None:

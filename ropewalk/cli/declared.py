@@ -16,7 +16,7 @@ import inspect
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from dataclasses import dataclass, replace
 from inspect import cleandoc
 from pathlib import Path
@@ -76,7 +76,7 @@ class Call(Generic[R]):
     given: Mapping[str, Any]
     quiet: bool = False
     aside: bool = False
-    """True if standard output is for one JSON object."""
+    """True if standard output is for one JSON object or plan."""
 
     @property
     def places(self) -> list[Path]:
@@ -88,7 +88,8 @@ class Call(Generic[R]):
         from ropewalk.progress import of_a_command
 
         work = self.verb.__name__.replace("_", " ")
-        with nullcontext(silent) if self.quiet else of_a_command(work) as progress:
+        bar = nullcontext(silent) if self.quiet else of_a_command(work)
+        with _clear_of_prints(self.aside), bar as progress:
             heard: dict[str, Any] = {"progress": progress}
             heard["notice"] = _warn if self.quiet else notify
             heard["done"] = self._done
@@ -104,6 +105,11 @@ class Call(Generic[R]):
         """Run the verb's preview in the same way."""
         verb: Any = self.verb
         return replace(self, verb=verb.preview)()
+
+
+def _clear_of_prints(aside: bool) -> AbstractContextManager[object]:
+    """Send what a plugin or another package prints to standard error, if JSON goes to the other."""
+    return redirect_stdout(sys.stderr) if aside else nullcontext()
 
 
 def command_of(*verbs: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -130,15 +136,17 @@ def command_of(*verbs: Callable[..., Any]) -> Callable[[Callable[..., None]], Ca
 
         def command(**words: Any) -> None:
             file, quiet = words.pop(_CONFIG.name, None), words.pop(_QUIET.name)
-            for path in words.pop(_PLUGIN.name, ()):
-                registered.load(path)
+            aside = words.get("as_json", False) or words.get("output") == STANDARD_OUTPUT
+            with _clear_of_prints(aside):
+                for path in words.pop(_PLUGIN.name, ()):
+                    registered.load(path)
             # Each verb takes its own options out of the words; the function gets what is left.
             calls = [
                 Call(
                     verb,
                     _given({name: (form, words.pop(name)) for name, form in its.items()}),
                     quiet,
-                    words.get("as_json", False),
+                    aside,
                 )
                 for verb, its in zip(verbs, forms, strict=True)
             ]
@@ -188,7 +196,8 @@ def derived(verb: Any) -> Callable[..., None]:
         alone, saved = output == STANDARD_OUTPUT, output not in (None, STANDARD_OUTPUT)
         if details and (as_json or alone):
             raise InputError(
-                "--details is for the text of a terminal, which is not shown here; omit it"
+                "--details is for the text of a terminal, which this command does not print here; "
+                "omit it"
             )
         if shell.usual_run is not None:
             call = replace(call, given={"run": shell.usual_run(call.given), **call.given})

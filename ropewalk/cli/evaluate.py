@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -39,7 +40,7 @@ def command(
     if checkpoints is None:
         show_result(call(), as_json=as_json)
     else:
-        several = Call(evaluate_checkpoints, {"model": None, **call.given}, call.quiet)
+        several = replace(call, verb=evaluate_checkpoints, given={"model": None, **call.given})
         show_result(several(last=checkpoints), as_json=as_json)
     if "run" in call.given and first() and not as_json:
         say(f"records, results and figures are in {printable(str(call.given['run']))}")

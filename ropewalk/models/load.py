@@ -223,7 +223,7 @@ def load_stock_config(folder: Path) -> Any:
         return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # whatever its class says of values that it does not take
         raise InputError(
-            f"{folder}: transformers does not take its config.json "
+            f"{folder}: transformers rejects its config.json "
             f"({shortened(' '.join(str(error).split()))}); correct or restore the file"
         ) from None
 

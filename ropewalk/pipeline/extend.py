@@ -185,15 +185,16 @@ def run_stages(
     progress: Progress = silent,
     done: Done = lambda *_: None,
 ) -> Extended:
-    """Do every stage that has not been done."""
+    """Do every stage that has not been done, and all stages after one that now ends otherwise."""
     name, redo = work.source, False
     for each in to_do:
         if not each.needed(work):
             continue
         result = None
-        if work.held is not None and not redo and _file(each, work.held).exists():
-            result = _recalled(each, work)
-            redo = result is None
+        if work.held is not None and _file(each, work.held).exists():
+            kept = _recalled(each, work)
+            redo = redo or kept is None
+            result = None if redo else kept
         result = _shared(each, work, result)
         if result is None:
             if work.held is not None:
@@ -202,7 +203,8 @@ def run_stages(
                 result = _counted(each, work, progress)
             if work.held is not None:
                 assert result is not None, "the first rank has the result"
-                _write(each, work.held, result)
+                content = sealed(each.name, work.held.configuration, result)
+                redo = not work.held.keep(_file(each, work.held).name, content) or redo
             result = _shared(each, work, result)
             assert result is not None
         work = replace(work, results=MappingProxyType({**work.results, each.name: result}))
@@ -272,7 +274,3 @@ def used(directory: RunDirectory, settings: ExtendSettings, window: int) -> str:
 
 def _file(each: Stage[Any], directory: RunDirectory) -> Path:
     return directory.path / f"{each.name}.json"
-
-
-def _write(each: Stage[Any], directory: RunDirectory, result: Result) -> None:
-    directory.keep(f"{each.name}.json", sealed(each.name, directory.configuration, result))

@@ -226,7 +226,7 @@ def test_a_server_that_only_chats_has_no_fingerprint(tmp_path: Path) -> None:
     file = tmp_path / "fingerprint.json"
     file.write_text(made.fingerprint().dumps(), "utf-8")
     with misbehaving(lambda asked, n: chatted(asked), models=models) as wire:
-        with pytest.raises(InputError, match="only chats, and `against` compares"):
+        with pytest.raises(InputError, match="only chat completions, and `against` compares"):
             rw.howlong(wire.url, against=file)
         assert len(wire.asked) < 20, "before minutes of reading"
 
@@ -268,8 +268,12 @@ STREAM = 200, {"Content-Type": "text/event-stream"}, b'data: {"choices": []}\n\n
         ),
         (lambda asked, n: said({"choices": [{"text": ""}]}), "has no usage.prompt_tokens"),
         (lambda asked, n: said({"error": "short"}, 400), "answers 400 short"),
+        *(
+            (lambda asked, n, count=c: answered(asked, counts=lambda *_: count), f"read {c:,} tok")
+            for c in (1, 10**6)
+        ),
     ],
-    ids=["streams", "429", "charges", "neither way", "counts nothing", "refuses all"],
+    ids=["streams", "429", "charges", "neither way", "no counts", "refuses all", "one", "million"],
 )
 def test_servers_that_cannot_be_asked(complete: Any, told: str) -> None:
     with misbehaving(complete, models=models) as wire, pytest.raises(RopewalkError, match=told):

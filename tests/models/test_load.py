@@ -300,7 +300,7 @@ def test_a_config_that_transformers_does_not_take_is_named_by_all_who_ask_for_it
 ) -> None:
     edit_config(folder, **value)
     for ask in (load_stock_config, load_tokenizer, probe_ids):
-        with pytest.raises(InputError, match=r"does not take its config\.json"):
+        with pytest.raises(InputError, match=r"rejects its config\.json"):
             ask(folder)
     assert audit(folder).verdict == "wrong"
 

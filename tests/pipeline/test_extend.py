@@ -28,7 +28,7 @@ from ropewalk.errors import InputError
 from ropewalk.evaluation.planted import text_of
 from ropewalk.models.load import load
 from ropewalk.pipeline.extend import Extended, run_stages
-from ropewalk.pipeline.results import TRAINED, DocumentRead, Judged, final
+from ropewalk.pipeline.results import TRAINED, DocumentRead, Judged, final, sealed
 from ropewalk.pipeline.settings import SEARCH_SHARE, parted, settings_for
 from ropewalk.pipeline.stage import Stage, Work
 from ropewalk.pipeline.stages import stages
@@ -103,6 +103,27 @@ def test_the_page_of_an_unfinished_run_names_the_stages_that_are_missing(
     assert rw.report(cut, out=tmp_path / "page.html").missing == ("first", "search", "verify")
     kept = json.loads((run / "run.json").read_text())["configuration"]["stages"]
     assert kept == [stage.name for stage in stages(done.settings)]
+
+
+def test_a_removed_verdict_is_on_no_page_and_what_follows_from_it_is_made_again(
+    done: Extended, folder: Path, copied: Path
+) -> None:
+    run, first = RunOnDisk.read(copied), copied / "first.json"
+    for gone in (copied / "verdict.json", first):
+        kept = gone.read_bytes()
+        gone.unlink()
+        assert rw.report(copied).verdict.startswith("Not judged yet"), gone.name
+        gone.write_bytes(kept)
+    assert rw.report(copied).verdict.startswith(done.judged.verdict)
+    # As if the first verdict had been another one, on another machine.
+    with RunDirectory(copied, "extend", run.configuration) as directory:
+        other = judged_as(done.result(JudgeFirst), (1.0, 0.9))
+        assert not directory.keep("first.json", sealed("first", run.configuration, other))
+    first.unlink()
+    before = len(run.lines("events.jsonl"))
+    assert extended(folder, copied).results["first"] == done.results["first"]
+    redone = [each.get("name") for each in run.lines("events.jsonl")[before:] if "name" in each]
+    assert redone == [name for name in done.results if name != "inspect"]
 
 
 def test_the_page_of_a_run_that_judges_has_the_present_interval(

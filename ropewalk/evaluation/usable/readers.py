@@ -21,7 +21,7 @@ from ropewalk.evaluation.encoding import SMALL_VOCABULARY, Encoder, IntArray
 from ropewalk.evaluation.planted import Planted
 from ropewalk.evaluation.samples import common_beginning
 from ropewalk.evaluation.served.check import check
-from ropewalk.evaluation.served.client import Client, Refused
+from ropewalk.evaluation.served.client import Client, Refused, ServerError
 from ropewalk.evaluation.served.fingerprint import Fingerprint, Verdict
 from ropewalk.evaluation.served.server import Server, ServerInfo, discover
 from ropewalk.evaluation.usable.asked import Continuation, asked_by
@@ -50,6 +50,8 @@ _GOES_ON = 64
 """The tokens that two texts with different beginnings go on by, where those may be cut."""
 _SAME = 0.1
 """The most by which a server's two counts of a text may differ, a template's and a BOS apart."""
+_FEWEST, _MOST = 1 / 32, 4.0
+"""The tokens of a character of text that are believed: bytes of UTF-8 at most."""
 _TRIED = 1500
 """Characters of each of two texts by which a server's tokens are estimated, where they fit."""
 
@@ -318,8 +320,8 @@ class ServedReader(DocumentReader):
         """The verdict on the server by the fingerprint of the weights that it should have."""
         if self._chats:
             raise InputError(
-                f"{self._server.client.where}: only chats, and `against` compares how prompts are "
-                "continued (/v1/completions); leave it out"
+                f"{self._server.client.where}: offers only chat completions, and `against` "
+                "compares how prompts are continued (/v1/completions); leave `against` out"
             )
         trial, name = fingerprint.sequence[:16], self._server.info.model
         return check(Server.open(self._server.client, encoder, trial, name), fingerprint)
@@ -364,5 +366,12 @@ class ServedReader(DocumentReader):
     @cached_property
     def _ratio(self) -> float:
         """Tokens by character, without a chat's template."""
-        template = self._shared if self._chats else 0
-        return (self._read_of_trials[2] - template) / sum(map(len, self._trials))
+        read = self._read_of_trials[2] - (self._shared if self._chats else 0)
+        characters = sum(map(len, self._trials))
+        if not _FEWEST <= read / characters <= _MOST:
+            raise ServerError(
+                f"{self._server.client.where}: says that it read {read:,} tokens of a text of "
+                f"{characters:,} characters (usage.prompt_tokens), so nothing shows how long a "
+                "document is; let it count all tokens of a prompt"
+            )
+        return read / characters

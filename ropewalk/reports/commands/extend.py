@@ -75,7 +75,9 @@ def page(run: RunOnDisk) -> Page:
     searched, trained = stage("search", SearchResult), stage("train", TrainingResult)
     exports, verified = stage("export", Exports), stage("verify", Verified)
     judged = {name: result for name in JUDGES if (result := stage(name, Judged)) is not None}
-    valid = final(judged) if judged else None
+    # Without a verdict that the run had, nothing shows which of the others would count.
+    is_whole = not any(f"{name}.json" in run.sealed and name not in judged for name in JUDGES)
+    valid = final(judged) if judged and is_whole else None
     going_on = [result for name in JUDGES if (result := stage(name, Judged, SO_FAR)) is not None]
     # The verdict that counts, and whether short text costs more than the run allows.
     limit = _limit(run)

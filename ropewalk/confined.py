@@ -296,7 +296,8 @@ def trial(folder: Path, *texts: str) -> Confined | None:
             )
     if not (folder / FAST).is_file():
         return None
-    child = _shared(str(folder), read_text(folder / FAST, max_bytes=_MOST_BYTES))
+    # Not "", which is no tokenizer: an empty file is to be loaded, and fails.
+    child = _shared(str(folder), read_text(folder / FAST, max_bytes=_MOST_BYTES) or " ")
     beside = [folder / name for name in _BESIDE if (folder / name).is_file()]
     values = [read_json(path, max_bytes=_MOST_BYTES) for path in beside]
     child.encode([*texts, *_strings(values)], special=True)

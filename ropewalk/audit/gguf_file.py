@@ -73,7 +73,8 @@ class GGUFFile:
         weighed = gguf.weights(self.header, self.parts, reading)
         comparing = share(progress, "verify", 0.15, 0.15, "comparing bytes")
         if len(self.parts) > 1:
-            content = of_folder(self.path.parent, comparing, of_parts=True)
+            names = [part.path.name for part in self.parts]
+            content = of_folder(self.path.parent, comparing, names)
         else:
             content = of_file(self.header, comparing)
         return Files(weighed, gguf.tokenizer(self.header), content)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from itertools import pairwise
@@ -251,6 +252,25 @@ def test_needs_are_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
         found = result_of("howlong", wire.url, "--need", "4k")
         assert found.exit_code == 3
         assert "cannot be judged" in found.stdout
+
+
+def test_a_run_goes_on_with_the_model_that_it_began_with(tmp_path: Path) -> None:
+    """Though another one has the same name, and says the same of itself."""
+    best = -0.1
+
+    def complete(asked: dict[str, Any], n: int) -> Reply:
+        status, headers, content = answered(asked)
+        answer = json.loads(content)
+        tops = [{"top_logprobs": [{"id": 40, "logprob": best}]}]
+        answer["choices"][0]["logprobs"] = {"content": tops}
+        return status, headers, json.dumps(answer).encode()
+
+    with misbehaving(complete, models=models) as wire:
+        found = rw.howlong(wire.url, need="512", run=tmp_path / "run")
+        assert rw.howlong(wire.url, need="512", run=tmp_path / "run") == found
+        best = -2.5
+        with pytest.raises(RopewalkError, match="answers otherwise than when this run began"):
+            rw.howlong(wire.url, need="512", run=tmp_path / "run")
 
 
 STREAM = 200, {"Content-Type": "text/event-stream"}, b'data: {"choices": []}\n\ndata: [DONE]\n'

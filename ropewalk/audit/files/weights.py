@@ -81,11 +81,11 @@ def weights(folder: Path, config: Config, progress: Report = lambda done: None) 
         else:
             files = {}
         held = {name for each in files.values() for name in each}
+        extra: tuple[Finding, ...] = ()
         for path in sorted(folder.glob("*.safetensors")):
             more = {} if path in files else read_header(_regular(path))
-            if files and not os.path.lexists(folder / INDEX) and (twice := held & more.keys()):
-                # Without an index vLLM and SGLang load every file, and the last one wins.
-                problem = f"{path.name} holds {min(twice)} too, and there is no {INDEX}"
+            if files and more and not os.path.lexists(folder / INDEX):
+                extra = (_loaded_too(path.name, min(held & more.keys(), default=""), min(more)),)
         if os.path.lexists(folder / ADAPTER):
             problem = f"with {ADAPTER} here, transformers loads the base model that it names"
         if problem:
@@ -111,8 +111,20 @@ def weights(folder: Path, config: Config, progress: Report = lambda done: None) 
         return replace(compared, checked=wrong("weights", *zero))
     if said := _untied(all_numbers, config):
         return replace(compared, checked=wrong("weights", _differs(said)))
-    notes = (*compared.checked.findings, *zero, *(() if complete else (_INCOMPLETE,)))
+    notes = (*compared.checked.findings, *zero, *extra, *(() if complete else (_INCOMPLETE,)))
     return replace(compared, checked=compared.checked._replace(findings=notes))
+
+
+def _loaded_too(file: str, twice: str, name: str) -> Finding:
+    """The finding for a file that transformers does not read."""
+    return Finding(
+        "weights-misplaced",
+        ("vllm", "sglang") if twice else ("vllm",),
+        f"{file} holds {f'{twice} too' if twice else name}, and there is no {INDEX}",
+        "without an index vLLM and SGLang load every file: of two tensors the last one wins, and "
+        "vLLM refuses those that it does not know",
+        "remove that file, or add an index",
+    )
 
 
 def numbers(files: Mapping[Path, Mapping[str, Stored]]) -> list[Numbers]:

@@ -20,7 +20,7 @@ from ropewalk.evaluation.answering import TokenScores
 from ropewalk.evaluation.encoding import SMALL_VOCABULARY, Encoder, IntArray
 from ropewalk.evaluation.planted import Planted
 from ropewalk.evaluation.samples import common_beginning
-from ropewalk.evaluation.served.check import check
+from ropewalk.evaluation.served.check import check, check_canary
 from ropewalk.evaluation.served.client import Client, Refused, ServerError
 from ropewalk.evaluation.served.fingerprint import Fingerprint, Verdict
 from ropewalk.evaluation.served.server import Server, ServerInfo, discover
@@ -30,6 +30,7 @@ from ropewalk.lengths import MAX_MEASURED_LENGTH
 from ropewalk.models.source import Source, resolve, runnable
 from ropewalk.progress import share
 from ropewalk.records import AS_IT_IS
+from ropewalk.run_directory import RunDirectory
 from ropewalk.torchrun import Ranks
 from ropewalk.values import Value
 
@@ -127,8 +128,8 @@ class DocumentReader(Protocol):
         """Correct an estimate of tokens by the documents that were read first."""
         return
 
-    def end(self) -> None:
-        """Called after the last document."""
+    def check_same(self, directory: RunDirectory | None) -> None:
+        """Refuse a model that is no longer the one that the run began with."""
         return
 
 
@@ -212,11 +213,11 @@ class ReaderHere(DocumentReader):
         model: FileInLlamaCpp | InProcess,
         runs: str,
         scores: Callable[[IntArray, Sequence[int], int], TokenScores],
-        end: Callable[[], None] = lambda: None,
+        check_same: Callable[[], None] = lambda: None,
     ) -> None:
         """`scores` are those of some places of a text, as of all from a start on."""
         self._encoder, self.identity, self.runs = model.encoder, model.identity, runs
-        self._scores, self._end = scores, end
+        self._scores, self._check_same = scores, check_same
 
     def count(self, text: str) -> int:
         return len(self._encoder.sequence(text))
@@ -244,8 +245,8 @@ class ReaderHere(DocumentReader):
         size = len(tokens)
         return DocumentAnswers(degree, length, number, size, size, right, document.depths)
 
-    def end(self) -> None:
-        self._end()
+    def check_same(self, directory: RunDirectory | None) -> None:
+        self._check_same()
 
 
 class ServedReader(DocumentReader):
@@ -313,8 +314,10 @@ class ServedReader(DocumentReader):
             differ += len({self._way.goes_on(each, _GOES_ON) for each in both}) > 1
         return None if differ == 1 else differ > 1
 
-    def end(self) -> None:
+    def check_same(self, directory: RunDirectory | None) -> None:
         self._server.check_unchanged()
+        if not self._chats:
+            check_canary(self._server, directory, text=self._trials[0])
 
     def compared(self, fingerprint: Fingerprint, encoder: Encoder | None) -> Verdict:
         """The verdict on the server by the fingerprint of the weights that it should have."""

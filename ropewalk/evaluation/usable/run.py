@@ -68,10 +68,11 @@ def measured(call: HowLong, subject: Askable, plan: ReadingPlan) -> UsableLength
                 RunDirectory(call.run, "howlong", configuration, apart_from=files)
             )
             journal = directory.journal(JOURNAL)
+        reader.check_same(directory)
         run = _Measuring(call, subject, plan, reader, journal)
         verdict = _compared(call, reader, directory)  # before minutes of reading
         result = run.result(verdict)
-        reader.end()
+        reader.check_same(directory)
         if directory is not None:
             directory.keep(RESULTS, result.to_json())
             directory.write(BADGE, result.badge())

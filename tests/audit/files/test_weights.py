@@ -272,6 +272,13 @@ def test_a_second_file_of_the_same_tensors_is_wrong_unless_an_index_chooses(fold
     assert not judged(folder).wrong
 
 
+def test_a_second_file_of_other_tensors_is_loaded_by_vllm_alone(folder: Path) -> None:
+    save_torch({"base_model.lora_A.weight": torch.ones(8)}, folder / "adapter_model.safetensors")
+    [finding] = judged(folder).wrong
+    assert finding.what.startswith("adapter_model.safetensors holds base_model.lora_A.weight, and")
+    assert audit(folder, runtimes=["transformers"], run=False).verdict == "OK"
+
+
 def test_an_adapter_in_the_folder_makes_transformers_load_another_model(folder: Path) -> None:
     (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "other/model"}')
     [finding] = judged(folder).wrong

@@ -141,9 +141,9 @@ def sentences() -> list[Sentence]:
         ),
         Sentence(
             PAGE,
-            "LongRoPE's search lowers the loss of text against linear interpolation, untrained, at 4 "
-            "times the window by {} nats ({} to {}); at 8 times it gains less over YaRN than in the "
-            "paper, and less by searching n̂",
+            "LongRoPE's search lowers the loss of text against linear interpolation, untrained, at "
+            "4 times the window by {} nats ({} to {}); at 8 times it gains less over YaRN than in "
+            "the paper, and less by searching n̂",
             tuple(f"{each:.2f}" for each in (ahead.mean, *(ahead.interval or ()))),
             holds=all(
                 said[f"searched λ{each}, text"] == word

@@ -51,6 +51,7 @@ _LISTS: Mapping[str, tuple[str, str | int]] = {
     **{f".{key}": ("Ii?", _BY_LAYER) for key in _PER_LAYER},
     ".attention.sliding_window_pattern": ("Ii?", ""),
     ".rope.dimension_sections": ("Ii?", 4),
+    ".classifier.output_labels": ("s", ""),
     **{f"xielu.{key}": ("f", _BY_LAYER) for key in ("alpha_n", "alpha_p", "beta", "eps")},
 }
 """The keys under which llama.cpp takes a list: of these types, by struct's letters, and of so many
@@ -119,8 +120,8 @@ def _mistyped_keys(header: GGUFHeader) -> Iterator[str]:
         count = header.lengths.get(stated)
         wanted = header.count(length) if isinstance(length, str) and length else length or count
         if count is not None and (header.items[stated] not in types or not count == wanted != 0):
-            kind = "float32" if types == "f" else "whole"
-            yield f"{key.removeprefix('.')} must list {wanted or 'some'} {kind} numbers"
+            kind = {"f": "float32 numbers", "s": "texts"}.get(types, "whole numbers")
+            yield f"{key.removeprefix('.')} must list {wanted or 'some'} {kind}"
 
 
 def unfamiliar(header: GGUFHeader) -> str:

@@ -292,8 +292,12 @@ STREAM = 200, {"Content-Type": "text/event-stream"}, b'data: {"choices": []}\n\n
             (lambda asked, n, count=c: answered(asked, counts=lambda *_: count), f"read {c:,} tok")
             for c in (1, 10**6)
         ),
+        (
+            lambda asked, n: answered(asked, counts=lambda _, read: read if read < 800 else 400),
+            "read 12,800 tokens .* and finds their facts; so it counts wrong",
+        ),
     ],
-    ids=["streams", "429", "charges", "neither way", "no counts", "refuses all", "one", "million"],
+    ids=["streams", "429", "charges", "neither way", "no counts", "refuses all", "1", "1e6", "400"],
 )
 def test_servers_that_cannot_be_asked(complete: Any, told: str) -> None:
     with misbehaving(complete, models=models) as wire, pytest.raises(RopewalkError, match=told):

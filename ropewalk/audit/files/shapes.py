@@ -44,8 +44,6 @@ _EXPERT = re.compile(
     r"(?:.*\.)?experts\.(?P<number>[0-9]{1,5})\."
     r"(?:(?P<up>gate_proj|up_proj|w1|w3)|down_proj|w2)\.weight"
 )
-_WHICH = ("first_k_dense_replace", "mlp_layer_types", "mlp_only_layers", "decoder_sparse_step")
-"""Keys that say which layers have experts."""
 _ROUTERS = (*("mlp.gate", "mlp.router", "block_sparse_moe.gate", "block_sparse_moe.router.layer"),)
 _DENSE = ("mlp.gate_proj.weight", "mlp.up_proj.weight", "mlp.down_proj.weight")
 _ACTIVATION = {"alpha_n": (1,), "alpha_p": (1,), "beta": (), "eps": ()}
@@ -189,14 +187,26 @@ class _Model:
         greedy = self.reader.config.get("topk_method") == "greedy"
         if expert and deep and not greedy and self.count("n_group") is None:
             return "the grouping of experts"
-        chosen = any(self.reader.config.get(key) is not None for key in _WHICH)
-        if expert and not chosen and (deep or len(expert) < len(self.layers)):
+        if expert and self._sparse() is None and (deep or len(expert) < len(self.layers)):
             return "which layers have experts"
+        if deep and self.reader.config.get("mlp_bias"):
+            return "the biases of its feed-forward parts"
         wanted = self._by_name()
         there = (
             name for each in self.layers.values() for name in each if None in wanted.get(name, ())
         )
         return next((f"a width of {name}" for name in there), "")
+
+    def _sparse(self) -> set[int] | None:
+        """The layers to which the config gives experts; None if it leaves them to its class."""
+        first, step = self.count("first_k_dense_replace"), self.count("decoder_sparse_step")
+        if first is not None:
+            return {number for number in self.layers if number >= first}
+        dense = self.reader.config.get("mlp_only_layers")
+        if step is None and not isinstance(dense, list):
+            return None
+        usual = {number for number in self.layers if (number + 1) % (step or 1) == 0}
+        return {number for number in usual if not isinstance(dense, list) or number not in dense}
 
     def _misnamed(self) -> Iterator[str]:
         """A prefix that no class of a text model adds or takes off."""
@@ -351,7 +361,12 @@ class _Model:
 
         Experts may stand in some layers only.
         """
-        mixed = any("experts" in name for shapes in self.layers.values() for name in shapes)
+        mixed = any(
+            "experts" in name or name.removesuffix(".weight") in _ROUTERS
+            for shapes in self.layers.values()
+            for name in shapes
+        )
+        sparse = self._sparse() if mixed else None
         # A name that some layer has, all should have, unless layers differ by design.
         names: dict[str, None] = {}
         for shapes in self.layers.values():
@@ -381,6 +396,9 @@ class _Model:
                 and name not in wanted
                 and not (mixed and name.startswith("mlp."))
             ]
+            if sparse is not None and (number in sparse) != _chooses(shapes):
+                have, asked = ("no experts", "some") if number in sparse else ("experts", "none")
+                yield f"layer {number} has {have}, and the config asks for {asked}"
             if mixed:
                 absent += [layer + name for name in _lacking(shapes, alike[_chooses(shapes)])]
         if absent:

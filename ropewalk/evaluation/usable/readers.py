@@ -47,6 +47,8 @@ _CAREFUL = 1.05
 """Estimated tokens are more by this: a document must not be longer than its length."""
 _OFF = (0.6, 1.6)
 """The farthest that an estimate is corrected by what was read of the first documents."""
+_WRONG = 2.0
+"""The factor beyond which a count is no tokenizer's, if the facts of what it counts are found."""
 _GOES_ON = 64
 """The tokens that two texts with different beginnings go on by, where those may be cut."""
 _SAME = 0.1
@@ -125,7 +127,8 @@ class DocumentReader(Protocol):
         return length
 
     def learn(self, read: Sequence[DocumentAnswers]) -> None:
-        """Correct an estimate of tokens by the documents that were read first."""
+        """Correct an estimate of tokens by the documents that were read first, whose facts are
+        found."""
         return
 
     def check_same(self, directory: RunDirectory | None) -> None:
@@ -301,7 +304,15 @@ class ServedReader(DocumentReader):
         )
 
     def learn(self, read: Sequence[DocumentAnswers]) -> None:
-        factor = sum(each.read for each in read) / sum(each.tokens for each in read)
+        count, expected = sum(each.read for each in read), sum(each.tokens for each in read)
+        factor = count / expected
+        if not 1 / _WRONG <= factor <= _WRONG:
+            raise ServerError(
+                f"{self._server.client.where}: says that it read {count:,} tokens "
+                f"(usage.prompt_tokens) of documents of about {expected:,}, and finds their facts; "
+                "so it counts wrong, and nothing shows how long a document is: let it count all "
+                "tokens of a prompt"
+            )
         self._careful = _CAREFUL * min(max(_CAREFUL * factor, _OFF[0]), _OFF[1])
 
     def reads_beginnings(self, texts: Sequence[str]) -> bool | None:
@@ -336,7 +347,7 @@ class ServedReader(DocumentReader):
         body |= {"add_special_tokens": True, "add_special": True}
         try:
             answer = self._server.client.post(path, body)
-        except Refused:
+        except ServerError:
             return None
         tokens = answer.get("tokens") if isinstance(answer, dict) else None
         return len(tokens) if isinstance(tokens, list) and tokens else None

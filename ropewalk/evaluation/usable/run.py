@@ -106,7 +106,6 @@ class _Measuring:
                 f"{self.subject.name}: refuses even prompts of {plan.reference:,} tokens "
                 f"({refused}); give the length that it serves (`claimed`)"
             )
-        self.reader.learn(seen[plan.reference])
         short = _shares(seen[plan.reference], facts)
 
         def longer() -> dict[int, Shares]:
@@ -114,6 +113,7 @@ class _Measuring:
 
         # Where few facts are retrieved even there, no longer length could be judged.
         if short.rate >= JUDGED_FROM:
+            self.reader.learn(seen[plan.reference])
             while (wanted := following(plan.lengths, longer(), short, self._room)) is not None:
                 documents = seen.get(wanted.length, [])
                 numbers = range(len(documents), wanted.documents)

@@ -212,6 +212,7 @@ TEXTS = struct.pack(LIST, 9, 8, 4) + struct.pack("<Qb", 1, 50) * 4
         ("glm4", ".rope.dimension_sections", TEXTS),
         ("glm4", ".rope.dimension_sections", struct.pack(f"{LIST}3i", 9, 5, 3, 2, 2, 2)),
         ("glm4", ".attention.head_count", struct.pack(f"{LIST}2f", 9, 6, 2, 4.0, 4.0)),
+        ("glm4", ".classifier.output_labels", struct.pack(f"{LIST}I", 9, 4, 1, 2)),
         ("cohere2", ".attention.sliding_window_pattern", struct.pack(LIST, 9, 7, 0)),
         ("apertus", "xielu.alpha_n", struct.pack(f"{LIST}f", 9, 6, 1, 1.0)),
     ],

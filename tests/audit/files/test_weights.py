@@ -557,6 +557,9 @@ def test_a_size_that_the_config_leaves_to_its_class_is_not_established(key: str)
         ("mixtral", {"num_local_experts": 8}, "experts, and the config asks for 8"),
         ("mixtral", {"intermediate_size": 96}, "and the config asks for 96"),
         ("deepseek_v3", {"n_shared_experts": 4}, "and the config asks for 64"),
+        ("deepseek_v3", {"first_k_dense_replace": 0}, "layer 0 has no experts, and the config"),
+        ("deepseek_v3", {"first_k_dense_replace": 2}, "layer 1 has experts, and the config asks"),
+        ("mixtral", {"decoder_sparse_step": 2}, "layer 0 has experts, and the config asks for"),
     ],
 )
 def test_experts_are_as_many_and_as_wide_as_the_config_asks(

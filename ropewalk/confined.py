@@ -24,6 +24,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
+from importlib.util import find_spec
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -120,6 +121,18 @@ class Confined:
         text: str = self._ask("render", characters, "chat template", remedy, **arguments)[0]
         return text
 
+    def template_fault(self, template: str) -> str:
+        """Why a chat template is not valid Jinja, with its line; empty if it is valid."""
+        if find_spec("jinja2") is None:
+            return ""
+        try:
+            self._ask(
+                "parse", len(template), "chat template", "write a shorter one", template=template
+            )
+        except (ValueError, InputError) as error:
+            return first_line(error)[:200]
+        return ""
+
     def _tokenizer(self, does: str, characters: int, **arguments: object) -> tuple[Any, bytes]:
         remedy = "copy the tokenizer files of the model there, or split texts without line breaks"
         try:
@@ -152,8 +165,8 @@ class Confined:
                     -signal.SIGALRM: f"{PATIENCE * seconds} s",
                 }.get(self._process.returncode, f"{MEMORY >> 20:,} MiB of memory")
                 raise InputError(
-                    f"{self._name}: its {what} takes more than {most}, the limit for files "
-                    f"from elsewhere, for {characters:,} characters; {remedy}"
+                    f"{self._name}: its {what} takes more than {most} for a text of {characters:,} "
+                    f"characters, the limit for files from elsewhere; {remedy}"
                 ) from None
 
     def _start(self) -> None:
@@ -278,12 +291,13 @@ def trial(folder: Path, *texts: str) -> Confined | None:
     for path in (path for kind in _READ for path in folder.glob(kind)):
         if path.is_file() and path.stat().st_size > _MOST_BYTES:
             raise InputError(
-                f"{path}: larger than the limit of {_MOST_BYTES:,} bytes for a file of a "
+                f"{path}: is larger than the limit of {_MOST_BYTES:,} bytes for a file of a "
                 "tokenizer; copy it again from its publisher, or remove it"
             )
     if not (folder / FAST).is_file():
         return None
-    child = _shared(str(folder), read_text(folder / FAST, max_bytes=_MOST_BYTES))
+    # Not "", which is no tokenizer: an empty file is to be loaded, and fails.
+    child = _shared(str(folder), read_text(folder / FAST, max_bytes=_MOST_BYTES) or " ")
     beside = [folder / name for name in _BESIDE if (folder / name).is_file()]
     values = [read_json(path, max_bytes=_MOST_BYTES) for path in beside]
     child.encode([*texts, *_strings(values)], special=True)

@@ -18,7 +18,7 @@ from contextlib import suppress
 from itertools import chain
 from math import ceil
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, ClassVar
 
 _tokenizer: Any = None
 
@@ -67,7 +67,29 @@ def render(template: str, messages: list[Any], variables: dict[str, Any]) -> tup
     return text, b""
 
 
-_WORK = {each.__name__: each for each in (load, largest, encode, spans, decode, render)}
+def parse(template: str) -> tuple[None, bytes]:
+    """Compile a chat template, in the dialect of transformers, and run nothing of it."""
+    from jinja2 import TemplateSyntaxError
+    from jinja2.ext import Extension, loopcontrols
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    class Answers(Extension):
+        """The tag around what a model says, by which its tokens are found."""
+
+        tags: ClassVar = {"generation"}
+
+        def parse(self, parser: Any) -> Any:
+            next(parser.stream)
+            return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+    try:
+        ImmutableSandboxedEnvironment(extensions=[Answers, loopcontrols]).compile(template)
+    except TemplateSyntaxError as error:
+        raise ValueError(f"line {error.lineno}: {error.message}") from None
+    return None, b""
+
+
+_WORK = {each.__name__: each for each in (load, largest, encode, spans, decode, render, parse)}
 
 
 def _answer(does: str, seconds: int, **request: Any) -> tuple[dict[str, Any], bytes]:

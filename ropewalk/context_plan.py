@@ -142,7 +142,7 @@ class ContextPlan:
         if FULL_ATTENTION not in self.schedules and len(self.schedules) > 1:
             raise Unsupported(
                 f"{self.model} has no full attention, and several layer types that rotate: "
-                f"{', '.join(self.schedules)}; name the one to extend"
+                f"{', '.join(self.schedules)}; name the layer type to extend"
             )
         return self.main_layer
 

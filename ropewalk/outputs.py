@@ -269,8 +269,8 @@ def locks() -> ModuleType:
         import fcntl
     except ImportError:
         raise Unsupported(
-            "runs and exports need the file locks of POSIX, which this system has not; use Linux, "
-            "macOS, or Windows' subsystem for Linux"
+            "runs and exports need POSIX file locks, which this system does not have; use Linux, "
+            "macOS, or Windows Subsystem for Linux (WSL)"
         ) from None
     return fcntl
 

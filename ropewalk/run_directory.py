@@ -247,9 +247,9 @@ class RunDirectory:
                 sealed = seals_of(self.path).get(name, {}).get(_digest(before))
                 if sealed == self._lines() or _changed(self.path, sealed):
                     raise InputError(
-                        f"{file}: says something else than the {RECORDS} that it was made of, so "
-                        f"one of them was edited; restore it, or remove {name} to have it made "
-                        "again by the same command"
+                        f"{file}: does not match the {RECORDS} that it was made from, so one of "
+                        f"them was edited; restore it, or remove {name} to have it made again by "
+                        "the same command"
                     )
                 warnings.warn(f"{file}: was edited or damaged; it is made again", stacklevel=2)
         last = next(reversed(seals_of(self.path).get(name, {})), None)
@@ -321,7 +321,7 @@ def check_kept(file: Path, run: Path) -> None:
         name, how, is_forged = changed
         again = f"{file.name} and {name}" if is_forged else file.name
         raise InputError(
-            f"{run / name}: {how} that {file.name} was made of; restore it, or remove {again} to "
+            f"{run / name}: {how} that {file.name} was made from; restore it, or remove {again} to "
             "have both made again by the same command"
         )
 
@@ -600,7 +600,10 @@ def read_arguments(file: Path, command: str) -> dict[str, object]:
     if not verb:
         raise InputError(f"{file}: is not the {CONFIGURATION} of a run; give RUN/{CONFIGURATION}")
     if verb != command:
-        raise InputError(f"{file}: is of `ropewalk {verb}`; give the {CONFIGURATION} of {command}")
+        raise InputError(
+            f"{file}: belongs to a run of `ropewalk {verb}`; give the {CONFIGURATION} of a run of "
+            f"{command}"
+        )
     fields = Fields(read_json(file), f"{file}: ")
     if ARGUMENTS not in fields:
         raise InputError(

@@ -133,7 +133,9 @@ class Ranks:
 
     def meet(self, device: Any) -> Any:
         """Begin a process group of the ranks of this copy, which use such devices."""
-        raise Unsupported("one process cannot share a copy; start several with torchrun")
+        raise Unsupported(
+            "sharing a copy of the model needs more than one process; start several with torchrun"
+        )
 
     def place(self, model: Any, device: Any) -> None:
         """Put this rank's part of every layer on the device (FSDP2)."""

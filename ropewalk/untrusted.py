@@ -32,7 +32,7 @@ def read_json(path: str | Path, *, max_bytes: int = MAX_BYTES) -> object:
 
 
 def read_text(path: str | Path, *, max_bytes: int = MAX_BYTES) -> str:
-    """The text of a JSON file, bounded."""
+    """The text of a file, bounded."""
     path = Path(path)
     try:
         if path.exists() and not path.is_file():  # a pipe would wait for ever
@@ -52,7 +52,7 @@ def read_text(path: str | Path, *, max_bytes: int = MAX_BYTES) -> str:
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError:
-        raise InputError(f"{path}: is not UTF-8 text; expected a JSON file") from None
+        raise InputError(f"{path}: is not UTF-8 text; check that it is the right file") from None
 
 
 def parse_json(text: str, *, source: str) -> object:

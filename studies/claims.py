@@ -89,7 +89,8 @@ class Claim(NamedTuple):
     margin: float = 0.0
     """How much worse the first arm may be and still count as no worse."""
     of_model: Callable[[Known, str], float | None] | None = None
-    """A model's value, in place of the difference of the two arms, which it reads with others."""
+    """A model's value, in place of the difference of the two arms, which it reads with others; not
+    that of planted arms."""
     withdrawn: str = ""
     """The reason why these arms do not ask what the paper claims; its figures stay."""
 
@@ -207,7 +208,7 @@ def values(file: Path) -> dict[Cell, dict[Measure, float]]:
 
 def finding(known: Known, claim: Claim, arms: tuple[Arm, Arm] | None = None) -> Difference:
     names = list(dict.fromkeys([*SUBJECTS, *(cell.subject for cell in known)]))
-    if claim.of_model is not None:
+    if claim.of_model is not None and arms is None:
         own_values = {name: claim.of_model(known, name) for name in names}
         return Difference({name: own for name, own in own_values.items() if own is not None})
     better, worse = arms or (claim.better, claim.worse)

@@ -84,5 +84,5 @@ def test_no_module_of_posix_alone_is_needed(tmp_path: Path) -> None:
 
 def test_a_run_says_what_it_needs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "fcntl", None)
-    with pytest.raises(Unsupported, match=r"file locks of POSIX.*use Linux"):
+    with pytest.raises(Unsupported, match=r"POSIX file locks.*use Linux"):
         RunDirectory(tmp_path / "run", "test", {})

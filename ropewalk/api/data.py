@@ -73,7 +73,7 @@ def build_data(
     """
     if weights is not None and long_ce is not None:
         raise InputError(
-            "tokens have the weights of their rows or of LongCE; leave one of them out"
+            "token weights come from the rows or from LongCE, not from both; leave one of them out"
         )
     with called("data build", build_data, locals()) as (_, progress):
         source = resolve(tokenizer, allow_download=allow_download)

@@ -72,7 +72,9 @@ def _made(
         else:
             raise UnknownName("kind", kind, ("method", "task", "objective"))
     except KeyError as error:
-        raise InputError(f"{kind} {name}: its parameter {error} has no type; write one") from None
+        raise InputError(
+            f"{kind} {name}: its parameter {error} has no type annotation; add one"
+        ) from None
     except (TypeError, NameError) as error:
         raise InputError(f"{kind} {name}: {error}; see `rw.register`") from None
     # Last, since a task's name may be declared.

@@ -111,8 +111,8 @@ def _page(paths: Sequence[Path], runs: Sequence[RunOnDisk], place: Path) -> Page
         page = page_of(runs[0]) if runs else index_of(paths[0])
     if not page.sections:
         raise InputError(
-            f"{paths[0]}: has no results yet; run the same command again to continue where it "
-            "stopped"
+            f"{paths[0]}: has no results yet; run the command that began it again, which continues "
+            "where it stopped"
         )
     return page
 

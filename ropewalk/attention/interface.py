@@ -115,8 +115,9 @@ def _near_by_mask(module: nn.Module, mask: DeferredMask, layout: Layouts) -> int
         return None
     if mask.near == getattr(getattr(module, "config", None), "attention_chunk_size", None):
         raise Unsupported(
-            f"this layer attends within chunks of {mask.near} tokens, which a layout does not cut; "
-            "give shorter windows, or leave the layout out"
+            f"this layer attends within chunks of {mask.near} tokens, and layouts are not "
+            f"supported across chunks; give windows of at most {mask.near} tokens, or leave the "
+            "layout out"
         )
     return mask.near
 
@@ -258,7 +259,8 @@ def _refuse_context(
     if key.shape[2] != local:
         raise Unsupported(
             f"a layout describes a whole window, but only {local} of {key.shape[2]} keys are new "
-            "here, and the others come from a cache; give a layout to a forward over all tokens"
+            "here, and the others come from a cache; give a layout only to a forward over all "
+            "tokens, without a cache"
         )
     if kwargs.get("is_causal") is False or not getattr(module, "is_causal", True):
         raise Unsupported(
@@ -275,7 +277,7 @@ def _refuse_context(
     elif attention_mask is not None:
         raise Unsupported(
             f"an attention_mask of shape {tuple(attention_mask.shape)} cannot be combined with a "
-            "layout, which is a mask itself; leave it out"
+            "layout, which is a mask itself; leave the attention_mask out"
         )
 
 

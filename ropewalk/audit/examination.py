@@ -73,7 +73,11 @@ def audit(
         asked=asked,
         **examined.facts,
     )
-    faults = examined.faults(subject)
+    # Some faults of files concern some runtimes alone.
+    faults = (
+        *(each for each in files.findings if any(map(each.concerns, releases))),
+        *examined.faults(subject),
+    )
     # A run, which settles what a reading can only predict; its runtime's reading is then proven.
     trial = Trial()
     if run and files.loadable:
@@ -87,7 +91,7 @@ def audit(
         runtimes={reading.runtime: reading for reading in readings},
         written_for=examined.written_for,
         checks=files.checks(trial.loaded),
-        warnings=(*files.findings, *faults, *trial.findings),
+        warnings=(*faults, *trial.findings),
         compared=expected.plan is not None and not all(reading.unread for reading in readings),
         agreement=trial.agreement,
         notes=(*expected.notes, *unchecked, *trial.notes),

@@ -73,7 +73,8 @@ class GGUFFile:
         weighed = gguf.weights(self.header, self.parts, reading)
         comparing = share(progress, "verify", 0.15, 0.15, "comparing bytes")
         if len(self.parts) > 1:
-            content = of_folder(self.path.parent, comparing, of_parts=True)
+            names = [part.path.name for part in self.parts]
+            content = of_folder(self.path.parent, comparing, names)
         else:
             content = of_file(self.header, comparing)
         return Files(weighed, gguf.tokenizer(self.header), content)
@@ -89,7 +90,7 @@ class GGUFFile:
         self, subject: ExaminedModel, files: Files, faults: Sequence[Finding], progress: Progress
     ) -> Trial:
         """Run it, if one of its runtimes ever runs here."""
-        wrong = any(each.wrong for each in (*files.findings, *faults))
+        wrong = any(each.wrong for each in faults)
         runtimes = [named(reading.runtime) for reading in subject.readings]
         for runtime in (each for each in runtimes if each.run_here):
             progress(Status("verify", 0.3, f"running {runtime.run_here}"))

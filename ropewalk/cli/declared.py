@@ -196,7 +196,8 @@ def derived(verb: Any) -> Callable[..., None]:
         alone, saved = output == STANDARD_OUTPUT, output not in (None, STANDARD_OUTPUT)
         if details and (as_json or alone):
             raise InputError(
-                "--details is for the text of a terminal, which is not shown here; omit it"
+                "--details is for the text of a terminal, which this command does not print here; "
+                "omit it"
             )
         if shell.usual_run is not None:
             call = replace(call, given={"run": shell.usual_run(call.given), **call.given})

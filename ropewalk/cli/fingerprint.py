@@ -48,7 +48,9 @@ def command(
     file = model if model.is_file() and not is_gguf(model) else None
     if file is not None and ({"plan", "length"} & set(call.given) or output is not None):
         as_fingerprint(file)
-        raise InputError(f"{file}: is a fingerprint, made with its plan; give only --server URL")
+        raise InputError(
+            f"{file}: is a fingerprint, which holds its plan; give only --server URL with it"
+        )
     check_outputs(output=output, sources=(model,) if model.is_dir() else (), overwrite=overwrite)
     if server is not None and not model.is_file():  # the fingerprint takes minutes
         from ropewalk.evaluation.served.client import Client

@@ -97,7 +97,9 @@ def read_documents(
     if reader is not None:
         return (rows.document(row, field, weights, vocabulary) for row in reader(path, fields))
     if path.suffix.lower() in COMPRESSED:
-        raise InputError(f"{path}: is compressed; unpack it, and name what was in it")
+        raise InputError(
+            f"{path}: is compressed; unpack it, and give the path of the unpacked file"
+        )
     if path.suffix.lower() in TABLES:
         raise InputError(
             f"{path}: would be read as one text; write its rows as .jsonl, or name it .txt if one "
@@ -143,9 +145,9 @@ def _folder(path: Path) -> tuple[list[Path], list[Path]]:
         text = [p for p in text if p.stem.upper() not in CARDS]
     if rows_of and text and _bytes(rows_of) > _bytes(text):  # it is not clear what is meant
         raise InputError(
-            f"{path}: has text ({text[0].name}) and more than that in rows or tokens "
+            f"{path}: holds files of text ({text[0].name}) and of rows or tokens "
             f"({rows_of[0].name}), which are not read together; name a file, or a folder with one "
-            "of them"
+            "kind only"
         )
     read = text or rows_of
     for file in read:  # a corpus from elsewhere must not lead to files of its user

@@ -130,7 +130,7 @@ def _checked(array: NDArray[Any], place: str, vocabulary: Vocabulary) -> IntArra
     if (largest := int(tokens.max(initial=0))) >= vocabulary.size:
         raise InputError(
             f"{place}: holds the token {largest}, and the model's vocabulary has "
-            f"{vocabulary.size}: these tokens are of another tokenizer; give the text, or the "
+            f"{vocabulary.size}: these tokens come from another tokenizer; give the text, or the "
             "model that they are for"
         )
     return tokens
@@ -212,7 +212,10 @@ def saved(folder: Path, fields: Sequence[str]) -> Iterator[Row]:
     for name in names:
         path = folder / str(name)
         if Path(str(name)).name != name or not path.is_file() or path.is_symlink():
-            raise InputError(f"{folder / STATE}: {name!r} is not a file of this folder")
+            raise InputError(
+                f"{folder / STATE}: names {name!r}, which is not a file of this folder; save "
+                "the data set again"
+            )
         try:
             with pyarrow.memory_map(str(path)) as raw:
                 table = pyarrow.ipc.open_stream(raw)
@@ -281,8 +284,8 @@ def numpy_shard(path: Path, vocabulary: Vocabulary | None) -> Iterator[Document]
         raise InputError(f"{path}: is not a readable numpy array ({error})") from None
     if shard.ndim not in (1, 2) or not np.issubdtype(shard.dtype, np.integer):
         raise InputError(
-            f"{path}: must be one or two dimensions of whole numbers, not {shard.dtype} of shape "
-            f"{shard.shape}"
+            f"{path}: must be an array of whole numbers in one or two dimensions, not "
+            f"{shard.dtype} of shape {shard.shape}"
         )
     rows: Iterable[NDArray[Any]] = shard
     if shard.ndim == 1:

@@ -153,7 +153,7 @@ class _Build:
         self._tokens = 0
         if len({shard.texts_sha256 for shard in self._done}) < len(self._done):
             raise InputError(
-                f"{self._journal.path}: has a shard twice, which no build writes; restore it, or "
+                f"{self._journal.path}: lists a shard twice, which no build does; restore it, or "
                 "build into a new directory"
             )
 
@@ -355,7 +355,8 @@ class TokenStore:
         fields.close()
         if not 1 <= len(shards) <= MOST_SHARDS:
             raise InputError(
-                f"{path}: has {len(shards):,} shards, which must be between 1 and {MOST_SHARDS:,}"
+                f"{path}: states {len(shards):,} shards, and the number must be between 1 and "
+                f"{MOST_SHARDS:,}; restore the file, or build it again"
             )
         self.shards = tuple(
             Shard.from_json(shard, f"{path}: shards[{i}]") for i, shard in enumerate(shards)

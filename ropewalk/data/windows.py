@@ -337,7 +337,7 @@ class WindowStream(Sequence[Window]):
             count = len(self._windows(len(self._ends)))
             if count == 0:
                 raise InputError(
-                    f"epoch {len(self._ends)} has no windows; build a store with more text"
+                    f"epoch {len(self._ends)} has no windows; build the tokens from more text"
                 )
             self._ends.append(before + count)
         epoch = bisect_right(self._ends, index)

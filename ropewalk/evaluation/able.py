@@ -34,7 +34,8 @@ def with_able_tasks(evaluation: Evaluation, progress: Progress) -> Evaluation:
     if not able:
         raise InputError(
             f"the model can do no task at {format_length(length)}: it answers fewer than "
-            f"{LEAST:.0%} of {SAMPLES} questions right in each; name tasks, or give longer lengths"
+            f"{LEAST:.0%} of {SAMPLES} questions right in each; name the tasks to run (`tasks`), "
+            "or, if this length is too short for the tasks, give longer lengths"
         )
     if failed:
         evaluation.notice(

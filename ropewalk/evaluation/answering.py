@@ -97,7 +97,10 @@ class Answerer(Protocol):
 
     def losses(self, sequences: Sequence[IntArray], starts: Sequence[int]) -> Sequence[TokenScores]:
         """The loss of each token of a sequence from a start on."""
-        raise Unsupported(f"{self.model}: gives no probabilities of the tokens of a prompt")
+        raise Unsupported(
+            f"{self.model}: the server does not return probabilities of a prompt's tokens, which "
+            "this measurement needs; run the model in this process, or leave perplexity out"
+        )
 
     def read(self, document: Planted) -> TokenScores:
         """The scores of a document's tokens from its first scored one on."""

@@ -99,7 +99,7 @@ def chosen(
         if system is not None:
             raise InputError(
                 "the system text needs a chat, and the model is asked without one; leave out "
-                "`system`, or set `chat` on"
+                "`system`, or turn `chat` on"
             )
         return None
     notice("questions are put through the model's chat template (`chat` off: as text)")

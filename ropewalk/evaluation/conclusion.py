@@ -210,14 +210,14 @@ def measure(
         if directory is not None and (line := next(others, None)) is not None:
             raise InputError(
                 f"{directory.path / RECORDS}: line {line} scores sample {records[line - 1].sample} "
-                f"at {records[line - 1].length}, which this run does not ask; remove the line, or "
-                "restore the file"
+                f"at {records[line - 1].length}, which is not part of this run; remove the line, "
+                "or restore the file"
             )
         answerer.end(directory)
         if root and not records:
             raise InputError(
-                f"no token is a key token by {evaluation.evaluator}, so LongPPL has none to score; "
-                "give longer lengths, more text, or another `evaluator`"
+                f"{evaluation.evaluator} finds no key tokens, so LongPPL has none to score; give "
+                "longer lengths, more text, or another `evaluator`"
             )
         # Only rank 0 has all records, and so the results.
         result = concluded(evaluation, records) if root else None

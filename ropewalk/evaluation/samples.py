@@ -167,8 +167,8 @@ def _fit(fitted: Callable[[int], _Fitted], length: int, task: Task, *, guess: in
         attempts += 1
         if units >= length and tried.size <= least:  # a unit has at least a token
             raise InputError(
-                f"task {task.name}: {units:,} units make its prompt no longer than none, so it "
-                f"cannot fill {length} tokens; let its text grow with `units`"
+                f"task {task.name}: its prompt does not grow with {units:,} units, so it cannot "
+                f"fill {length} tokens; let its text grow with `units`"
             )
         per_unit = max(1, tried.size - least) / units
         units = best.units + max(1, int((aim - best.size) / per_unit))

@@ -78,7 +78,7 @@ def export(
     _check_tensors(model)
     why = _not_run(parts)
     if why and (problem := next(tensors.problems(model), "")):
-        raise InputError(f"{model.path}: {problem}, so no llama.cpp loads it; convert it again")
+        raise InputError(f"{model.path}: {problem}, so llama.cpp cannot load it; convert it again")
     as_folder = len(parts) > 1 and out.suffix.lower() != ".gguf"
     sources = tuple(part.path for part in parts)
     check_export_place(out, sources=sources, overwrite=overwrite, is_folder=as_folder)

@@ -30,8 +30,8 @@ def of_source(folder: Path) -> tuple[Tokens | None, tuple[str, ...]]:
     # Custom code and packages that are not installed are no fault of the folder.
     if files[0] == FAST and not _needs_code(folder):
         raise InputError(
-            f"{folder}: its tokenizer cannot be loaded ({tokens.error}); copy the tokenizer files "
-            "of the model there, or remove them"
+            f"{folder}: its tokenizer cannot be loaded ({tokens.error}); copy the model's "
+            "tokenizer files into this folder, or remove those that are there"
         )
     return None, (f"the tokenizer is copied and was not compared: {tokens.error}",)
 

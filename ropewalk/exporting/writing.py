@@ -21,13 +21,13 @@ from torch import Tensor
 from ropewalk.errors import printable
 from ropewalk.exporting.manifest import CARD, SOURCE_CARD, is_listable
 from ropewalk.models.checkpoint import STORED_TYPES, Checkpoint
-from ropewalk.models.load import WEIGHT_INDEX
+from ropewalk.models.safetensors_header import INDEX, SINGLE
 from ropewalk.untrusted import read_json
 
 _STORED_NAMES = {dtype: name for name, dtype in STORED_TYPES.items()}
 # What goes along with weights and config. No code, no pickles, and no subfolder.
 _COMPANIONS = ("*.json", "*.txt", "*.jinja", "*.model", "LICENSE*", "NOTICE*", "README*")
-_WRITTEN_ANEW = ("config.json", WEIGHT_INDEX)
+_WRITTEN_ANEW = ("config.json", INDEX)
 
 Rewrite = Callable[[str, Tensor], Tensor]
 """From a tensor's name and value to the value that is written in its place."""
@@ -76,12 +76,12 @@ def write_weights(
                 copied.append(path.name)
         else:
             total += _rewritten(path, folder / path.name, rewrite)
-    if checkpoint.files[0].name != "model.safetensors" or len(checkpoint.files) > 1:
-        index = read_json(checkpoint.folder / WEIGHT_INDEX)
+    if checkpoint.files[0].name != SINGLE or len(checkpoint.files) > 1:
+        index = read_json(checkpoint.folder / INDEX)
         assert isinstance(index, dict)
         if rewrite is not None and isinstance(index.get("metadata"), dict):
             index["metadata"]["total_size"] = total
-        write_json(folder / WEIGHT_INDEX, index)
+        write_json(folder / INDEX, index)
     return tuple(copied) if linked else ()
 
 

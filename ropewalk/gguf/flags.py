@@ -84,8 +84,8 @@ def flags_of(header: GGUFHeader, schedule: RotarySchedule, length: int) -> Flags
         raise Unsupported(f"{file} holds {held}, which no flag takes away; {WITH_A_FILE}")
     if not flags_reach_all_layers(header):
         raise Unsupported(
-            f"architecture {header.architecture}: llama.cpp's flags leave its layers with a "
-            f"sliding window as the file has them; {WITH_A_FILE}"
+            f"architecture {header.architecture}: llama.cpp's flags do not change its layers with "
+            f"a sliding window; {WITH_A_FILE}"
         )
     setting = setting_in(replace(usable(header), betas=True), schedule)
     if has_own_windows(header):

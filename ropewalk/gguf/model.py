@@ -253,8 +253,9 @@ class GGUFModel:
         for index, tensors in layers.items():
             if missing := sorted(every - tensors):
                 raise InputError(
-                    f"{self.checkpoint.folder}: layer {index} has no {', '.join(missing[:3])}, as "
-                    "other layers have; download the complete model again"
+                    f"{self.checkpoint.folder}: layer {index} lacks "
+                    f"{', '.join(missing[:3])}, which other layers have; download the complete "
+                    "model again"
                 )
 
     def _shape(

@@ -36,7 +36,8 @@ def read_parts(path: str | Path) -> tuple[GGUFHeader, ...]:
     matched = _NAME.fullmatch(header.path.name)
     if not isinstance(number, int) or not 0 <= number < count:
         raise InputError(
-            f"{path}: states part {number} of {count}, which cannot be; split the model again"
+            f"{path}: says that it is part {number} of {count}, which is impossible; split the "
+            "model again"
         )
     if matched is None or (int(matched["number"]), int(matched["count"])) != (number + 1, count):
         raise InputError(

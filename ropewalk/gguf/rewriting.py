@@ -186,9 +186,7 @@ def spans(header: GGUFHeader) -> dict[str, int]:
                 f"{place.start + size:,} of {whole:,}; copy it again"
             )
         if size > room:
-            raise InputError(
-                f"{header.path}: {name} reaches into the tensor behind it; convert it again"
-            )
+            raise InputError(f"{header.path}: {name} overlaps the next tensor; convert it again")
         if (place.start - header.data) % header.alignment:
             raise InputError(
                 f"{header.path}: {name} does not begin at a multiple of {header.alignment} bytes; "
@@ -196,8 +194,8 @@ def spans(header: GGUFHeader) -> dict[str, int]:
             )
         if end < whole and room - size >= header.alignment:
             raise InputError(
-                f"{header.path}: {name} would end {room - size:,} bytes before the tensor behind "
-                "it, so its type or shape is not the one that was written; convert it again"
+                f"{header.path}: {name} would end {room - size:,} bytes before the next tensor, so "
+                "its type or shape is not the one that was written; convert it again"
             )
         sizes[name] = size
     return sizes

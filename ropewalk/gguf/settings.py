@@ -125,7 +125,8 @@ def setting_in(
     if not arch.attn_factor:
         raise Unsupported(
             f"architecture {arch.name}: normalises queries and keys after rotating them, so that "
-            f"an attention scaling of {attention:.6g} has no effect; plan with 1"
+            f"an attention scaling of {attention:.6g} has no effect; plan with an attention "
+            "scaling of 1"
         )
     return replace(setting, said=f"{setting.said}, {_ATTENTION} = {setting.attention:.6g}")
 

@@ -46,7 +46,16 @@ _SIZES = {
 """Sizes in shapes that a key states, or nothing does."""
 _SCALES = ("scale", "input_scale")
 _EPSILONS = ("attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon")
-_PATTERN = "attention.sliding_window_pattern"
+_BY_LAYER = "block_count"
+_LISTS: Mapping[str, tuple[str, str | int]] = {
+    **{f".{key}": ("Ii?", _BY_LAYER) for key in _PER_LAYER},
+    ".attention.sliding_window_pattern": ("Ii?", ""),
+    ".rope.dimension_sections": ("Ii?", 4),
+    ".classifier.output_labels": ("s", ""),
+    **{f"xielu.{key}": ("f", _BY_LAYER) for key in ("alpha_n", "alpha_p", "beta", "eps")},
+}
+"""The keys under which llama.cpp takes a list: of these types, by struct's letters, and of so many
+items, or of any number but none."""
 TYPES = TABLE.with_name("key_types.json")
 """The keys that llama.cpp loads, by their type; those of an architecture begin with a dot."""
 _NO_WEIGHTS = {24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64"}
@@ -71,11 +80,7 @@ def unjudged(header: GGUFHeader) -> str:
 
 def problems(header: GGUFHeader) -> Iterator[str]:
     """Each thing for which llama.cpp refuses the file, or computes garbage."""
-    for kind, key in ((kind, key) for kind, keys in table_in(TYPES).items() for key in keys):
-        stated = f"{header.architecture}{key}" if key.startswith(".") else key
-        listed = key[1:] in (*_PER_LAYER, _PATTERN) and stated in header.lengths
-        if not listed and header.mistyped(stated, kind):
-            yield f"{key.removeprefix('.')} must be stored as {kind} to be loaded"
+    yield from _mistyped_keys(header)
     experts, used = (header.number(key) or 0 for key in ("expert_count", "expert_used_count"))
     if not min(experts, 1) <= used <= experts:
         yield f"expert_used_count = {used:g}, and expert_count = {experts:g}"
@@ -102,6 +107,21 @@ def problems(header: GGUFHeader) -> Iterator[str]:
         yield from _missing(header, len(blocks))
         yield from _mistyped(header)
         yield from _misshapen(header)
+
+
+def _mistyped_keys(header: GGUFHeader) -> Iterator[str]:
+    for kind, key in ((kind, key) for kind, keys in table_in(TYPES).items() for key in keys):
+        stated = f"{header.architecture}{key}" if key.startswith(".") else key
+        listed = key in _LISTS and stated in header.lengths
+        if not listed and header.mistyped(stated, kind):
+            yield f"{key.removeprefix('.')} must be stored as {kind} to be loaded"
+    for key, (types, length) in _LISTS.items():
+        stated = f"{header.architecture}{key}" if key.startswith(".") else key
+        count = header.lengths.get(stated)
+        wanted = header.count(length) if isinstance(length, str) and length else length or count
+        if count is not None and (header.items[stated] not in types or not count == wanted != 0):
+            kind = {"f": "float32 numbers", "s": "texts"}.get(types, "whole numbers")
+            yield f"{key.removeprefix('.')} must list {wanted or 'some'} {kind}"
 
 
 def unfamiliar(header: GGUFHeader) -> str:

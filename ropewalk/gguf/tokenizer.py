@@ -81,8 +81,8 @@ class GGUFTokenizer:
         backend = getattr(tokenizer, "backend_tokenizer", None)
         if backend is None:
             raise Unsupported(
-                f"{type(tokenizer).__name__}: has no tokenizer.json, from which the export reads; "
-                "save it as a fast tokenizer of transformers first"
+                f"{type(tokenizer).__name__}: has no tokenizer.json, which the export needs; save "
+                "it as a fast tokenizer of transformers first"
             )
         stated = json.loads(backend.to_str())
         model = stated["model"]
@@ -198,8 +198,8 @@ def _added(tokenizer: Any) -> tuple[bool, bool]:
     adds_eos = extra > adds_bos and whole[-1] == tokenizer.eos_token_id
     if extra != adds_bos + adds_eos:
         raise Unsupported(
-            f"this tokenizer turns 'a' into {whole}, and llama.cpp can put at most BOS before "
-            "and EOS behind a text; change its post-processor"
+            f"this tokenizer turns 'a' into {whole}, and llama.cpp can add at most BOS before a "
+            "text and EOS after it; change the tokenizer's post-processor"
         )
     return adds_bos, adds_eos
 

@@ -82,8 +82,8 @@ def model_of(header: GGUFHeader) -> nn.Module:
     wrong = sorted(n for n in {*state, *weights} if _shape(state, n) != _shape(weights, n))
     if wrong:
         raise InputError(
-            f"{header.path}: {len(wrong)} of its tensors do not belong to such a model: "
-            f"{', '.join(wrong[:3])}; convert it again"
+            f"{header.path}: {len(wrong)} of its tensors do not belong to a model of its "
+            f"architecture: {', '.join(wrong[:3])}; convert it again"
         )
     model.load_state_dict(weights)
     return model.eval()

@@ -39,13 +39,14 @@ def check_divides(config: Any, ranks: int) -> str:
     plan = getattr(text, "base_model_tp_plan", None)
     if not plan:
         raise Unsupported(
-            f"transformers has no plan to divide a model of type {text.model_type!r} over ranks; "
-            "run it with one rank to a copy (`ranks_per_copy` 1), so that copies share the samples"
+            f"transformers defines no tensor-parallel plan for model type {text.model_type!r}; use "
+            "one rank per copy (`ranks_per_copy` 1), so that the copies share the samples"
         )
     if text.model_type == "cohere" and text.use_qk_norm:
         raise Unsupported(
-            "transformers' plan for cohere does not divide the norms of its queries and keys, "
-            "whose weights differ by head; run it with one rank to a copy (`ranks_per_copy` 1)"
+            "transformers' tensor-parallel plan for cohere does not divide the norms of its "
+            "queries and keys, whose weights differ by head; use one rank per copy "
+            "(`ranks_per_copy` 1)"
         )
     heads = []
     for name, key in (("query", "num_attention_heads"), ("key", "num_key_value_heads")):

@@ -78,7 +78,7 @@ where a config says so, besides those that always do."""
 
 
 def follows_share(model_type: str) -> bool:
-    """True unless the code of a known type turns whole heads, whatever `partial_rotary_factor`."""
+    """True unless a known type rotates whole heads, whatever `partial_rotary_factor`."""
     if model_type not in FAMILIES or model_type in _TABLE["follow_a_share"]:
         return True
     return "partial_rotary_factor" in FAMILIES[model_type].defaults

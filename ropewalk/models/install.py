@@ -229,7 +229,7 @@ class Installation:
         if len(scalings) > 1:
             raise Unsupported(
                 f"{layer_type}: the steps of this plan differ in log-n or softmax scaling, which "
-                "cannot change with the current length; declare a length instead"
+                "cannot change with the current length; install the plan for one length"
             )
         return scalings.pop()
 

@@ -23,18 +23,11 @@ from ropewalk.lengths import format_length
 from ropewalk.models.config import Config, ConfigReader, load_config, present_plan
 from ropewalk.models.dividing import distributed
 from ropewalk.models.placement import check_placement
-from ropewalk.models.safetensors_header import read_header
+from ropewalk.models.safetensors_header import INDEX, PICKLES, SINGLE, read_header, read_index
 from ropewalk.models.source import resolve
-from ropewalk.untrusted import read_json
 
 # transformers loads under settings of the whole process, and threads would miss tied weights.
 _ONE_AT_A_TIME = Lock()
-_SINGLE = "model.safetensors"
-_MAX_INDEX_BYTES = 16 * 2**20  # that of DeepSeek-V3 has nine million
-_LONGEST_NAME = 200
-"""The longest name of a file of weights; file systems take names of 255 bytes."""
-WEIGHT_INDEX = "model.safetensors.index.json"
-_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
 
 @dataclass(frozen=True)
@@ -184,11 +177,11 @@ def checked_weights(folder: Path) -> list[Path]:
 
 
 def _weight_files(folder: Path) -> list[Path]:
-    if (folder / _SINGLE).is_file():
-        return [folder / _SINGLE]
-    if (folder / WEIGHT_INDEX).is_file():
+    if (folder / SINGLE).is_file():
+        return [folder / SINGLE]
+    if (folder / INDEX).is_file():
         return _shards(folder)
-    pickles = sorted(path.name for pattern in _PICKLES for path in folder.glob(pattern))
+    pickles = sorted(path.name for pattern in PICKLES for path in folder.glob(pattern))
     if pickles:
         raise Unsupported(
             f"{folder}: has its weights only as a pickle ({pickles[0]}), and reading a pickle can "
@@ -197,23 +190,22 @@ def _weight_files(folder: Path) -> list[Path]:
             ".save_pretrained(new_folder), then copy its tokenizer files to new_folder"
         )
     raise InputError(
-        f"{folder}: holds a config but no weights ({_SINGLE} or {WEIGHT_INDEX}); "
+        f"{folder}: holds a config but no weights ({SINGLE} or {INDEX}); "
         "give the folder that holds both config and weights"
     )
 
 
 def _shards(folder: Path) -> list[Path]:
-    path = folder / WEIGHT_INDEX
-    index = read_json(path, max_bytes=_MAX_INDEX_BYTES)
-    names = index.get("weight_map") if isinstance(index, dict) else None
-    if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
-        raise InputError(f"{path}: has no weight_map of file names; copy it again")
-    shards = sorted(set(names.values()))
-    outside = [name for name in shards if Path(name).name != name or len(name) > _LONGEST_NAME]
-    if outside:
-        raise InvalidValue(
-            f"{path}: weight_map", outside[0], "must name a file of the same folder", "correct it"
+    try:
+        index, complete = read_index(folder / INDEX)
+    except InputError as error:
+        raise InputError(f"{folder}/{error}; copy it again") from None
+    if not complete:
+        raise InputError(
+            f"{folder / INDEX}: has no object `metadata`, without which transformers loads no "
+            'shards; add "metadata": {}'
         )
+    shards = sorted(set(index.values()))
     missing = [name for name in shards if not (folder / name).is_file()]
     if missing:
         raise InputError(
@@ -231,7 +223,7 @@ def load_stock_config(folder: Path) -> Any:
         return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # whatever its class says of values that it does not take
         raise InputError(
-            f"{folder}: transformers does not take its config.json "
+            f"{folder}: transformers rejects its config.json "
             f"({shortened(' '.join(str(error).split()))}); correct or restore the file"
         ) from None
 

@@ -60,8 +60,8 @@ def check_finite(model: Any) -> None:
         if not weight.isfinite().all():
             raise InputError(
                 f"{name_of(model)}: {name} holds NaN or infinite values, so all that it computes "
-                "is NaN; copy the weights again, or train again from a checkpoint before the loss "
-                "became NaN"
+                "is NaN; copy the weights again, or resume training from a checkpoint saved "
+                "before the loss became NaN"
             )
 
 

@@ -1,4 +1,5 @@
-"""The header of a safetensors file: its tensors, and whether the file holds all of them.
+"""The header of a safetensors file: its tensors, and whether the file holds all of them; and the
+index of several files.
 
 The format: eight bytes with the header's length, a JSON header with each tensor's type, shape and
 place, and the tensors, one after the other up to the last byte. The same rules as in the library,
@@ -11,9 +12,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
-from ropewalk.errors import InputError, Unsupported
-from ropewalk.untrusted import parse_json
+from ropewalk.errors import InputError, Unsupported, shortened
+from ropewalk.untrusted import parse_json, read_text
 
+SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+MOST_INDEX = 32 * 2**20
+"""The bytes of an index; that of DeepSeek-V3 has nine million."""
+_LONGEST_NAME = 200
+"""The longest name of a file of weights; file systems take names of 255 bytes."""
 MOST_HEADER = 16 * 2**20
 """The header of a file of a hundred thousand tensors."""
 _BITS = {
@@ -78,6 +85,21 @@ def read_json_header(path: Path) -> tuple[int, dict[str, Any]]:
     if not isinstance(value, dict) or not text.startswith("{"):
         raise InputError(f"{path.name}: its header is not a JSON object")
     return length, value
+
+
+def read_index(path: Path) -> tuple[dict[str, str], bool]:
+    """The file of each tensor by an index; and whether transformers, which asks for `metadata`,
+    loads by it."""
+    index = parse_json(read_text(path, max_bytes=MOST_INDEX), source=path.name)
+    named = index.get("weight_map") if isinstance(index, dict) else None
+    if not isinstance(index, dict) or not isinstance(named, dict) or not named:
+        raise InputError(f"{path.name}: has no weight_map of file names")
+    for name, file in named.items():
+        usual = isinstance(file, str) and Path(file).name == file and file.isprintable()
+        if not usual or len(file) > _LONGEST_NAME:
+            said = f"{shortened(name)} = {shortened(file)} must name a file of the same folder"
+            raise InputError(f"{path.name}: {said}")
+    return named, isinstance(index.get("metadata"), dict)
 
 
 def _stored(path: Path, name: str, entry: object) -> Stored:

@@ -123,8 +123,9 @@ def _written(
     period = growth.get(ORIGINAL_LENGTH, original)
     if period != original and setting["rope_type"] != "default":  # which reads no such length
         raise Unsupported(
-            f"{layer}: the plan's queries grow every {period} positions, and those of a stock "
-            f"config of model type {reader.model_type!r} every {original}, its original length"
+            f"{layer}: the plan scales queries up every {period} positions, and a stock config of "
+            f"model type {reader.model_type!r} every {original}, its original length; plan "
+            "without that scaling"
         )
     setting = {"rope_theta": schedule.geometry.base, **setting, **growth}
     setting |= {key: rope[key] for key in CARRIED_KEYS if key in rope}
@@ -379,8 +380,8 @@ def to_v4_keys(inner: Config, reader: ConfigReader) -> None:
     one_base = family.local_base == base and scaling["rope_theta"] == plain["rope_theta"]
     if ropes and not (one_base and ropes == {SLIDING_ATTENTION: plain}):
         raise Unsupported(
-            "v4 keys: this model has a setting for every layer type, which they cannot hold; write "
-            "the keys of version 5"
+            "v4 keys: this model has separate settings for its layer types, which config keys of "
+            "transformers 4 cannot hold; write the keys of transformers 5"
         )
     del inner["rope_parameters"]
     inner[base] = scaling.pop("rope_theta")

@@ -258,8 +258,8 @@ class OpenModel:
             call = heard[layer]
             if "position_embeddings" not in call.kwargs:
                 raise Unsupported(
-                    f"{_name(model)}: {type(layer.module).__name__} is not given cos and sin by "
-                    "name, so its rotation cannot be taken apart"
+                    f"{_name(model)}: {type(layer.module).__name__} does not take cos and sin as "
+                    "keyword arguments, so its rotation cannot be measured by itself"
                 )
             cos, sin = call.cos_sin
             plain = probe.replay(layer, call, torch.ones_like(cos), torch.zeros_like(sin))
@@ -268,8 +268,9 @@ class OpenModel:
             layout = _fit(plain.query, call.query, table[0], table[1])
             if layout is None:
                 raise Unsupported(
-                    f"{_name(model)}: {type(layer.module).__name__} does more than rotating "
-                    "between its projections and its attention, so a shift cannot be isolated"
+                    f"{_name(model)}: {type(layer.module).__name__} does more than rotate between "
+                    "its projections and its attention, so the effect of a shift cannot be "
+                    "measured by itself"
                 )
             layouts.append(layout)
         return tuple(layouts)

@@ -249,8 +249,9 @@ def check_store(store: TokenStore, tokenizer: Any, model: Path, progress: Progre
     """Refuse tokens of another tokenizer, changed ones, and ids that the model does not know."""
     if store.tokenizer_sha256 != Encoder(tokenizer).sha256:
         raise InputError(
-            f"{store.folder}: its tokens are of another tokenizer than the model's; build it again "
-            "with this model (`ropewalk data build`), or give the model that it was built for"
+            f"{store.folder}: its tokens come from a tokenizer other than the model's; build it "
+            "again with this model (`ropewalk data build`), or give the model that it was built "
+            "for"
         )
     config = load_stock_config(model).get_text_config()
     store.check(progress, vocabulary=config.vocab_size)

@@ -130,8 +130,8 @@ def _judged(run: RunOnDisk, export: Path, plan: ContextPlan) -> Judged:
     results = {name: each for name in JUDGES if (each := stage_of(run, name, Judged)) is not None}
     if exports is None or not results:
         raise InputError(
-            f"{run.path}: has no export yet; run the same command again to continue where it "
-            "stopped"
+            f"{run.path}: has no export yet; run the command that began it again, which continues "
+            "where it stopped"
         )
     judged, kept = final(results), exports.sha256
     other = [name for name, digest in digests_of(export).items() if kept.get(name) != digest]

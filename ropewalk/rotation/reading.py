@@ -96,7 +96,7 @@ def read(live: Any) -> Live:
     module = _module(live)
     if module is None:
         raise InputError(
-            f"{shortened(live)}: is nothing whose rotation can be read; give a model, a rotary "
+            f"{shortened(live)}: has no rotation that ropewalk can read; give a model, a rotary "
             "module, inverse frequencies, a plan, a folder or a GGUF file"
         )
     return _of_module(module)
@@ -134,8 +134,8 @@ def _of_plan(plan: ContextPlan, name: str, *, states_heads: bool) -> Live:
 def _of_frequencies(inverse: Tensor) -> Live:
     if inverse.ndim != 1 or not inverse.is_floating_point():
         raise InputError(
-            f"inverse frequencies of {inverse.dtype} in {inverse.ndim} dimensions: must be one "
-            "real number a pair; give the model's inv_freq"
+            f"inverse frequencies of {inverse.dtype} in {inverse.ndim} dimensions: must be a "
+            "vector with one real number per pair; give the model's inv_freq"
         )
     frequencies = _float64(inverse)
 
@@ -177,7 +177,7 @@ def _of_module(live: nn.Module) -> Live:
         if not rotations:
             raise Unsupported(
                 f"{path or 'the module'} ({type(module).__name__}) rotates in a form that ropewalk "
-                "cannot read; known are transformers' rotary modules, tables named "
+                "cannot read; it reads transformers' rotary modules, tables named "
                 f"{' or '.join(TABLES)}, and inverse frequencies as a tensor"
             )
         # Layers that share a module and a layer type are one reading.
@@ -227,7 +227,10 @@ def _layers(
     typed = {n: layer_type_of(text, n, plan) for n in number or range(count) if n < count}
     layer_type = layer_type or (typed.get(number[0]) or "" if number else sole)
     if not number and not layer_type:
-        raise Unsupported(f"{path}: does not say which of the model's layer types it rotates")
+        raise Unsupported(
+            f"{path}: does not say which of the model's layer types it rotates; make the plan "
+            "again from the model"
+        )
     layers = tuple(n for n, each in typed.items() if each == layer_type)
     return layer_type, None if number and not layers else layers
 

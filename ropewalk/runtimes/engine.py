@@ -283,8 +283,8 @@ def passed_on(served: ModelClass, reader: ConfigReader, rope: Config) -> Config:
     """The setting that the model's class passes on to its rotary module; refused if it fails."""
     if served.scaling == "unknown":
         raise Unsupported(
-            f"chooses its class by the architecture {shortened(served.architecture)}, and what "
-            "that hands to its rotary module is not known; run the model there to see"
+            f"chooses its class by the architecture {shortened(served.architecture)}, and ropewalk "
+            "does not know how that class rotates; run the model there to see"
         )
     geometry = reader.geometry(rope, 1)
     in_part = geometry.rotary_dim < geometry.head_dim and not reader.get("qk_rope_head_dim")

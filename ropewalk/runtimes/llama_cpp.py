@@ -250,7 +250,10 @@ def _flags(plan: ContextPlan, source: Source, file: str) -> str:
     windows = of_windows(source.header) if of_file else None
     kept = windows is not None and all(plan.keeps(each, windows) for each in others)
     if (others and not kept) or len(plan.steps()) > 1:
-        raise Unsupported("llama.cpp's flags set one schedule for all layers and lengths")
+        raise Unsupported(
+            "llama.cpp's flags set one schedule for all layers and lengths, and this plan has "
+            "several"
+        )
     if not _is_plain(present, of_file=of_file):
         raise Unsupported("llama.cpp's flags do not replace a scaling that the file has already")
     flags = _rope_flags(plan.longest())
@@ -281,7 +284,9 @@ def _architecture_of(source: Source) -> str:
 def _rope_flags(schedule: RotarySchedule) -> tuple[str, ...]:
     """llama.cpp's flags for a schedule, over plain frequencies."""
     if schedule.kept_initial_positions or schedule.log_n or schedule.softmax_scaling != 1:
-        raise Unsupported("llama.cpp's flags have no kept positions, log-n or softmax scaling")
+        raise Unsupported(
+            "llama.cpp's flags cannot express kept positions, log-n scaling or softmax scaling"
+        )
     base, factors = schedule.geometric_base, schedule.rescale_factors
     geometry = schedule.geometry
     if schedule.attention_scaling == 1:
@@ -303,7 +308,10 @@ def _rope_flags(schedule: RotarySchedule) -> tuple[str, ...]:
                 *("--yarn-beta-fast", f"{yarn['beta_fast']!r}"),
                 *("--yarn-beta-slow", f"{yarn['beta_slow']!r}"),
             )
-    raise Unsupported("llama.cpp's flags express a base, one factor for all pairs, or default YaRN")
+    raise Unsupported(
+        "llama.cpp's flags can express a base, one factor for all pairs, or YaRN with its default "
+        "parameters, and this plan is none of these"
+    )
 
 
 def llama_server(file: str, length: int, *flags: str) -> str:
@@ -357,7 +365,9 @@ class LlamaCppRuntime(Target):
         def seen(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
             kind = kind_of(rope)
             if reader.family.softmax_mscale:
-                raise Unsupported("llama.cpp's rules for DeepSeek's two mscales are not known here")
+                raise Unsupported(
+                    "ropewalk does not know what llama.cpp does with DeepSeek's two mscales"
+                )
             if reader.model_type in _CONVERTED_WITHOUT:
                 return reader.steps({**_CONVERTED_WITHOUT[reader.model_type](rope), **share(rope)})
             takes_factors = reader.model_type in LLAMA_CPP_FACTORS

@@ -90,8 +90,8 @@ class MlxLm(Runtime):
                 )
             if outcome == "other":
                 raise Unsupported(
-                    f"{served} computes rope type {_kind(rope)!r} in a way of its own; run the "
-                    "model there to see"
+                    f"{served} computes rope type {_kind(rope)!r} in a way that ropewalk does not "
+                    "know; run the model there to see"
                 )
             if outcome != "plain":
                 said.append((f"{served} does not read {form}", old_keys))
@@ -164,8 +164,8 @@ def _arrives(reader: ConfigReader, rope: Config) -> tuple[str, str, Config]:
     row = _row(kind)
     if row is None:
         raise Unsupported(
-            f"how mlx-lm's class of {shortened(kind)} reads a setting was not measured; run the "
-            "model there to see"
+            f"how mlx-lm's class of {shortened(kind)} reads rope settings was not measured; run "
+            "the model there to see"
         )
     form, layer_type = V5 if reader.config.get(V5) else V4, rope.get("layer_type")
     if form == V5 and not row["reads_v5"] and V4 in reader.config:

@@ -196,7 +196,7 @@ class ModelClass:
         kind = str(setting.get("rope_type", "default"))
         # First the faults that no setting avoids, then those with this setting.
         if not self.turns_parts and setting.get("partial_rotary_factor", 1) < 1:
-            return f"{self} turns whole heads, whatever partial_rotary_factor says"
+            return f"{self} rotates whole heads, whatever partial_rotary_factor says"
         if self.own_share not in (None, setting.get(SHARE, 1.0)):
             return f"{self} reads {SHARE} next to the rope setting only: it is {self.own_share:g}"
         try:

@@ -80,7 +80,8 @@ class Ollama(Runtime):
         def seen(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
             if name in _OTHERS:
                 raise Unsupported(
-                    f"how Ollama's converter reads a setting of {name} is not known; {_EXPORT}"
+                    f"how Ollama's converter reads the rope settings of {name} is not known; "
+                    f"{_EXPORT}"
                 )
             if name not in (*_LLAMA, *_NO_SCALING, _QWEN2):
                 raise InvalidValue(

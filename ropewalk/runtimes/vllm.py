@@ -192,7 +192,10 @@ class VllmOf2025(Runtime):
             if kind == "yarn" and not reader.family.softmax_mscale:  # DeepSeek's is another class
                 return _yarn_of_2025(reader, rope)
             if kind == "dynamic":
-                raise Unsupported("how vLLM of 2025 computes dynamic NTK is not known")
+                raise Unsupported(
+                    "ropewalk does not know how vLLM's releases of 2025 compute dynamic NTK; run "
+                    "the model there to see"
+                )
             return reader.steps(known(rope))
 
         served = model_class(config, Vllm.name)

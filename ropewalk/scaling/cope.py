@@ -30,7 +30,8 @@ def schedule(
         if not pairs:
             raise Unsupported(
                 "cope has nothing to clip: every pair completes a turn within "
-                f"{start.geometry.original_length} positions; set pairs, or choose another method"
+                f"{start.geometry.original_length} positions; set the number of pairs to clip "
+                "(`pairs`), or choose another method"
             )
     check_between(pairs, 1, turning, "pairs", "the paper clips 20 of 64")
     factors = start.rescale_factors.copy()

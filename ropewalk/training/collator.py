@@ -38,7 +38,7 @@ class WindowCollator:
             if not self.weighted:
                 raise Unsupported(
                     "these windows have weights, which the loss of this trainer would leave out; "
-                    "train with ropewalk's, or build the tokens without weights"
+                    "train with RopewalkTrainer, or build the tokens without weights"
                 )
             batch["weights"] = self._stacked(weights, 0)
         return batch | {

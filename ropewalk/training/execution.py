@@ -178,8 +178,9 @@ def check_step(
     model, and a step whose memory is not there."""
     if text_config(config).get("attn_logit_softcapping"):
         raise Unsupported(
-            "training does not compute the soft cap that this model has on its attention scores "
-            "(`attn_logit_softcapping`), so it would train another model"
+            "training does not apply the soft cap that this model has on its attention scores "
+            "(`attn_logit_softcapping`), so its weights would not suit the model as it is run; "
+            "ropewalk cannot train this model"
         )
     # Without sizes in the config, nothing more can be known before the model is loaded.
     cost = step_cost(config, stage, settings, execution)
@@ -236,14 +237,14 @@ def _check_exportable(plan: ContextPlan, config: Config, *, mixed: bool) -> None
     bad = {key: cell for key, cell in cells.items() if cell.fit in ("refused", "approximated")}
     if mixed and bad.keys() & {"switching by length", "dynamic NTK"}:
         raise Unsupported(
-            "mixed windows need a method whose plan fits short and long factors, with one "
-            "attention scaling (linear, ntk, llama3, base_change, longrope, a search); choose "
-            "another method than YaRN or dynamic NTK, or leave out `mixed_windows`"
+            "mixed windows need a method whose plan can be written as short and long factors with "
+            "one attention scaling: choose linear, ntk, llama3, base_change, longrope or a "
+            "search, not YaRN or dynamic NTK; or leave out `mixed_windows`"
         )
     if bad:
         reasons = "; ".join(f"{key}: {cell}" for key, cell in bad.items())
         raise Unsupported(
-            "stock transformers cannot follow this plan exactly, as a trained model must "
+            "stock transformers cannot follow this plan exactly, which training requires "
             f"({reasons}); plan without those parts, or by another method"
         )
 

@@ -41,8 +41,8 @@ class Step(NamedTuple):
             )
             if step.step != len(seen) + 1:
                 raise InputError(
-                    f"{path}: line {i} is step {step.step} of stage {stage}, and step "
-                    f"{len(seen) + 1} comes there; restore the file, or give another run directory "
+                    f"{path}: line {i} is step {step.step} of stage {stage}, where step "
+                    f"{len(seen) + 1} is expected; restore the file, or give another run directory "
                     "(`run`)"
                 )
             seen.append(step)

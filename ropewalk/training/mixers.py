@@ -100,7 +100,8 @@ class ByDocument:
         if any(row.length > length for row in rows):
             raise Unsupported(
                 f"the layout has {max(row.length for row in rows)} tokens, and {length} are on "
-                "this rank: a part that mixes tokens outside attention cannot share a window"
+                "this rank: a model that mixes tokens outside attention cannot share a window "
+                "among ranks; train it without sequence parallelism"
             )
         # A window is read whole and once: a cache would carry one document into the next.
         args = tuple(None if isinstance(value, Cache) else value for value in args)

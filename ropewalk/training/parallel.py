@@ -92,9 +92,9 @@ def check_same(model: nn.Module) -> None:
         if theirs != digests[0]:
             differ = [name for name, a, b in zip(names, digests[0], theirs, strict=False) if a != b]
             raise InputError(
-                f"rank {other} holds other weights than the first ({len(differ)} parameters, "
+                f"rank {other} holds different weights from the first ({len(differ)} parameters, "
                 f"{shortened(differ[:1])}, …); load the same model on all ranks, and call "
-                "transformers.set_seed before parts are made at random, such as adapters"
+                "transformers.set_seed before random parts are made, such as adapters"
             )
 
 

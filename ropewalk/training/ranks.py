@@ -122,9 +122,9 @@ def check_seen(values: Mapping[str, object], files: Mapping[str, Path]) -> None:
         names = {*theirs, *views[0]}
         if differ := sorted(key for key in names if theirs.get(key) != views[0].get(key)):
             raise InputError(
-                f"rank {other} sees another {', '.join(differ[:3])}"
-                f"{', …' if len(differ) > 3 else ''} than the first rank; give all ranks the same "
-                "files, settings and packages"
+                f"rank {other} differs from the first rank in "
+                f"{', '.join(differ[:3])}{', …' if len(differ) > 3 else ''}; give all ranks the "
+                "same files, settings and packages"
             )
 
 

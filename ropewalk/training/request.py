@@ -229,7 +229,9 @@ class TrainRequest:
         if self.search_between and len(self.settings.stages) == 1:
             raise InputError("`search_between` is for several stages: name them (`stages`)")
         if self.budget is not None and not searches:
-            raise InputError("`budget` is for a search, and no stage is searched; leave it out")
+            raise InputError(
+                "`budget` limits a search, and no stage of this run searches; leave it out"
+            )
         if searches and self.execution.ranks > 1:
             raise Unsupported(
                 "training under torchrun does not search; search first (`ropewalk search`, which "

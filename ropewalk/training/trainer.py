@@ -85,8 +85,8 @@ class RopewalkTrainer(Trainer):  # type: ignore[misc]
         if mixers and division.sequence > 1:
             raise Unsupported(
                 f"{shortened(mixers)} of {type(causal).__name__} mix tokens outside attention: "
-                "their states run through a document, so ranks cannot share its window; train with "
-                "sequence = 1 (`sequence_parallel`)"
+                "their states run through a document, so ranks cannot share its window; train "
+                "without sequence parallelism (`sequence_parallel` = 1)"
             )
         prepare_loss(causal)
         if self._shards:
@@ -134,7 +134,7 @@ class RopewalkTrainer(Trainer):  # type: ignore[misc]
         if not 0 < steps * step <= len(self.train_dataset):
             raise InputError(
                 f"{len(self.train_dataset)} windows are too few for {max(steps, 1)} steps of "
-                f"{step}; give more windows, fewer steps (`max_steps`), or smaller ones"
+                f"{step}; give more windows, fewer steps (`max_steps`), or fewer windows per step"
             )
         starts = range(self.place.reader * size, steps * step, readers * size)
         return DataLoader(
@@ -315,7 +315,8 @@ class RopewalkTrainer(Trainer):  # type: ignore[misc]
         if not checkpoint.is_checkpoint(folder) and not _is_stock(folder):
             there = ", ".join(path.name for path in checkpoint.checkpoints_in(folder.parent))
             raise InputError(
-                f"{folder}: is not a whole checkpoint; next to it there are: {there or 'none'}"
+                f"{folder}: is not a complete checkpoint; complete ones next to it: "
+                f"{there or 'none'}"
             )
         return folder
 
@@ -345,7 +346,7 @@ class RopewalkTrainer(Trainer):  # type: ignore[misc]
             )
         if state["frozen"] != self._frozen:
             raise InputError(
-                f"{folder}: was trained over other frozen weights; give the model that it was "
+                f"{folder}: was trained on top of other frozen weights; give the model that it was "
                 "started from"
             )
 
@@ -383,7 +384,10 @@ def _check_arguments(args: TrainingArguments) -> None:
     """Settings of the stock Trainer that would not do what they say."""
     for key in ("fsdp", "deepspeed", "parallelism_config"):
         if getattr(args, key, None):
-            raise Unsupported(f"{key} is not for this trainer, which shards itself; use `division`")
+            raise Unsupported(
+                f"{key} cannot be used with this trainer, which does its own sharding; use "
+                "`division`"
+            )
     for key in _NOT_OURS:
         if getattr(args, key, None):
             raise Unsupported(f"{key} is not for this trainer; leave it out")
@@ -393,7 +397,7 @@ def _check_arguments(args: TrainingArguments) -> None:
         )
     if not args.average_tokens_across_devices:
         raise Unsupported(
-            "average_tokens_across_devices=False would weigh targets by the rank that they are on; "
+            "average_tokens_across_devices=False would weight targets differently on each rank; "
             "leave it out"
         )
     # Each rank updates its part of the weights alone.

@@ -202,7 +202,7 @@ def test_unfinished_and_damaged_runs_are_named(runs: tuple[Path, Path], tmp_path
     lines = (torn / RECORDS).read_bytes().splitlines(keepends=True)
     (torn / RECORDS).write_bytes(b"".join(lines[:-1]))
     with pytest.raises(
-        InputError, match=r"records.jsonl: has \d+ lines of the \d+ that results.json was made of"
+        InputError, match=r"records.jsonl: has \d+ lines of the \d+ that results.json was made from"
     ):
         rw.compare_runs(torn, runs[0])
     other = copy("other")

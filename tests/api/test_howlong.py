@@ -227,7 +227,7 @@ def test_a_server_that_only_chats_has_no_fingerprint(tmp_path: Path) -> None:
     file = tmp_path / "fingerprint.json"
     file.write_text(made.fingerprint().dumps(), "utf-8")
     with misbehaving(lambda asked, n: chatted(asked), models=models) as wire:
-        with pytest.raises(InputError, match="only chats, and `against` compares"):
+        with pytest.raises(InputError, match="only chat completions, and `against` compares"):
             rw.howlong(wire.url, against=file)
         assert len(wire.asked) < 20, "before minutes of reading"
 

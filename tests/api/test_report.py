@@ -232,7 +232,7 @@ def test_a_record_stands_once(run: Path, copied: Path) -> None:
         with pytest.raises(InputError, match=re.escape(told)):
             rw.evaluate(tiny.loaded(), run=copied, **SETTINGS)
     of_lines({**own, "sample": "of another run"}, *records_of_it)
-    with pytest.raises(InputError, match=r"line 1 scores sample of another run at .* does not ask"):
+    with pytest.raises(InputError, match=r"line 1 scores .* is not part of this run"):
         rw.evaluate(tiny.loaded(), run=copied, **SETTINGS)
     records.write_bytes(b"".join(lines))
     rw.evaluate(tiny.loaded(), run=copied, **SETTINGS)
@@ -247,7 +247,7 @@ def test_a_forged_chain_of_records_replaces_no_result(copied: Path) -> None:
     journal = Journal(copied / "records.jsonl")
     journal.append(records)
     journal.close()
-    with pytest.raises(InputError, match="says something else than the records"):
+    with pytest.raises(InputError, match="does not match the records"):
         rw.evaluate(tiny.loaded(), run=copied, **SETTINGS)
     assert (copied / "results.json").read_bytes() == before
     resealed(copied, "results.json")  # which counts no records: nobody knows what was edited
@@ -267,7 +267,7 @@ def test_a_result_counts_the_records_that_it_was_made_of(copied: Path) -> None:
     records = copied / "records.jsonl"
     lines = records.read_bytes().splitlines(keepends=True)
     records.write_bytes(b"".join(lines[:-3]))
-    told = f"has {len(lines) - 3} lines of the {len(lines)} that results.json was made of"
+    told = f"has {len(lines) - 3} lines of the {len(lines)} that results.json was made from"
     assert told in refused(copied)
     (copied / "results.json").unlink()
     rw.evaluate(tiny.loaded(), run=copied, **SETTINGS)
@@ -281,7 +281,7 @@ def test_a_result_belongs_to_the_records_that_it_was_made_of(copied: Path) -> No
     first, *others = read_journal(records)
     records.unlink()
     Journal(records).append([{**first, "score": float(str(first["score"])) / 2 + 0.1}, *others])
-    told = "has other lines than those that results.json was made of"
+    told = "has other lines than those that results.json was made from"
     assert told in refused(copied)
     kept = results.read_bytes()
     results.unlink()

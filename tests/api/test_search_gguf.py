@@ -79,7 +79,7 @@ def test_ramps_are_searched_that_flags_give(file: Path, whole: tuple[Searched, P
 def test_lists_of_factors_are_refused_with_the_reason(
     target: int, changes: dict[str, Any], file: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(Unsupported, match="takes factors by pair only from a file; search by the"):
+    with pytest.raises(Unsupported, match=r"only YaRN's ramp .*; search the unmodified"):
         rw.search(file, target, run=tmp_path / "run", notice=unheard, **changes)
     assert not (tmp_path / "run").exists()
 

@@ -469,7 +469,7 @@ def test_domain_tags_begin_the_documents_that_are_trained_on(model: Path, tmp_pa
             {"to": 128},
             "method = 'linear': the model serves 128 already, so there is nothing to plan",
         ),
-        ({"method": "yarn", "mixed_windows": True}, "fits short and long factors"),
+        ({"method": "yarn", "mixed_windows": True}, "written as short and long factors"),
         ({"method": "dynamic_ntk"}, "stock transformers cannot follow this plan exactly"),
         ({"corpus": "no-such-file.txt"}, "there is no such file or folder"),
         ({"shares": {"books": 0.5}}, "the corpus has no text of this domain; choose from text"),
@@ -485,7 +485,7 @@ def test_domain_tags_begin_the_documents_that_are_trained_on(model: Path, tmp_pa
         ({"to": None, "stages": [512, 512]}, "stages = '512, 512': lengths must increase"),
         ({"window": 2}, "window = 2: must be at least 4"),
         ({"lora": 4096}, "lora = 4096: is more than the model's width, "),
-        ({"budget": 5}, "`budget` is for a search, and no stage is searched"),
+        ({"budget": 5}, "`budget` limits a search, and no stage of this run"),
         (
             {"corpus": ["short"] * 9},
             r"0 of 9 documents are longer than 128, which the model serves",
@@ -673,7 +673,7 @@ def test_a_plan_that_cannot_serve_or_be_exported_is_refused(model: Path, tmp_pat
 
 def test_tokens_of_another_tokenizer_are_refused(model: Path, tmp_path: Path) -> None:
     rw.build_data("bundled", TEXTS, tmp_path / "tokens")
-    with pytest.raises(InputError, match="its tokens are of another tokenizer than the model's"):
+    with pytest.raises(InputError, match="its tokens come from a tokenizer other than the model's"):
         trained(model, tmp_path / "run", corpus=tmp_path / "tokens")
 
 

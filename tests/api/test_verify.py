@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 import ropewalk as rw
 from ropewalk.audit.result import Audit
-from ropewalk.context_plan import PLAN, ContextPlan
+from ropewalk.context_plan import APPROXIMATES, PLAN, ContextPlan
 from ropewalk.errors import InputError, RopewalkError, UnknownName
 from ropewalk.exporting import fresh_process
 from ropewalk.models.config import BUNDLED_FOLDER, load_config, present_plan
@@ -141,6 +141,17 @@ def test_weights_under_another_config_are_found_out(exported: Path, tmp_path: Pa
     config["rope_parameters"]["rope_theta"] *= 2
     _write_json(folder / "config.json", config)
     assert wrong(rw.verify(folder, run=False)) == {"theta-lost"}
+
+
+def test_a_plan_that_was_edited_approximates_no_other(exported: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(exported, folder)
+    plan = json.loads((folder / PLAN).read_text(encoding="utf-8"))
+    asked = extend_plan(present_plan(BUNDLED_FOLDER), 2048, "linear")
+    plan["provenance"][APPROXIMATES] = asked.id
+    _write_json(folder / PLAN, plan)
+    with pytest.warns(UserWarning, match="edited"):
+        assert "frequencies-differ" in wrong(rw.verify(folder, plan=asked, run=False))
 
 
 def test_weights_that_are_cut_off_are_named(exported: Path, tmp_path: Path) -> None:

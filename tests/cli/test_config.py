@@ -104,8 +104,9 @@ def test_a_run_that_cannot_be_repeated_is_named(
         return str(caught.value)
 
     file = evaluated / "run.json"
-    assert "is of `ropewalk evaluate`; give the run.json of search" in refused(
-        "search", "--config", file
+    assert (
+        "belongs to a run of `ropewalk evaluate`; give the run.json of a run of search"
+        in refused("search", "--config", file)
     )
     assert "is not the run.json of a run" in refused("evaluate", "--config", corpus / "0.txt")
     with RunDirectory(tmp_path / "old", "evaluate", {"seed": 1}):

@@ -107,8 +107,8 @@ def test_a_server_that_cannot_be_judged(file: Path) -> None:
     [
         (["bundled"], "give -o FILE to keep the fingerprint, or --server URL"),
         (["bundled", "-o", "-"], "is not printed"),
-        (["FILE", "--server", "http://127.0.0.1:9", "--plan", "p.json"], "made with its plan"),
-        (["FILE", "--server", "http://127.0.0.1:9", "--length", "1k"], "made with its plan"),
+        (["FILE", "--server", "http://127.0.0.1:9", "--plan", "p.json"], "which holds its plan"),
+        (["FILE", "--server", "http://127.0.0.1:9", "--length", "1k"], "which holds its plan"),
         (["FILE", "--server", "nowhere"], "--server = 'nowhere': must begin with http"),
         (["FILE", "--server", "http://127.0.0.1:9", "--timeout", "0"], "--timeout = 0"),
     ],

@@ -201,7 +201,7 @@ def test_machines_with_different_models_are_refused(
     done = machines(model, corpus, [tmp_path / "run"] * 2, [model, copy])
     assert all(each.returncode for each in done)
     for each in done:
-        assert f"sees another {changed} than the first rank" in each.stderr
+        assert f"differs from the first rank in {changed}" in each.stderr
     assert read_journal(tmp_path / "run" / "training.jsonl") == []
 
 

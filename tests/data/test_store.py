@@ -315,5 +315,5 @@ def test_a_shard_that_is_sealed_twice_is_named(tmp_path: Path) -> None:
     journal = Journal(path)
     journal.append([*records, records[-1]])
     journal.close()
-    with pytest.raises(InputError, match=r"shards\.jsonl: has a shard twice"):
+    with pytest.raises(InputError, match=r"shards\.jsonl: lists a shard twice"):
         built(tmp_path / "store")

@@ -99,7 +99,7 @@ def test_an_evaluator_must_be_asked_and_reach_as_far() -> None:
 
 def test_text_without_key_tokens_is_refused() -> None:
     prose = next(iter(read_documents(HELD_OUT))).text
-    with pytest.raises(InputError, match="no token is a key token by bundled under linear"):
+    with pytest.raises(InputError, match="bundled under linear finds no key tokens"):
         rw.evaluate(
             "bundled",
             methods=["linear"],

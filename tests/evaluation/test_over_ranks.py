@@ -329,9 +329,9 @@ def test_a_rank_that_dies_ends_all_within_a_minute_by_name(
         ("llama", {}, 4, "2 key heads cannot be divided .* give 1 or 2; further ranks"),
         ("llama", {"num_key_value_heads": 4}, 8, "4 query heads .* give 1 or 2 or 4; further"),
         ("llama", {"num_key_value_heads": 1}, 2, "1 key heads .* give 1; further ranks"),
-        ("stablelm", {}, 2, "no plan to divide a model of type 'stablelm'"),
-        ("lfm2", {}, 2, "no plan to divide"),
-        ("gpt_oss", {}, 2, "no plan to divide"),
+        ("stablelm", {}, 2, "no tensor-parallel plan for model type 'stablelm'"),
+        ("lfm2", {}, 2, "no tensor-parallel plan"),
+        ("gpt_oss", {}, 2, "no tensor-parallel plan"),
         ("cohere", {"use_qk_norm": True}, 2, "does not divide the norms of its queries"),
     ],
 )
@@ -519,7 +519,7 @@ def apart(ours: Answers, theirs: Answers) -> float:
         (
             "llama",
             {},
-            "the 48 inputs of a layer are not divided over 2 ranks in whole blocks of 32",
+            "the 48 inputs of a layer cannot be divided among 2 ranks in whole blocks of 32",
         ),
         ("blocks", {"seed": 7}, "rank 1 sees another seed than rank 0"),
         ("blocks", {"unheeding": True}, "GateFailed"),

@@ -435,7 +435,7 @@ def test_files_of_many_architectures_are_extended(name: str, tmp_path: Path) -> 
         if settings.flags_reach_all_layers(read_header(source)):
             assert proven(exported).max_difference < 2e-3, method
         else:
-            assert any("flags leave its layers" in said for said in exported.warnings)
+            assert any("flags do not change its layers" in said for said in exported.warnings)
         assert set(copied(source, out)) == set(read_header(source).tensors)
     plan = plan_of(source, "ntk_mixed", longer)
     if not own.honours_factors:
@@ -475,7 +475,7 @@ def test_a_type_of_other_numbers_is_refused(kind: int, sources: Path, tmp_path: 
     at = data.index(QUERIES.encode()) + len(QUERIES)
     struct.pack_into("<I", data, at + 4 + 8 * 2, kind)
     source.write_bytes(data)
-    with pytest.raises(InputError, match=r"attn_q\.weight would end .* before the tensor"):
+    with pytest.raises(InputError, match=r"attn_q\.weight would end .* before the next tensor"):
         export(source, plan_of(source, "linear"), tmp_path / "b.gguf")
     assert not (tmp_path / "b.gguf").exists()
 
@@ -486,7 +486,7 @@ def test_a_file_that_is_not_run_is_refused_by_its_header(
 ) -> None:
     source = damaged(sources / "F32.gguf", tmp_path / "a.gguf", DAMAGES[name][0])
     monkeypatch.setattr(gguf_file, "MOST_BYTES", 0)  # as of a large file
-    with pytest.raises(InputError, match=r"so no llama\.cpp loads it; convert it again"):
+    with pytest.raises(InputError, match=r"so llama\.cpp cannot load it; convert it again"):
         export(source, plan_of(source, "linear"), tmp_path / "b.gguf")
     assert not (tmp_path / "b.gguf").exists()
 

@@ -30,7 +30,7 @@ FINDS = {
     "measured_without_its_name": Find("search", "search-measured.jsonl: line 1: of"),
     "precision_without_a_kind": Find("precision", "measurements.jsonl: line 1: kind"),
     "traps_twice": Find("precision", "measurements.jsonl: line 2 is not one that"),
-    "shard_twice": Find("data", "has a shard twice"),
+    "shard_twice": Find("data", "lists a shard twice"),
     "configuration_of_another_kind": Find("evaluate", "has been edited since the run began"),
     "no_tokenizer": Find("evaluate", "its tokenizer_class, PreTrainedConfig, is no tokenizer"),
 }

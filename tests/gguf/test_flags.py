@@ -107,5 +107,5 @@ def test_what_no_flag_says_is_refused_with_the_remedy(file: Path, tmp_path: Path
     keys = {"context_length": 64, "attention__sliding_window": 16}
     windows = read_model(deep(tmp_path / "windows.gguf", "gemma2", 2, **keys))
     own = replace(plain, length=64)
-    with pytest.raises(Unsupported, match="flags leave its layers with a sliding window"):
+    with pytest.raises(Unsupported, match="flags do not change its layers with a sliding window"):
         flags_of(windows, own, 128)

@@ -263,7 +263,7 @@ def test_tensors_that_overlap_are_refused(tmp_path: Path) -> None:
     at = data.index(FREQUENCIES.encode()) + len(FREQUENCIES) + 4 + 8 + 4
     assert data[at : at + 8] == second
     source.write_bytes(data[:at] + struct.pack("<Q", 32) + data[at + 8 :])
-    with pytest.raises(InputError, match="reaches into the tensor behind it"):
+    with pytest.raises(InputError, match="overlaps the next tensor"):
         join(read_parts(source), tmp_path / "b.gguf", LONGER)
 
 

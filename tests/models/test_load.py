@@ -223,7 +223,7 @@ def other_class(folder: Path) -> None:
         (only_pickle, Unsupported, r"only as a pickle \(pytorch_model.bin\).*save_pretrained"),
         (lose_shards, InputError, "2 of its . weight files are missing: model-0000"),
         (cut_a_shard, InputError, r"bytes of tensors, but .* are there; copy the file again"),
-        (shard_outside, InvalidValue, "must name a file of the same folder"),
+        (shard_outside, InputError, "must name a file of the same folder"),
         (index_without_map, InputError, "has no weight_map of file names"),
         (lose_a_weight, InputError, r"no file holds 1 tensor that .* asks for \(model.*q_proj"),
         (other_shape, InputError, r"6 tensors have another shape than .* for \(model.*mlp"),
@@ -300,7 +300,7 @@ def test_a_config_that_transformers_does_not_take_is_named_by_all_who_ask_for_it
 ) -> None:
     edit_config(folder, **value)
     for ask in (load_stock_config, load_tokenizer, probe_ids):
-        with pytest.raises(InputError, match=r"does not take its config\.json"):
+        with pytest.raises(InputError, match=r"rejects its config\.json"):
             ask(folder)
     assert audit(folder).verdict == "wrong"
 

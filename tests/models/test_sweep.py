@@ -100,7 +100,7 @@ def test_a_share_is_read_where_the_types_own_code_follows_it(model_type: str) ->
     turning = [len(own.inverse_frequencies) for own in truth.rotations(config)]
     refusal = reason(config)
     if refusal is not None:
-        assert "turns whole heads" in refusal
+        assert "rotates whole heads" in refusal
         assert turning == [len(own.inverse_frequencies) for own in whole]
         return
     geometry = present_plan(config).longest().geometry
@@ -128,7 +128,7 @@ def test_what_turns_by_pictures_is_refused_for_that() -> None:
     assert len(found) > 20
     for config in found:
         if config.get_text_config() is config:
-            assert "row and column of a patch in a picture" in str(reason(config))
+            assert "row and column of an image patch" in str(reason(config))
 
 
 def test_a_model_of_several_parts_is_read_as_the_part_that_reads_text() -> None:

@@ -161,7 +161,10 @@ def test_a_model_whose_price_is_above_the_limit_works_at_a_price(
         (0.1, "works", ""),
     ):
         run: Any = SimpleNamespace(
-            path=tmp_path, command="extend", configuration={"short_limit": limit}
+            path=tmp_path,
+            command="extend",
+            configuration={"short_limit": limit},
+            sealed={"first.json": None},
         )
         page = extend_page.page(run)
         assert page.word == word
@@ -312,7 +315,7 @@ def test_what_cannot_be_done_is_refused_before_anything_runs(
 def test_a_model_whose_finding_no_stock_runtime_could_load_is_refused() -> None:
     gemma = Path(__file__).parents[1] / "golden" / "configs" / "gemma-4-26b-a4b.json"
     loaded = LoadedModel("gemma", None, None, present_plan(gemma))
-    with pytest.raises(Unsupported, match=r"192 of 256 .* rest .* plan by the method ntk"):
+    with pytest.raises(Unsupported, match=r"192 of 256 .* do not rotate .*plan --method ntk"):
         JudgeFirst(2**19, 8).check(Start(str(gemma), loaded, 2**19, (), ()))
 
 

@@ -83,7 +83,7 @@ def test_unless_layers_are_named_those_are_extended_that_see_the_whole_context()
     assert extend_plan(only, 16384, "ntk").longest("sliding_attention").method == "ntk"
     steps = only.steps("sliding_attention")
     two = ContextPlan("odd", {"sliding_attention": steps, "chunked_attention": steps})
-    with pytest.raises(Unsupported, match=r"no full attention.*name the one to extend"):
+    with pytest.raises(Unsupported, match=r"no full attention.*name the layer type to extend"):
         extend_plan(two, 16384, "ntk")
 
 

@@ -220,7 +220,9 @@ class TestOtherForms:
         with pytest.raises(rw.GateFailed, match="rotary dimension: 62"):
             rw.assert_rotation(frequencies[1:], plan)
         for wrong in (torch.ones(2, 2), torch.arange(4)):
-            with pytest.raises(rw.InputError, match="must be one real number a pair"):
+            with pytest.raises(
+                rw.InputError, match="must be a vector with one real number per pair"
+            ):
                 rw.same_rotation(wrong, plan)
 
     def test_folders_and_plans_of_files(self, tmp_path: Path) -> None:
@@ -259,7 +261,8 @@ class TestNotRead:
 
     def test_rotation_inside_attention_code(self) -> None:
         config = GPTJConfig(n_embd=16, n_head=2, n_layer=1, rotary_dim=4, vocab_size=8)
-        with pytest.raises(rw.Unsupported, match="no rotary module"):
+        # From transformers 5.24 on it has a module of its own, of a table of sines.
+        with pytest.raises(rw.Unsupported, match=r"no rotary module|rotates in a form"):
             rw.same_rotation(GPTJForCausalLM(config), plan_of())
 
     def test_a_model_without_layers(self) -> None:
@@ -296,7 +299,7 @@ class TestNotRead:
             rw.assert_rotation(llama(), plan)
 
     def test_what_is_no_model(self) -> None:
-        with pytest.raises(rw.InputError, match="3: is nothing whose rotation can be read"):
+        with pytest.raises(rw.InputError, match="3: has no rotation that ropewalk can read"):
             rw.same_rotation(3, plan_of())
         with pytest.raises(InvalidValue, match="the plan serves sequences up to 32768"):
             rw.assert_rotation(llama(), plan_of(), lengths=(TARGET + 1,))

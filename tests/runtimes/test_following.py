@@ -175,7 +175,7 @@ def test_a_folder_that_is_not_written_as_gguf_is_refused_by_the_preview(tmp_path
     for method in ("yarn", "linear", "dynamic_ntk"):
         plan = extend_plan(present_plan(source), TARGET, method)
         assert _preview(plan, source, "llama.cpp") == "impossible"
-        with pytest.raises(Unsupported, match="the export to GGUF writes apertus"):
+        with pytest.raises(Unsupported, match="the export to GGUF supports apertus"):
             rw.export(source, plan, tmp_path / "out.gguf", "llama.cpp", approximate=True)
 
 

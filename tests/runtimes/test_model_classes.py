@@ -189,7 +189,7 @@ def test_a_class_that_turns_whole_heads_is_named(tmp_path: Path) -> None:
         written_ = engines()["sglang"].written_config(config, plan)
         found = verified(tmp_path, written_, "sglang", plan=plan)
         assert traps(found.wrong) == ({"frequencies-differ"} if told else set())
-        assert all("turns whole heads" in f.what for f in found.wrong)
+        assert all("rotates whole heads" in f.what for f in found.wrong)
 
 
 @pytest.mark.parametrize(

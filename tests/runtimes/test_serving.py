@@ -170,7 +170,7 @@ def test_the_commands_of_a_known_model() -> None:
 def test_what_no_flag_says_is_exported_first(method: str, parameters: dict[str, Any]) -> None:
     row = rows("llama-2-7b", "16k", method, **parameters)["llama.cpp"]
     assert row.fit == "exact"
-    assert row.reason.startswith("export it first: llama.cpp's flags express")
+    assert row.reason.startswith("export it first: llama.cpp's flags can express")
     assert row.lines[0].startswith("ropewalk export ")
     assert row.lines[1] == "llama-server -m MODEL.gguf -c 16384"
 
@@ -178,7 +178,12 @@ def test_what_no_flag_says_is_exported_first(method: str, parameters: dict[str, 
 @pytest.mark.parametrize(
     ("model", "method", "runtime", "reason"),
     [
-        ("command-r", "yarn", "ollama", "'cohere': the export to GGUF writes apertus, gemma3_text"),
+        (
+            "command-r",
+            "yarn",
+            "ollama",
+            "'cohere': the export to GGUF supports apertus, gemma3_text",
+        ),
         ("olmo-2-7b", "ntk_mixed", "llama.cpp", "ignores factors by pair"),
         ("mixtral-8x7b", "yarn", "sglang", "does not pass the scaling on"),
         ("mistral-7b-v0.1", "ntk_mixed", "llama.cpp", "sliding_window = 4096"),

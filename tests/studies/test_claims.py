@@ -15,6 +15,7 @@ import pytest
 import ropewalk as rw
 from ropewalk.evaluation.statistics import t_interval
 from ropewalk.models.load import load
+from ropewalk.searching.strategies.evolution import Evolution
 from studies import claims
 from studies.base import measure as base
 from studies.bundled_model import model
@@ -23,9 +24,11 @@ from studies.claims import MODELS, REPEATED, RETRIEVAL, TEXT, Arm, Cell, Claim, 
 from studies.log_n import measure as log_n
 from studies.power import ENOUGH, Effect, Power
 from studies.ranking.cells import sampled_fingerprint
+from studies.second_step import measure as second_step
 from studies.superficial import measure as superficial
 from studies.training.cells import SUBJECTS, WARM_UP, kept
 from studies.training.measure import Difference
+from studies.two_stages import measure as two_stages
 from studies.verdicts import STUDIES
 
 FIVE = MODELS[:5]
@@ -110,6 +113,39 @@ def test_a_model_that_does_not_copy_says_nothing_of_repeated_text() -> None:
     assert set(claims.finding(known, text).by_model) == set(FIVE)
 
 
+def test_a_gate_asks_for_room_and_leaves_planted_arms_alone() -> None:
+    claim = second_step.CLAIMS[0]
+    arms = (second_step.UNCHANGED, claim.better, claim.worse, second_step.TWICE)
+    losses = {
+        "gains": (4.0, 4.05, 4.15, 4.1),
+        "nothing to gain": (4.0, 3.9, 4.01, 4.1),
+        "broken": (4.0, 5.1, 5.4, 4.1),
+    }
+    known = {
+        Cell(name, 1, arm): {claim.measure: loss}
+        for name, own in losses.items()
+        for arm, loss in zip(arms, own, strict=True)
+    }
+    assert claims.finding(known, claim).by_model == {"gains": pytest.approx(0.1)}
+    planted = claims.finding(known, claim, claim.planted).by_model
+    assert planted == dict.fromkeys(losses, pytest.approx(0.1))
+
+
+def test_a_search_keeps_none_of_the_schedules_that_it_starts_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(second_step, "EVOLUTION", Evolution(population=4, generations=0))
+    monkeypatch.setattr(second_step, "TOKENS", 1024)
+    model = load("bundled")
+    space = second_step.extending(model.present_plan.longest(), 1024)
+    found = second_step.searched(model, space, journal := tmp_path / "journal.jsonl")
+    *starts, other = kept(journal)
+    assert len(starts) == 3
+    assert min(each["losses"] for each in starts) < other["losses"]
+    factors = found.rescale_factors[: space.pairs].tolist()
+    assert factors == pytest.approx(other["candidate"]["factors"])
+
+
 @pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)
 def test_committed_cells_are_each_there_once_and_asked_for(study: claims.Study) -> None:
     cells = claims.values(study.file)
@@ -176,6 +212,12 @@ def test_a_deleted_cell_runs_again_to_the_same_values(
     monkeypatch.setattr(model, "STAGES", tuple(replace(each, steps=2) for each in model.STAGES))
     monkeypatch.setattr(chain, "STAGES", ((2, 12),))
     monkeypatch.setattr(chain, "FACTOR", 4)
+    monkeypatch.setattr(second_step, "FACTOR", 4)
+    monkeypatch.setattr(second_step, "EVOLUTION", Evolution(population=4, generations=0))
+    monkeypatch.setattr(second_step, "STEPS", WARM_UP + 2)
+    monkeypatch.setattr(two_stages, "STEPS", (WARM_UP + 1, WARM_UP + 1))
+    for name, windows in (("HALF", 2), ("WHOLE", 4)):
+        monkeypatch.setattr(two_stages, name, windows)
     few: dict[str, Any] = {"documents": (2, 2, 2), "budget": 2}
     monkeypatch.setattr(chain, "DOCUMENTS", few["documents"])
     monkeypatch.setattr(rw, "search", partial(rw.search, **few))

@@ -26,8 +26,8 @@ FAST = {
 REFUSED = {
     "not finite on a rank": ("NotFinite", "step 2: the loss is nan in window 5; the update was"),
     "disk full on a rank": ("RopewalkError", "checkpoint-2: cannot be written ([Errno 27]"),
-    "other weights": ("InputError", "rank 1 holds other weights than the first (4 parameters"),
-    "other files": ("InputError", "rank 1 sees another weights than the first rank"),
+    "other weights": ("InputError", "rank 1 holds different weights from the first (4 parameters"),
+    "other files": ("InputError", "rank 1 differs from the first rank in weights"),
     "other values": ("InputError", "rank 1 sees another settings than the first rank"),
     "other folders": ("InputError", "machines that train together need a common file system"),
     "not sharded": ("RopewalkError", "21 parameters are whole on this rank"),
@@ -128,7 +128,7 @@ def test_adapters_are_sharded_saved_alone_and_gone_on_with(out: Path) -> None:
         assert report["equal"] == [0, 0]
         assert report["losses"][0] == report["losses"][1]
         assert report["sharded"]
-        assert "trained over other frozen weights" in report["refused"]
+        assert "trained on top of other frozen weights" in report["refused"]
         assert len(report["saved"]) == 8
         assert all("lora_" in name for name in report["saved"])
     final = out / "lora" / "final"

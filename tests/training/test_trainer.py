@@ -109,8 +109,14 @@ def edit_state(folder: Path, **changes: object) -> None:
 
 
 DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
-    "torn": (lambda own: (own / checkpoint.STATE).unlink(), "is not a whole checkpoint; next to"),
-    "half removed": (lambda own: remove(own.glob("*.json")), "is not a whole checkpoint; next"),
+    "torn": (
+        lambda own: (own / checkpoint.STATE).unlink(),
+        "is not a complete checkpoint; complete ones next to it: ",
+    ),
+    "half removed": (
+        lambda own: remove(own.glob("*.json")),
+        "is not a complete checkpoint; complete",
+    ),
     "no shard": (
         lambda own: shard_of(own).unlink(),
         "is missing, or not a regular file; remove this",
@@ -346,7 +352,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "liger": ({"use_liger_kernel": True}, "use_liger_kernel is not for"),
     "compiled": ({"torch_compile": True}, "torch_compile is not for"),
     "evaluated": ({"eval_strategy": "steps", "eval_steps": 1}, "does not evaluate"),
-    "weights of ranks": ({"average_tokens_across_devices": False}, "by the rank that they are on"),
+    "weights of ranks": (
+        {"average_tokens_across_devices": False},
+        "weight targets differently on each rank",
+    ),
     "an optimizer in 8 bits": ({"optim": "adafactor"}, "must be one whose state can be divided"),
     "epochs": ({"max_steps": -1}, "the windows are read once"),
     "no weights in checkpoints": ({"save_only_model": True}, "save_only_model is not for"),

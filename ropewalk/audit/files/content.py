@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Collection
 from pathlib import Path
 
 from ropewalk.audit.files.check import Checked, fault, listed, passed, unknown, wrong
 from ropewalk.audit.files.finite import Report
 from ropewalk.audit.files.gguf import ends_at
-from ropewalk.audit.files.weights import INDEX, SINGLE
 from ropewalk.errors import InputError, InvalidValue, shortened
 from ropewalk.exporting.manifest import MANIFEST, Manifest, sha256
 from ropewalk.gguf import provenance
 from ropewalk.gguf.header import GGUFHeader
+from ropewalk.models.safetensors_header import INDEX, SINGLE
 from ropewalk.runtimes import targets
 from ropewalk.runtimes.finding import Finding
 
@@ -30,10 +31,10 @@ _changed = fault(
 )
 
 
-def of_folder(folder: Path, progress: Report, *, of_parts: bool = False) -> Checked:
+def of_folder(folder: Path, progress: Report, parts: Collection[str] = ()) -> Checked:
     """The files of a folder compared with its manifest; without one, their bytes are not judged.
 
-    `of_parts`: a folder that holds a split GGUF file and needs no config.
+    `parts`: the files of a split GGUF model, which is all that is loaded, and needs no config.
     """
     if not folder.is_dir() or not (folder / MANIFEST).exists():
         return unknown("bytes", NO_MANIFEST)
@@ -62,12 +63,10 @@ def of_folder(folder: Path, progress: Report, *, of_parts: bool = False) -> Chec
             changed.append(f"{name}{_linked(path)}")
         before += wanted.size
     present = {path.name for path in folder.iterdir()} - {MANIFEST}
-    # Without these there is no model: a manifest that lists none of them is not of an export.
-    needed = {name for name in present if _holds_weights(name)}
-    if not of_parts:
-        needed.add(CONFIG)
-        if not any(map(_holds_weights, manifest.files)):
-            needed.add(SINGLE)
+    # These are loaded: a manifest that lists none of them is not of an export.
+    needed = set(parts) or {CONFIG, *filter(_holds_weights, present)}
+    if not parts and not any(map(_holds_weights, manifest.files)):
+        needed.add(SINGLE)
     unlisted = sorted(needed - set(manifest.files))
     extra = [name for name in manifest.unlisted(folder) if name not in needed]
     notes = [_extra(extra)] if extra else []
@@ -102,7 +101,7 @@ def of_file(header: GGUFHeader, progress: Report) -> Checked:
 
 
 def _holds_weights(name: str) -> bool:
-    return name.endswith((".safetensors", ".gguf")) or name == INDEX
+    return name.endswith(".safetensors") or name == INDEX
 
 
 def _linked(path: Path) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ropewalk.audit.files.check import Checked, fault, passed, unknown, wrong
 from ropewalk.audit.files.finite import Blocks, Numbers, Report, all_zero, not_numbers, odd
+from ropewalk.audit.files.tokenizer import broken_templates
 from ropewalk.errors import shortened
 from ropewalk.gguf import tensors
 from ropewalk.gguf.header import FREQUENCIES, LONG, SHORT, GGUFHeader, TensorPlace
@@ -24,6 +25,7 @@ _TOKENIZERS = table_in(Path(tensors.__file__).with_name("tokenizers.json"))
 """The kinds of tokenizers that llama.cpp has, those that merge, and the names of their ways to cut
 a text into words."""
 TOKENS, MERGES = "tokenizer.ggml.tokens", "tokenizer.ggml.merges"
+TEMPLATES = "tokenizer.chat_template"
 _FLOATS = {0: "F32", 1: "F16", 28: "F64", 30: "BF16"}  # by GGML's numbers
 _ROTARY = {FREQUENCIES, LONG, SHORT}
 _SPECIAL = ("bos", "eos", "unknown", "padding", "eot", "eom", "separator", "mask")
@@ -103,6 +105,13 @@ def tokenizer(header: GGUFHeader) -> Checked:
             return wrong(
                 "tokenizer", _broken(f"the {name} token is {token}, and there are {count:,} tokens")
             )
+    templates = {
+        key: text
+        for key, text in header.values.items()
+        if key.startswith(TEMPLATES) and isinstance(text, str)
+    }
+    if broken := broken_templates(header.path, templates):
+        return wrong("tokenizer", *broken)
     return passed("tokenizer", f"{count:,} tokens, as many as the embedding has rows")
 
 

@@ -42,8 +42,6 @@ def _naming(row: Mapping[str, Any]) -> _Naming:
 
 
 _EXPERTS = ("mlp.", "block_sparse_moe.")
-_BUFFER = "rotary_emb.inv_freq"
-"""Older files store it, and every class computes its own."""
 _ROWS = json.loads(Path(__file__).with_name("names.json").read_text(encoding="utf-8"))
 NAMINGS: Mapping[str, _Naming] = {t: _naming(row) for row in _ROWS for t in row["types"]}
 """Model types whose every tensor of the usual names is known, in every layer."""
@@ -76,10 +74,13 @@ def strangers(reader: ConfigReader, names: Iterable[str]) -> tuple[str, ...]:
     experts = () if any(part.startswith("mlp.") for part in naming.parts) else _EXPERTS
     usual, may = in_each_layer(reader), (*naming.also, *experts)
     return tuple(
-        name
-        for name in names
-        if not (name in usual or name.startswith(may) or name.endswith(_BUFFER))
+        name for name in names if not (name in usual or name.startswith(may) or is_buffer(name))
     )
+
+
+def is_buffer(name: str) -> bool:
+    """True for the frequencies, which older files store, and every class computes."""
+    return name.endswith("rotary_emb.inv_freq")
 
 
 def after_the_layers(reader: ConfigReader) -> tuple[str, ...]:

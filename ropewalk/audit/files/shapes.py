@@ -13,7 +13,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ropewalk.audit.files.check import listed
-from ropewalk.audit.files.names import NAMINGS, after_the_layers, in_each_layer, strangers
+from ropewalk.audit.files.names import (
+    NAMINGS,
+    after_the_layers,
+    in_each_layer,
+    is_buffer,
+    strangers,
+)
 from ropewalk.errors import shortened
 from ropewalk.gguf.tensors import times
 from ropewalk.models.config import Config, ConfigReader, text_config
@@ -38,10 +44,10 @@ _EXPERT = re.compile(
     r"(?:.*\.)?experts\.(?P<number>[0-9]{1,5})\."
     r"(?:(?P<up>gate_proj|up_proj|w1|w3)|down_proj|w2)\.weight"
 )
-_WHICH = ("first_k_dense_replace", "mlp_layer_types", "mlp_only_layers", "decoder_sparse_step")
-"""Keys that say which layers have experts."""
 _ROUTERS = (*("mlp.gate", "mlp.router", "block_sparse_moe.gate", "block_sparse_moe.router.layer"),)
 _DENSE = ("mlp.gate_proj.weight", "mlp.up_proj.weight", "mlp.down_proj.weight")
+_ACTIVATION = {"alpha_n": (1,), "alpha_p": (1,), "beta": (), "eps": ()}
+"""The shapes of the numbers of apertus' activation."""
 _QUERIES = ("q_proj", "q_b_proj", "qkv_proj", "query_key_value")
 
 
@@ -117,12 +123,22 @@ class _Model:
     prefix: str
     """The prefix of `layers.0`."""
     layers: dict[int, dict[str, Shape]] = field(default_factory=dict)
+    outside: list[str] = field(default_factory=list)
+    """The names of tensors that are in no layer."""
 
     def __post_init__(self) -> None:
         numbered = re.compile(rf"{re.escape(self.prefix)}layers\.(0|[1-9][0-9]{{0,5}})\.(.+)")
         for name, shape in self.tensors.items():
             if match := numbered.fullmatch(name):
                 self.layers.setdefault(int(match[1]), {})[match[2]] = shape
+            else:
+                self.outside.append(name)
+
+    @property
+    def alone(self) -> bool:
+        """True for a text model that is no part of another."""
+        kind = self.reader.model_type
+        return not (self.reader.path or kind.endswith("_text") or "_vl" in kind)
 
     def problems(self, embedding: str) -> Iterator[str]:
         yield from self._misnamed()
@@ -131,12 +147,11 @@ class _Model:
         tied, head = ties(self.reader), head_of(self.tensors)
         if head is not None:
             yield from self._differs(head, (vocabulary, hidden))
-        if self.reader.model_type == "phi" and head is not None:
-            bias = head.replace("weight", "bias")
-            if bias in self.tensors:
-                yield from self._differs(bias, (vocabulary,))
-            else:
-                yield f"there is no {bias}"
+        bias = head.replace("weight", "bias") if head and self.reader.model_type == "phi" else ""
+        if bias in self.tensors:
+            yield from self._differs(bias, (vocabulary,))
+        elif bias:
+            yield f"there is no {bias}"
         if head is None and tied is False:
             yield "there is no lm_head.weight, and the config does not tie it to the embedding"
         yield from self._layer_count()
@@ -150,6 +165,10 @@ class _Model:
             if name in self.tensors:
                 yield from self._differs(name, (hidden,))
         yield from self._missing()
+        known = (embedding, head, bias, *self._last())
+        strange = [name for name in self.outside if name not in known and not is_buffer(name)]
+        if strange and self.alone:
+            yield f"{listed(strange)}: a {self.reader.model_type!r} has no tensors of that name"
 
     def left_open(self) -> str:
         """Something that the tensors cannot be compared with, since the config states no number."""
@@ -168,20 +187,31 @@ class _Model:
         greedy = self.reader.config.get("topk_method") == "greedy"
         if expert and deep and not greedy and self.count("n_group") is None:
             return "the grouping of experts"
-        chosen = any(self.reader.config.get(key) is not None for key in _WHICH)
-        if expert and not chosen and (deep or len(expert) < len(self.layers)):
+        if expert and self._sparse() is None and (deep or len(expert) < len(self.layers)):
             return "which layers have experts"
+        if deep and self.reader.config.get("mlp_bias"):
+            return "the biases of its feed-forward parts"
         wanted = self._by_name()
         there = (
             name for each in self.layers.values() for name in each if None in wanted.get(name, ())
         )
         return next((f"a width of {name}" for name in there), "")
 
+    def _sparse(self) -> set[int] | None:
+        """The layers to which the config gives experts; None if it leaves them to its class."""
+        first, step = self.count("first_k_dense_replace"), self.count("decoder_sparse_step")
+        if first is not None:
+            return {number for number in self.layers if number >= first}
+        dense = self.reader.config.get("mlp_only_layers")
+        if step is None and not isinstance(dense, list):
+            return None
+        usual = {number for number in self.layers if (number + 1) % (step or 1) == 0}
+        return {number for number in usual if not isinstance(dense, list) or number not in dense}
+
     def _misnamed(self) -> Iterator[str]:
         """A prefix that no class of a text model adds or takes off."""
         kind = self.reader.model_type
-        inner = self.reader.path or kind.endswith("_text") or "_vl" in kind
-        if not inner and self.prefix not in ("", "model.", f"{kind}."):
+        if self.alone and self.prefix not in ("", "model.", f"{kind}."):
             yield f"names begin with {shortened(self.prefix)}, and those of a {kind!r} do not"
 
     def count(self, key: str) -> int | None:
@@ -193,8 +223,11 @@ class _Model:
         if len(shape) != len(wanted) or any(
             want is not None and want != have for have, want in zip(shape, wanted, strict=True)
         ):
-            text = " × ".join("any" if want is None else str(want) for want in wanted)
-            yield f"{name} is {' × '.join(map(str, shape))}, and the config asks for {text}"
+            have, want = (
+                " × ".join("any" if size is None else str(size) for size in each) or "one number"
+                for each in (shape, wanted)
+            )
+            yield f"{name} is {have}, and the config asks for {want}"
 
     def _layer_count(self) -> Iterator[str]:
         stated = self.count("num_hidden_layers")
@@ -260,7 +293,14 @@ class _Model:
         }
         biases = {f"{name}.bias": shape[:1] for name, shape in weights.items()}
         named = {f"{name}.weight": shape for name, shape in weights.items()}
-        return {**named, **biases, "self_attn.sinks": (heads,), **self._with_experts()}
+        activation = {f"mlp.act_fn.{name}": shape for name, shape in _ACTIVATION.items()}
+        return {
+            **named,
+            **biases,
+            **activation,
+            "self_attn.sinks": (heads,),
+            **self._with_experts(),
+        }
 
     def _norms(self, size: int | None, queries: int | None, keys: int | None) -> Wanted:
         """The shapes of norms: of a layer, and of its queries and keys."""
@@ -275,8 +315,10 @@ class _Model:
             both = (heads, size), (groups, size)
         parts = {name.rpartition(".")[0] for own in self.layers.values() for name in own}
         of_layers = (part for part in parts if part.endswith("norm") and "attn." not in part)
+        of_heads = (part for part in parts if "layernorm.norms." in part)  # stablelm
         return {
             **dict.fromkeys(of_layers, (hidden,)),
+            **dict.fromkeys(of_heads, (size,)),
             **dict(zip(("self_attn.q_norm", "self_attn.k_norm"), both, strict=True)),
             "self_attn.q_a_layernorm": (self.count("q_lora_rank"),),
             "self_attn.kv_a_layernorm": (self.count("kv_lora_rank"),),
@@ -294,6 +336,7 @@ class _Model:
         shapes: Wanted = {
             **{f"{name}.weight": (experts, hidden) for name in _ROUTERS},
             **{f"{name}.bias": (experts,) for name in _ROUTERS},
+            "mlp.gate.e_score_correction_bias": (experts,),
             "mlp.shared_expert_gate.weight": (1, hidden),
             "mlp.experts.gate_up_proj": (experts, *up),
             "mlp.experts.gate_up_proj_bias": (experts, times(2, inner)),
@@ -318,7 +361,12 @@ class _Model:
 
         Experts may stand in some layers only.
         """
-        mixed = any("experts" in name for shapes in self.layers.values() for name in shapes)
+        mixed = any(
+            "experts" in name or name.removesuffix(".weight") in _ROUTERS
+            for shapes in self.layers.values()
+            for name in shapes
+        )
+        sparse = self._sparse() if mixed else None
         # A name that some layer has, all should have, unless layers differ by design.
         names: dict[str, None] = {}
         for shapes in self.layers.values():
@@ -328,6 +376,8 @@ class _Model:
         alike: dict[bool, set[str]] = defaultdict(set)
         for shapes in self.layers.values():
             alike[_chooses(shapes)] |= {name for name in shapes if not _EXPERT.fullmatch(name)}
+        shared = {n: s for n, s in self._with_experts().items() if "shared" in n and "_proj" in n}
+        alike[True] |= {name for name, shape in shared.items() if all(shape)}
         stated = self.count("num_hidden_layers") or len(self.layers)
         wanted = in_each_layer(self.reader)
         absent = [name for name in self._last() if name not in self.tensors]
@@ -346,6 +396,9 @@ class _Model:
                 and name not in wanted
                 and not (mixed and name.startswith("mlp."))
             ]
+            if sparse is not None and (number in sparse) != _chooses(shapes):
+                have, asked = ("no experts", "some") if number in sparse else ("experts", "none")
+                yield f"layer {number} has {have}, and the config asks for {asked}"
             if mixed:
                 absent += [layer + name for name in _lacking(shapes, alike[_chooses(shapes)])]
         if absent:
@@ -370,6 +423,8 @@ def _lacking(shapes: Shapes, alike: Collection[str]) -> Iterator[str]:
         yield from (name for name in _DENSE if name not in shapes and name not in alike)
     elif _chooses(shapes) and not any(f"{name}.weight" in shapes for name in _ROUTERS):
         yield _ROUTERS[0]
+    elif not _chooses(shapes) and any(f"{name}.weight" in shapes for name in _ROUTERS):
+        yield "mlp.experts"
 
 
 def _plus(one: int | None, other: int | None) -> int | None:

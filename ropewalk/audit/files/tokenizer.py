@@ -3,7 +3,9 @@
 `tokenizer.json` is loaded by the library `tokenizers`, without torch. What there is in its place in
 older folders is loaded by transformers, as any user of it would.
 
+- `chat-template-broken`: a chat template is not valid Jinja
 - `tokenizer-broken`: the tokenizer does not load, or makes no tokens
+- `tokenizer-class-differs`: the class in its settings makes other tokens than tokenizer.json
 - `token-beyond-vocabulary`: the tokenizer has an id for which the embedding has no row
 """
 
@@ -11,28 +13,42 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ropewalk.audit.files.check import Checked, fault, passed, unknown, wrong
-from ropewalk.confined import FAST, trial
+from ropewalk.confined import FAST, Confined, trial
 from ropewalk.errors import InputError, MissingExtra, first_line, shortened
 from ropewalk.exporting.tokens import PROBE, SETTINGS, TOKENIZER_LIMITS, tokenizer_files
 from ropewalk.extras import required_by
 from ropewalk.models.config import Config, ConfigReader
+from ropewalk.runtimes.finding import Finding
 from ropewalk.runtimes.reading import number, whole
-from ropewalk.untrusted import read_json
+from ropewalk.untrusted import read_json, read_text
 
 MOST_BYTES = 64 * 2**20
 ADDED = "added_tokens.json"
 _TOKENS = tuple(f"{kind}_token" for kind in ("bos", "eos", "unk", "pad", "sep", "cls", "mask"))
 _MORE_TOKENS = ("additional_special_tokens", "extra_special_tokens")
+_GENERAL = ("PreTrainedTokenizerFast", "TokenizersBackend")
 _SIDES = ("left", "right")
-_OTHER_JSON = ("special_tokens_map.json", "chat_template.json")
+SPECIAL, TEMPLATE = "special_tokens_map.json", "chat_template.json"
 _broken = fault(
     "tokenizer-broken",
     "no runtime turns text into tokens with it",
     "copy the tokenizer files of the model again",
+)
+_unreadable = fault(
+    "chat-template-broken",
+    "llama-server does not start with it, and elsewhere each request for a chat fails",
+    "copy the template again, or correct it",
+)
+_of_another_class = fault(
+    "tokenizer-class-differs",
+    "transformers, vLLM and SGLang read text by the class, and llama.cpp by the file",
+    'name "PreTrainedTokenizerFast" as tokenizer_class if the file is right, or copy the tokenizer '
+    "files of the model again",
 )
 _beyond = fault(
     "token-beyond-vocabulary",
@@ -45,6 +61,8 @@ class _Loaded(NamedTuple):
     largest: int
     probe: Sequence[int]
     """The tokens of the probe text."""
+    other_class: str = ""
+    """Says which class makes other tokens of it."""
 
 
 def tokenizer(folder: Path, config: Config, rows: int | None) -> Checked:
@@ -58,17 +76,25 @@ def tokenizer(folder: Path, config: Config, rows: int | None) -> Checked:
         return unknown("tokenizer", said, "copy the tokenizer files of the model there")
     # A missing library or custom code is no fault of the folder; a file that cannot load is one.
     try:
-        settings, more, special = _side_files(folder)
+        beside = _side_files(folder)
+        settings, more, special = (beside.get(name, {}) for name in (SETTINGS, ADDED, SPECIAL))
         if problem := _misstated(settings, {"__type"}) or _misstated(special, {"content"}):
             return wrong("tokenizer", _broken(problem))
         with required_by("loading the tokenizer"):
-            loaded = _fast(folder) if files[0] == FAST else _older(folder, files, settings)
+            loaded = (
+                _fast(folder, settings) if files[0] == FAST else _older(folder, files, settings)
+            )
         added = list(_added(settings, more))
+        broken = broken_templates(folder, _templates(folder, settings, beside.get(TEMPLATE, {})))
+        if broken:
+            return wrong("tokenizer", *broken)
     except (MissingExtra, _Unknown) as error:
         return unknown("tokenizer", str(error), getattr(error, "remedy", ""))
     except InputError as error:
         said = str(error).removeprefix(f"{folder}: ").partition("; ")[0]
         return wrong("tokenizer", _broken(said))
+    if loaded.other_class:
+        return wrong("tokenizer", _of_another_class(loaded.other_class))
     for key in TOKENIZER_LIMITS:
         if settings.get(key) is not None and number(settings[key]) is None:
             said = f"{SETTINGS}: {key} is {shortened(settings[key])}, not a number"
@@ -94,18 +120,36 @@ class _Unknown(Exception):
         self.remedy = remedy
 
 
-def _side_files(folder: Path) -> tuple[Config, Config, Config]:
+def broken_templates(place: Path, templates: Mapping[str, str]) -> tuple[Finding, ...]:
+    """A finding for each chat template that is not valid Jinja."""
+    child = Confined(str(place))
+    faults = {name: child.template_fault(text) for name, text in templates.items()}
+    return tuple(_unreadable(f"{name}: {said}") for name, said in faults.items() if said)
+
+
+def _templates(folder: Path, settings: Config, processor: Config) -> dict[str, str]:
+    """The chat templates of a folder by place. Files of their own come before settings."""
+    files = [*folder.glob("chat_template.jinja"), *folder.glob("additional_chat_templates/*.jinja")]
+    if files:
+        return {path.name: read_text(path, max_bytes=MOST_BYTES) for path in files}
+    stated = {SETTINGS: settings.get("chat_template"), TEMPLATE: processor.get("chat_template")}
+    if isinstance(named := stated[SETTINGS], list):
+        stated |= {f"{SETTINGS}: {each['name']}": each["template"] for each in named}
+    return {place: text for place, text in stated.items() if isinstance(text, str)}
+
+
+def _side_files(folder: Path) -> dict[str, Config]:
     """The settings, the added tokens and the special ones; whatever else transformers reads must be
     JSON too."""
     read: dict[str, Config] = {}
-    for name in (SETTINGS, ADDED, *_OTHER_JSON):
+    for name in (SETTINGS, ADDED, SPECIAL, TEMPLATE):
         if not os.path.lexists(folder / name):
             continue
         value = read_json(folder / name, max_bytes=MOST_BYTES)
         if not isinstance(value, dict):
             raise InputError(f"{name}: is not a JSON object")
         read[name] = value
-    return read.get(SETTINGS, {}), read.get(ADDED, {}), read.get(_OTHER_JSON[0], {})
+    return read
 
 
 def _misstated(settings: Config, needed: set[str]) -> str:
@@ -147,34 +191,50 @@ def _misstated(settings: Config, needed: set[str]) -> str:
     return ""
 
 
-def _fast(folder: Path) -> _Loaded:
+def _fast(folder: Path, settings: Config) -> _Loaded:
     import tokenizers  # noqa: F401  # so that it is named if it is not installed
 
     child = trial(folder, PROBE)
     if child is None:
         raise InputError(f"{FAST}: is not a file")
-    return _Loaded(child.largest, child.encode([PROBE], special=True)[0].tolist())
+    plain, probe = (child.encode([PROBE], special=each)[0].tolist() for each in (False, True))
+    loaded, other, named = _Loaded(child.largest, probe), "", settings.get("tokenizer_class")
+    # These take the file as it is. Other classes make steps of their own, with or without a file.
+    usual = named in _GENERAL or settings.get("auto_map") or find_spec("transformers") is None
+    if not usual and _tokens(_by_class(folder, FAST), FAST, special=False) != plain:
+        other = f"{named or 'the class of the model type'} makes other tokens of a text than {FAST}"
+    return loaded._replace(other_class=other)
 
 
 def _older(folder: Path, files: Sequence[str], settings: Config) -> _Loaded:
-    from importlib.util import find_spec
-
-    from transformers import AutoTokenizer
-
     if settings.get("auto_map"):
         said = f"{SETTINGS} names custom code, which ropewalk never runs"
         raise _Unknown(said, "use a tokenizer.json")
     if files[0].endswith(".model") and find_spec("sentencepiece") is None:
         said = f"loading {files[0]} needs sentencepiece, which is not installed"
         raise _Unknown(said, "pip install sentencepiece protobuf")
-    loaded = _guarded(
-        files[0],
+    loaded = _by_class(folder, files[0])
+    probe = _tokens(loaded, files[0], special=True)
+    return _Loaded(max(loaded.get_vocab().values(), default=-1), probe)
+
+
+def _by_class(folder: Path, name: str) -> Any:
+    """The tokenizer of a folder as transformers' class for it reads the files."""
+    from transformers import AutoTokenizer
+
+    return _guarded(
+        name,
         lambda: AutoTokenizer.from_pretrained(
             folder, local_files_only=True, trust_remote_code=False
         ),
     )
-    probe = _guarded(files[0], lambda: loaded(PROBE, verbose=False)["input_ids"])
-    return _Loaded(max(loaded.get_vocab().values(), default=-1), probe)
+
+
+def _tokens(tokenizer: Any, name: str, *, special: bool) -> list[int]:
+    ids: list[int] = _guarded(
+        name, lambda: tokenizer(PROBE, add_special_tokens=special, verbose=False)["input_ids"]
+    )
+    return ids
 
 
 def _guarded(name: str, load: Callable[[], Any]) -> Any:

@@ -17,15 +17,19 @@ from pathlib import Path
 from ropewalk.audit.files.check import SHOWN, Checked, fault, passed, unknown, wrong
 from ropewalk.audit.files.finite import Numbers, Report, all_zero, not_numbers, odd
 from ropewalk.audit.files.shapes import check_shapes, quantised, twins
-from ropewalk.errors import InputError, RopewalkError, Unsupported, shortened
+from ropewalk.errors import InputError, RopewalkError, Unsupported
 from ropewalk.models.config import Config
-from ropewalk.models.safetensors_header import Stored, read_header
-from ropewalk.untrusted import read_json
+from ropewalk.models.safetensors_header import (
+    INDEX,
+    PICKLES,
+    SINGLE,
+    Stored,
+    read_header,
+    read_index,
+)
+from ropewalk.runtimes.finding import Finding
 
-SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
-MOST_INDEX = 32 * 2**20
 ADAPTER = "adapter_config.json"
-PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 _CHUNK = 16 * 2**20
 _AGAIN = "copy the folder again, or export the model again"
 _damaged = fault("weights-damaged", "it does not load, or loads garbage", _AGAIN)
@@ -34,6 +38,13 @@ _differs = fault(
     "weights-differ",
     "it does not load, or loads with random weights in their place",
     "check that config and weights belong together",
+)
+_INCOMPLETE = Finding(
+    "weights-misplaced",
+    ("transformers", "transformers-4"),
+    f"{INDEX} has no object `metadata`",
+    "transformers loads no shards without it; other runtimes read the map alone",
+    'add "metadata": {} to it',
 )
 
 
@@ -54,14 +65,14 @@ def weights(folder: Path, config: Config, progress: Report = lambda done: None) 
         said = "only a config was given"
         return Weights(unknown("weights", said, "give the folder that has config and weights"))
     try:
-        problem = ""
+        problem, complete = "", True
         if (folder / SINGLE).exists() or (folder / SINGLE).is_symlink():
             files = {folder / SINGLE: read_header(_regular(folder / SINGLE))}
             # vLLM chooses files by the index even where a whole file stands next to it.
             if os.path.lexists(folder / INDEX):
-                problem = _misplaced(_index(folder / INDEX), files)
+                problem = _misplaced(_index(folder / INDEX)[0], files)
         elif (folder / INDEX).exists():
-            index = _index(folder / INDEX)
+            index, complete = _index(folder / INDEX)
             shards = [folder / name for name in sorted(set(index.values()))]
             if absent := [path.name for path in shards if not os.path.lexists(path)]:
                 raise _IndexError(f"{INDEX} names {absent[0]}, which is not there")
@@ -70,11 +81,11 @@ def weights(folder: Path, config: Config, progress: Report = lambda done: None) 
         else:
             files = {}
         held = {name for each in files.values() for name in each}
+        extra: tuple[Finding, ...] = ()
         for path in sorted(folder.glob("*.safetensors")):
             more = {} if path in files else read_header(_regular(path))
-            if files and not os.path.lexists(folder / INDEX) and (twice := held & more.keys()):
-                # Without an index vLLM and SGLang load every file, and the last one wins.
-                problem = f"{path.name} holds {min(twice)} too, and there is no {INDEX}"
+            if files and more and not os.path.lexists(folder / INDEX):
+                extra = (_loaded_too(path.name, min(held & more.keys(), default=""), min(more)),)
         if os.path.lexists(folder / ADAPTER):
             problem = f"with {ADAPTER} here, transformers loads the base model that it names"
         if problem:
@@ -100,8 +111,20 @@ def weights(folder: Path, config: Config, progress: Report = lambda done: None) 
         return replace(compared, checked=wrong("weights", *zero))
     if said := _untied(all_numbers, config):
         return replace(compared, checked=wrong("weights", _differs(said)))
-    notes = (*compared.checked.findings, *zero)
+    notes = (*compared.checked.findings, *zero, *extra, *(() if complete else (_INCOMPLETE,)))
     return replace(compared, checked=compared.checked._replace(findings=notes))
+
+
+def _loaded_too(file: str, twice: str, name: str) -> Finding:
+    """The finding for a file that transformers does not read."""
+    return Finding(
+        "weights-misplaced",
+        ("vllm", "sglang") if twice else ("vllm",),
+        f"{file} holds {f'{twice} too' if twice else name}, and there is no {INDEX}",
+        "without an index vLLM and SGLang load every file: of two tensors the last one wins, and "
+        "vLLM refuses those that it does not know",
+        "remove that file, or add an index",
+    )
 
 
 def numbers(files: Mapping[Path, Mapping[str, Stored]]) -> list[Numbers]:
@@ -192,19 +215,11 @@ def _regular(path: Path) -> Path:
     return path
 
 
-def _index(path: Path) -> dict[str, str]:
+def _index(path: Path) -> tuple[dict[str, str], bool]:
     try:
-        index = read_json(_regular(path), max_bytes=MOST_INDEX)
+        return read_index(_regular(path))
     except InputError as error:
         raise _IndexError(str(error)) from None
-    named = index.get("weight_map") if isinstance(index, dict) else None
-    if not isinstance(named, dict) or not named:
-        raise _IndexError(f"{path.name}: has no weight_map")
-    for name, file in named.items():
-        if not isinstance(file, str) or Path(file).name != file or not file.isprintable():
-            said = f"{shortened(name)} = {shortened(file)} must name a file of the same folder"
-            raise _IndexError(f"{path.name}: {said}")
-    return named
 
 
 def _misplaced(index: Mapping[str, str], files: Mapping[Path, Mapping[str, Stored]]) -> str:

@@ -79,7 +79,8 @@ def settled(call: Asked, *, weights: bool = True) -> Settled:
     check_reach(conditions, settings.lengths)
     if call.evaluator is not None and not have_keys(settings.tasks):
         raise InputError(
-            "an `evaluator` chooses key tokens: add longppl to `tasks`, or leave it out"
+            "`evaluator` only chooses the key tokens of longppl: add longppl to `tasks`, or leave "
+            "`evaluator` out"
         )
     return Settled(source, conditions, settings)
 

@@ -252,7 +252,8 @@ def encoder_of(folder: Path) -> Encoder:
     folder = BUNDLED_FOLDERS.get(str(folder), folder)
     if not folder.is_dir():
         raise InputError(
-            f"tokenizer: {folder}: there is no such folder; give the folder of the planned model"
+            f"tokenizer: {folder}: there is no such folder; give the folder of the model that the "
+            "plan was made for"
         )
     from ropewalk.models.load import load_tokenizer
 

@@ -40,7 +40,8 @@ def check(
     encoder = server.encoder
     if encoder is not None and encoder.sha256 != fingerprint.tokenizer_sha256:
         raise InputError(
-            "tokenizer: the fingerprint was made with another one; give that of the planned model"
+            "tokenizer: the fingerprint was made with another one; give the tokenizer of the "
+            "planned model"
         )
     observed = []
     total = sum(probe.length for probe in fingerprint.probes)

@@ -124,8 +124,8 @@ def check_blocks(model: nn.Module, ranks: int) -> None:
         # By sizes that all ranks know: one that went on alone would wait for the others.
         if _part(module).shape[-1] != whole and whole % (BLOCK * ranks):
             raise Unsupported(
-                f"the {whole} inputs of a layer are not divided over {ranks} ranks in whole blocks "
-                f"of {BLOCK} numbers, which are rounded together; give fewer ranks to a copy "
+                f"the {whole} inputs of a layer cannot be divided among {ranks} ranks in whole "
+                f"blocks of {BLOCK} numbers, which are rounded together; use fewer ranks per copy "
                 "(`ranks_per_copy`)"
             )
 

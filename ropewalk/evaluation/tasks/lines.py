@@ -26,8 +26,8 @@ def questions(scene: Scene, units: int) -> list[Draft]:
     """A draft for each of several lines."""
     if units >= MOST_LINES:
         raise Unsupported(
-            f"lines has names for {MOST_LINES} lines, and this context holds more; give a shorter "
-            "length, or another task"
+            f"the task `lines` has names for {MOST_LINES} lines only, and this context holds more; "
+            "give a shorter length, or another task"
         )
     numbers: dict[str, int] = {}
     while len(numbers) <= units:

@@ -334,8 +334,8 @@ class ServedReader(DocumentReader):
         """The verdict on the server by the fingerprint of the weights that it should have."""
         if self._chats:
             raise InputError(
-                f"{self._server.client.where}: only chats, and `against` compares how prompts are "
-                "continued (/v1/completions); leave it out"
+                f"{self._server.client.where}: offers only chat completions, and `against` "
+                "compares how prompts are continued (/v1/completions); leave `against` out"
             )
         trial, name = fingerprint.sequence[:16], self._server.info.model
         return check(Server.open(self._server.client, encoder, trial, name), fingerprint)

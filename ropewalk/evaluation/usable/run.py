@@ -172,8 +172,9 @@ class _Measuring:
                 place += now >= STILL
         if place not in tried:
             raise InputError(
-                f"{self.plan.reference:,} tokens, the short length of {self.plan.claimed:,}, "
-                "are too few for two facts with their questions; give a longer length (`claimed`)"
+                f"the short length with which {self.plan.claimed:,} is compared, "
+                f"{self.plan.reference:,} tokens, is too short for two facts and their questions; "
+                "give a larger `claimed`"
             )
         return degrees[place], tried[place][1], tuple(each for each, _ in tried.values())
 

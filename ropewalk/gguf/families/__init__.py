@@ -145,9 +145,9 @@ def family(model_type: str, outer: str = "") -> GGUFFamily:
     """
     if model_type not in family_names():
         raise Unsupported(
-            f"model type {model_type!r}: the export to GGUF writes {', '.join(family_names())}; "
-            "for another, convert it with llama.cpp's own converter and check the result "
-            "(ropewalk verify)"
+            f"model type {model_type!r}: the export to GGUF supports {', '.join(family_names())}; "
+            "convert this model with llama.cpp's own converter, and check the result (ropewalk "
+            "verify)"
         )
     result: GGUFFamily = import_module(f"{__name__}.{model_type}").FAMILY
     if outer and outer not in result.inside:
@@ -206,8 +206,8 @@ def _sliding_base(plan: ContextPlan, setting: GGUFSetting) -> float | None:
     base = schedule.geometric_base
     if len(steps) > 1 or base is None or schedule.attention_scaling != 1:
         raise Unsupported(
-            f"layer type {SLIDING_ATTENTION}: llama.cpp turns it by a base of its own and does not "
-            "scale it; plan for the other layers only"
+            f"layer type {SLIDING_ATTENTION}: llama.cpp rotates these layers with a separate base "
+            "and does not scale them; plan for the other layers only"
         )
     check_windows_unscaled(setting)
     return base

@@ -41,8 +41,9 @@ def _check(config: Any) -> None:
     scalar = config.query_pre_attn_scalar
     if scalar is not None and usual is not None and scalar != usual:
         raise Unsupported(
-            f"query_pre_attn_scalar = {scalar}: llama.cpp computes a gemma3 of {layers} layers "
-            f"with {usual}; if the config does not state it, transformers takes 256"
+            f"query_pre_attn_scalar = {scalar} (256 where the config does not state it): llama.cpp "
+            f"always computes a gemma3 of {layers} layers with {usual}; correct the config, or "
+            "export for another runtime"
         )
     if config.attn_logit_softcapping:
         raise Unsupported("attn_logit_softcapping: llama.cpp's gemma3 caps no attention logits")

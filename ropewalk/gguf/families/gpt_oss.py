@@ -88,7 +88,9 @@ def _keys(config: Any, weights: Weights) -> Keys:
 
 def _check(config: Any) -> None:
     if SLIDING_ATTENTION not in (config.layer_types or [SLIDING_ATTENTION]):
-        raise Unsupported("layer_types: llama.cpp's gpt-oss needs a window in at least some layers")
+        raise Unsupported(
+            "layer_types: llama.cpp's gpt-oss needs a sliding window in at least one layer"
+        )
     for name, usual in _ACTIVATION.items():
         stated = getattr(config, name, None)
         if stated not in (None, usual):

@@ -63,9 +63,9 @@ def _dimensions(keys: ConfigKeys, rope: Config) -> tuple[int, int]:
     stock = SPECULATORS not in keys.path  # no class of transformers reads that part
     if share < 1 and not proportional and stock and not follows_share(keys.model_type):
         raise Unsupported(
-            f"{key} = {share:g}: transformers turns whole heads in models of type "
-            f"{shortened(keys.model_type)}, whatever this key says, and another runtime may "
-            "follow it; remove it if the model was trained with whole heads"
+            f"{key} = {share:g}: transformers rotates whole heads in models of type "
+            f"{shortened(keys.model_type)}, whatever this key says, and another runtime may follow "
+            "it; remove it if the model was trained with whole heads"
         )
     return head_dim, rotary_dim
 

@@ -55,10 +55,10 @@ def check_rotates(keys: ConfigKeys) -> None:
             raise Unsupported(f"model type {shortened(model_type)}: {why}")
     if keys.config.get(DUAL_CHUNK):
         raise Unsupported(
-            f"{keys.prefix}{DUAL_CHUNK}: with dual chunk attention, positions start again in "
-            "each chunk, which no schedule can express; SGLang follows it with "
-            "--attention-backend dual_chunk_flash_attn, and transformers, llama.cpp and vLLM "
-            "since 0.11 ignore it; remove the key to plan for the latter"
+            f"{keys.prefix}{DUAL_CHUNK}: with dual chunk attention, positions start again in each "
+            "chunk, which no schedule can express; SGLang follows it with --attention-backend "
+            "dual_chunk_flash_attn, and transformers, llama.cpp and vLLM since 0.11 ignore it; "
+            "remove the key to plan for these three"
         )
 
 
@@ -176,8 +176,8 @@ def _base_by_layer(keys: ConfigKeys) -> object:
     distinct = {real_number(base, f"{key}[{i}]") for i, base in enumerate(bases)} - {0.0}
     if len(distinct) != 1:
         raise Unsupported(
-            f"{key} states {len(distinct)} bases above 0, and a plan has one schedule for all "
-            "layers of a type"
+            f"{key} states {len(distinct)} different bases for layers of one type, and a plan has "
+            "one schedule for all layers of a type"
         )
     return distinct.pop()
 

@@ -105,8 +105,8 @@ def rope_setting(keys: ConfigKeys, rope: Config) -> RopeSetting:
         kind = "default"  # sections of positions, over plain frequencies
     if kind == "axial":
         raise Unsupported(
-            "rope type 'axial' turns by the row and column of a patch in a picture, not by a "
-            "position in a text, so there is no context to extend"
+            "rope type 'axial' rotates by the row and column of an image patch, not by a position "
+            "in a text, so there is no context to extend"
         )
     if keys.family.only_longrope and kind not in ("default", "longrope"):
         raise InvalidValue(

@@ -176,9 +176,10 @@ class JudgeFirst(Judge):
         geometry = present.longest(present.extended_layer).geometry
         if geometry.resting_pairs:
             raise Unsupported(
-                f"{geometry.resting_pairs} of {geometry.pairs} rotary pairs of this model rest "
-                "(their frequency is 0), and extend exports what it finds, which no stock runtime "
-                "can load for such a model; plan by the method ntk and export, or search"
+                f"{geometry.resting_pairs} of {geometry.pairs} rotary pairs of this model do not "
+                "rotate (their frequency is 0), and no stock runtime can load what `extend` would "
+                "choose for it; use `plan --method ntk` and `export`, or `search` and run the "
+                "result in ropewalk"
             )
         unmodified = PlanStep(self.target_length, present.longest(present.extended_layer))
         for plan in (

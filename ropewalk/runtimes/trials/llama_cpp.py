@@ -111,7 +111,9 @@ def compared(header: GGUFHeader, schedule: RotarySchedule) -> Agreement:
 
     stored = stored_type(header)
     if stored not in llama_cpp.TOLERANCES:
-        raise Unsupported(f"ropewalk does not know how far weights stored as {stored} are rounded")
+        raise Unsupported(
+            f"ropewalk does not know the rounding error of weights stored as {stored}"
+        )
     if _bytes(header) > MOST_BYTES:
         raise Unsupported("it is too large to compute a second time")
     model = model_of(header)

@@ -208,10 +208,9 @@ class LlamaCppReader(PlantedReader):
         if strategy == "yarn" and yarn.candidates(fixed):
             return fixed
         raise Unsupported(
-            f"{self._file.name}: llama.cpp follows only a search of YaRN's ramp in place of the "
-            "model's plain frequencies, and takes factors by pair only from a file; search by the "
-            "strategy yarn from the unmodified file, or search on the folder of safetensors that "
-            "it was converted from"
+            f"{self._file.name}: with llama.cpp's flags, only YaRN's ramp can be searched, and "
+            "only in a file that is not extended; search the unmodified file with the strategy "
+            "yarn, or search the folder of safetensors that it was converted from"
         )
 
     def measure(

@@ -71,5 +71,10 @@ def in_shards(folder: Path) -> Path:
         keep(path, own, folder / file)
     path.unlink()
     weight_map = {name: file for file, own in files.items() for name in own}
-    (folder / INDEX).write_text(json.dumps({"weight_map": weight_map}), encoding="utf-8")
+    write_index(folder, weight_map)
     return folder
+
+
+def write_index(folder: Path, weight_map: dict[str, str]) -> None:
+    """The index as transformers writes it, which does not load one without metadata."""
+    (folder / INDEX).write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))

@@ -133,11 +133,12 @@ def test_what_is_changed_is_wrong(folder: Path, name: str) -> None:
 
 def test_what_is_added_is_a_note(folder: Path) -> None:
     (folder / "README.md").write_text("mine", encoding="utf-8")
+    (folder / "more.gguf").write_text("of no runtime that reads folders", encoding="utf-8")
     found = judged(folder)
     assert found.verdict == "OK"
     (finding,) = found.warnings
     assert (finding.trap, finding.wrong) == ("not-in-manifest", False)
-    assert finding.what == f"README.md is not in {MANIFEST}"
+    assert finding.what == f"README.md, more.gguf are not in {MANIFEST}"
 
 
 def test_a_folder_without_a_manifest_is_judged_by_its_headers(folder: Path) -> None:

@@ -202,6 +202,43 @@ def test_a_key_of_another_type_than_llama_cpp_loads_is_wrong(
     assert any("must be stored as" in each.what for each in found.wrong)
 
 
+LIST = "<IIQ"
+TEXTS = struct.pack(LIST, 9, 8, 4) + struct.pack("<Qb", 1, 50) * 4
+
+
+@pytest.mark.parametrize(
+    ("architecture", "key", "stored"),
+    [
+        ("glm4", ".rope.dimension_sections", TEXTS),
+        ("glm4", ".rope.dimension_sections", struct.pack(f"{LIST}3i", 9, 5, 3, 2, 2, 2)),
+        ("glm4", ".attention.head_count", struct.pack(f"{LIST}2f", 9, 6, 2, 4.0, 4.0)),
+        ("glm4", ".classifier.output_labels", struct.pack(f"{LIST}I", 9, 4, 1, 2)),
+        ("cohere2", ".attention.sliding_window_pattern", struct.pack(LIST, 9, 7, 0)),
+        ("apertus", "xielu.alpha_n", struct.pack(f"{LIST}f", 9, 6, 1, 1.0)),
+    ],
+)
+def test_a_list_of_other_items_than_llama_cpp_loads_is_wrong(
+    architecture: str, key: str, stored: bytes, tmp_path: Path
+) -> None:
+    """On a pattern of no layer it even ends its process."""
+    source = tiny_architectures.made(tmp_path / "a.gguf", architecture)
+    assert not list(problems(read_header(source)))
+    name = f"{architecture}{key}" if key.startswith(".") else key
+    changed = {"general.architecture": text(architecture), name: stored}
+    path = damaged(source, tmp_path / "b.gguf", lambda keys, tensors: keys.update(changed))
+    [problem] = problems(read_header(path))
+    assert problem.startswith(f"{key.removeprefix('.')} must list")
+
+
+def test_a_chat_template_that_is_not_jinja_is_wrong(whole: Path, tmp_path: Path) -> None:
+    """llama-server does not start with it."""
+    change = {"tokenizer.chat_template": text("{% for m in messages %}\n{{ m }")}
+    path = damaged(whole, tmp_path / "a.gguf", lambda keys, tensors: keys.update(change))
+    [finding] = audit(path, plan=named_plan("linear"), run=False).wrong
+    assert finding.trap == "chat-template-broken"
+    assert finding.what.startswith("tokenizer.chat_template: line 2:")
+
+
 @pytest.mark.parametrize(
     ("key", "stored", "verdict"),
     [

@@ -122,6 +122,58 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str, str]] = {
 }
 
 
+def _template(text: str, name: str = "chat_template.jinja") -> Callable[[Path], object]:
+    def write(folder: Path) -> None:
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+
+    return write
+
+
+def _stated(value: object, name: str = "tokenizer_config.json") -> Callable[[Path], object]:
+    def write(folder: Path) -> None:
+        if not (folder / name).exists():
+            (folder / name).write_text("{}")
+        edit(folder / name, lambda own: own.update(chat_template=value))
+
+    return write
+
+
+OPEN = "{{ bos_token }}\n{% for m in messages %}{{ m['content'] }}"
+BROKEN |= {
+    "a template that never ends": (
+        _template(OPEN),
+        "chat-template-broken",
+        "chat_template.jinja: line 2: Unexpected end of template",
+    ),
+    "a second template": (
+        _template("{{ a | turned }}", "additional_chat_templates/tool_use.jinja"),
+        "chat-template-broken",
+        "tool_use.jinja: line 1: No filter named 'turned'",
+    ),
+    "a template in the settings": (_stated("{{ messages[0 }}"), "chat-template-broken", "line 1:"),
+    "a named one": (
+        _stated([{"name": "default", "template": "{{ 1 }}"}, {"name": "b", "template": "{% x %}"}]),
+        "chat-template-broken",
+        "tokenizer_config.json: b: line 1: Encountered unknown tag 'x'",
+    ),
+    "the template of a processor": (
+        _stated(OPEN, "chat_template.json"),
+        "chat-template-broken",
+        "chat_template.json: line 2",
+    ),
+}
+
+
+def test_templates_in_the_dialect_of_transformers_are_valid(folder: Path) -> None:
+    _stated(OPEN)(folder)  # which the file of its own replaces
+    _template(
+        "{% for m in messages %}{% if m.a %}{% continue %}{% endif %}"
+        "{% generation %}{{ m | tojson }}{% endgeneration %}{% endfor %}{{ strftime_now('%Y') }}"
+    )(folder)
+    assert judged(folder).verdict == "OK"
+
+
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_tokenizer_is_wrong(folder: Path, name: str) -> None:
     damage, trap, complaint = BROKEN[name]
@@ -158,6 +210,23 @@ def test_a_setting_with_which_transformers_does_not_load_it(
     assert key in finding.what
     with pytest.raises((TypeError, ValueError, AttributeError, KeyError)):
         AutoTokenizer.from_pretrained(folder)
+
+
+@pytest.mark.parametrize(
+    ("named", "traps"),
+    [
+        ("GPT2Tokenizer", ["tokenizer-class-differs"]),
+        ("ByT5Tokenizer", ["tokenizer-class-differs"]),
+        ("BertTokenizer", ["tokenizer-broken"]),
+        ("LlamaTokenizer", []),
+        ("TokenizersBackend", []),
+    ],
+)
+def test_the_class_of_a_tokenizer_makes_the_tokens_of_its_file(
+    named: str, traps: list[str], folder: Path
+) -> None:
+    edit(folder / "tokenizer_config.json", lambda own: own.update(tokenizer_class=named))
+    assert [finding.trap for finding in judged(folder).wrong] == traps
 
 
 def test_tokens_as_objects_are_taken(folder: Path) -> None:

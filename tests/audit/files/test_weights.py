@@ -26,12 +26,14 @@ from transformers import (
     AutoModelForCausalLM,
 )
 
+from ropewalk.audit.examination import audit
 from ropewalk.audit.files.finite import odd
 from ropewalk.audit.files.names import NAMINGS, after_the_layers, in_each_layer, strangers
 from ropewalk.audit.files.shapes import USUAL, check_shapes, ties
 from ropewalk.audit.files.weights import numbers
 from ropewalk.errors import InputError, Unsupported
 from ropewalk.models.config import Config, ConfigReader
+from ropewalk.models.load import load
 from ropewalk.models.safetensors_header import read_header
 from tests.audit.files.folders import (
     INDEX,
@@ -43,6 +45,7 @@ from tests.audit.files.folders import (
     keep,
     put_together,
     taken_apart,
+    write_index,
 )
 from tests.models.tiny import FAMILIES, thinned, tiny_model
 
@@ -265,8 +268,15 @@ def test_a_second_file_of_the_same_tensors_is_wrong_unless_an_index_chooses(fold
     [finding] = judged(folder).wrong
     assert finding.what.startswith(f"consolidated.safetensors holds {QUERIES} too, and there is no")
     names = [name for name in taken_apart(folder / SINGLE)[0] if name != "__metadata__"]
-    (folder / INDEX).write_text(json.dumps({"weight_map": dict.fromkeys(names, SINGLE)}))
+    write_index(folder, dict.fromkeys(names, SINGLE))
     assert not judged(folder).wrong
+
+
+def test_a_second_file_of_other_tensors_is_loaded_by_vllm_alone(folder: Path) -> None:
+    save_torch({"base_model.lora_A.weight": torch.ones(8)}, folder / "adapter_model.safetensors")
+    [finding] = judged(folder).wrong
+    assert finding.what.startswith("adapter_model.safetensors holds base_model.lora_A.weight, and")
+    assert audit(folder, runtimes=["transformers"], run=False).verdict == "OK"
 
 
 def test_an_adapter_in_the_folder_makes_transformers_load_another_model(folder: Path) -> None:
@@ -352,6 +362,19 @@ def test_an_index_and_its_files_belong_together(folder: Path, name: str) -> None
     found = judged(folder)
     assert found.verdict == "wrong"
     assert complaint in found.wrong[0].what
+
+
+@pytest.mark.parametrize("metadata", [None, []])
+def test_transformers_alone_needs_the_metadata_of_an_index(folder: Path, metadata: object) -> None:
+    edit(in_shards(folder) / INDEX, lambda index: index.update(metadata=metadata))
+    assert judged(folder).verdict == "OK"  # by vLLM, which reads the map alone
+    found = audit(folder)
+    assert found.verdict_in("vllm") == found.verdict_in("sglang") == "OK"
+    [finding] = found.wrong
+    assert (finding.trap, "transformers" in finding.runtimes) == ("weights-misplaced", True)
+    assert "metadata" in finding.what
+    with pytest.raises(InputError, match="metadata"):
+        load(str(folder), device="cpu")
 
 
 def test_what_is_not_looked_at_is_not_established(folder: Path) -> None:
@@ -443,6 +466,14 @@ def test_a_model_under_the_name_of_another_type_is_wrong(
     assert problem.endswith(f"no layer of model type {kind!r} has tensors of that name")
 
 
+def test_a_tensor_of_no_layer_that_a_type_has_not_is_wrong(folder: Path) -> None:
+    """transformers leaves it out, and vLLM does not load the model."""
+    tensors = load_torch(folder / SINGLE)
+    save_torch(tensors | {"model.more.weight": torch.ones(8)}, folder / SINGLE)
+    [finding] = judged(folder).wrong
+    assert finding.what == "model.more.weight: a 'llama' has no tensors of that name"
+
+
 def test_a_buffer_of_older_files_is_no_stranger(folder: Path) -> None:
     tensors = load_torch(folder / SINGLE)
     queries = (name for name in tensors if name.endswith("q_proj.weight"))
@@ -477,7 +508,7 @@ def test_the_header_of_the_library_is_read(tmp_path: Path) -> None:
         read_header(tmp_path / "nowhere.safetensors")
 
 
-@pytest.mark.parametrize("family", thinned(FAMILIES))
+@pytest.mark.parametrize("family", thinned((*FAMILIES, "apertus")))
 def test_the_usual_naming_holds_for_the_families(family: str) -> None:
     """Real models of transformers, and each of its sizes changed in the config alone."""
     assert family in USUAL
@@ -496,13 +527,15 @@ def test_the_usual_naming_holds_for_the_families(family: str) -> None:
 
 def all_compared(shapes: Mapping[str, tuple[int, ...]], config: Config) -> None:
     """Each tensor is missed, and each of its sizes compared."""
-    left = ("act_fn.", "layernorm.norms.", "experts.0.")
+    again = {name.replace("layers.0.", "layers.1.") for name in shapes if "layers.0." in name}
+    left, lost = ("experts.0.", "layers.1.mlp.experts."), ("lm_head.weight", "correction_bias")
     for name, shape in shapes.items():
-        if any(part in name for part in left) or "layers.1." in name:
+        if any(part in name for part in left) or name in again:
             continue
         less = {other: own for other, own in shapes.items() if other != name}
         missed = check_shapes(less, config)
-        assert missed.problems or missed.unknown or name.endswith("lm_head.weight"), name
+        assert missed.problems or missed.unknown or name.endswith(lost), name
+        assert check_shapes({**shapes, name: (*shape, 8)}, config).problems, name
         for at in range(len(shape)):
             other = (*shape[:at], shape[at] + 8, *shape[at + 1 :])
             assert check_shapes({**shapes, name: other}, config).problems, (name, at)
@@ -524,6 +557,9 @@ def test_a_size_that_the_config_leaves_to_its_class_is_not_established(key: str)
         ("mixtral", {"num_local_experts": 8}, "experts, and the config asks for 8"),
         ("mixtral", {"intermediate_size": 96}, "and the config asks for 96"),
         ("deepseek_v3", {"n_shared_experts": 4}, "and the config asks for 64"),
+        ("deepseek_v3", {"first_k_dense_replace": 0}, "layer 0 has no experts, and the config"),
+        ("deepseek_v3", {"first_k_dense_replace": 2}, "layer 1 has experts, and the config asks"),
+        ("mixtral", {"decoder_sparse_step": 2}, "layer 0 has experts, and the config asks for"),
     ],
 )
 def test_experts_are_as_many_and_as_wide_as_the_config_asks(

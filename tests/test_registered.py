@@ -237,7 +237,7 @@ def test_prints_of_a_plugin_stand_beside_the_json(tmp_path: Path, more: tuple[st
 def test_a_plugin_that_closes_the_output_is_one_error(tmp_path: Path, body: str) -> None:
     path = tmp_path / "script.py"
     path.write_text(f"import os, sys\n{body}\n")
-    words = ["plan", "bundled", "--to", "2k", "--plugin", str(path)]
+    words = ["plan", "bundled", "--to", "2k", "-q", "--plugin", str(path)]
     path.write_text(path.read_text() + METHOD.read_text())
     done = subprocess.run(
         [sys.executable, "-m", "ropewalk", *words], capture_output=True, text=True, check=False

@@ -167,7 +167,7 @@ class _Model:
         yield from self._missing()
         known = (embedding, head, bias, *self._last())
         strange = [name for name in self.outside if name not in known and not is_buffer(name)]
-        if strange and self.alone:
+        if strange and self.alone and self._last():
             yield f"{listed(strange)}: a {self.reader.model_type!r} has no tensors of that name"
 
     def left_open(self) -> str:
@@ -413,7 +413,7 @@ class _Model:
 
 def _chooses(shapes: Shapes) -> bool:
     """True if a layer has experts."""
-    return any(".experts." in name for name in shapes)
+    return any(".experts." in name or ".input_linear." in name for name in shapes)
 
 
 def _lacking(shapes: Shapes, alike: Collection[str]) -> Iterator[str]:

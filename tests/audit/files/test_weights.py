@@ -589,6 +589,14 @@ def test_experts_are_as_many_and_as_wide_as_the_config_asks(
         assert f"leaves {left} to its class" in check_shapes(shapes, less).unknown
 
 
+def test_experts_in_one_tensor_are_experts_too(tmp_path: Path) -> None:
+    model = tiny_model("granitemoe")
+    model.save_pretrained(tmp_path)
+    shapes = {name: stored.shape for name, stored in read_header(tmp_path / SINGLE).items()}
+    config = json.loads(model.config.to_json_string(use_diff=False))
+    assert check_shapes(shapes, config).problems == ()
+
+
 def test_nothing_heavy_is_needed(folder: Path) -> None:
     """Under a second and 300 MB, in a process of its own; on a busy machine, its CPU time."""
     program = (

@@ -482,6 +482,19 @@ def test_a_buffer_of_older_files_is_no_stranger(folder: Path) -> None:
     assert judged(folder).verdict == "OK"
 
 
+def test_the_masks_in_the_files_of_pythia_are_no_weights(tmp_path: Path) -> None:
+    tiny_model("gpt_neox").save_pretrained(tmp_path)
+    tensors = load_torch(tmp_path / SINGLE)
+    dense = [name for name in tensors if name.endswith("attention.dense.weight")]
+    for name in dense:
+        place = name.removesuffix("dense.weight")
+        mask = torch.ones(1, 1, 8, 8, dtype=torch.bool)
+        tensors |= {f"{place}bias": mask, f"{place}masked_bias": torch.tensor(-1e9)}
+    save_torch(tensors, tmp_path / SINGLE)
+    assert dense
+    assert judged(tmp_path).wrong == ()
+
+
 def test_types_and_sizes_that_this_reader_does_not_know_are_not_damage(tmp_path: Path) -> None:
     path = tmp_path / SINGLE
     put_together(path, {"a": {"dtype": "F2", "shape": [4], "data_offsets": [0, 1]}}, b"0")

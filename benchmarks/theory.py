@@ -81,8 +81,8 @@ def sentences() -> list[Sentence]:
     return [
         Sentence(
             PAGE,
-            "For L = 65,536 and d = 128 there are {} islands between the infimum, {} million, and "
-            "{} million; they cover {} % of that range",
+            "For L = 65,536 and d = 128 there are {} islands, from the infimum at {} million "
+            "to {} million; they cover {} % of that range",
             (
                 str(len(widest.islands or ())),
                 f"{_known(widest.infimum) / 1e6:.2f}",

@@ -22,7 +22,10 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import NoReturn
 
-_OF_PATHS = (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP)
+_OF_PATHS = (
+    *(errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP),
+    *(errno.EISDIR, errno.ENOTDIR),
+)
 """The system's errors for a path that the user has to change."""
 FAULT, INTERRUPTED, BROKEN_PIPE, TERMINATED = 70, 130, 141, 143
 

@@ -166,7 +166,7 @@ def signed(content: bytes) -> bytes:
 def is_ours(path: Path) -> bool:
     """True if ropewalk wrote this file and nobody has changed it since."""
     try:
-        if path.stat().st_size > _MOST_BYTES:
+        if not path.is_file() or path.stat().st_size > _MOST_BYTES:  # a pipe would be waited for
             return False
         content = path.read_bytes()
     except OSError:

@@ -244,7 +244,7 @@ class RunDirectory:
         if name == RESULTS and RECORDS in self._journals and file.is_file():
             before = file.read_bytes()
             if before != content.encode() and not _agree(_parsed(before), result):
-                sealed = _seals(self.path).get(name, {}).get(_digest(before))
+                sealed = seals_of(self.path).get(name, {}).get(_digest(before))
                 if sealed == self._lines() or _changed(self.path, sealed):
                     raise InputError(
                         f"{file}: does not match the {RECORDS} that it was made from, so one of "
@@ -252,7 +252,7 @@ class RunDirectory:
                         "the same command"
                     )
                 warnings.warn(f"{file}: was edited or damaged; it is made again", stacklevel=2)
-        last = next(reversed(_seals(self.path).get(name, {})), None)
+        last = next(reversed(seals_of(self.path).get(name, {})), None)
         self.seal(name, content)
         return last == _digest(content.encode())
 
@@ -272,8 +272,11 @@ class RunDirectory:
         return path
 
 
-def _seals(run: Path) -> dict[str, dict[str, object]]:
-    """The checksums that each file had, the latest last, with the lines that it was made of."""
+def seals_of(run: Path) -> dict[str, dict[str, object]]:
+    """The checksums that each file had, the latest last, with the lines that it was made of.
+
+    Files that were removed are among them.
+    """
     by_file: dict[str, dict[str, object]] = {}
     for event in read_journal(run / EVENTS) if (run / EVENTS).exists() else ():
         if event.get("event") == KEPT:
@@ -287,7 +290,7 @@ def edited_files(run: Path) -> tuple[str, ...]:
     """The files of a run that differ from what it wrote last."""
     return tuple(
         name
-        for name, seals in _seals(run).items()
+        for name, seals in seals_of(run).items()
         if (file := run / name).is_file() and _digest(file.read_bytes()) not in seals
     )
 
@@ -304,7 +307,7 @@ def check_configuration(run: Path, events: Iterable[Mapping[str, object]]) -> No
 
 def check_kept(file: Path, run: Path) -> None:
     """Refuse a result in a run that has been edited since, or whose journals were cut."""
-    seals = _seals(run).get(str(file.relative_to(run)), {})
+    seals = seals_of(run).get(str(file.relative_to(run)), {})
     digest = _digest(file.read_bytes())
     remake = f"remove {file.name} to have it made again by the same command"
     if not seals:

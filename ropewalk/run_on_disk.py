@@ -15,7 +15,6 @@ from ropewalk.records import EvalRecord
 from ropewalk.run_directory import (
     CONFIGURATION,
     EVENTS,
-    KEPT,
     RECORDS,
     check_configuration,
     check_kept,
@@ -23,6 +22,7 @@ from ropewalk.run_directory import (
     read_configuration,
     read_journal,
     read_versions,
+    seals_of,
 )
 from ropewalk.untrusted import read_json
 from ropewalk.values import Result
@@ -96,7 +96,7 @@ class RunOnDisk:
     @cached_property
     def sealed(self) -> set[str]:
         """The names of the files that it has written under a seal, the removed ones too."""
-        return {str(event["file"]) for event in self.lines(EVENTS) if event.get("event") == KEPT}
+        return set(seals_of(self.path))
 
     def notes(self) -> tuple[str, ...]:
         """The notes for the end of a page."""

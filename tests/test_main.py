@@ -175,18 +175,19 @@ def test_too_little_memory_is_one_line(
     assert capsys.readouterr().err.startswith("error: the memory is not enough")
 
 
-def test_a_folder_that_may_not_be_entered_is_no_fault(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EISDIR])
+def test_a_folder_that_may_not_be_entered_or_is_no_file_is_no_fault(
+    number: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`is_file()` raises for what is in such a folder. Root, who may be testing, enters any."""
 
     def broken(arguments: object) -> int:
-        raise PermissionError(errno.EACCES, "Permission denied", "m/config.json")
+        raise OSError(number, os.strerror(number), "m/config.json")
 
     monkeypatch.setattr("ropewalk.cli.call", broken)
     assert run(["inspect", "m"]) == 2
     assert capsys.readouterr().err == (
-        "error: m/config.json: Permission denied; allow it, or give another path\n"
+        f"error: m/config.json: {os.strerror(number)}; allow it, or give another path\n"
     )
 
 

@@ -84,6 +84,7 @@ def test_only_regular_files_are_written(tmp_path: Path, overwrite: bool) -> None
     (tmp_path / "link").symlink_to("plan.json")
     (tmp_path / "broken").symlink_to("nowhere")
     os.mkfifo(tmp_path / "pipe")
+    assert not is_ours(tmp_path / "pipe")  # and it is not waited for
     for name, complaint in [
         ("link", "is a link, and only regular files and folders are written"),
         ("broken", "is a link"),

@@ -162,7 +162,7 @@ class _Build:
         for number, shard in enumerate(self._done):
             self._again(shard, number)
         file = self.directory.path / MANIFEST
-        if file.exists():
+        if file.is_file():
             if next(self._documents, None) is not None:
                 raise self._changed("the store was finished")
             if file.read_bytes() != self._manifest().encode():

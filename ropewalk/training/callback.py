@@ -14,10 +14,11 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from inspect import unwrap
 from pathlib import Path
-from types import MappingProxyType
+from types import FrameType, MappingProxyType
 from typing import Any
 
 import torch
@@ -202,7 +203,14 @@ class _Signals:
         if pass_on and self.came:
             os.kill(os.getpid(), self.came)
 
-    def _note(self, number: int, frame: object) -> None:
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        from transformers import Trainer  # slow, and long imported by whoever trains
+
+        # After a training that ended with an error, no step ends that would do what is asked.
+        if not _is_in(Trainer.train, frame):
+            self.leave()
+            os.kill(os.getpid(), number)
+            return
         if number == self.came == signal.SIGINT:
             self.leave()
             raise KeyboardInterrupt
@@ -210,6 +218,14 @@ class _Signals:
         if number == signal.SIGINT and rank() == 0:
             with suppress(RuntimeError, OSError):  # it may come in the middle of a line
                 print(_FINISHES, file=sys.stderr, flush=True)
+
+
+def _is_in(function: Callable[..., object], frame: FrameType | None) -> bool:
+    """True if the function is on the stack."""
+    code = unwrap(function).__code__
+    while frame is not None and frame.f_code is not code:
+        frame = frame.f_back
+    return frame is not None
 
 
 @contextmanager

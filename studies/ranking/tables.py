@@ -46,7 +46,7 @@ def sentences() -> list[Sentence]:
     )
     words = "study of the ranking: {} separated pairs of which both methods retrieve at least 5%"
     shares = (f"{listed / pairs:.0%}", f"{after / of:.0%}")
-    told = "the lists order {} (without training) and {} (after it) of the clearly different pairs"
+    told = "the lists correctly order {} (without training) and {} (after it) of the pairs"
     return [
         Sentence("docs/log.md", words, (f"{listed:g} against {own:g} of {pairs}",)),
         Sentence("docs/theory.md", told, shares),

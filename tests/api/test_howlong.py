@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from itertools import pairwise
@@ -253,6 +254,25 @@ def test_needs_are_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
         assert "cannot be judged" in found.stdout
 
 
+def test_a_run_goes_on_with_the_model_that_it_began_with(tmp_path: Path) -> None:
+    """Though another one has the same name, and says the same of itself."""
+    best = -0.1
+
+    def complete(asked: dict[str, Any], n: int) -> Reply:
+        status, headers, content = answered(asked)
+        answer = json.loads(content)
+        tops = [{"top_logprobs": [{"id": 40, "logprob": best}]}]
+        answer["choices"][0]["logprobs"] = {"content": tops}
+        return status, headers, json.dumps(answer).encode()
+
+    with misbehaving(complete, models=models) as wire:
+        found = rw.howlong(wire.url, need="512", run=tmp_path / "run")
+        assert rw.howlong(wire.url, need="512", run=tmp_path / "run") == found
+        best = -2.5
+        with pytest.raises(RopewalkError, match="answers otherwise than when this run began"):
+            rw.howlong(wire.url, need="512", run=tmp_path / "run")
+
+
 STREAM = 200, {"Content-Type": "text/event-stream"}, b'data: {"choices": []}\n\ndata: [DONE]\n'
 
 
@@ -268,12 +288,16 @@ STREAM = 200, {"Content-Type": "text/event-stream"}, b'data: {"choices": []}\n\n
         ),
         (lambda asked, n: said({"choices": [{"text": ""}]}), "has no usage.prompt_tokens"),
         (lambda asked, n: said({"error": "short"}, 400), "answers 400 short"),
-        *(
-            (lambda asked, n, count=c: answered(asked, counts=lambda *_: count), f"read {c:,} tok")
-            for c in (1, 10**6)
+        (
+            lambda asked, n: answered(asked, counts=lambda _, read: 1),
+            "read 32 tokens .* and finds their facts; so it counts wrong",
+        ),
+        (
+            lambda asked, n: answered(asked, counts=lambda _, read: read if read < 800 else 400),
+            "read 12,800 tokens .* and finds their facts; so it counts wrong",
         ),
     ],
-    ids=["streams", "429", "charges", "neither way", "no counts", "refuses all", "one", "million"],
+    ids=["streams", "429", "charges", "neither way", "no counts", "refuses all", "1", "400"],
 )
 def test_servers_that_cannot_be_asked(complete: Any, told: str) -> None:
     with misbehaving(complete, models=models) as wire, pytest.raises(RopewalkError, match=told):

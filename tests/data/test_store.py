@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -296,8 +297,13 @@ def test_an_edited_manifest_is_not_built_upon(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=refusal):
             built(tmp_path / "store")
     path.unlink()
+    os.mkfifo(path)  # which is not waited for
     built(tmp_path / "store")
     assert path.read_text() == kept
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(InputError, match=r"manifest\.json: cannot be written"):
+        built(tmp_path / "store")
 
 
 def test_a_shard_that_is_sealed_twice_is_named(tmp_path: Path) -> None:

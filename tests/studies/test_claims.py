@@ -216,6 +216,8 @@ def test_a_deleted_cell_runs_again_to_the_same_values(
     monkeypatch.setattr(second_step, "EVOLUTION", Evolution(population=4, generations=0))
     monkeypatch.setattr(second_step, "STEPS", WARM_UP + 2)
     monkeypatch.setattr(two_stages, "STEPS", (WARM_UP + 1, WARM_UP + 1))
+    for name, windows in (("HALF", 2), ("WHOLE", 4)):
+        monkeypatch.setattr(two_stages, name, windows)
     few: dict[str, Any] = {"documents": (2, 2, 2), "budget": 2}
     monkeypatch.setattr(chain, "DOCUMENTS", few["documents"])
     monkeypatch.setattr(rw, "search", partial(rw.search, **few))

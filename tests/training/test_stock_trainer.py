@@ -64,6 +64,26 @@ def test_a_checkpoint_knows_plan_and_data_and_goes_on(store: Path, tmp_path: Pat
         other.train(str(tmp_path / "checkpoint-2"))
 
 
+def test_after_a_training_that_failed_a_signal_does_what_it_did_before(
+    store: Path, tmp_path: Path
+) -> None:
+    class Fails(TrainerCallback):  # type: ignore[misc]
+        def on_step_begin(self, *_: Any, **__: Any) -> None:
+            raise ZeroDivisionError
+
+    came: list[int] = []
+    former = signal.signal(signal.SIGTERM, lambda number, _: came.append(number))
+    try:
+        trained = stock(tmp_path, tiny.stream(store, count=16))
+        trained.add_callback(Fails())
+        with pytest.raises(ZeroDivisionError):
+            trained.train()
+        os.kill(os.getpid(), signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, former)
+    assert came == [signal.SIGTERM]
+
+
 @pytest.mark.parametrize("clipped", [1.0, 0.0])
 @pytest.mark.parametrize("factor", [math.nan, math.inf, 1e30])
 def test_a_gradient_that_is_not_finite_stops_before_the_update(

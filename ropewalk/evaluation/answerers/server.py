@@ -1,7 +1,6 @@
 """An OpenAI-compatible server: it writes answers, several at a time, and may be another tomorrow.
 
-A fingerprint is compared first, if there is one. By a canary, a fixed prompt, a model is noticed
-that changed under the same name between two parts of a run.
+A fingerprint is compared first, if there is one.
 """
 
 from __future__ import annotations
@@ -15,9 +14,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from ropewalk.context_plan import ContextPlan
 from ropewalk.data.corpora import Document
@@ -27,10 +24,10 @@ from ropewalk.evaluation.conditions import default_lengths
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.runner import Evaluation
 from ropewalk.evaluation.samples import Sample
-from ropewalk.evaluation.served.check import check
+from ropewalk.evaluation.served.check import check, check_canary
 from ropewalk.evaluation.served.client import Client
 from ropewalk.evaluation.served.fingerprint import Fingerprint, Verdict
-from ropewalk.evaluation.served.server import ChangedModel, Server, ServerInfo
+from ropewalk.evaluation.served.server import Server, ServerInfo
 from ropewalk.evaluation.settings import EvaluationSettings
 from ropewalk.evaluation.tasks import Task
 from ropewalk.lengths import check_measured
@@ -46,13 +43,11 @@ if TYPE_CHECKING:
 
 PLACE = 1
 TASKS = ("passkey", "needle", "lines", "kv")
-VERDICT, CANARY = "verdict.json", "canary.json"
+VERDICT = "verdict.json"
 MOST_AT_ONCE = 256
 CHECKED_EVERY = 64
 """Batches after which a server is asked again what it is."""
 _CANARY_TOKENS = 64
-_CHANGED = 0.02
-"""Squared distance of two answers beyond which they are those of two models."""
 
 
 def claims(call: Asked) -> bool:
@@ -216,7 +211,7 @@ class Served(Answerer):
 
     def begin(self, directory: RunDirectory | None) -> None:
         self.opened.check_no_echo(self._canary)
-        self._check_canary(directory)
+        check_canary(self.opened, directory, self._canary)
         self.verdict = self._compared(directory)
 
     def answers(self, task: Task, mode: Mode, batches: Batches) -> Iterator[Sequence[Answer]]:
@@ -236,27 +231,7 @@ class Served(Answerer):
 
     def end(self, directory: RunDirectory | None) -> None:
         self.opened.check_unchanged()
-        self._check_canary(directory)
-
-    def _check_canary(self, directory: RunDirectory | None) -> None:
-        """Refuse a server whose answers have changed since the run began, whatever its name."""
-        if directory is None:
-            return
-        top = self.opened.complete(self._canary, count=1, top=True).top
-        if top is None:
-            return
-        file = directory.path / CANARY
-        if not file.exists():
-            directory.write(CANARY, json.dumps({"top": [list(each) for each in top]}) + "\n")
-            return
-        value = read_json(file)
-        was = dict(_pairs(value)) if isinstance(value, Mapping) else {}
-        if _distance(was, dict(top)) > _CHANGED:
-            raise ChangedModel(
-                f"{self.opened.client.where}: answers otherwise than when this run began, so its "
-                "model or settings changed; what was measured before is kept: serve the former "
-                "model again and run the same command, or begin another run"
-            )
+        check_canary(self.opened, directory, self._canary)
 
 
 @contextmanager
@@ -329,17 +304,3 @@ def _dtype(info: ServerInfo) -> str:
     names = ("ftype", "dtype", "quantization_level")
     values = (info.revealed.get(name) for name in names)
     return next((value for value in values if isinstance(value, str)), "unknown dtype")
-
-
-def _pairs(value: Mapping[str, Any]) -> list[tuple[int, float]]:
-    try:
-        return [(int(token), float(number)) for token, number in value["top"]]
-    except (KeyError, TypeError, ValueError, OverflowError):
-        return []
-
-
-def _distance(first: Mapping[int, float], second: Mapping[int, float]) -> float:
-    tokens = set(first) & set(second)
-    roots = [np.exp([x[t] / 2 for t in tokens]) if tokens else np.zeros(0) for x in (first, second)]
-    apart = sum(np.exp(x[t]) for x in (first, second) for t in set(x) - tokens)
-    return float(((roots[0] - roots[1]) ** 2).sum() + apart / 2)

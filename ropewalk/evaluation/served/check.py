@@ -1,14 +1,30 @@
-"""Asking a server the probes of a fingerprint."""
+"""Asking a server the probes of a fingerprint, and a run's canary.
+
+By a canary, a fixed prompt, a model is noticed that changed under the same name between two parts
+of a run.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
 
 from ropewalk.errors import InputError
 from ropewalk.evaluation.served.client import Refused
 from ropewalk.evaluation.served.fingerprint import Fingerprint, Observed, Verdict, judged
 from ropewalk.evaluation.served.probes import Probe
-from ropewalk.evaluation.served.server import Server
+from ropewalk.evaluation.served.server import ChangedModel, Server
+from ropewalk.run_directory import RunDirectory, check_kept, seals_of
+from ropewalk.untrusted import read_json
+
+CANARY = "canary.json"
+_CHANGED = 0.02
+"""Squared distance of two answers beyond which they are those of two models."""
+_NO_TOP = (400, 422, 501)
+"""The statuses by which a server refuses to name likely tokens."""
 
 
 def check(
@@ -56,3 +72,47 @@ def _ask(server: Server, fingerprint: Fingerprint, probe: Probe) -> Observed:
     except InputError:  # sent as text, it would be other tokens
         return Observed(None, None)
     return Observed(answer.prompt_tokens, answer.top)
+
+
+def check_canary(
+    server: Server,
+    directory: RunDirectory | None,
+    tokens: Sequence[int] = (),
+    text: str | None = None,
+) -> None:
+    """Refuse a server whose answers have changed since the run began, whatever its name."""
+    if directory is None:
+        return
+    try:
+        top = server.complete(tokens, count=1, text=text, top=True, check=text is None).top
+    except Refused as error:
+        if error.status not in _NO_TOP:
+            raise
+        return
+    if top is None:
+        return
+    file = directory.path / CANARY
+    if not file.exists():
+        if CANARY in seals_of(directory.path):
+            raise InputError(
+                f"{file}: was removed, and nothing else shows whether the server still has the "
+                "model that this run began with; restore it, or begin another run"
+            )
+        directory.seal(CANARY, json.dumps({"top": [list(each) for each in top]}) + "\n")
+        return
+    check_kept(file, directory.path)
+    value: Any = read_json(file)
+    was = {int(token): float(number) for token, number in value["top"]}
+    if _distance(was, dict(top)) > _CHANGED:
+        raise ChangedModel(
+            f"{server.client.where}: answers otherwise than when this run began, so its "
+            "model or settings changed; what was measured before is kept: serve the former "
+            "model again and run the same command, or begin another run"
+        )
+
+
+def _distance(first: Mapping[int, float], second: Mapping[int, float]) -> float:
+    tokens = set(first) & set(second)
+    roots = [np.exp([x[t] / 2 for t in tokens]) if tokens else np.zeros(0) for x in (first, second)]
+    apart = sum(np.exp(x[t]) for x in (first, second) for t in set(x) - tokens)
+    return float(((roots[0] - roots[1]) ** 2).sum() + apart / 2)

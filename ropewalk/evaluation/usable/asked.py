@@ -90,7 +90,7 @@ class Conversation:
         reply = self._asked(messages(asking, number), count)
         text = without_thoughts(reply.text, marks=self._marks)
         within = reply.is_cut and bool(self.thoughts) and not text.strip()
-        return says(text, question), reply.prompt_tokens, within
+        return says(text, asking, number), reply.prompt_tokens, within
 
     def _read(self, talk: Messages) -> int:
         return self._asked(talk, 1).prompt_tokens
@@ -154,11 +154,15 @@ def without_thoughts(written: str, *, marks: bool) -> str:
     return "" if marks or _THOUGHT.search(written) else written
 
 
-def says(written: str, question: Question) -> bool:
-    """True if the right value is the first that an answer states, or a name is in it."""
+def says(written: str, asking: Asking, number: int) -> bool:
+    """True if the right value is the first that an answer states; a list of all is no answer."""
+    question = asking.questions[number]
     answer, begun = question.answer.strip(), question.text.rpartition("\n")[2].strip()
     written = written.replace(begun, " ")  # people answer in whole sentences, too
-    if not re.search(r"\d", answer):
-        return re.search(rf"\b{re.escape(answer)}\b", written) is not None
-    values = re.findall(r"[\w-]*\d[\w-]*", written)
-    return next((each for each in values if each not in question.text), "") == answer
+    if re.search(r"\d", answer):
+        words = re.findall(r"[\w-]+", written)
+        values = [each for each in words if re.search(r"\d", each) and each not in question.text]
+    else:
+        names = {each.answer.strip() for each in asking.questions}
+        values = [each for each in re.findall(r"\w+", written) if each in names]
+    return values[:1] == [answer]

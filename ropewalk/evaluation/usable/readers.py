@@ -20,7 +20,7 @@ from ropewalk.evaluation.answering import TokenScores
 from ropewalk.evaluation.encoding import SMALL_VOCABULARY, Encoder, IntArray
 from ropewalk.evaluation.planted import Planted
 from ropewalk.evaluation.samples import common_beginning
-from ropewalk.evaluation.served.check import check
+from ropewalk.evaluation.served.check import check, check_canary
 from ropewalk.evaluation.served.client import Client, Refused, ServerError
 from ropewalk.evaluation.served.fingerprint import Fingerprint, Verdict
 from ropewalk.evaluation.served.server import Server, ServerInfo, discover
@@ -30,6 +30,7 @@ from ropewalk.lengths import MAX_MEASURED_LENGTH
 from ropewalk.models.source import Source, resolve, runnable
 from ropewalk.progress import share
 from ropewalk.records import AS_IT_IS
+from ropewalk.run_directory import RunDirectory
 from ropewalk.torchrun import Ranks
 from ropewalk.values import Value
 
@@ -46,6 +47,8 @@ _CAREFUL = 1.05
 """Estimated tokens are more by this: a document must not be longer than its length."""
 _OFF = (0.6, 1.6)
 """The farthest that an estimate is corrected by what was read of the first documents."""
+_WRONG = 2.0
+"""The factor beyond which a count is no tokenizer's, if the facts of what it counts are found."""
 _GOES_ON = 64
 """The tokens that two texts with different beginnings go on by, where those may be cut."""
 _SAME = 0.1
@@ -124,11 +127,12 @@ class DocumentReader(Protocol):
         return length
 
     def learn(self, read: Sequence[DocumentAnswers]) -> None:
-        """Correct an estimate of tokens by the documents that were read first."""
+        """Correct an estimate of tokens by the documents that were read first, whose facts are
+        found."""
         return
 
-    def end(self) -> None:
-        """Called after the last document."""
+    def check_same(self, directory: RunDirectory | None) -> None:
+        """Refuse a model that is no longer the one that the run began with."""
         return
 
 
@@ -212,11 +216,11 @@ class ReaderHere(DocumentReader):
         model: FileInLlamaCpp | InProcess,
         runs: str,
         scores: Callable[[IntArray, Sequence[int], int], TokenScores],
-        end: Callable[[], None] = lambda: None,
+        check_same: Callable[[], None] = lambda: None,
     ) -> None:
         """`scores` are those of some places of a text, as of all from a start on."""
         self._encoder, self.identity, self.runs = model.encoder, model.identity, runs
-        self._scores, self._end = scores, end
+        self._scores, self._check_same = scores, check_same
 
     def count(self, text: str) -> int:
         return len(self._encoder.sequence(text))
@@ -244,8 +248,8 @@ class ReaderHere(DocumentReader):
         size = len(tokens)
         return DocumentAnswers(degree, length, number, size, size, right, document.depths)
 
-    def end(self) -> None:
-        self._end()
+    def check_same(self, directory: RunDirectory | None) -> None:
+        self._check_same()
 
 
 class ServedReader(DocumentReader):
@@ -300,7 +304,15 @@ class ServedReader(DocumentReader):
         )
 
     def learn(self, read: Sequence[DocumentAnswers]) -> None:
-        factor = sum(each.read for each in read) / sum(each.tokens for each in read)
+        count, expected = sum(each.read for each in read), sum(each.tokens for each in read)
+        factor = count / expected
+        if not 1 / _WRONG <= factor <= _WRONG:
+            raise ServerError(
+                f"{self._server.client.where}: says that it read {count:,} tokens "
+                f"(usage.prompt_tokens) of documents of about {expected:,}, and finds their facts; "
+                "so it counts wrong, and nothing shows how long a document is: let it count all "
+                "tokens of a prompt"
+            )
         self._careful = _CAREFUL * min(max(_CAREFUL * factor, _OFF[0]), _OFF[1])
 
     def reads_beginnings(self, texts: Sequence[str]) -> bool | None:
@@ -313,8 +325,10 @@ class ServedReader(DocumentReader):
             differ += len({self._way.goes_on(each, _GOES_ON) for each in both}) > 1
         return None if differ == 1 else differ > 1
 
-    def end(self) -> None:
+    def check_same(self, directory: RunDirectory | None) -> None:
         self._server.check_unchanged()
+        if not self._chats:
+            check_canary(self._server, directory, text=self._trials[0])
 
     def compared(self, fingerprint: Fingerprint, encoder: Encoder | None) -> Verdict:
         """The verdict on the server by the fingerprint of the weights that it should have."""
@@ -333,7 +347,7 @@ class ServedReader(DocumentReader):
         body |= {"add_special_tokens": True, "add_special": True}
         try:
             answer = self._server.client.post(path, body)
-        except Refused:
+        except ServerError:
             return None
         tokens = answer.get("tokens") if isinstance(answer, dict) else None
         return len(tokens) if isinstance(tokens, list) and tokens else None
@@ -366,12 +380,6 @@ class ServedReader(DocumentReader):
     @cached_property
     def _ratio(self) -> float:
         """Tokens by character, without a chat's template."""
-        read = self._read_of_trials[2] - (self._shared if self._chats else 0)
-        characters = sum(map(len, self._trials))
-        if not _FEWEST <= read / characters <= _MOST:
-            raise ServerError(
-                f"{self._server.client.where}: says that it read {read:,} tokens of a text of "
-                f"{characters:,} characters (usage.prompt_tokens), so nothing shows how long a "
-                "document is; let it count all tokens of a prompt"
-            )
-        return read / characters
+        template = self._shared if self._chats else 0
+        ratio = (self._read_of_trials[2] - template) / sum(map(len, self._trials))
+        return min(max(ratio, _FEWEST), _MOST)

@@ -68,10 +68,11 @@ def measured(call: HowLong, subject: Askable, plan: ReadingPlan) -> UsableLength
                 RunDirectory(call.run, "howlong", configuration, apart_from=files)
             )
             journal = directory.journal(JOURNAL)
+        reader.check_same(directory)
         run = _Measuring(call, subject, plan, reader, journal)
         verdict = _compared(call, reader, directory)  # before minutes of reading
         result = run.result(verdict)
-        reader.end()
+        reader.check_same(directory)
         if directory is not None:
             directory.keep(RESULTS, result.to_json())
             directory.write(BADGE, result.badge())
@@ -105,7 +106,6 @@ class _Measuring:
                 f"{self.subject.name}: refuses even prompts of {plan.reference:,} tokens "
                 f"({refused}); give the length that it serves (`claimed`)"
             )
-        self.reader.learn(seen[plan.reference])
         short = _shares(seen[plan.reference], facts)
 
         def longer() -> dict[int, Shares]:
@@ -113,6 +113,7 @@ class _Measuring:
 
         # Where few facts are retrieved even there, no longer length could be judged.
         if short.rate >= JUDGED_FROM:
+            self.reader.learn(seen[plan.reference])
             while (wanted := following(plan.lengths, longer(), short, self._room)) is not None:
                 documents = seen.get(wanted.length, [])
                 numbers = range(len(documents), wanted.documents)

@@ -44,7 +44,7 @@ def argument(run: RunOnDisk, name: str) -> str:
 def index_of(folder: Path) -> Page:
     """A page that lists all runs below a folder, the newest first, each with its verdict."""
     rows = []
-    for file in sorted(folder.rglob(CONFIGURATION)):
+    for file in sorted(filter(Path.is_file, folder.rglob(CONFIGURATION))):
         place = file.parent.relative_to(folder)
         page = (file.parent / "report.html").is_file()
         link = str(place / "report.html") if page else ""

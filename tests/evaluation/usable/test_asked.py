@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ropewalk.evaluation.usable.asked import says, without_thoughts
-from ropewalk.evaluation.usable.documents import Question
+from ropewalk.evaluation.usable.documents import Asking, Question
 
 NUMBER = Question(
     "What is the special number of red-fox that the text above mentions?\n"
@@ -35,12 +35,15 @@ NAME = Question(
         (SMALL, "4821\n# key AB1234", True),
         (NAME, "It is Yuki, who sleeps.", True),
         (NAME, "Yukio", False),
+        (NAME, "Amina, Yuki", False),
+        (NUMBER, "a" * 400_000, False),  # at once
     ],
 )
 def test_the_first_value_that_an_answer_states_counts(
     question: Question, written: str, right: bool
 ) -> None:
-    assert says(written, question) is right
+    other = Question("Which character is awake?", " Amina", "", 0)
+    assert says(written, Asking("", (other, question)), 1) is right
 
 
 @pytest.mark.parametrize(

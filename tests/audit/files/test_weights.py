@@ -603,6 +603,10 @@ def test_experts_in_one_tensor_are_experts_too(tmp_path: Path) -> None:
     shapes = {name: stored.shape for name, stored in read_header(tmp_path / SINGLE).items()}
     config = json.loads(model.config.to_json_string(use_diff=False))
     assert check_shapes(shapes, config).problems == ()
+    dense = {name: shape for name, shape in shapes.items() if "block_sparse_moe" not in name}
+    assert "no layer has experts, and those of a 'granitemoe' have" in (
+        check_shapes(dense, config).problems
+    )
 
 
 def test_nothing_heavy_is_needed(folder: Path) -> None:

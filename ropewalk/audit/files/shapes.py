@@ -137,8 +137,7 @@ class _Model:
     @property
     def alone(self) -> bool:
         """True for a text model that is no part of another."""
-        kind = self.reader.model_type
-        return not (self.reader.path or kind.endswith("_text") or "_vl" in kind)
+        return not (self.reader.path or "_vl" in self.reader.model_type)
 
     def problems(self, embedding: str) -> Iterator[str]:
         yield from self._misnamed()
@@ -210,9 +209,9 @@ class _Model:
 
     def _misnamed(self) -> Iterator[str]:
         """A prefix that no class of a text model adds or takes off."""
-        kind = self.reader.model_type
-        if self.alone and self.prefix not in ("", "model.", f"{kind}."):
-            yield f"names begin with {shortened(self.prefix)}, and those of a {kind!r} do not"
+        kind, prefix = self.reader.model_type, self.prefix
+        if self.alone and kind in USUAL and prefix not in ("", "model.", f"{kind}."):
+            yield f"names begin with {shortened(prefix)}, and those of a {kind!r} do not"
 
     def count(self, key: str) -> int | None:
         return whole(self.reader.get(key))
@@ -380,6 +379,9 @@ class _Model:
         alike[True] |= {name for name, shape in shared.items() if all(shape)}
         stated = self.count("num_hidden_layers") or len(self.layers)
         wanted = in_each_layer(self.reader)
+        other = any(name.startswith("mlp.") for name in wanted) or sparse == set()
+        if wanted and not other and not any(map(_chooses, self.layers.values())):
+            yield f"no layer has experts, and those of a {self.reader.model_type!r} have"
         absent = [name for name in self._last() if name not in self.tensors]
         uneven, strange = [], []
         for number, shapes in sorted(self.layers.items()):

@@ -263,6 +263,14 @@ def test_names_that_no_class_looks_for_are_wrong(folder: Path) -> None:
         assert judged(other.parent).checks[0].verdict == verdict
 
 
+def test_a_text_model_alone_has_no_names_of_a_larger_one() -> None:
+    """transformers would fill all of its weights with random numbers."""
+    model = tiny_model("gemma3_text")
+    shapes = {f"language_model.{n}": (*w.shape,) for n, w in model.state_dict().items()}
+    config = json.loads(model.config.to_json_string(use_diff=False))
+    assert check_shapes(shapes, config).problems[0].startswith("names begin with 'language_model.")
+
+
 def test_a_second_file_of_the_same_tensors_is_wrong_unless_an_index_chooses(folder: Path) -> None:
     keep(folder / SINGLE, [QUERIES], folder / "consolidated.safetensors")
     [finding] = judged(folder).wrong
@@ -608,6 +616,10 @@ def test_experts_in_one_tensor_are_experts_too(tmp_path: Path) -> None:
     shapes = {name: stored.shape for name, stored in read_header(tmp_path / SINGLE).items()}
     config = json.loads(model.config.to_json_string(use_diff=False))
     assert check_shapes(shapes, config).problems == ()
+    dense = {name: shape for name, shape in shapes.items() if "block_sparse_moe" not in name}
+    assert "no layer has experts, and those of a 'granitemoe' have" in (
+        check_shapes(dense, config).problems
+    )
 
 
 def test_nothing_heavy_is_needed(folder: Path) -> None:

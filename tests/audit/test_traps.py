@@ -159,6 +159,7 @@ def test_a_config_of_no_model_that_writes(
         {"id2label": {"a": "x"}},
         {"num_labels": "x"},
         {"initializer_range": 1.5},
+        {"model_type": "granite", "attention_multiplier": 0.0},
         {"is_encoder_decoder": True, "architectures": ["LlamaForCausalLM"]},
     ],
 )

@@ -128,17 +128,19 @@ class _Model:
 
     def __post_init__(self) -> None:
         numbered = re.compile(rf"{re.escape(self.prefix)}layers\.(0|[1-9][0-9]{{0,5}})\.(.+)")
+        # Layers that predict further tokens stand behind the others (DeepSeek-V3), with more parts.
+        stated = self.count("num_hidden_layers") or 0
+        behind = range(stated, stated + (self.count("num_nextn_predict_layers") or 0))
         for name, shape in self.tensors.items():
-            if match := numbered.fullmatch(name):
-                self.layers.setdefault(int(match[1]), {})[match[2]] = shape
-            else:
+            if not (match := numbered.fullmatch(name)):
                 self.outside.append(name)
+            elif int(match[1]) not in behind:
+                self.layers.setdefault(int(match[1]), {})[match[2]] = shape
 
     @property
     def alone(self) -> bool:
         """True for a text model that is no part of another."""
-        kind = self.reader.model_type
-        return not (self.reader.path or kind.endswith("_text") or "_vl" in kind)
+        return not (self.reader.path or "_vl" in self.reader.model_type)
 
     def problems(self, embedding: str) -> Iterator[str]:
         yield from self._misnamed()
@@ -167,7 +169,7 @@ class _Model:
         yield from self._missing()
         known = (embedding, head, bias, *self._last())
         strange = [name for name in self.outside if name not in known and not is_buffer(name)]
-        if strange and self.alone:
+        if strange and self.alone and self._last():
             yield f"{listed(strange)}: a {self.reader.model_type!r} has no tensors of that name"
 
     def left_open(self) -> str:
@@ -210,9 +212,9 @@ class _Model:
 
     def _misnamed(self) -> Iterator[str]:
         """A prefix that no class of a text model adds or takes off."""
-        kind = self.reader.model_type
-        if self.alone and self.prefix not in ("", "model.", f"{kind}."):
-            yield f"names begin with {shortened(self.prefix)}, and those of a {kind!r} do not"
+        kind, prefix = self.reader.model_type, self.prefix
+        if self.alone and kind in USUAL and prefix not in ("", "model.", f"{kind}."):
+            yield f"names begin with {shortened(prefix)}, and those of a {kind!r} do not"
 
     def count(self, key: str) -> int | None:
         return whole(self.reader.get(key))
@@ -231,10 +233,8 @@ class _Model:
 
     def _layer_count(self) -> Iterator[str]:
         stated = self.count("num_hidden_layers")
-        # Layers that predict further tokens stand behind the others (DeepSeek-V3).
-        more = self.count("num_nextn_predict_layers") or 0
         there = len(self.layers)
-        if stated is not None and not stated <= there <= stated + more:
+        if stated is not None and there != stated:
             yield f"{there} layers are there, and the config asks for {stated}"
         elif sorted(self.layers) != list(range(there)):
             yield f"{there} layers are there, not numbered from 0 to {there - 1}"
@@ -380,6 +380,9 @@ class _Model:
         alike[True] |= {name for name, shape in shared.items() if all(shape)}
         stated = self.count("num_hidden_layers") or len(self.layers)
         wanted = in_each_layer(self.reader)
+        other = any(name.startswith("mlp.") for name in wanted) or sparse == set()
+        if wanted and not other and not any(map(_chooses, self.layers.values())):
+            yield f"no layer has experts, and those of a {self.reader.model_type!r} have"
         absent = [name for name in self._last() if name not in self.tensors]
         uneven, strange = [], []
         for number, shapes in sorted(self.layers.items()):
@@ -413,7 +416,7 @@ class _Model:
 
 def _chooses(shapes: Shapes) -> bool:
     """True if a layer has experts."""
-    return any(".experts." in name for name in shapes)
+    return any(".experts." in name or ".input_linear." in name for name in shapes)
 
 
 def _lacking(shapes: Shapes, alike: Collection[str]) -> Iterator[str]:

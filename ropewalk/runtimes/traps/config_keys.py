@@ -510,6 +510,9 @@ def _bad_labels(config: Config) -> str:
     return ""
 
 
+_MULTIPLIERS = re.compile("_multiplier$|^logits?_scal(e|ing)$|^query_pre_attn_scalar$")
+
+
 def _bad_rope(kind: str, rope: Config) -> str:
     """A setting that a class of transformers does not load: a type that is no text, or a key that
     it needs and that is missing or null."""
@@ -570,6 +573,8 @@ def _broken_rule(kind: str, key: str, value: object) -> str:
         return ""
     if re.search("_eps(ilon)?$", key) and not 0 <= amount <= MAX_EPSILON:
         return f"must be from 0 to {MAX_EPSILON}, or norms divide by it rather than by the size"
+    if declared and amount == 0 and _MULTIPLIERS.search(key):
+        return "must not be zero, by which all that it multiplies is lost"
     if amount > 1 and _NUMBER_OF.get(kind) in _TAKEN["at_most_one"].get(key, ()):
         return "must be from 0 to 1"
     may_be = key in _TAKEN["below_zero"] or key.endswith(("_id", "_index", "_layer"))

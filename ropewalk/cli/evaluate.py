@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -40,7 +39,8 @@ def command(
     if checkpoints is None:
         show_result(call(), as_json=as_json)
     else:
-        several = replace(call, verb=evaluate_checkpoints, given={"model": None, **call.given})
+        given = {"model": None, **call.given}
+        several = Call(evaluate_checkpoints, given, call.quiet, call.aside)
         show_result(several(last=checkpoints), as_json=as_json)
     if "run" in call.given and first() and not as_json:
         say(f"records, results and figures are in {printable(str(call.given['run']))}")

@@ -128,11 +128,14 @@ class _Model:
 
     def __post_init__(self) -> None:
         numbered = re.compile(rf"{re.escape(self.prefix)}layers\.(0|[1-9][0-9]{{0,5}})\.(.+)")
+        # Layers that predict further tokens stand behind the others (DeepSeek-V3), with more parts.
+        stated = self.count("num_hidden_layers") or 0
+        behind = range(stated, stated + (self.count("num_nextn_predict_layers") or 0))
         for name, shape in self.tensors.items():
-            if match := numbered.fullmatch(name):
-                self.layers.setdefault(int(match[1]), {})[match[2]] = shape
-            else:
+            if not (match := numbered.fullmatch(name)):
                 self.outside.append(name)
+            elif int(match[1]) not in behind:
+                self.layers.setdefault(int(match[1]), {})[match[2]] = shape
 
     @property
     def alone(self) -> bool:
@@ -230,10 +233,8 @@ class _Model:
 
     def _layer_count(self) -> Iterator[str]:
         stated = self.count("num_hidden_layers")
-        # Layers that predict further tokens stand behind the others (DeepSeek-V3).
-        more = self.count("num_nextn_predict_layers") or 0
         there = len(self.layers)
-        if stated is not None and not stated <= there <= stated + more:
+        if stated is not None and there != stated:
             yield f"{there} layers are there, and the config asks for {stated}"
         elif sorted(self.layers) != list(range(there)):
             yield f"{there} layers are there, not numbered from 0 to {there - 1}"

@@ -177,7 +177,8 @@ def _compared(files: Mapping[Path, Mapping[str, Stored]], config: Config) -> Wei
     except RopewalkError as error:
         checked = unknown("weights", f"{said}; not compared with the config: {error}", "correct it")
         return Weights(checked, tuple(files))
-    # Integers under the name of a weight are quantised, which the config does not say.
+    # Integers under the name of a weight are quantised, which the config does not say. What has
+    # four dimensions is the causal mask that older files store as a bias (Pythia's).
     whole_numbers = [
         f"{name} is stored as {tensor.dtype}, and weights of this config are floats"
         for each in files.values()
@@ -185,6 +186,7 @@ def _compared(files: Mapping[Path, Mapping[str, Stored]], config: Config) -> Wei
         if name.endswith((".weight", ".bias"))
         and tensor.dtype[0] in "BIU"
         and tensor.dtype != "BF16"
+        and len(tensor.shape) < 4
     ]
     problems = (*compared.problems, *(() if quantised(config) else whole_numbers))
     if problems:

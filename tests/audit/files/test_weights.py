@@ -490,6 +490,35 @@ def test_a_buffer_of_older_files_is_no_stranger(folder: Path) -> None:
     assert judged(folder).verdict == "OK"
 
 
+def test_the_masks_in_the_files_of_pythia_are_no_weights(tmp_path: Path) -> None:
+    tiny_model("gpt_neox").save_pretrained(tmp_path)
+    tensors = load_torch(tmp_path / SINGLE)
+    dense = [name for name in tensors if name.endswith("attention.dense.weight")]
+    for name in dense:
+        place = name.removesuffix("dense.weight")
+        mask = torch.ones(1, 1, 8, 8, dtype=torch.bool)
+        tensors |= {f"{place}bias": mask, f"{place}masked_bias": torch.tensor(-1e9)}
+    save_torch(tensors, tmp_path / SINGLE)
+    assert dense
+    assert judged(tmp_path).wrong == ()
+
+
+def test_a_layer_that_predicts_further_tokens_has_parts_of_its_own() -> None:
+    model = tiny_model("deepseek_v3")
+    config = json.loads(model.config.to_json_string(use_diff=False))
+    count, width = config["num_hidden_layers"], config["hidden_size"]
+    shapes = {name: tuple(weight.shape) for name, weight in model.state_dict().items()}
+    shapes |= {
+        name.replace("layers.0.", f"layers.{count}."): shape
+        for name, shape in shapes.items()
+        if "layers.0." in name
+    }
+    shapes[f"model.layers.{count}.eh_proj.weight"] = (width, 2 * width)
+    assert check_shapes(shapes, {**config, "num_nextn_predict_layers": 1}).problems == ()
+    [asked, *_] = check_shapes(shapes, {**config, "num_nextn_predict_layers": 0}).problems
+    assert f"{count + 1} layers are there" in asked
+
+
 def test_types_and_sizes_that_this_reader_does_not_know_are_not_damage(tmp_path: Path) -> None:
     path = tmp_path / SINGLE
     put_together(path, {"a": {"dtype": "F2", "shape": [4], "data_offsets": [0, 1]}}, b"0")

@@ -67,7 +67,7 @@ NOT_BELOW = {
 NEEDS = {
     "torchrun": "torch",
     "progress": "rich IPython",
-    "confined_work": "tokenizers transformers",
+    "confined_work": "jinja2 tokenizers transformers",
     "theory.kernels": "numba",
     "models": "torch transformers safetensors huggingface_hub",
     "gguf": "torch transformers tokenizers gguf xllamacpp",

@@ -234,8 +234,8 @@ def _agreement(
     unknown = "" if tokens else "the file holds no vocabulary"
     if setting.by_flags and not settings.flags_reach_all_layers(whole(parts)):
         unknown = (
-            "llama.cpp's flags leave its layers with a sliding window as they are, so there is "
-            "nothing to compare with"
+            "llama.cpp's flags do not change its layers with a sliding window, so there is nothing "
+            "to compare with"
         )
     if unknown:
         with llama_cpp_run.running(written, length=_SHORT):

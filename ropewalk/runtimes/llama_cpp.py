@@ -262,9 +262,7 @@ def _flags(plan: ContextPlan, source: Source, file: str) -> str:
     else:
         reached = architecture(name).windows != "same in the file, not by flags"
     if flags and not reached:
-        raise Unsupported(
-            "llama.cpp's flags leave the layers with a sliding window as they are in the file"
-        )
+        raise Unsupported("llama.cpp's flags do not change its layers with a sliding window")
     if length <= present.target_length:
         return llama_server(file, length, *flags)
     if not name:

@@ -101,6 +101,7 @@ RECOVERY = Claim(
     SEARCHED,
     NATS,
     0.1583,
+    withdrawn="both arms are one schedule; the second step asks it again",
 )
 
 

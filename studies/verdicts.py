@@ -172,7 +172,6 @@ def sentences() -> list[Sentence]:
             tuple(f"{each:.2f}" for step in after for each in step),
             holds=[said[each] for each in AFTER_TRAINING] == ["seen", "contradicted", "seen"],
         ),
-        ),
         Sentence(
             PAGE,
             "Of the other claims {} are undecided and {} withdrawn: [they stand apart]",

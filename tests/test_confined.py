@@ -105,7 +105,7 @@ def test_a_chat_template_without_end_is_refused(template: str, limit: str) -> No
 def test_a_template_that_is_too_large_to_load_is_refused(folder: Path) -> None:
     with (folder / "chat_template.jinja").open("wb") as file:
         file.truncate(2**27)
-    with pytest.raises(InputError, match=r"chat_template\.jinja: larger than the limit of"):
+    with pytest.raises(InputError, match=r"chat_template\.jinja: is larger than the limit of"):
         load_tokenizer(folder)
 
 

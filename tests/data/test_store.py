@@ -199,7 +199,7 @@ def test_a_manifest_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     for changes, message in (
         ({"shards": [{**shards[0], "tokens": shards[0]["tokens"] + 1}]}, "its size is not"),  # type: ignore[operator]
         ({"shards": [{**shards[0], "documents": 0}]}, "its size is not"),
-        ({"shards": []}, "has 0 shards"),
+        ({"shards": []}, "states 0 shards"),
         ({"domains": []}, "0 domains"),
         ({"domains": ["a", "a"]}, "must be a different name"),
         ({"domains": ["a", {}]}, "must be a different name"),

@@ -57,10 +57,14 @@ def resealed(run: Path, *names: str) -> None:
 
 def rebound(run: Path) -> None:
     """A run whose records are those of its configuration as it is now."""
-    path = run / RECORDS
-    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    path.unlink()
-    journal = Journal(path)
-    journal.append({k: v for k, v in line.items() if k not in SEALS} for line in lines)
-    journal.close()
+    rewritten(run / RECORDS)
     resealed(run, RESULTS)
+
+
+def rewritten(journal: Path) -> None:
+    """A journal whose lines are those of the run that it lies in."""
+    lines = [json.loads(line) for line in journal.read_text(encoding="utf-8").splitlines()]
+    journal.unlink()
+    again = Journal(journal)
+    again.append({k: v for k, v in line.items() if k not in SEALS} for line in lines)
+    again.close()

@@ -14,6 +14,8 @@ import pytest
 
 from ropewalk.__main__ import run
 from ropewalk.reports import figures
+from ropewalk.run_directory import EVENTS
+from tests.evaluation.scored import rewritten
 from tools.reliability.subjects import SUBJECTS, Stage, make
 
 FOLDER = Path(__file__).parent
@@ -70,6 +72,9 @@ def test_a_find_stays_mended(
     if (FOLDER / name / "run").exists():
         assert run(words) in (0, 3)
     shutil.copytree(FOLDER / name, tmp_path, dirs_exist_ok=True)
+    for journal in (FOLDER / name).glob("run/*.jsonl"):
+        if journal.name != EVENTS:
+            rewritten(tmp_path / "run" / journal.name)
     capsys.readouterr()
     assert run(words) == 2
     assert find.says in capsys.readouterr().err

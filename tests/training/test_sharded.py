@@ -28,7 +28,7 @@ REFUSED = {
     "disk full on a rank": ("RopewalkError", "checkpoint-2: cannot be written ([Errno 27]"),
     "other weights": ("InputError", "rank 1 holds different weights from the first (4 parameters"),
     "other files": ("InputError", "rank 1 differs from the first rank in weights"),
-    "other values": ("InputError", "rank 1 sees another settings than the first rank"),
+    "other values": ("InputError", "rank 1 differs from the first rank in settings"),
     "other folders": ("InputError", "machines that train together need a common file system"),
     "not sharded": ("RopewalkError", "21 parameters are whole on this rank"),
     "other number": ("InvalidValue", "must be the number of ranks, 2"),

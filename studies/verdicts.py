@@ -93,9 +93,13 @@ RESERVATIONS = {
         "the paper's effect is that at 16 times, under factors searched for LLaMA-2"
     ),
     **dict.fromkeys(
-        (claim.words for study in (SECOND_STEP, TWO_STAGES) for claim in study.claims),
+        (claim.words for claim in SECOND_STEP.claims),
         "seeds of one shape; 200 steps of training; 352 schedules a search, without an attention "
         "factor, which YaRN has",
+    ),
+    **dict.fromkeys(
+        (claim.words for claim in TWO_STAGES.claims),
+        "seeds of one shape; to 8 windows in 200 steps, the paper to 64 in 1,000",
     ),
 }
 """The reservation that the page of a claim makes, for the table of what is decided."""
@@ -168,9 +172,11 @@ def sentences() -> list[Sentence]:
             PAGE,
             "On seeds of one shape, a second search after training lowers the loss of text against "
             "linear interpolation by {} nats ({} to {}), and is {} behind YaRN ({} to {}); factors "
-            "that are searched for the window bring back {} ({} to {})",
+            "that are searched for the window bring back {} ({} to {}); two stages gain less by "
+            "short text than in Table 12",
             tuple(f"{each:.2f}" for step in after for each in step),
-            holds=[said[each] for each in AFTER_TRAINING] == ["seen", "contradicted", "seen"],
+            holds=[said[each] for each in AFTER_TRAINING] == ["seen", "contradicted", "seen"]
+            and all(said[each.words] == "not seen" for each in TWO_STAGES.claims),
         ),
         Sentence(
             PAGE,

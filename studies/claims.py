@@ -25,7 +25,7 @@ from docs.figures import Picture
 from ropewalk.context_plan import ContextPlan
 from ropewalk.evaluation.conclusion import Evaluated
 from ropewalk.models.load import load
-from studies.power import Power
+from studies.power import Effect, Power
 from studies.ranking.cells import sampled_fingerprint
 from studies.training.cells import SUBJECTS, TASKS, kept, run_missing
 from studies.training.measure import RETRIEVES, Difference
@@ -93,6 +93,16 @@ class Claim(NamedTuple):
     that of planted arms."""
     withdrawn: str = ""
     """The reason why these arms do not ask what the paper claims; its figures stay."""
+
+
+def powers_of(
+    claims: Sequence[Claim], spreads: Sequence[float], units: int, of: str, source: str
+) -> list[Power]:
+    """The power for each claim's own effect by itself, in nats per token."""
+    return [
+        Power((Effect(f"{claim.words}, nats per token", claim.size, spread),), units, of, source)
+        for claim, spread in zip(claims, spreads, strict=True)
+    ]
 
 
 class Study(NamedTuple):

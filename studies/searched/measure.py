@@ -26,8 +26,18 @@ from ropewalk.searching.model.objectives import ModelObjective
 from ropewalk.searching.model.settings import published_space
 from ropewalk.searching.space import Space
 from ropewalk.searching.strategies import evolution
-from studies.claims import TEXT, Arm, Cell, Claim, Measure, Study, evaluated, line_of, main
-from studies.power import Effect, Power
+from studies.claims import (
+    TEXT,
+    Arm,
+    Cell,
+    Claim,
+    Measure,
+    Study,
+    evaluated,
+    line_of,
+    main,
+    powers_of,
+)
 from studies.training.cells import SUBJECTS
 
 RUNS = Path("runs/searched")
@@ -139,15 +149,10 @@ STUDY = Study(
     MODELS,
     measured,
     WINDOWS,
-    powers=[
-        Power(
-            (Effect(f"{claim.words}, nats per token", claim.size, spread),),
-            len(MODELS),
-            "models",
-            "the paper's effect; the spread from two models of the comparison of searches",
-        )
-        for claim, spread in zip(claims(), SPREADS, strict=True)
-    ],
+    powers=powers_of(
+        *(claims(), SPREADS, len(MODELS), "models"),
+        "the paper's effect; the spread from two models of the comparison of searches",
+    ),
 )
 
 

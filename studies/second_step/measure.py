@@ -29,8 +29,19 @@ from ropewalk.searching.model.settings import PUBLISHED_HEADROOM, published_spac
 from ropewalk.searching.space import Space
 from ropewalk.searching.strategies.evolution import Evolution
 from studies.chain.measure import LINEAR, YARN, on_top
-from studies.claims import TEXT, Arm, Cell, Claim, Known, Measure, Study, evaluated, line_of, main
-from studies.power import Effect, Power
+from studies.claims import (
+    TEXT,
+    Arm,
+    Cell,
+    Claim,
+    Known,
+    Measure,
+    Study,
+    evaluated,
+    line_of,
+    main,
+    powers_of,
+)
 from studies.training import cells as training
 
 RUNS = Path("runs/second_step")
@@ -202,15 +213,10 @@ STUDY = Study(
     measured,
     WINDOWS,
     over="seeds of one shape",
-    powers=[
-        Power(
-            (Effect(f"{claim.words}, nats per token", claim.size, spread),),
-            len(MODELS),
-            "seeds",
-            "the paper's effect; the spread from the study of the chain, raised",
-        )
-        for claim, spread in zip(CLAIMS, SPREADS, strict=True)
-    ],
+    powers=powers_of(
+        *(CLAIMS, SPREADS, len(MODELS), "seeds"),
+        "the paper's effect; the spread from the study of the chain, raised",
+    ),
 )
 
 

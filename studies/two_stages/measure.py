@@ -14,8 +14,19 @@ from typing import Any
 import torch
 
 from ropewalk.models.load import load
-from studies.claims import TEXT, Arm, Cell, Claim, Known, Measure, Study, evaluated, line_of, main
-from studies.power import Effect, Power
+from studies.claims import (
+    TEXT,
+    Arm,
+    Cell,
+    Claim,
+    Known,
+    Measure,
+    Study,
+    evaluated,
+    line_of,
+    main,
+    powers_of,
+)
 from studies.second_step import measure as second_step
 from studies.second_step.measure import SOURCE, extending, less, planned, searched
 from studies.training import cells as training
@@ -101,16 +112,11 @@ STUDY = Study(
     measured,
     WINDOWS,
     over="seeds of one shape",
-    powers=[
-        Power(
-            (Effect(f"{claim.words}, nats per token", claim.size, 0.1),),
-            len(MODELS),
-            "seeds",
-            "the paper's effect; four times the spread of two stages at the target in the study "
-            "of the chain",
-        )
-        for claim in CLAIMS
-    ],
+    powers=powers_of(
+        *(CLAIMS, (0.1, 0.1), len(MODELS), "seeds"),
+        "the paper's effect; four times the spread of two stages at the target in the study of the "
+        "chain",
+    ),
 )
 
 

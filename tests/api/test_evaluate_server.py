@@ -32,6 +32,7 @@ from tests.api.served import (
     check_scores,
     without_figures,
 )
+from tests.evaluation.scored import resealed
 from tests.evaluation.served import made
 from tests.evaluation.served.bad_server import Reply, completed, listed, misbehaving, said
 from tests.forks import Forks
@@ -272,6 +273,28 @@ def test_a_canary_that_was_edited_or_removed(tmp_path: Path) -> None:
             with pytest.raises(RopewalkError, match=told):
                 evaluated(wire.url, tmp_path / "run", tasks=["passkey"], samples=1)
             canary.unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "told"),
+    [
+        ([[40, 10**350], [10**350, 1]], r"canary\.json.* is too large for float64"),
+        ([[40, True], ["x", 1], [], 7], "answers otherwise than when this run began"),
+    ],
+)
+def test_a_canary_that_was_damaged_and_sealed(
+    pairs: list[object], told: str, tmp_path: Path
+) -> None:
+    """It is another answer, or no number, and no crash."""
+    top = {"content": [{"top_logprobs": [{"id": 40, "logprob": -0.1}]}]}
+    choices = [{"text": " 1", "logprobs": top}]
+    with misbehaving(lambda asked, n: said(completed(asked, choices=choices))) as wire:
+        evaluated(wire.url, tmp_path / "run", tasks=["passkey"], samples=1)
+        for pair in pairs:
+            (tmp_path / "run" / CANARY).write_text(json.dumps({"top": [pair]}), "utf-8")
+            resealed(tmp_path / "run", CANARY)
+            with pytest.raises(RopewalkError, match=told):
+                evaluated(wire.url, tmp_path / "run", tasks=["passkey"], samples=1)
 
 
 def test_a_server_that_names_no_likely_tokens_is_asked_all_the_same(tmp_path: Path) -> None:

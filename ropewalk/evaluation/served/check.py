@@ -101,14 +101,21 @@ def check_canary(
         directory.seal(CANARY, json.dumps({"top": [list(each) for each in top]}) + "\n")
         return
     check_kept(file, directory.path)
-    value: Any = read_json(file)
-    was = {int(token): float(number) for token, number in value["top"]}
+    value = read_json(file)
+    was = dict(_pairs(value)) if isinstance(value, Mapping) else {}
     if _distance(was, dict(top)) > _CHANGED:
         raise ChangedModel(
             f"{server.client.where}: answers otherwise than when this run began, so its "
             "model or settings changed; what was measured before is kept: serve the former "
             "model again and run the same command, or begin another run"
         )
+
+
+def _pairs(value: Mapping[str, Any]) -> list[tuple[int, float]]:
+    try:
+        return [(int(token), float(number)) for token, number in value["top"]]
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return []
 
 
 def _distance(first: Mapping[int, float], second: Mapping[int, float]) -> float:

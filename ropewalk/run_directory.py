@@ -240,11 +240,12 @@ class RunDirectory:
         One of the same records that said something else is not replaced.
         """
         content, file = json.dumps(result, indent=2, allow_nan=False) + "\n", self.path / name
+        seals = seals_of(self.path).get(name, {})
         # Of scored samples alone: a training also says what it exported.
         if name == RESULTS and RECORDS in self._journals and file.is_file():
             before = file.read_bytes()
             if before != content.encode() and not _agree(_parsed(before), result):
-                sealed = seals_of(self.path).get(name, {}).get(_digest(before))
+                sealed = seals.get(_digest(before))
                 if sealed == self._lines() or _changed(self.path, sealed):
                     raise InputError(
                         f"{file}: does not match the {RECORDS} that it was made from, so one of "
@@ -252,9 +253,8 @@ class RunDirectory:
                         "the same command"
                     )
                 warnings.warn(f"{file}: was edited or damaged; it is made again", stacklevel=2)
-        last = next(reversed(seals_of(self.path).get(name, {})), None)
         self.seal(name, content)
-        return last == _digest(content.encode())
+        return next(reversed(seals), None) == _digest(content.encode())
 
     def seal(self, name: str, content: str) -> Path:
         """A file whose checksum an event keeps, so that an edited one is not taken for it."""

@@ -111,17 +111,22 @@ def problems(header: GGUFHeader) -> Iterator[str]:
 
 def _mistyped_keys(header: GGUFHeader) -> Iterator[str]:
     for kind, key in ((kind, key) for kind, keys in table_in(TYPES).items() for key in keys):
-        stated = f"{header.architecture}{key}" if key.startswith(".") else key
+        stated = in_full(header.architecture, key)
         listed = key in _LISTS and stated in header.lengths
         if not listed and header.mistyped(stated, kind):
             yield f"{key.removeprefix('.')} must be stored as {kind} to be loaded"
     for key, (types, length) in _LISTS.items():
-        stated = f"{header.architecture}{key}" if key.startswith(".") else key
+        stated = in_full(header.architecture, key)
         count = header.lengths.get(stated)
         wanted = header.count(length) if isinstance(length, str) and length else length or count
         if count is not None and (header.items[stated] not in types or not count == wanted != 0):
             kind = {"f": "float32 numbers", "s": "texts"}.get(types, "whole numbers")
             yield f"{key.removeprefix('.')} must list {wanted or 'some'} {kind}"
+
+
+def in_full(architecture: str, key: str) -> str:
+    """The name of a key, which begins with the architecture if the table's begins with a dot."""
+    return f"{architecture}{key}" if key.startswith(".") else key
 
 
 def unfamiliar(header: GGUFHeader) -> str:

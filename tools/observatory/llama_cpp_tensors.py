@@ -31,7 +31,7 @@ from pathlib import Path
 import gguf
 
 from ropewalk.gguf.header import GGUFHeader, read_header
-from ropewalk.gguf.tensors import EMBEDDING, SHAPES, TYPES, of_any_block, sizes_of, total
+from ropewalk.gguf.tensors import EMBEDDING, SHAPES, TYPES, in_full, of_any_block, sizes_of, total
 from ropewalk.values import table_in
 from tests.gguf import tiny_architectures
 from tests.gguf.damages import own_keys
@@ -193,7 +193,7 @@ def key_types(
             for name, place in header.tensors.items()
         ]
         wrong = {
-            f"{architecture}{key}" if key.startswith(".") else key: struct.pack("<IH", 2, 1)
+            in_full(architecture, key): struct.pack("<IH", 2, 1)
             for key in _keys_of_llama_cpp() - {*found, "general.architecture"}
         }
         while wrong:

@@ -380,8 +380,8 @@ class _Model:
         alike[True] |= {name for name, shape in shared.items() if all(shape)}
         stated = self.count("num_hidden_layers") or len(self.layers)
         wanted = in_each_layer(self.reader)
-        other = any(name.startswith("mlp.") for name in wanted) or sparse == set()
-        if wanted and not other and not any(map(_chooses, self.layers.values())):
+        dense = any(name.startswith("mlp.") for name in wanted) or sparse == set()
+        if wanted and not dense and not any(map(_chooses, self.layers.values())):
             yield f"no layer has experts, and those of a {self.reader.model_type!r} have"
         absent = [name for name in self._last() if name not in self.tensors]
         uneven, strange = [], []

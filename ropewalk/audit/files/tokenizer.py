@@ -198,12 +198,12 @@ def _fast(folder: Path, settings: Config) -> _Loaded:
     if child is None:
         raise InputError(f"{FAST}: is not a file")
     plain, probe = (child.encode([PROBE], special=each)[0].tolist() for each in (False, True))
-    loaded, other, named = _Loaded(child.largest, probe), "", settings.get("tokenizer_class")
+    named = settings.get("tokenizer_class")
     # These take the file as it is. Other classes make steps of their own, with or without a file.
     usual = named in _GENERAL or settings.get("auto_map") or find_spec("transformers") is None
-    if not usual and _tokens(_by_class(folder, FAST), FAST, special=False) != plain:
-        other = f"{named or 'the class of the model type'} makes other tokens of a text than {FAST}"
-    return loaded._replace(other_class=other)
+    same = usual or _tokens(_by_class(folder, FAST), FAST, special=False) == plain
+    other = f"{named or 'the class of the model type'} makes other tokens of a text than {FAST}"
+    return _Loaded(child.largest, probe, "" if same else other)
 
 
 def _older(folder: Path, files: Sequence[str], settings: Config) -> _Loaded:

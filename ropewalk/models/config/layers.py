@@ -176,8 +176,8 @@ def _base_by_layer(keys: ConfigKeys) -> object:
     distinct = {real_number(base, f"{key}[{i}]") for i, base in enumerate(bases)} - {0.0}
     if len(distinct) != 1:
         raise Unsupported(
-            f"{key} states {len(distinct)} different bases for layers of one type, and a plan has "
-            "one schedule for all layers of a type"
+            f"{key} states {len(distinct)} different bases above 0, and a plan has one schedule "
+            "for all layers of a type"
         )
     return distinct.pop()
 

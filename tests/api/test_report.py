@@ -232,7 +232,8 @@ def test_a_record_stands_once(run: Path, copied: Path) -> None:
         with pytest.raises(InputError, match=re.escape(told)):
             rw.evaluate(tiny.loaded(), run=copied, **SETTINGS)
     of_lines({**own, "sample": "of another run"}, *records_of_it)
-    with pytest.raises(InputError, match=r"line 1 scores .* is not part of this run"):
+    said = r"line 1 scores sample of another run at .*, which is not part of this run"
+    with pytest.raises(InputError, match=said):
         rw.evaluate(tiny.loaded(), run=copied, **SETTINGS)
     records.write_bytes(b"".join(lines))
     rw.evaluate(tiny.loaded(), run=copied, **SETTINGS)

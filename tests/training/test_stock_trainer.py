@@ -155,6 +155,7 @@ def test_the_documented_diff_trains(
     tiny.check_shown(" trainer = Trainer(", {**own, **stocks})
 
 
-def test_the_plugin_for_axolotl_is_short() -> None:
-    """It is not run: axolotl is read from its source."""
-    compile(tiny.shown("class LongWindows"), "plugin", "exec")
+@pytest.mark.parametrize("part", ["class LongWindows", " trainer = SFTTrainer("])
+def test_a_documented_diff_that_is_not_run_here_is_python(part: str) -> None:
+    """TRL's runs in an environment of its own; axolotl is read from its source."""
+    compile(tiny.shown(part), "training.md", "exec")

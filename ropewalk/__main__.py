@@ -174,6 +174,11 @@ def _fault(error: Exception, arguments: Sequence[str]) -> int:
     import traceback
 
     from ropewalk import __version__
+    from ropewalk.extras import broken
+
+    if installation := broken(error):
+        complain(f"error: {installation}; `ropewalk doctor` tries all packages")
+        return 2
 
     report = "\n".join(
         [

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import subprocess
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 
@@ -11,16 +15,35 @@ from ropewalk.errors import MissingExtra
 EXTRAS = {
     package: extra
     for extra, packages in (
+        ("gguf", ("xllamacpp", "gguf")),
         ("theory", ("numba",)),
         ("models", ("huggingface_hub", "safetensors", "tokenizers", "torch", "transformers")),
         ("plots", ("matplotlib",)),
-        ("gguf", ("gguf", "xllamacpp")),
         ("data", ("pyarrow", "datasets")),
         ("train", ("accelerate", "peft")),
     )
     for package in packages
 }
-"""By package, the extra of pyproject.toml that brings it."""
+"""By package, the extra of pyproject.toml that brings it. xllamacpp is the first: once torch is
+imported, its libraries hide that the system lacks one."""
+_SECONDS = 120
+_TRIAL = """
+import importlib, json, os, sys
+told = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)  # what packages print is no answer
+for name in sys.argv[1:]:
+    fault = device = ""
+    try:
+        module = importlib.import_module(name)
+        if name == "torch":
+            gpus = range(module.cuda.device_count())
+            device = ", ".join(map(module.cuda.get_device_name, gpus)) or "cpu"
+            if module.backends.mps.is_available():
+                device = "mps"
+    except BaseException as error:
+        fault = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+    print(json.dumps([name, fault, device]), file=told, flush=True)
+"""
 
 
 @contextmanager
@@ -48,3 +71,39 @@ def missing(what: str, *packages: str) -> MissingExtra:
     """The error that says what needs packages, and which extras to install."""
     extras = dict.fromkeys(EXTRAS[package] for package in packages)
     return MissingExtra(what, ", ".join(packages), ",".join(extras))
+
+
+def imported(names: Sequence[str]) -> tuple[dict[str, str], str]:
+    """Import packages in a process apart: their errors by name, and the device that torch finds."""
+    call = [sys.executable, "-P", "-c", _TRIAL, *names]
+    try:
+        done = subprocess.run(call, capture_output=True, timeout=_SECONDS, check=False)
+        output, end = done.stdout, f"its import ended the process with status {done.returncode}"
+    except subprocess.TimeoutExpired as late:
+        output, end = late.stdout or b"", f"its import took over {_SECONDS} s"
+    answers = [json.loads(line) for line in output.splitlines()]
+    faults = {name: fault for name, fault, _ in answers if fault}
+    if len(answers) < len(names):
+        faults[names[len(answers)]] = end
+    return faults, "".join(device for *_, device in answers)
+
+
+def unusable(package: str, fault: str) -> str:
+    """What to say of a package that is installed, and whose import fails."""
+    return (
+        f"{package} is installed, but cannot be imported ({fault}): install what it lacks, or "
+        "install it again"
+    )
+
+
+def broken(error: BaseException | None) -> str:
+    """What to say of an error that an installed package's import raised; empty for another one."""
+    while error is not None:
+        frames = traceback.walk_tb(error.__traceback__)
+        if any(frame.f_code.co_name == "<module>" for frame, _ in frames):  # in an import
+            faults, _ = imported([name for name in EXTRAS if find_spec(name)])
+            for name, fault in faults.items():
+                if fault == " ".join(f"{type(error).__name__}: {error}".split())[:300]:
+                    return unusable(name, fault)
+        error = error.__cause__ or error.__context__
+    return ""

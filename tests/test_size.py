@@ -5,8 +5,8 @@ from __future__ import annotations
 from tools.size import code_lines, sizes
 
 BUDGET = {
-    "ropewalk/(modules)": 3640,
-    "ropewalk/api": 3303,
+    "ropewalk/(modules)": 3693,
+    "ropewalk/api": 3269,
     "ropewalk/attention": 1074,
     "ropewalk/audit": 1704,
     "ropewalk/cli": 871,
@@ -14,7 +14,7 @@ BUDGET = {
     "ropewalk/data": 1674,
     "ropewalk/evaluation": 9209,
     "ropewalk/exporting": 1749,
-    "ropewalk/gguf": 2976,
+    "ropewalk/gguf": 2983,
     "ropewalk/models": 4183,
     "ropewalk/number_formats": 1144,
     "ropewalk/pipeline": 2170,
@@ -26,7 +26,7 @@ BUDGET = {
     "ropewalk/searching": 2603,
     "ropewalk/theory": 787,
     "ropewalk/training": 2795,
-    "tests": 44172,
+    "tests": 44202,
 }
 """As `python -m tools.size` counts: no blank lines, comments or docstrings."""
 

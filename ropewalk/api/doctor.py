@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import platform
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
@@ -13,32 +10,12 @@ from typing import NamedTuple
 
 from ropewalk import __version__
 from ropewalk.blocks import Block, Paragraph
-from ropewalk.extras import EXTRAS
+from ropewalk.extras import EXTRAS, imported
 from ropewalk.options import command
 from ropewalk.run_directory import machine
 from ropewalk.values import Result
 
 CORE = ("numpy", "rich", "typer")
-NATIVE = ("numba", "safetensors", "tokenizers", "torch", "matplotlib", "xllamacpp", "pyarrow")
-"""Packages with compiled code, which can be installed and yet fail; tried in a process apart."""
-SECONDS = 60
-_TRIAL = """
-import importlib, json, os, sys
-told = os.fdopen(os.dup(1), "w")
-os.dup2(2, 1)  # what packages print is no answer
-for name in sys.argv[1:]:
-    fault = device = ""
-    try:
-        module = importlib.import_module(name)
-        if name == "torch":
-            gpus = range(module.cuda.device_count())
-            device = ", ".join(map(module.cuda.get_device_name, gpus)) or "cpu"
-            if module.backends.mps.is_available():
-                device = "mps"
-    except BaseException as error:
-        fault = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-    print(json.dumps([name, fault, device]), file=told, flush=True)
-"""
 
 
 class Package(NamedTuple):
@@ -98,7 +75,7 @@ def doctor() -> Diagnosis:
     Nothing that an extra brings is imported here, so that a broken one cannot end the call.
     """
     versions = {name: _version(name) for name in (*CORE, *EXTRAS)}
-    faults, device = _tried([name for name in NATIVE if versions[name] is not None])
+    faults, device = imported([name for name in EXTRAS if versions[name] is not None])
     return Diagnosis(
         __version__,
         platform.python_version(),
@@ -117,18 +94,3 @@ def _version(name: str) -> str | None:
         return metadata.version(name)
     except Exception:  # it is not there, or its metadata are damaged in any way
         return None
-
-
-def _tried(names: list[str]) -> tuple[dict[str, str], str]:
-    """The errors of imports by package, and the device that torch finds."""
-    call = [sys.executable, "-P", "-c", _TRIAL, *names]
-    try:
-        done = subprocess.run(call, capture_output=True, timeout=SECONDS, check=False)
-        output, end = done.stdout, f"its import ended the process with status {done.returncode}"
-    except subprocess.TimeoutExpired as late:
-        output, end = late.stdout or b"", f"its import took over {SECONDS} s"
-    answers = [json.loads(line) for line in output.splitlines()]
-    faults = {name: fault for name, fault, _ in answers if fault}
-    if len(answers) < len(names):
-        faults[names[len(answers)]] = end
-    return faults, "".join(device for *_, device in answers)

@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from importlib.metadata import version
@@ -39,13 +39,12 @@ from numpy.typing import NDArray
 from ropewalk.errors import (
     InputError,
     InvalidValue,
-    MissingExtra,
     RopewalkError,
     Unsupported,
     printable,
     shortened,
 )
-from ropewalk.extras import missing
+from ropewalk.extras import imported, missing, unusable
 from ropewalk.gguf.flags import Flags
 from ropewalk.progress import Progress, Status
 from ropewalk.untrusted import check_between, whole_number
@@ -164,13 +163,26 @@ def log_probabilities(
 
 
 def available() -> bool:
-    """True if the llama.cpp of xllamacpp is here."""
+    """True if the llama.cpp of xllamacpp is here, and starts."""
+    return _installed() and not _fault()
+
+
+def _installed() -> bool:
     return importlib.util.find_spec("xllamacpp") is not None
 
 
-def absent() -> MissingExtra:
-    """The error for a missing llama.cpp."""
-    return missing("running llama.cpp", "xllamacpp")
+@cache
+def _fault() -> str:
+    """Why the xllamacpp that is installed cannot be imported; empty if it can."""
+    faults, _ = imported(["xllamacpp"] if _installed() else [])
+    return faults.get("xllamacpp", "")
+
+
+def absent() -> Unsupported:
+    """The error for a llama.cpp that is missing, or broken."""
+    if not (fault := _fault()):
+        return missing("running llama.cpp", "xllamacpp")
+    return Unsupported(f"{unusable('xllamacpp', fault)} (Debian has libgomp.so.1 in libgomp1)")
 
 
 def runtime() -> str:

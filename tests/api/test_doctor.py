@@ -23,16 +23,18 @@ BROKEN = {
 }
 
 
-def diagnosed(folder: Path, packages: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    """The command where these packages alone are installed, next to what the core needs."""
+def ran(
+    folder: Path, packages: Mapping[str, str], *arguments: str
+) -> subprocess.CompletedProcess[str]:
+    """A command where these packages alone are installed, next to what the core needs."""
     for name, text in packages.items():
         (folder / f"{name}.py").write_text(text)
         told = folder / f"{name}-1.2.dist-info"
         told.mkdir()
         (told / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.2\n")
-    call = [sys.executable, "-m", "ropewalk", "doctor", "--json"]
     return subprocess.run(
-        call, env={"PYTHONPATH": f"{folder}:{Path(rw.__file__).parents[1]}", "PATH": ""},
+        [sys.executable, "-m", "ropewalk", *arguments],
+        env={"PYTHONPATH": f"{folder}:{Path(rw.__file__).parents[1]}", "PATH": ""},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
 
@@ -52,7 +54,7 @@ def test_a_whole_installation(found: rw.Diagnosis) -> None:
 
 
 def test_a_broken_package_is_named_with_its_error(tmp_path: Path) -> None:
-    done = diagnosed(tmp_path, BROKEN)
+    done = ran(tmp_path, BROKEN, "doctor", "--json")
     assert (done.returncode, done.stderr) == (1, "")
     told = {each["name"]: each for each in json.loads(done.stdout)["packages"]}
     assert told["safetensors"]["fault"] == "", "it prints, and is whole"
@@ -60,3 +62,15 @@ def test_a_broken_package_is_named_with_its_error(tmp_path: Path) -> None:
     assert told["torch"]["fault"] == "OSError: libcudart.so: cannot open"
     assert told["pyarrow"]["fault"] == "its import ended the process with status 9"
     assert {each["version"] for name, each in told.items() if name in BROKEN} == {"1.2"}
+
+
+@pytest.mark.parametrize(
+    ("package", "arguments"), [("numba", ["bound", "32k"]), ("torch", ["evaluate", "bundled"])]
+)
+def test_a_broken_package_is_no_fault_of_ours(
+    package: str, arguments: list[str], tmp_path: Path
+) -> None:
+    empty = dict.fromkeys((*BROKEN, "xllamacpp", "transformers", "datasets", "accelerate"), "")
+    done = ran(tmp_path, {**empty, package: BROKEN[package]}, *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"{package} is installed, but cannot be imported" in done.stderr

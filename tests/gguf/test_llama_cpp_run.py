@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -171,6 +174,23 @@ def test_its_process_ends_with_the_block(file: Path) -> None:
         process = llama._served.process
         assert process.poll() is None
     assert process.returncode is not None
+
+
+def test_a_llama_cpp_that_lacks_a_library_is_not_the_fault_of_a_file(
+    file: Path, tmp_path: Path
+) -> None:
+    """As it fails where the system has no libgomp, though one that torch brings would do."""
+    lack = "libgomp.so.1: cannot open shared object file"
+    (tmp_path / "xllamacpp.py").write_text(f"raise ImportError({lack!r})")
+    path = f"{tmp_path}:{Path(llama_cpp_run.__file__).parents[2]}"
+    call = [sys.executable, "-m", "ropewalk", "howlong", str(file)]
+    done = subprocess.run(
+        call, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert lack in done.stderr
+    assert "install what it lacks" in done.stderr
+    assert str(file) not in done.stderr
 
 
 def test_the_extra_is_named_where_llama_cpp_is_missing(

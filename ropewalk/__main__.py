@@ -92,7 +92,8 @@ def run(arguments: Sequence[str]) -> int:
 
 def _ended(error: KeyboardInterrupt) -> int:
     ended = "terminated" if isinstance(error, Terminated) else "interrupted"
-    complain("; ".join([ended, *getattr(error, "__notes__", ())]))
+    notes = getattr(error, "__notes__", ())  # Python 3.12 adds one of its own in `__set_name__`
+    complain("; ".join([ended, *(note for note in notes if "__set_name__" not in note)]))
     return TERMINATED if isinstance(error, Terminated) else INTERRUPTED
 
 

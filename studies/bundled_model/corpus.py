@@ -73,7 +73,7 @@ class Corpus:
 def read_corpus() -> Corpus:
     """The standard library of the running Python, split."""
     root = Path(sysconfig.get_path("stdlib"))
-    held_out = {f"{name}.py": _text(root / f"{name}.py") for name in HELD_OUT_MODULES}
+    held_out = {f"{name}.py": _text(_module(root, name)) for name in HELD_OUT_MODULES}
     kept_apart = shingles(held_out.values())
     training: dict[str, str] = {}
     dropped: list[str] = []
@@ -84,6 +84,12 @@ def read_corpus() -> Corpus:
         else:
             dropped.append(name)
     return Corpus(training, held_out, tuple(dropped))
+
+
+def _module(root: Path, name: str) -> Path:
+    """The file of a module, some of which later Pythons have made packages."""
+    path = root / f"{name}.py"
+    return path if path.exists() else root / name / "__init__.py"
 
 
 def shingles(texts: Iterable[str]) -> set[str]:

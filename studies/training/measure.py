@@ -160,6 +160,11 @@ def group_of(name: str) -> str:
     return SUBJECTS[name].size if name in SUBJECTS else name.split()[0]
 
 
+def _written(value: float, form: str) -> str:
+    """Rounded first: the last bit of a mean is another under other versions of Python and numpy."""
+    return f"{round(value, 9) + 0:{form}}"
+
+
 class Difference(NamedTuple):
     """Trained minus another cell, by model: the mean over orders of the data."""
 
@@ -182,11 +187,11 @@ class Difference(NamedTuple):
     def shown(self, times: float, form: str) -> str:
         if not self.by_model:
             return "–"
-        told = f"{times * sum(self.by_model.values()) / len(self.by_model):{form}}"
+        told = _written(times * self.mean, form)
         if self.interval is None:
             many = len(self.by_model)
             return f"{told} ({many} model{'s' if many > 1 else ''})"
-        low, high = (f"{times * end:{form}}" for end in self.interval)
+        low, high = (_written(times * end, form) for end in self.interval)
         return f"{told} ({low} to {high})"
 
 
@@ -404,7 +409,7 @@ def _settings(known: dict[Cell, Line]) -> list[str]:
         told = []
         for (task, _), found in zip(outcomes, by_outcome, strict=True):
             times, form = (1, "+.3f") if task == "text" else (100, "+.0f")
-            mean, low, high = (f"{times * value:{form}}" for value in found[name])
+            mean, low, high = (_written(times * value, form) for value in found[name])
             told.append(f"{mean} ({low} to {high})")
         rows.append(f"| {name} | {' | '.join(told)} |")
     return rows

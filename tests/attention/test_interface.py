@@ -405,7 +405,7 @@ def test_check_finds_tokens_mixed_outside_attention() -> None:
         check_apart(model)
 
 
-@pytest.mark.parametrize("family", ["gptj", "mpt", "bloom"])
+@pytest.mark.parametrize("family", ["mpt", "bloom"])
 def test_check_finds_families_without_the_interface(family: str) -> None:
     register()
     config = CONFIG_MAPPING[family](vocab_size=32, hidden_size=32, n_layer=1, n_head=2)

@@ -18,7 +18,10 @@ ROWS = all_rows()
 
 @pytest.mark.parametrize("name", [name for name, row in ROWS.items() if row.sample])
 def test_a_few_cases_of_each_row(name: str, tmp_path: Path) -> None:
-    counts = run_row(ROWS[name], ROWS[name].sample, 7, 10, tmp_path)
+    try:
+        counts = run_row(ROWS[name], ROWS[name].sample, 7, 10, tmp_path)
+    except CannotRun as reason:
+        pytest.skip(str(reason))
     assert counts.finds == {}
     assert counts.begun == ROWS[name].sample
 

@@ -15,7 +15,7 @@ from tools.reliability.subjects import SUBJECTS, Stage, Subject
 
 LIGHT = ("driver", "store", "run-directory", "staging")
 NAMES = 5 * LIGHT + 5 * ("evaluate", "data", "extend", "export")
-IN_USE = ("is in use by process", "exists already")
+IN_USE = ("is in use by", "exists already")
 
 
 def race(made: Stage, subject: Subject, seed: int) -> str | None:

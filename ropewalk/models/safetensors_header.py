@@ -16,6 +16,8 @@ from ropewalk.errors import InputError, Unsupported, shortened
 from ropewalk.untrusted import parse_json, read_text
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+OF_MISTRAL = "consolidated*.safetensors"
+"""Files in Mistral's own format."""
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 MOST_INDEX = 32 * 2**20
 """The bytes of an index; that of DeepSeek-V3 has nine million."""

@@ -21,6 +21,7 @@ from ropewalk.errors import InputError, RopewalkError, Unsupported
 from ropewalk.models.config import Config
 from ropewalk.models.safetensors_header import (
     INDEX,
+    OF_MISTRAL,
     PICKLES,
     SINGLE,
     Stored,
@@ -84,8 +85,10 @@ def weights(folder: Path, config: Config, progress: Report = lambda done: None) 
         extra: tuple[Finding, ...] = ()
         for path in sorted(folder.glob("*.safetensors")):
             more = {} if path in files else read_header(_regular(path))
-            if files and more and not os.path.lexists(folder / INDEX):
-                extra = (_loaded_too(path.name, min(held & more.keys(), default=""), min(more)),)
+            twice = min(held & more.keys(), default="")
+            read = twice or not path.match(OF_MISTRAL)
+            if files and more and read and not os.path.lexists(folder / INDEX):
+                extra = (_loaded_too(path.name, twice, min(more)),)
         if os.path.lexists(folder / ADAPTER):
             problem = f"with {ADAPTER} here, transformers loads the base model that it names"
         if problem:

@@ -280,6 +280,19 @@ def test_a_second_file_of_the_same_tensors_is_wrong_unless_an_index_chooses(fold
     assert not judged(folder).wrong
 
 
+@pytest.mark.parametrize("indexed", [False, True])
+def test_vllm_loads_files_of_mistral_in_place_of_others(folder: Path, indexed: bool) -> None:
+    """Mistral publishes both, and params.json has a rope setting of its own."""
+    if indexed:
+        in_shards(folder)
+    tensors = {"layers.0.attention.wq.weight": torch.ones(8, 8)}
+    save_torch(tensors, folder / "consolidated.safetensors")
+    found = audit(folder, runtimes=["vllm", "vllm-2025", "sglang"], run=False)
+    assert found.verdict_in("sglang") == "OK"
+    assert found.verdict_in("vllm") == found.verdict_in("vllm-2025") == "not established"
+    assert "loads consolidated.safetensors, and params.json in pl" in str(found.not_established)
+
+
 def test_a_second_file_of_other_tensors_is_loaded_by_vllm_alone(folder: Path) -> None:
     save_torch({"base_model.lora_A.weight": torch.ones(8)}, folder / "adapter_model.safetensors")
     [finding] = judged(folder).wrong

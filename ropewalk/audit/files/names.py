@@ -79,8 +79,10 @@ def strangers(reader: ConfigReader, names: Iterable[str]) -> tuple[str, ...]:
 
 
 def is_buffer(name: str) -> bool:
-    """True for the frequencies, which older files store, and every class computes."""
-    return name.endswith("rotary_emb.inv_freq")
+    """True for frequencies and their tables, which older files store, and every class computes."""
+    return name.endswith(
+        tuple(f"rotary_emb.{own}" for own in ("inv_freq", "cos_cached", "sin_cached"))
+    )
 
 
 def after_the_layers(reader: ConfigReader) -> tuple[str, ...]:

@@ -46,6 +46,10 @@ _EXPERT = re.compile(
 )
 _ROUTERS = (*("mlp.gate", "mlp.router", "block_sparse_moe.gate", "block_sparse_moe.router.layer"),)
 _DENSE = ("mlp.gate_proj.weight", "mlp.up_proj.weight", "mlp.down_proj.weight")
+_QUANTISED = ("quantization_config", "quantization", "compression_config")
+"""The keys of transformers, of MLX, and an older one that vLLM reads too."""
+_HEADLESS = ("Model']", "ForSequenceClassification']")
+"""The ends of `architectures`, in which a class has no output head."""
 _ACTIVATION = {"alpha_n": (1,), "alpha_p": (1,), "beta": (), "eps": ()}
 """The shapes of the numbers of apertus' activation."""
 _QUERIES = ("q_proj", "q_b_proj", "qkv_proj", "query_key_value")
@@ -111,9 +115,9 @@ def ties(reader: ConfigReader) -> bool | None:
 
 
 def quantised(config: Config) -> bool:
-    """True if a config says that weights are quantised, as it does wherever they are."""
+    """True if a config says that weights are quantised."""
     parts = (config, text_config(config))
-    return any(part.get("quantization_config") is not None for part in parts)
+    return any(part.get(key) is not None for part in parts for key in _QUANTISED)
 
 
 @dataclass(frozen=True)
@@ -149,12 +153,14 @@ class _Model:
         tied, head = ties(self.reader), head_of(self.tensors)
         if head is not None:
             yield from self._differs(head, (vocabulary, hidden))
-        bias = head.replace("weight", "bias") if head and self.reader.model_type == "phi" else ""
+        biased = {"phi": True, "phimoe": self.reader.config.get("lm_head_bias") is True}
+        bias = head.replace("weight", "bias") if head and biased.get(self.reader.model_type) else ""
         if bias in self.tensors:
             yield from self._differs(bias, (vocabulary,))
         elif bias:
             yield f"there is no {bias}"
-        if head is None and tied is False:
+        headless = str(self.reader.outer.get("architectures")).endswith(_HEADLESS)
+        if head is None and tied is False and not headless:
             yield "there is no lm_head.weight, and the config does not tie it to the embedding"
         yield from self._layer_count()
         wanted = self._by_name()
@@ -167,15 +173,15 @@ class _Model:
             if name in self.tensors:
                 yield from self._differs(name, (hidden,))
         yield from self._missing()
-        known = (embedding, head, bias, *self._last())
+        known = (embedding, head, bias, *self._last(), *(("score.weight",) if headless else ()))
         strange = [name for name in self.outside if name not in known and not is_buffer(name)]
         if strange and self.alone and self._last():
             yield f"{listed(strange)}: a {self.reader.model_type!r} has no tensors of that name"
 
     def left_open(self) -> str:
         """Something that the tensors cannot be compared with, since the config states no number."""
-        if ties(self.reader) is None and head_of(self.tensors) is None:
-            return "whether the embedding is the head too"
+        if not ties(self.reader) and head_of(self.tensors) is None:
+            return "the output head"
         if any(self.count(key) is None for key in ("vocab_size", "num_hidden_layers")):
             return "the vocabulary or the number of layers"
         expert = {n for n, each in self.layers.items() if any(".experts." in name for name in each)}

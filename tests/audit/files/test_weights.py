@@ -122,6 +122,7 @@ def _cut(path: Path, share: float) -> None:
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "empty": (lambda path: path.write_bytes(b""), "is empty"),
     "garbage": (lambda path: path.write_bytes(bytes(range(256)) * 40), "too few for its header"),
+    "a pointer": (lambda path: path.write_text("version https://git-lfs…"), "pointer of Git LFS"),
     "halved": (lambda path: _cut(path, 0.5), "describes 1,468,160 bytes of tensors, but 73"),
     "cut in its header": (lambda path: _cut(path, 0.001), "too few for its header"),
     "longer": (lambda path: path.write_bytes(path.read_bytes() + b"\0"), "1,468,161 are there"),
@@ -406,10 +407,10 @@ def test_what_is_not_looked_at_is_not_established(folder: Path) -> None:
     (folder / SINGLE).rename(folder / "pytorch_model.bin")
     (line,) = judged(folder).not_established
     assert "only in a pickle (pytorch_model.bin), which can run any code" in line
-    (folder / "pytorch_model.bin").rename(folder / "consolidated.safetensors")
+    (folder / "pytorch_model.bin").rename(folder / "other.safetensors")
     (line,) = judged(folder).not_established
-    assert line.startswith("weights: consolidated.safetensors is neither")
-    (folder / "consolidated.safetensors").unlink()
+    assert line.startswith("weights: other.safetensors is neither")
+    (folder / "other.safetensors").unlink()
     assert judged(folder).not_established[0].startswith("weights: none in this folder")
 
 
@@ -436,12 +437,41 @@ def test_a_class_of_another_model_type_is_not_established(folder: Path, architec
 
 
 @pytest.mark.parametrize("inner", [352, 100], ids=["plain shapes", "shapes of their own"])
-def test_weights_under_a_quantised_config_are_not_established(folder: Path, inner: int) -> None:
+@pytest.mark.parametrize("place", ["quantization_config", "quantization", "hf_quant_config.json"])
+def test_quantised_weights_are_not_established(folder: Path, inner: int, place: str) -> None:
     """Whether its method takes them is known only by running it."""
-    changes = {"quantization_config": {"quant_method": "gptq"}, "intermediate_size": inner}
+    changes: dict[str, Any] = {"intermediate_size": inner}
+    if place.endswith(".json"):
+        (folder / place).write_text("{}")
+    else:
+        changes[place] = {"quant_method": "gptq"}
     edit(folder / "config.json", lambda config: config.update(changes))
     (line,) = judged(folder).not_established
     assert "the weights are quantised" in line
+
+
+@pytest.mark.parametrize(
+    ("kind", "head"), [("LlamaModel", {}), ("LlamaForSequenceClassification", {"score.weight": 1})]
+)
+def test_a_class_without_an_output_head_needs_none(
+    folder: Path, kind: str, head: dict[str, int]
+) -> None:
+    """As of models that embed or rate a text."""
+    changes = {"tie_word_embeddings": False, "architectures": [kind]}
+    edit(folder / "config.json", lambda config: config.update(changes))
+    more = {name: torch.ones(width, 128) for name, width in head.items()}
+    save_torch(load_torch(folder / SINGLE) | more, folder / SINGLE)
+    check = judged(folder).checks[0]
+    assert (check.verdict, "leaves the output head" in check.what) == ("not established", True)
+
+
+def test_a_head_may_have_a_bias() -> None:
+    model = tiny_model("phimoe", lm_head_bias=True)
+    shapes = {name: tuple(weight.shape) for name, weight in model.state_dict().items()}
+    config = json.loads(model.config.to_json_string(use_diff=False))
+    assert check_shapes(shapes, config).problems == ()
+    del shapes["lm_head.bias"]
+    assert check_shapes(shapes, config).problems == ("there is no lm_head.bias",)
 
 
 @pytest.mark.parametrize("kind", sorted(NAMINGS))
@@ -498,8 +528,12 @@ def test_a_tensor_of_no_layer_that_a_type_has_not_is_wrong(folder: Path) -> None
 def test_a_buffer_of_older_files_is_no_stranger(folder: Path) -> None:
     tensors = load_torch(folder / SINGLE)
     queries = (name for name in tensors if name.endswith("q_proj.weight"))
-    buffers = (name.replace("q_proj.weight", "rotary_emb.inv_freq") for name in queries)
-    save_torch(tensors | {name: torch.ones(8) for name in buffers}, folder / SINGLE)
+    buffers = {
+        name.replace("q_proj.weight", f"rotary_emb.{own}"): torch.ones(8)
+        for name in queries
+        for own in ("inv_freq", "cos_cached")
+    }
+    save_torch(tensors | buffers, folder / SINGLE)
     assert judged(folder).verdict == "OK"
 
 

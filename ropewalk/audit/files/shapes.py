@@ -46,6 +46,12 @@ _EXPERT = re.compile(
 )
 _ROUTERS = (*("mlp.gate", "mlp.router", "block_sparse_moe.gate", "block_sparse_moe.router.layer"),)
 _DENSE = ("mlp.gate_proj.weight", "mlp.up_proj.weight", "mlp.down_proj.weight")
+_OF_ALL_EXPERTS = (
+    ("mlp.experts.gate_up_proj", "mlp.experts.down_proj"),
+    ("block_sparse_moe.input_linear.weight", "block_sparse_moe.output_linear.weight"),
+)
+"""The names of experts in one tensor: a layer that has one of a row has all."""
+_OF_EXPERT = (("gate_proj", "up_proj", "down_proj"), ("w1", "w2", "w3"))
 _QUANTISED = ("quantization_config", "quantization", "compression_config")
 """The keys of transformers, of MLX, and an older one that vLLM reads too."""
 _HEADLESS = ("Model']", "ForSequenceClassification']")
@@ -258,9 +264,10 @@ class _Model:
             parts = Counter(
                 name.partition(f"{match['number']}.")[2] for name, match in experts.items()
             )
-            lacking = [part for part, count in parts.items() if count < there]
+            usual = _OF_EXPERT[any(part.startswith("w") for part in parts)]
+            lacking = [part for part in usual if parts[f"{part}.weight"] < there]
             if lacking:
-                yield f"an expert of layer {number} has no {lacking[0]}, and others have"
+                yield f"an expert of layer {number} has no {lacking[0]}.weight"
             for name, match in experts.items():
                 wanted = (inner, hidden) if match["up"] else (hidden, inner)
                 yield from self._differs(f"{self.prefix}layers.{number}.{name}", wanted)
@@ -335,7 +342,7 @@ class _Model:
         hidden, inner = self.count("hidden_size"), self.count("intermediate_size")
         experts = next(filter(None, map(self.count, EXPERTS)), None)
         narrow = self.count("moe_intermediate_size")
-        wide = narrow or inner
+        shared, wide = self.count("shared_expert_intermediate_size"), narrow or inner
         up, down = (times(2, wide), hidden), (hidden, wide)
         if self.reader.model_type == "gpt_oss":  # which multiplies from the other side
             up, down = up[::-1], down[::-1]
@@ -343,7 +350,7 @@ class _Model:
             **{f"{name}.weight": (experts, hidden) for name in _ROUTERS},
             **{f"{name}.bias": (experts,) for name in _ROUTERS},
             "mlp.gate.e_score_correction_bias": (experts,),
-            "mlp.shared_expert_gate.weight": (1, hidden),
+            "mlp.shared_expert_gate.weight": (shared and 1, hidden),
             "mlp.experts.gate_up_proj": (experts, *up),
             "mlp.experts.gate_up_proj_bias": (experts, times(2, inner)),
             "mlp.experts.down_proj": (experts, *down),
@@ -353,7 +360,7 @@ class _Model:
         }
         for part, width in (
             ("shared_experts", times(self.count("n_shared_experts"), narrow)),
-            ("shared_expert", self.count("shared_expert_intermediate_size")),
+            ("shared_expert", shared),
         ):
             shapes |= {f"mlp.{part}.{own}_proj.weight": (width, hidden) for own in ("gate", "up")}
             shapes[f"mlp.{part}.down_proj.weight"] = (hidden, width)
@@ -368,9 +375,8 @@ class _Model:
         Experts may stand in some layers only.
         """
         mixed = any(
-            "experts" in name or name.removesuffix(".weight") in _ROUTERS
+            _chooses(shapes) or any(f"{name}.weight" in shapes for name in _ROUTERS)
             for shapes in self.layers.values()
-            for name in shapes
         )
         sparse = self._sparse() if mixed else None
         # A name that some layer has, all should have, unless layers differ by design.
@@ -382,8 +388,10 @@ class _Model:
         alike: dict[bool, set[str]] = defaultdict(set)
         for shapes in self.layers.values():
             alike[_chooses(shapes)] |= {name for name in shapes if not _EXPERT.fullmatch(name)}
-        shared = {n: s for n, s in self._with_experts().items() if "shared" in n and "_proj" in n}
+        shared = {n: s for n, s in self._with_experts().items() if "shared" in n}
         alike[True] |= {name for name, shape in shared.items() if all(shape)}
+        if self.reader.model_type == "deepseek_v3":
+            alike[True].add("mlp.gate.e_score_correction_bias")
         stated = self.count("num_hidden_layers") or len(self.layers)
         wanted = in_each_layer(self.reader)
         dense = any(name.startswith("mlp.") for name in wanted) or sparse == set()
@@ -410,7 +418,7 @@ class _Model:
                 yield f"layer {number} has {have}, and the config asks for {asked}"
             if mixed:
                 absent += [layer + name for name in _lacking(shapes, alike[_chooses(shapes)])]
-        if absent:
+        if absent := list(dict.fromkeys(absent)):
             tensors = "1 tensor" if len(absent) == 1 else f"{len(absent)} tensors"
             yield f"no file holds {tensors} that the config asks for ({listed(absent)})"
         if strange:
@@ -428,9 +436,10 @@ def _chooses(shapes: Shapes) -> bool:
 def _lacking(shapes: Shapes, alike: Collection[str]) -> Iterator[str]:
     """Parts that a layer lacks, and others with experts, or without, have; and parts of a whole."""
     yield from (name for name in alike if name not in shapes)
-    if any(name in shapes for name in _DENSE):
-        yield from (name for name in _DENSE if name not in shapes and name not in alike)
-    elif _chooses(shapes) and not any(f"{name}.weight" in shapes for name in _ROUTERS):
+    for together in (_DENSE, *_OF_ALL_EXPERTS):
+        if any(name in shapes for name in together):
+            yield from (name for name in together if name not in shapes and name not in alike)
+    if _chooses(shapes) and not any(f"{name}.weight" in shapes for name in _ROUTERS):
         yield _ROUTERS[0]
     elif not _chooses(shapes) and any(f"{name}.weight" in shapes for name in _ROUTERS):
         yield "mlp.experts"

@@ -76,6 +76,9 @@ class Folder:
         return Files(weighed.checked, words, content, there=bool(weighed.files))
 
     def read_by(self, runtime: Runtime, lengths: Sequence[int], *, run: bool) -> RotaryReading:
+        if runtime.preferred and (own := next(self.path.glob(runtime.preferred), None)):
+            said = f"loads {own.name}, and params.json in place of config.json if both are there"
+            return RotaryReading.unknown(runtime.name, f"{said}; remove {own.name} to serve this")
         return runtime.measured(self.config, lengths, run=run)
 
     def faults(self, subject: ExaminedModel) -> tuple[Finding, ...]:

@@ -27,7 +27,8 @@ from ropewalk.untrusted import read_json
 _STORED_NAMES = {dtype: name for name, dtype in STORED_TYPES.items()}
 # What goes along with weights and config. No code, no pickles, and no subfolder.
 _COMPANIONS = ("*.json", "*.txt", "*.jinja", "*.model", "LICENSE*", "NOTICE*", "README*")
-_WRITTEN_ANEW = ("config.json", INDEX)
+# Two that are written anew, and Mistral's own config, which still has the source's rope setting.
+_NOT_COPIED = ("config.json", INDEX, "params.json")
 
 Rewrite = Callable[[str, Tensor], Tensor]
 """From a tensor's name and value to the value that is written in its place."""
@@ -43,7 +44,7 @@ def copy_companions(source: Path, folder: Path) -> tuple[str, ...]:
     files = {path for pattern in _COMPANIONS for path in source.glob(pattern)}
     if source / CARD in files:
         files.discard(source / SOURCE_CARD)  # of an extension's own source
-    for path in sorted(path for path in files if path.name not in _WRITTEN_ANEW):
+    for path in sorted(path for path in files if path.name not in _NOT_COPIED):
         if is_listable(path.name) and path.is_file() and lies_within(path, source):
             shutil.copyfile(path, folder / (SOURCE_CARD if path.name == CARD else path.name))
         else:

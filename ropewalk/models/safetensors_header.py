@@ -16,6 +16,8 @@ from ropewalk.errors import InputError, Unsupported, shortened
 from ropewalk.untrusted import parse_json, read_text
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+OF_MISTRAL = "consolidated*.safetensors"
+"""Files in Mistral's own format."""
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 MOST_INDEX = 32 * 2**20
 """The bytes of an index; that of DeepSeek-V3 has nine million."""
@@ -62,12 +64,13 @@ def read_json_header(path: Path) -> tuple[int, dict[str, Any]]:
         with path.open("rb") as file:
             prefix = file.read(8)
             length = int.from_bytes(prefix, "little")
-            if len(prefix) < 8 or length > size - 8:
+            if prefix == b"version ":
                 raise InputError(
-                    f"{path.name}: its {size:,} bytes are too few for its header"
-                    if size
-                    else f"{path.name}: is empty"
+                    f"{path.name}: is a pointer of Git LFS (git lfs pull gets the file)"
                 )
+            if len(prefix) < 8 or length > size - 8:
+                said = f"its {size:,} bytes are too few for its header" if size else "is empty"
+                raise InputError(f"{path.name}: {said}")
             if length > MOST_HEADER:
                 raise Unsupported(
                     f"{path.name}: its header of {length:,} bytes is larger than the limit of "

@@ -220,6 +220,8 @@ class Runtime(ABC):
     """True if it chooses its class by the model type; else by `architectures`."""
     run_here: ClassVar[str] = ""
     """The programs that run, in words, where a model is run in it; empty if it never runs here."""
+    preferred: ClassVar[str] = ""
+    """Weights of this pattern it loads in place of others, and params.json as their config."""
     dialect: ClassVar[Dialect | None] = None
     """The answers by which its server is recognised, and the fields that it takes."""
 

@@ -30,6 +30,7 @@ from ropewalk.models.config import (
     drafter_layers,
     rope_type,
 )
+from ropewalk.models.safetensors_header import OF_MISTRAL
 from ropewalk.runtimes.drafters import beyond_overrides
 from ropewalk.runtimes.engine import (
     ServingEngine,
@@ -84,6 +85,7 @@ class Vllm(ServingEngine):
 
     name = "vllm"
     place = 1
+    preferred = OF_MISTRAL
     attention_keys = "attention_factor, short_mscale and long_mscale"
     dialect = Dialect(
         "vLLM",
@@ -181,6 +183,7 @@ class VllmOf2025(Runtime):
 
     name = "vllm-2025"
     place = 1
+    preferred = OF_MISTRAL
 
     def read(self, config: Config) -> RotaryReading:
         def computed(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:

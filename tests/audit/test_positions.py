@@ -77,6 +77,11 @@ def test_a_window_in_every_layer_is_warned_of(
     assert cut == ([("window-missing", ("transformers",))] if family == "llama" else [])
 
 
+def test_a_window_of_no_positions_does_not_run(tmp_path: Path) -> None:
+    audit = verified(tmp_path / "out", source("mistral", sliding_window=0), "transformers")
+    assert [each.trap for each in audit.wrong] == ["window-in-every-layer"]
+
+
 def test_where_generate_stops_is_told(tmp_path: Path) -> None:
     config = source()
     plan = extend_plan(present_plan(config), TARGET, "ntk")

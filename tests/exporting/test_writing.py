@@ -334,7 +334,9 @@ def test_a_snapshot_of_the_hub_is_copied_whole(tmp_path: Path) -> None:
         folder.mkdir(parents=True)
     (blobs / "0123").write_text("{}")
     (snapshot / "tokenizer_config.json").symlink_to("../../blobs/0123")
+    (snapshot / "params.json").write_text('{"rope_theta": 1e6}')  # Mistral's own config
     assert copy_companions(snapshot, tmp_path) == ()
+    assert not (tmp_path / "params.json").exists()
     assert (tmp_path / "tokenizer_config.json").read_text() == "{}"
 
 

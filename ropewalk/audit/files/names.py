@@ -15,19 +15,21 @@ from typing import Any, NamedTuple
 from ropewalk.models.config import ConfigReader
 
 
-class _Bias(NamedTuple):
-    """Parts that have a bias if a key of the config says so; without a key, they always do."""
+class _Optional(NamedTuple):
+    """Names that are there if a key of the config says so; without a key, always."""
 
     key: str
     default: bool
-    parts: Sequence[str]
+    names: Sequence[str]
+    value: bool = True
+    """The value of the key that asks for them."""
 
 
 class _Naming(NamedTuple):
     """The parts of a layer, each with a weight."""
 
     parts: Sequence[str]
-    biases: tuple[_Bias, ...] = ()
+    optional: tuple[_Optional, ...] = ()
     last: Sequence[str] = ("norm.weight",)
     compressed_queries: bool = False
     """It has those of multi-head latent attention too, compressed or not."""
@@ -36,9 +38,9 @@ class _Naming(NamedTuple):
 
 
 def _naming(row: Mapping[str, Any]) -> _Naming:
-    biases = (_Bias(*bias) for bias in row.get("biases", ()))
+    optional = tuple(_Optional(*each) for each in row.get("optional", ()))
     fields = {key: value for key, value in row.items() if key != "types"}
-    return _Naming(**{**fields, "biases": tuple(biases)})
+    return _Naming(**{**fields, "optional": optional})
 
 
 _EXPERTS = ("mlp.", "block_sparse_moe.")
@@ -57,13 +59,13 @@ def in_each_layer(reader: ConfigReader) -> tuple[str, ...]:
         compressed = reader.config.get("q_lora_rank", 1536) is not None
         queries = ("q_a_proj", "q_a_layernorm", "q_b_proj") if compressed else ("q_proj",)
         parts += [f"self_attn.{part}" for part in queries]
-    biased = [
-        part
-        for bias in naming.biases
-        if not bias.key or reader.config.get(bias.key, bias.default) is True
-        for part in bias.parts
-    ]
-    return (*(f"{part}.weight" for part in parts), *(f"{part}.bias" for part in biased))
+    optional = (
+        name
+        for each in naming.optional
+        if reader.config.get(each.key, each.default) is each.value
+        for name in each.names
+    )
+    return (*(f"{part}.weight" for part in parts), *optional)
 
 
 def strangers(reader: ConfigReader, names: Iterable[str]) -> tuple[str, ...]:
@@ -79,8 +81,10 @@ def strangers(reader: ConfigReader, names: Iterable[str]) -> tuple[str, ...]:
 
 
 def is_buffer(name: str) -> bool:
-    """True for the frequencies, which older files store, and every class computes."""
-    return name.endswith("rotary_emb.inv_freq")
+    """True for frequencies and their tables, which older files store, and every class computes."""
+    return name.endswith(
+        tuple(f"rotary_emb.{own}" for own in ("inv_freq", "cos_cached", "sin_cached"))
+    )
 
 
 def after_the_layers(reader: ConfigReader) -> tuple[str, ...]:

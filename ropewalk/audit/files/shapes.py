@@ -46,6 +46,16 @@ _EXPERT = re.compile(
 )
 _ROUTERS = (*("mlp.gate", "mlp.router", "block_sparse_moe.gate", "block_sparse_moe.router.layer"),)
 _DENSE = ("mlp.gate_proj.weight", "mlp.up_proj.weight", "mlp.down_proj.weight")
+_OF_ALL_EXPERTS = (
+    ("mlp.experts.gate_up_proj", "mlp.experts.down_proj"),
+    ("block_sparse_moe.input_linear.weight", "block_sparse_moe.output_linear.weight"),
+)
+"""The names of experts in one tensor: a layer that has one of a row has all."""
+_OF_EXPERT = (("gate_proj", "up_proj", "down_proj"), ("w1", "w2", "w3"))
+_QUANTISED = ("quantization_config", "quantization", "compression_config")
+"""The keys of transformers, of MLX, and an older one that vLLM reads too."""
+_HEADLESS = ("Model']", "ForSequenceClassification']")
+"""The ends of `architectures`, in which a class has no output head."""
 _ACTIVATION = {"alpha_n": (1,), "alpha_p": (1,), "beta": (), "eps": ()}
 """The shapes of the numbers of apertus' activation."""
 _QUERIES = ("q_proj", "q_b_proj", "qkv_proj", "query_key_value")
@@ -111,9 +121,9 @@ def ties(reader: ConfigReader) -> bool | None:
 
 
 def quantised(config: Config) -> bool:
-    """True if a config says that weights are quantised, as it does wherever they are."""
+    """True if a config says that weights are quantised."""
     parts = (config, text_config(config))
-    return any(part.get("quantization_config") is not None for part in parts)
+    return any(part.get(key) is not None for part in parts for key in _QUANTISED)
 
 
 @dataclass(frozen=True)
@@ -149,12 +159,14 @@ class _Model:
         tied, head = ties(self.reader), head_of(self.tensors)
         if head is not None:
             yield from self._differs(head, (vocabulary, hidden))
-        bias = head.replace("weight", "bias") if head and self.reader.model_type == "phi" else ""
+        biased = {"phi": True, "phimoe": self.reader.config.get("lm_head_bias") is True}
+        bias = head.replace("weight", "bias") if head and biased.get(self.reader.model_type) else ""
         if bias in self.tensors:
             yield from self._differs(bias, (vocabulary,))
         elif bias:
             yield f"there is no {bias}"
-        if head is None and tied is False:
+        headless = str(self.reader.outer.get("architectures")).endswith(_HEADLESS)
+        if head is None and tied is False and not headless:
             yield "there is no lm_head.weight, and the config does not tie it to the embedding"
         yield from self._layer_count()
         wanted = self._by_name()
@@ -167,15 +179,15 @@ class _Model:
             if name in self.tensors:
                 yield from self._differs(name, (hidden,))
         yield from self._missing()
-        known = (embedding, head, bias, *self._last())
+        known = (embedding, head, bias, *self._last(), *(("score.weight",) if headless else ()))
         strange = [name for name in self.outside if name not in known and not is_buffer(name)]
         if strange and self.alone and self._last():
             yield f"{listed(strange)}: a {self.reader.model_type!r} has no tensors of that name"
 
     def left_open(self) -> str:
         """Something that the tensors cannot be compared with, since the config states no number."""
-        if ties(self.reader) is None and head_of(self.tensors) is None:
-            return "whether the embedding is the head too"
+        if not ties(self.reader) and head_of(self.tensors) is None:
+            return "the output head"
         if any(self.count(key) is None for key in ("vocab_size", "num_hidden_layers")):
             return "the vocabulary or the number of layers"
         expert = {n for n, each in self.layers.items() if any(".experts." in name for name in each)}
@@ -252,9 +264,10 @@ class _Model:
             parts = Counter(
                 name.partition(f"{match['number']}.")[2] for name, match in experts.items()
             )
-            lacking = [part for part, count in parts.items() if count < there]
+            usual = _OF_EXPERT[any(part.startswith("w") for part in parts)]
+            lacking = [part for part in usual if parts[f"{part}.weight"] < there]
             if lacking:
-                yield f"an expert of layer {number} has no {lacking[0]}, and others have"
+                yield f"an expert of layer {number} has no {lacking[0]}.weight"
             for name, match in experts.items():
                 wanted = (inner, hidden) if match["up"] else (hidden, inner)
                 yield from self._differs(f"{self.prefix}layers.{number}.{name}", wanted)
@@ -329,7 +342,7 @@ class _Model:
         hidden, inner = self.count("hidden_size"), self.count("intermediate_size")
         experts = next(filter(None, map(self.count, EXPERTS)), None)
         narrow = self.count("moe_intermediate_size")
-        wide = narrow or inner
+        shared, wide = self.count("shared_expert_intermediate_size"), narrow or inner
         up, down = (times(2, wide), hidden), (hidden, wide)
         if self.reader.model_type == "gpt_oss":  # which multiplies from the other side
             up, down = up[::-1], down[::-1]
@@ -337,7 +350,7 @@ class _Model:
             **{f"{name}.weight": (experts, hidden) for name in _ROUTERS},
             **{f"{name}.bias": (experts,) for name in _ROUTERS},
             "mlp.gate.e_score_correction_bias": (experts,),
-            "mlp.shared_expert_gate.weight": (1, hidden),
+            "mlp.shared_expert_gate.weight": (shared and 1, hidden),
             "mlp.experts.gate_up_proj": (experts, *up),
             "mlp.experts.gate_up_proj_bias": (experts, times(2, inner)),
             "mlp.experts.down_proj": (experts, *down),
@@ -347,7 +360,7 @@ class _Model:
         }
         for part, width in (
             ("shared_experts", times(self.count("n_shared_experts"), narrow)),
-            ("shared_expert", self.count("shared_expert_intermediate_size")),
+            ("shared_expert", shared),
         ):
             shapes |= {f"mlp.{part}.{own}_proj.weight": (width, hidden) for own in ("gate", "up")}
             shapes[f"mlp.{part}.down_proj.weight"] = (hidden, width)
@@ -362,9 +375,8 @@ class _Model:
         Experts may stand in some layers only.
         """
         mixed = any(
-            "experts" in name or name.removesuffix(".weight") in _ROUTERS
+            _chooses(shapes) or any(f"{name}.weight" in shapes for name in _ROUTERS)
             for shapes in self.layers.values()
-            for name in shapes
         )
         sparse = self._sparse() if mixed else None
         # A name that some layer has, all should have, unless layers differ by design.
@@ -376,8 +388,10 @@ class _Model:
         alike: dict[bool, set[str]] = defaultdict(set)
         for shapes in self.layers.values():
             alike[_chooses(shapes)] |= {name for name in shapes if not _EXPERT.fullmatch(name)}
-        shared = {n: s for n, s in self._with_experts().items() if "shared" in n and "_proj" in n}
+        shared = {n: s for n, s in self._with_experts().items() if "shared" in n}
         alike[True] |= {name for name, shape in shared.items() if all(shape)}
+        if self.reader.model_type == "deepseek_v3":
+            alike[True].add("mlp.gate.e_score_correction_bias")
         stated = self.count("num_hidden_layers") or len(self.layers)
         wanted = in_each_layer(self.reader)
         dense = any(name.startswith("mlp.") for name in wanted) or sparse == set()
@@ -404,7 +418,7 @@ class _Model:
                 yield f"layer {number} has {have}, and the config asks for {asked}"
             if mixed:
                 absent += [layer + name for name in _lacking(shapes, alike[_chooses(shapes)])]
-        if absent:
+        if absent := list(dict.fromkeys(absent)):
             tensors = "1 tensor" if len(absent) == 1 else f"{len(absent)} tensors"
             yield f"no file holds {tensors} that the config asks for ({listed(absent)})"
         if strange:
@@ -422,9 +436,10 @@ def _chooses(shapes: Shapes) -> bool:
 def _lacking(shapes: Shapes, alike: Collection[str]) -> Iterator[str]:
     """Parts that a layer lacks, and others with experts, or without, have; and parts of a whole."""
     yield from (name for name in alike if name not in shapes)
-    if any(name in shapes for name in _DENSE):
-        yield from (name for name in _DENSE if name not in shapes and name not in alike)
-    elif _chooses(shapes) and not any(f"{name}.weight" in shapes for name in _ROUTERS):
+    for together in (_DENSE, *_OF_ALL_EXPERTS):
+        if any(name in shapes for name in together):
+            yield from (name for name in together if name not in shapes and name not in alike)
+    if _chooses(shapes) and not any(f"{name}.weight" in shapes for name in _ROUTERS):
         yield _ROUTERS[0]
     elif not _chooses(shapes) and any(f"{name}.weight" in shapes for name in _ROUTERS):
         yield "mlp.experts"

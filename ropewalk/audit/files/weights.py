@@ -21,6 +21,7 @@ from ropewalk.errors import InputError, RopewalkError, Unsupported
 from ropewalk.models.config import Config
 from ropewalk.models.safetensors_header import (
     INDEX,
+    OF_MISTRAL,
     PICKLES,
     SINGLE,
     Stored,
@@ -30,6 +31,8 @@ from ropewalk.models.safetensors_header import (
 from ropewalk.runtimes.finding import Finding
 
 ADAPTER = "adapter_config.json"
+# What quantised a model may have left its settings here, which vLLM and SGLang read.
+_QUANTISED = ("hf_quant_config.json", "quantize_config.json", "quant_config.json")
 _CHUNK = 16 * 2**20
 _AGAIN = "copy the folder again, or export the model again"
 _damaged = fault("weights-damaged", "it does not load, or loads garbage", _AGAIN)
@@ -84,8 +87,10 @@ def weights(folder: Path, config: Config, progress: Report = lambda done: None) 
         extra: tuple[Finding, ...] = ()
         for path in sorted(folder.glob("*.safetensors")):
             more = {} if path in files else read_header(_regular(path))
-            if files and more and not os.path.lexists(folder / INDEX):
-                extra = (_loaded_too(path.name, min(held & more.keys(), default=""), min(more)),)
+            twice = min(held & more.keys(), default="")
+            read_too = twice or not path.match(OF_MISTRAL)
+            if files and more and read_too and not os.path.lexists(folder / INDEX):
+                extra = (_loaded_too(path.name, twice, min(more)),)
         if os.path.lexists(folder / ADAPTER):
             problem = f"with {ADAPTER} here, transformers loads the base model that it names"
         if problem:
@@ -99,6 +104,8 @@ def weights(folder: Path, config: Config, progress: Report = lambda done: None) 
         return Weights(wrong("weights", _missing(str(error))))
     except InputError as error:
         return Weights(wrong("weights", _damaged(str(error))))
+    if any((folder / name).is_file() for name in _QUANTISED):
+        config = {"quantization_config": {}, **config}
     compared = _compared(files, config)
     if compared.checked.check.verdict == "wrong":
         return compared

@@ -24,7 +24,7 @@ from ropewalk.context_plan import FULL_ATTENTION
 from ropewalk.lengths import format_length
 from ropewalk.models.config import window_everywhere
 from ropewalk.runtimes.finding import ExaminedModel, Finding
-from ropewalk.runtimes.reading import OLLAMA, RotaryReading, kind_of
+from ropewalk.runtimes.reading import OLLAMA, STOCK, RotaryReading, kind_of
 from ropewalk.theory.published import MEN_2024
 
 FAR_BELOW = 20
@@ -111,13 +111,13 @@ def window_in_every_layer(subject: ExaminedModel) -> Iterator[Finding]:
         return
     yield Finding(
         "window-in-every-layer",
-        (),
+        () if window else (STOCK,),
         f"every layer attends to the last {window} positions only (sliding_window)",
         f"no attention reaches as far as {format_length(subject.length)}: text further back is "
         "reached only through the positions between, and rescaling the rotation changes nothing "
         "about that",
         "fine-tune without the window (sliding_window = null), or choose a model without one",
-        wrong=False,
+        wrong=not window,
     )
 
 

@@ -122,6 +122,7 @@ def _cut(path: Path, share: float) -> None:
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "empty": (lambda path: path.write_bytes(b""), "is empty"),
     "garbage": (lambda path: path.write_bytes(bytes(range(256)) * 40), "too few for its header"),
+    "a pointer": (lambda path: path.write_text("version https://git-lfs…"), "pointer of Git LFS"),
     "halved": (lambda path: _cut(path, 0.5), "describes 1,468,160 bytes of tensors, but 73"),
     "cut in its header": (lambda path: _cut(path, 0.001), "too few for its header"),
     "longer": (lambda path: path.write_bytes(path.read_bytes() + b"\0"), "1,468,161 are there"),
@@ -280,6 +281,19 @@ def test_a_second_file_of_the_same_tensors_is_wrong_unless_an_index_chooses(fold
     assert not judged(folder).wrong
 
 
+@pytest.mark.parametrize("indexed", [False, True])
+def test_vllm_loads_files_of_mistral_in_place_of_others(folder: Path, indexed: bool) -> None:
+    """Mistral publishes both, and params.json has a rope setting of its own."""
+    if indexed:
+        in_shards(folder)
+    tensors = {"layers.0.attention.wq.weight": torch.ones(8, 8)}
+    save_torch(tensors, folder / "consolidated.safetensors")
+    found = audit(folder, runtimes=["vllm", "vllm-2025", "sglang"], run=False)
+    assert found.verdict_in("sglang") == "OK"
+    assert found.verdict_in("vllm") == found.verdict_in("vllm-2025") == "not established"
+    assert "loads consolidated.safetensors, and params.json in pl" in str(found.not_established)
+
+
 def test_a_second_file_of_other_tensors_is_loaded_by_vllm_alone(folder: Path) -> None:
     save_torch({"base_model.lora_A.weight": torch.ones(8)}, folder / "adapter_model.safetensors")
     [finding] = judged(folder).wrong
@@ -393,10 +407,10 @@ def test_what_is_not_looked_at_is_not_established(folder: Path) -> None:
     (folder / SINGLE).rename(folder / "pytorch_model.bin")
     (line,) = judged(folder).not_established
     assert "only in a pickle (pytorch_model.bin), which can run any code" in line
-    (folder / "pytorch_model.bin").rename(folder / "consolidated.safetensors")
+    (folder / "pytorch_model.bin").rename(folder / "other.safetensors")
     (line,) = judged(folder).not_established
-    assert line.startswith("weights: consolidated.safetensors is neither")
-    (folder / "consolidated.safetensors").unlink()
+    assert line.startswith("weights: other.safetensors is neither")
+    (folder / "other.safetensors").unlink()
     assert judged(folder).not_established[0].startswith("weights: none in this folder")
 
 
@@ -423,20 +437,48 @@ def test_a_class_of_another_model_type_is_not_established(folder: Path, architec
 
 
 @pytest.mark.parametrize("inner", [352, 100], ids=["plain shapes", "shapes of their own"])
-def test_weights_under_a_quantised_config_are_not_established(folder: Path, inner: int) -> None:
+@pytest.mark.parametrize("place", ["quantization_config", "quantization", "hf_quant_config.json"])
+def test_quantised_weights_are_not_established(folder: Path, inner: int, place: str) -> None:
     """Whether its method takes them is known only by running it."""
-    changes = {"quantization_config": {"quant_method": "gptq"}, "intermediate_size": inner}
+    changes: dict[str, Any] = {"intermediate_size": inner}
+    if place.endswith(".json"):
+        (folder / place).write_text("{}")
+    else:
+        changes[place] = {"quant_method": "gptq"}
     edit(folder / "config.json", lambda config: config.update(changes))
     (line,) = judged(folder).not_established
     assert "the weights are quantised" in line
 
 
+@pytest.mark.parametrize(
+    ("kind", "head"), [("LlamaModel", {}), ("LlamaForSequenceClassification", {"score.weight": 1})]
+)
+def test_a_class_without_an_output_head_needs_none(
+    folder: Path, kind: str, head: dict[str, int]
+) -> None:
+    """As of models that embed or rate a text."""
+    changes = {"tie_word_embeddings": False, "architectures": [kind]}
+    edit(folder / "config.json", lambda config: config.update(changes))
+    more = {name: torch.ones(width, 128) for name, width in head.items()}
+    save_torch(load_torch(folder / SINGLE) | more, folder / SINGLE)
+    check = judged(folder).checks[0]
+    assert (check.verdict, "leaves the output head" in check.what) == ("not established", True)
+
+
+def test_a_head_may_have_a_bias() -> None:
+    model = tiny_model("phimoe", lm_head_bias=True)
+    shapes = {name: tuple(weight.shape) for name, weight in model.state_dict().items()}
+    config = json.loads(model.config.to_json_string(use_diff=False))
+    assert check_shapes(shapes, config).problems == ()
+    del shapes["lm_head.bias"]
+    assert check_shapes(shapes, config).problems == ("there is no lm_head.bias",)
+
+
 @pytest.mark.parametrize("kind", sorted(NAMINGS))
 def test_the_names_of_a_type_are_those_of_transformers(kind: str) -> None:
     """With its biases and without; experts, routers and the like are not asked for."""
-    keys = {bias.key for bias in NAMINGS[kind].biases if bias.key}
-    norms = dict.fromkeys(("qk_layernorm", "use_qk_norm"), True)
-    for settings in (norms, dict.fromkeys(keys, True), dict.fromkeys(keys, False)):
+    keys = {each.key for each in NAMINGS[kind].optional if each.key}
+    for settings in (dict.fromkeys(keys, True), dict.fromkeys(keys, False)):
         config = AutoConfig.for_model(kind, num_hidden_layers=1, **settings)
         writes = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING
         with torch.device("meta"):
@@ -485,8 +527,12 @@ def test_a_tensor_of_no_layer_that_a_type_has_not_is_wrong(folder: Path) -> None
 def test_a_buffer_of_older_files_is_no_stranger(folder: Path) -> None:
     tensors = load_torch(folder / SINGLE)
     queries = (name for name in tensors if name.endswith("q_proj.weight"))
-    buffers = (name.replace("q_proj.weight", "rotary_emb.inv_freq") for name in queries)
-    save_torch(tensors | {name: torch.ones(8) for name in buffers}, folder / SINGLE)
+    buffers = {
+        name.replace("q_proj.weight", f"rotary_emb.{own}"): torch.ones(8)
+        for name in queries
+        for own in ("inv_freq", "cos_cached")
+    }
+    save_torch(tensors | buffers, folder / SINGLE)
     assert judged(folder).verdict == "OK"
 
 
@@ -563,15 +609,16 @@ def test_the_usual_naming_holds_for_the_families(family: str) -> None:
 
 
 def all_compared(shapes: Mapping[str, tuple[int, ...]], config: Config) -> None:
-    """Each tensor is missed, and each of its sizes compared."""
+    """Each tensor is missed, in one layer and in all, and each of its sizes compared."""
     again = {name.replace("layers.0.", "layers.1.") for name in shapes if "layers.0." in name}
-    left, lost = ("experts.0.", "layers.1.mlp.experts."), ("lm_head.weight", "correction_bias")
+    left = ("lm_head.weight", *(f"norms.{i}.weight" for i in range(1, 4)))
     for name, shape in shapes.items():
-        if any(part in name for part in left) or name in again:
+        if name in again:
             continue
-        less = {other: own for other, own in shapes.items() if other != name}
-        missed = check_shapes(less, config)
-        assert missed.problems or missed.unknown or name.endswith(lost), name
+        for lost in ({name}, {name, name.replace("layers.0.", "layers.1.")}):
+            less = {other: own for other, own in shapes.items() if other not in lost}
+            missed = check_shapes(less, config)
+            assert missed.problems or missed.unknown or name.endswith(left), lost
         assert check_shapes({**shapes, name: (*shape, 8)}, config).problems, name
         for at in range(len(shape)):
             other = (*shape[:at], shape[at] + 8, *shape[at + 1 :])
@@ -614,7 +661,7 @@ def test_experts_are_as_many_and_as_wide_as_the_config_asks(
     assert check_shapes(shapes, config).problems == ()
     part = next(name for name in shapes if "experts.3." in name)
     less = {name: shape for name, shape in shapes.items() if name != part}
-    assert any("and others have" in problem for problem in check_shapes(less, config).problems)
+    assert any("an expert of layer" in each for each in check_shapes(less, config).problems)
     assert any(told in problem for problem in check_shapes(shapes, config | change).problems)
     for keys, left in (
         (("intermediate_size", "moe_intermediate_size"), "the width of experts"),

@@ -311,6 +311,7 @@ def _identity(job: StageJob) -> dict[str, object]:
         "special_tokens": asdict(job.special),
         "windows": windows,
         "windows_per_step": job.settings.batch,
+        "settings": asdict(job.settings),
         "mixed_windows": short or False,
     }
 

@@ -230,6 +230,18 @@ def test_a_run_does_not_go_on_under_other_special_tokens(model: Path, tmp_path: 
         trained(own, run)
 
 
+def test_a_checkpoint_of_a_run_with_other_settings_is_refused(model: Path, tmp_path: Path) -> None:
+    for name, rate in (("run", 1e-2), ("other", 1e-3)):
+        dies = at_step(8, lambda: os.kill(os.getpid(), signal.SIGKILL))
+        run, more = tmp_path / name, {"progress": dies, "learning_rate": rate}
+        assert in_a_fork(lambda run=run, more=more: trained(model, run, **more)) < 0
+    shutil.copytree(
+        tmp_path / "other/checkpoint-5", tmp_path / "run/checkpoint-5", dirs_exist_ok=True
+    )
+    with pytest.raises(InputError, match=r"step 5 was trained with another data \(settings\)"):
+        trained(model, tmp_path / "run")
+
+
 def test_a_run_does_not_go_on_with_its_domains_swapped(model: Path, tmp_path: Path) -> None:
     tokens, run = tmp_path / "tokens", tmp_path / "run"
     more = {"corpus": tokens, "shares": {"one": 0.9, "other": 0.1}}

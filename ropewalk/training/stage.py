@@ -303,7 +303,6 @@ def _arguments(job: StageJob) -> TrainingArguments:
 def _identity(job: StageJob) -> dict[str, object]:
     """The identity of the input, for the check at a resume."""
     windows, short = asdict(job.settings.windows(job.stage)), None
-    del windows["longest"]  # always None here; older checkpoints do not have it
     if job.settings.mixed_windows:
         short = asdict(job.settings.windows(job.stage, job.plan.original_length))
     return {

@@ -300,8 +300,8 @@ def check_configuration(run: Path, events: Iterable[Mapping[str, object]]) -> No
     signed = {str(event[CONFIGURATION]) for event in events if CONFIGURATION in event}
     if signed and _digest((run / CONFIGURATION).read_bytes()) not in signed:
         raise InputError(
-            f"{run / CONFIGURATION}: has been edited since the run began, so it is not the "
-            "configuration of its records; restore it, or start a new run"
+            f"{run / CONFIGURATION}: has been edited since the run began, or {EVENTS} is of "
+            "another run; restore the one that was changed, or start a new run"
         )
 
 

@@ -36,9 +36,9 @@ def result_in(run: Path, name: str, kind: type[R]) -> R | None:
     file = run / name
     if not file.exists():
         return None
-    result = kind.from_json(read_json(file, max_bytes=MAX_BYTES), f"{file}: ")
+    value = read_json(file, max_bytes=MAX_BYTES)
     check_kept(file, run)
-    return result
+    return kind.from_json(value, f"{file}: ")
 
 
 @dataclass(frozen=True)

@@ -138,7 +138,7 @@ def test_the_configuration_of_another_run_is_refused(tmp_path: Path) -> None:
         pass
     file = tmp_path / "run" / "run.json"
     file.write_text(file.read_text().replace('"seed": 0', '"seed": 7'))
-    with pytest.raises(InputError, match="has been edited since the run began"):
+    with pytest.raises(InputError, match=r"edited since the run began, or events\.jsonl is of"):
         RunOnDisk.read(tmp_path / "run")
     with pytest.raises(InputError, match="has been edited since the run began"):
         RunDirectory(tmp_path / "run", "search", {"seed": 7})

@@ -224,8 +224,8 @@ class _Build:
 
     def _changed(self, since: str) -> InputError:
         return InputError(
-            f"{self.directory.path}: the texts have changed since {since}; build into a new "
-            "directory"
+            f"{self.directory.path}: the texts have changed since {since}, or {SHARDS} lost a "
+            "line; restore what was changed, or build into a new directory"
         )
 
     def _hash(self, domain: int, document: Document) -> None:

@@ -477,8 +477,7 @@ def read_result(file: Path, name: str, kind: type[R], run: str) -> R:
         fields.close()
         if identity != (name, run):
             raise InputError(f"{file}: is the result of stage {identity[0]!r} of another run")
-        result = kind.from_json(value, fields.of("result"))
     except InputError as error:
         raise InputError(f"{error}; {remedy}") from None
-    check_kept(file, file.parent)
-    return result
+    check_kept(file, file.parent)  # first: no number can be derived from any value at all
+    return kind.from_json(value, fields.of("result"))

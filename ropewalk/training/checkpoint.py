@@ -36,13 +36,14 @@ from torch.distributed.checkpoint.hf_storage import (
 from torch.distributed.checkpoint.state_dict_loader import load as load_shards
 from torch.distributed.checkpoint.state_dict_saver import save as save_shards
 
+from ropewalk import outputs
 from ropewalk.errors import InputError, RopewalkError, Unsupported
 from ropewalk.models.safetensors_header import read_json_header
 from ropewalk.outputs import TEMPORARY, cannot_write, sha256_of, sync_directory, write_atomically
 from ropewalk.training.ranks import on_all, on_first, rank, ranks
 from ropewalk.untrusted import Fields, read_json
 
-FORMAT: Final = "ropewalk-training-1"
+FORMAT: Final = "ropewalk-training-2"
 STATE: Final = "training.json"
 PREFIX: Final = "checkpoint-"
 _MAX_STATE = 64 * 2**20
@@ -125,7 +126,8 @@ def _finish(
                 f"{part / missing[0]}: was written by another rank, and is not on the disk of the "
                 "first; give all ranks the same folder"
             )
-        write_atomically(part / STATE, _text({**whole, "files": digests}))
+        state = _text({"signature": outputs.UNSIGNED, **whole, "files": digests})
+        write_atomically(part / STATE, outputs.signed(state.encode()))
         replaced = part.with_name(f"{part.name}{_REPLACED}")
         if folder.exists():
             os.rename(folder, replaced)
@@ -161,6 +163,8 @@ def _problem(folder: Path) -> str | None:
             return f"{path}: is missing, or not a regular file"
     if strange := sorted({path.name for path in folder.iterdir()} - {*files, STATE}):
         return f"{folder / strange[0]}: is not of this checkpoint"
+    if not outputs.is_ours(folder / STATE):
+        return f"{folder / STATE}: is damaged"
     for name in sorted(files)[rank() :: ranks()]:
         if sha256_of(folder / name) != files[name]:
             return f"{folder / name}: is damaged"

@@ -302,16 +302,12 @@ def _arguments(job: StageJob) -> TrainingArguments:
 
 def _identity(job: StageJob) -> dict[str, object]:
     """The identity of the input, for the check at a resume."""
-    windows, short = asdict(job.settings.windows(job.stage)), None
-    del windows["longest"]  # always None here; older checkpoints do not have it
-    if job.settings.mixed_windows:
-        short = asdict(job.settings.windows(job.stage, job.plan.original_length))
     return {
         "tokens_sha256": digest_of(job.store),
         "special_tokens": asdict(job.special),
-        "windows": windows,
         "windows_per_step": job.settings.batch,
-        "mixed_windows": short or False,
+        "settings": asdict(job.settings),
+        "stage": asdict(job.stage),
     }
 
 

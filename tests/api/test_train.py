@@ -11,6 +11,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -230,6 +231,18 @@ def test_a_run_does_not_go_on_under_other_special_tokens(model: Path, tmp_path: 
         trained(own, run)
 
 
+def test_a_checkpoint_of_a_run_with_other_settings_is_refused(model: Path, tmp_path: Path) -> None:
+    dies = at_step(8, lambda: os.kill(os.getpid(), signal.SIGKILL))
+    for name, rate in (("run", 1e-2), ("other", 1e-3)):
+        more = {"progress": dies, "learning_rate": rate}
+        assert in_a_fork(partial(trained, model, tmp_path / name, **more)) == -signal.SIGKILL
+    shutil.copytree(
+        tmp_path / "other/checkpoint-5", tmp_path / "run/checkpoint-5", dirs_exist_ok=True
+    )
+    with pytest.raises(InputError, match=r"step 5 was trained with another data \(settings\)"):
+        trained(model, tmp_path / "run")
+
+
 def test_a_run_does_not_go_on_with_its_domains_swapped(model: Path, tmp_path: Path) -> None:
     tokens, run = tmp_path / "tokens", tmp_path / "run"
     more = {"corpus": tokens, "shares": {"one": 0.9, "other": 0.1}}
@@ -439,7 +452,7 @@ def test_domain_tags_begin_the_documents_that_are_trained_on(model: Path, tmp_pa
     ]
     tokenizer = tiny.tokenizer()
     tags = {name: tokenizer.encode(name, add_special_tokens=False) for name in corpus}
-    assert record["data"]["windows"]["tags"] == tags
+    assert record["data"]["settings"]["tags"] == tags
     with pytest.raises(InputError, match="needs several domains, and there is one"):
         previewed(model, tmp_path / "other", domain_tags=True)
 

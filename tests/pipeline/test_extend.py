@@ -237,7 +237,7 @@ def test_what_a_run_used_is_said_over_all_its_interruptions(folder: Path, tmp_pa
     assert 0 < whole[0] <= whole[1]
 
 
-def edited(*keys: str, to: object) -> Callable[[Path], None]:
+def edited(*keys: str | int, to: object) -> Callable[[Path], None]:
     def edit(file: Path) -> None:
         value = json.loads(file.read_text())
         place = value
@@ -254,12 +254,10 @@ def edited(*keys: str, to: object) -> Callable[[Path], None]:
     [
         ("inspect", lambda file: file.write_text("{}"), r"inspect\.json: stage = None: is missing"),
         ("search", lambda file: file.write_text(file.read_text()[:-200]), "is not JSON"),
-        ("first", edited("result", "readings", to=3), r"result\.readings = 3: must be a list"),
-        ("inspect", edited("result", "scale", to=3.0), "does not follow from the rest"),
-        ("search", edited("result", "plan", "model", to=None), r"plan\.model = None"),
-        ("first", edited("result", "verdict", to="works"), "does not follow from the rest"),
-        ("export", edited("result", "written", to={}), r"result\.written = {}: must be a list"),
-        ("export", edited("result", "written", to=[]), r"result\.written = .*: must not be empty"),
+        ("first", edited("result", "readings", 0, "retrieved", to=-1), "has been edited since"),
+        ("inspect", edited("result", "scale", to=3.0), "has been edited since"),
+        ("first", edited("result", "verdict", to="works"), "has been edited since"),
+        ("export", edited("result", "written", to=[]), "has been edited since"),
         ("inspect", edited("stage", to="search"), "is the result of stage 'search' of another run"),
         ("inspect", edited("run", to="0" * 16), "of another run"),
     ],
@@ -272,7 +270,9 @@ def test_a_damaged_or_foreign_stage_file_is_named_with_the_remedy(
     damage(copy / f"{name}.json")
     with pytest.raises(InputError, match=complaint) as refused:
         extended(folder, copy)
-    assert str(refused.value).endswith(f"remove {name}.json to have the stage done again")
+    assert f"remove {name}.json to have " in str(refused.value)
+    with pytest.raises(InputError, match=complaint):
+        rw.report(copy)
     (copy / f"{name}.json").unlink()
     if name == "inspect":  # quick: the others are done again in the command's test
         assert extended(folder, copy).results[name] == done.results[name]

@@ -135,6 +135,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda own: edit_state(own, files={"../run/x": "0"}),
         "is missing, or not a regular file",
     ),
+    "a rate that was edited": (lambda own: edit_state(own, groups=[]), "json: is damaged"),
     "no JSON": (lambda own: (own / checkpoint.STATE).write_text("{"), "is not JSON"),
 }
 

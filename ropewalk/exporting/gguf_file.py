@@ -386,6 +386,6 @@ def _text(parts: Sequence[GGUFHeader], length: int) -> Sequence[int]:
             return (once * (1 + length // max(1, len(once))))[:length]
         except RopewalkError:
             pass
-    vocabulary = whole(parts).lengths.get("tokenizer.ggml.tokens", 2)
+    vocabulary = whole(parts).lengths.get("tokenizer.ggml.tokens") or 2
     drawn: list[int] = np.random.default_rng(8).integers(vocabulary, size=length).tolist()
     return drawn

@@ -194,8 +194,8 @@ class _Walk:
     def name(self, what: str) -> str:
         """A key or a tensor's name."""
         (size,) = struct.unpack_from("<Q", self.data, self.at)
-        if size > min(_MOST_NAME, len(self.data) - self.at):
-            raise ValueError(f"{what} with a name of {size:,} bytes; {_MOST_NAME:,} are allowed")
+        if not 0 < size <= min(_MOST_NAME, len(self.data) - self.at):
+            raise ValueError(f"{what} with a name of {size:,} bytes, not 1 to {_MOST_NAME:,}")
         return self.text(f"the name of {what}")
 
     def steps(self, count: int) -> None:
@@ -274,7 +274,7 @@ class _Walk:
             name, dimensions = self.name("a tensor"), int(self.take("<I"))
             if name in relative:
                 raise ValueError(f"the tensor {shortened(name)} stands in it twice")
-            if dimensions > 8:
+            if dimensions > 4:
                 raise ValueError("more dimensions than GGML has")
             shape = tuple(self.count() for _ in range(dimensions))
             relative[name] = TensorPlace(shape, int(self.take("<I")), self.count())

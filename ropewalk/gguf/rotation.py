@@ -263,9 +263,12 @@ def scaling_type(header: GGUFHeader) -> str:
 
 
 def honours_factors(header: GGUFHeader, tensor: str) -> bool:
-    """True if llama.cpp's graph of this architecture divides the frequencies by this tensor."""
-    arch = architecture(header.architecture)
-    return arch.honours_factors and _LOADED_AS[tensor] in arch.tensors
+    """True if llama.cpp's graph of this architecture divides the frequencies by this tensor.
+
+    One that knows both kinds loads the second, two lists, under the type longrope alone.
+    """
+    arch, longrope = architecture(header.architecture), scaling_type(header) == "longrope"
+    return arch.honours_factors and _LOADED_AS[tensor] == arch.tensors[-1 if longrope else 0]
 
 
 def _factors(header: GGUFHeader, name: str, geometry: RotaryGeometry) -> FloatArray | None:

@@ -76,11 +76,7 @@ def test_the_last_checkpoints_in_the_order_of_training(
     ]
     assert spread.values == tuple(values)
     assert values[0] != values[1]
-    assert (spread.mean, spread.lowest, spread.highest) == (
-        fmean(values),
-        min(values),
-        max(values),
-    )
+    assert (spread.mean, spread.lowest, spread.highest) == (fmean(values), min(values), max(values))
     assert "mean and range of 2 checkpoints at 128 tokens" in found.summary()
     for name in found.checkpoints:
         assert (runs / name / "results.json").is_file()

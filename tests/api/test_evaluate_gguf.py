@@ -66,9 +66,7 @@ def whole(file: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Evaluat
         return evaluated(file, run), run
 
 
-def test_the_scores_are_those_of_the_model_in_process(
-    whole: tuple[Evaluated, Path],
-) -> None:
+def test_the_scores_are_those_of_the_model_in_process(whole: tuple[Evaluated, Path]) -> None:
     found, run = whole
     check_scores(found, TASKS)
     assert found.dtype == "F16"

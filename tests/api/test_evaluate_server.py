@@ -72,9 +72,7 @@ def whole(llama: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Evaluat
     return evaluated(llama, run), run
 
 
-def test_the_scores_are_those_of_the_model_in_process(
-    whole: tuple[EvaluatedServer, Path],
-) -> None:
+def test_the_scores_are_those_of_the_model_in_process(whole: tuple[EvaluatedServer, Path]) -> None:
     found, run = whole
     check_scores(found, TASKS)
     records = [EvalRecord.from_json(r) for r in read_journal(run / RECORDS)]

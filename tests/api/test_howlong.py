@@ -198,8 +198,7 @@ def test_a_tokenizer_that_counts_more_than_is_read_makes_no_document_shorter() -
 
 
 @pytest.mark.parametrize(
-    ("thinks", "marks"),
-    [(0, ""), (100, "apart"), (100, "hidden"), (100, " </think>")],
+    ("thinks", "marks"), [(0, ""), (100, "apart"), (100, "hidden"), (100, " </think>")]
 )
 def test_servers_that_only_chat(thinks: int, marks: str) -> None:
     """A reasoning model is not judged by its thoughts, and has room for them."""
@@ -256,12 +255,12 @@ def test_needs_are_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_run_goes_on_with_the_model_that_it_began_with(tmp_path: Path) -> None:
     """Though another one has the same name, and says the same of itself."""
-    best = -0.1
+    best, turns = -0.1, 10**9
 
     def complete(asked: dict[str, Any], n: int) -> Reply:
         status, headers, content = answered(asked)
         answer = json.loads(content)
-        tops = [{"top_logprobs": [{"id": 40, "logprob": best}]}]
+        tops = [{"top_logprobs": [{"id": 40, "logprob": best if n < turns else -2.5}]}]
         answer["choices"][0]["logprobs"] = {"content": tops}
         return status, headers, json.dumps(answer).encode()
 
@@ -271,6 +270,10 @@ def test_a_run_goes_on_with_the_model_that_it_began_with(tmp_path: Path) -> None
         best = -2.5
         with pytest.raises(RopewalkError, match="answers otherwise than when this run began"):
             rw.howlong(wire.url, need="512", run=tmp_path / "run")
+    best, turns = -0.1, 20
+    again = pytest.raises(RopewalkError, match="answers otherwise than when this run began")
+    with misbehaving(complete, models=models) as wire, again:
+        rw.howlong(wire.url, need="512")
 
 
 STREAM = 200, {"Content-Type": "text/event-stream"}, b'data: {"choices": []}\n\ndata: [DONE]\n'
@@ -296,8 +299,12 @@ STREAM = 200, {"Content-Type": "text/event-stream"}, b'data: {"choices": []}\n\n
             lambda asked, n: answered(asked, counts=lambda _, read: read if read < 800 else 400),
             "read 12,800 tokens .* and finds their facts; so it counts wrong",
         ),
+        (
+            lambda asked, n: answered(asked, counts=lambda _, read: read * (1, 4)[read > 2200]),
+            "and finds their facts; so it counts wrong",
+        ),
     ],
-    ids=["streams", "429", "charges", "neither way", "no counts", "refuses all", "1", "400"],
+    ids=["streams", "429", "charges", "neither way", "no counts", "refuses all", "1", "400", "4x"],
 )
 def test_servers_that_cannot_be_asked(complete: Any, told: str) -> None:
     with misbehaving(complete, models=models) as wire, pytest.raises(RopewalkError, match=told):

@@ -130,6 +130,8 @@ def test_the_reading_of_native_types_is_their_schedule(method: str, tmp_path: Pa
         ("theta-missing", {"drop": ["rope.freq_base"]}),
         ("theta-lost", {"keys": {**WHOLE["keys"], "rope.freq_base": 10_000.0}}),
         ("factors-ignored", {"architecture": "qwen2"}),
+        ("factors-ignored", {"tensors": {LONG: FACTORS, SHORT: FACTORS}}),
+        ("factors-ignored", {"keys": {**WHOLE["keys"], "rope.scaling.type": "longrope"}}),
         ("factor-count", {"tensors": {FREQUENCIES: FACTORS[:-1]}}),
         ("length-limit", {"keys": {**WHOLE["keys"], "context_length": 512}}),
     ],
@@ -163,7 +165,8 @@ def test_yarn_multiplies_its_attention_factor_by_that_of_the_file(tmp_path: Path
 
 def test_two_lists_are_chosen_by_the_declared_length(tmp_path: Path) -> None:
     lists = {LONG: FACTORS, SHORT: np.ones(PAIRS, dtype=np.float32)}
-    path = header_only(tmp_path / "a.gguf", tensors=lists)
+    keys = {"rope.scaling.type": "longrope"}
+    path = header_only(tmp_path / "a.gguf", tensors=lists, keys=keys)
     assert every()["llama.cpp"].read_file(read_header(path)).switches == "by the declared length"
     found = audit(path, run=False)
     assert [finding.trap for finding in found.warnings] == ["short-text-taxed"]

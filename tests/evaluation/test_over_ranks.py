@@ -214,10 +214,7 @@ def test_plans_of_every_kind_take_effect_on_every_rank(
     full = planned.longest()
     kept = replace(full, kept_initial_positions=16, log_n=LogN("beyond", 128))
     short = replace(RotarySchedule.plain(full.geometry), length=256)
-    plans = {
-        "kept": (PlanStep(512, kept),),
-        "steps": (PlanStep(256, short), PlanStep(512, full)),
-    }
+    plans = {"kept": (PlanStep(512, kept),), "steps": (PlanStep(256, short), PlanStep(512, full))}
     for name, steps in plans.items():
         plan = ContextPlan(planned.model, {FULL_ATTENTION: steps}, {"methods": name})
         (tmp_path / f"{name}.json").write_text(plan.dumps())

@@ -25,6 +25,7 @@ import pytest
 
 import ropewalk as rw
 from ropewalk.audit.examination import audit
+from ropewalk.audit.files.gguf import TOKENS
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import GateFailed, InputError, InvalidValue, Unsupported
 from ropewalk.exporting import gguf_file, llama_cpp
@@ -687,3 +688,8 @@ def test_killed_at_any_moment_nothing_half_written_stands_there(
         before.st_mtime_ns,
         before.st_size,
     )
+
+
+def test_a_file_without_tokens_is_measured_on_some_all_the_same(tmp_path: Path) -> None:
+    header = replace(read_header(header_only(tmp_path / "a.gguf")), lengths={TOKENS: 0})
+    assert len(gguf_file._text([header], 8)) == 8

@@ -60,8 +60,7 @@ slow = pytest.mark.slow
 
 @pytest.mark.skipif(not llama_cpp_run.available(), reason="llama.cpp is not here")
 @pytest.mark.parametrize(
-    "name",
-    ["gemma3", *(pytest.param(n, marks=slow) for n in ("llama", *_EVERY) if n != "gemma3")],
+    "name", ["gemma3", *(pytest.param(n, marks=slow) for n in ("llama", *_EVERY) if n != "gemma3")]
 )
 def test_it_is_what_llama_cpp_reserves(name: str, tmp_path: Path) -> None:
     """Layers with a window keep little more than that, by each architecture's own pattern."""

@@ -82,7 +82,7 @@ def test_a_tensor_of_factors_divides_the_frequencies_where_the_graph_takes_it(
 
 def test_two_lists_are_two_steps(tmp_path: Path) -> None:
     lists = {LONG: FACTORS, SHORT: np.ones(PAIRS, dtype=np.float32)}
-    plan = plan_of(tmp_path, tensors=lists)
+    plan = plan_of(tmp_path, tensors=lists, keys={"rope.scaling.type": "longrope"})
     assert [step.up_to_length for step in plan.steps()] == [512, 4096]
     assert {*plan.schedule(512).rescale_factors} == {1.0}
     np.testing.assert_array_equal(plan.schedule(513).rescale_factors, FACTORS.astype(np.float64))

@@ -82,10 +82,7 @@ KINDS: dict[str, dict[str, Any]] = {
             "pretokenizers": [{"type": "Digits", "individual_digits": True}, BYTES],
         }
     },
-    "llama-bpe": {
-        "pre_tokenizer": THREE_DIGITS,
-        "model": WHOLE_WORDS,
-    },
+    "llama-bpe": {"pre_tokenizer": THREE_DIGITS, "model": WHOLE_WORDS},
     "dbrx": {"pre_tokenizer": THREE_DIGITS},
     "gpt-4o": {"pre_tokenizer": cut_by(O200K), "model": joining(CASES)},
     "tekken": {"pre_tokenizer": cut_by(TEKKEN), "model": joining(CASES)},

@@ -92,7 +92,7 @@ def tokenizer(header: GGUFHeader) -> Checked:
         said = f"how {shortened(cuts)} (tokenizer.ggml.pre) cuts words is not known here"
         return unknown("tokenizer", said, "run it in llama.cpp (leave --no-run away)")
     place = header.tensors.get(EMBEDDING)
-    rows = place.shape[-1] if place is not None and place.shape else None
+    rows = place.shape[1] if place is not None and len(place.shape) > 1 else None
     if rows is not None and rows != count:
         return wrong(
             "tokenizer",
@@ -105,12 +105,8 @@ def tokenizer(header: GGUFHeader) -> Checked:
             return wrong(
                 "tokenizer", _broken(f"the {name} token is {token}, and there are {count:,} tokens")
             )
-    templates = {
-        key: text
-        for key, text in header.values.items()
-        if key.startswith(TEMPLATES) and isinstance(text, str)
-    }
-    if broken := broken_templates(header.path, templates):
+    texts = {k: v for k, v in header.values.items() if k.startswith(TEMPLATES) and type(v) is str}
+    if broken := broken_templates(header.path, texts):
         return wrong("tokenizer", *broken)
     return passed("tokenizer", f"{count:,} tokens, as many as the embedding has rows")
 
@@ -140,6 +136,8 @@ def _misread(header: GGUFHeader, kind: str, count: int) -> str:
 
 def _misplaced(header: GGUFHeader, sizes: dict[str, int | None]) -> Iterator[str]:
     whole = header.path.stat().st_size
+    if header.data % 32:  # llama.cpp, which maps the file, ends its process
+        yield f"the tensors begin at byte {header.data:,}, which must be a multiple of 32"
     expected: int | None = header.data
     for name, place in header.tensors.items():
         size = sizes[name]

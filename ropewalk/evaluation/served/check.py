@@ -28,9 +28,7 @@ _NO_TOP = (400, 422, 501)
 
 
 def check(
-    server: Server,
-    fingerprint: Fingerprint,
-    progress: Callable[[float], None] = lambda done: None,
+    server: Server, fingerprint: Fingerprint, progress: Callable[[float], None] = lambda done: None
 ) -> Verdict:
     """True if a server answers as the model of a fingerprint.
 
@@ -81,8 +79,6 @@ def check_canary(
     text: str | None = None,
 ) -> None:
     """Refuse a server whose answers have changed since the run began, whatever its name."""
-    if directory is None:
-        return
     try:
         top = server.complete(tokens, count=1, text=text, top=True, check=text is None).top
     except Refused as error:
@@ -91,8 +87,9 @@ def check_canary(
         return
     if top is None:
         return
-    file = directory.path / CANARY
-    if not file.exists():
+    if directory is None:
+        was = server.canary = server.canary or dict(top)
+    elif not (file := directory.path / CANARY).exists():
         if CANARY in seals_of(directory.path):
             raise InputError(
                 f"{file}: was removed, and nothing else shows whether the server still has the "
@@ -100,9 +97,10 @@ def check_canary(
             )
         directory.seal(CANARY, json.dumps({"top": [list(each) for each in top]}) + "\n")
         return
-    check_kept(file, directory.path)
-    value = read_json(file)
-    was = dict(_pairs(value)) if isinstance(value, Mapping) else {}
+    else:
+        check_kept(file, directory.path)
+        value = read_json(file)
+        was = dict(_pairs(value)) if isinstance(value, Mapping) else {}
     if _distance(was, dict(top)) > _CHANGED:
         raise ChangedModel(
             f"{server.client.where}: answers otherwise than when this run began, so its "

@@ -38,7 +38,7 @@ _CONNECTING = 20.0
 _PIECE = 65536
 _SAID = 200
 """Characters of a server's response that an error repeats."""
-_REPEATED = (408, 429, 500, 502, 503, 504)
+_REPEATED = (408, 429, 500, 502, 503, 504, *range(520, 525), 529)
 
 
 class ServerError(RopewalkError):

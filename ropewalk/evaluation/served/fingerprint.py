@@ -23,7 +23,7 @@ from ropewalk.blocks import Block, Paragraph, Table, cells
 from ropewalk.errors import InputError, InvalidValue
 from ropewalk.evaluation.served.causes import AND, FORGOTTEN
 from ropewalk.evaluation.served.probes import MOST, SHORTEST, Probe
-from ropewalk.evaluation.served.server import TOP, ServerInfo
+from ropewalk.evaluation.served.server import FEWER, TOP, ServerInfo
 from ropewalk.lengths import MAX_LENGTH, MAX_MEASURED_LENGTH
 from ropewalk.outputs import UNSIGNED, is_signed, signed
 from ropewalk.untrusted import parse_json, read_text
@@ -56,6 +56,8 @@ _NEAREST = 10.0
 the plan's resemble each other."""
 _MISSING = 0.25
 """The share of the longer probes that may go without an answer to compare."""
+_CERTAIN = -1e-6
+"""A log-probability above this is that of a token without alternatives."""
 _OTHER = 0.02
 """Squared distance of a short probe beyond which weights or tokens differ, beyond rounding."""
 
@@ -328,6 +330,9 @@ class _Compared(NamedTuple):
 def judged(fingerprint: Fingerprint, observed: Sequence[Observed], info: ServerInfo) -> Verdict:
     """The verdict on a server's answers to the probes of a fingerprint."""
     kinds = np.array([probe.kind for probe in fingerprint.probes])
+    # Where every likeliest token is certain, the numbers are of what was sampled.
+    if all(max(value for _, value in seen.top) > _CERTAIN for seen in observed if seen.top):
+        observed = [seen._replace(top=None) for seen in observed]
     compared = _compared(fingerprint, observed)
     tokens = compared.part(kinds[compared.indices] != "text")
     causes = [*_counts(fingerprint, observed), *_refusals(fingerprint, observed, info)]
@@ -342,12 +347,13 @@ def judged(fingerprint: Fingerprint, observed: Sequence[Observed], info: ServerI
     status: Status = "deviates" if causes else "same"
     # Single tokens alone show no rotation, and a model that ends its text gives no alternatives.
     every = int((kinds == "context").sum())
-    missing = every - int((kinds[compared.indices] == "context").sum())
+    several = [i for i in compared.indices if len(observed[i].top or ()) >= FEWER]
+    missing = every - int((kinds[several] == "context").sum())
     if not causes and missing > _MISSING * every:
         status = "unknown"
         words = (
-            f"gives no log-probabilities after {missing} of {every} beginnings of the text, so it "
-            "cannot be compared"
+            f"gives no log-probabilities of {FEWER} tokens after {missing} of {every} beginnings "
+            "of the text, so it cannot be compared"
         )
         causes = [Cause("nothing to compare", words, certain=False)]
     distances = dict(zip(compared.indices.tolist(), compared.distances.tolist(), strict=True))
@@ -490,15 +496,19 @@ def _compared(fingerprint: Fingerprint, observed: Sequence[Observed]) -> _Compar
         index.append(i)
         distances.append(distance(seen.top, fingerprint.answers, i))
         others.append([distance(seen.top, c.answers, i) for c in fingerprint.candidates])
-    spreads = _spreads(fingerprint)[index] if index else np.zeros(0)
+    # Over as many tokens as the server names: over fewer, healthy answers are nearer, too.
+    named = [TOP if seen.top is None else len(seen.top) for seen in observed]
+    spreads = _spreads(fingerprint, named)[index] if index else np.zeros(0)
     columns = np.array(others).reshape(len(index), len(fingerprint.candidates)).T
     return _Compared(np.array(index, dtype=np.int64), np.array(distances), spreads, list(columns))
 
 
-def _spreads(fingerprint: Fingerprint) -> NDArray[np.float64]:
-    """By probe, the distance of the healthy answers that are off farthest on the whole."""
+def _spreads(fingerprint: Fingerprint, named: Sequence[int] = ()) -> NDArray[np.float64]:
+    """By probe, the distance of the healthy answers that are off farthest on the whole, over so
+    many `named` tokens."""
+    counts = named or [TOP] * len(fingerprint.probes)
     each = [
-        np.array([distance(_top(h, i), fingerprint.answers, i) for i in range(len(h.tokens))])
+        np.array([distance(_top(h, i)[:n], fingerprint.answers, i) for i, n in enumerate(counts)])
         for h in fingerprint.healthy
     ]
     return max(each, key=lambda distances: float(distances.sum()))

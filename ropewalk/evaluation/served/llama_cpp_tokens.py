@@ -105,10 +105,7 @@ class _Tokenizer:
         return self.decode([token])
 
     def apply_chat_template(self, messages: list[dict[str, str]], **_: object) -> str:
-        body: dict[str, object] = {
-            "messages": messages,
-            "chat_template_kwargs": SETTINGS,
-        }
+        body: dict[str, object] = {"messages": messages, "chat_template_kwargs": SETTINGS}
         text: str = self._asked("/apply-template", body, "prompt", str)
         return text
 

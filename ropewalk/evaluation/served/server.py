@@ -38,6 +38,8 @@ SPARE, MARGIN = 0.25, 8
 text is tokenized again: a model may join other tokens than a tokenizer does. Of 2,000 random
 answers of 13 tokens, the longest became 20."""
 MOST_TEXT = 300
+_BROKEN_OFF = ("abort", "error", "content_filter", "insufficient_system_resource")
+"""The reasons of vLLM, SGLang, OpenAI and gateways to end an answer that its model did not end."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,16 +167,14 @@ class Server:
     """Needed if a server takes text alone, or spells the tokens that it names."""
     takes_tokens: bool = True
     top: int = TOP
+    canary: dict[int, float] | None = None
+    """The first answer to the canary, of a run without a directory."""
     _model: str | None = field(default=None, repr=False)
     _ids: dict[str, int] | None = field(default=None, repr=False)
 
     @classmethod
     def open(
-        cls,
-        client: Client,
-        encoder: Encoder | None,
-        trial: Sequence[int],
-        model: str | None = None,
+        cls, client: Client, encoder: Encoder | None, trial: Sequence[int], model: str | None = None
     ) -> Server:
         """Connect to a server by its address, and find out what it is and whether it takes tokens.
 
@@ -214,7 +214,8 @@ class Server:
         try:
             self.complete(tokens, count=1, check=False)
         except Refused as error:
-            if error.status in (400, 415, 422, 501):
+            # mlx_lm.server answers 404 to tokens; without a tokenizer, the path may be missing.
+            if error.status in (400, 415, 422, 501) or (error.status == 404 and self.encoder):
                 return False
             raise
         return True
@@ -315,14 +316,21 @@ class Server:
     def _ask(self, body: dict[str, object], path: str = "/v1/completions") -> dict[str, Any]:
         try:
             answer = self.client.post(path, body)
-        except Refused as error:
-            few = "logprobs" in body and self.top > FEWER and error.status in (400, 422)
-            if not few or "logprob" not in error.said.lower():
+        except ServerError as error:  # mlx_lm.server ends the connection on more than ten
+            other = isinstance(error, Refused) and (
+                error.status not in (400, 422) or "logprob" not in error.said.lower()
+            )
+            if "logprobs" not in body or self.top <= FEWER or other:
                 raise
             self.top = FEWER
             answer = self.client.post(path, {**body, "logprobs": FEWER})
         if not isinstance(answer, dict):
             raise self._odd("is no object")
+        if (reason := _first_choice(answer).get("finish_reason")) in _BROKEN_OFF:
+            raise self._odd(
+                f"was broken off ({reason}) and shows nothing of the model",
+                "see the server's log, then run the same command again",
+            )
         model = answer.get("model")
         if isinstance(model, str):
             if self._model is None:

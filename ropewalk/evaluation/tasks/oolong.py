@@ -124,7 +124,7 @@ def oolong_score(written: str, references: tuple[str, ...]) -> float:
     """By the kind of the answer; the first line that was written goes on after `Answer:`."""
     [line, *_] = written.strip().split("\n")
     gold = references[0].strip()
-    return graded(f"Answer: {line}", gold, number=gold.isdigit())
+    return graded(f"Answer: {line.rstrip('. ')}", gold, number=gold.isdigit())
 
 
 TASKS = tuple(

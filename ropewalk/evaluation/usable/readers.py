@@ -127,8 +127,7 @@ class DocumentReader(Protocol):
         return length
 
     def learn(self, read: Sequence[DocumentAnswers]) -> None:
-        """Correct an estimate of tokens by the documents that were read first, whose facts are
-        found."""
+        """Correct an estimate of tokens by documents whose facts are found."""
         return
 
     def check_same(self, directory: RunDirectory | None) -> None:
@@ -255,12 +254,7 @@ class ReaderHere(DocumentReader):
 class ServedReader(DocumentReader):
     """A server, which is asked a question at a time and writes the answer."""
 
-    def __init__(
-        self,
-        server: Server,
-        call: HowLong,
-        longest: int,
-    ) -> None:
+    def __init__(self, server: Server, call: HowLong, longest: int) -> None:
         self._server, self._documents = server, call.documents
         self._careful = _CAREFUL
         self._longest = max(longest, server.info.length or 0)

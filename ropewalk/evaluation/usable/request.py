@@ -13,13 +13,7 @@ from ropewalk.budget import Budget
 from ropewalk.data.corpora import Document
 from ropewalk.errors import GateFailed, InputError, InvalidValue
 from ropewalk.evaluation.usable.documents import DEGREES, FACTS
-from ropewalk.evaluation.usable.search import (
-    SHARE,
-    curve_tokens,
-    reference_of,
-    steps,
-    sweep_tokens,
-)
+from ropewalk.evaluation.usable.search import SHARE, curve_tokens, reference_of, steps, sweep_tokens
 from ropewalk.evaluation.verdict import LOOKS, TO_WORK
 from ropewalk.lengths import MAX_MEASURED_LENGTH, check_measured, format_length
 from ropewalk.models.source import Loading

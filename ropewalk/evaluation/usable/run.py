@@ -123,6 +123,9 @@ class _Measuring:
             self._summed(length, documents, None if length == plan.reference else short, facts)
             for length, documents in sorted(seen.items())
         )
+        for each in readings:  # counts must hold wherever facts are found
+            if each.verdict == "works":
+                self.reader.learn(seen[each.length])
         # The documents of failing lengths show why they fail.
         failing = [
             each

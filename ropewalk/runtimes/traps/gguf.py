@@ -30,18 +30,17 @@ def _of_factors(header: GGUFHeader) -> Iterator[Finding]:
     geometry = geometry_of(header)
     runtimes = (LLAMA_CPP,)
     for name in (FREQUENCIES, LONG, SHORT):
-        place = header.tensors.get(name)
-        if place is None:
+        if (place := header.tensors.get(name)) is None:
             continue
         if not honours_factors(header, name):
             yield Finding(
                 "factors-ignored",
                 runtimes,
-                f"{name} stands in a file of architecture {header.architecture}, whose graph does "
-                "not take factors",
+                f"{name} stands in a file of architecture {header.architecture} and scaling type "
+                f"{scaling_type(header)}, which does not take it",
                 "llama.cpp refuses the file, or silently ignores the factors",
-                "save it as architecture llama, where that computes the same (ropewalk export "
-                "does for Qwen2)",
+                "export the plan again (ropewalk export), from the folder if the architecture "
+                "takes no factors",
             )
         elif place.kind != F32 or place.shape != (geometry.pairs,):
             yield Finding(

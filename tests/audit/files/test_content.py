@@ -44,12 +44,7 @@ def flip(path: Path, at: int) -> None:
 
 def test_a_folder_as_it_was_written_is_well(folder: Path) -> None:
     told: list[Status] = []
-    found = audit(
-        folder,
-        runtimes=["vllm"],
-        run=False,
-        progress=told.append,
-    )
+    found = audit(folder, runtimes=["vllm"], run=False, progress=told.append)
     assert found.verdict == "OK"
     assert found.checks[2].what == f"4 files match {MANIFEST}"
     shares = [status.done for status in told if status.detail == "comparing bytes"]

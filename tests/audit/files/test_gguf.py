@@ -22,7 +22,7 @@ from ropewalk.models.config import BUNDLED
 from tests.gguf import tiny_architectures
 from tests.gguf.damages import DAMAGES, damaged, epsilon
 from tests.gguf.gguf_cases import named_plan, unproven
-from tests.gguf.gguf_files import finished, header_only, text
+from tests.gguf.gguf_files import KEYS, NORM, finished, header_only, raw_file, text
 from tests.gguf.tiny_families import tiny
 
 UNDECIDED = {
@@ -43,7 +43,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_whole_file_is_well(whole: Path, tmp_path: Path) -> None:
     assert audit(whole, run=False).verdict == "OK"
-    same = damaged(whole, tmp_path / "same.gguf", lambda keys, tensors: None)
+    name = "token_embd.weight"  # llama.cpp loads it with a dimension of one, too
+    same = damaged(whole, tmp_path / "a.gguf", lambda k, t: t.update({name: t[name][None]}))
     assert audit(same, plan=named_plan("linear"), run=False).verdict == "OK"
 
 
@@ -62,6 +63,11 @@ def test_an_epsilon_larger_than_what_norms_divide_is_wrong(whole: Path, tmp_path
     """llama.cpp loads it, and writes garbage."""
     path = damaged(whole, tmp_path / "a.gguf", lambda keys, tensors: keys.update(epsilon(4e9)))
     assert audit(path, run=False).verdict == "wrong"
+
+
+def test_tensors_that_llama_cpp_cannot_map_are_wrong(tmp_path: Path) -> None:
+    path = raw_file(tmp_path / "a.gguf", KEYS, [NORM], alignment=8)
+    assert any("multiple of 32" in each.what for each in audit(path, run=False).wrong)
 
 
 @pytest.mark.parametrize(("experts", "used"), [(0, 2), (2, 0), (2, 3)])

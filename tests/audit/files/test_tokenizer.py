@@ -102,11 +102,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str, str]] = {
         "not a number",
     ),
     **{
-        f"{name} that is no JSON": (
-            _no_json(name),
-            "tokenizer-broken",
-            f"{name}: is not JSON",
-        )
+        f"{name} that is no JSON": (_no_json(name), "tokenizer-broken", f"{name}: is not JSON")
         for name in ("added_tokens.json", "special_tokens_map.json", "chat_template.json")
     },
     "a side file that is a list": (

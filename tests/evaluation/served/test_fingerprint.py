@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -144,10 +145,7 @@ def test_nothing_is_named_twice(own: Fingerprint, tmp_path: Path) -> None:
 
 
 def test_healthy_answers_that_would_excuse_everything(own: Fingerprint, tmp_path: Path) -> None:
-    other = {
-        "tokens": [[0]] * len(own.probes),
-        "log_probabilities": [[-1e-9]] * len(own.probes),
-    }
+    other = {"tokens": [[0]] * len(own.probes), "log_probabilities": [[-1e-9]] * len(own.probes)}
     with pytest.raises(InvalidValue, match="otherwise no server would deviate"):
         Fingerprint.read(edited(own, tmp_path / "f.json", ("healthy", 0), other))
 
@@ -291,6 +289,14 @@ def test_weights_answer_single_tokens(own: Fingerprint) -> None:
     assert "has other weights" in cause.told
 
 
+def test_as_many_faults_are_seen_in_five_tokens_as_in_twenty(own: Fingerprint) -> None:
+    missed: dict[int, set[str]] = {5: set(), 20: set()}
+    for cause, count in product(own.candidates, missed):
+        few = [each._replace(top=(each.top or ())[:count]) for each in seen(own, cause.answers)]
+        missed[count] |= {cause.told} if judged(own, few, INFO).status == "same" else set()
+    assert missed[5] == missed[20]
+
+
 def test_an_unknown_cause_and_where_it_begins(own: Fingerprint) -> None:
     observed = altered(
         own, lambda probe, s: _shifted(s) if probe.kind == "context" and probe.length > 700 else s
@@ -305,8 +311,14 @@ def test_an_unknown_cause_and_where_it_begins(own: Fingerprint) -> None:
     assert "if the server follows a plan, make it with that (`plan`)" in cause.told
 
 
-def test_a_server_without_log_probabilities_is_not_judged(own: Fingerprint) -> None:
-    observed = [Observed(probe.length, None) for probe in own.probes]
+@pytest.mark.parametrize("named", [None, 1, 4, "certain"])
+def test_a_server_without_log_probabilities_is_not_judged(own: Fingerprint, named: object) -> None:
+    """Of one token alone 14 of 50 faults do not show; after sampling at 0 one token is certain."""
+    tops = [tuple(each.top or ()) for each in seen(own, own.answers)]
+    if named == "certain":
+        tops = [((top[0][0], 0.0), *((token, -1e4) for token, _ in top[1:])) for top in tops]
+    kept = [top[:named] if isinstance(named, int) else top if named else None for top in tops]
+    observed = [Observed(p.length, top) for p, top in zip(own.probes, kept, strict=True)]
     verdict = judged(own, observed, INFO)
     assert verdict.status == "unknown"
     assert "gives no log-probabilities" in verdict.summary()

@@ -7,15 +7,10 @@ from typing import Any
 
 import pytest
 
-from ropewalk.errors import InputError, UnknownName
+from ropewalk.errors import InputError, RopewalkError, UnknownName
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.served.client import Client, ServerError, address
-from ropewalk.evaluation.served.server import (
-    ChangedModel,
-    Miscounted,
-    Server,
-    discover,
-)
+from ropewalk.evaluation.served.server import ChangedModel, Miscounted, Server, discover
 from ropewalk.models.config import BUNDLED_FOLDER
 from ropewalk.models.load import load_tokenizer
 from tests.evaluation.served.bad_server import Reply, Wire, completed, listed, misbehaving, said
@@ -79,6 +74,7 @@ def test_what_is_asked_and_what_is_read(encoder: Encoder) -> None:
         ({"choices": [{"message": {"content": "chat"}}]}, "has no choices[0].text"),
         ({"choices": [{"text": None}]}, "has no choices[0].text"),
         ({"choices": 7}, "has no choices[0].text"),
+        ({"choices": [{"text": "1", "finish_reason": "abort"}]}, "was broken off (abort)"),
         ({"choices": [7]}, "has no choices[0].text"),
         ({"choices": [{"text": "x" * 2001}]}, "has 2,001 characters for 2 tokens"),
     ],
@@ -157,9 +153,11 @@ def test_alternatives_in_the_forms_of_servers(form: str, encoder: Encoder) -> No
     assert answer.top == tuple(TOP)
 
 
-def test_fewer_alternatives_where_many_are_refused(encoder: Encoder) -> None:
+@pytest.mark.parametrize("ends", [False, True])
+def test_fewer_alternatives_where_many_are_refused(ends: bool, encoder: Encoder) -> None:
     def few(asked: dict[str, Any], number: int) -> Reply:
         if asked.get("logprobs", 0) > 5:
+            assert not ends  # the connection, as mlx_lm.server does
             return said({"error": {"message": "logprobs must be at most 5"}}, 400)
         return well(asked, number)
 
@@ -167,15 +165,17 @@ def test_fewer_alternatives_where_many_are_refused(encoder: Encoder) -> None:
         server = opened(wire, encoder)
         server.complete(TOKENS, count=1, top=True)
         server.complete(TOKENS, count=1, top=True)
-        assert [asked.get("logprobs") for asked in wire.asked] == [None, 20, 5, 5]
+        many = [20] * (6 if ends else 1)
+        assert [asked.get("logprobs") for asked in wire.asked] == [None, *many, 5, 5]
 
 
-def test_a_server_that_takes_text_alone(encoder: Encoder) -> None:
+@pytest.mark.parametrize("status", [400, 404])
+def test_a_server_that_takes_text_alone(status: int, encoder: Encoder) -> None:
     tokens = encoder.sequence("def main(argument):").tolist()
 
     def text_alone(asked: dict[str, Any], number: int) -> Reply:
         if not isinstance(asked["prompt"], str):
-            return said({"error": {"message": "prompt must be a string"}}, 400)
+            return said({"error": {"message": "prompt must be a string"}}, status)
         return said(completed(asked, usage={"prompt_tokens": len(tokens)}))
 
     with misbehaving(text_alone) as wire:
@@ -183,7 +183,7 @@ def test_a_server_that_takes_text_alone(encoder: Encoder) -> None:
         assert wire.asked[-1]["prompt"] == "def main(argument):"  # BOS is the server's affair
         with pytest.raises(InputError, match="this prompt as text becomes other tokens"):
             opened(wire, encoder).complete([0, 300, 41, 42, 43, 200, 200, 200], count=1)
-        with pytest.raises(InputError, match=r"only text; give the model's tokenizer"):
+        with pytest.raises(RopewalkError, match=r"only text; give the model's tokenizer|404"):
             opened(wire, None)
 
 

@@ -159,6 +159,7 @@ def test_an_answer_with_all_phrases_scores_nothing_in_oolong(gold: str) -> None:
     written = f"{oolong.MORE}, {oolong.LESS}, {oolong.SAME}"
     assert oolong.oolong_score(written, (gold,)) == 0
     assert oolong.oolong_score(f"clearly {gold} the other topic", (gold,)) == 1
+    assert oolong.oolong_score(f" {gold}.", (gold,)) == 1
 
 
 @pytest.mark.parametrize("seed", range(6))

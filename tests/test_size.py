@@ -8,7 +8,7 @@ BUDGET = {
     "ropewalk/(modules)": 3640,
     "ropewalk/api": 3303,
     "ropewalk/attention": 1074,
-    "ropewalk/audit": 1704,
+    "ropewalk/audit": 1716,
     "ropewalk/cli": 871,
     "ropewalk/costs": 829,
     "ropewalk/data": 1674,
@@ -21,12 +21,12 @@ BUDGET = {
     "ropewalk/planning": 1112,
     "ropewalk/reports": 1912,
     "ropewalk/rotation": 550,
-    "ropewalk/runtimes": 3953,
+    "ropewalk/runtimes": 3957,
     "ropewalk/scaling": 593,
     "ropewalk/searching": 2603,
     "ropewalk/theory": 787,
     "ropewalk/training": 2795,
-    "tests": 44172,
+    "tests": 44204,
 }
 """As `python -m tools.size` counts: no blank lines, comments or docstrings."""
 

@@ -5,28 +5,28 @@ from __future__ import annotations
 from tools.size import code_lines, sizes
 
 BUDGET = {
-    "ropewalk/(modules)": 3693,
+    "ropewalk/(modules)": 3694,
     "ropewalk/api": 3269,
     "ropewalk/attention": 1074,
-    "ropewalk/audit": 1704,
+    "ropewalk/audit": 1714,
     "ropewalk/cli": 871,
     "ropewalk/costs": 829,
     "ropewalk/data": 1674,
-    "ropewalk/evaluation": 9209,
+    "ropewalk/evaluation": 9207,
     "ropewalk/exporting": 1749,
     "ropewalk/gguf": 2983,
-    "ropewalk/models": 4183,
+    "ropewalk/models": 4182,
     "ropewalk/number_formats": 1144,
-    "ropewalk/pipeline": 2170,
+    "ropewalk/pipeline": 2169,
     "ropewalk/planning": 1112,
     "ropewalk/reports": 1912,
     "ropewalk/rotation": 550,
-    "ropewalk/runtimes": 3953,
+    "ropewalk/runtimes": 3956,
     "ropewalk/scaling": 593,
     "ropewalk/searching": 2603,
     "ropewalk/theory": 787,
     "ropewalk/training": 2795,
-    "tests": 44202,
+    "tests": 44250,
 }
 """As `python -m tools.size` counts: no blank lines, comments or docstrings."""
 

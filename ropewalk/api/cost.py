@@ -318,8 +318,8 @@ def _change(work: Workload, way: Way) -> Change:
 def _assumptions(work: Workload, rows: Sequence[CostRow]) -> Iterator[str]:
     always = estimates.with_allowance({}, work.machine.devices) / GIB
     yield (
-        f"each peak includes an allowance of {always:.0f} GiB and {estimates.ALLOWED_SHARE:.0%} "
-        "for what the formulas do not see"
+        f"each peak includes an allowance of {always:.0f} GiB and {estimates.ALLOWED_SHARE:.0%}; "
+        f"outside training, weights count {8 * work.number} bits, even if the folder stores fewer"
     )
     compared = f"figures for {work.machine.name} were compared with runs of ours (docs/cost.md)"
     yield work.machine.caution or compared

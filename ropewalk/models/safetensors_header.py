@@ -64,13 +64,10 @@ def read_json_header(path: Path) -> tuple[int, dict[str, Any]]:
         with path.open("rb") as file:
             prefix = file.read(8)
             length = int.from_bytes(prefix, "little")
-            if prefix == b"version ":
-                raise InputError(
-                    f"{path.name}: is a pointer of Git LFS (git lfs pull gets the file)"
-                )
             if len(prefix) < 8 or length > size - 8:
                 said = f"its {size:,} bytes are too few for its header" if size else "is empty"
-                raise InputError(f"{path.name}: {said}")
+                pointer = prefix == b"version " and "is a pointer of Git LFS: git lfs pull gets it"
+                raise InputError(f"{path.name}: {pointer or said}")
             if length > MOST_HEADER:
                 raise Unsupported(
                     f"{path.name}: its header of {length:,} bytes is larger than the limit of "

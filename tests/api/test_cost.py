@@ -34,6 +34,7 @@ def test_a_target_below_the_window_has_nothing_to_search() -> None:
     found = rw.cost("llama-3.1-8b", "32k", on="8xh100")
     assert [row.what.split(",")[0] for row in found.rows] == ["serve", "evaluate", "train"]
     assert any("serves 128k already, so nothing needs to be" in told for told in found.assumptions)
+    assert "weights count 16 bits, even if the folder stores fewer" in found.assumptions[0]
 
 
 @pytest.mark.parametrize(

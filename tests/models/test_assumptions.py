@@ -132,6 +132,14 @@ def test_what_is_plain_is_not_warned_of(values: dict[str, Any]) -> None:
     assert stated(llama(**values)) == {}
 
 
+@pytest.mark.parametrize(
+    ("kind", "layout"), [("deepseek_v3", "half"), ("cohere", "interleaved"), ("llama", "half")]
+)
+def test_null_means_no_only_to_a_class_that_reads_the_key(kind: str, layout: str) -> None:
+    config = llama(model_type=kind, qk_rope_head_dim=16, rope_interleave=None)
+    assert present_plan(config).longest().geometry.pair_layout == layout
+
+
 def test_linear_scaling_over_one_length_is_read_as_the_engines_do_and_said() -> None:
     """LLaMA-2-7B-32K states the scaled length, Vicuna the one before scaling."""
     path = Path(__file__).parent / "published" / "llama2-7b-32k.json"

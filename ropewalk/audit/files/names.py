@@ -8,28 +8,20 @@ type whose layers name no other.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ropewalk.models.config import ConfigReader
-
-
-class _Optional(NamedTuple):
-    """Names that are there if a key of the config says so; without a key, always."""
-
-    key: str
-    default: bool
-    names: Sequence[str]
-    value: bool = True
-    """The value of the key that asks for them."""
 
 
 class _Naming(NamedTuple):
     """The parts of a layer, each with a weight."""
 
     parts: Sequence[str]
-    optional: tuple[_Optional, ...] = ()
+    optional: Sequence[tuple[str, bool, bool, Sequence[str]]] = ()
+    """Names that are there if a key of the config, or its default, has a value: key, default, value
+    and names. Without a key, they always are."""
     last: Sequence[str] = ("norm.weight",)
     compressed_queries: bool = False
     """It has those of multi-head latent attention too, compressed or not."""
@@ -37,15 +29,10 @@ class _Naming(NamedTuple):
     """The beginnings of other names that a layer may have."""
 
 
-def _naming(row: Mapping[str, Any]) -> _Naming:
-    optional = tuple(_Optional(*each) for each in row.get("optional", ()))
-    fields = {key: value for key, value in row.items() if key != "types"}
-    return _Naming(**{**fields, "optional": optional})
-
-
+_BUFFERS = ("rotary_emb.inv_freq", "rotary_emb.cos_cached", "rotary_emb.sin_cached")
 _EXPERTS = ("mlp.", "block_sparse_moe.")
 _ROWS = json.loads(Path(__file__).with_name("names.json").read_text(encoding="utf-8"))
-NAMINGS: Mapping[str, _Naming] = {t: _naming(row) for row in _ROWS for t in row["types"]}
+NAMINGS = {kind: _Naming(**row) for kinds, row in _ROWS for kind in kinds}
 """Model types whose every tensor of the usual names is known, in every layer."""
 
 
@@ -61,9 +48,9 @@ def in_each_layer(reader: ConfigReader) -> tuple[str, ...]:
         parts += [f"self_attn.{part}" for part in queries]
     optional = (
         name
-        for each in naming.optional
-        if reader.config.get(each.key, each.default) is each.value
-        for name in each.names
+        for key, default, value, names in naming.optional
+        if reader.config.get(key, default) is value
+        for name in names
     )
     return (*(f"{part}.weight" for part in parts), *optional)
 
@@ -82,9 +69,7 @@ def strangers(reader: ConfigReader, names: Iterable[str]) -> tuple[str, ...]:
 
 def is_buffer(name: str) -> bool:
     """True for frequencies and their tables, which older files store, and every class computes."""
-    return name.endswith(
-        tuple(f"rotary_emb.{own}" for own in ("inv_freq", "cos_cached", "sin_cached"))
-    )
+    return name.endswith(_BUFFERS)
 
 
 def after_the_layers(reader: ConfigReader) -> tuple[str, ...]:

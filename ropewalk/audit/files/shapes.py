@@ -45,12 +45,12 @@ _EXPERT = re.compile(
     r"(?:(?P<up>gate_proj|up_proj|w1|w3)|down_proj|w2)\.weight"
 )
 _ROUTERS = (*("mlp.gate", "mlp.router", "block_sparse_moe.gate", "block_sparse_moe.router.layer"),)
-_DENSE = ("mlp.gate_proj.weight", "mlp.up_proj.weight", "mlp.down_proj.weight")
-_OF_ALL_EXPERTS = (
+_TOGETHER = (
+    ("mlp.gate_proj.weight", "mlp.up_proj.weight", "mlp.down_proj.weight"),
     ("mlp.experts.gate_up_proj", "mlp.experts.down_proj"),
     ("block_sparse_moe.input_linear.weight", "block_sparse_moe.output_linear.weight"),
 )
-"""The names of experts in one tensor: a layer that has one of a row has all."""
+"""A layer that has one name of a row has all: of a dense one, or of all experts together."""
 _OF_EXPERT = (("gate_proj", "up_proj", "down_proj"), ("w1", "w2", "w3"))
 _QUANTISED = ("quantization_config", "quantization", "compression_config")
 """The keys of transformers, of MLX, and an older one that vLLM reads too."""
@@ -380,9 +380,7 @@ class _Model:
         )
         sparse = self._sparse() if mixed else None
         # A name that some layer has, all should have, unless layers differ by design.
-        names: dict[str, None] = {}
-        for shapes in self.layers.values():
-            names |= dict.fromkeys(shapes)
+        names = dict.fromkeys(name for shapes in self.layers.values() for name in shapes)
         if not any(part in name for name in names for part in _QUERIES):
             yield "no layer has the usual names of queries"
         alike: dict[bool, set[str]] = defaultdict(set)
@@ -436,7 +434,7 @@ def _chooses(shapes: Shapes) -> bool:
 def _lacking(shapes: Shapes, alike: Collection[str]) -> Iterator[str]:
     """Parts that a layer lacks, and others with experts, or without, have; and parts of a whole."""
     yield from (name for name in alike if name not in shapes)
-    for together in (_DENSE, *_OF_ALL_EXPERTS):
+    for together in _TOGETHER:
         if any(name in shapes for name in together):
             yield from (name for name in together if name not in shapes and name not in alike)
     if _chooses(shapes) and not any(f"{name}.weight" in shapes for name in _ROUTERS):

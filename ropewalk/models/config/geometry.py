@@ -18,9 +18,10 @@ def geometry(keys: ConfigKeys, rope: Config, original_length: int) -> RotaryGeom
     if rope_type(rope) == "proportional":  # the other pairs are there, and rest
         rotary_dim, resting = head_dim, (head_dim - rotary_dim) // 2
     interleaved = keys.flag("rope_interleave")
-    if interleaved is None:
-        interleaved = bool(keys.family.defaults.get("rope_interleave", False))
-        interleaved = interleaved or keys.family.pair_layout == "interleaved"
+    default = keys.family.defaults.get("rope_interleave")
+    # A class that reads the key takes null for no.
+    if interleaved is None and (default is None or "rope_interleave" not in keys.config):
+        interleaved = bool(default) or keys.family.pair_layout == "interleaved"
     return RotaryGeometry(
         head_dim=head_dim,
         rotary_dim=rotary_dim,

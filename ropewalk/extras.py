@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -21,6 +23,12 @@ EXTRAS = {
     for package in packages
 }
 """By package, the extra of pyproject.toml that brings it."""
+
+
+def environment() -> dict[str, str]:
+    """The environment by which a child sees the packages of this process: those of PYTHONPATH, of
+    `pip install --user`, and of a notebook that changed `sys.path`."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
 
 @contextmanager

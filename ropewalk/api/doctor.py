@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ropewalk import __version__
 from ropewalk.blocks import Block, Paragraph
-from ropewalk.extras import EXTRAS
+from ropewalk.extras import EXTRAS, environment
 from ropewalk.options import command
 from ropewalk.run_directory import machine
 from ropewalk.values import Result
@@ -121,9 +121,9 @@ def _version(name: str) -> str | None:
 
 def _tried(names: list[str]) -> tuple[dict[str, str], str]:
     """The errors of imports by package, and the device that torch finds."""
-    call = [sys.executable, "-P", "-c", _TRIAL, *names]
+    call, env = [sys.executable, "-P", "-c", _TRIAL, *names], environment()
     try:
-        done = subprocess.run(call, capture_output=True, timeout=SECONDS, check=False)
+        done = subprocess.run(call, env=env, capture_output=True, timeout=SECONDS, check=False)
         output, end = done.stdout, f"its import ended the process with status {done.returncode}"
     except subprocess.TimeoutExpired as late:
         output, end = late.stdout or b"", f"its import took over {SECONDS} s"

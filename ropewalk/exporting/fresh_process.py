@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
+
+from ropewalk.extras import environment
 
 
 def run_script(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
     """A script with its arguments in a fresh process, which sees the packages that this one does.
 
-    `pip install --user` and PYTHONPATH, as modules of a cluster set it, bring some: without them a
-    good model would be called wrong for lack of torch.
+    Isolated, it could lack torch, and a good model would be called wrong.
     """
-    path = os.pathsep.join(filter(None, sys.path))
-    own = {"PYTHONPATH": path, "HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
-    call, env = [sys.executable, "-P", *words], {**os.environ, **own}
+    own = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
+    call, env = [sys.executable, "-P", *words], {**environment(), **own}
     return subprocess.run(call, env=env, capture_output=True, text=True, check=False)

@@ -120,7 +120,6 @@ def test_a_process_that_the_system_killed_is_no_fault_of_the_folder(
 ) -> None:
     ended = subprocess.CompletedProcess([], -9, "", "")
     monkeypatch.setattr(fresh_process, "run_script", lambda words: ended)
-    folder = tiny.saved(tmp_path / "model")
-    found = rw.verify(folder)
+    found = rw.verify(tiny.saved(tmp_path / "model"))
     assert found.verdict != "wrong"
     assert any("was killed" in note for note in found.notes), found.notes

@@ -117,12 +117,15 @@ def _working_directory() -> bool:
 
 
 def complain(text: str) -> None:
-    """Write one line to standard error; if that fails, there is nobody to tell."""
+    """Write one line to standard error; if that fails, there is nobody to tell.
+
+    A signal that comes now, as a second one does, finds the call ending already.
+    """
     from ropewalk.errors import printable
 
     try:
         print(printable(text), file=sys.stderr, flush=True)
-    except (OSError, ValueError):
+    except (OSError, ValueError, KeyboardInterrupt):
         return
 
 

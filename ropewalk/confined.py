@@ -34,6 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ropewalk.errors import InputError, Unsupported, first_line
+from ropewalk.extras import environment
 from ropewalk.untrusted import read_json, read_text
 
 MEMORY: Final = 4 * 2**30
@@ -180,7 +181,7 @@ class Confined:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                env={**os.environ, **_SET},
+                env={**environment(), **_SET},
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import traceback
@@ -46,6 +47,12 @@ for name in sys.argv[1:]:
 """
 
 
+def environment() -> dict[str, str]:
+    """The environment by which a child sees the packages of this process: those of PYTHONPATH, of
+    `pip install --user`, and of a notebook that changed `sys.path`."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+
+
 @contextmanager
 def required_by(what: str) -> Iterator[None]:
     """Raise MissingExtra if a package of an extra is not installed; also a decorator.
@@ -75,9 +82,9 @@ def missing(what: str, *packages: str) -> MissingExtra:
 
 def imported(names: Sequence[str]) -> tuple[dict[str, str], str]:
     """Import packages in a process apart: their errors by name, and the device that torch finds."""
-    call = [sys.executable, "-P", "-c", _TRIAL, *names]
+    call, env = [sys.executable, "-P", "-c", _TRIAL, *names], environment()
     try:
-        done = subprocess.run(call, capture_output=True, timeout=_SECONDS, check=False)
+        done = subprocess.run(call, env=env, capture_output=True, timeout=_SECONDS, check=False)
         output, end = done.stdout, f"its import ended the process with status {done.returncode}"
     except subprocess.TimeoutExpired as late:
         output, end = late.stdout or b"", f"its import took over {_SECONDS} s"

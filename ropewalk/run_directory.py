@@ -145,8 +145,7 @@ class RunDirectory:
             "configuration": dict(configuration),
             "versions": versions(),
         }
-        arguments = arguments_of(command)
-        if arguments is not None:
+        if (arguments := arguments_of(command)) is not None:
             content[ARGUMENTS] = arguments
         text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
         text = text.encode(errors="replace").decode()  # as it is written

@@ -89,9 +89,8 @@ class RunOnDisk:
     def made_by(self) -> str:
         """The command line that started the run, if it was one."""
         lines = (event.get("line") for event in self.lines(EVENTS))
-        command = next((line for line in lines if isinstance(line, str)), None)
         in_python = f"rw.{self.command}(…) in Python, or a version that recorded no command"
-        return str(command or in_python)
+        return next((line for line in lines if isinstance(line, str)), in_python)
 
     @cached_property
     def sealed(self) -> set[str]:
@@ -107,11 +106,8 @@ class RunOnDisk:
 
     def asked(self) -> tuple[str, ...]:
         """The configuration, a line each."""
-        return tuple(
-            f"{key}: {value}"
-            for key, value in self.configuration.items()
-            if isinstance(value, str | int | float)
-        )
+        of_run = self.configuration.items()
+        return tuple(f"{k}: {v}" for k, v in of_run if isinstance(v, str | int | float))
 
     @property
     def machine(self) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tools.size import code_lines, sizes
 
 BUDGET = {
-    "ropewalk/(modules)": 3694,
+    "ropewalk/(modules)": 3693,
     "ropewalk/api": 3269,
     "ropewalk/attention": 1074,
     "ropewalk/audit": 1714,
@@ -13,7 +13,7 @@ BUDGET = {
     "ropewalk/costs": 829,
     "ropewalk/data": 1674,
     "ropewalk/evaluation": 9207,
-    "ropewalk/exporting": 1749,
+    "ropewalk/exporting": 1747,
     "ropewalk/gguf": 2983,
     "ropewalk/models": 4182,
     "ropewalk/number_formats": 1144,
@@ -26,7 +26,7 @@ BUDGET = {
     "ropewalk/searching": 2603,
     "ropewalk/theory": 787,
     "ropewalk/training": 2795,
-    "tests": 44250,
+    "tests": 44257,
 }
 """As `python -m tools.size` counts: no blank lines, comments or docstrings."""
 

@@ -33,7 +33,7 @@ from ropewalk.agreement import Agreement
 from ropewalk.confined import confined
 from ropewalk.context_plan import ContextPlan
 from ropewalk.data.corpora import HELD_OUT, read_documents
-from ropewalk.errors import GateFailed, RopewalkError
+from ropewalk.errors import GateFailed, RopewalkError, Unsupported
 from ropewalk.exporting import fresh_process, stock_run
 from ropewalk.models.install import applied, install
 from ropewalk.models.load import load_stock_config, load_tokenizer
@@ -188,6 +188,8 @@ def ask_stock(
         path = Path(folder_of_job) / "job.json"
         path.write_text(json.dumps(job), encoding="utf-8")
         process = fresh_process.run_script([str(_SCRIPT), str(path)])
+        if process.returncode < 0:  # as Linux does when memory is short: no fault of the folder
+            raise Unsupported("stock transformers was killed, as if memory is short; free some")
         if process.returncode:
             lines = process.stderr.strip().splitlines() or ["it said nothing"]
             raise GateFailed("stock transformers cannot run the export", [lines[-1]])

@@ -1,6 +1,6 @@
 """Asks stock transformers what exported folders compute. Run as a script, in a process of its own.
 
-    python -I stock_run.py job.json
+    python -P stock_run.py job.json
 
 Nothing of ropewalk is imported here, and no code of a folder is run: what answers is what a user
 of transformers gets. The job names folders and sequences; the answers are logits and the inverse

@@ -44,7 +44,7 @@ from ropewalk.errors import (
     printable,
     shortened,
 )
-from ropewalk.extras import imported, missing, unusable
+from ropewalk.extras import environment, imported, missing, unusable
 from ropewalk.gguf.flags import Flags
 from ropewalk.progress import Progress, Status
 from ropewalk.untrusted import check_between, whole_number
@@ -314,7 +314,7 @@ def serving(
 def _environment() -> dict[str, str]:
     """The environment of a server: a user's own options of his build, but no key or other path."""
     others = ("LLAMA_API_KEY", "LLAMA_ARG_API_KEY_FILE", "LLAMA_ARG_API_PREFIX")
-    variables = {name: value for name, value in os.environ.items() if name not in others}
+    variables = {name: value for name, value in environment().items() if name not in others}
     return variables | {"GGML_NO_BACKTRACE": "1"}  # else a debugger writes first
 
 

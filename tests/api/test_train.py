@@ -11,7 +11,6 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -205,13 +204,18 @@ def files(run: Path) -> dict[str, bytes]:
     return {path.relative_to(run).as_posix(): path.read_bytes() for path in paths}
 
 
+def killed(model: Path, run: Path, at: int = 8, **more: Any) -> Path:
+    """A run that was killed at a step."""
+    dies = at_step(at, lambda: os.kill(os.getpid(), signal.SIGKILL))
+    assert in_a_fork(lambda: trained(model, run, progress=dies, **more)) == -signal.SIGKILL
+    return run
+
+
 @pytest.mark.parametrize("number", [8])
 def test_a_killed_run_ends_as_if_it_never_had_been(
     done: Trained, model: Path, tmp_path: Path, number: int
 ) -> None:
-    run = tmp_path / "run"
-    dies = at_step(number, lambda: os.kill(os.getpid(), signal.SIGKILL))
-    assert in_a_fork(lambda: trained(model, run, progress=dies)) == -signal.SIGKILL
+    run = killed(model, tmp_path / "run", number)
     assert len(read_journal(run / "training.jsonl")) == number
     assert not (run / "model").exists()
     again = trained(model, run)
@@ -220,10 +224,8 @@ def test_a_killed_run_ends_as_if_it_never_had_been(
 
 
 def test_a_run_does_not_go_on_under_other_special_tokens(model: Path, tmp_path: Path) -> None:
-    own, run = tmp_path / "model", tmp_path / "run"
-    shutil.copytree(model, own)
-    dies = at_step(8, lambda: os.kill(os.getpid(), signal.SIGKILL))
-    assert in_a_fork(lambda: trained(own, run, progress=dies)) == -signal.SIGKILL
+    own = Path(shutil.copytree(model, tmp_path / "model"))
+    run = killed(own, tmp_path / "run")
     settings = json.loads((own / "tokenizer_config.json").read_text())
     settings["eos_token"] = settings["bos_token"]
     (own / "tokenizer_config.json").write_text(json.dumps(settings))
@@ -232,23 +234,17 @@ def test_a_run_does_not_go_on_under_other_special_tokens(model: Path, tmp_path: 
 
 
 def test_a_checkpoint_of_a_run_with_other_settings_is_refused(model: Path, tmp_path: Path) -> None:
-    dies = at_step(8, lambda: os.kill(os.getpid(), signal.SIGKILL))
-    for name, rate in (("run", 1e-2), ("other", 1e-3)):
-        more = {"progress": dies, "learning_rate": rate}
-        assert in_a_fork(partial(trained, model, tmp_path / name, **more)) == -signal.SIGKILL
-    shutil.copytree(
-        tmp_path / "other/checkpoint-5", tmp_path / "run/checkpoint-5", dirs_exist_ok=True
-    )
+    run, other = killed(model, tmp_path / "run"), killed(model, tmp_path / "other", learning_rate=1)
+    shutil.copytree(other / "checkpoint-5", run / "checkpoint-5", dirs_exist_ok=True)
     with pytest.raises(InputError, match=r"step 5 was trained with another data \(settings\)"):
-        trained(model, tmp_path / "run")
+        trained(model, run)
 
 
 def test_a_run_does_not_go_on_with_its_domains_swapped(model: Path, tmp_path: Path) -> None:
     tokens, run = tmp_path / "tokens", tmp_path / "run"
     more = {"corpus": tokens, "shares": {"one": 0.9, "other": 0.1}}
     rw.build_data(model, {"one": TEXTS[:4], "other": TEXTS[4:]}, tokens)
-    dies = at_step(8, lambda: os.kill(os.getpid(), signal.SIGKILL))
-    assert in_a_fork(lambda: trained(model, run, progress=dies, **more)) == -signal.SIGKILL
+    killed(model, run, **more)
     shutil.rmtree(tokens)
     rw.build_data(model, {"other": TEXTS[:4], "one": TEXTS[4:]}, tokens)
     with pytest.raises(InputError, match="tokens_sha256"):
@@ -633,9 +629,7 @@ def test_a_damaged_checkpoint_or_journal_is_no_end(
     done: Trained, model: Path, tmp_path: Path
 ) -> None:
     """The run resumes from the checkpoint before; a journal without lines is refused at once."""
-    run = tmp_path / "run"
-    stop = at_step(12, lambda: os.kill(os.getpid(), signal.SIGKILL))
-    assert in_a_fork(lambda: trained(model, run, progress=stop)) == -signal.SIGKILL
+    run = killed(model, tmp_path / "run", 12)
     [before, last] = sorted(run.glob("checkpoint-*"), key=lambda path: len(path.name))
     shard = next(last.glob("shard-*"))
     content = bytearray(shard.read_bytes())

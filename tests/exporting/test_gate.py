@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,10 @@ from typing import Any
 import pytest
 import torch
 
+import ropewalk as rw
 from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import GateFailed
-from ropewalk.exporting import gate
+from ropewalk.exporting import fresh_process, gate
 from ropewalk.exporting.exported import Exported, NotTheSame
 from ropewalk.exporting.gate import named_as
 from ropewalk.exporting.staging import staged
@@ -19,7 +21,9 @@ from ropewalk.models.config import present_plan
 from ropewalk.models.load import read_model
 from ropewalk.planning.extension import extend_plan
 from ropewalk.runtimes import targets
+from tests.evaluation import tiny
 from tests.models.tiny import tiny_model
+from tests.stock_process import StockProcess
 
 STOCK = targets()["transformers"]
 
@@ -100,3 +104,22 @@ def _louder(plan: ContextPlan, by: float) -> ContextPlan:
 def _answers(folder: Path, asked: list[gate.TokenSequence]) -> list[gate.StockAnswer]:
     (answered,) = gate.ask_stock([(folder, asked)])
     return answered.answers
+
+
+def test_a_fresh_process_sees_the_packages_of_this_one(
+    stock: StockProcess, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Also those that PYTHONPATH or `pip install --user` bring."""
+    (tmp_path / "only_here.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert stock.real(["-c", "import only_here"]).returncode == 0
+
+
+def test_a_process_that_the_system_killed_is_no_fault_of_the_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ended = subprocess.CompletedProcess([], -9, "", "")
+    monkeypatch.setattr(fresh_process, "run_script", lambda words: ended)
+    found = rw.verify(tiny.saved(tmp_path / "model"))
+    assert found.verdict != "wrong"
+    assert any("was killed" in note for note in found.notes), found.notes

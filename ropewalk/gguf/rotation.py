@@ -203,11 +203,9 @@ def present_plan(header: GGUFHeader, model: str) -> ContextPlan:
 def _plan(header: GGUFHeader, model: str, geometry: RotaryGeometry) -> ContextPlan:
     context = header.count("context_length") or geometry.original_length
     schedule = _scaled(header, RotarySchedule.plain(geometry), context)
+    steps, original = [(context, FREQUENCIES)], geometry.original_length
     if LONG in header.tensors or SHORT in header.tensors:
-        longest = max(context, geometry.original_length + 1)
-        steps = [(geometry.original_length, SHORT), (longest, LONG)]
-    else:
-        steps = [(context, FREQUENCIES)]
+        steps = [(original, SHORT), (max(context, original + 1), LONG)]
     # A guessed length is below the context that the file states, and plans start from it.
     trained = lengths_of(header).trained
     schedules = {
@@ -241,10 +239,9 @@ def _scaled(header: GGUFHeader, plain: RotarySchedule, context: int) -> RotarySc
 
 def _betas(header: GGUFHeader) -> tuple[float, float]:
     """The turns between which YaRN's ramp lies; most architectures take 32 and 1 anyway."""
-    fast = slow = None
-    if architecture(header.architecture).betas:
-        fast = header.number("rope.scaling.yarn_beta_fast")
-        slow = header.number("rope.scaling.yarn_beta_slow")
+    if not architecture(header.architecture).betas:
+        return 32.0, 1.0
+    fast, slow = (header.number(f"rope.scaling.yarn_beta_{end}") for end in ("fast", "slow"))
     return fast or 32.0, slow or 1.0
 
 
@@ -252,9 +249,20 @@ def _divided_by(
     header: GGUFHeader, name: str, schedule: RotarySchedule, length: int
 ) -> RotarySchedule:
     factors = _factors(header, name, schedule.geometry)
-    if factors is None:
-        return replace(schedule, length=length)
-    return schedule.rescaled(factors, length)
+    same = replace(schedule, length=length)
+    return same if factors is None else schedule.rescaled(factors, length)
+
+
+def unplanned(header: GGUFHeader) -> str:
+    """A stated key that changes the rotation as no plan does, with its value; else empty."""
+    keys = ["rope.scaling.alpha", "rope.scaling.yarn_log_multiplier"]
+    if architecture(header.architecture).windows not in ("none", "own") and window_of(header):
+        keys += ["rope.freq_base_swa", "rope.dimension_count_swa"]
+    for key in keys:
+        neutral = header.number(key.removesuffix("_swa")) if key.endswith("_swa") else 0
+        if (stated := header.number(key)) not in (None, neutral):
+            return f"{key} = {stated:g}"
+    return ""
 
 
 def scaling_type(header: GGUFHeader) -> str:

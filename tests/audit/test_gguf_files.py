@@ -143,6 +143,21 @@ def test_a_broken_file_is_named_beside_its_plan(
     assert trap in named(path, searched(tmp_path / "b.gguf"))
 
 
+@pytest.mark.parametrize(
+    ("architecture", "key"),
+    [
+        ("hunyuan-dense", "rope.scaling.alpha"),
+        ("deepseek2", "rope.scaling.yarn_log_multiplier"),
+        ("gemma2", "rope.freq_base_swa"),
+    ],
+)
+def test_a_key_that_no_plan_expresses_leaves_the_rotation_open(
+    architecture: str, key: str, tmp_path: Path
+) -> None:
+    path = header_only(tmp_path / "a.gguf", architecture=architecture, keys={key: 4.0})
+    assert f"llama.cpp: what {key} = 4 does" in audit(path, run=False).summary()
+
+
 def test_the_remedy_for_a_short_file_is_a_key_that_it_has(tmp_path: Path) -> None:
     path = header_only(tmp_path / "a.gguf", keys={**WHOLE["keys"], "context_length": 512})
     found = audit(path, plan=searched(tmp_path / "b.gguf"), run=False)

@@ -32,6 +32,7 @@ from ropewalk.runtimes import every
 from ropewalk.runtimes.trials.llama_cpp import compared, without_settings
 from ropewalk.schedule import RotarySchedule
 from tests.examples import examples
+from tests.gguf import tiny_architectures
 from tests.gguf.gguf_cases import plan_of, start_of, tiny_folder, unproven
 from tests.gguf.gguf_files import PAIRS, header_only, rewritten
 
@@ -279,6 +280,10 @@ def test_an_architecture_that_cannot_be_built_again_is_said(tmp_path: Path) -> N
     header = read_header(header_only(tmp_path / "b.gguf", tensors={"blk.0.odd.weight": FACTORS}))
     with pytest.raises(Unsupported, match=r"blk\.0\.odd\.weight"):
         model_of(header)
+    header = read_header(tiny_architectures.made(tmp_path / "c.gguf", "qwen2"))
+    huge = {**header.values, "qwen2.attention.head_count": 2**32 - 1}
+    with pytest.raises(InputError, match="do not belong to a model"):
+        model_of(replace(header, values=huge))
 
 
 def test_a_factor_without_effect_is_seen(exported: Path, tmp_path: Path) -> None:

@@ -147,15 +147,13 @@ def _check_values(header: GGUFHeader) -> None:
 
 def assumptions(header: GGUFHeader) -> tuple[str, ...]:
     """The assumptions made in reading the header."""
-    stated = lengths_of(header)
-    lengths = tuple(f"{header.path}: {text}" for text in (stated.guess, stated.doubt) if text)
-    if header.number("rope.freq_base"):
-        return lengths
-    return (
-        *lengths,
-        f"{header.path}: no rope.freq_base is stated; the base is taken to be {DEFAULT_BASE:g}, "
-        "as in llama.cpp",
+    stated, base, special = lengths_of(header), header.number("rope.freq_base"), unplanned(header)
+    taken = (
+        f"no rope.freq_base is stated; the base is taken to be {DEFAULT_BASE:g}, as in llama.cpp"
     )
+    unread = f"what {special} does to its rotation is not known here"
+    texts = (stated.guess, stated.doubt, not base and taken, special and unread)
+    return tuple(f"{header.path}: {text}" for text in texts if text)
 
 
 def window_of(header: GGUFHeader) -> int | None:

@@ -22,7 +22,7 @@ from ropewalk.errors import InputError, Unsupported
 from ropewalk.exporting import llama_cpp
 from ropewalk.gguf import llama_cpp_run
 from ropewalk.gguf.header import FREQUENCIES, LONG, SHORT, read_header
-from ropewalk.gguf.rotation import geometry_of
+from ropewalk.gguf.rotation import assumptions, geometry_of
 from ropewalk.gguf.weights import model_of
 from ropewalk.models.config import BUNDLED_FOLDER, present_plan
 from ropewalk.models.install import applied
@@ -157,6 +157,7 @@ def test_a_key_that_no_plan_expresses_leaves_the_rotation_open(
 ) -> None:
     path = header_only(tmp_path / "a.gguf", architecture=architecture, keys={key: 4.0})
     assert f"llama.cpp: what {key} = 4 does" in audit(path, run=False).summary()
+    assert f"what {key} = 4 does" in assumptions(read_header(path))[-1]
 
 
 def test_the_remedy_for_a_short_file_is_a_key_that_it_has(tmp_path: Path) -> None:

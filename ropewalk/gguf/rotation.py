@@ -224,8 +224,8 @@ def _scaled(header: GGUFHeader, plain: RotarySchedule, context: int) -> RotarySc
     """The schedule of the file's scaling type, before its tensors of factors."""
     kind = scaling_type(header)
     context = max(context, plain.length)  # a file may declare less than it was pretrained at
-    factor = factor_of(header)
-    attention = header.number("rope.scaling.attn_factor") or 1.0
+    factor, arch = factor_of(header), architecture(header.architecture)
+    attention = (arch.attn_factor and header.number("rope.scaling.attn_factor")) or 1.0
     scaled = plain
     if kind == "linear" and factor > 1:
         scaled = linear.schedule(plain, context, factor=factor)

@@ -128,6 +128,7 @@ def test_the_reading_of_native_types_is_their_schedule(method: str, tmp_path: Pa
     [
         ("factors-dropped", {"tensors": {}}),
         ("attention-factor-dropped", {"keys": {}}),
+        ("attention-factor-dropped", {"architecture": "llama4"}),
         ("theta-missing", {"drop": ["rope.freq_base"]}),
         ("theta-lost", {"keys": {**WHOLE["keys"], "rope.freq_base": 10_000.0}}),
         ("factors-ignored", {"architecture": "qwen2"}),

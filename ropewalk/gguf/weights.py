@@ -72,17 +72,16 @@ def model_of(header: GGUFHeader) -> nn.Module:
     with torch.device("meta"):  # the keys may state any size
         state = AutoModelForCausalLM.from_config(config, dtype=torch.float32).state_dict()
     # What the file need not hold: biases of zero, and a head that is the embedding.
-    for name, value in state.items():
-        if name.endswith("o_proj.bias") and name not in weights:
-            weights[name] = torch.zeros(value.shape)
+    absent = {n for n in state if n.endswith("o_proj.bias") and n not in weights}
     if config.tie_word_embeddings:
         weights["lm_head.weight"] = weights["model.embed_tokens.weight"]
-    wrong = sorted(n for n in {*state, *weights} if _shape(state, n) != _shape(weights, n))
+    wrong = sorted(n for n in {*state, *weights} - absent if _shape(state, n) != _shape(weights, n))
     if wrong:
         raise InputError(
             f"{header.path}: {len(wrong)} of its tensors do not belong to a model of its "
             f"architecture: {', '.join(wrong[:3])}; convert it again"
         )
+    weights |= {name: torch.zeros(state[name].shape) for name in absent}
     if header.architecture in CONSECUTIVE:
         _in_halves(weights, config.head_dim)
     model: nn.Module = AutoModelForCausalLM.from_config(config, dtype=torch.float32)

@@ -283,9 +283,8 @@ def test_an_architecture_that_cannot_be_built_again_is_said(tmp_path: Path) -> N
     with pytest.raises(Unsupported, match=r"blk\.0\.odd\.weight"):
         model_of(header)
     header = read_header(tiny_architectures.made(tmp_path / "c.gguf", "qwen2"))
-    huge = {**header.values, "qwen2.attention.head_count": 2**32 - 1}
     with pytest.raises(InputError, match="do not belong to a model"):
-        model_of(replace(header, values=huge))
+        model_of(replace(header, values={**header.values, "qwen2.attention.head_count": 2**32 - 1}))
 
 
 def test_a_factor_without_effect_is_seen(exported: Path, tmp_path: Path) -> None:

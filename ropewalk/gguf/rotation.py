@@ -147,15 +147,13 @@ def _check_values(header: GGUFHeader) -> None:
 
 def assumptions(header: GGUFHeader) -> tuple[str, ...]:
     """The assumptions made in reading the header."""
-    stated = lengths_of(header)
-    lengths = tuple(f"{header.path}: {text}" for text in (stated.guess, stated.doubt) if text)
-    if header.number("rope.freq_base"):
-        return lengths
-    return (
-        *lengths,
-        f"{header.path}: no rope.freq_base is stated; the base is taken to be {DEFAULT_BASE:g}, "
-        "as in llama.cpp",
+    stated, base, special = lengths_of(header), header.number("rope.freq_base"), unplanned(header)
+    taken = (
+        f"no rope.freq_base is stated; the base is taken to be {DEFAULT_BASE:g}, as in llama.cpp"
     )
+    unread = f"what {special} does to its rotation is not known here"
+    texts = (stated.guess, stated.doubt, not base and taken, special and unread)
+    return tuple(f"{header.path}: {text}" for text in texts if text)
 
 
 def window_of(header: GGUFHeader) -> int | None:
@@ -203,11 +201,9 @@ def present_plan(header: GGUFHeader, model: str) -> ContextPlan:
 def _plan(header: GGUFHeader, model: str, geometry: RotaryGeometry) -> ContextPlan:
     context = header.count("context_length") or geometry.original_length
     schedule = _scaled(header, RotarySchedule.plain(geometry), context)
+    steps, original = [(context, FREQUENCIES)], geometry.original_length
     if LONG in header.tensors or SHORT in header.tensors:
-        longest = max(context, geometry.original_length + 1)
-        steps = [(geometry.original_length, SHORT), (longest, LONG)]
-    else:
-        steps = [(context, FREQUENCIES)]
+        steps = [(original, SHORT), (max(context, original + 1), LONG)]
     # A guessed length is below the context that the file states, and plans start from it.
     trained = lengths_of(header).trained
     schedules = {
@@ -228,8 +224,8 @@ def _scaled(header: GGUFHeader, plain: RotarySchedule, context: int) -> RotarySc
     """The schedule of the file's scaling type, before its tensors of factors."""
     kind = scaling_type(header)
     context = max(context, plain.length)  # a file may declare less than it was pretrained at
-    factor = factor_of(header)
-    attention = header.number("rope.scaling.attn_factor") or 1.0
+    factor, arch = factor_of(header), architecture(header.architecture)
+    attention = (arch.attn_factor and header.number("rope.scaling.attn_factor")) or 1.0
     scaled = plain
     if kind == "linear" and factor > 1:
         scaled = linear.schedule(plain, context, factor=factor)
@@ -241,10 +237,9 @@ def _scaled(header: GGUFHeader, plain: RotarySchedule, context: int) -> RotarySc
 
 def _betas(header: GGUFHeader) -> tuple[float, float]:
     """The turns between which YaRN's ramp lies; most architectures take 32 and 1 anyway."""
-    fast = slow = None
-    if architecture(header.architecture).betas:
-        fast = header.number("rope.scaling.yarn_beta_fast")
-        slow = header.number("rope.scaling.yarn_beta_slow")
+    if not architecture(header.architecture).betas:
+        return 32.0, 1.0
+    fast, slow = (header.number(f"rope.scaling.yarn_beta_{end}") for end in ("fast", "slow"))
     return fast or 32.0, slow or 1.0
 
 
@@ -252,9 +247,20 @@ def _divided_by(
     header: GGUFHeader, name: str, schedule: RotarySchedule, length: int
 ) -> RotarySchedule:
     factors = _factors(header, name, schedule.geometry)
-    if factors is None:
-        return replace(schedule, length=length)
-    return schedule.rescaled(factors, length)
+    same = replace(schedule, length=length)
+    return same if factors is None else schedule.rescaled(factors, length)
+
+
+def unplanned(header: GGUFHeader) -> str:
+    """A stated key that changes the rotation as no plan does, with its value; else empty."""
+    keys = ["rope.scaling.alpha", "rope.scaling.yarn_log_multiplier"]
+    if architecture(header.architecture).windows not in ("none", "own") and window_of(header):
+        keys += ["rope.freq_base_swa", "rope.dimension_count_swa"]
+    for key in keys:
+        neutral = header.number(key.removesuffix("_swa")) if key.endswith("_swa") else 0
+        if (stated := header.number(key)) not in (None, neutral):
+            return f"{key} = {stated:g}"
+    return ""
 
 
 def scaling_type(header: GGUFHeader) -> str:

@@ -22,6 +22,7 @@ from ropewalk.gguf.rotation import (
     has_own_windows,
     lengths_of,
     of_windows,
+    unplanned,
     window_of,
 )
 from ropewalk.scaling import log_growth, yarn
@@ -135,11 +136,7 @@ def stated(
     arch: Architecture, setting: GGUFSetting, length: int, original: int
 ) -> dict[str, int | float | str]:
     """The setting as keys of the metadata, by their names below the architecture's."""
-    keys: dict[str, int | float | str] = {
-        _LENGTH: length,
-        _ORIGINAL: original,
-        _BASE: setting.base,
-    }
+    keys: dict[str, int | float | str] = {_LENGTH: length, _ORIGINAL: original, _BASE: setting.base}
     if setting.linear != 1 or setting.yarn != 1:
         keys[_TYPE] = "linear" if setting.yarn == 1 else "yarn"
         keys[_FACTOR] = setting.linear * setting.yarn
@@ -306,13 +303,11 @@ def usable(header: GGUFHeader) -> Architecture:
             f"architecture {arch.name!r}: does not rotate in llama.cpp, so there is nothing to "
             "extend; give a model with RoPE"
         )
-    for key in ("rope.scaling.alpha", "rope.scaling.yarn_log_multiplier"):
-        if header.number(key):
-            raise Unsupported(
-                f"{header.path}: {key} = {header.number(key):g} changes the base or the softmax in "
-                f"a way specific to {arch.name}, which no plan replaces; export from the folder "
-                "that the file was converted from"
-            )
+    if special := unplanned(header):
+        raise Unsupported(
+            f"{header.path}: {special} changes the rotation in a way specific to {arch.name}, "
+            "which no plan replaces; export from the folder that the file was converted from"
+        )
     return arch
 
 

@@ -97,7 +97,7 @@ def problems(header: GGUFHeader) -> Iterator[str]:
     if place is None and EMBEDDING in table_in(TABLE).get(header.architecture, [[]])[0]:
         yield f"there is no tensor {EMBEDDING}"
     elif place is not None and width is not None and place.shape[:1] != (width,):
-        yield f"{EMBEDDING} is {place.shape[0]} wide, and embedding_length = {width}"
+        yield f"{EMBEDDING} has the shape {list(place.shape)}, and embedding_length = {width}"
     stated = header.count("block_count")
     blocks = {name.split(".")[1] for name in header.tensors if name.startswith("blk.")}
     if stated is not None and blocks != {str(i) for i in range(min(stated, _MOST_BLOCKS))}:

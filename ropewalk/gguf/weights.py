@@ -69,22 +69,22 @@ def model_of(header: GGUFHeader) -> nn.Module:
             values = np.array(dequantize(tensor.data, tensor.tensor_type), dtype=np.float32)
             weights[_name(tensor.name)] = torch.from_numpy(values)
     config = _config(header, weights)
-    if header.architecture in CONSECUTIVE:
-        _in_halves(weights, config.head_dim)
+    with torch.device("meta"):  # the keys may state any size
+        state = AutoModelForCausalLM.from_config(config, dtype=torch.float32).state_dict()
     # What the file need not hold: biases of zero, and a head that is the embedding.
-    model: nn.Module = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    state = model.state_dict()
-    for name, value in state.items():
-        if name.endswith("o_proj.bias") and name not in weights:
-            weights[name] = torch.zeros_like(value)
+    absent = {n for n in state if n.endswith("o_proj.bias") and n not in weights}
     if config.tie_word_embeddings:
         weights["lm_head.weight"] = weights["model.embed_tokens.weight"]
-    wrong = sorted(n for n in {*state, *weights} if _shape(state, n) != _shape(weights, n))
+    wrong = sorted(n for n in {*state, *weights} - absent if _shape(state, n) != _shape(weights, n))
     if wrong:
         raise InputError(
             f"{header.path}: {len(wrong)} of its tensors do not belong to a model of its "
             f"architecture: {', '.join(wrong[:3])}; convert it again"
         )
+    weights |= {name: torch.zeros(state[name].shape) for name in absent}
+    if header.architecture in CONSECUTIVE:
+        _in_halves(weights, config.head_dim)
+    model: nn.Module = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     model.load_state_dict(weights)
     return model.eval()
 
@@ -93,8 +93,7 @@ def _config(header: GGUFHeader, weights: Mapping[str, Tensor]) -> Any:
     from transformers import AutoConfig
 
     def count(key: str) -> int:
-        value = header.number(key)
-        if value is None:
+        if (value := header.number(key)) is None:
             raise InputError(f"{header.path}: states no {key}; convert it again")
         return int(value)
 

@@ -28,6 +28,7 @@ from ropewalk.gguf.rotation import (
     LLAMA_CPP_FACTORS,
     of_windows,
     present_plan,
+    unplanned,
 )
 from ropewalk.gguf.settings import NoFactors
 from ropewalk.models.config import (
@@ -388,6 +389,7 @@ class LlamaCppRuntime(Target):
         """The rotation of llama.cpp, if it follows its rules."""
         plan = present_plan(header, str(header.path))
         steps, context = plan.steps(), header.count("context_length")
+        special = unplanned(header)
         layers = {name: tuple(map(Effective.of, each)) for name, each in plan.schedules.items()}
         return RotaryReading(
             self.name,
@@ -395,6 +397,7 @@ class LlamaCppRuntime(Target):
             layers,
             "by the declared length" if len(steps) > 1 else "never",
             limit=context or steps[-1].up_to_length,
+            unread=f"what {special} does to its rotation is not known here" if special else None,
         )
 
     def try_file(self, header: GGUFHeader, plan: ContextPlan | None, *, wrong: bool) -> Trial:

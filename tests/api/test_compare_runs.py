@@ -168,10 +168,7 @@ def test_single_methods_are_compared_whatever_they_are_called(
     ("changed", "told"),
     [
         ({"samples": 5}, r"samples \(6 and 5\)"),
-        (
-            {"tasks": ["kv"]},
-            r'tasks \(\["perplexity", "kv", .* and \["kv"\]\)',
-        ),
+        ({"tasks": ["kv"]}, r'tasks \(\["perplexity", "kv", .* and \["kv"\]\)'),
         ({"mode": "generate"}, r'mode \("teacher_forced" and "generate"\)'),
         ({"tokenizer_sha256": "0" * 64}, "tokenizer_sha256"),
         ({"seed": 1, "corpus_sha256": "1" * 64}, r"seed \(0 and 1\), corpus_sha256"),

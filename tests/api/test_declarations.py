@@ -80,12 +80,7 @@ def test_commands_declare_only_what_a_shell_alone_has() -> None:
         }, source
 
 
-@pytest.mark.parametrize(
-    ("verb", "option", "known"),
-    [
-        (rw.train, "recipe", recipes.NAMES),
-    ],
-)
+@pytest.mark.parametrize(("verb", "option", "known"), [(rw.train, "recipe", recipes.NAMES)])
 def test_choices_for_editors_are_those_that_exist(
     verb: Callable[..., Any], option: str, known: tuple[str, ...]
 ) -> None:

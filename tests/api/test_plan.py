@@ -274,9 +274,7 @@ def test_a_target_that_was_trained_and_is_not_stated_changes_lengths_only(
 
 
 @pytest.mark.parametrize("method", ["yarn", "base_change", "yarn+resonance", "ntk_mixed"])
-def test_where_methods_do_not_go_on_the_plan_starts_from_the_plain_frequencies(
-    method: str,
-) -> None:
+def test_where_methods_do_not_go_on_the_plan_starts_from_the_plain_frequencies(method: str) -> None:
     said: list[str] = []
     found = rw.plan(LLAMA31, "256k", method, notice=said.append)
     plain = rw.plan(LLAMA31, "256k", method, from_original=True, notice=lambda text: None)

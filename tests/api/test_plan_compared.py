@@ -107,9 +107,7 @@ def test_of_a_gguf_file_llama_cpps_rules_say_who_loads_the_plans(
     tmp_path: Path,
 ) -> None:
     path = header_only(
-        tmp_path / "small.gguf",
-        architecture=architecture,
-        keys={"context_length": 512},
+        tmp_path / "small.gguf", architecture=architecture, keys={"context_length": 512}
     )
     found = check_result(compared(path, 1024))
     runtimes = {candidate.method: candidate.runtimes for candidate in found.candidates}

@@ -80,10 +80,7 @@ def test_an_evaluation_is_counted_by_length_and_shared_by_copies() -> None:
         )  # fmt: skip
 
     eight = preview(ON)
-    assert [row.what for row in eight.rows] == [
-        "100 forwards at 128k",
-        "100 forwards at 512k",
-    ]
+    assert [row.what for row in eight.rows] == ["100 forwards at 128k", "100 forwards at 512k"]
     assert (eight.rows[0].breaks, eight.rows[1].breaks) == (None, "cache")
     assert eight.rows[1].change is not None
     assert eight.rows[1].change.told == "--ranks-per-copy 2"
@@ -187,10 +184,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
         lambda: rw.extend.preview(MODEL, "512k", on=ON, budget="1e9tok"),
         "budget = .*tok.*: settings that fit",
     ),
-    (
-        lambda: rw.evaluate.preview(server="http://localhost:1", on=ON),
-        "a preview is only for",
-    ),
+    (lambda: rw.evaluate.preview(server="http://localhost:1", on=ON), "a preview is only for"),
     (lambda: rw.evaluate(BUNDLED, on=ON), "another .* is only for its preview"),
 ]
 

@@ -22,7 +22,7 @@ from ropewalk.errors import InputError, Unsupported
 from ropewalk.exporting import llama_cpp
 from ropewalk.gguf import llama_cpp_run
 from ropewalk.gguf.header import FREQUENCIES, LONG, SHORT, read_header
-from ropewalk.gguf.rotation import geometry_of
+from ropewalk.gguf.rotation import assumptions, geometry_of
 from ropewalk.gguf.weights import model_of
 from ropewalk.models.config import BUNDLED_FOLDER, present_plan
 from ropewalk.models.install import applied
@@ -32,6 +32,7 @@ from ropewalk.runtimes import every
 from ropewalk.runtimes.trials.llama_cpp import compared, without_settings
 from ropewalk.schedule import RotarySchedule
 from tests.examples import examples
+from tests.gguf import tiny_architectures
 from tests.gguf.gguf_cases import plan_of, start_of, tiny_folder, unproven
 from tests.gguf.gguf_files import PAIRS, header_only, rewritten
 
@@ -127,6 +128,7 @@ def test_the_reading_of_native_types_is_their_schedule(method: str, tmp_path: Pa
     [
         ("factors-dropped", {"tensors": {}}),
         ("attention-factor-dropped", {"keys": {}}),
+        ("attention-factor-dropped", {"architecture": "llama4"}),
         ("theta-missing", {"drop": ["rope.freq_base"]}),
         ("theta-lost", {"keys": {**WHOLE["keys"], "rope.freq_base": 10_000.0}}),
         ("factors-ignored", {"architecture": "qwen2"}),
@@ -141,6 +143,22 @@ def test_a_broken_file_is_named_beside_its_plan(
 ) -> None:
     path = header_only(tmp_path / "a.gguf", **{**WHOLE, **change})
     assert trap in named(path, searched(tmp_path / "b.gguf"))
+
+
+@pytest.mark.parametrize(
+    ("architecture", "key"),
+    [
+        ("hunyuan-dense", "rope.scaling.alpha"),
+        ("deepseek2", "rope.scaling.yarn_log_multiplier"),
+        ("gemma2", "rope.freq_base_swa"),
+    ],
+)
+def test_a_key_that_no_plan_expresses_leaves_the_rotation_open(
+    architecture: str, key: str, tmp_path: Path
+) -> None:
+    path = header_only(tmp_path / "a.gguf", architecture=architecture, keys={key: 4.0})
+    assert f"llama.cpp: what {key} = 4 does" in audit(path, run=False).summary()
+    assert f"what {key} = 4 does" in assumptions(read_header(path))[-1]
 
 
 def test_the_remedy_for_a_short_file_is_a_key_that_it_has(tmp_path: Path) -> None:
@@ -264,6 +282,9 @@ def test_an_architecture_that_cannot_be_built_again_is_said(tmp_path: Path) -> N
     header = read_header(header_only(tmp_path / "b.gguf", tensors={"blk.0.odd.weight": FACTORS}))
     with pytest.raises(Unsupported, match=r"blk\.0\.odd\.weight"):
         model_of(header)
+    header = read_header(tiny_architectures.made(tmp_path / "c.gguf", "qwen2"))
+    with pytest.raises(InputError, match="do not belong to a model"):
+        model_of(replace(header, values={**header.values, "qwen2.attention.head_count": 2**32 - 1}))
 
 
 def test_a_factor_without_effect_is_seen(exported: Path, tmp_path: Path) -> None:

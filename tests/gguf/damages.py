@@ -27,6 +27,7 @@ DAMAGES: dict[str, tuple[Change, str]] = {
     "a tensor renamed": (lambda k, t: t.update({"blk.0.attn_x.weight": t.pop(QUERIES)}), "attn_q"),
     "a tensor less": (lambda k, t: t.pop("output_norm.weight"), "output_norm"),
     "a tensor more": (lambda k, t: t.update(odd=np.ones(4, np.float32)), "number of tensors"),
+    "no shape": (lambda k, t: t.update({"token_embd.weight": np.ones((), np.float32)}), "embd"),
     "no embedding": (lambda k, t: t.pop("token_embd.weight"), "token_embd"),
     "another shape": (lambda k, t: t.update({QUERIES: t[QUERIES][:-4]}), "attn_q.*shape"),
     "a matrix as a list": (lambda k, t: t.update({QUERIES: t[QUERIES].reshape(-1)}), "shape"),

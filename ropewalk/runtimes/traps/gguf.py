@@ -19,6 +19,8 @@ from ropewalk.gguf.rotation import (
 from ropewalk.runtimes.finding import TOLERANCE, Finding
 from ropewalk.runtimes.reading import LLAMA_CPP
 
+_RUNTIMES = (LLAMA_CPP,)
+
 
 def findings(header: GGUFHeader) -> Iterator[Finding]:
     """The traps that lie in the file itself."""
@@ -28,14 +30,13 @@ def findings(header: GGUFHeader) -> Iterator[Finding]:
 
 def _of_factors(header: GGUFHeader) -> Iterator[Finding]:
     geometry = geometry_of(header)
-    runtimes = (LLAMA_CPP,)
     for name in (FREQUENCIES, LONG, SHORT):
         if (place := header.tensors.get(name)) is None:
             continue
         if not honours_factors(header, name):
             yield Finding(
                 "factors-ignored",
-                runtimes,
+                _RUNTIMES,
                 f"{name} stands in a file of architecture {header.architecture} and scaling type "
                 f"{scaling_type(header)}, which does not take it",
                 "llama.cpp refuses the file, or silently ignores the factors",
@@ -45,7 +46,7 @@ def _of_factors(header: GGUFHeader) -> Iterator[Finding]:
         elif place.kind != F32 or place.shape != (geometry.pairs,):
             yield Finding(
                 "factor-count",
-                runtimes,
+                _RUNTIMES,
                 f"{name} has the shape {list(place.shape)} and type {place.kind}; the heads turn "
                 f"as {geometry.pairs} pairs, whose factors are F32",
                 "llama.cpp refuses the file",
@@ -54,11 +55,10 @@ def _of_factors(header: GGUFHeader) -> Iterator[Finding]:
 
 
 def _of_settings(header: GGUFHeader) -> Iterator[Finding]:
-    runtimes = (LLAMA_CPP,)
     if header.get("rope.freq_base") is None:
         yield Finding(
             "theta-missing",
-            runtimes,
+            _RUNTIMES,
             "the file states no rope.freq_base",
             f"llama.cpp takes {DEFAULT_BASE:g}, whatever base the model was pretrained with",
             "convert it again from a config that states rope_theta",
@@ -68,21 +68,20 @@ def _of_settings(header: GGUFHeader) -> Iterator[Finding]:
         other = header.get("pooling_type") or "tokenizer.ggml.mask_token_id" in header.values
         yield Finding(
             "not-causal",
-            runtimes,
+            _RUNTIMES,
             "the file states attention.causal = false: each token sees those after it",
             "text that it writes is garbage, however it rotates",
             "convert it again from a config without is_causal = false",
             wrong=not other,
         )
-    kind = scaling_type(header)
     attention = header.number("rope.scaling.attn_factor")
     factor = factor_of(header)
-    if kind == "yarn" and attention is not None and factor > 1:
+    if scaling_type(header) == "yarn" and attention is not None and factor > 1:
         computed = 0.1 * math.log(factor) + 1
         if abs(attention / computed - 1) <= TOLERANCE:
             yield Finding(
                 "attention-factor-squared",
-                runtimes,
+                _RUNTIMES,
                 f"rope.scaling.attn_factor = {attention:.6g} is what the type yarn multiplies cos "
                 "and sin by anyway",
                 "llama.cpp multiplies one by the other: attention is "
@@ -92,7 +91,7 @@ def _of_settings(header: GGUFHeader) -> Iterator[Finding]:
     if (LONG in header.tensors) != (SHORT in header.tensors):
         yield Finding(
             "factors-dropped",
-            runtimes,
+            _RUNTIMES,
             "only one of the two lists of longrope is in the file",
             "llama.cpp uses plain frequencies for the other",
             "convert it again",

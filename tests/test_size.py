@@ -14,19 +14,19 @@ BUDGET = {
     "ropewalk/data": 1674,
     "ropewalk/evaluation": 9207,
     "ropewalk/exporting": 1747,
-    "ropewalk/gguf": 2983,
+    "ropewalk/gguf": 2980,
     "ropewalk/models": 4182,
     "ropewalk/number_formats": 1144,
     "ropewalk/pipeline": 2169,
     "ropewalk/planning": 1112,
     "ropewalk/reports": 1912,
     "ropewalk/rotation": 550,
-    "ropewalk/runtimes": 3956,
+    "ropewalk/runtimes": 3957,
     "ropewalk/scaling": 593,
     "ropewalk/searching": 2603,
     "ropewalk/theory": 787,
     "ropewalk/training": 2795,
-    "tests": 44257,
+    "tests": 44259,
 }
 """As `python -m tools.size` counts: no blank lines, comments or docstrings."""
 

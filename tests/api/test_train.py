@@ -242,7 +242,7 @@ def test_a_checkpoint_of_a_run_with_other_settings_is_refused(model: Path, tmp_p
 
 def test_a_run_does_not_go_on_with_its_domains_swapped(model: Path, tmp_path: Path) -> None:
     tokens, run = tmp_path / "tokens", tmp_path / "run"
-    more = {"corpus": tokens, "shares": {"one": 0.9, "other": 0.1}}
+    more: dict[str, Any] = {"corpus": tokens, "shares": {"one": 0.9, "other": 0.1}}
     rw.build_data(model, {"one": TEXTS[:4], "other": TEXTS[4:]}, tokens)
     killed(model, run, **more)
     shutil.rmtree(tokens)

@@ -263,8 +263,7 @@ def edited(*keys: str | int, to: object) -> Callable[[Path], None]:
 def test_a_damaged_or_foreign_stage_file_is_named_with_the_remedy(
     done: Extended, folder: Path, run: Path, tmp_path: Path, name: str, damage: Any, complaint: str
 ) -> None:
-    copy = tmp_path / "run"
-    shutil.copytree(run, copy)
+    copy = Path(shutil.copytree(run, tmp_path / "run"))
     damage(copy / f"{name}.json")
     with pytest.raises(InputError, match=complaint) as refused:
         extended(folder, copy)
@@ -328,9 +327,8 @@ def test_a_damaged_export_is_not_claimed_nor_overwritten(
     folder: Path, copied: Path, name: str, damage: Any, complaint: str
 ) -> None:
     damage(copied / name)
-    before = {
-        path: path.stat().st_mtime_ns for path in copied.rglob("*") if path.suffix != ".jsonl"
-    }
+    kept = [path for path in copied.rglob("*") if path.suffix != ".jsonl"]
+    before = {path: path.stat().st_mtime_ns for path in kept}
     with pytest.raises(InputError, match=complaint) as refused:
         extended(folder, copied)
     whole = copied / Path(name).parts[0]

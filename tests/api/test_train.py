@@ -37,6 +37,7 @@ from ropewalk.training.preview import TrainPreview
 from ropewalk.training.results import Trained
 from tests.api.conformance import check_result
 from tests.evaluation import tiny
+from tests.mutants.damage import flip
 from tests.training.hybrids import built
 
 # Of torch, for a checkpoint of one process.
@@ -244,7 +245,7 @@ def test_a_checkpoint_of_a_run_with_other_settings_is_refused(model: Path, tmp_p
 
 def test_a_run_does_not_go_on_with_its_domains_swapped(model: Path, tmp_path: Path) -> None:
     tokens, run = tmp_path / "tokens", tmp_path / "run"
-    more = {"corpus": tokens, "shares": {"one": 0.9, "other": 0.1}}
+    more: dict[str, Any] = {"corpus": tokens, "shares": {"one": 0.9, "other": 0.1}}
     rw.build_data(model, {"one": TEXTS[:4], "other": TEXTS[4:]}, tokens)
     killed(model, run, **more)
     shutil.rmtree(tokens)
@@ -623,10 +624,7 @@ def test_a_damaged_checkpoint_or_journal_is_no_end(
     """The run resumes from the checkpoint before; a journal without lines is refused at once."""
     run = killed(model, tmp_path / "run", 12)
     [before, last] = sorted(run.glob("checkpoint-*"), key=lambda path: len(path.name))
-    shard = next(last.glob("shard-*"))
-    content = bytearray(shard.read_bytes())
-    content[-1] ^= 1
-    shard.write_bytes(content)
+    flip(next(last.glob("shard-*")), -1)
     lines = (run / "training.jsonl").read_bytes()
     (run / "training.jsonl").unlink()
     with pytest.raises(InputError, match="step 1 of stage 1 was trained, but its line is missing"):

@@ -47,6 +47,7 @@ from ropewalk.values import Result
 from tests.api.conformance import check_result
 from tests.evaluation import tiny
 from tests.evaluation.test_chat import WITH_BOS, chat, tokenizer
+from tests.mutants.damage import flip
 from tests.pipeline.conftest import TARGET, extended
 
 
@@ -335,12 +336,6 @@ def test_a_damaged_export_is_not_claimed_nor_overwritten(
     assert f"remove {whole} to have it exported again" in str(refused.value)
     before.pop(copied / "lock")
     assert {path: path.stat().st_mtime_ns for path in before} == before
-
-
-def flip(file: Path, place: int) -> None:
-    content = bytearray(file.read_bytes())
-    content[place] ^= 1
-    file.write_bytes(content)
 
 
 def test_a_moved_run_of_a_moved_model_is_the_same_run(

@@ -162,6 +162,8 @@ def test_an_interrupt_while_a_class_is_made_is_no_fault(
     monkeypatch.setattr("ropewalk.cli.call", broken)
     assert run([]) == 130
     assert capsys.readouterr().err == "interrupted\n"
+    monkeypatch.setattr("ropewalk.errors.printable", lambda _: signal.raise_signal(signal.SIGINT))
+    assert run([]) == 130, "a second one, while the first is told"
 
 
 def test_too_little_memory_is_one_line(

@@ -160,8 +160,7 @@ def test_a_document_is_read_once_for_all_its_questions(by_flags: tuple[Evaluated
 def test_conditions_go_on_to_the_same_bytes(
     plain: Path, by_flags: tuple[Evaluated, Path], tmp_path: Path
 ) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(by_flags[1], run)
+    run = Path(shutil.copytree(by_flags[1], tmp_path / "run"))
     lines = (run / RECORDS).read_bytes().splitlines(keepends=True)
     (run / RECORDS).write_bytes(b"".join(lines[: len(lines) // 2]))
     (run / "results.json").unlink()
@@ -324,8 +323,7 @@ def test_a_run_that_goes_on_ends_with_the_same_bytes(
     file: Path, whole: tuple[Evaluated, Path], tmp_path: Path
 ) -> None:
     """The server has another port by then, and the file may be in another folder."""
-    run = tmp_path / "run"
-    shutil.copytree(whole[1], run)
+    run = Path(shutil.copytree(whole[1], tmp_path / "run"))
     lines = (run / RECORDS).read_bytes().splitlines(keepends=True)
     (run / RECORDS).write_bytes(b"".join(lines[:3]))
     (run / "results.json").unlink()

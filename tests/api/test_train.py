@@ -37,6 +37,7 @@ from ropewalk.training.preview import TrainPreview
 from ropewalk.training.results import Trained
 from tests.api.conformance import check_result
 from tests.evaluation import tiny
+from tests.mutants.damage import flip
 from tests.training.hybrids import built
 
 # Of torch, for a checkpoint of one process.
@@ -88,8 +89,7 @@ def test_a_run_ends_in_a_proven_model_with_its_plan(done: Trained, model: Path) 
 def test_the_page_of_a_training_that_has_moved_names_it_as_it_is_now(
     done: Trained, tmp_path: Path
 ) -> None:
-    run = tmp_path / "moved"
-    shutil.copytree(done.run, run)
+    run = Path(shutil.copytree(done.run, tmp_path / "moved"))
     (run / "report.html").unlink()
     found = rw.report(run)
     content = found.path.read_text()
@@ -211,7 +211,10 @@ def killed(model: Path, run: Path, at: int = 8, **more: Any) -> Path:
     return run
 
 
-@pytest.mark.parametrize("number", [8])
+AT_STEPS = [pytest.param(n, marks=[pytest.mark.slow] * (n != 8)) for n in range(1, STEPS + 1)]
+
+
+@pytest.mark.parametrize("number", AT_STEPS)
 def test_a_killed_run_ends_as_if_it_never_had_been(
     done: Trained, model: Path, tmp_path: Path, number: int
 ) -> None:
@@ -249,14 +252,6 @@ def test_a_run_does_not_go_on_with_its_domains_swapped(model: Path, tmp_path: Pa
     rw.build_data(model, {"other": TEXTS[:4], "one": TEXTS[4:]}, tokens)
     with pytest.raises(InputError, match="tokens_sha256"):
         trained(model, run, **more)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", range(1, STEPS + 1))
-def test_a_run_killed_after_any_step_ends_as_if_it_never_had_been(
-    done: Trained, model: Path, tmp_path: Path, number: int
-) -> None:
-    test_a_killed_run_ends_as_if_it_never_had_been(done, model, tmp_path, number)
 
 
 def test_terminated_it_saves_says_so_and_goes_on(
@@ -303,14 +298,12 @@ def test_a_finished_run_is_only_told_again(done: Trained, model: Path) -> None:
 def test_a_finished_run_whose_model_was_changed_is_not_told_again(
     name: str, deleted: bool, done: Trained, model: Path, tmp_path: Path
 ) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(done.run, run)
+    run = Path(shutil.copytree(done.run, tmp_path / "run"))
     file = run / "model" / name
-    content = bytearray(file.read_bytes())
-    content[-10] ^= 1
+    content = file.read_bytes()
     file.unlink()
     if not deleted:
-        file.write_bytes(content)
+        file.write_bytes(content[:-10] + bytes([content[-10] ^ 1]) + content[-9:])
     with pytest.raises(InputError, match=rf"{name}: is not as it was written; remove "):
         trained(model, run)
     shutil.rmtree(run / "model")
@@ -631,10 +624,7 @@ def test_a_damaged_checkpoint_or_journal_is_no_end(
     """The run resumes from the checkpoint before; a journal without lines is refused at once."""
     run = killed(model, tmp_path / "run", 12)
     [before, last] = sorted(run.glob("checkpoint-*"), key=lambda path: len(path.name))
-    shard = next(last.glob("shard-*"))
-    content = bytearray(shard.read_bytes())
-    content[-1] ^= 1
-    shard.write_bytes(content)
+    flip(next(last.glob("shard-*")), -1)
     lines = (run / "training.jsonl").read_bytes()
     (run / "training.jsonl").unlink()
     with pytest.raises(InputError, match="step 1 of stage 1 was trained, but its line is missing"):

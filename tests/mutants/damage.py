@@ -6,6 +6,7 @@ import json
 import random
 import struct
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 
@@ -17,6 +18,13 @@ class Mutant(NamedTuple):
 
 
 Mutate = Callable[[bytes, random.Random], Mutant]
+
+
+def flip(path: Path, at: int) -> None:
+    """Change one bit of a file."""
+    content = bytearray(path.read_bytes())
+    content[at] ^= 1
+    path.write_bytes(content)
 
 
 def flipped(content: bytes, rng: random.Random) -> Mutant:

@@ -47,6 +47,7 @@ from ropewalk.values import Result
 from tests.api.conformance import check_result
 from tests.evaluation import tiny
 from tests.evaluation.test_chat import WITH_BOS, chat, tokenizer
+from tests.mutants.damage import flip
 from tests.pipeline.conftest import TARGET, extended
 
 
@@ -263,8 +264,7 @@ def edited(*keys: str | int, to: object) -> Callable[[Path], None]:
 def test_a_damaged_or_foreign_stage_file_is_named_with_the_remedy(
     done: Extended, folder: Path, run: Path, tmp_path: Path, name: str, damage: Any, complaint: str
 ) -> None:
-    copy = tmp_path / "run"
-    shutil.copytree(run, copy)
+    copy = Path(shutil.copytree(run, tmp_path / "run"))
     damage(copy / f"{name}.json")
     with pytest.raises(InputError, match=complaint) as refused:
         extended(folder, copy)
@@ -328,21 +328,14 @@ def test_a_damaged_export_is_not_claimed_nor_overwritten(
     folder: Path, copied: Path, name: str, damage: Any, complaint: str
 ) -> None:
     damage(copied / name)
-    before = {
-        path: path.stat().st_mtime_ns for path in copied.rglob("*") if path.suffix != ".jsonl"
-    }
+    kept = [path for path in copied.rglob("*") if path.suffix != ".jsonl"]
+    before = {path: path.stat().st_mtime_ns for path in kept}
     with pytest.raises(InputError, match=complaint) as refused:
         extended(folder, copied)
     whole = copied / Path(name).parts[0]
     assert f"remove {whole} to have it exported again" in str(refused.value)
     before.pop(copied / "lock")
     assert {path: path.stat().st_mtime_ns for path in before} == before
-
-
-def flip(file: Path, place: int) -> None:
-    content = bytearray(file.read_bytes())
-    content[place] ^= 1
-    file.write_bytes(content)
 
 
 def test_a_moved_run_of_a_moved_model_is_the_same_run(

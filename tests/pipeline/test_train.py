@@ -30,6 +30,7 @@ from ropewalk.run_on_disk import RunOnDisk
 from ropewalk.training.recipes import named
 from tests.api.conformance import check_result
 from tests.evaluation import tiny
+from tests.mutants.damage import flip
 from tests.pipeline.conftest import TARGET, extended
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
@@ -96,9 +97,7 @@ def test_trained_weights_that_were_changed_are_not_gone_on_with(
     copied = tmp_path / "run"
     shutil.copytree(run, copied)
     weights = copied / "train" / "trained" / "model.safetensors"
-    content = bytearray(weights.read_bytes())
-    content[-10] ^= 1
-    weights.write_bytes(content)
+    flip(weights, -10)
     with pytest.raises(InputError, match=r"model\.safetensors: is not as it was written; remove"):
         with_training(folder, copied)
 

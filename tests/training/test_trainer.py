@@ -22,6 +22,7 @@ from ropewalk.training import checkpoint
 from ropewalk.training.callback import NotFinite, RopewalkCallback
 from ropewalk.training.collator import WindowCollator
 from ropewalk.training.execution import Division
+from tests.mutants.damage import flip
 from tests.training import tiny
 from tests.training.sharded import with_lora
 
@@ -88,12 +89,6 @@ def copied(run: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(run, tmp_path / "copy"))
 
 
-def flip(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-
-
 def remove(paths: Iterable[Path]) -> None:
     for path in paths:
         path.unlink()
@@ -121,7 +116,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda own: shard_of(own).unlink(),
         "is missing, or not a regular file; remove this",
     ),
-    "a flipped bit": (lambda own: flip(shard_of(own)), "is damaged; remove this checkpoint"),
+    "a flipped bit": (lambda own: flip(shard_of(own), -1), "is damaged; remove this checkpoint"),
     "a log that was edited": (
         lambda own: (own / "trainer_state.json").write_text("{}"),
         "trainer_state.json: is damaged",

@@ -25,6 +25,7 @@ from ropewalk.progress import Status
 from tests.audit.files.folders import SINGLE, bundled, edit, judged
 from tests.gguf.gguf_cases import unproven
 from tests.gguf.gguf_files import rewritten
+from tests.mutants.damage import flip
 
 
 @pytest.fixture
@@ -32,14 +33,6 @@ def folder(tmp_path: Path) -> Path:
     path = bundled(tmp_path / "model")
     Manifest.of(path).write(path)
     return path
-
-
-def flip(path: Path, at: int) -> None:
-    with path.open("r+b") as file:
-        file.seek(at)
-        (old,) = file.read(1)
-        file.seek(at)
-        file.write(bytes([old ^ 1]))
 
 
 def test_a_folder_as_it_was_written_is_well(folder: Path) -> None:

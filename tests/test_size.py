@@ -21,12 +21,12 @@ BUDGET = {
     "ropewalk/planning": 1112,
     "ropewalk/reports": 1912,
     "ropewalk/rotation": 550,
-    "ropewalk/runtimes": 3957,
+    "ropewalk/runtimes": 3974,
     "ropewalk/scaling": 593,
     "ropewalk/searching": 2603,
     "ropewalk/theory": 787,
     "ropewalk/training": 2795,
-    "tests": 44240,
+    "tests": 44250,
 }
 """As `python -m tools.size` counts: no blank lines, comments or docstrings."""
 

@@ -84,7 +84,7 @@ class GGUFFile:
 
     def faults(self, subject: ExaminedModel) -> tuple[Finding, ...]:
         """The traps that it is in."""
-        return (*findings(self.header), *traps.find(subject))
+        return (*findings(self.header, subject.plan), *traps.find(subject))
 
     def tried(
         self, subject: ExaminedModel, files: Files, faults: Sequence[Finding], progress: Progress

@@ -30,7 +30,7 @@ from ropewalk.models.load import load
 from ropewalk.planning.extension import extend
 from ropewalk.runtimes import every
 from ropewalk.runtimes.trials.llama_cpp import compared, without_settings
-from ropewalk.schedule import RotarySchedule
+from ropewalk.schedule import LogN, RotarySchedule
 from tests.examples import examples
 from tests.gguf import tiny_architectures
 from tests.gguf.gguf_cases import plan_of, start_of, tiny_folder, unproven
@@ -105,6 +105,19 @@ def test_a_clean_file_passes_without_a_word(tmp_path: Path) -> None:
     path = header_only(tmp_path / "a.gguf", **WHOLE)
     assert named(path) == set()
     assert named(path, searched(tmp_path / "b.gguf")) == set()
+
+
+@pytest.mark.parametrize(("scale", "lost"), [(None, True), (0.1, False), (0.2, True)])
+def test_a_growth_of_queries_that_the_file_lacks_is_named(
+    scale: float | None, lost: bool, tmp_path: Path
+) -> None:
+    """llama.cpp reads no such key as no growth: measured on a tiny mistral3."""
+    keys: dict[str, Any] = {"rope.scaling.original_context_length": 512}
+    keys |= {} if scale is None else {"attention.temperature_scale": scale}
+    path = header_only(tmp_path / "a.gguf", architecture="mistral3", keys=keys)
+    start = plain(tmp_path / "plain.gguf")
+    plan = plan_of(replace(start, log_n=LogN("steps", 512, 0.1)), start.length)
+    assert named(path, plan) == ({"position-scaling-lost"} if lost else set())
 
 
 @pytest.mark.parametrize("method", ["linear", "yarn", "ntk"])

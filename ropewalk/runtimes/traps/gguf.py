@@ -8,6 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+import numpy as np
+
+from ropewalk.context_plan import ContextPlan
 from ropewalk.gguf.header import F32, FREQUENCIES, LONG, SHORT, GGUFHeader
 from ropewalk.gguf.rotation import (
     DEFAULT_BASE,
@@ -22,10 +25,25 @@ from ropewalk.runtimes.reading import LLAMA_CPP
 _RUNTIMES = (LLAMA_CPP,)
 
 
-def findings(header: GGUFHeader) -> Iterator[Finding]:
-    """The traps that lie in the file itself."""
+def findings(header: GGUFHeader, plan: ContextPlan | None) -> Iterator[Finding]:
+    """The traps that lie in the file itself, and the growth that a plan asks of it."""
     yield from _of_factors(header)
     yield from _of_settings(header)
+    for steps in plan.schedules.values() if plan is not None else ():
+        want = steps[-1].schedule.log_n
+        if want is None or want.growth is None:
+            continue
+        growth = np.float32(header.number("attention.temperature_scale") or 0)
+        length = header.count("rope.scaling.original_context_length")
+        if (growth, length) != (np.float32(want.growth), want.length):
+            yield Finding(
+                "position-scaling-lost",
+                _RUNTIMES,
+                f"the plan scales queries by {want}; in the file: attention.temperature_scale = "
+                f"{growth:g}, rope.scaling.original_context_length = {length}",
+                "attention beyond the original length is not as sharp as planned",
+                "convert it again, with a converter that knows llama_4_scaling_beta",
+            )
 
 
 def _of_factors(header: GGUFHeader) -> Iterator[Finding]:

@@ -392,7 +392,7 @@ class _Model:
             alike[True].add("mlp.gate.e_score_correction_bias")
         stated = self.count("num_hidden_layers") or len(self.layers)
         wanted = in_each_layer(self.reader)
-        dense = any(name.startswith("mlp.") for name in wanted) or sparse == set()
+        dense = any(name.startswith("mlp.") for name in wanted) or self._sparse() == set()
         if wanted and not dense and not any(map(_chooses, self.layers.values())):
             yield f"no layer has experts, and those of a {self.reader.model_type!r} have"
         absent = [name for name in self._last() if name not in self.tensors]

@@ -651,6 +651,17 @@ def test_experts_are_as_many_and_as_wide_as_the_config_asks(
         assert f"leaves {left} to its class" in check_shapes(shapes, less).unknown
 
 
+@pytest.mark.parametrize(
+    ("family", "changes"),
+    [("deepseek_v3", {"first_k_dense_replace": 2}), ("cwm", {"mlp_bias": True})],
+)
+def test_forms_that_few_models_take_are_right(family: str, changes: dict[str, Any]) -> None:
+    model = tiny_model(family, **changes)
+    shapes = {name: tuple(weight.shape) for name, weight in model.state_dict().items()}
+    found = check_shapes(shapes, json.loads(model.config.to_json_string(use_diff=False)))
+    assert found.problems == ()
+
+
 def test_experts_in_one_tensor_are_experts_too(tmp_path: Path) -> None:
     model = tiny_model("granitemoe")
     model.save_pretrained(tmp_path)

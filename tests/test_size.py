@@ -17,7 +17,7 @@ BUDGET = {
     "ropewalk/gguf": 2980,
     "ropewalk/models": 4182,
     "ropewalk/number_formats": 1144,
-    "ropewalk/pipeline": 2169,
+    "ropewalk/pipeline": 2172,
     "ropewalk/planning": 1112,
     "ropewalk/reports": 1912,
     "ropewalk/rotation": 550,
@@ -26,7 +26,7 @@ BUDGET = {
     "ropewalk/searching": 2603,
     "ropewalk/theory": 787,
     "ropewalk/training": 2795,
-    "tests": 44259,
+    "tests": 44264,
 }
 """As `python -m tools.size` counts: no blank lines, comments or docstrings."""
 

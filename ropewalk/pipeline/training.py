@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import torch
@@ -61,6 +62,8 @@ from ropewalk.training.stage import ADAPTER, StageJob, train_stage, written_byte
 from ropewalk.untrusted import read_json
 
 MODEL, EXPORT = "model", "export.json"
+_ALONE = Lock()
+"""The Trainer keeps its state in the process, so the trainings of several threads take turns."""
 _FEW = 0.05
 """The share of the tokens in documents longer than the model serves, below which a notice is
 given."""
@@ -292,13 +295,14 @@ def train_in(
     directory: RunDirectory | None, job: StageJob, number: int, progress: Progress, notice: Notice
 ) -> None:
     """Train a stage; a run directory keeps every step."""
-    train_stage(
-        job,
-        journal=None if directory is None else _journal(directory, number),
-        progress=progress,
-        event=(lambda kind, **_: None) if directory is None else directory.event,
-        notice=notice,
-    )
+    with _ALONE:
+        train_stage(
+            job,
+            journal=None if directory is None else _journal(directory, number),
+            progress=progress,
+            event=(lambda kind, **_: None) if directory is None else directory.event,
+            notice=notice,
+        )
 
 
 def _journal(directory: RunDirectory, number: int) -> StepJournal:

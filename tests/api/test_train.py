@@ -11,6 +11,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -212,6 +213,12 @@ def killed(model: Path, run: Path, at: int = 8, **more: Any) -> Path:
 
 
 AT_STEPS = [pytest.param(n, marks=[pytest.mark.slow] * (n != 8)) for n in range(1, STEPS + 1)]
+
+
+def test_trainings_of_two_threads_take_turns(done: Trained, model: Path, tmp_path: Path) -> None:
+    with ThreadPoolExecutor() as both:
+        ends = both.map(lambda name: trained(model, tmp_path / name), ("one", "other"))
+    assert [each.stages for each in ends] == [done.stages] * 2
 
 
 @pytest.mark.parametrize("number", AT_STEPS)

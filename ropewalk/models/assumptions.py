@@ -261,7 +261,7 @@ def _layout(reader: ConfigReader) -> Iterator[Assumption]:
     interleaved = reader.family.pair_layout == "interleaved"
     if stated is None or stated == interleaved or reader.model_type not in FAMILIES:
         return
-    if reader.model_type != "deepseek_v3":  # the one of them whose code in transformers reads it
+    if "rope_interleave" not in reader.family.defaults:  # else its class in transformers reads it
         yield Assumption(
             "layout-conflict",
             f"{reader.prefix}rope_interleave = {str(stated).lower()} is followed, although models "

@@ -152,6 +152,9 @@ def test_a_lost_setting_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert found.causes[0].name == "no scaling"
         assert "answers like the plan without any scaling" in found.summary()
         assert rw.howlong(url, need=512, against=file, run=tmp_path / "run") == found
+    file.write_text(f"{file.read_text('utf-8')} ", "utf-8")  # any other file of that name
+    with serving(path, n_ctx=made.TARGET) as url, pytest.raises(InputError, match="against_sha256"):
+        rw.howlong(url, need=512, against=file, run=tmp_path / "run")
 
 
 def ideal(**how: Any) -> Any:

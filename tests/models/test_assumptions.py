@@ -140,6 +140,14 @@ def test_null_means_no_only_to_a_class_that_reads_the_key(kind: str, layout: str
     assert present_plan(config).longest().geometry.pair_layout == layout
 
 
+def test_the_classes_that_read_how_pairs_lie_are_followed_without_a_word() -> None:
+    reads = {kind for kind, own in FAMILIES.items() if "rope_interleave" in own.defaults}
+    assert reads > {"deepseek_v3", "youtu", "glm4_moe_lite"}
+    for kind in reads:
+        own = {"model_type": kind, "qk_rope_head_dim": 16, "rope_interleave": True}
+        assert "layout-conflict" not in stated(llama(**own))
+
+
 def test_linear_scaling_over_one_length_is_read_as_the_engines_do_and_said() -> None:
     """LLaMA-2-7B-32K states the scaled length, Vicuna the one before scaling."""
     path = Path(__file__).parent / "published" / "llama2-7b-32k.json"

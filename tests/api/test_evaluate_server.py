@@ -7,7 +7,9 @@ import re
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from socket import socket
 from typing import Any
 
 import pytest
@@ -186,6 +188,24 @@ def test_another_server_in_the_same_run_is_refused(
         evaluated(url, whole[1])
 
 
+def test_a_server_with_another_scaling_is_another_one(tmp_path: Path) -> None:
+    """Started again under the same address and name: the run's answers would be of two models."""
+    with socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    asked = partial(evaluated, run=tmp_path / "run", tasks=["passkey"], samples=1, plans=[])
+    other = replace(made.plan().longest(), attention_scaling=1.0)
+    for schedule in (None, other):
+        path = made.gguf(tmp_path / f"{schedule is None}.gguf", schedule)
+        path = path.replace(tmp_path / "model.gguf")
+        with serving(path, n_ctx=made.TARGET, port=port) as url:
+            if schedule is None:
+                assert asked(url).to_json() == asked(url).to_json()
+            else:
+                with pytest.raises(RopewalkError, match="answers otherwise than when this run"):
+                    asked(url)
+
+
 def test_the_fingerprint_comes_first(
     llama: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -266,7 +286,7 @@ def test_a_canary_that_was_edited_or_removed(tmp_path: Path) -> None:
     canary = tmp_path / "run" / CANARY
     with misbehaving(lambda asked, n: said(completed(asked, choices=choices))) as wire:
         evaluated(wire.url, tmp_path / "run", tasks=["passkey"], samples=1)
-        canary.write_text(json.dumps({"top": [[40, -9.5]]}), "utf-8")
+        canary.write_text(json.dumps({"tops": [[[40, -9.5]]]}), "utf-8")
         for told in ("has been edited since it was written", "was removed, and nothing else shows"):
             with pytest.raises(RopewalkError, match=told):
                 evaluated(wire.url, tmp_path / "run", tasks=["passkey"], samples=1)
@@ -289,7 +309,7 @@ def test_a_canary_that_was_damaged_and_sealed(
     with misbehaving(lambda asked, n: said(completed(asked, choices=choices))) as wire:
         evaluated(wire.url, tmp_path / "run", tasks=["passkey"], samples=1)
         for pair in pairs:
-            (tmp_path / "run" / CANARY).write_text(json.dumps({"top": [pair]}), "utf-8")
+            (tmp_path / "run" / CANARY).write_text(json.dumps({"tops": [[pair]] * 8}), "utf-8")
             resealed(tmp_path / "run", CANARY)
             with pytest.raises(RopewalkError, match=told):
                 evaluated(wire.url, tmp_path / "run", tasks=["passkey"], samples=1)
@@ -311,7 +331,7 @@ def test_a_run_goes_on_with_the_fingerprint_that_it_began_with(tmp_path: Path) -
         found = evaluated(wire.url, run, fingerprint=own, **asked)
         assert found.verdict is not None
         assert evaluated(wire.url, run, fingerprint=own, **asked).verdict == found.verdict
-        other = replace(own, plan_id="another")
+        other = replace(made.plan().longest(), attention_scaling=1.0)
         with pytest.raises(InputError, match="the fingerprint given is that of the plan another"):
             evaluated(wire.url, run, fingerprint=other, **asked)
 

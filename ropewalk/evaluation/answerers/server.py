@@ -16,6 +16,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ropewalk.context_plan import ContextPlan
 from ropewalk.data.corpora import Document
 from ropewalk.errors import InputError, InvalidValue
@@ -24,7 +26,7 @@ from ropewalk.evaluation.conditions import default_lengths
 from ropewalk.evaluation.encoding import Encoder
 from ropewalk.evaluation.runner import Evaluation
 from ropewalk.evaluation.samples import Sample
-from ropewalk.evaluation.served.check import check, check_canary
+from ropewalk.evaluation.served.check import beginnings, check, check_canary
 from ropewalk.evaluation.served.client import Client
 from ropewalk.evaluation.served.fingerprint import Fingerprint, Verdict
 from ropewalk.evaluation.served.server import Server, ServerInfo
@@ -47,7 +49,7 @@ VERDICT = "verdict.json"
 MOST_AT_ONCE = 256
 CHECKED_EVERY = 64
 """Batches after which a server is asked again what it is."""
-_CANARY_TOKENS = 64
+_CANARY_TOKENS, _ECHOED = 1024, 64
 
 
 def claims(call: Asked) -> bool:
@@ -90,7 +92,7 @@ def opened(call: Asked) -> Iterator[Evaluation]:
                 "plan": None if follows is None else follows.to_json(),
             },
             original_length=max(settings.lengths) if planned is None else planned.original_length,
-            canary=canary,
+            canary=canary[: max(settings.lengths) - 1],
             compared=partial(_compared, call, server),
             files=() if source is None else source.places,
         )
@@ -183,7 +185,7 @@ class Served(Answerer):
         subject: Subject,
         identity: Mapping[str, object],
         original_length: int,
-        canary: Sequence[int],
+        canary: list[int],
         compared: Callable[[RunDirectory | None], Verdict | None] = lambda _: None,
         files: Sequence[Path] = (),
     ) -> None:
@@ -210,8 +212,8 @@ class Served(Answerer):
             )
 
     def begin(self, directory: RunDirectory | None) -> None:
-        self.opened.check_no_echo(self._canary)
-        check_canary(self.opened, directory, self._canary)
+        self.opened.check_no_echo(self._canary[:_ECHOED])
+        self._check_canary(directory)
         self.verdict = self._compared(directory)
 
     def answers(self, task: Task, mode: Mode, batches: Batches) -> Iterator[Sequence[Answer]]:
@@ -231,7 +233,15 @@ class Served(Answerer):
 
     def end(self, directory: RunDirectory | None) -> None:
         self.opened.check_unchanged()
-        check_canary(self.opened, directory, self._canary)
+        self._check_canary(directory)
+
+    def _check_canary(self, directory: RunDirectory | None) -> None:
+        parts = beginnings(self._canary)
+        if self.opened.takes_tokens:
+            check_canary(self.opened, directory, parts)
+        else:  # the parts of a text may be other tokens than those of the whole
+            texts = [self.encoder.text(np.array(part, dtype=np.int64)) for part in parts]
+            check_canary(self.opened, directory, texts)
 
 
 @contextmanager
@@ -266,7 +276,8 @@ def encoder_of(folder: Path) -> Encoder:
 
 def canary_of(encoder: Encoder, documents: Sequence[Document]) -> list[int]:
     """The fixed prompt by whose answer a changed model is noticed."""
-    tokens: list[int] = encoder.sequence(documents[0].text[:2048])[:_CANARY_TOKENS].tolist()
+    text = "".join(each.text for each in documents)[: 8 * _CANARY_TOKENS]
+    tokens: list[int] = encoder.sequence(text)[:_CANARY_TOKENS].tolist()
     return tokens
 
 

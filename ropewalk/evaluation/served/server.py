@@ -167,8 +167,8 @@ class Server:
     """Needed if a server takes text alone, or spells the tokens that it names."""
     takes_tokens: bool = True
     top: int = TOP
-    canary: dict[int, float] | None = None
-    """The first answer to the canary, of a run without a directory."""
+    canary: list[dict[int, float]] | None = None
+    """The first answers to the canary, of a run without a directory."""
     _model: str | None = field(default=None, repr=False)
     _ids: dict[str, int] | None = field(default=None, repr=False)
 

@@ -65,7 +65,7 @@ def causes_of(
     elif not causes and in_process:
         causes.append(Cause("model", "the model itself, under the rotation that its files state"))
     elif not causes:
-        words = "nothing was cut: the model itself, or a setting of the server"
+        words = "nothing shows a cut: the model itself, or a setting of the server"
         if verdict is None:
             words += "; give the model's folder or fingerprint (`against`) to find out which"
         causes.append(Cause("unknown", words, certain=False))

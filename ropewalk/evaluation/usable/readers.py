@@ -20,7 +20,7 @@ from ropewalk.evaluation.answering import TokenScores
 from ropewalk.evaluation.encoding import SMALL_VOCABULARY, Encoder, IntArray
 from ropewalk.evaluation.planted import Planted
 from ropewalk.evaluation.samples import common_beginning
-from ropewalk.evaluation.served.check import check, check_canary
+from ropewalk.evaluation.served.check import beginnings, check, check_canary
 from ropewalk.evaluation.served.client import Client, Refused, ServerError
 from ropewalk.evaluation.served.fingerprint import Fingerprint, Verdict
 from ropewalk.evaluation.served.server import Server, ServerInfo, discover
@@ -322,7 +322,9 @@ class ServedReader(DocumentReader):
     def check_same(self, directory: RunDirectory | None) -> None:
         self._server.check_unchanged()
         if not self._chats:
-            check_canary(self._server, directory, text=self._trials[0])
+            # The trial that was read, so its length is one that the server serves.
+            text = "".join(self._trials)
+            check_canary(self._server, directory, beginnings(text))
 
     def compared(self, fingerprint: Fingerprint, encoder: Encoder | None) -> Verdict:
         """The verdict on the server by the fingerprint of the weights that it should have."""

@@ -37,7 +37,7 @@ USUAL: dict[str, Any] = {
             ["truncation"],
             "cuts prompts to 1,000 tokens",
         ),
-        ([read("01010101", seen=3700)] * 6, {}, ["unknown"], "nothing was cut"),
+        ([read("01010101", seen=3700)] * 6, {}, ["unknown"], "nothing shows a cut"),
         ([read("0" * 8, refused="too long")], {}, ["context"], r"refuses prompts of 4k .*too long"),
         (
             [read("00000011")] * 6,
@@ -60,7 +60,7 @@ USUAL: dict[str, Any] = {
         ([], {"unfinished": 3}, ["thoughts"], "too long to finish 3 answers"),
         ([read("01010101")] * 6, {}, ["unknown"], "give the model's folder or fingerprint"),
         ([read("01010101")] * 6, {"in_process": True}, ["model"], "the model itself"),
-        ([read("00000000")] * 6, {}, ["unknown"], "nothing was cut"),
+        ([read("00000000")] * 6, {}, ["unknown"], "nothing shows a cut"),
     ],
 )
 def test_causes(

@@ -223,26 +223,28 @@ for call in (
     ]
 
 
+VERIFIED = ("verify", BUNDLED, "--runtime", "transformers")
+
+
 @pytest.mark.parametrize(
-    "failure",
+    ("failure", "words"),
     [
-        "raise OSError('libcudart.so: cannot open shared object file')",
-        "raise ImportError('libtorch.so: undefined symbol')",
-        "import torch._C",
-        "import numpy.no_such_module",
+        ("raise OSError('libcudart.so: cannot open shared object file')", ["precision", "bundled"]),
+        ("raise ImportError('libtorch.so: undefined symbol')", VERIFIED),
+        ("import torch._C", ["precision", "bundled"]),
+        ("import numpy.no_such_module", VERIFIED),
     ],
 )
 def test_a_broken_package_is_not_called_missing(
-    failure: str, call: Callable[..., Done], tmp_path: Path
+    failure: str, words: Sequence[str], call: Callable[..., Done], tmp_path: Path
 ) -> None:
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "__init__.py").write_text(f"{failure}\n")
-    for words in (["precision", "bundled"], ["verify", BUNDLED, "--runtime", "transformers"]):
-        done = call(WITH_A_FOLDER_BEFORE_OTHERS, tmp_path, *words)
-        assert done.returncode == 2
-        assert "pip install" not in done.stderr + done.stdout
-        assert done.stderr.startswith("error: torch is installed, but cannot be imported (")
-        assert done.stderr.count("\n") == 1
+    done = call(WITH_A_FOLDER_BEFORE_OTHERS, tmp_path, *words)
+    assert done.returncode == 2
+    assert "pip install" not in done.stderr + done.stdout
+    assert done.stderr.startswith("error: torch is installed, but cannot be imported (")
+    assert done.stderr.count("\n") == 1
 
 
 def test_other_missing_packages_are_not_ours() -> None:

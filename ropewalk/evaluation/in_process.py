@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -121,13 +121,13 @@ class InProcess(Answerer):
         return self._scorer.score(sequences, starts)
 
     def under(self, subject: Subject, length: int) -> AbstractContextManager[object]:
-        from ropewalk.models.install import applied
+        from ropewalk.models.install import applied, unmodified
 
         plan = next(c.plan for c in self.conditions if c[:2] == (subject.method, subject.plan_id))
         if plan is None:
             plan = self.loaded.present_plan
             if all(len(plan.steps(layer_type)) == 1 for layer_type in plan.schedules):
-                return nullcontext()
+                return unmodified(self.loaded.model)
             # Stock modules would choose by the tokens so far, anew for each chunk and token.
             plan = at_length(plan, length)
             length = min(length, plan.target_length)

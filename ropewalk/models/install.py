@@ -123,6 +123,21 @@ def applied(
             _restore(model, previous)
 
 
+@contextmanager
+def unmodified(model: nn.Module) -> Iterator[None]:
+    """Follow no plan but the model's own within a `with` block, whatever was applied before."""
+    with _in_one_thread(model):
+        installation = _installation(model)
+        previous = installation.setting if installation else None
+        uninstall(model)
+        try:
+            yield
+        finally:
+            if previous is not None and installation is not None:
+                installation.follow(previous)
+                model._ropewalk = installation  # type: ignore[assignment]
+
+
 _FOLLOWED_IN: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
 _LOCK = Lock()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from ropewalk.evaluation.conditions import Condition, conditions_of, default_len
 from ropewalk.evaluation.identity import digest_of_weights, run_identity
 from ropewalk.evaluation.results import summarise
 from ropewalk.evaluation.statistics import wilson
-from ropewalk.models.config import present_plan
+from ropewalk.models.config import BUNDLED, present_plan
 from ropewalk.planning.extension import extend_plan
 from ropewalk.progress import Status
 from ropewalk.records import EvalRecord
@@ -305,3 +306,11 @@ def test_a_budget_too_small_for_any_answer(changes: dict[str, Any], told: str) -
         rw.evaluate(
             tiny.loaded(), tasks=["kv", "passkey"], lengths=[128, 256], corpus=CORPUS, **changes
         )
+
+
+def test_none_is_the_unmodified_model_whatever_is_applied() -> None:
+    loaded = rw.load(BUNDLED)
+    asked = partial(rw.evaluate, loaded, tasks=["perplexity"], lengths=[512], samples=1)
+    alone = asked()
+    with rw.applied(loaded.model, rw.plan(BUNDLED, "2k", "yarn").plan):
+        assert asked().to_json() == alone.to_json()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,7 @@ from ropewalk import attention
 from ropewalk.context_plan import FULL_ATTENTION, ContextPlan, PlanStep
 from ropewalk.errors import InputError, InvalidValue, Unsupported
 from ropewalk.models.config import present_plan
-from ropewalk.models.install import applied, install, uninstall
+from ropewalk.models.install import applied, install, uninstall, unmodified
 from ropewalk.models.renamed import recompute_activations
 from ropewalk.models.rotary import PlannedRotary
 from ropewalk.models.stock_config import with_plan
@@ -287,29 +289,32 @@ def test_uninstalling_leaves_every_bit_as_it_was() -> None:
     uninstall(model)  # nothing to take out
 
 
+def failure(following: Callable[[], AbstractContextManager[None]]) -> Exception | None:
+    """The error of another thread that makes a model follow a plan; None if it may."""
+
+    def other() -> None:
+        with following():
+            return
+
+    with ThreadPoolExecutor() as pool:
+        error = pool.submit(other).exception()
+    assert error is None or isinstance(error, Exception)
+    return error
+
+
 def test_a_second_thread_is_refused_and_the_first_is_not_disturbed() -> None:
     model = tiny_model()
     before = model(tokens(SEQUENCE)).logits
     plan = everything(model)
-    said: list[str] = []
-
-    def other() -> None:
-        try:
-            with applied(model, plan):
-                said.append("followed")
-        except Unsupported as error:
-            said.append(str(error))
-
     with applied(model, plan):
         within = model(tokens(SEQUENCE)).logits
-        thread = Thread(target=other)
-        thread.start()
-        thread.join()
+        for following in (partial(applied, model, plan), partial(unmodified, model)):
+            refused = failure(following)
+            assert isinstance(refused, Unsupported)
+            assert "another thread makes this model follow a plan" in str(refused)
         assert torch.equal(model(tokens(SEQUENCE)).logits, within)
-    assert "another thread makes this model follow a plan" in said[0]
     assert torch.equal(model(tokens(SEQUENCE)).logits, before)
-    other()
-    assert said[1:] == ["followed"]
+    assert failure(partial(applied, model, plan)) is None
 
 
 def test_applied_plans_nest() -> None:
@@ -323,6 +328,20 @@ def test_applied_plans_nest() -> None:
         with pytest.raises(ZeroDivisionError), applied(model, outer):
             1 / 0  # noqa: B018
         assert apart(logits(model, ids), followed)
+    assert torch.equal(logits(model, ids), followed)
+
+
+def test_unmodified_is_without_any_plan_and_in_one_thread() -> None:
+    model = tiny_model()
+    ids = tokens(WINDOW)
+    before = logits(model, ids)
+    with unmodified(model):
+        assert torch.equal(logits(model, ids), before)
+    install(model, everything(model))
+    followed = logits(model, ids)
+    with unmodified(model):
+        assert torch.equal(logits(model, ids), before)
+        assert isinstance(failure(lambda: applied(model, everything(model))), Unsupported)
     assert torch.equal(logits(model, ids), followed)
 
 

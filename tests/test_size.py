@@ -15,18 +15,18 @@ BUDGET = {
     "ropewalk/evaluation": 9233,
     "ropewalk/exporting": 1747,
     "ropewalk/gguf": 2980,
-    "ropewalk/models": 4182,
+    "ropewalk/models": 4194,
     "ropewalk/number_formats": 1144,
     "ropewalk/pipeline": 2172,
     "ropewalk/planning": 1112,
     "ropewalk/reports": 1912,
     "ropewalk/rotation": 550,
-    "ropewalk/runtimes": 3974,
+    "ropewalk/runtimes": 3984,
     "ropewalk/scaling": 593,
     "ropewalk/searching": 2603,
     "ropewalk/theory": 787,
     "ropewalk/training": 2795,
-    "tests": 44290,
+    "tests": 44317,
 }
 """As `python -m tools.size` counts: no blank lines, comments or docstrings."""
 

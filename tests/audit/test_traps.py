@@ -467,3 +467,12 @@ def _found_in(path: Path) -> set[str]:
 
 def _names(cell: str) -> list[str]:
     return re.findall(r"`([a-z-]+)`", cell)
+
+
+def test_a_plan_for_a_model_whose_layers_all_rest_is_not_followed(tmp_path: Path) -> None:
+    """SmolLM3's list has 1 for a layer that rotates, which its name makes easy to invert."""
+    config = tiny_config("smollm3").to_dict()
+    plan = present_plan(config)
+    config["no_rope_layers"] = [0] * config["num_hidden_layers"]
+    found = verified(tmp_path, config, "transformers", "vllm", plan=plan)
+    assert named(found.wrong) == {"frequencies-differ"}

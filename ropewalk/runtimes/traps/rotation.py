@@ -37,7 +37,7 @@ from dataclasses import replace
 import numpy as np
 
 from ropewalk.context_plan import APPROXIMATES
-from ropewalk.errors import RopewalkError
+from ropewalk.errors import RopewalkError, Unsupported
 from ropewalk.lengths import format_length
 from ropewalk.models.config import DUAL_CHUNK, ORIGINAL_LENGTH
 from ropewalk.models.stock_config import is_dynamic, two_lists
@@ -102,6 +102,18 @@ def _rounded(scaling: float, wanted: float) -> bool:
     """True if a config states the same number, cut to four digits or more, as OLMo 3's 1.2079."""
     digits = len(repr(wanted).partition(".")[2])
     return digits >= 4 and round(scaling, digits) == wanted
+
+
+def nothing_rotates(subject: ExaminedModel) -> Iterator[Finding]:
+    if subject.plan is None or not subject.config:
+        return
+    try:
+        subject.reader.rotating_layers()
+    except Unsupported as error:
+        lost = "no position has an effect, so the plan has none"
+        yield Finding("frequencies-differ", (), str(error), lost, "take the key from its source")
+    except RopewalkError:  # which its reading tells of
+        return
 
 
 def on_a_cpu(subject: ExaminedModel) -> Iterator[Finding]:

@@ -29,6 +29,8 @@ def load(text: str) -> tuple[None, bytes]:
 
     global _tokenizer
     _tokenizer = Tokenizer.from_str(text)
+    if '"added_tokens"' not in text:  # transformers reads it, if only to find it empty
+        raise ValueError("it has no added_tokens")
     _tokenizer.no_padding()
     _tokenizer.no_truncation()
     return None, b""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from tools.size import code_lines, sizes
 
 BUDGET = {
-    "ropewalk/(modules)": 3693,
+    "ropewalk/(modules)": 3695,
     "ropewalk/api": 3269,
     "ropewalk/attention": 1074,
-    "ropewalk/audit": 1714,
+    "ropewalk/audit": 1717,
     "ropewalk/cli": 871,
     "ropewalk/costs": 829,
     "ropewalk/data": 1674,
@@ -26,7 +26,7 @@ BUDGET = {
     "ropewalk/searching": 2603,
     "ropewalk/theory": 787,
     "ropewalk/training": 2795,
-    "tests": 44317,
+    "tests": 44331,
 }
 """As `python -m tools.size` counts: no blank lines, comments or docstrings."""
 

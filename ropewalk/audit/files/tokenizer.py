@@ -172,8 +172,11 @@ def _misstated(settings: Config, needed: set[str]) -> str:
         )
 
     def are_templates(value: object) -> bool:
-        return not isinstance(value, list) or all(
-            isinstance(each, Mapping) and {"name", "template"} <= each.keys() for each in value
+        return isinstance(value, str | Mapping) or (
+            isinstance(value, list)
+            and all(
+                isinstance(each, Mapping) and {"name", "template"} <= each.keys() for each in value
+            )
         )
 
     rules: dict[str, tuple[Callable[[Any], bool], str]] = {

@@ -32,6 +32,10 @@ def _no_words(value: dict[str, Any]) -> None:
     value.update(added_tokens=[], post_processor=None)
 
 
+def _no_list(value: dict[str, Any]) -> None:
+    del value["added_tokens"]
+
+
 def _another_id(value: dict[str, Any]) -> None:
     value["added_tokens"][0]["id"] = 5000
 
@@ -70,6 +74,18 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str, str]] = {
         _fast(lambda value: value["model"]["vocab"].update({"zzzz": 1024})),
         "token-beyond-vocabulary",
         "has the id 1,024, and the vocabulary has 1,024 rows",
+    ),
+    "no list of added tokens": (
+        _fast(_no_list),
+        "tokenizer-broken",
+        "it has no added_tokens",
+    ),
+    "a template that is a number": (
+        lambda folder: edit(
+            folder / "tokenizer_config.json", lambda own: own.update(chat_template=5)
+        ),
+        "tokenizer-broken",
+        "chat_template = 5",
     ),
     "a limit that is text": (
         lambda folder: edit(

@@ -21,12 +21,12 @@ BUDGET = {
     "ropewalk/planning": 1112,
     "ropewalk/reports": 1912,
     "ropewalk/rotation": 550,
-    "ropewalk/runtimes": 3984,
+    "ropewalk/runtimes": 3985,
     "ropewalk/scaling": 593,
     "ropewalk/searching": 2603,
     "ropewalk/theory": 787,
     "ropewalk/training": 2795,
-    "tests": 44331,
+    "tests": 44332,
 }
 """As `python -m tools.size` counts: no blank lines, comments or docstrings."""
 

@@ -175,6 +175,7 @@ def test_values_that_the_class_of_every_runtime_refuses(
     "content",
     [
         *("[1]", '"x"', "{", '{"repetition_penalty": 0}', '{"cache_implementation": "x"}'),
+        '{"max_new_tokens": -1}',
         *('{"bad_words_ids": []}', '{"eos_token_id": "x"}', '{"top_p": 2}'),
     ],
 )

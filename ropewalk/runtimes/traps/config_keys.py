@@ -91,6 +91,7 @@ _GENERATION = {
     "top_k": (-1, math.inf),
     "min_p": (0, 1),
     "num_beams": (1, math.inf),
+    "max_new_tokens": (1, math.inf),
 }
 _SCALES = {"factor", "short_factor", "long_factor", "beta_fast", "low_freq_factor"}
 

@@ -10,7 +10,7 @@ BUDGET = {
     "ropewalk/attention": 1074,
     "ropewalk/audit": 1717,
     "ropewalk/cli": 871,
-    "ropewalk/costs": 829,
+    "ropewalk/costs": 842,
     "ropewalk/data": 1674,
     "ropewalk/evaluation": 9233,
     "ropewalk/exporting": 1747,
@@ -26,7 +26,7 @@ BUDGET = {
     "ropewalk/searching": 2603,
     "ropewalk/theory": 787,
     "ropewalk/training": 2795,
-    "tests": 44332,
+    "tests": 44340,
 }
 """As `python -m tools.size` counts: no blank lines, comments or docstrings."""
 

@@ -42,6 +42,7 @@ PATTERNS = {"gemma2": 2, "gemma3_text": 6, "cohere2": 4}
 """For configs that list no layer types: every n-th layer has no window."""
 SLIDING = ("sliding_attention", "chunked_attention", "sliding", "local")
 LINEAR = ("linear_attention", "mamba", "conv", "recurrent")
+KEY_HEADS = "num_key_value_heads"
 _MOST, _MOST_LAYERS = 2**40, 4096
 
 
@@ -173,7 +174,7 @@ class _Text:
     def key_heads(self) -> int:
         if self.get("multi_query"):
             return 1
-        return self.number("num_key_value_heads", self.need("num_attention_heads"), least=1)
+        return self.number(KEY_HEADS, self.need("num_attention_heads"), least=1)
 
     @property
     def head(self) -> int:
@@ -183,6 +184,9 @@ class _Text:
 
     def inner(self) -> int:
         """The widest of the feed-forward parts that a token goes through."""
+        stated = self.get("intermediate_size")
+        if isinstance(stated, list):  # one for each layer, as in Gemma 3n
+            return max((self.count("intermediate_size", each) for each in stated), default=0)
         dense = self.number("intermediate_size", 4 * self.need("hidden_size"))
         experts = self.number("moe_intermediate_size", dense) * max(
             1, self.number("num_experts_per_tok", 1)
@@ -241,14 +245,8 @@ class _Text:
 
     def layers(self) -> list[Layer]:
         heads, window = self.need("num_attention_heads"), self.number("sliding_window")
-        latent = self.number("kv_lora_rank")
-        if latent:
-            turned = self.number("qk_rope_head_dim")
-            keeps = latent + turned
-            width = heads * (self.number("qk_nope_head_dim") + turned + self.number("v_head_dim"))
-            width //= 2
-        else:
-            keeps, width = 2 * self.key_heads * self.head, heads * self.head
+        latent, turned = self.number("kv_lora_rank"), self.number("qk_rope_head_dim")
+        of_latents = self.number("qk_nope_head_dim") + turned + self.number("v_head_dim")
         kinds = self.kinds()
         stored = len(kinds) - self.number("num_kv_shared_layers")
         layers = []
@@ -257,11 +255,28 @@ class _Text:
                 layers.append(Layer(kind, 0, state=self._state()))
                 continue
             at = window if kind == "sliding" else None
+            keeps, width = latent + turned, heads * of_latents // 2
+            if not latent:
+                head, key_heads = self._heads(i, kind)
+                keeps, width = 2 * key_heads * head, heads * head
             if i >= stored:
                 layers.append(Layer("shared", 0, window=at, width=width))
             else:
                 layers.append(Layer("latent" if latent else kind, keeps, window=at, width=width))
         return layers
+
+    def _heads(self, i: int, kind: Kind) -> tuple[int, int]:
+        """The size of a layer's heads, and its key heads: Gemma 4's full layers have their own."""
+        head, key_heads, stated = self.head, self.key_heads, self.get("per_layer_config")
+        for at, own in stated.items() if isinstance(stated, dict) else ():
+            if str(at).isdecimal() and int(at) == i and isinstance(own, dict):
+                head = self.count("head_dim", own.get("head_dim", head), 1)
+                return head, self.count(KEY_HEADS, own.get(KEY_HEADS, key_heads), 1)
+        if kind == "full":
+            head = self.number("global_head_dim", head, least=1)
+            if self.get("attention_k_eq_v"):
+                key_heads = self.number("num_global_key_value_heads", key_heads, least=1)
+        return head, key_heads
 
     def _state(self) -> int:
         """The state of a layer without attention: a matrix a head, or some numbers a channel."""

@@ -114,6 +114,14 @@ KINDS: list[tuple[str, dict[str, Any]]] = [
     ("gemma2", {"num_hidden_layers": 4, "sliding_window": 8}),
     ("mistral", {"num_hidden_layers": 2, "sliding_window": 8}),
     (
+        "gemma4_text",
+        {
+            "num_hidden_layers": 6, "sliding_window": 8, "global_head_dim": 64,
+            "attention_k_eq_v": True, "num_global_key_value_heads": 1,
+            "vocab_size_per_layer_input": 50, "hidden_size_per_layer_input": 8,
+        },
+    ),
+    (
         "deepseek_v3",
         {
             "num_hidden_layers": 2, "q_lora_rank": 16, "kv_lora_rank": 8, "qk_nope_head_dim": 16,

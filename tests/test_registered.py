@@ -162,6 +162,21 @@ def no_number(scene, units):
 def stands_still(scene, units):
     """Always the same prompt."""
     return Draft("The door is", " red", 0.5)
+
+@rw.register("task", score=lambda written, references: 1.0)
+def nowhere(scene, units):
+    """A place that is no number."""
+    return Draft("word " * units + "The door is", " red", float("nan"))
+
+@rw.register("task", score=lambda written, references: 1.0)
+def unanswered(scene, units):
+    """No answer."""
+    return Draft("word " * units + "The door is", " ", 0.5)
+
+@rw.register("task", score=lambda written, references: 1.0)
+def surrogate(scene, units):
+    """A byte of another encoding."""
+    return Draft("word " * units + "The door\\udcff is", " red", 0.5)
 '''
 
 
@@ -192,6 +207,9 @@ def test_a_fault_of_an_own_method_is_the_users(faulty: Path, method: str, text: 
         ("unscored", "task unscored: failed with KeyError: 'q'; fix it"),
         ("no-number", "check `score` of the task no-number"),
         ("stands-still", "task stands-still: .* let its text grow with `units`"),
+        ("nowhere", "task nowhere = nan: must be a depth from 0 to 1"),
+        ("unanswered", "task unanswered = ' ': must be an answer"),
+        ("surrogate", "task surrogate = .*: stands in its text, and is no character"),
     ],
 )
 def test_a_fault_of_an_own_task_is_the_users(faulty: Path, task: str, text: str) -> None:

@@ -12,7 +12,7 @@ BUDGET = {
     "ropewalk/cli": 871,
     "ropewalk/costs": 842,
     "ropewalk/data": 1674,
-    "ropewalk/evaluation": 9233,
+    "ropewalk/evaluation": 9246,
     "ropewalk/exporting": 1747,
     "ropewalk/gguf": 2980,
     "ropewalk/models": 4194,
@@ -26,7 +26,7 @@ BUDGET = {
     "ropewalk/searching": 2603,
     "ropewalk/theory": 787,
     "ropewalk/training": 2795,
-    "tests": 44340,
+    "tests": 44355,
 }
 """As `python -m tools.size` counts: no blank lines, comments or docstrings."""
 

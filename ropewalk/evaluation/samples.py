@@ -121,7 +121,23 @@ class _Question(NamedTuple):
     allowance: int
 
 
+def _check(draft: Draft, task: Task) -> None:
+    """Refuse a question of a plugin that cannot be asked or scored."""
+    text, name = draft.prompt + draft.answer, f"task {task.name}"
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        rule, remedy = "stands in its text, and is no character", "read that text as UTF-8"
+        raise InvalidValue(name, text[error.start], rule, remedy) from None
+    if not draft.answer.strip():
+        raise InvalidValue(name, draft.answer, "must be an answer to score", "give it one")
+    if draft.depth is not None and not 0 <= draft.depth <= 1:
+        rule = "must be a depth from 0 to 1, or None"
+        raise InvalidValue(name, draft.depth, rule, "return the place of the answer in the prompt")
+
+
 def _in_tokens(draft: Draft, task: Task, encoder: Encoder) -> _Question:
+    _check(draft, task)
     draft = draft if encoder.chat is None else encoder.chat.put(draft)
     prompt, answer = split(encoder, draft)
     allowance = len(answer) + MARGIN

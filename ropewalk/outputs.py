@@ -257,6 +257,16 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def digest_at(place: object) -> str:
+    """A SHA-256 of a file, or of the configs and weights of a folder: either may be replaced."""
+    import hashlib  # as above
+
+    path = Path(str(place))
+    folder = (file for end in ("json", "safetensors") for file in path.glob(f"*.{end}"))
+    files = (path,) if path.is_file() else sorted(folder)
+    return hashlib.sha256("".join(map(sha256_of, files)).encode()).hexdigest()
+
+
 def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)

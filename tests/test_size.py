@@ -5,14 +5,14 @@ from __future__ import annotations
 from tools.size import code_lines, sizes
 
 BUDGET = {
-    "ropewalk/(modules)": 3695,
+    "ropewalk/(modules)": 3701,
     "ropewalk/api": 3269,
     "ropewalk/attention": 1074,
     "ropewalk/audit": 1717,
     "ropewalk/cli": 871,
     "ropewalk/costs": 842,
     "ropewalk/data": 1674,
-    "ropewalk/evaluation": 9246,
+    "ropewalk/evaluation": 9243,
     "ropewalk/exporting": 1747,
     "ropewalk/gguf": 2980,
     "ropewalk/models": 4194,
@@ -26,7 +26,7 @@ BUDGET = {
     "ropewalk/searching": 2603,
     "ropewalk/theory": 787,
     "ropewalk/training": 2795,
-    "tests": 44355,
+    "tests": 44363,
 }
 """As `python -m tools.size` counts: no blank lines, comments or docstrings."""
 

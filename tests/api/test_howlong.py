@@ -189,6 +189,17 @@ def test_servers_without_a_tokenizer(how: dict[str, Any], cause: str, told: str)
     assert found.server is not None
 
 
+def test_a_filter_that_refuses_some_questions_is_no_limit_of_length() -> None:
+    def reply(asked: dict[str, Any], n: int) -> Reply:
+        filtered = n % 9 == 4 and len(asked["prompt"]) > 4000
+        return said({"error": "content policy"}, 400) if filtered else answered(asked)
+
+    with misbehaving(reply, models=models) as wire:
+        found = rw.howlong(wire.url, claimed=2048)
+    assert "context" not in {each.name for each in found.causes}
+    assert min(reading.rate.value for reading in found.readings) > 0.5
+
+
 def test_a_tokenizer_that_counts_more_than_is_read_makes_no_document_shorter() -> None:
     def reply(asked: dict[str, Any], n: int) -> Reply:
         if "max_tokens" in asked:

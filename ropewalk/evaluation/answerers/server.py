@@ -34,6 +34,8 @@ from ropewalk.evaluation.settings import EvaluationSettings
 from ropewalk.evaluation.tasks import Task
 from ropewalk.lengths import check_measured
 from ropewalk.models.config import BUNDLED_FOLDERS
+from ropewalk.models.source import Source
+from ropewalk.outputs import digest_at
 from ropewalk.progress import share
 from ropewalk.records import AS_IT_IS, AS_SERVED, UNKNOWN, Mode, Subject
 from ropewalk.run_directory import RunDirectory, check_run_place
@@ -90,6 +92,7 @@ def opened(call: Asked) -> Iterator[Evaluation]:
                 "server": server.info.to_json(),
                 "tokenizer_sha256": encoder.sha256,
                 "plan": None if follows is None else follows.to_json(),
+                "compared_sha256": _digest(fingerprint, source),
             },
             original_length=max(settings.lengths) if planned is None else planned.original_length,
             canary=canary[: max(settings.lengths) - 1],
@@ -97,6 +100,13 @@ def opened(call: Asked) -> Iterator[Evaluation]:
             files=() if source is None else source.places,
         )
         yield Evaluation(answerer, call.documents, call.within_budget(settings, 1), call.notice)
+
+
+def _digest(fingerprint: Fingerprint | None, source: Source | None) -> str | None:
+    """Of what the server is compared with."""
+    if fingerprint is not None:
+        return hashlib.sha256(fingerprint.dumps().encode()).hexdigest()
+    return None if source is None else digest_at(source.path)
 
 
 def _plan(call: Asked) -> ContextPlan | None:
@@ -137,18 +147,11 @@ def _client(call: Asked) -> Client:
 
 def _compared(call: Asked, server: Server, directory: RunDirectory | None) -> Verdict | None:
     """The verdict on the server, kept in the run; a run that goes on keeps its first one."""
-    reference = call.fingerprint
     verdict = None if directory is None else result_in(directory.path, VERDICT, Verdict)
-    if verdict is None and (fingerprint := reference or _fingerprint(call)) is not None:
+    if verdict is None and (fingerprint := call.fingerprint or _fingerprint(call)) is not None:
         verdict = check(server, fingerprint, share(call.progress, "comparing"))
         if directory is not None:
             directory.keep(VERDICT, verdict.to_json())
-    elif verdict is not None and reference is not None and verdict.plan_id != reference.plan_id:
-        raise InputError(
-            f"the run's verdict is about the plan {verdict.plan_id}, and the fingerprint given "
-            f"is that of the plan {reference.plan_id}; give the fingerprint of the former plan, or "
-            "begin another run"
-        )
     if verdict is not None and verdict.status != "same":
         call.notice(f"warning: {verdict.summary()}")
     return verdict

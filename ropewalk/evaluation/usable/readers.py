@@ -283,14 +283,17 @@ class ServedReader(DocumentReader):
                 if error.status not in _REFUSALS:
                     raise
                 refused = error.said or f"status {error.status}"
-                break
+                right.append(False)
+                continue
             counts.append(read)
             right.append(is_right)
             unfinished += within
+        if any(counts):  # what refuses one question of a document, as a filter does, is no length
+            refused = ""
         first, last = (self.count(asking.prompts[i]) for i in (0, -1))
         return DocumentAnswers(
             *(degree, length, number, last + self._way.around, counts[-1]),
-            tuple(right) if not refused else (False,) * len(asking.questions),
+            tuple(right),
             tuple(question.depth for question in asking.questions),
             1.0 if refused else round((counts[-1] - counts[1]) / max(1, last - first), 3),
             refused,

@@ -6,7 +6,6 @@ that was killed repeats at most one document and ends with the same bytes.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -31,7 +30,7 @@ from ropewalk.evaluation.usable.result import DegreeTried, LengthRead, UsableLen
 from ropewalk.evaluation.usable.search import following
 from ropewalk.evaluation.verdict import JUDGED_FROM, Shares, look
 from ropewalk.gguf.header import is_gguf
-from ropewalk.outputs import sha256_of
+from ropewalk.outputs import digest_at
 from ropewalk.progress import Status, share
 from ropewalk.run_directory import RESULTS, Journal, RunDirectory
 from ropewalk.run_on_disk import result_in
@@ -64,7 +63,7 @@ def measured(call: HowLong, subject: Askable, plan: ReadingPlan) -> UsableLength
                 "tokens": plan.tokens,
                 "claimed": plan.claimed,
                 "against": None if call.against is None else str(call.against),
-                "against_sha256": _digest(call.against),
+                "against_sha256": digest_at(call.against),
             }
             files = () if subject.source is None else subject.source.places
             directory = stack.enter_context(
@@ -278,14 +277,6 @@ def _compared(
     if directory is not None:
         directory.keep(VERDICT, verdict.to_json())
     return verdict
-
-
-def _digest(against: str | Path | None) -> str:
-    """Of the weights or the fingerprint that a server should have, which may be replaced."""
-    place = Path(str(against))
-    folder = (file for end in ("json", "safetensors") for file in place.glob(f"*.{end}"))
-    files = (place,) if place.is_file() else sorted(folder)
-    return hashlib.sha256("".join(map(sha256_of, files)).encode()).hexdigest()
 
 
 def _fingerprint(call: HowLong) -> tuple[Fingerprint, Encoder | None]:

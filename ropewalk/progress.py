@@ -33,7 +33,7 @@ def log_notice(text: str) -> None:
     """Log the notice as a warning."""
     import logging  # slow, and commands have a way of their own
 
-    logging.getLogger("ropewalk").warning(text)
+    logging.getLogger("ropewalk").warning(printable(text))
 
 
 def silent(status: Status) -> None:

@@ -89,6 +89,10 @@ def load(
                     "a model in memory needs a tokenizer; pass it: load(model, tokenizer=…)"
                 )
             live: Any = source
+            if hasattr(live, "peft_config"):
+                raise Unsupported(
+                    "a model with adapters of peft in it is not read; give model.merge_and_unload()"
+                )
             resolved = resolve(live)
             return LoadedModel(resolved.name, live.eval(), tokenizer, resolved.present_plan)
         check_placement(dtype, device)

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import peft
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -21,6 +22,7 @@ from ropewalk.errors import InputError, InvalidValue, RopewalkError, UnknownName
 from ropewalk.exporting.gate import probe_ids
 from ropewalk.models.config import present_plan
 from ropewalk.models.load import load, load_stock_config, load_tokenizer
+from ropewalk.progress import log_notice
 from tests.models.tiny import VOCABULARY, tiny_model, tokens
 
 MARKER = "a pickle was opened"
@@ -292,6 +294,19 @@ def test_what_is_in_memory_is_taken_as_it_is(saved: Path) -> None:
     live = load(loaded.model, tokenizer=loaded.tokenizer)
     assert live.model is loaded.model
     assert live.present_plan.schedules == loaded.present_plan.schedules
+
+
+def test_a_model_with_adapters_in_it_is_refused(saved: Path) -> None:
+    model, config = load(str(saved)), peft.LoraConfig(target_modules=["q_proj"])
+    adapted = peft.get_peft_model(model.model, config)
+    with pytest.raises(Unsupported, match=r"give model\.merge_and_unload\(\)"):
+        load(adapted, tokenizer=model.tokenizer)
+    assert load(adapted.merge_and_unload(), tokenizer=model.tokenizer).vocabulary
+
+
+def test_a_notice_shows_no_control_characters(caplog: pytest.LogCaptureFixture) -> None:
+    log_notice("a\x1b[31mb")
+    assert "\x1b" not in caplog.text
 
 
 @pytest.mark.parametrize("value", [{"num_attention_heads": 0}, {"dtype": "float7"}])

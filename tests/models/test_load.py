@@ -296,6 +296,7 @@ def test_what_is_in_memory_is_taken_as_it_is(saved: Path) -> None:
     assert live.present_plan.schedules == loaded.present_plan.schedules
 
 
+@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated")
 def test_a_model_with_adapters_in_it_is_refused(saved: Path) -> None:
     model, config = load(str(saved)), peft.LoraConfig(target_modules=["q_proj"])
     adapted = peft.get_peft_model(model.model, config)

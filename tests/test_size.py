@@ -15,7 +15,7 @@ BUDGET = {
     "ropewalk/evaluation": 9243,
     "ropewalk/exporting": 1747,
     "ropewalk/gguf": 2980,
-    "ropewalk/models": 4198,
+    "ropewalk/models": 4202,
     "ropewalk/number_formats": 1144,
     "ropewalk/pipeline": 2172,
     "ropewalk/planning": 1112,
@@ -26,7 +26,7 @@ BUDGET = {
     "ropewalk/searching": 2603,
     "ropewalk/theory": 787,
     "ropewalk/training": 2795,
-    "tests": 44375,
+    "tests": 44381,
 }
 """As `python -m tools.size` counts: no blank lines, comments or docstrings."""
 

@@ -10,6 +10,7 @@ before there are any weights. What single runtimes need otherwise stands in thei
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -63,17 +64,20 @@ def with_plan(source: object, plan: ContextPlan) -> Config:
     for key in stale:
         inner.pop(key, None)
     every = reader.layer_settings(unused=True)
-    nested = bool(local_base) or len(every) > 1
+    of_class = reader.family.rope
+    by_layer = any(isinstance(own, Mapping) for own in of_class.values())
+    resting = {layer: None for layer, own in of_class.items() if by_layer and own is None}
+    nested = bool(local_base) or by_layer or len(every) > 1
     for setting in every.values():
         del setting["layer_type"]
         setting["rope_type"] = rope_type(setting)
     # Runtimes look up those of no layer too.
-    inner["rope_parameters"] = every | ropes if nested else next(iter(ropes.values()))
+    inner["rope_parameters"] = resting | every | ropes if nested else next(iter(ropes.values()))
     own_name = reader.written("max_position_embeddings").removeprefix(reader.prefix)
     inner["max_position_embeddings"] = inner[own_name] = length
-    if isinstance(by_layer := inner.get("layer_rope_theta"), list):  # it stands above rope_theta
+    if isinstance(bases := inner.get("layer_rope_theta"), list):  # it stands above rope_theta
         [rope] = ropes.values()
-        inner["layer_rope_theta"] = [rope["rope_theta"] if base else 0 for base in by_layer]
+        inner["layer_rope_theta"] = [rope["rope_theta"] if base else 0 for base in bases]
     if reader.get(ORIGINAL_LENGTH) is not None:  # Phi-3 reads it there
         originals = (rope.get(ORIGINAL_LENGTH) for rope in ropes.values())
         inner[ORIGINAL_LENGTH] = next(filter(None, originals), length)

@@ -11,6 +11,7 @@ from ropewalk.models.config import load_config, present_plan
 from ropewalk.models.stock_config import rope_parameters, with_plan
 from ropewalk.planning.extension import extend_plan
 from tests.models.test_config import GOLDEN, llama
+from tests.models.tiny import tiny_config
 
 
 def test_what_stock_keys_cannot_say_is_refused() -> None:
@@ -95,3 +96,11 @@ def test_short_and_long_sequences_of_phimoe_have_an_attention_scaling_each() -> 
     )
     setting = rope_parameters(present_plan(config), config)
     assert (setting["short_mscale"], setting["long_mscale"]) == (1.125, 1.25)
+
+
+def test_a_layer_type_without_rotation_keeps_its_null() -> None:
+    """Of Beam, whose class fails on a flat setting, and without the null."""
+    config = tiny_config("beam").to_dict()
+    written = with_plan(config, extend_plan(present_plan(config), 64, "yarn"))
+    ropes = written["rope_parameters"]
+    assert (ropes["full_attention"], ropes["sliding_attention"]["rope_type"]) == (None, "yarn")

@@ -105,12 +105,11 @@ def unusable(package: str, fault: str) -> str:
 
 def broken(error: BaseException | None) -> str:
     """What to say of an error that an installed package's import raised; empty for another one."""
+    said = set()
     while error is not None:
         frames = traceback.walk_tb(error.__traceback__)
         if any(frame.f_code.co_name == "<module>" for frame, _ in frames):  # in an import
-            faults, _ = imported([name for name in EXTRAS if find_spec(name)])
-            for name, fault in faults.items():
-                if fault == " ".join(f"{type(error).__name__}: {error}".split())[:300]:
-                    return unusable(name, fault)
+            said.add(" ".join(f"{type(error).__name__}: {error}".split())[:300])
         error = error.__cause__ or error.__context__
-    return ""
+    faults = imported([name for name in EXTRAS if find_spec(name)])[0] if said else {}
+    return next((unusable(name, fault) for name, fault in faults.items() if fault in said), "")

@@ -174,8 +174,7 @@ def _installed() -> bool:
 @cache
 def _fault() -> str:
     """Why the xllamacpp that is installed cannot be imported; empty if it can."""
-    faults, _ = imported(["xllamacpp"] if _installed() else [])
-    return faults.get("xllamacpp", "")
+    return imported(["xllamacpp"])[0].get("xllamacpp", "") if _installed() else ""
 
 
 def absent() -> Unsupported:

@@ -268,7 +268,8 @@ def measured_losses(target: int = 4096) -> list[list[str]]:
         alike: dict[tuple[str, str], list[str]] = {}
         for runtime in targets():
             followed, near = targets()[runtime].expressible(plan, config, approximate=True)
-            if near and followed != plan:  # dynamic NTK under its own name: measured by its export
+            # Dynamic NTK under its own name is measured by its export.
+            if near and followed.schedules != plan.schedules:
                 [loss] = losses_between(Checkpoint.open("bundled"), plan, [followed])
                 alike.setdefault(("; ".join(near), str(loss)), []).append(runtime)
         rows += [

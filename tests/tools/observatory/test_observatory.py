@@ -291,7 +291,7 @@ def test_a_bad_wheel_is_refused_in_a_sentence(made: Any, said: str, tmp_path: Pa
         ("vllm-0.33.0-", ""),
         ("sglang-0.5.23-", ""),
         ("mlx_lm-0.32.2-", ""),
-        ("transformers-5.23.0-", ""),
+        ("transformers-5.24.0-", ""),
     ],
 )
 def test_released_wheels(pattern: str, differs: str, capsys: pytest.CaptureFixture[str]) -> None:

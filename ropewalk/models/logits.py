@@ -55,9 +55,13 @@ class Head:
 
 
 def check_finite(model: Any) -> None:
-    """Refuse weights that are not numbers: their output says nothing about a plan."""
+    """Refuse weights that are not numbers: their output says nothing about a plan.
+
+    Of a model that is cut over ranks, each looks at its own part: not all of them may ask.
+    """
     for name, weight in model.named_parameters():
-        if not weight.isfinite().all():
+        part = weight.to_local() if hasattr(weight, "to_local") else weight
+        if not part.isfinite().all():
             raise InputError(
                 f"{name_of(model)}: {name} holds NaN or infinite values, so all that it computes "
                 "is NaN; copy the weights again, or resume training from a checkpoint saved "

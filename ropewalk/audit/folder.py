@@ -28,7 +28,7 @@ from ropewalk.runtimes.features import loadable_by
 from ropewalk.runtimes.finding import ExaminedModel, Finding
 from ropewalk.runtimes.reading import MEASURED, RotaryReading, check_counts
 from ropewalk.runtimes.runtime import Form, Runtime, facts_of, without_chunks
-from ropewalk.runtimes.trials import Trial
+from ropewalk.runtimes.trials import Trial, faults_without_weights
 from ropewalk.schedule import RotaryGeometry
 from ropewalk.untrusted import counted
 
@@ -82,8 +82,9 @@ class Folder:
         return runtime.measured(self.config, lengths, run=run)
 
     def faults(self, subject: ExaminedModel) -> tuple[Finding, ...]:
-        """The traps that it is in."""
-        return tuple(self._elsewhere(each, subject.plan) for each in traps.find(subject))
+        """The traps that it is in; and a computation that fails for a reason without a name."""
+        found = [self._elsewhere(each, subject.plan) for each in traps.find(subject)]
+        return (*found, *faults_without_weights(subject, found))
 
     def _elsewhere(self, finding: Finding, plan: ContextPlan | None) -> Finding:
         """A finding that does not concern the runtime of an export has the remedy for its own."""

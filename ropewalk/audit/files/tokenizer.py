@@ -134,7 +134,9 @@ def _templates(folder: Path, settings: Config, processor: Config) -> dict[str, s
         return {path.name: read_text(path, max_bytes=MOST_BYTES) for path in files}
     stated = {SETTINGS: settings.get("chat_template"), TEMPLATE: processor.get("chat_template")}
     if isinstance(named := stated[SETTINGS], list):
-        stated |= {f"{SETTINGS}: {each['name']}": each["template"] for each in named}
+        named = {each["name"]: each["template"] for each in named}
+    if isinstance(named, dict):
+        stated |= {f"{SETTINGS}: {name}": text for name, text in named.items()}
     return {place: text for place, text in stated.items() if isinstance(text, str)}
 
 
@@ -172,19 +174,18 @@ def _misstated(settings: Config, needed: set[str]) -> str:
         )
 
     def are_templates(value: object) -> bool:
-        return isinstance(value, str | Mapping) or (
-            isinstance(value, list)
-            and all(
-                isinstance(each, Mapping) and {"name", "template"} <= each.keys() for each in value
-            )
-        )
+        if isinstance(value, list):
+            named = all(isinstance(each, Mapping) and "name" in each for each in value)
+            return named and all(isinstance(each.get("template"), str) for each in value)
+        texts = value.values() if isinstance(value, Mapping) else [value]
+        return all(isinstance(text, str) for text in texts)
 
     rules: dict[str, tuple[Callable[[Any], bool], str]] = {
         **dict.fromkeys(_TOKENS, (is_token, "text or a token")),
         **dict.fromkeys(_MORE_TOKENS, (are_tokens, "a list of tokens")),
         **dict.fromkeys(("padding_side", "truncation_side"), (_SIDES.__contains__, "a side")),
         "added_tokens_decoder": (are_numbered, "tokens by number"),
-        "chat_template": (are_templates, "text, or a list of named templates"),
+        "chat_template": (are_templates, "text, or texts by name"),
         "tokenizer_class": (lambda value: isinstance(value, str), "text"),
         "model_input_names": (lambda value: isinstance(value, list), "a list"),
     }

@@ -36,8 +36,6 @@ from ropewalk.lengths import format_length
 from ropewalk.models.config import (
     MAX_EPSILON,
     ORIGINAL_LENGTH,
-    QUERY_GROWTH,
-    STATED_SCALED,
     Config,
     ConfigReader,
     for_stock_class,
@@ -392,22 +390,6 @@ def refused(subject: ExaminedModel) -> Iterator[Finding]:
                 "it does not load",
                 "correct that value, or export the model again",
             )
-        elif reading.runtime == STOCK and (key := _lacking_growth(subject)):
-            yield Finding(
-                "refused",
-                (STOCK,),
-                f"a rope setting has no {key}, with which the class computes",
-                "it fails when it runs",
-                "write it (ropewalk export does)",
-            )
-        elif reading.runtime == STOCK and subject.config.get("return_dict") is False:
-            yield Finding(
-                "refused",
-                (STOCK,),
-                "return_dict = False, and classes read what their parts return by name",
-                "it fails when it runs",
-                "remove it",
-            )
 
 
 def generation_refused(subject: ExaminedModel) -> Iterator[Finding]:
@@ -442,18 +424,6 @@ def _bad_generation(stated: object) -> str:
     if cache is not None and cache not in _TABLE["caches"]:
         known = ", ".join(_TABLE["caches"])
         return f"cache_implementation = {shortened(cache)}: is not one of {known}"
-    return ""
-
-
-def _lacking_growth(subject: ExaminedModel) -> str:
-    """The key without which a class whose queries grow by position cannot compute."""
-    if not subject.config or not subject.reader.family.steps_log_n:
-        return ""
-    for rope in subject.ropes.values():
-        filled = (ORIGINAL_LENGTH,) if kind_of(rope) in STATED_SCALED else ()
-        for key in (QUERY_GROWTH, ORIGINAL_LENGTH):
-            if rope.get(key) is None and key not in filled:
-                return key
     return ""
 
 

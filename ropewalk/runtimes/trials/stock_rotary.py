@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 from transformers import (
     CONFIG_MAPPING,
     MODEL_FOR_CAUSAL_LM_MAPPING,
@@ -96,15 +95,35 @@ def refusal(config: Config) -> str | None:
     return None
 
 
-def _rotaries(config: Config) -> list[Any]:
+def fault_of_forward(config: Config) -> str:
+    """What a text model's class raises when it reads a text and decodes, with shapes alone; empty
+    if it does not, or if that depends on weights."""
+    tokens = torch.zeros((1, 8), dtype=torch.long, device="meta")
+    try:
+        with quiet(), torch.device("meta"), torch.no_grad():
+            model = _model(config)
+            if type(model.config) in MODEL_FOR_CAUSAL_LM_MAPPING:
+                read = model(tokens, use_cache=True)
+                model(tokens[:, :1], past_key_values=getattr(read, "past_key_values", None))
+    except Exception as error:  # whatever the class raises
+        of_numbers = isinstance(error, NotImplementedError) or "meta" in str(error)
+        return "" if of_numbers else first_line(error)
+    return ""
+
+
+def _model(config: Config) -> Any:
     stock = stock_config(config)
     inner = stock.get_text_config()  # the language model alone: towers turn patches, not positions
     stock = inner if type(inner) in MODEL_MAPPING else stock
     auto = AutoModelForCausalLM if type(stock) in MODEL_FOR_CAUSAL_LM_MAPPING else AutoModel
     with torch.device("meta"):
-        model: nn.Module = auto.from_config(stock, trust_remote_code=False)
+        # Experts' kernels take this format alone.
+        return auto.from_config(stock, dtype=torch.bfloat16, trust_remote_code=False).eval()
+
+
+def _rotaries(config: Config) -> list[Any]:
     rotaries: list[Any] = []
-    for module in model.modules():
+    for module in _model(config).modules():
         buffers = module.named_buffers(recurse=False)
         if sizes := [each.numel() for n, each in buffers if INVERSE_FREQUENCIES.fullmatch(n)]:
             if max(sizes) > MAX_DIM:  # built for real, it would fill memory

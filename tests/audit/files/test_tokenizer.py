@@ -80,13 +80,6 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str, str]] = {
         "tokenizer-broken",
         "it has no added_tokens",
     ),
-    "a template that is a number": (
-        lambda folder: edit(
-            folder / "tokenizer_config.json", lambda own: own.update(chat_template=5)
-        ),
-        "tokenizer-broken",
-        "chat_template = 5",
-    ),
     "a limit that is text": (
         lambda folder: edit(
             folder / "tokenizer_config.json", lambda own: own.update(model_max_length="512")
@@ -162,6 +155,14 @@ BROKEN |= {
         _template("{{ a | turned }}", "additional_chat_templates/tool_use.jinja"),
         "chat-template-broken",
         "tool_use.jinja: line 1: No filter named 'turned'",
+    ),
+    "a template that is a number": (_stated(5), "tokenizer-broken", "chat_template = 5"),
+    "a named one that is a number": (_stated({"default": 5}), "tokenizer-broken", "'default': 5"),
+    "one of a list": (_stated([{"name": "a", "template": 5}]), "tokenizer-broken", "5}]"),
+    "one of an object": (
+        _stated({"default": "{{ 1 }}", "b": "{% x %}"}),
+        "chat-template-broken",
+        "tokenizer_config.json: b: line 1: Encountered unknown tag 'x'",
     ),
     "a template in the settings": (_stated("{{ messages[0 }}"), "chat-template-broken", "line 1:"),
     "a named one": (

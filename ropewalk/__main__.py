@@ -55,7 +55,7 @@ def run(arguments: Sequence[str]) -> int:
         try:
             from ropewalk.cli import call
 
-            _check_working_directory()
+            _check_surroundings()
             status = call(arguments)
             sys.stdout.flush()
             return status
@@ -100,11 +100,16 @@ def _ended(error: KeyboardInterrupt) -> int:
 _GONE = "the working directory was deleted; change to another one (`cd`), and run the command again"
 
 
-def _check_working_directory() -> None:
+def _check_surroundings() -> None:
     from ropewalk.errors import InputError
 
     if not _working_directory():
         raise InputError(_GONE)
+    if sys.flags.optimize > 1:
+        raise InputError(
+            "Python runs without docstrings (-OO, or PYTHONOPTIMIZE=2), and transformers loads no "
+            "model then; run it without that option"
+        )
 
 
 def _working_directory() -> bool:

@@ -252,6 +252,14 @@ def test_damage_to_what_decides_nothing_does_not_stop_a_run(
     assert (tmp_path / "run" / "events.damaged.jsonl").read_bytes()[:20] == content[:20]
 
 
+def test_python_without_docstrings_is_named() -> None:
+    """No model loads then, so a good one would be called wrong."""
+    command = [sys.executable, "-OO", *COMMAND[1:], "methods"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "PYTHONOPTIMIZE=2" in done.stderr
+
+
 @pytest.mark.parametrize("arguments", [["methods"], ["extend"], ["report", "run"]])
 def test_a_deleted_working_directory_is_named(tmp_path: Path, arguments: list[str]) -> None:
     (gone := tmp_path / "gone").mkdir()

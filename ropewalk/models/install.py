@@ -14,6 +14,7 @@ choose by the longest current position, where neither holds.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -28,7 +29,7 @@ from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.errors import InvalidValue, Unsupported
 from ropewalk.models.anatomy import Anatomy, AttentionLayer, RotaryModule, anatomy_of, default_kind
 from ropewalk.models.logits import check_finite
-from ropewalk.models.proof import follows
+from ropewalk.models.proof import follows, kept_on
 from ropewalk.models.queries import LogitScaling, scale_logits
 from ropewalk.models.rotary import PlannedRotary
 
@@ -66,7 +67,7 @@ def install(
     installation = _installation(model) or Installation(anatomy_of(model))
     previous = installation.setting
     installation.follow(setting)
-    model._ropewalk = installation  # type: ignore[assignment]
+    kept_on(model).__dict__["_ropewalk"] = installation
     if check:
         try:
             result = follows(
@@ -80,13 +81,15 @@ def install(
                 check_finite(model)  # of these, every problem is a consequence
             result.raise_for_problems()
         except BaseException:
-            _restore(model, previous)
+            _restore(model, installation, previous)
             raise
 
 
 def uninstall(model: nn.Module) -> None:
     """Restore the model to its state before the first plan was installed."""
-    _restore(model, None)
+    if (installation := _installation(model)) is not None:
+        installation.let_go()
+        del kept_on(model).__dict__["_ropewalk"]
 
 
 @contextmanager
@@ -106,9 +109,7 @@ def applied(
         )
     if not isinstance(plan, ContextPlan):
         raise InvalidValue("plan", plan, "must be a ContextPlan", "give the .plan of a result")
-    with _in_one_thread(model):
-        installation = _installation(model)
-        previous = installation.setting if installation else None
+    with _restored(model):
         install(
             model,
             plan,
@@ -117,47 +118,62 @@ def applied(
             by_current_length=by_current_length,
             check=check,
         )
-        try:
-            yield
-        finally:
-            _restore(model, previous)
+        yield
 
 
 @contextmanager
 def unmodified(model: nn.Module) -> Iterator[None]:
     """Follow no plan but the model's own within a `with` block, whatever was applied before."""
-    with _in_one_thread(model):
-        installation = _installation(model)
-        previous = installation.setting if installation else None
+    with _restored(model):
         uninstall(model)
-        try:
-            yield
-        finally:
-            if previous is not None and installation is not None:
-                installation.follow(previous)
-                model._ropewalk = installation  # type: ignore[assignment]
+        yield
 
 
-_FOLLOWED_IN: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
+_FOLLOWED_IN: WeakKeyDictionary[nn.Module, tuple[Any, Any]] = WeakKeyDictionary()
+"""The thread and task of the innermost `with` block of a model, and the same of the one around."""
 _LOCK = Lock()
 
 
 @contextmanager
-def _in_one_thread(model: nn.Module) -> Iterator[None]:
-    """Threads share a model's modules, so the plan of one would be that of all."""
-    thread = get_ident()
+def _restored(model: nn.Module) -> Iterator[None]:
+    """Restore what the model follows at the end of a `with` block, in one thread or task at a time.
+
+    They share a model's modules, so the plan of one would be that of all.
+    """
+    held, here = kept_on(model), (get_ident(), _task())
     with _LOCK:
-        former = _FOLLOWED_IN.get(model)
-        if former not in (None, thread):
+        former = _FOLLOWED_IN.get(held)
+        if former is not None and former[0] not in (here, (here[0], None)):
             raise Unsupported(
-                "another thread makes this model follow a plan; load it once for each thread"
+                "another thread or task makes this model follow a plan; load it once for each"
             )
-        _FOLLOWED_IN[model] = thread
+        block = _FOLLOWED_IN[held] = (here, former)
+    installation = _installation(model)
+    previous = installation.setting if installation else None
     try:
         yield
     finally:
-        if former is None:
-            del _FOLLOWED_IN[model]
+        is_innermost = _FOLLOWED_IN.get(held) is block
+        try:
+            _restore(model, installation, previous if is_innermost else None)
+        finally:
+            with _LOCK:
+                _FOLLOWED_IN.pop(held, None)
+                if is_innermost and former is not None:
+                    _FOLLOWED_IN[held] = former
+        if not is_innermost:
+            raise Unsupported(
+                "blocks in which this model follows a plan overlapped, as those of generators do, "
+                "so any of their results may be wrong; end each before the next, or load the model "
+                "once for each"
+            )
+
+
+def _task() -> asyncio.Task[object] | None:
+    try:
+        return asyncio.current_task()
+    except RuntimeError:  # no event loop runs in this thread
+        return None
 
 
 @dataclass(frozen=True)
@@ -302,16 +318,14 @@ def _put(rotary: RotaryModule, module: nn.Module) -> None:
 
 
 def _installation(model: nn.Module) -> Installation | None:
-    installation: Installation | None = model.__dict__.get("_ropewalk")
+    installation: Installation | None = kept_on(model).__dict__.get("_ropewalk")
     return installation
 
 
-def _restore(model: nn.Module, setting: Setting | None) -> None:
-    installation = _installation(model)
-    if installation is None:
-        return
-    if setting is None:
-        installation.let_go()
-        del model._ropewalk
-    else:
+def _restore(model: nn.Module, installation: Installation | None, setting: Setting | None) -> None:
+    """Follow a setting by an installation, or let go of the present one."""
+    if _installation(model) is not installation or setting is None:
+        uninstall(model)
+    if installation is not None and setting is not None:
         installation.follow(setting)
+        kept_on(model).__dict__["_ropewalk"] = installation

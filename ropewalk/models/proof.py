@@ -57,6 +57,12 @@ class Following:
             raise GateFailed(f"{self.model} does not follow plan {self.plan_id}", self.problems)
 
 
+def kept_on(model: nn.Module) -> nn.Module:
+    """The module that remembers the plan: torch.compile's wrapper and the wrapped are one."""
+    held: nn.Module = getattr(model, "_orig_mod", model)
+    return held
+
+
 def follows(
     model: nn.Module,
     plan: ContextPlan,
@@ -70,7 +76,7 @@ def follows(
     A stock model that follows nothing but its config can be verified too, with `by_current_length`
     where it chooses factors by the length at hand, as stock longrope does.
     """
-    installation = model.__dict__.get("_ropewalk")
+    installation = kept_on(model).__dict__.get("_ropewalk")
     anatomy = installation.anatomy if installation else anatomy_of(model)
     probe = ModelProbe(model, anatomy)
     # The schedule in use depends on the length, so each length with one of its own is looked at.

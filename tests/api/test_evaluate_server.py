@@ -293,6 +293,16 @@ def test_a_canary_that_was_edited_or_removed(tmp_path: Path) -> None:
             canary.unlink(missing_ok=True)
 
 
+def test_two_servers_behind_one_address_of_which_one_differs() -> None:
+    def complete(asked: dict[str, Any], n: int) -> Reply:
+        top = {"content": [{"top_logprobs": [{"id": 40, "logprob": -0.1 - n % 2}]}]}
+        return said(completed(asked, choices=[{"text": " 1", "logprobs": top}]))
+
+    told = r"the same prompt in two ways.* try each"
+    with misbehaving(complete) as wire, pytest.raises(RopewalkError, match=told):
+        evaluated(wire.url, tasks=["passkey"], samples=1)
+
+
 @pytest.mark.parametrize(
     ("pairs", "told"),
     [

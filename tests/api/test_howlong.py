@@ -284,7 +284,7 @@ def test_a_run_goes_on_with_the_model_that_it_began_with(tmp_path: Path) -> None
         best = -2.5
         with pytest.raises(RopewalkError, match="answers otherwise than when this run began"):
             rw.howlong(wire.url, need="512", run=tmp_path / "run")
-    best, turns = -0.1, 20
+    best, turns = -0.1, 40
     again = pytest.raises(RopewalkError, match="answers otherwise than when this run began")
     with misbehaving(complete, models=models) as wire, again:
         rw.howlong(wire.url, need="512")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -311,7 +312,7 @@ def test_a_second_thread_is_refused_and_the_first_is_not_disturbed() -> None:
         for following in (partial(applied, model, plan), partial(unmodified, model)):
             refused = failure(following)
             assert isinstance(refused, Unsupported)
-            assert "another thread makes this model follow a plan" in str(refused)
+            assert "another thread or task makes this model follow" in str(refused)
         assert torch.equal(model(tokens(SEQUENCE)).logits, within)
     assert torch.equal(model(tokens(SEQUENCE)).logits, before)
     assert failure(partial(applied, model, plan)) is None
@@ -343,6 +344,67 @@ def test_unmodified_is_without_any_plan_and_in_one_thread() -> None:
         assert torch.equal(logits(model, ids), before)
         assert isinstance(failure(lambda: applied(model, everything(model))), Unsupported)
     assert torch.equal(logits(model, ids), followed)
+
+
+def test_what_a_block_follows_ends_with_it() -> None:
+    """Whatever was installed or taken out in it."""
+    model = tiny_model()
+    ids = tokens(WINDOW)
+    plan, other = planned(model), everything(model)
+    before = logits(model, ids)
+    with unmodified(model):
+        install(model, plan)
+    assert torch.equal(logits(model, ids), before)
+    install(model, plan)
+    followed = logits(model, ids)
+    with applied(model, other):
+        uninstall(model)
+    assert torch.equal(logits(model, ids), followed)
+
+
+@pytest.mark.parametrize("plan_of", [planned, everything])
+def test_a_compiled_model_follows_for_a_while_too(plan_of: Callable[[Any], ContextPlan]) -> None:
+    model = tiny_model()
+    ids = tokens(SEQUENCE)
+    compiled: Any = torch.compile(model, backend="eager")
+    before = logits(model, ids)
+    with applied(compiled, plan_of(model)):
+        within = logits(compiled, ids)
+        assert_close(within, logits(model, ids))
+    assert apart(within, before)
+    assert torch.equal(logits(model, ids), before)
+    assert torch.equal(logits(compiled, ids), before)
+
+
+def test_tasks_and_generators_do_not_mix_their_plans() -> None:
+    model = tiny_model()
+    plan, ids = planned(model), tokens(SEQUENCE)
+    before = logits(model, ids)
+
+    async def task() -> None:
+        with applied(model, plan):
+            await asyncio.sleep(0)
+
+    async def both() -> object:
+        return await asyncio.gather(task(), task())
+
+    with pytest.raises(Unsupported, match="another thread or task"):
+        asyncio.run(both())
+    with applied(model, plan):
+        asyncio.run(task())
+
+    def generator() -> Generator[None, None, None]:
+        with applied(model, plan):
+            yield
+
+    first, second = generator(), generator()
+    next(first), next(second)
+    for each in (first, second):
+        with pytest.raises(Unsupported, match="overlapped"):
+            each.close()
+    assert torch.equal(logits(model, ids), before)
+    with applied(model, plan):
+        pass
 
 
 def test_weights_and_config_are_not_touched(tmp_path: Path) -> None:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
 from typing import Any, TypeVar
 
 import numpy as np
 
 from ropewalk.errors import InputError
-from ropewalk.evaluation.served.client import Refused
-from ropewalk.evaluation.served.fingerprint import Fingerprint, Observed, Verdict, judged
+from ropewalk.evaluation.served.client import Refused, ServerError
+from ropewalk.evaluation.served.fingerprint import Cause, Fingerprint, Observed, Verdict, judged
 from ropewalk.evaluation.served.probes import Probe
 from ropewalk.evaluation.served.server import ChangedModel, Server
 from ropewalk.run_directory import RunDirectory, check_kept, seals_of
@@ -24,7 +26,12 @@ CANARY = "canary.json"
 _CHANGED = 0.005
 """Squared distance of answers, on average, beyond which they are those of two models."""
 _PARTS = 8
+_REPLICAS = (
+    "answers the same prompt in two ways, as if several servers stood behind one address and one "
+    "differed; give the address of one server, and try each"
+)
 P = TypeVar("P", str, list[int])
+_Tops = Sequence[Mapping[int, float]]
 _NO_TOP = (400, 422, 501)
 """The statuses by which a server refuses to name likely tokens."""
 
@@ -35,7 +42,7 @@ def check(
     """True if a server answers as the model of a fingerprint.
 
     One request at a time, the shortest first: a server that keeps what it read needs the long text
-    once.
+    once. Each is made twice in a row, so that it reaches both of two servers that take turns.
     """
     encoder = server.encoder
     if encoder is not None and encoder.sha256 != fingerprint.tokenizer_sha256:
@@ -43,17 +50,24 @@ def check(
             "tokenizer: the fingerprint was made with another one; give the tokenizer of the "
             "planned model"
         )
-    observed = []
+    askings: tuple[list[Observed], list[Observed]] = ([], [])
     total = sum(probe.length for probe in fingerprint.probes)
     done = 0
     for probe in fingerprint.probes:
-        observed.append(_ask(server, fingerprint, probe))
+        for observed in askings:
+            observed.append(_ask(server, fingerprint, probe))
         done += probe.length
         progress(done / total)
     if all(seen.refused for seen in observed):
         raise InputError(f"{server.client.where}: refuses every probe: {observed[0].refused}")
     server.check_unchanged()
-    return judged(fingerprint, observed, server.info)
+    first, second = (judged(fingerprint, observed, server.info) for observed in askings)
+    verdict = second if first.status == "same" else first
+    tops = [[dict(seen.top or ()) for seen in observed] for observed in askings]
+    differ = float(np.sum(_apart(*tops))) > first.threshold
+    if verdict.status == "deviates" and (differ or first.status != second.status):
+        return replace(verdict, causes=(*verdict.causes, Cause("replicas", _REPLICAS)))
+    return verdict
 
 
 def _ask(server: Server, fingerprint: Fingerprint, probe: Probe) -> Observed:
@@ -87,8 +101,8 @@ def check_canary(
     server: Server, directory: RunDirectory | None, prompts: Sequence[Sequence[int] | str]
 ) -> None:
     """Refuse a server whose answers have changed since the run began, whatever its name."""
-    now = []
-    for prompt in prompts:
+    askings: tuple[list[dict[int, float]], list[dict[int, float]]] = ([], [])
+    for prompt, tops in product(prompts, askings):  # each twice in a row, as `check` asks
         text = prompt if isinstance(prompt, str) else None
         tokens = () if isinstance(prompt, str) else prompt
         try:
@@ -99,7 +113,10 @@ def check_canary(
             return
         if reply.top is None:
             return
-        now.append(dict(reply.top))
+        tops.append(dict(reply.top))
+    now, again = askings
+    if np.mean(_apart(now, again)) > _CHANGED:
+        raise ServerError(f"{server.client.where}: {_REPLICAS}")
     if directory is None:
         was = server.canary = server.canary or now
     elif not (file := directory.path / CANARY).exists():
@@ -108,14 +125,13 @@ def check_canary(
                 f"{file}: was removed, and nothing else shows whether the server still has the "
                 "model that this run began with; restore it, or begin another run"
             )
-        tops = [[list(each) for each in top.items()] for top in now]
-        directory.seal(CANARY, json.dumps({"tops": tops}) + "\n")
+        kept = [[list(each) for each in top.items()] for top in now]
+        directory.seal(CANARY, json.dumps({"tops": kept}) + "\n")
         return
     else:
         check_kept(file, directory.path)
         was = _kept(read_json(file))
-    apart = [_distance(*both) for both in zip(was, now, strict=False)]
-    if len(was) != len(now) or float(np.mean(apart)) > _CHANGED:
+    if len(was) != len(now) or np.mean(_apart(was, now)) > _CHANGED:
         raise ChangedModel(
             f"{server.client.where}: answers otherwise than when this run began, so its "
             "model or settings changed; what was measured before is kept: serve the former "
@@ -130,6 +146,10 @@ def _kept(value: object) -> list[dict[int, float]]:
         return [{int(token): float(number) for token, number in top} for top in tops]
     except (KeyError, TypeError, ValueError, OverflowError):
         return []
+
+
+def _apart(first: _Tops, second: _Tops) -> list[float]:
+    return [_distance(*both) for both in zip(first, second, strict=False)]
 
 
 def _distance(first: Mapping[int, float], second: Mapping[int, float]) -> float:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import ropewalk as rw
 from ropewalk.errors import InputError, InvalidValue
 from ropewalk.evaluation.served.causes import FORGOTTEN
 from ropewalk.evaluation.served.fingerprint import (
@@ -28,6 +29,7 @@ from ropewalk.evaluation.served.server import ServerInfo
 from ropewalk.outputs import UNSIGNED, is_ours, signed
 from tests.api.conformance import check_result
 from tests.evaluation.served import made
+from tests.evaluation.served.bad_server import Reply, completed, misbehaving, said
 
 INFO = ServerInfo("http://localhost:1", "llama.cpp", "b1", "m", 4096, {"ftype": "F16"})
 
@@ -407,3 +409,25 @@ def test_bases_and_pairs_that_are_tried(own: Fingerprint) -> None:
     assert told[f"with 2 times its factor and {also}"] == "factor and attention factor"
     assert told[f"{also} and with a cache of 4 bits"] == "attention factor and cache"
     assert sum(" and " in name for name in told.values()) == 19
+
+
+@pytest.mark.parametrize("turn", [0, 1])
+def test_two_servers_that_take_turns_behind_one_address(turn: int, own: Fingerprint) -> None:
+    """Each would be asked every second probe, of which the ones alone show nothing."""
+    lost = next(c.answers for c in own.candidates if c.name == "no scaling")
+    prompts = [probe.text or list(own.prompt(probe)) for probe in own.probes]
+
+    def complete(asked: dict[str, Any], n: int) -> Reply:
+        if asked["prompt"] not in prompts:
+            return said(completed(asked))
+        i = prompts.index(asked["prompt"])
+        answers = lost if n % 2 == turn else own.answers
+        top = [{"id": token, "logprob": x} for token, x in seen(own, answers)[i].top or ()]
+        choices = [{"text": " 1", "logprobs": {"content": [{"top_logprobs": top}]}}]
+        read = {"prompt_tokens": own.probes[i].length}
+        return said(completed(asked, choices=choices, usage=read))
+
+    with misbehaving(complete) as wire:
+        verdict = rw.check_server(wire.url, own)
+    assert verdict.status == "deviates"
+    assert names(verdict) == ["no scaling", "replicas"]

@@ -20,7 +20,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from ropewalk.errors import InputError, InvalidValue, RopewalkError
+from ropewalk.errors import InputError, InvalidValue
 from ropewalk.run_directory import Journal
 from ropewalk.schedule import FloatArray
 from ropewalk.searching.objective import Objective
@@ -83,23 +83,6 @@ class Outcome(NamedTuple):
     evaluations: float
     """The work, in scores over all documents."""
     tokens: int
-
-    @property
-    def best(self) -> Candidate:
-        return self._winner.candidate
-
-    @property
-    def score(self) -> float:
-        return self._winner.score
-
-    @property
-    def _winner(self) -> Finalist:
-        if not self.finalists:
-            raise RopewalkError(
-                "no candidate has a finite score on every document; allow more evaluations, or "
-                "check the objective's values under the model's present schedule"
-            )
-        return self.finalists[0]
 
 
 def search(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ropewalk.errors import InputError, InvalidValue, RopewalkError
+from ropewalk.errors import InputError, InvalidValue
 from ropewalk.run_directory import Journal, read_journal
 from ropewalk.schedule import FloatArray
 from ropewalk.searching.driver import Outcome, Progress, Requests, ScoreRequest, Strategy, search
@@ -56,7 +56,6 @@ def test_only_what_is_not_known_is_scored() -> None:
 
 def test_a_candidate_without_all_documents_has_no_score() -> None:
     found, _, _ = run(ScoreRequest((THREE,), (0, 1, 2)), ScoreRequest((ONE,), ALL))
-    assert found.best == ONE
     assert [finalist.candidate for finalist in found.finalists] == [ONE]
     assert len(found.history) == 1
 
@@ -66,8 +65,7 @@ def test_finalists_are_the_best_first() -> None:
     scores = [bowl.score(SPACE.schedule(finalist.candidate)) for finalist in found.finalists]
     assert scores == sorted(scores)
     assert len(scores) == 3
-    assert found.finalists[0] == (found.best, found.score)
-    assert found.best == OPTIMUM
+    assert found.finalists[0].candidate == OPTIMUM
 
 
 @pytest.mark.parametrize(
@@ -103,8 +101,6 @@ def test_a_search_in_which_all_fail_has_no_best() -> None:
     nothing = Scored(lambda schedule: float("nan"))
     found = search(SPACE, nothing, asking(ScoreRequest((ONE, TWO), (0,))), seed=0)
     assert (found.finalists, found.history, found.evaluations) == ((), (), 2)
-    with pytest.raises(RopewalkError, match="no candidate has a finite score"):
-        _ = found.best
 
 
 def journalled(

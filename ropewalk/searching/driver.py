@@ -20,7 +20,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from ropewalk.errors import InputError, InvalidValue
+from ropewalk.errors import InputError
 from ropewalk.run_directory import Journal
 from ropewalk.schedule import FloatArray
 from ropewalk.searching.objective import Objective
@@ -269,24 +269,9 @@ class Ledger:
 
 def _allowance(objective: Objective, evaluations: int | None, tokens: int | None) -> int | None:
     """The budget, in documents."""
-    allowed = None
-    for key, budget, cost in (
-        ("evaluations", evaluations, 1 / objective.documents),
-        ("tokens", tokens, objective.tokens_per_document),
-    ):
-        if budget is None:
-            continue
-        count = int(budget / cost + 1e-9)
-        if count < objective.documents:
-            raise InvalidValue(
-                "budget",
-                f"{budget} {key}",
-                f"one evaluation is {objective.documents * objective.tokens_per_document} tokens, "
-                f"over {objective.documents} documents",
-                "allow at least that",
-            )
-        allowed = count if allowed is None else min(allowed, count)
-    return allowed
+    budgets = ((evaluations, 1 / objective.documents), (tokens, objective.tokens_per_document))
+    allowed = [int(budget / cost + 1e-9) for budget, cost in budgets if budget is not None]
+    return min(allowed, default=None)
 
 
 def _state_of(rng: np.random.Generator) -> str:
